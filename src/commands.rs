@@ -20,6 +20,8 @@ use mcpvisor::telemetry::{one_line, pretty_json, printable, unix_millis};
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::add_command::run_add_command;
+
 /// The error that a command ends with, for stderr.
 pub(crate) type CliError = Box<dyn std::error::Error>;
 
@@ -166,9 +168,9 @@ pub(crate) fn run_servers_command(
     path: Option<&Path>,
     arguments: ServersArguments,
 ) -> Result<(), CliError> {
-    let data_dir = gateway_data_dir(path)?;
     let screen = Screen::of_stdout();
     let ask = |request| -> Result<Value, CliError> {
+        let data_dir = gateway_data_dir(path)?;
         let asked: Result<Value, ControlError> =
             current_thread_runtime()?.block_on(async { ask(&data_dir, &request).await });
         Ok(asked?)
@@ -183,6 +185,7 @@ pub(crate) fn run_servers_command(
             });
         }
         Some(ServersVerb::Logs(logs)) => {
+            let data_dir = gateway_data_dir(path)?;
             return current_thread_runtime()?.block_on(show_logs(&data_dir, logs));
         }
         Some(ServersVerb::Crashes { name, json }) => {
@@ -193,6 +196,7 @@ pub(crate) fn run_servers_command(
                 crash_text(crashes, &screen)
             });
         }
+        Some(ServersVerb::Add(add)) => return run_add_command(path, add),
         Some(ServersVerb::Restart { name }) => ControlRequest::Restart { server: name },
         Some(ServersVerb::Stop { name }) => ControlRequest::Stop { server: name },
         Some(ServersVerb::Start { name }) => ControlRequest::Start { server: name },

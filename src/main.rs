@@ -1,5 +1,6 @@
 //! The binary: arguments, configuration, gateway, signals, drain.
 
+mod add_command;
 mod commands;
 mod key_commands;
 mod login_commands;

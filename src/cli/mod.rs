@@ -1,5 +1,6 @@
 //! The command line: what may be written, nothing of what it does.
 
+mod add;
 mod auth;
 mod clients;
 mod keys;
@@ -11,6 +12,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+pub use add::{AddArguments, Setting};
 pub use auth::{AuthArguments, AuthVerb, LoginArguments};
 pub use clients::{ClientArguments, ClientsArguments, ClientsVerb};
 pub use keys::{KeysArguments, KeysVerb, MadeKeyArguments, TokenArguments};
@@ -182,6 +184,9 @@ pub struct ServersArguments {
 
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
 pub enum ServersVerb {
+    /// Add a server to the configuration
+    Add(AddArguments),
+
     /// Connect a server anew, now
     ///
     /// A healthy one is renewed, which ends its calls; one that waits for its next attempt is

@@ -38,6 +38,20 @@ pub fn import(
         client: client.title,
         path: file.clone(),
     })?;
+    add_servers(&servers, path, environment)
+}
+
+/// Adds servers, as clients have them, to the configuration file at `path`, those that it does not
+/// have.
+///
+/// # Errors
+///
+/// When the file cannot be read, or is wrong already.
+pub fn add_servers(
+    servers: &[(String, Value)],
+    path: &Path,
+    environment: &dyn Environment,
+) -> Result<Import, ClientError> {
     let before = files::read(path)?;
     let mut text = before.clone().unwrap_or_default();
     if is_json(&text) {

@@ -5,6 +5,7 @@
 //!   was written
 //! - `files`: reading, the backup, replacing at once
 //! - `report`: what the command says
+//! - `server_json`: a server of the MCP registry as an entry
 //! - `import`: a client's servers as `[servers.NAME]` tables of the gateway's configuration
 
 mod files;
@@ -12,6 +13,7 @@ mod import;
 mod json_file;
 mod known;
 mod report;
+mod server_json;
 mod toml_file;
 
 use std::path::{Path, PathBuf};
@@ -19,9 +21,10 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 pub use files::Change;
-pub use import::{Import, import};
+pub use import::{Import, add_servers, import};
 pub use known::{Client, find};
 pub use report::{change_report, client_table, import_report};
+pub use server_json::{Given, MissingValue, NoEntry, entry_of};
 
 use crate::clients::known::ServersAt;
 use crate::config::Environment;

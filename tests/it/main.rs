@@ -7,6 +7,7 @@
     reason = "in a test that is the answer"
 )]
 
+mod added;
 mod again;
 mod api;
 mod auth;

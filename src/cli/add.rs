@@ -1,0 +1,53 @@
+//! The words of `mcpvisor servers add`.
+
+use std::str::FromStr;
+
+use clap::Args;
+
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
+pub struct AddArguments {
+    /// A `server.json` of the MCP registry, or the URL of a server
+    #[arg(value_name = "FILE|URL")]
+    pub from: String,
+
+    /// The name in the configuration [default: that of the file, or the host of the URL]
+    #[arg(long)]
+    pub name: Option<String>,
+
+    /// A value that the file asks for: a variable, header or argument; `${VAR}` in it is filled in
+    /// when the gateway reads it
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    pub settings: Vec<Setting>,
+
+    /// Which of several ways to use: npm, pypi, oci, nuget or remote
+    #[arg(long, value_parser = ["npm", "pypi", "oci", "nuget", "remote"])]
+    pub kind: Option<String>,
+
+    /// Say what would be written, and write nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// A value by its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    pub name: String,
+    pub value: String,
+}
+
+impl FromStr for Setting {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, value) = text
+            .split_once('=')
+            .ok_or("a value is written NAME=VALUE")?;
+        if name.is_empty() {
+            return Err("a value needs a name: NAME=VALUE".to_owned());
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            value: value.to_owned(),
+        })
+    }
+}

@@ -1,0 +1,113 @@
+//! `mcpvisor servers add`.
+
+use std::fs;
+
+use serde_json::json;
+
+use crate::support::{Setup, quick};
+
+fn run(setup: &Setup, arguments: &[&str]) -> (bool, String) {
+    let output = setup.command(arguments).output().unwrap();
+    let (out, error) = (output.stdout, output.stderr);
+    let told = format!(
+        "{}{}",
+        String::from_utf8_lossy(&out),
+        String::from_utf8_lossy(&error)
+    );
+    (output.status.success(), told)
+}
+
+/// A `server.json` of the registry whose program is the built-in example.
+fn server_json(setup: &Setup) -> String {
+    let file = json!({
+        "name": "io.github.somebody/far server", "version": "1",
+        "packages": [{
+            "registryType": "npm", "identifier": "example-server", "runtimeHint": Setup::BINARY,
+            "transport": {"type": "stdio"},
+            "environmentVariables": [
+                {"name": "API_KEY", "isRequired": true, "isSecret": true, "description": "Of the API"},
+                {"name": "IT_MARK", "default": setup.mark().split_once('=').unwrap().1},
+                {"name": "IT_SERVER", "default": "far-server"},
+            ],
+        }],
+    });
+    file.to_string()
+}
+
+#[tokio::test]
+async fn a_server_of_the_registry_is_added_to_a_running_gateway() {
+    let config = format!("# Mine.\n{}", quick());
+    let setup = Setup::new(&config).variable("FAR_KEY", "SECRET");
+    fs::write(setup.path("server.json"), server_json(&setup)).unwrap();
+    let gateway = setup.serve().await;
+    let setup = &gateway.setup;
+    let (good, told) = run(setup, &["servers", "add", "server.json"]);
+    assert!(
+        !good && told.contains("--set API_KEY=…  Of the API"),
+        "{told}"
+    );
+    let set = [
+        "servers",
+        "add",
+        "server.json",
+        "--set",
+        "API_KEY=${FAR_KEY}",
+    ];
+    let (good, told) = run(setup, &[&set[..], &["--dry-run"]].concat());
+    assert!(good && told.contains("would write"), "{told}");
+    assert_eq!(
+        fs::read_to_string(setup.path("config.toml")).unwrap(),
+        config
+    );
+
+    let (good, told) = run(setup, &set);
+    assert!(good && told.contains("added    far-server"), "{told}");
+    gateway.wait_state("far-server", "up").await;
+    let now = fs::read_to_string(setup.path("config.toml")).unwrap();
+    assert!(
+        now.starts_with("# Mine.") && now.contains("API_KEY = \"${FAR_KEY}\""),
+        "{now}"
+    );
+    let (good, told) = run(setup, &set);
+    assert!(
+        !good && told.contains("has a server of this name"),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_url_is_added_with_its_headers_and_what_is_no_server_is_refused() {
+    let setup = Setup::new("");
+    let url = "https://mcp.docs.example.com/mcp";
+    let add = [
+        "servers",
+        "add",
+        url,
+        "--set",
+        "Authorization=Bearer ${TOKEN}",
+    ];
+    let (good, told) = run(&setup, &add);
+    assert!(good && told.contains("added    docs"), "{told}");
+    let now = fs::read_to_string(setup.path("config.toml")).unwrap();
+    assert!(
+        now.contains(&format!("url = \"{url}\"")) && now.contains("Bearer ${TOKEN}"),
+        "{now}"
+    );
+    let (good, told) = run(&setup, &["servers", "add", url, "--name", "other"]);
+    assert!(good && told.contains("added    other"), "{told}");
+
+    fs::write(setup.path("bad.json"), "{\"name\": SECRET").unwrap();
+    fs::write(setup.path("empty.json"), "{\"name\": \"x\"}").unwrap();
+    for (from, expected) in [
+        ("nowhere.json", "nowhere.json"),
+        ("bad.json", "is no JSON"),
+        ("empty.json", "no package"),
+        ("https://example.com/server.json", "download it first"),
+    ] {
+        let (good, told) = run(&setup, &["servers", "add", from]);
+        assert!(
+            !good && told.contains(expected) && !told.contains("SECRET"),
+            "{told}"
+        );
+    }
+}
