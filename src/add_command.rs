@@ -11,7 +11,7 @@ use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::commands::{CliError, print};
+use crate::output::{CliError, print};
 
 pub(crate) fn run_add_command(
     path: Option<&Path>,

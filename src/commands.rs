@@ -1,6 +1,6 @@
 //! The commands that speak to a running gateway, or to the files of clients.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,14 +16,12 @@ use mcpvisor::cli::{
 };
 use mcpvisor::clients::{self, GatewayAddress};
 use mcpvisor::config::{Config, Lookup, ProcessEnvironment};
-use mcpvisor::telemetry::{one_line, pretty_json, printable, unix_millis};
+use mcpvisor::telemetry::{one_line, printable, unix_millis};
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::add_command::run_add_command;
-
-/// The error that a command ends with, for stderr.
-pub(crate) type CliError = Box<dyn std::error::Error>;
+use crate::output::{CliError, current_thread_runtime, pretty, print};
 
 pub(crate) fn run_clients_command(
     path: Option<&Path>,
@@ -335,22 +333,4 @@ async fn show_records(
             .await?
             .entries;
     }
-}
-
-/// For commands that run on one thread.
-pub(crate) fn current_thread_runtime() -> std::io::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-}
-
-pub(crate) fn pretty(value: &Value) -> Result<String, CliError> {
-    Ok(pretty_json(value)? + "\n")
-}
-
-pub(crate) fn print(text: &str) -> Result<(), CliError> {
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()?;
-    Ok(())
 }

@@ -11,7 +11,8 @@ use mcpvisor::telemetry::{one_line, rfc3339};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use crate::commands::{CliError, current_thread_runtime, gateway_data_dir, pretty, print};
+use crate::commands::gateway_data_dir;
+use crate::output::{CliError, current_thread_runtime, pretty, print};
 
 /// Time between two looks whether somebody signed in.
 const LOOK_EVERY: Duration = Duration::from_millis(500);

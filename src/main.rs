@@ -4,6 +4,7 @@ mod add_command;
 mod commands;
 mod key_commands;
 mod login_commands;
+mod output;
 mod plan_commands;
 
 use std::io::IsTerminal as _;
@@ -33,12 +34,13 @@ use url::Url;
 use uuid::Uuid;
 
 use commands::{
-    CliError, current_thread_runtime, pretty, print, run_clients_command, run_servers_command,
-    show_gateway_log, show_history, show_status, show_token,
+    run_clients_command, run_servers_command, show_gateway_log, show_history, show_status,
+    show_token,
 };
 
 use key_commands::run_keys_command;
 use login_commands::run_auth_command;
+use output::{CliError, current_thread_runtime, pretty, print};
 use plan_commands::{run_apply_command, run_plan_command, run_rollback_command};
 
 fn main() -> ExitCode {

@@ -11,7 +11,8 @@ use mcpvisor::store::{private_dir, write_private};
 use mcpvisor::telemetry::{one_line, rfc3339, unix_millis};
 use serde_json::{Map, Value, json};
 
-use crate::commands::{CliError, current_thread_runtime, gateway_data_dir, pretty, print};
+use crate::commands::gateway_data_dir;
+use crate::output::{CliError, current_thread_runtime, pretty, print};
 
 /// Contents that are kept for `rollback`.
 const KEPT_MAX: usize = 5;

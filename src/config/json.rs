@@ -26,19 +26,20 @@ pub(super) const SERVERS_AT: [&[&str]; 6] = [
 pub(super) const KEYS: [&str; 7] = ["id", "command", "args", "env", "cwd", "url", "headers"];
 
 /// Members of a server that need no reading: its name, and what the Inspector keeps for itself.
-const TOLERATED: [&str; 4] = ["name", "connectionMode", "createdAt", "updatedAt"];
+const TOLERATED: [&str; 3] = ["name", "createdAt", "updatedAt"];
 
 /// The member of a server with keys of this gateway; other programs ignore it.
 pub(super) const OWN_KEYS: &str = "x-mcpvisor";
 
 /// Keys that have another name here.
-pub(super) const RENAMED: [(&str, &str); 6] = [
+pub(super) const RENAMED: [(&str, &str); 7] = [
     ("type", "transport"),
     ("transport", "transport"),
     ("environment", "env"),
     ("http_headers", "headers"),
     ("serverUrl", "url"),
     ("httpUrl", "url"),
+    ("connectionMode", "connection_mode"),
 ];
 
 /// JSON with the comments and trailing commas that editors allow, and nothing else.

@@ -59,6 +59,21 @@ fn sharing() -> ChoiceKind<Sharing> {
     ])
 }
 
+/// Where clients of the API connect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ConnectionMode {
+    #[default]
+    Proxy,
+    Direct,
+}
+
+fn connection_mode() -> ChoiceKind<ConnectionMode> {
+    choice(&[
+        ("proxy", ConnectionMode::Proxy),
+        ("direct", ConnectionMode::Direct),
+    ])
+}
+
 fn era() -> ChoiceKind<EraChoice> {
     choice(&[
         ("auto", EraChoice::Auto),
@@ -71,6 +86,7 @@ fn era() -> ChoiceKind<EraChoice> {
 #[derive(Clone, PartialEq)]
 pub(crate) struct ServerKeys {
     pub(crate) id: Option<String>,
+    pub(crate) connection_mode: ConnectionMode,
     pub(crate) command: Option<String>,
     pub(crate) args: Vec<SecretText>,
     pub(crate) env: NamedSecrets,
@@ -105,6 +121,7 @@ impl Default for ServerKeys {
     fn default() -> Self {
         Self {
             id: None,
+            connection_mode: ConnectionMode::default(),
             command: None,
             args: Vec::new(),
             env: Vec::new(),
@@ -178,6 +195,9 @@ keys! {
         /// By which the API knows the server, whatever its name; without it, its name. The API
         /// writes a UUID here.
         id: optional(text(ID, id), "\"0d5c6d0e-7f5c-4f0e-9a52-3f3a1f5b8c11\"");
+        /// Where clients of the API are told to connect: to the gateway ("proxy") or to the server
+        /// itself ("direct"). It changes nothing in what the gateway serves.
+        connection_mode: connection_mode();
         /// With false there is no process and no connection.
         enabled: flag();
         /// With the gateway ("eager"), or with the first call ("lazy"). A lazy server of which

@@ -61,8 +61,8 @@ pub(super) fn read(name: &str, table: &dyn TableLike) -> Value {
     if let Some(oauth) = oauth_form::read(table) {
         view["oauth"] = oauth;
     }
-    // Clients of the API connect to the gateway.
-    view["connectionMode"] = json!("proxy");
+    let mode = text(table, "connection_mode").unwrap_or("proxy");
+    view["connectionMode"] = json!(mode);
     if let Some(enabled) = table.get("enabled").and_then(Item::as_bool) {
         view["enabled"] = json!(enabled);
     }
@@ -132,8 +132,7 @@ pub(super) fn write(table: &mut dyn TableLike, body: &Map<String, Value>) -> Res
                 Value::Bool(enabled) => drop(table.insert("enabled", toml_edit::value(*enabled))),
                 _ => return Err(invalid("`enabled` must be true or false")),
             },
-            "connectionMode" if *value == "proxy" || value.is_null() => {}
-            "connectionMode" => return Err(invalid("`connectionMode` can only be \"proxy\" here")),
+            "connectionMode" => write_connection_mode(table, value)?,
             other => {
                 let other: String = other.chars().take(64).collect();
                 return Err(invalid(&format!("member {other:?} is unknown")));
@@ -167,6 +166,17 @@ fn write_transport(table: &mut dyn TableLike, value: &Value) -> Result<(), Failu
         }
     };
     table.insert("transport", toml_edit::value(written));
+    Ok(())
+}
+
+/// "proxy" is what holds without it.
+fn write_connection_mode(table: &mut dyn TableLike, value: &Value) -> Result<(), Failure> {
+    match value.as_str() {
+        Some("direct") => drop(table.insert("connection_mode", toml_edit::value("direct"))),
+        Some("proxy") => drop(table.remove("connection_mode")),
+        None if value.is_null() => drop(table.remove("connection_mode")),
+        _ => return Err(invalid("`connectionMode` must be \"direct\" or \"proxy\"")),
+    }
     Ok(())
 }
 

@@ -175,10 +175,12 @@ fn write(server: &CstObject, key: &str, value: Option<Value>) {
             set(server, "oauth", &members.collect::<Map<_, _>>().into());
         }
         ("oauth", _) => remove(server, "oauth"),
-        (key, value) if key == "transport" || KEYS.contains(&key) => {
-            let others = RENAMED.iter().filter(|(_, known)| *known == key);
-            let mut names = others.map(|(other, _)| *other).chain([key]);
-            let usual = if key == "transport" { "type" } else { key };
+        (key, value) if KEYS.contains(&key) || other_names(key).next().is_some() => {
+            let mut names = other_names(key).chain([key]);
+            let usual = match KEYS.contains(&key) {
+                true => key,
+                false => other_names(key).next().unwrap_or(key),
+            };
             let member = names.find(has).unwrap_or(usual);
             match value {
                 Some(value) => set(server, member, &value),
@@ -192,6 +194,12 @@ fn write(server: &CstObject, key: &str, value: Option<Value>) {
             }
         }
     }
+}
+
+/// What clients call a key.
+fn other_names(key: &str) -> impl Iterator<Item = &str> {
+    let renamed = RENAMED.iter().filter(move |(_, known)| *known == key);
+    renamed.map(|(other, _)| *other)
 }
 
 fn set(object: &CstObject, member: &str, value: &Value) {

@@ -194,7 +194,7 @@ fn what_is_wrong_changes_nothing() {
             "invalid_config",
         ),
         (
-            update("files", json!({ "connectionMode": "direct" })),
+            update("files", json!({ "connectionMode": "else" })),
             "invalid_config",
         ),
         (update("none", json!({})), "server_not_found"),
@@ -254,6 +254,21 @@ fn another_transport_takes_the_place_of_the_old_one() {
     let now = file.order(update("files", body)).unwrap();
     assert_eq!(now["transport"], "stdio");
     assert_eq!(now["timeouts"]["connection"], 5000);
+}
+
+#[test]
+fn where_clients_of_the_api_connect_is_kept_for_them() {
+    let file = File::new(FILE);
+    let mode = |file: &File| {
+        file.order(ConfigOrder::Get("docs".to_owned())).unwrap()["connectionMode"].clone()
+    };
+    assert_eq!(mode(&file), "proxy");
+    for wanted in ["direct", "proxy"] {
+        file.order(update("docs", json!({ "connectionMode": wanted })))
+            .unwrap();
+        assert_eq!(mode(&file), wanted);
+    }
+    assert_eq!(file.text(), FILE);
 }
 
 #[test]

@@ -1,0 +1,27 @@
+//! What all commands share: how they print, and how they fail.
+
+use std::io::Write as _;
+
+use mcpvisor::telemetry::pretty_json;
+use serde_json::Value;
+
+/// The error that a command ends with, for stderr.
+pub(crate) type CliError = Box<dyn std::error::Error>;
+
+/// For commands that run on one thread.
+pub(crate) fn current_thread_runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+}
+
+pub(crate) fn pretty(value: &Value) -> Result<String, CliError> {
+    Ok(pretty_json(value)? + "\n")
+}
+
+pub(crate) fn print(text: &str) -> Result<(), CliError> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()?;
+    Ok(())
+}
