@@ -57,7 +57,11 @@ fn of_url(url: &Url, headers: Given) -> Result<(String, Value), CliError> {
     let host = url.host_str().unwrap_or_default();
     let name = host.trim_start_matches("www.").trim_start_matches("mcp.");
     let name = name.split('.').next().unwrap_or_default().to_owned();
-    Ok((name, json!({ "url": url.as_str(), "headers": headers })))
+    let mut entry = json!({ "url": url.as_str() });
+    if !headers.is_empty() {
+        entry["headers"] = json!(headers);
+    }
+    Ok((name, entry))
 }
 
 fn of_file(arguments: &AddArguments, mut given: Given) -> Result<(String, Value), CliError> {

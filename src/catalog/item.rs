@@ -111,7 +111,7 @@ pub(super) fn read(
         None => return Err(RejectedItem::without_name(format!("has no `{key}`"))),
     };
     let checked = check(kind, &native, value, limits).and_then(|hints| {
-        let raw = without_nulls(kind, raw)?;
+        let raw = mended(kind, raw)?;
         locate(kind, raw, &native, hints)
     });
     checked.map_err(|reason| RejectedItem {
@@ -171,7 +171,12 @@ fn check_name(name: &str, limits: &IngestLimits) -> Result<(), String> {
 
 fn check_schemas(tool: &Map<String, Value>) -> Result<(), String> {
     let input = tool.get("inputSchema").ok_or("has no `inputSchema`")?;
-    if input.get("type").and_then(Value::as_str) != Some("object") {
+    let is_object = match input.get("type") {
+        // It is added.
+        None => input.is_object(),
+        Some(of) => of == "object",
+    };
+    if !is_object {
         return Err("`inputSchema` must be an object with \"type\": \"object\"".to_owned());
     }
     schema::check(input).map_err(|reason| format!("`inputSchema` is {reason}"))?;
@@ -184,9 +189,10 @@ fn check_schemas(tool: &Map<String, Value>) -> Result<(), String> {
     Ok(())
 }
 
-/// Removes `null` where the protocol wants a member to be absent: some servers write all members,
-/// and strict clients drop the whole list for one of them.
-fn without_nulls(kind: ItemKind, raw: &RawJson) -> Result<RawJson, String> {
+/// Removes `null` where the protocol wants a member to be absent, and adds the `type` that an
+/// `inputSchema` lacks: some servers write so, and strict clients drop the whole list for one of
+/// them.
+fn mended(kind: ItemKind, raw: &RawJson) -> Result<RawJson, String> {
     let text = raw.as_str();
     let is_optional_null =
         |key: &str, value: &str| value == "null" && member_type::is_optional(kind, key);
@@ -196,10 +202,16 @@ fn without_nulls(kind: ItemKind, raw: &RawJson) -> Result<RawJson, String> {
             && json::members(value)
                 .is_some_and(|members| members.iter().any(|(_, value)| *value == "null"))
     };
-    if !members
-        .iter()
-        .any(|(key, value)| is_optional_null(key, value) || annotations_have_nulls(key, value))
-    {
+    let lacks_type = |key: &str, value: &str| {
+        kind == ItemKind::Tools
+            && key == "inputSchema"
+            && json::members(value)
+                .is_some_and(|members| members.iter().all(|(key, _)| *key != "type"))
+    };
+    let is_wrong = |key: &str, value: &str| {
+        is_optional_null(key, value) || annotations_have_nulls(key, value) || lacks_type(key, value)
+    };
+    if !members.iter().any(|(key, value)| is_wrong(key, value)) {
         return Ok(raw.clone());
     }
     let rebuilt = json::rebuild(text, |key, value| {
@@ -209,10 +221,20 @@ fn without_nulls(kind: ItemKind, raw: &RawJson) -> Result<RawJson, String> {
         if annotations_have_nulls(key, value) {
             return json::rebuild(value, |_, hint| (hint != "null").then(|| hint.to_owned()));
         }
+        if lacks_type(key, value) {
+            return with_object_type(value);
+        }
         Some(value.to_owned())
     });
     let rebuilt = rebuilt.ok_or("not a readable object")?;
     RawJson::try_new(Bytes::from(rebuilt)).map_err(|error| error.to_string())
+}
+
+/// A schema, which says nothing of it, as that of an object.
+fn with_object_type(schema: &str) -> Option<String> {
+    let members = schema.trim_start().strip_prefix('{')?.trim_start();
+    let comma = if members.starts_with('}') { "" } else { "," };
+    Some(format!("{{\"type\":\"object\"{comma}{members}"))
 }
 
 fn locate(kind: ItemKind, raw: RawJson, native: &str, hints: ToolHints) -> Result<Item, String> {

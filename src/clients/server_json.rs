@@ -118,7 +118,11 @@ fn program(package: &Value, inputs: &mut Inputs<'_>) -> Result<Value, NoEntry> {
         }
     };
     args.extend(own);
-    Ok(json!({ "command": command, "args": args, "env": env }))
+    let mut entry = json!({ "command": command, "args": args });
+    if !env.is_empty() {
+        entry["env"] = env.into();
+    }
+    Ok(entry)
 }
 
 /// A remote as a URL with its headers.
@@ -128,7 +132,11 @@ fn reached(remote: &Value, inputs: &mut Inputs<'_>) -> Result<Value, NoEntry> {
     let headers = inputs.named(member(remote, "headers"));
     let kind = text(remote, "type").or(text(remote, "transportType"));
     let kind = if kind == Some("sse") { "sse" } else { "http" };
-    Ok(json!({ "type": kind, "url": url, "headers": headers }))
+    let mut entry = json!({ "type": kind, "url": url });
+    if !headers.is_empty() {
+        entry["headers"] = headers.into();
+    }
+    Ok(entry)
 }
 
 /// Takes the values of inputs from what is given, and notes what is missing.
@@ -292,7 +300,7 @@ mod tests {
         let pypi = json!({"registry_type": "pypi", "identifier": "w", "version": "0.5", "runtime_hint": "uvx"});
         assert_eq!(
             entry(of_package(pypi), &[]).unwrap(),
-            json!({"command": "uvx", "args": ["w@0.5"], "env": {}})
+            json!({"command": "uvx", "args": ["w@0.5"]})
         );
         let nuget = json!({"registryType": "nuget", "identifier": "K", "version": "1",
                            "packageArguments": [{"type": "positional", "value": "mcp"}]});

@@ -37,7 +37,11 @@ fn a_bad_tool_is_hidden_with_its_reason_and_hides_nobody_else() {
         (r#"{"name":"t"}"#, "has no `inputSchema`"),
         (r#"{"name":"t","inputSchema":null}"#, "must be an object"),
         (r#"{"name":"t","inputSchema":"x"}"#, "must be an object"),
-        (r#"{"name":"t","inputSchema":{}}"#, "must be an object"),
+        (r#"{"name":"t","inputSchema":[]}"#, "must be an object"),
+        (
+            r#"{"name":"t","inputSchema":{"type":null}}"#,
+            "must be an object",
+        ),
         (
             r#"{"name":"t","inputSchema":{"type":"array"}}"#,
             "must be an object",
@@ -175,6 +179,23 @@ fn limits_hold() {
     );
     assert_eq!(reasons[1], "`name` is longer than 10 bytes");
     assert_eq!(reasons[2], "1 items over the limit of 2");
+}
+
+/// The official filesystem server 2025.8.21 lists its tools so.
+#[test]
+fn a_schema_without_a_type_is_that_of_an_object() {
+    for (written, expected) in [
+        ("{}", r#"{"type":"object"}"#),
+        (
+            r#"{ "$schema":"http://json-schema.org/draft-07/schema#" }"#,
+            r#"{"type":"object","$schema":"http://json-schema.org/draft-07/schema#" }"#,
+        ),
+    ] {
+        let list = [raw(&format!(r#"{{"name":"t","inputSchema":{written}}}"#))];
+        let part = part("a").with_list(ItemKind::Tools, &list, &IngestLimits::default());
+        let expected = format!(r#"{{"name":"t","inputSchema":{expected}}}"#);
+        assert_eq!(part.items(ItemKind::Tools)[0].raw().as_str(), expected);
+    }
 }
 
 #[test]
