@@ -49,7 +49,7 @@ fn web_url(text: &str) -> Option<Url> {
     matches!(url.scheme(), "http" | "https").then_some(url)
 }
 
-/// What is given are its headers.
+/// Its headers are what is given.
 fn of_url(url: &Url, headers: Given) -> Result<(String, Value), CliError> {
     if url.path().ends_with(".json") {
         return Err("a `server.json` is read from a file: download it first".into());

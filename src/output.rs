@@ -1,4 +1,4 @@
-//! What all commands share: how they print, and how they fail.
+//! How commands print and fail.
 
 use std::io::Write as _;
 

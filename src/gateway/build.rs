@@ -44,11 +44,14 @@ pub(super) struct TreeInputs<'g> {
     pub(super) log: LogRecords,
 }
 
+/// The lists of servers, each with the time when it was read, and how long they take to start.
+type Known = (Vec<(Arc<ServerPart>, u64)>, StartTimes);
+
 pub(super) fn build(
     config: &Config,
     inputs: TreeInputs<'_>,
     view: ConfigView,
-    (parts, start_times): (Vec<(Arc<ServerPart>, u64)>, StartTimes),
+    known: Known,
 ) -> io::Result<Arc<GatewayState>> {
     let credentials = credentials(config);
     let TreeInputs {
@@ -62,12 +65,7 @@ pub(super) fn build(
         log,
     } = inputs;
     let numbers = CallNumbers::random();
-    let restored = RestoredCatalog {
-        arrangement: arrangement(config),
-        parts,
-        part_store: PartStore::new(store.clone(), unix_millis),
-        start_times,
-    };
+    let restored = restored(config, store, known);
     let (publisher, catalog) = CatalogPublisher::start(counters.clone(), Some(restored))?;
     let downstreams = Downstreams::start(PoolParts {
         arbiters: arbiters.clone(),
@@ -114,6 +112,20 @@ pub(super) fn build(
         config: ArcSwap::from_pointee(view),
     };
     Ok(Arc::new(state))
+}
+
+/// What the process before this one knew of its servers.
+fn restored(
+    config: &Config,
+    store: &Arc<SqliteStore>,
+    (parts, start_times): Known,
+) -> RestoredCatalog {
+    RestoredCatalog {
+        arrangement: arrangement(config),
+        parts,
+        part_store: PartStore::new(store.clone(), unix_millis),
+        start_times,
+    }
 }
 
 fn make_connector(

@@ -142,7 +142,7 @@ impl Gateway {
         let config = loaded.config;
         let path = config.data_dir.join(STATE_FILE);
         let store = Arc::new(SqliteStore::open(&path, unix_millis)?);
-        let shares_socket = matches!(client_transport, ClientTransport::Http(Some(_)));
+        let shares_socket = client_transport.is_inherited();
         let listener = open_listener(client_transport, &config)?;
         let metrics_listener = config.metrics_listen.map(listen_for_metrics).transpose()?;
         let owner = data_dir.owner(Uuid::new_v4)?;
@@ -154,8 +154,8 @@ impl Gateway {
         let registration = register(&config, loaded.path.as_deref(), &address);
         let servers = ready_servers(&config);
         let unreadable = |source| unreadable(&path, source);
-        let saved = SavedState::load(&store, &config, &servers);
-        let saved = saved.await.map_err(unreadable)?;
+        let saved = SavedState::load(&store, &config, &servers).await;
+        let saved = saved.map_err(unreadable)?;
         let counters = Counters::default();
         let history = start_history(&config, &servers, &counters, log.events())?;
         let crashes = CrashWriter::start(&config.data_dir, unix_millis, counters.clone())?;
@@ -174,15 +174,13 @@ impl Gateway {
         let state = build(&config, inputs, view, known)?;
         state.sessions.restore(&servers).await.map_err(unreadable)?;
         data_dir.write_run_file(&address)?;
-        let token = server.address.map(|_| ApiToken::open(&config.data_dir));
-        let (operator, config_requests) =
-            GatewayOperator::new(&state, &config, token.transpose()?, server.address);
+        let (operator, config_requests) = start_operator(&state, &config, &server)?;
         let metrics = start_metrics(metrics_listener, &operator)?;
         let control = ControlServer::start(&config.data_dir, operator.clone())?;
         log_start(server.address, &config);
         let gateway = Self {
             _clocks: watch_clocks(&state),
-            key_expiry: watch_expiry(config.front.auth.clone(), end_streams(&state, &server)),
+            key_expiry: watch_keys(&config, &state, &server),
             state,
             operator,
             server,
@@ -345,9 +343,8 @@ impl Gateway {
             self.server.configure(self.config.front.clone());
         }
         if auth_changed {
-            let end = end_streams(&self.state, &self.server);
-            end();
-            self.key_expiry = watch_expiry(self.config.front.auth.clone(), end);
+            end_streams(&self.state, &self.server)();
+            self.key_expiry = watch_keys(&self.config, &self.state, &self.server);
         }
         if plan.session_changed {
             self.state.sessions.configure(self.config.session.clone());
@@ -452,6 +449,25 @@ fn watch_clocks(state: &GatewayState) -> AbortOnDropHandle<()> {
     let downstreams = state.downstreams.clone();
     let clocks = downstreams.watch_clocks(unix_millis, state.counters.clone());
     AbortOnDropHandle::new(actix_rt::spawn(clocks))
+}
+
+fn start_operator(
+    state: &Arc<GatewayState>,
+    config: &Config,
+    server: &FrontServer,
+) -> io::Result<(Arc<GatewayOperator>, mpsc::Receiver<ConfigRequest>)> {
+    let token = server.address.map(|_| ApiToken::open(&config.data_dir));
+    let operator = GatewayOperator::new(state, config, token.transpose()?, server.address);
+    Ok(operator)
+}
+
+/// Ends streams when a key expires.
+fn watch_keys(
+    config: &Config,
+    state: &GatewayState,
+    server: &FrontServer,
+) -> AbortOnDropHandle<()> {
+    watch_expiry(config.front.auth.clone(), end_streams(state, server))
 }
 
 /// Ends streams of no call each time that it is called: whoever may still read opens another.

@@ -18,6 +18,13 @@ pub(super) enum ClientTransport {
     Stdio,
 }
 
+impl ClientTransport {
+    /// Whether the socket was passed in, so that another process may serve it after this one.
+    pub(super) fn is_inherited(&self) -> bool {
+        matches!(self, Self::Http(Some(_)))
+    }
+}
+
 pub(super) fn open_listener(
     client_transport: ClientTransport,
     config: &Config,
