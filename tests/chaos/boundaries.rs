@@ -127,8 +127,13 @@ async fn dies_in_a_call(
     assert_eq!(again["call"], format!("after-{number}"));
     let runs = fleet.calls_that_ran();
     let runs = runs.iter().filter(|ran| **ran == call).count();
-    let was_sent = !matches!(boundary, Boundary::HalfSent | Boundary::Sent);
-    let expected = usize::from(was_sent)..=usize::from(boundary != Boundary::HalfSent);
+    // The head of a stream is sent for a call that was silent for long, too: on a busy machine
+    // before its server has it.
+    let certainly_ran = !matches!(
+        boundary,
+        Boundary::HalfSent | Boundary::Sent | Boundary::Seen("HTTP/1.1 200" | "\r\n\r\n")
+    );
+    let expected = usize::from(certainly_ran)..=usize::from(boundary != Boundary::HalfSent);
     assert!(
         expected.contains(&runs),
         "{boundary:?}: it ran {runs} times"

@@ -57,6 +57,13 @@ async fn servers_of_an_api_are_served_and_a_changed_list_touches_no_other() {
     let echo = client.call("far__echo", json!({"message": "m"})).await;
     assert_eq!(text_of(&echo), "m");
     let (own, far) = (gateway.server_pid("own"), gateway.server_pid("far"));
+    // What the API says is not filled in.
+    let environment = fs::read(format!("/proc/{far}/environ")).unwrap();
+    let environment = String::from_utf8_lossy(&environment).into_owned();
+    assert!(
+        environment.contains("TOKEN=SECRET_${HOME}"),
+        "{environment}"
+    );
 
     let new = entry(&gateway.setup, "id-2", "new");
     api.profile().servers.push(new);
