@@ -37,7 +37,7 @@ impl CatalogPublisher {
         let core = Arc::new(PublisherCore::new(counters, restored));
         let of_actor = core.clone();
         let start = Start::new(move |_, link| Dispatcher::new(of_actor.clone(), link));
-        let mut spec = ChildSpec::new("fanout", &Arbiters::current()?, start);
+        let mut spec = ChildSpec::new("dispatcher", &Arbiters::current()?, start);
         spec.settings = Settings::prompt();
         let dispatcher = Supervisor::supervise(spec);
         let view = core.view();

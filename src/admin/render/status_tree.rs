@@ -251,11 +251,12 @@ mod tests {
     #[test]
     fn the_actors_of_the_gateway_itself_have_a_line_each() {
         let actor = json!({
-            "name": "keeper", "phase": "up", "phase_ms": 3000, "generation": 2, "restarts": 1,
+            "name": "dispatcher", "phase": "up", "phase_ms": 3000, "generation": 2, "restarts": 1,
             "last_exit": "panicked: oh",
         });
         let text = shown(&json!({"servers": [], "actors": [actor]}));
-        let line = "├─ keeper · up for 3s · generation 2 · 1 restarts · last exit: panicked: oh";
+        let line =
+            "├─ dispatcher · up for 3s · generation 2 · 1 restarts · last exit: panicked: oh";
         assert!(text.lines().any(|shown| shown == line), "{text}");
     }
 

@@ -99,7 +99,7 @@ impl Downstreams {
             let (servers, jobs, retiring) = of_manager.clone();
             ConnectionManager::new(servers, jobs, retiring, parts.clone(), birth)
         });
-        let mut child = ChildSpec::new("keeper", &Arbiters::current()?, start);
+        let mut child = ChildSpec::new("connection-manager", &Arbiters::current()?, start);
         child.settings = Settings::prompt();
         Ok(Self {
             servers,
