@@ -6,17 +6,6 @@ use serde_json::json;
 
 use crate::support::{Setup, quick};
 
-fn run(setup: &Setup, arguments: &[&str]) -> (bool, String) {
-    let output = setup.command(arguments).output().unwrap();
-    let (out, error) = (output.stdout, output.stderr);
-    let told = format!(
-        "{}{}",
-        String::from_utf8_lossy(&out),
-        String::from_utf8_lossy(&error)
-    );
-    (output.status.success(), told)
-}
-
 /// A `server.json` of the registry whose program is the built-in example.
 fn server_json(setup: &Setup) -> String {
     let file = json!({
@@ -41,7 +30,7 @@ async fn a_server_of_the_registry_is_added_to_a_running_gateway() {
     fs::write(setup.path("server.json"), server_json(&setup)).unwrap();
     let gateway = setup.serve().await;
     let setup = &gateway.setup;
-    let (good, told) = run(setup, &["servers", "add", "server.json"]);
+    let (good, told) = setup.run(&["servers", "add", "server.json"]);
     assert!(
         !good && told.contains("--set API_KEY=…  Of the API"),
         "{told}"
@@ -53,14 +42,14 @@ async fn a_server_of_the_registry_is_added_to_a_running_gateway() {
         "--set",
         "API_KEY=${FAR_KEY}",
     ];
-    let (good, told) = run(setup, &[&set[..], &["--dry-run"]].concat());
+    let (good, told) = setup.run(&[&set[..], &["--dry-run"]].concat());
     assert!(good && told.contains("would write"), "{told}");
     assert_eq!(
         fs::read_to_string(setup.path("config.toml")).unwrap(),
         config
     );
 
-    let (good, told) = run(setup, &set);
+    let (good, told) = setup.run(&set);
     assert!(good && told.contains("added    far-server"), "{told}");
     gateway.wait_state("far-server", "up").await;
     let now = fs::read_to_string(setup.path("config.toml")).unwrap();
@@ -68,7 +57,7 @@ async fn a_server_of_the_registry_is_added_to_a_running_gateway() {
         now.starts_with("# Mine.") && now.contains("API_KEY = \"${FAR_KEY}\""),
         "{now}"
     );
-    let (good, told) = run(setup, &set);
+    let (good, told) = setup.run(&set);
     assert!(
         !good && told.contains("has a server of this name"),
         "{told}"
@@ -86,14 +75,14 @@ fn a_url_is_added_with_its_headers_and_what_is_no_server_is_refused() {
         "--set",
         "Authorization=Bearer ${TOKEN}",
     ];
-    let (good, told) = run(&setup, &add);
+    let (good, told) = setup.run(&add);
     assert!(good && told.contains("added    docs"), "{told}");
     let now = fs::read_to_string(setup.path("config.toml")).unwrap();
     assert!(
         now.contains(&format!("url = \"{url}\"")) && now.contains("Bearer ${TOKEN}"),
         "{now}"
     );
-    let (good, told) = run(&setup, &["servers", "add", url, "--name", "other"]);
+    let (good, told) = setup.run(&["servers", "add", url, "--name", "other"]);
     assert!(good && told.contains("added    other"), "{told}");
 
     fs::write(setup.path("bad.json"), "{\"name\": SECRET").unwrap();
@@ -104,7 +93,7 @@ fn a_url_is_added_with_its_headers_and_what_is_no_server_is_refused() {
         ("empty.json", "no package"),
         ("https://example.com/server.json", "download it first"),
     ] {
-        let (good, told) = run(&setup, &["servers", "add", from]);
+        let (good, told) = setup.run(&["servers", "add", from]);
         assert!(
             !good && told.contains(expected) && !told.contains("SECRET"),
             "{told}"

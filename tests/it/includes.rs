@@ -4,6 +4,7 @@ use std::fs;
 
 use serde_json::json;
 
+use crate::api::{request, with_body};
 use crate::support::{Client, Setup, example, quick, text_of, until};
 
 /// A file of VS Code with the built-in example under these names.
@@ -61,13 +62,8 @@ async fn the_api_changes_a_server_in_the_file_that_it_comes_from() {
     let gateway = setup.serve().await;
     gateway.all_up().await;
     let (far, near) = (gateway.server_pid("far"), gateway.server_pid("near"));
-    let token = fs::read_to_string(gateway.data_dir().join("api-token")).unwrap();
-    let bearer = format!("Bearer {}", token.trim());
-    let body = json!({ "args": ["example-server", "--ignored"] }).to_string();
-    let put = gateway.get("/config/far").with_method("PUT").body(body);
-    let put = put
-        .header("Authorization", &bearer)
-        .header("Content-Type", "application/json");
+    let body = json!({ "args": ["example-server", "--ignored"] });
+    let put = with_body(request(&gateway, "PUT", "/config/far"), &body);
     let changed = put.send().await;
     assert_eq!(changed.status, 200);
     until("another process", || async {
@@ -82,8 +78,7 @@ async fn the_api_changes_a_server_in_the_file_that_it_comes_from() {
         "{text}"
     );
 
-    let removed = gateway.get("/config/far").with_method("DELETE");
-    let removed = removed.header("Authorization", &bearer).send().await;
+    let removed = request(&gateway, "DELETE", "/config/far").send().await;
     assert_eq!(removed.status, 204);
     until("no process", || async {
         gateway.server_pids("far").is_empty().then_some(())

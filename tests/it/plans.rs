@@ -1,26 +1,10 @@
 //! `mcpvisor plan`, `apply` and `rollback`.
 
 use std::fs;
-use std::process::Output;
 
 use serde_json::{Value, json};
 
 use crate::support::{Gateway, Setup, example, quick};
-
-/// What a command printed, and whether it went well.
-fn run(setup: &Setup, arguments: &[&str]) -> (bool, String) {
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = setup.command(arguments).output().unwrap();
-    let told = format!(
-        "{}{}",
-        String::from_utf8_lossy(&stdout),
-        String::from_utf8_lossy(&stderr)
-    );
-    (status.success(), told)
-}
 
 fn config(servers: &[&str]) -> String {
     let servers: Vec<String> = servers.iter().map(|name| example(name)).collect();
@@ -36,12 +20,12 @@ async fn a_file_is_compared_applied_and_rolled_back_on_a_running_gateway() {
     let new = config(&["stays", "comes"]);
     fs::write(setup.path("new.toml"), &new).unwrap();
 
-    let (good, told) = run(setup, &["plan", "new.toml"]);
+    let (good, told) = setup.run(&["plan", "new.toml"]);
     assert!(
         good && told.contains("started    comes") && told.contains("stopped    goes"),
         "{told}"
     );
-    let (_, plan) = run(setup, &["plan", "new.toml", "--json"]);
+    let (_, plan) = setup.run(&["plan", "new.toml", "--json"]);
     let plan: Value = serde_json::from_str(&plan).unwrap();
     assert_eq!(
         plan["servers"],
@@ -50,7 +34,7 @@ async fn a_file_is_compared_applied_and_rolled_back_on_a_running_gateway() {
     assert_eq!(fs::read_to_string(setup.path("config.toml")).unwrap(), old);
 
     // It is in force when the command ends.
-    let (good, told) = run(setup, &["apply", "new.toml"]);
+    let (good, told) = setup.run(&["apply", "new.toml"]);
     assert!(good && told.contains("applied"), "{told}");
     let status = gateway.status().await;
     let names: Vec<&Value> = status["servers"]
@@ -61,14 +45,14 @@ async fn a_file_is_compared_applied_and_rolled_back_on_a_running_gateway() {
         .collect();
     assert_eq!(names, ["stays", "comes"]);
     assert_eq!(gateway.server_pid("stays"), stays);
-    let (good, told) = run(setup, &["apply", "new.toml"]);
+    let (good, told) = setup.run(&["apply", "new.toml"]);
     assert!(good && told.contains("nothing changes"), "{told}");
 
-    let (good, told) = run(setup, &["rollback"]);
+    let (good, told) = setup.run(&["rollback"]);
     assert!(good && told.contains("started    goes"), "{told}");
     assert_eq!(fs::read_to_string(setup.path("config.toml")).unwrap(), old);
     gateway.wait_state("goes", "up").await;
-    let (good, _) = run(setup, &["rollback"]);
+    let (good, _) = setup.run(&["rollback"]);
     assert!(good);
     assert_eq!(fs::read_to_string(setup.path("config.toml")).unwrap(), new);
     assert_eq!(gateway.server_pid("stays"), stays);
@@ -81,12 +65,12 @@ async fn a_broken_file_is_told_with_its_place_and_changes_nothing() {
     let setup = &gateway.setup;
     fs::write(setup.path("new.toml"), "[servers.two]\ncommand = 3\n").unwrap();
     for verb in ["plan", "apply"] {
-        let (good, told) = run(setup, &[verb, "new.toml"]);
+        let (good, told) = setup.run(&[verb, "new.toml"]);
         assert!(!good && told.contains("new.toml:2"), "{told}");
-        let (good, told) = run(setup, &[verb, "nowhere.toml"]);
+        let (good, told) = setup.run(&[verb, "nowhere.toml"]);
         assert!(!good && told.contains("nowhere.toml"), "{told}");
     }
-    let (good, told) = run(setup, &["rollback"]);
+    let (good, told) = setup.run(&["rollback"]);
     assert!(!good && told.contains("nothing is kept"), "{told}");
     assert_eq!(fs::read_to_string(setup.path("config.toml")).unwrap(), old);
 }
@@ -97,15 +81,15 @@ fn without_a_gateway_the_file_is_changed_and_five_contents_are_kept() {
     for number in 1..=7 {
         let name = format!("s{number}");
         fs::write(setup.path("new.toml"), config(&[&name])).unwrap();
-        let (good, told) = run(&setup, &["apply", "new.toml"]);
+        let (good, told) = setup.run(&["apply", "new.toml"]);
         assert!(
             good && told.contains(&format!("started    {name}")),
             "{told}"
         );
     }
-    let (_, kept) = run(&setup, &["rollback", "--list"]);
+    let (_, kept) = setup.run(&["rollback", "--list"]);
     assert_eq!(kept.lines().count(), 5, "{kept}");
-    run(&setup, &["rollback"]);
+    setup.run(&["rollback"]);
     let now = fs::read_to_string(setup.path("config.toml")).unwrap();
     assert!(now.contains("[servers.s6]"), "{now}");
 }

@@ -4,6 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
+use crate::api::{get, request};
 use crate::support::{
     API_KEY, Client, Gateway, ProfileApi, Setup, example, names, quick, text_of, until,
 };
@@ -238,14 +239,10 @@ async fn the_variables_of_pluggedin_name_a_source() {
     let gateway = setup.serve().await;
     gateway.wait_state("far", "up").await;
     // The API of operators shows it, and where it is to be changed.
-    let token = fs::read_to_string(gateway.data_dir().join("api-token")).unwrap();
-    let bearer = format!("Bearer {}", token.trim());
-    let shown = gateway.get("/config/id-1").header("Authorization", &bearer);
-    let shown = shown.send().await.json().await;
+    let shown = get(&gateway, "/config/id-1").await;
     assert_eq!(shown["name"], "far");
     assert_eq!(shown["env"]["TOKEN"], "[REDACTED]");
-    let removed = gateway.get("/config/id-1").with_method("DELETE");
-    let removed = removed.header("Authorization", &bearer).send().await;
+    let removed = request(&gateway, "DELETE", "/config/id-1").send().await;
     assert_eq!(removed.status, 409);
     assert!(
         removed

@@ -4,15 +4,15 @@ use std::collections::{HashMap, HashSet};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use actix_web::{App, HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, HttpResponse, web};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
-use tokio::sync::oneshot;
 use url::form_urlencoded;
 
+use super::threads::serve_in_thread;
 use crate::support::HttpServer;
 
 /// What the authorization server knows and how it behaves; a test may change it at any time.
@@ -65,21 +65,7 @@ impl Authority {
             grants,
             server: server.shared(),
         });
-        let (started, running) = oneshot::channel();
-        std::thread::spawn(move || {
-            actix_web::rt::System::new().block_on(async move {
-                let app = move || {
-                    App::new()
-                        .app_data(site.clone())
-                        .default_service(web::to(serve))
-                };
-                let server = actix_web::HttpServer::new(app).workers(1).disable_signals();
-                let server = server.listen(listener).unwrap().run();
-                let _ = started.send(());
-                server.await.unwrap();
-            });
-        });
-        running.await.unwrap();
+        serve_in_thread(listener, site, serve).await;
         authority
     }
 

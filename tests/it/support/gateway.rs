@@ -65,6 +65,14 @@ impl Setup {
         self.command_of(BINARY, arguments)
     }
 
+    /// Whether a command of the binary succeeds, and what it prints.
+    pub(crate) fn run(&self, arguments: &[&str]) -> (bool, String) {
+        let output = self.command(arguments).output().unwrap();
+        let printed = [output.stdout, output.stderr].concat();
+        let printed = String::from_utf8_lossy(&printed).into_owned();
+        (output.status.success(), printed)
+    }
+
     /// A command of another program, in the same place.
     pub(crate) fn command_of(&self, program: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(program);

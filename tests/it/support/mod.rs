@@ -12,6 +12,7 @@ mod profile_api;
 mod servers;
 mod sse;
 mod stdio;
+mod threads;
 mod visitor;
 
 use std::time::Duration;

@@ -4,10 +4,11 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use actix_web::http::StatusCode;
-use actix_web::{App, HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, HttpResponse, web};
 use bytes::Bytes;
 use serde_json::{Value, json};
-use tokio::sync::oneshot;
+
+use super::threads::serve_in_thread;
 
 /// The key that it takes.
 pub(crate) const API_KEY: &str = "pg_in_SECRET_of_the_api";
@@ -44,21 +45,7 @@ impl ProfileApi {
             ..Profile::default()
         }));
         let shared = web::Data::from(Arc::clone(&profile));
-        let (started, running) = oneshot::channel();
-        std::thread::spawn(move || {
-            actix_web::rt::System::new().block_on(async move {
-                let app = move || {
-                    App::new()
-                        .app_data(shared.clone())
-                        .default_service(web::to(serve))
-                };
-                let server = actix_web::HttpServer::new(app).workers(1).disable_signals();
-                let server = server.listen(listener).unwrap().run();
-                let _ = started.send(());
-                server.await.unwrap();
-            });
-        });
-        running.await.unwrap();
+        serve_in_thread(listener, shared, serve).await;
         Self { address, profile }
     }
 
