@@ -125,9 +125,9 @@ fn serve(path: Option<&Path>, mode: ServeMode, stateless: bool) -> Result<(), Cl
     let log = start_logging(&loaded);
     let watched = loaded.path.clone();
     let reload = || load(watched.as_deref().or(path));
-    let carry_out = |request: &ConfigRequest| {
+    let carry_out = |order: ConfigOrder, if_match: Option<&str>| {
         let file = ServerFile::new(watched.as_deref(), &environment, Uuid::new_v4)?;
-        file.carry_out(request.order.clone(), request.if_match.as_deref())
+        file.carry_out(order, if_match)
     };
     let file = ConfigFile {
         reload: &reload,
@@ -136,12 +136,14 @@ fn serve(path: Option<&Path>, mode: ServeMode, stateless: bool) -> Result<(), Cl
     actix::System::new().block_on(run_gateway(loaded, &mode, (inherited, log), file))
 }
 
+type CarryOut<'a> = dyn Fn(ConfigOrder, Option<&str>) -> Result<FileOutcome, Failure> + 'a;
+
 /// The file that a gateway runs with.
 struct ConfigFile<'a> {
     /// Reads it again.
     reload: &'a dyn Fn() -> Result<Loaded, ConfigError>,
-    /// Changes it as an operator wants.
-    carry_out: &'a dyn Fn(&ConfigRequest) -> Result<FileOutcome, Failure>,
+    /// Reads or changes its servers, if it has the tag that is given.
+    carry_out: &'a CarryOut<'a>,
 }
 
 /// Refuses a view that shows nothing.
@@ -231,18 +233,27 @@ async fn run_gateway(
     }
 }
 
-/// Changes the configuration as an operator wants, and answers when the change is in force.
+/// Carries out what an operator asks for, and answers when it is in force.
 async fn change_file(
     gateway: &mut Gateway,
     request: ConfigRequest,
     file: &ConfigFile<'_>,
     read_again: &mut dyn FnMut() -> Result<Loaded, ConfigError>,
 ) {
-    let outcome = match (file.carry_out)(&request) {
-        Ok(outcome) if request.order == ConfigOrder::ReadAgain => {
+    let (order, if_match, reply) = match request {
+        ConfigRequest::Servers {
+            order,
+            if_match,
+            reply,
+        } => (order, if_match, reply),
+        ConfigRequest::Reload { reply } => {
             gateway.reload(read_again());
-            Ok(gateway.with_config_view(outcome.answer))
+            // Its client may have left.
+            let _ = reply.send(gateway.config_view());
+            return;
         }
+    };
+    let answer = match (file.carry_out)(order, if_match.as_deref()) {
         Ok(outcome) => {
             if outcome.changed.is_some() {
                 gateway.reload(read_again());
@@ -251,8 +262,7 @@ async fn change_file(
         }
         Err(refused) => Err(refused),
     };
-    // Its client may have left.
-    let _ = request.reply.send(outcome);
+    let _ = reply.send(answer);
 }
 
 /// For whoever sits before the terminal; a log is no place for it.

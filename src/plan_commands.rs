@@ -39,14 +39,9 @@ pub(crate) fn run_apply_command(
     arguments: &ApplyArguments,
 ) -> Result<(), CliError> {
     let target = Target::find(path)?;
-    let (text, wanted) = target.candidate(&arguments.file)?;
-    let plan = target.plan(&wanted);
-    if text == read_file(&target.file)? {
+    if !target.replace_with(&arguments.file)? {
         return print("nothing changes\n");
     }
-    target.exchange(&text)?;
-    // The old file may be broken: then there is nothing to compare with.
-    print(&plan.map_or_else(|_| String::new(), |plan| plan_text(&plan)))?;
     print("applied; `mcpvisor rollback` puts the old content back\n")
 }
 
@@ -66,11 +61,8 @@ pub(crate) fn run_rollback_command(
     let newest = kept
         .first()
         .ok_or("nothing is kept: nothing was applied yet")?;
-    let (text, wanted) = target.candidate(newest)?;
-    let plan = target.plan(&wanted);
-    target.exchange(&text)?;
+    target.replace_with(newest)?;
     fs::remove_file(newest)?;
-    print(&plan.map_or_else(|_| String::new(), |plan| plan_text(&plan)))?;
     print("rolled back; a second `mcpvisor rollback` undoes this\n")
 }
 
@@ -117,6 +109,20 @@ impl Target {
     fn plan(&self, wanted: &Loaded) -> Result<Plan, CliError> {
         let (_, present) = self.candidate(&self.file)?;
         Ok(Plan::between(&present.config, &wanted.config))
+    }
+
+    /// Puts the content of another file in force, and prints what that changes. Returns whether it
+    /// is another content.
+    fn replace_with(&self, file: &Path) -> Result<bool, CliError> {
+        let (text, wanted) = self.candidate(file)?;
+        if text == read_file(&self.file)? {
+            return Ok(false);
+        }
+        // The old file may be broken: then there is nothing to compare with.
+        let plan = self.plan(&wanted).ok();
+        self.exchange(&text)?;
+        print(&plan.map_or_else(String::new, |plan| plan_text(&plan)))?;
+        Ok(true)
     }
 
     /// Keeps the present content and puts another in its place.

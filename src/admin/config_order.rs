@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 use tokio::sync::{mpsc, oneshot};
 
+use super::ConfigView;
 use crate::protocol::{ErrorKind, Failure};
 
 /// Requests that wait; more are refused.
@@ -17,8 +18,6 @@ pub enum ConfigOrder {
     /// Replaces the members that it has.
     Update(String, Map<String, Value>),
     Delete(String),
-    /// Reads the whole file again; the answer is a [`ConfigView`](super::ConfigView).
-    ReadAgain,
 }
 
 /// The outcome: JSON in the form of the API, and the tag of the whole file.
@@ -29,11 +28,15 @@ pub struct ConfigAnswer {
 }
 
 /// A request on its way to whoever owns the configuration.
-pub struct ConfigRequest {
-    pub order: ConfigOrder,
-    /// The tag that the file must have, if the client said one.
-    pub if_match: Option<String>,
-    pub reply: oneshot::Sender<Result<ConfigAnswer, Failure>>,
+pub enum ConfigRequest {
+    Servers {
+        order: ConfigOrder,
+        /// The tag that the file must have, if the client said one.
+        if_match: Option<String>,
+        reply: oneshot::Sender<Result<ConfigAnswer, Failure>>,
+    },
+    /// Reads the file again and puts it in force; the answer says how that went.
+    Reload { reply: oneshot::Sender<ConfigView> },
 }
 
 /// Hands requests over, one after the other. Cheap to clone.
@@ -55,18 +58,31 @@ impl ConfigOrders {
         if_match: Option<String>,
     ) -> Result<ConfigAnswer, Failure> {
         let (reply, answer) = oneshot::channel();
-        let request = ConfigRequest {
+        self.send(ConfigRequest::Servers {
             order,
             if_match,
             reply,
-        };
+        })?;
+        answer.await.unwrap_or_else(|_| Err(shutting_down()))
+    }
+
+    /// # Errors
+    ///
+    /// As [`ConfigOrders::ask`]. A file that is refused is no error here.
+    pub async fn reload(&self) -> Result<ConfigView, Failure> {
+        let (reply, answer) = oneshot::channel();
+        self.send(ConfigRequest::Reload { reply })?;
+        answer.await.map_err(|_| shutting_down())
+    }
+
+    fn send(&self, request: ConfigRequest) -> Result<(), Failure> {
         self.0.try_send(request).map_err(|_| {
             let message = "too many changes of the configuration wait; try again later";
             Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000)
-        })?;
-        answer.await.unwrap_or_else(|_| {
-            let message = "the gateway is shutting down";
-            Err(Failure::new(ErrorKind::ShuttingDown, message))
         })
     }
+}
+
+fn shutting_down() -> Failure {
+    Failure::new(ErrorKind::ShuttingDown, "the gateway is shutting down")
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::api_token::ApiToken;
-use super::config_order::{ConfigOrder, ConfigOrders};
+use super::config_order::ConfigOrders;
 use super::history::{RecordsError, history_page, log_page};
 use super::status::{Status, ToolView};
 use crate::downstream::ServerOrder;
@@ -236,8 +236,9 @@ pub(super) async fn answer(
             };
         }
         ControlRequest::ReadConfig => {
-            let read = operator.config_orders().ask(ConfigOrder::ReadAgain, None);
-            return done("config", read.await.map(|answer| answer.body));
+            let config = operator.config_orders().reload().await;
+            let config = config.map(|view| serde_json::to_value(view).unwrap_or_default());
+            return done("config", config);
         }
         ControlRequest::Token { rotate } => {
             return match token(operator.token(), rotate) {

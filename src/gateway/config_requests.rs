@@ -16,13 +16,9 @@ impl Gateway {
         self.fingerprint == loaded.fingerprint
     }
 
-    /// The answer to whoever had the file read again: how it went.
-    pub fn with_config_view(&self, answer: ConfigAnswer) -> ConfigAnswer {
-        let view = ConfigView::clone(&self.state.config.load());
-        ConfigAnswer {
-            body: serde_json::to_value(view).unwrap_or_default(),
-            ..answer
-        }
+    /// The configuration that is in force, and how the last reload went.
+    pub fn config_view(&self) -> ConfigView {
+        ConfigView::clone(&self.state.config.load())
     }
 
     /// Notes when a server was changed, and shows it.

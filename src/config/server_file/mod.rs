@@ -121,8 +121,6 @@ impl<'a> ServerFile<'a> {
     ) -> Result<(Value, Option<String>), Failure> {
         match order {
             ConfigOrder::List => Ok((json!({ "servers": views(document) }), None)),
-            // Whoever owns the file reads it.
-            ConfigOrder::ReadAgain => Ok((Value::Null, None)),
             ConfigOrder::Get(wanted) => {
                 let name = find(document, &wanted)?;
                 Ok((view(document, &name), None))
