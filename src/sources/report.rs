@@ -1,11 +1,39 @@
 //! What an API is told of the servers that come from it: their tools and resources. Pure.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use super::pluggedin::InactiveTools;
 use crate::catalog::{Item, ItemKind, ServerPart};
+
+/// What the reports about a server are made of: two that are equal say the same.
+#[derive(PartialEq)]
+pub(super) struct Reported {
+    part: Arc<ServerPart>,
+    /// Native names of tools.
+    hidden: HashSet<String>,
+}
+
+impl Reported {
+    pub(super) fn new(part: Arc<ServerPart>, id: &str, inactive: &InactiveTools) -> Self {
+        let hidden = inactive.get(id).cloned().unwrap_or_default();
+        Self { part, hidden }
+    }
+
+    /// The reports about the server, which the API knows by `id`. A tool that is hidden is not
+    /// reported: that would show it again.
+    pub(super) fn reports(&self, id: &str) -> Vec<Report> {
+        let items = |kind| self.part.items(kind).iter();
+        let tools = items(ItemKind::Tools).filter(|tool| !self.hidden.contains(tool.native()));
+        let tools = tools.filter_map(|tool| tool_report(tool, id)).collect();
+        let resources = items(ItemKind::Resources).filter_map(|item| resource_report(item, id));
+        let tools = batches("api/tools", "tools", tools);
+        let resources = batches("api/resources", "resources", resources.collect());
+        [tools, resources].concat()
+    }
+}
 
 /// Items of one request.
 const ITEMS_MAX: usize = 100;
@@ -17,21 +45,7 @@ pub(super) struct Report {
     pub(super) body: Value,
 }
 
-/// The reports about a server, which the API knows by `id`. A tool that is hidden is not reported:
-/// that would show it again.
-pub(super) fn reports(part: &ServerPart, id: &str, inactive: &InactiveTools) -> Vec<Report> {
-    let none = HashSet::new();
-    let hidden = inactive.get(id).unwrap_or(&none);
-    let items = |kind| part.items(kind).iter();
-    let tools = items(ItemKind::Tools).filter(|tool| !hidden.contains(tool.native()));
-    let tools = tools.filter_map(|tool| self::tool(tool, id)).collect();
-    let resources = items(ItemKind::Resources).filter_map(|item| resource(item, id));
-    let tools = batches("api/tools", "tools", tools);
-    let resources = batches("api/resources", "resources", resources.collect());
-    [tools, resources].concat()
-}
-
-fn tool(tool: &Item, id: &str) -> Option<Value> {
+fn tool_report(tool: &Item, id: &str) -> Option<Value> {
     let listed: Value = serde_json::from_slice(tool.raw().as_bytes()).ok()?;
     Some(json!({
         "name": tool.native(),
@@ -42,7 +56,7 @@ fn tool(tool: &Item, id: &str) -> Option<Value> {
     }))
 }
 
-fn resource(resource: &Item, id: &str) -> Option<Value> {
+fn resource_report(resource: &Item, id: &str) -> Option<Value> {
     let listed: Value = serde_json::from_slice(resource.raw().as_bytes()).ok()?;
     Some(json!({
         "uri": resource.native(),

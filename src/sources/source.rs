@@ -1,7 +1,6 @@
 //! One source: asks its API from time to time, keeps what it says, and reports.
 
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,7 +11,7 @@ use tokio::time::sleep;
 
 use super::SourceSettings;
 use super::api::{Api, ApiError, Profile};
-use super::report::reports;
+use super::report::Reported;
 use crate::catalog::ServerPart;
 use crate::credentials::Web;
 use crate::id::ServerName;
@@ -107,7 +106,7 @@ impl Source {
         api: &Api,
         profile: Profile,
         kept: &mut Option<Value>,
-        reported: &mut HashMap<String, u64>,
+        reported: &mut HashMap<String, Reported>,
     ) -> Vec<String> {
         let mut wrong = profile.servers.left_out.clone();
         if kept.as_ref() != Some(&profile.servers.file) {
@@ -159,7 +158,7 @@ impl Source {
         &self,
         api: &Api,
         profile: &Profile,
-        reported: &mut HashMap<String, u64>,
+        reported: &mut HashMap<String, Reported>,
     ) -> Result<(), ApiError> {
         let servers = profile.servers.file["mcpServers"].as_object();
         let ids = servers.into_iter().flat_map(|servers| servers.values());
@@ -167,16 +166,11 @@ impl Source {
             let Some(part) = (self.parts)(id) else {
                 continue;
             };
-            let reports = reports(&part, id, &profile.inactive);
-            let mut hasher = DefaultHasher::new();
-            reports
-                .iter()
-                .for_each(|it| it.body.to_string().hash(&mut hasher));
-            let now = hasher.finish();
+            let now = Reported::new(part, id, &profile.inactive);
             if reported.get(id) == Some(&now) {
                 continue;
             }
-            for report in &reports {
+            for report in now.reports(id) {
                 api.post(report.path, &report.body).await?;
             }
             reported.insert(id.to_owned(), now);
