@@ -1,5 +1,4 @@
-//! What a view lists in the place of its tools: a few static ones, by which the others are found
-//! and called.
+//! How a view lists its tools: each of them, or a few static ones that find and call the others.
 
 use serde_json::{Value, json};
 
@@ -21,7 +20,7 @@ pub enum Exposure {
     Dynamic,
 }
 
-/// What a static tool does.
+/// A tool of the gateway's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StaticTool {
     /// Finds tools for `query`.
@@ -92,7 +91,7 @@ fn definition(name: &str, tool: StaticTool) -> Value {
     let (title, about) = tool.words();
     let (properties, required) = tool.arguments();
     let is_call = matches!(tool, StaticTool::Call { .. } | StaticTool::CallInGroup);
-    // What a called tool does is known to that tool only.
+    // The annotations of a call are those of the called tool, which is not known here.
     let annotations = match is_call {
         true => json!({ "title": title }),
         false => json!({

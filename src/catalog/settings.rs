@@ -95,6 +95,15 @@ pub struct IngestLimits {
     pub uri_bytes: usize,
 }
 
+impl IngestLimits {
+    pub const NONE: Self = Self {
+        items: usize::MAX,
+        item_bytes: usize::MAX,
+        name_bytes: usize::MAX,
+        uri_bytes: usize::MAX,
+    };
+}
+
 impl Default for IngestLimits {
     fn default() -> Self {
         Self {

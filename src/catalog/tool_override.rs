@@ -1,12 +1,12 @@
-//! What a view says of a tool in place of its server.
+//! How a view describes a tool otherwise than its server does.
 
 use serde_json::{Map, Value, json};
 
 use super::{IngestLimits, Item, ItemKind, item};
 use crate::protocol::RawJson;
 
-/// Stands in place of what the server says, as far as it says anything. Clients read it; the
-/// gateway itself goes by the server's words.
+/// What is set replaces what the server says of its tool. Only clients see it; the gateway itself
+/// goes by what the server says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToolOverride {
     /// The whole public name.
@@ -16,7 +16,7 @@ pub struct ToolOverride {
     pub annotations: AnnotationOverrides,
 }
 
-/// The same for a tool's statements about its effects.
+/// The same for a tool's annotations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnnotationOverrides {
     pub read_only: Option<bool>,
@@ -43,14 +43,8 @@ impl ToolOverride {
     pub(super) fn applied(&self, tool: &Item) -> Item {
         let changed = tool.raw().parse().ok().and_then(|tool| {
             let raw = RawJson::from_value(&self.changed(tool));
-            // What the operator writes is not limited as what a server writes.
-            let limits = IngestLimits {
-                items: usize::MAX,
-                item_bytes: usize::MAX,
-                name_bytes: usize::MAX,
-                uri_bytes: usize::MAX,
-            };
-            item::read(ItemKind::Tools, &raw, &limits).ok()
+            // An override may be longer than what a server may write.
+            item::read(ItemKind::Tools, &raw, &IngestLimits::NONE).ok()
         });
         changed.unwrap_or_else(|| tool.clone())
     }

@@ -3,6 +3,8 @@
 use serde_json::Value;
 use toml_edit::{DocumentMut, Item, Table, TableLike, value};
 
+use crate::config::json_of_toml;
+
 fn parse(text: &str, key: &str) -> Result<DocumentMut, String> {
     let parsed: Result<DocumentMut, toml_edit::TomlError> = text.parse();
     let document = parsed.map_err(|error| format!("no valid TOML: {}", error.message()))?;
@@ -17,7 +19,7 @@ pub(super) fn entries(text: &str, key: &str) -> Result<Vec<(String, Value)>, Str
     let servers = document.get(key).and_then(Item::as_table_like);
     let servers = servers.into_iter().flat_map(TableLike::iter);
     Ok(servers
-        .map(|(name, server)| (name.to_owned(), json(server)))
+        .map(|(name, server)| (name.to_owned(), json_of_toml(server)))
         .collect())
 }
 
@@ -46,36 +48,6 @@ pub(super) fn without(text: &str, key: &str, name: &str) -> Result<String, Strin
         servers.remove(name);
     }
     Ok(document.to_string())
-}
-
-/// The same in JSON, dates as texts.
-fn json(item: &Item) -> Value {
-    match item {
-        Item::None => Value::Null,
-        Item::Value(value) => json_of_value(value),
-        Item::Table(table) => json_of_table(table),
-        Item::ArrayOfTables(tables) => tables.iter().map(|it| json_of_table(it)).collect(),
-    }
-}
-
-fn json_of_table(table: &dyn TableLike) -> Value {
-    let members = table
-        .iter()
-        .map(|(name, item)| (name.to_owned(), json(item)));
-    Value::Object(members.collect())
-}
-
-fn json_of_value(value: &toml_edit::Value) -> Value {
-    use toml_edit::Value::{Array, Boolean, Datetime, Float, InlineTable, Integer, String};
-    match value {
-        String(text) => Value::from(text.value().as_str()),
-        Integer(number) => Value::from(*number.value()),
-        Float(number) => Value::from(*number.value()),
-        Boolean(flag) => Value::from(*flag.value()),
-        Datetime(time) => Value::from(time.value().to_string()),
-        Array(values) => values.iter().map(json_of_value).collect(),
-        InlineTable(table) => json_of_table(table),
-    }
 }
 
 #[cfg(test)]

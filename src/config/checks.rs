@@ -7,6 +7,7 @@ use url::Url;
 
 use super::declaration::texts::{NamedSecrets, SecretText};
 use super::section::{Section, ValueError};
+use crate::credentials::is_loopback;
 use crate::id::ServerName;
 
 /// Headers that the gateway or the connection sets itself.
@@ -125,6 +126,15 @@ pub(crate) const NOT_EMPTY: &str = "a text that is not empty";
 
 pub(crate) fn not_empty(text: &str) -> Result<String, ValueError> {
     checked(text, !text.is_empty() && !text.contains('\0'))
+}
+
+/// Whether what is sent there travels unencrypted between machines.
+pub(crate) fn is_plain_http(url: &Url) -> bool {
+    url.scheme() == "http" && !is_loopback(url)
+}
+
+pub(crate) fn secret(text: &str) -> Result<SecretText, ValueError> {
+    not_empty(text).map(|text| SecretText::new(&text))
 }
 
 pub(crate) const NO_NUL: &str = "a text without NUL characters";

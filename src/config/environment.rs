@@ -27,6 +27,12 @@ pub trait Environment {
     }
 }
 
+/// A variable without the space around it; `None` if nothing is left of it.
+pub(super) fn trimmed_var(environment: &dyn Environment, name: &str) -> Option<String> {
+    let text = environment.var(name)?.to_string_lossy().trim().to_owned();
+    (!text.is_empty()).then_some(text)
+}
+
 /// The environment of this process, with `MCPVISOR_EXE` as the path of its binary.
 #[derive(Clone, Debug)]
 pub struct ProcessEnvironment {

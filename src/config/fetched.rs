@@ -7,6 +7,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::environment::Environment;
+use super::interpolate::escaped;
 use super::json_file::{JsonFile, Taken};
 use super::{Config, ConfigError, Fingerprint};
 use crate::sources::SourceSettings;
@@ -105,7 +106,7 @@ fn leave_out(file: &mut Value, error: &ConfigError, warnings: &mut Vec<String>) 
 /// What an API says is meant as it stands: it must not read this environment or files.
 fn escape(value: &mut Value) {
     match value {
-        Value::String(text) => *text = text.replace('$', "$$"),
+        Value::String(text) => *text = escaped(text),
         Value::Array(values) => values.iter_mut().for_each(escape),
         Value::Object(members) => members.values_mut().for_each(escape),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}

@@ -44,6 +44,11 @@ pub(super) fn interpolate<'t>(
     expand(text, from, 0).map(Cow::Owned)
 }
 
+/// A literal text as a file writes it.
+pub(super) fn escaped(text: &str) -> String {
+    text.replace('$', "$$")
+}
+
 fn expand(text: &str, from: Interpolation<'_>, depth: usize) -> Result<String, InterpolationError> {
     if depth > DEPTH_MAX {
         return Err(Written(format!("`${{…}}` nested deeper than {DEPTH_MAX}")));

@@ -298,8 +298,9 @@ pub fn server_table(name: &str, server: &Json, warnings: &mut Vec<String>) -> To
     Toml::Table(table)
 }
 
-/// Members of `oauth` of the Inspector and others that have another name here.
-const OAUTH_RENAMED: [(&str, &str); 4] = [
+/// Members of `oauth` of MCP Inspector and others, and the keys of `[servers.NAME.oauth]` that
+/// they are.
+pub(super) const OAUTH_RENAMED: [(&str, &str); 4] = [
     ("clientId", "client_id"),
     ("clientSecret", "client_secret"),
     ("authorizationUrl", "authorization_url"),

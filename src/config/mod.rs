@@ -30,6 +30,7 @@ mod section;
 mod server;
 mod server_file;
 mod source;
+mod toml_json;
 mod units;
 mod view;
 pub mod watch;
@@ -59,6 +60,7 @@ pub use reference::reference;
 pub use schema::schema;
 pub use server::{ServerEntry, ServerState};
 pub use server_file::{FileOutcome, ServerFile, replace as replace_file};
+pub use toml_json::json_of_toml;
 
 use crate::calls::SessionSettings;
 use crate::catalog::CatalogSettings;

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use url::Url;
 
+use super::checks::is_plain_http;
 use super::declaration::Keys as _;
 use super::declaration::texts::{NamedSecrets, SecretText};
 use super::keys::{ServerKeys, ServerTable, TransportKind};
 use super::problem::Problem;
 use super::section::Section;
-use crate::credentials::is_loopback;
 use crate::downstream::{ServerSettings, TransportSettings};
 use crate::id::ServerName;
 use crate::supervision::Settings as SupervisionSettings;
@@ -188,7 +188,7 @@ fn warn_of_plain_http(settings: Option<&ServerSettings>, section: &Section<'_>) 
         return;
     };
     let has_secrets = !http.headers.is_empty() || http.url.query().is_some();
-    if http.url.scheme() == "http" && !is_loopback(&http.url) && has_secrets {
+    if is_plain_http(&http.url) && has_secrets {
         section.reader.warn(&format!(
             "`{}` is `http://`, so its headers and query travel for everybody to read; use \
              `https://`",

@@ -1,16 +1,16 @@
 //! From `[sources.NAME]` and the environment to the settings of each source.
 
-use secrecy::SecretString;
 use url::Url;
 
 use super::Config;
+use super::checks::is_plain_http;
 use super::declaration::Keys as _;
 use super::declaration::texts::SecretText;
-use super::environment::Environment;
+use super::environment::{Environment, trimmed_var};
 use super::keys::{SourceKeys, SourceTable, base_url};
 use super::problem::Problem;
 use super::section::Section;
-use crate::credentials::{Vault, VaultKey, default_key_file, is_loopback};
+use crate::credentials::{Vault, VaultKey, default_key_file};
 use crate::id::ServerName;
 use crate::sources::SourceSettings;
 
@@ -65,7 +65,9 @@ pub(crate) fn sources(section: &Section<'_>, config: &Config) -> Vec<SourceSetti
         SourceTable::read(&section, &mut keys);
         sources.extend(source(name, &keys, &section, &vault));
     }
-    sources.extend(of_environment(section, &sources, &vault));
+    let of_environment = of_environment(section);
+    let added = of_environment.filter(|(name, _)| sources.iter().all(|it| it.name != *name));
+    sources.extend(added.and_then(|(name, keys)| source(name, &keys, section, &vault)));
     sources
 }
 
@@ -81,70 +83,49 @@ fn source(
         }
         return None;
     };
-    let settings = SourceSettings {
+    let url = Url::parse(url).ok()?;
+    if is_plain_http(&url) {
+        section.reader.warn(&format!(
+            "source `{name}` is `http://`: its key and its servers travel for everybody to read \
+             and to change; use `https://`"
+        ));
+    }
+    Some(SourceSettings {
         name,
-        url: Url::parse(url).ok()?,
+        url,
         key: keys.key.as_ref().map(SecretText::to_secret),
         interval: keys.interval,
         kept: vault.clone(),
-    };
-    warn_of_plain_http(&settings, section);
-    Some(settings)
-}
-
-fn warn_of_plain_http(source: &SourceSettings, section: &Section<'_>) {
-    if source.url.scheme() == "http" && !is_loopback(&source.url) {
-        let warning = format!(
-            "source `{}` is `http://`: its key and its servers travel for everybody to read and to \
-             change; use `https://`",
-            source.name
-        );
-        section.reader.warn(&warning);
-    }
+    })
 }
 
 /// plugged.in's variables: its API at `PLUGGEDIN_API_BASE_URL`, with the key in `PLUGGEDIN_API_KEY`.
 /// The key alone names no API that it may be sent to.
-fn of_environment(
-    section: &Section<'_>,
-    sources: &[SourceSettings],
-    vault: &Vault,
-) -> Option<SourceSettings> {
+fn of_environment(section: &Section<'_>) -> Option<(ServerName, SourceKeys)> {
     let environment = section.reader.interpolation.environment;
-    let var = |name| {
-        let text = environment.var(name)?.to_string_lossy().trim().to_owned();
-        (!text.is_empty()).then_some(text)
-    };
-    let url = var("PLUGGEDIN_API_BASE_URL")?;
-    let name = ServerName::try_new(OF_ENVIRONMENT).ok()?;
-    if sources.iter().any(|source| source.name == name) {
-        return None;
-    }
     let refuse = |message: &str| {
         let problem = Problem::new("sources", message.to_owned());
         section.reader.problem(problem);
     };
-    let Some(key) = var("PLUGGEDIN_API_KEY") else {
+    let url = trimmed_var(environment, "PLUGGEDIN_API_BASE_URL")?;
+    let Some(key) = trimmed_var(environment, "PLUGGEDIN_API_KEY") else {
         refuse(
             "the environment variable `PLUGGEDIN_API_BASE_URL` is set, and `PLUGGEDIN_API_KEY`, \
              which holds its key, is not",
         );
         return None;
     };
-    let Some(url) = base_url(&url).ok().and_then(|url| Url::parse(&url).ok()) else {
+    let Ok(url) = base_url(&url) else {
         refuse(
             "the environment variable `PLUGGEDIN_API_BASE_URL` must be a URL that begins with \
              `http://` or `https://`, without a query",
         );
         return None;
     };
-    let settings = SourceSettings {
-        name,
-        url,
-        key: Some(SecretString::from(key)),
-        interval: SourceKeys::default().interval,
-        kept: vault.clone(),
+    let keys = SourceKeys {
+        url: Some(url),
+        key: Some(SecretText::new(&key)),
+        ..SourceKeys::default()
     };
-    warn_of_plain_http(&settings, section);
-    Some(settings)
+    Some((ServerName::try_new(OF_ENVIRONMENT).ok()?, keys))
 }

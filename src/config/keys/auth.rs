@@ -5,6 +5,7 @@ use serde_json::{Value as Json, json};
 use crate::auth::{ApiKey, ApiKeyHash, AuthSettings, expiry_millis};
 use crate::config::declaration::kinds::flag;
 use crate::config::declaration::{ValueKind, keys};
+use crate::config::environment::trimmed_var;
 use crate::config::problem::Problem;
 use crate::config::section::{Section, ValueError};
 
@@ -136,10 +137,7 @@ fn check(settings: &mut AuthSettings, section: &Section<'_>) {
 /// plugged.in's variables: the key in `PLUGGEDIN_API_KEY` is required if `REQUIRE_API_AUTH` is true.
 fn add_environment_key(settings: &mut AuthSettings, section: &Section<'_>) {
     let environment = section.reader.interpolation.environment;
-    let var = |name| {
-        let text = environment.var(name)?.to_string_lossy().trim().to_owned();
-        (!text.is_empty()).then_some(text)
-    };
+    let var = |name| trimmed_var(environment, name);
     let refuse = |message: &str| {
         let problem = Problem::new("auth", message.to_owned());
         section.reader.problem(problem);

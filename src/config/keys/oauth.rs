@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::config::checks::{FILE, NOT_EMPTY, file, not_empty};
+use crate::config::checks::{FILE, NOT_EMPTY, file, not_empty, secret};
 use crate::config::declaration::keys;
 use crate::config::declaration::kinds::{ChoiceKind, choice, optional};
 use crate::config::declaration::texts::{SecretText, text, texts};
@@ -59,10 +59,6 @@ fn scope(text: &str) -> Result<String, ValueError> {
     parsed
         .map(|_| text.to_owned())
         .map_err(|_| ValueError::as_declared())
-}
-
-fn secret(text: &str) -> Result<SecretText, ValueError> {
-    not_empty(text).map(|text| SecretText::new(&text))
 }
 
 fn grant() -> ChoiceKind<GrantKind> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::config::checks::{NOT_EMPTY, not_empty, url};
+use crate::config::checks::{NOT_EMPTY, secret, url};
 use crate::config::declaration::keys;
 use crate::config::declaration::kinds::{ChoiceKind, choice, duration, optional};
 use crate::config::declaration::texts::{SecretText, text};
@@ -44,10 +44,6 @@ pub(crate) fn base_url(text: &str) -> Result<String, ValueError> {
     is_plain
         .then(|| url.expose().to_owned())
         .ok_or_else(ValueError::as_declared)
-}
-
-fn secret(text: &str) -> Result<SecretText, ValueError> {
-    not_empty(text).map(|text| SecretText::new(&text))
 }
 
 fn kind() -> ChoiceKind<SourceKind> {

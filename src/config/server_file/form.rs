@@ -8,7 +8,8 @@ use toml_edit::{Array, InlineTable, Item, TableLike};
 use url::Url;
 
 use super::oauth_form;
-use super::texts::{REDACTED, escaped, invalid, literal, nothing_kept, text, write_text};
+use super::texts::{REDACTED, invalid, literal, nothing_kept, text, write_text};
+use crate::config::interpolate::escaped;
 use crate::config::units::parse_duration;
 use crate::protocol::Failure;
 use crate::transport::public_url;

@@ -3,11 +3,12 @@
 
 use jsonc_parser::cst::{CstInputValue, CstNode, CstObject, CstObjectProp, CstRootNode};
 use serde_json::{Map, Value, json};
-use toml_edit::{Item, TableLike};
+use toml_edit::TableLike;
 
 use crate::config::json::{
     JSON_OF_EDITORS, JsonServers, KEYS, OWN_KEYS, RENAMED, SERVERS_AT, cst_input, oauth_member,
 };
+use crate::config::json_of_toml;
 
 /// Times that clients keep in `timeouts`.
 const TIMES: [&str; 2] = ["request_timeout", "supervision"];
@@ -128,12 +129,12 @@ fn list(root: &CstRootNode, at: &[&str]) -> Option<List> {
 
 /// Writes every key that differs.
 fn change(server: &CstObject, before: &dyn TableLike, after: &dyn TableLike) {
-    let value = |table: &dyn TableLike, key: &str| table.get(key).and_then(to_json);
-    let keys = before.iter().chain(after.iter()).map(|(key, _)| key);
+    let value = |table: &dyn TableLike, key: &str| table.get(key).map(json_of_toml);
+    let added = after.iter().filter(|(key, _)| !before.contains_key(key));
+    let keys = before.iter().chain(added).map(|(key, _)| key);
     let mut changed: Vec<&str> = keys
         .filter(|key| value(before, key) != value(after, key))
         .collect();
-    changed.dedup();
     let has_words = server
         .get("command")
         .is_some_and(|it| it.array_value().is_some());
@@ -212,25 +213,5 @@ fn set(object: &CstObject, member: &str, value: &Value) {
 fn remove(object: &CstObject, member: &str) {
     if let Some(there) = object.get(member) {
         there.remove();
-    }
-}
-
-fn to_json(item: &Item) -> Option<Value> {
-    if let Some(table) = item.as_table_like() {
-        let members = table.iter();
-        let members = members.filter_map(|(key, item)| Some((key.to_owned(), to_json(item)?)));
-        return Some(members.collect::<Map<_, _>>().into());
-    }
-    match item.as_value()? {
-        toml_edit::Value::String(text) => Some(json!(text.value())),
-        toml_edit::Value::Integer(number) => Some(json!(number.value())),
-        toml_edit::Value::Float(number) => Some(json!(number.value())),
-        toml_edit::Value::Boolean(flag) => Some(json!(flag.value())),
-        toml_edit::Value::Datetime(time) => Some(json!(time.value().to_string())),
-        toml_edit::Value::Array(values) => {
-            let values = values.iter().cloned().map(Item::Value);
-            Some(values.filter_map(|value| to_json(&value)).collect())
-        }
-        toml_edit::Value::InlineTable(_) => None,
     }
 }

@@ -3,22 +3,16 @@
 use serde_json::{Map, Value, json};
 use toml_edit::{Array, InlineTable, Item, TableLike};
 
-use super::texts::{REDACTED, escaped, invalid, literal, text, write_text};
+use super::texts::{REDACTED, invalid, literal, text, write_text};
+use crate::config::interpolate::escaped;
+use crate::config::json::OAUTH_RENAMED;
 use crate::protocol::Failure;
-
-/// The members, and the keys of `[servers.NAME.oauth]` that they are.
-const MEMBERS: [(&str, &str); 4] = [
-    ("clientId", "client_id"),
-    ("clientSecret", "client_secret"),
-    ("authorizationUrl", "authorization_url"),
-    ("tokenUrl", "token_url"),
-];
 
 /// `None` for a server without such a table.
 pub(super) fn read(table: &dyn TableLike) -> Option<Value> {
     let oauth = table.get("oauth").and_then(Item::as_table_like)?;
     let mut view = Map::new();
-    for (member, key) in MEMBERS {
+    for (member, key) in OAUTH_RENAMED {
         if let Some(written) = text(oauth, key) {
             let shown = literal(written).filter(|_| key != "client_secret");
             view.insert(
@@ -54,7 +48,7 @@ pub(super) fn write(table: &mut dyn TableLike, value: &Value) -> Result<(), Fail
     let oauth = table.get_mut("oauth").and_then(Item::as_table_like_mut);
     let oauth = oauth.ok_or_else(|| invalid("`oauth` of the file is no table"))?;
     for (member, value) in members {
-        let known = MEMBERS.iter().find(|(known, _)| known == member);
+        let known = OAUTH_RENAMED.iter().find(|(known, _)| known == member);
         match (known, member.as_str()) {
             (Some((_, key)), _) => write_text(oauth, key, value)?,
             (None, "scopes") => write_scopes(oauth, value)?,

@@ -4,6 +4,7 @@ use toml_edit::{Item, TableLike};
 
 use serde_json::Value;
 
+use crate::config::interpolate::escaped;
 use crate::protocol::{ErrorKind, Failure};
 
 pub(super) const REDACTED: &str = "[REDACTED]";
@@ -30,11 +31,6 @@ pub(super) fn literal(text: &str) -> Option<String> {
     }
     literal.push_str(rest);
     Some(literal)
-}
-
-/// A literal text as the file writes it.
-pub(super) fn escaped(text: &str) -> String {
-    text.replace('$', "$$")
 }
 
 pub(super) fn write_text(
