@@ -1,8 +1,10 @@
 //! Who a request comes from, and what that principal may do. Policy allows everything so far.
 
 mod api_key;
+mod rate_limits;
 
 pub use api_key::{ApiKey, ApiKeyHash, expiry_millis, random_token};
+pub use rate_limits::{Rate, RateLimitSettings, RateLimits, RatedCall};
 
 use crate::id::{Principal, ServerName};
 use crate::protocol::{ErrorKind, Failure, Method};

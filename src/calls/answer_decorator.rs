@@ -162,7 +162,10 @@ impl AnswerDecorator {
         match to.era() {
             Era::Legacy => ClientReply::Json(frame),
             Era::Modern => ClientReply::Error {
-                error: ReplyError::Gateway(failure.kind),
+                error: ReplyError::Gateway {
+                    kind: failure.kind,
+                    retry_after_ms: failure.retry_after_ms,
+                },
                 frame,
             },
         }

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::auth::Policy;
+use crate::auth::{Policy, RateLimits, RatedCall};
 use crate::calls::answer_decorator::AnswerDecorator;
 use crate::calls::parked_calls::ParkedCalls;
 use crate::calls::sealing::Sealing;
@@ -13,16 +14,17 @@ use crate::calls::settings::SessionSettings;
 use crate::catalog::Snapshot;
 use crate::downstream::{Caller, Downstreams};
 use crate::history::{History, PendingCall, RecordedCaller};
-use crate::id::{CallNumbers, SessionId};
-use crate::protocol::Request;
+use crate::id::{CallNumbers, Principal, ServerName, SessionId};
+use crate::protocol::{Failure, Method, Request};
 use crate::publisher::CatalogView;
-use crate::telemetry::Counters;
+use crate::telemetry::{Counter, Counters};
 
 pub(crate) struct CallContext {
     pub(crate) settings: ArcSwap<SessionSettings>,
     pub(crate) downstreams: Downstreams,
     pub(crate) catalog: CatalogView,
     pub(crate) policy: Arc<dyn Policy>,
+    pub(crate) rate_limits: RateLimits,
     pub(crate) numbers: CallNumbers,
     pub(crate) counters: Counters,
     pub(crate) history: History,
@@ -44,6 +46,29 @@ impl CallContext {
                 revision: caller.revision,
             },
         )
+    }
+
+    /// Whether a principal may make this call, which is counted.
+    ///
+    /// # Errors
+    ///
+    /// Returns the failure that the client is to read.
+    pub(crate) fn admit(
+        &self,
+        request: &Request,
+        principal: &Principal,
+        server: &ServerName,
+    ) -> Result<(), Failure> {
+        let item = request.item().unwrap_or_default();
+        self.policy.may_call(principal, server, &item)?;
+        let rated = RatedCall {
+            principal,
+            server,
+            tool: (request.method == Method::ToolsCall).then_some(&item),
+        };
+        let settings = self.settings.load();
+        let counted = (self.rate_limits).count(&settings.rate_limits, rated, Instant::now());
+        counted.inspect_err(|_| self.counters.add(Counter::CallsShed))
     }
 
     /// The catalog that a client sees.

@@ -59,7 +59,11 @@ pub enum ClientReply {
 /// Whose error an answer tells.
 #[derive(Debug)]
 pub enum ReplyError {
-    Gateway(ErrorKind),
+    Gateway {
+        kind: ErrorKind,
+        /// When trying again can help, in milliseconds from now.
+        retry_after_ms: Option<u64>,
+    },
     /// An error object of a server.
     Server(RawJson),
 }

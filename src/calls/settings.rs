@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::auth::RateLimitSettings;
 use crate::calls::peer_places::PlaceLimit;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +48,8 @@ pub struct SessionSettings {
     pub first_list_wait: Duration,
     /// How long it waits at most for those of a kind that took longer before.
     pub first_list_wait_max: Duration,
+    /// How often each principal may call.
+    pub rate_limits: RateLimitSettings,
 }
 
 impl SessionSettings {
@@ -103,6 +106,7 @@ impl Default for SessionSettings {
             server_events_max: 16 << 20,
             first_list_wait: Duration::from_secs(2),
             first_list_wait_max: Duration::from_secs(25),
+            rate_limits: RateLimitSettings::default(),
         }
     }
 }

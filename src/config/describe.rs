@@ -7,8 +7,8 @@ use url::Url;
 use super::declaration::Keys;
 use super::keys::{
     AuthTable, BreakerTable, ChildLimitsTable, CredentialsTable, GatewayTable, HistoryTable,
-    LimitsTable, MetricsTable, RecorderTable, ResourcesTable, ServerKeys, ServerTable,
-    SessionsTable, SupervisionTable,
+    LimitsTable, MetricsTable, RateLimitsTable, RecorderTable, ResourcesTable, ServerKeys,
+    ServerTable, SessionsTable, SupervisionTable,
 };
 use super::{Config, Loaded, ServerEntry, ServerState};
 use crate::downstream::{ServerSettings, TransportSettings};
@@ -177,6 +177,10 @@ fn unusual_of_gateway(config: &Config) -> Vec<(String, String)> {
         ),
         ("sessions", unusual::<SessionsTable>(config)),
         ("limits", unusual::<LimitsTable>(config)),
+        (
+            "rate_limits",
+            unusual::<RateLimitsTable>(&config.session.rate_limits),
+        ),
         ("history", unusual::<HistoryTable>(&config.history)),
         ("metrics", unusual::<MetricsTable>(config)),
         (

@@ -25,7 +25,7 @@ pub(super) fn stream_event(event: &StreamEvent) -> Bytes {
 /// The HTTP status of an error that is answered to a request without a session.
 pub(super) fn error_status(error: &ReplyError) -> StatusCode {
     let status = match error {
-        ReplyError::Gateway(kind) => modern_status(*kind),
+        ReplyError::Gateway { kind, .. } => modern_status(*kind),
         ReplyError::Server(object) => status_of(object),
     };
     StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)

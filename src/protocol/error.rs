@@ -126,6 +126,8 @@ kinds! {
     BodyTimeout = "body_timeout", code::INVALID_REQUEST, 408, true;
     /// A limit on work under way is reached: shed.
     Overloaded = "overloaded", code::INTERNAL_ERROR, 503, true;
+    /// Its principal calls more often than it may.
+    RateLimited = "rate_limited", code::INTERNAL_ERROR, 429, true;
     /// The gateway is shutting down.
     ShuttingDown = "shutting_down", code::INTERNAL_ERROR, 503, true;
     /// The server is not connected; it comes back by itself.
@@ -161,7 +163,11 @@ impl ErrorKind {
     pub const fn says_not_run(self) -> bool {
         matches!(
             self,
-            Self::Overloaded | Self::ShuttingDown | Self::ServerUnavailable | Self::BreakerOpen
+            Self::Overloaded
+                | Self::RateLimited
+                | Self::ShuttingDown
+                | Self::ServerUnavailable
+                | Self::BreakerOpen
         )
     }
 }
@@ -306,8 +312,9 @@ impl Failure {
     /// fails a tool call is something that the model should read; what the client did wrong is
     /// an error of the protocol (B-ERR-01).
     pub fn tool_result(&self, method: &Method) -> Option<Value> {
-        let of_server = self.server.is_some() || self.kind == ErrorKind::Overloaded;
-        let tells_model = *method == Method::ToolsCall && of_server && self.original.is_none();
+        let is_limit = matches!(self.kind, ErrorKind::Overloaded | ErrorKind::RateLimited);
+        let is_fit = self.server.is_some() || is_limit;
+        let tells_model = *method == Method::ToolsCall && is_fit && self.original.is_none();
         tells_model.then(|| {
             json!({
                 "content": [{ "type": "text", "text": self.message }],

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use crate::auth::Policy;
+use crate::auth::{Policy, RateLimits};
 use crate::calls::{
     AnswerDecorator, CallContext, CallWorkers, NoPlace, ParkedCalls, PeerPlace, PlaceLimit,
     Sealing, SealingKeys, SessionSettings,
@@ -81,6 +81,7 @@ impl Sessions {
             downstreams: spec.downstreams,
             catalog: spec.catalog,
             policy: spec.policy,
+            rate_limits: RateLimits::default(),
             numbers: spec.numbers,
             counters: spec.counters,
             history: spec.history,

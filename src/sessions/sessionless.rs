@@ -258,7 +258,7 @@ impl Sessions {
         }
         let item = request.item().map(|item| request.frame.share(item));
         let (item, server) = (item.unwrap_or_default(), &target.server);
-        calls.policy.may_call(&caller.principal, server, &item)?;
+        calls.admit(&request, &caller.principal, server)?;
         let incoming = IncomingCall::read(request, &caller, server, &item, &calls.sealing)?;
         let (mut request, answer) = self.client_request(incoming.request, accepts_stream, None);
         let (number, round) = (request.number, incoming.round);

@@ -35,6 +35,7 @@ mod oddities;
 mod operating;
 mod plans;
 mod questions;
+mod rate_limits;
 mod relay;
 mod reload;
 mod resumption;

@@ -2,8 +2,9 @@
 
 use serde_json::{Value as Json, json};
 
-use crate::auth::{ApiKey, ApiKeyHash, AuthSettings, expiry_millis};
-use crate::config::declaration::kinds::flag;
+use crate::auth::{ApiKey, ApiKeyHash, AuthSettings, Rate, RateLimitSettings, expiry_millis};
+use crate::config::declaration::kinds::{flag, optional};
+use crate::config::declaration::texts::{TextValue, text};
 use crate::config::declaration::{ValueKind, keys};
 use crate::config::environment::trimmed_var;
 use crate::config::problem::Problem;
@@ -30,6 +31,33 @@ keys! {
         /// what acts needs a key (`tools/call`, `resources/read` and all else). The first key that is
         /// used in such a session owns it from then on.
         lazy: flag();
+    }
+}
+
+const RATE: &str =
+    "calls in a time, as `\"100/minute\"`: 1 to 1000000 in a second, minute, hour or day";
+
+impl TextValue for Rate {
+    fn text(&self) -> Option<String> {
+        Some(self.to_string())
+    }
+}
+
+fn rate(text: &str) -> Result<Rate, ValueError> {
+    Rate::parse(text).ok_or_else(ValueError::as_declared)
+}
+
+keys! {
+    /// How often each API key may be used for calls; without keys all clients are counted together.
+    /// As many calls as a limit names may come at once. One more is refused, and its client reads
+    /// when to try again.
+    RateLimitsTable for RateLimitSettings {
+        /// Calls in all: tools, prompts, resources and completions.
+        calls: optional(text(RATE, rate), "\"600/minute\"");
+        /// Calls of each server.
+        calls_per_server: optional(text(RATE, rate), "\"300/minute\"");
+        /// Calls of each tool.
+        calls_per_tool: optional(text(RATE, rate), "\"60/minute\"");
     }
 }
 

@@ -22,7 +22,7 @@ use crate::config::section::Section;
 pub use gateway::LogFormat;
 pub(crate) use view::{ViewKeys, ViewTable};
 
-pub(crate) use auth::{AuthTable, is_key_name};
+pub(crate) use auth::{AuthTable, RateLimitsTable, is_key_name};
 pub use oauth::CredentialsKeys;
 pub(crate) use oauth::CredentialsTable;
 
@@ -63,6 +63,7 @@ pub(crate) fn tables() -> Vec<Key> {
         root_table::<BreakerTable>("breaker", "[breaker]"),
         root_table::<SessionsTable>("sessions", "[sessions]"),
         root_table::<LimitsTable>("limits", "[limits]"),
+        root_table::<RateLimitsTable>("rate_limits", "[rate_limits]"),
         root_table::<HistoryTable>("history", "[history]"),
         root_table::<MetricsTable>("metrics", "[metrics]"),
         root_table::<RecorderTable>("recorder", "[recorder]"),
@@ -88,6 +89,8 @@ pub(crate) fn read(root: &Section<'_>, config: &mut Config) {
     GatewayTable::read(&root.table("gateway"), config);
     SessionsTable::read(&root.table("sessions"), config);
     LimitsTable::read(&root.table("limits"), config);
+    let rate_limits = &mut config.session.rate_limits;
+    RateLimitsTable::read(&root.table("rate_limits"), rate_limits);
     HistoryTable::read(&root.table("history"), &mut config.history);
     MetricsTable::read(&root.table("metrics"), config);
     let server = &mut config.every_server;

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::event_body::EventBody;
 use super::headers::{self, ACCEL_BUFFERING, PROTOCOL_VERSION, SESSION_ID};
 use super::list_body::ListBody;
-use crate::calls::{ClientReply, RequestGuard};
+use crate::calls::{ClientReply, ReplyError, RequestGuard};
 use crate::front::encode;
 use crate::front::intake::RequestFailure;
 use crate::front::settings::FrontSettings;
@@ -54,6 +54,9 @@ pub(in crate::front) fn http_response(
         ClientReply::Error { error, frame } => {
             let mut response = json(BoxBody::new(frame), revision);
             *response.status_mut() = encode::error_status(&error);
+            if let ReplyError::Gateway { retry_after_ms, .. } = error {
+                add_retry_after(&mut response, retry_after_ms);
+            }
             response
         }
         ClientReply::Accepted => accepted(revision),
@@ -141,11 +144,15 @@ pub(in crate::front) fn failure_response(refused: &RequestFailure) -> HttpRespon
         header::CONTENT_TYPE,
         HeaderValue::from_static("application/json"),
     );
-    if let Some(milliseconds) = failure.retry_after_ms {
-        let seconds = milliseconds.div_ceil(1000).max(1);
-        headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-    }
+    add_retry_after(&mut response, failure.retry_after_ms);
     with_title_case_headers(response)
+}
+
+fn add_retry_after(response: &mut HttpResponse, milliseconds: Option<u64>) {
+    if let Some(milliseconds) = milliseconds {
+        let seconds = HeaderValue::from(milliseconds.div_ceil(1000).max(1));
+        response.headers_mut().insert(header::RETRY_AFTER, seconds);
+    }
 }
 
 fn with_revision(mut response: HttpResponse, revision: Revision) -> HttpResponse {

@@ -1,0 +1,292 @@
+//! How often a principal may call: in all, each server, and each tool.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::id::{Principal, ServerName};
+use crate::protocol::{ErrorKind, Failure};
+
+/// Principals, servers and tools whose calls are counted at a time.
+const COUNTED_MAX: usize = 100_000;
+
+/// Most calls of a rate.
+const CALLS_MAX: u32 = 1_000_000;
+
+/// The times that a rate may name.
+const UNITS: [(&str, Duration); 4] = [
+    ("second", Duration::from_secs(1)),
+    ("minute", Duration::from_secs(60)),
+    ("hour", Duration::from_secs(3600)),
+    ("day", Duration::from_secs(86_400)),
+];
+
+/// So many calls in a time, at least one. All of them may come at once; after that they come back
+/// one by one, evenly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    calls: u32,
+    unit: &'static str,
+    within: Duration,
+}
+
+impl Rate {
+    /// Reads `100/minute`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (calls, unit) = text.split_once('/')?;
+        let is_number = calls.bytes().all(|byte| byte.is_ascii_digit());
+        let calls = calls.parse().ok().filter(|_| is_number)?;
+        let (unit, within) = UNITS.into_iter().find(|(name, _)| *name == unit)?;
+        (1..=CALLS_MAX).contains(&calls).then_some(Self {
+            calls,
+            unit,
+            within,
+        })
+    }
+
+    /// When all calls of a principal that was counted up to `counted` and calls now are allowed
+    /// again (GCRA, the theoretical arrival time of ATM Forum TM 4.1).
+    ///
+    /// # Errors
+    ///
+    /// Returns how long the next call has to wait.
+    fn count(self, counted: Option<Instant>, now: Instant) -> Result<Instant, Duration> {
+        let next = counted.map_or(now, |counted| counted.max(now)) + self.within / self.calls;
+        let wait = next.saturating_duration_since(now + self.within);
+        match wait.is_zero() {
+            true => Ok(next),
+            false => Err(wait),
+        }
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.calls, self.unit)
+    }
+}
+
+/// How often each principal may call. Without a rate there is no limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RateLimitSettings {
+    /// In all.
+    pub calls: Option<Rate>,
+    /// Each server.
+    pub calls_per_server: Option<Rate>,
+    /// Each tool.
+    pub calls_per_tool: Option<Rate>,
+}
+
+/// What a principal calls.
+#[derive(Clone, Copy, Debug)]
+pub struct RatedCall<'a> {
+    pub principal: &'a Principal,
+    pub server: &'a ServerName,
+    /// Its public name; `None` for what is no tool.
+    pub tool: Option<&'a str>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Scope {
+    Gateway,
+    Server(ServerName),
+    Tool(String),
+}
+
+/// The calls of all principals.
+#[derive(Debug, Default)]
+pub struct RateLimits(Mutex<HashMap<(Principal, Scope), Instant>>);
+
+impl RateLimits {
+    /// Counts a call.
+    ///
+    /// # Errors
+    ///
+    /// Refuses a call that is above one of the rates; then it is counted for none.
+    pub fn count(
+        &self,
+        settings: &RateLimitSettings,
+        call: RatedCall<'_>,
+        now: Instant,
+    ) -> Result<(), Failure> {
+        if *settings == RateLimitSettings::default() {
+            return Ok(());
+        }
+        let tool = call.tool.map(|tool| Scope::Tool(tool.to_owned()));
+        let rates = [
+            (settings.calls, Some(Scope::Gateway)),
+            (
+                settings.calls_per_server,
+                Some(Scope::Server(call.server.clone())),
+            ),
+            (settings.calls_per_tool, tool),
+        ];
+        let mut counted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if counted.len() >= COUNTED_MAX {
+            counted.retain(|_, until| *until > now);
+        }
+        let is_full = counted.len() >= COUNTED_MAX;
+        let mut allowed = Vec::with_capacity(rates.len());
+        for (rate, scope) in rates {
+            let Some((rate, scope)) = rate.zip(scope) else {
+                continue;
+            };
+            let key = (call.principal.clone(), scope);
+            let before = counted.get(&key).copied();
+            if is_full && before.is_none() {
+                return Err(full());
+            }
+            let until = rate.count(before, now);
+            let until = until.map_err(|wait| too_often(rate, &key.1, wait))?;
+            allowed.push((key, until));
+        }
+        counted.extend(allowed);
+        Ok(())
+    }
+}
+
+fn too_often(rate: Rate, scope: &Scope, wait: Duration) -> Failure {
+    let (what, key) = match scope {
+        Scope::Gateway => ("calls".to_owned(), "calls"),
+        Scope::Server(server) => (format!("calls of server `{server}`"), "calls_per_server"),
+        Scope::Tool(tool) => {
+            let tool: String = tool.chars().take(128).collect();
+            (format!("calls of tool `{tool}`"), "calls_per_tool")
+        }
+    };
+    let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+    let message = format!(
+        "too many {what}: {rate} is the limit (`rate_limits.{key}`); try again in {seconds} s"
+    );
+    let milliseconds = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+    Failure::new(ErrorKind::RateLimited, message).retry_after_ms(milliseconds.saturating_add(1))
+}
+
+fn full() -> Failure {
+    let message = format!(
+        "{COUNTED_MAX} pairs of clients and tools are counted for `rate_limits`, their limit; try \
+         again later"
+    );
+    Failure::new(ErrorKind::RateLimited, message).retry_after_ms(1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call<'a>(principal: &'a Principal, server: &'a ServerName, tool: &'a str) -> RatedCall<'a> {
+        RatedCall {
+            principal,
+            server,
+            tool: Some(tool),
+        }
+    }
+
+    #[test]
+    fn a_rate_is_calls_in_a_unit_of_time() {
+        for text in ["1/second", "100/minute", "1000000/hour", "5/day"] {
+            assert_eq!(Rate::parse(text).unwrap().to_string(), text);
+        }
+        for text in [
+            "",
+            "5",
+            "/second",
+            "0/second",
+            "-1/second",
+            "+1/second",
+            "1 /second",
+            "1/week",
+            "1/seconds",
+            "1000001/hour",
+            "4294967297/hour",
+        ] {
+            assert_eq!(Rate::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_burst_is_allowed_once_and_comes_back_evenly() {
+        let rate = Rate::parse("6/minute").unwrap();
+        let start = Instant::now();
+        let mut counted = None;
+        for _ in 0..6 {
+            counted = Some(rate.count(counted, start).unwrap());
+        }
+        assert_eq!(rate.count(counted, start), Err(Duration::from_secs(10)));
+        let later = start + Duration::from_secs(9);
+        assert_eq!(rate.count(counted, later), Err(Duration::from_secs(1)));
+        let later = start + Duration::from_secs(10);
+        counted = Some(rate.count(counted, later).unwrap());
+        assert!(rate.count(counted, later).is_err());
+        // After an hour there are as many as at first, and no more.
+        let later = start + Duration::from_secs(3600);
+        for _ in 0..6 {
+            counted = Some(rate.count(counted, later).unwrap());
+        }
+        assert!(rate.count(counted, later).is_err());
+    }
+
+    #[test]
+    fn each_principal_server_and_tool_has_its_own_limit() {
+        let rate = |text| Rate::parse(text);
+        let settings = RateLimitSettings {
+            calls: rate("4/hour"),
+            calls_per_server: rate("3/hour"),
+            calls_per_tool: rate("2/hour"),
+        };
+        let [one, other] = ["a", "b"].map(|name| Principal::of("key", name));
+        let [s, t] = ["s", "t"].map(|name| ServerName::try_new(name).unwrap());
+        let limits = RateLimits::default();
+        let now = Instant::now();
+        let refused = |call| match limits.count(&settings, call, now) {
+            Ok(()) => None,
+            Err(failure) => {
+                assert_eq!(failure.kind, ErrorKind::RateLimited);
+                Some(failure.message)
+            }
+        };
+        let steps = [
+            (call(&one, &s, "x"), None),
+            (call(&one, &s, "x"), None),
+            (call(&one, &s, "x"), Some("calls_per_tool")),
+            // The refused one was not counted.
+            (call(&one, &s, "y"), None),
+            (call(&one, &s, "y"), Some("calls_per_server")),
+            (call(&one, &t, "z"), None),
+            (call(&one, &t, "z"), Some("rate_limits.calls`")),
+            (call(&other, &s, "x"), None),
+        ];
+        for (number, (call, key)) in steps.into_iter().enumerate() {
+            let refused = refused(call);
+            match key {
+                None => assert_eq!(refused, None, "{number}"),
+                Some(key) => assert!(refused.unwrap().contains(key), "{number}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_counted_has_a_limit_and_is_forgotten_when_it_is_allowed_again() {
+        let settings = RateLimitSettings {
+            calls_per_tool: Rate::parse("1/second"),
+            ..RateLimitSettings::default()
+        };
+        let (one, server) = (Principal::Anonymous, ServerName::try_new("s").unwrap());
+        let limits = RateLimits::default();
+        let now = Instant::now();
+        for number in 0..COUNTED_MAX {
+            let tool = number.to_string();
+            limits
+                .count(&settings, call(&one, &server, &tool), now)
+                .unwrap();
+        }
+        let more = call(&one, &server, "more");
+        assert!(limits.count(&settings, more, now).is_err());
+        let later = now + Duration::from_secs(2);
+        limits.count(&settings, more, later).unwrap();
+        assert_eq!(limits.0.lock().unwrap().len(), 1);
+    }
+}
