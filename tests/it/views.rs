@@ -10,7 +10,8 @@ use crate::support::{
 };
 
 fn config() -> String {
-    let views = "[views.small]\nservers = [\"two\"]\nallow = [\"two__e*\"]\n\
+    let views = "[views.first]\nservers = [\"one\"]\n\
+                 [views.small]\nservers = [\"two\"]\nallow = [\"two__e*\"]\n\
                  [views.turned]\nservers = [\"two\", \"one\"]\ndeny = [\"*__crash\"]\n";
     format!("{}{}{}{views}", quick(), example("one"), example("two"))
 }
@@ -33,6 +34,56 @@ async fn a_view_shows_and_calls_what_it_says_and_nothing_else() {
     let turned = Visitor::open(&gateway, "/mcp/turned").await.tools().await;
     assert!(turned[0].starts_with("two__") && turned.iter().any(|name| name == "one__echo"));
     assert!(!turned.iter().any(|name| name.ends_with("__crash")));
+}
+
+#[tokio::test]
+async fn prompts_completions_and_resources_beyond_a_view_are_unknown_in_it() {
+    let gateway = Gateway::start(&config()).await;
+    let all = Visitor::open(&gateway, "/mcp").await;
+    let listed = all.ask("resources/list", json!({})).await;
+    let listed = listed["result"]["resources"].as_array().unwrap();
+    let uris = listed.iter().filter_map(|it| it["uri"].as_str());
+    // Both servers have it: the first keeps its URI.
+    let of_two = uris.filter(|uri| uri.ends_with("counter")).nth(1).unwrap();
+    assert_ne!(of_two, "example://counter");
+    let first = Visitor::open(&gateway, "/mcp/first").await;
+    let prompt = |name: &str| json!({"name": name, "arguments": {"name": "Ada"}});
+    let completion = |name: &str| {
+        let argument = json!({"name": "style", "value": ""});
+        json!({"ref": {"type": "ref/prompt", "name": name}, "argument": argument})
+    };
+    let uri = |uri: &str| json!({"uri": uri});
+    let requests = |server: &str, counter: &str| {
+        [
+            ("prompts/get", prompt(&format!("{server}__greeting"))),
+            (
+                "completion/complete",
+                completion(&format!("{server}__greeting")),
+            ),
+            ("resources/read", uri(counter)),
+            ("resources/subscribe", uri(counter)),
+            ("resources/unsubscribe", uri(counter)),
+        ]
+    };
+    for (method, params) in requests("two", of_two) {
+        let refused = first.ask(method, params.clone()).await;
+        assert!(refused["error"].is_object(), "{method}: {refused}");
+        let served = all.ask(method, params).await;
+        assert!(served["result"].is_object(), "{method}: {served}");
+    }
+    for (method, params) in requests("one", "example://counter") {
+        let served = first.ask(method, params).await;
+        assert!(served["result"].is_object(), "{method}: {served}");
+    }
+
+    // What changes is said in the names of the view.
+    let mut stream = first.events().await;
+    first
+        .ask("resources/subscribe", uri("example://counter"))
+        .await;
+    all.call_with("one__touch", json!({})).await;
+    let updated = stream.method("notifications/resources/updated").await;
+    assert_eq!(updated["params"]["uri"], "example://counter");
 }
 
 #[tokio::test]

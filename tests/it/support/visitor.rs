@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Gateway, Http, INITIALIZE, answer_in, names, request};
+use super::{Events, Gateway, Http, INITIALIZE, answer_in, call_params, names, request};
 
 /// A client that entered by this path.
 pub(crate) struct Visitor {
@@ -35,8 +35,21 @@ impl Visitor {
     }
 
     pub(crate) async fn call(&self, tool: &str) -> Value {
-        let params = json!({"name": tool, "arguments": {"message": "hi"}});
-        self.ask("tools/call", params).await
+        self.call_with(tool, json!({"message": "hi"})).await
+    }
+
+    pub(crate) async fn call_with(&self, tool: &str, arguments: Value) -> Value {
+        self.ask("tools/call", call_params(tool, arguments)).await
+    }
+
+    /// Its stream of events.
+    pub(crate) async fn events(&self) -> Events {
+        let http = Http::new(self.address, "GET", self.path)
+            .header("Accept", "text/event-stream")
+            .header("Mcp-Session-Id", &self.session);
+        let answer = http.send().await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answer.events()
     }
 
     pub(crate) async fn tools(&self) -> Vec<String> {
