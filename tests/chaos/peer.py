@@ -26,7 +26,7 @@ declared = {}
 answers = {}
 
 
-def result(message, asked=None):
+def result(message, asked=None, begun=None):
     method, params = message["method"], message.get("params", {})
     if method == "initialize":
         declared.update(params["capabilities"])
@@ -37,6 +37,8 @@ def result(message, asked=None):
     if method == "tools/call":
         arguments = params["arguments"]
         os.write(RAN, (arguments["call"] + "\n").encode())
+        if begun:
+            begun()
         if params["name"] == "slow":
             time.sleep(0.5)
         text = {"server": NAME, "call": arguments["call"]}
@@ -47,8 +49,8 @@ def result(message, asked=None):
     return {}
 
 
-def answer(message, asked=None):
-    told = {"jsonrpc": "2.0", "id": message["id"], "result": result(message, asked)}
+def answer(message, asked=None, begun=None):
+    told = {"jsonrpc": "2.0", "id": message["id"], "result": result(message, asked, begun)}
     return json.dumps(told).encode()
 
 
@@ -66,8 +68,7 @@ def progress(message):
 
 
 def slow(message):
-    write(progress(message))
-    write(answer(message) + b"\n")
+    write(answer(message, begun=lambda: write(progress(message))) + b"\n")
 
 
 def asks(message):
