@@ -6,7 +6,9 @@ use std::path::Path;
 use mcpvisor::cli::AddArguments;
 use mcpvisor::clients::{self, Given, MissingValue, NoEntry};
 use mcpvisor::config::{Config, ProcessEnvironment, read_file};
+use mcpvisor::credentials::{Web as _, WebRequest};
 use mcpvisor::telemetry::one_line;
+use mcpvisor::transport::{self, Tls, WebClient};
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use serde_json::{Value, json};
 use url::Url;
@@ -20,9 +22,15 @@ pub(crate) fn run_add_command(
     let environment = ProcessEnvironment::new();
     let given = arguments.settings.iter();
     let given = given.map(|it| (it.name.clone(), it.value.clone()));
-    let (name, entry) = match web_url(&arguments.from) {
-        Some(url) => of_url(&url, given.collect())?,
-        None => of_file(&arguments, given.collect())?,
+    let given = given.collect();
+    let (name, entry) = match Origin::of(&arguments)? {
+        Origin::Server(url) => of_url(&url, given),
+        Origin::Document(url) => of_document(&fetch(url)?, &arguments, given)?,
+        Origin::File => {
+            let name = &arguments.from;
+            let text = read_file(Path::new(name)).map_err(|error| format!("{name}: {error}"))?;
+            of_document(text.as_bytes(), &arguments, given)?
+        }
     };
     let name = arguments.name.unwrap_or(name);
     let file = Config::file_to_write(path, &environment)?;
@@ -44,16 +52,50 @@ pub(crate) fn run_add_command(
     ))
 }
 
-fn web_url(text: &str) -> Option<Url> {
-    let url = Url::parse(text).ok()?;
-    matches!(url.scheme(), "http" | "https").then_some(url)
+/// Where a server comes from.
+enum Origin {
+    Server(Url),
+    /// A `server.json`.
+    Document(Url),
+    File,
+}
+
+impl Origin {
+    fn of(arguments: &AddArguments) -> Result<Self, CliError> {
+        let from = &arguments.from;
+        let url = Url::parse(from).ok();
+        let url = url.filter(|url| matches!(url.scheme(), "http" | "https"));
+        Ok(match url {
+            Some(url) if url.path().ends_with(".json") => Self::Document(url),
+            Some(url) => Self::Server(url),
+            None if Path::new(from).exists() => Self::File,
+            None => {
+                let in_registry = clients::registry_url(&arguments.registry, from)?;
+                in_registry.map_or(Self::File, Self::Document)
+            }
+        })
+    }
+}
+
+fn fetch(url: Url) -> Result<Vec<u8>, CliError> {
+    transport::install_crypto_provider();
+    let web = WebClient::new(Tls::system(), vec![url.clone()]);
+    let request = WebRequest {
+        url: url.clone(),
+        authorization: None,
+        body: None,
+    };
+    let answer = actix_rt::System::new().block_on(async { web.send(request).await });
+    let answer = answer.map_err(|why| format!("{url}: {why}"))?;
+    match answer.status {
+        200 => Ok(answer.body.to_vec()),
+        404 => Err(format!("{url}: there is no such server").into()),
+        status => Err(format!("{url}: the answer is {status}").into()),
+    }
 }
 
 /// Its headers are what is given.
-fn of_url(url: &Url, headers: Given) -> Result<(String, Value), CliError> {
-    if url.path().ends_with(".json") {
-        return Err("a `server.json` is read from a file: download it first".into());
-    }
+fn of_url(url: &Url, headers: Given) -> (String, Value) {
     let host = url.host_str().unwrap_or_default();
     let name = host.trim_start_matches("www.").trim_start_matches("mcp.");
     let name = name.split('.').next().unwrap_or_default().to_owned();
@@ -61,13 +103,17 @@ fn of_url(url: &Url, headers: Given) -> Result<(String, Value), CliError> {
     if !headers.is_empty() {
         entry["headers"] = json!(headers);
     }
-    Ok((name, entry))
+    (name, entry)
 }
 
-fn of_file(arguments: &AddArguments, mut given: Given) -> Result<(String, Value), CliError> {
+/// A `server.json`, or the answer of a registry.
+fn of_document(
+    document: &[u8],
+    arguments: &AddArguments,
+    mut given: Given,
+) -> Result<(String, Value), CliError> {
     let name = &arguments.from;
-    let text = read_file(Path::new(name)).map_err(|error| format!("{name}: {error}"))?;
-    let file: Value = serde_json::from_str(&text).map_err(|_| format!("{name} is no JSON"))?;
+    let file: Value = serde_json::from_slice(document).map_err(|_| format!("{name} is no JSON"))?;
     loop {
         match clients::entry_of(&file, arguments.kind.as_deref(), &given) {
             Ok(entry) => return Ok(entry),

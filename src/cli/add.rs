@@ -3,12 +3,23 @@
 use std::str::FromStr;
 
 use clap::Args;
+use url::Url;
 
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub struct AddArguments {
-    /// A `server.json` of the MCP registry, or the URL of a server
-    #[arg(value_name = "FILE|URL")]
+    /// A server of the MCP registry (`io.github.user/server`, perhaps with `@VERSION`), a
+    /// `server.json` as a file or URL, or the URL of a server
+    #[arg(value_name = "NAME|FILE|URL")]
     pub from: String,
+
+    /// The registry that is asked for a name
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "MCPVISOR_REGISTRY",
+        default_value = "https://registry.modelcontextprotocol.io"
+    )]
+    pub registry: Url,
 
     /// The name in the configuration [default: that of the file, or the host of the URL]
     #[arg(long)]

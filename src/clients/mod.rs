@@ -24,7 +24,7 @@ pub use files::Change;
 pub use import::{Import, add_servers, import};
 pub use known::{Client, find};
 pub use report::{change_report, client_table, import_report};
-pub use server_json::{Given, MissingValue, NoEntry, entry_of};
+pub use server_json::{Given, MissingValue, NoEntry, entry_of, registry_url};
 
 use crate::clients::known::ServersAt;
 use crate::config::Environment;

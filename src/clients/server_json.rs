@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
+use url::Url;
 
 /// Values for what a `server.json` leaves open, by the name of the variable, header or argument.
 pub type Given = BTreeMap<String, String>;
@@ -36,6 +37,10 @@ pub fn entry_of(
     given: &Given,
 ) -> Result<(String, Value), NoEntry> {
     // The registry's API wraps it.
+    let status = &file["_meta"]["io.modelcontextprotocol.registry/official"]["status"];
+    if status == "deleted" {
+        return Err(unusable("it was removed from the registry"));
+    }
     let file = file.get("server").unwrap_or(file);
     let name = file["name"].as_str().unwrap_or_default();
     let name = name.rsplit('/').next().unwrap_or_default();
@@ -68,6 +73,38 @@ pub fn entry_of(
         true => Ok((name.to_owned(), entry)),
         false => Err(NoEntry::Missing(inputs.missing)),
     }
+}
+
+/// Where a registry has the `server.json` of a server (its API v0.1); `None` for a text that cannot
+/// be the name of one. `NAME@VERSION` asks for a version.
+///
+/// # Errors
+///
+/// Says that the URL of the registry cannot be used.
+pub fn registry_url(registry: &Url, text: &str) -> Result<Option<Url>, String> {
+    let (name, version) = text.split_once('@').unwrap_or((text, "latest"));
+    let is_part = |part: &str| {
+        let is_legal = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        !part.is_empty() && part.chars().all(is_legal)
+    };
+    let parts = name.split_once('/');
+    // Names begin with a domain, turned round.
+    let is_name = parts.is_some_and(|(owner, server)| {
+        is_part(owner) && owner.contains('.') && !owner.starts_with('.') && is_part(server)
+    });
+    if !is_name || version.is_empty() {
+        return Ok(None);
+    }
+    let unusable = || format!("the registry {registry} must be a URL with http:// or https://");
+    let mut url = registry.clone();
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(unusable());
+    }
+    let mut path = url.path_segments_mut().map_err(|()| unusable())?;
+    path.pop_if_empty();
+    path.extend(["v0.1", "servers", name, "versions", version]);
+    drop(path);
+    Ok(Some(url))
 }
 
 fn unusable(why: &str) -> NoEntry {
@@ -278,6 +315,35 @@ mod tests {
 
     fn of_package(package: Value) -> Value {
         json!({ "name": "io.example/x", "packages": [package] })
+    }
+
+    #[test]
+    fn a_registry_is_asked_for_names_that_can_be_there() {
+        let registry = Url::parse("https://registry.example/mcp/").unwrap();
+        let found = |text| registry_url(&registry, text).unwrap().map(String::from);
+        let at = |rest: &str| Some(format!("https://registry.example/mcp/v0.1/servers/{rest}"));
+        assert_eq!(
+            found("io.github.a/far_1"),
+            at("io.github.a%2Ffar_1/versions/latest")
+        );
+        assert_eq!(found("com.a/b@1.0.0+x"), at("com.a%2Fb/versions/1.0.0+x"));
+        assert_eq!(found("com.a/b@../.."), at("com.a%2Fb/versions/..%2F.."));
+        for text in [
+            "server.json",
+            "./a.b/c",
+            "a/b",
+            "../a",
+            "com.a/b/c",
+            "com.a/",
+            "/x",
+            "com.a/b@",
+            "com.a/b c",
+            "com.ä/b",
+        ] {
+            assert_eq!(found(text), None, "{text}");
+        }
+        let file = Url::parse("file:///x").unwrap();
+        assert!(registry_url(&file, "com.a/b").is_err());
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! `mcpvisor servers add`.
 
 use std::fs;
+use std::net::TcpListener;
+
+use actix_web::{HttpRequest, HttpResponse, web};
 
 use serde_json::json;
 
-use crate::support::{Setup, quick};
+use crate::support::{Setup, quick, serve_in_thread};
 
 /// A `server.json` of the registry whose program is the built-in example.
 fn server_json(setup: &Setup) -> String {
@@ -64,6 +67,41 @@ async fn a_server_of_the_registry_is_added_to_a_running_gateway() {
     );
 }
 
+#[tokio::test]
+async fn a_name_is_looked_up_in_the_registry() {
+    let setup = Setup::new("");
+    let answer = format!(
+        "{{\"server\": {}, \"_meta\": {{\"io.modelcontextprotocol.registry/official\": \
+         {{\"status\": \"active\"}}}}}}",
+        server_json(&setup)
+    );
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let registry = format!("http://{}/sub", listener.local_addr().unwrap());
+    serve_in_thread(listener, web::Data::new(answer), registry_answer).await;
+    let setup = setup.variable("MCPVISOR_REGISTRY", &registry);
+    let add = |name| {
+        let set = ["--set", "API_KEY=x"];
+        setup.run(&[&["servers", "add", name][..], &set].concat())
+    };
+    let (good, told) = add("io.github.somebody/other");
+    assert!(!good && told.contains("no such server"), "{told}");
+    let (good, told) = add("io.github.somebody/far@2.0");
+    assert!(!good && told.contains("no such server"), "{told}");
+    let (good, told) = add("io.github.somebody/far");
+    assert!(good && told.contains("added    far-server"), "{told}");
+    let now = fs::read_to_string(setup.path("config.toml")).unwrap();
+    assert!(now.contains("[servers.far-server]"), "{now}");
+}
+
+/// As a registry that has one version of one server.
+async fn registry_answer(request: HttpRequest, answer: web::Data<String>) -> HttpResponse {
+    let known = "/sub/v0.1/servers/io.github.somebody%2Ffar/versions/latest";
+    match request.uri().path() == known {
+        true => HttpResponse::Ok().body(answer.get_ref().clone()),
+        false => HttpResponse::NotFound().finish(),
+    }
+}
+
 #[test]
 fn a_url_is_added_with_its_headers_and_what_is_no_server_is_refused() {
     let setup = Setup::new("");
@@ -91,7 +129,7 @@ fn a_url_is_added_with_its_headers_and_what_is_no_server_is_refused() {
         ("nowhere.json", "nowhere.json"),
         ("bad.json", "is no JSON"),
         ("empty.json", "no package"),
-        ("https://example.com/server.json", "download it first"),
+        ("http://127.0.0.1:1/server.json", "127.0.0.1:1"),
     ] {
         let (good, told) = setup.run(&["servers", "add", from]);
         assert!(

@@ -30,6 +30,7 @@ pub(crate) use profile_api::{API_KEY, ProfileApi};
 pub(crate) use servers::{Behaviour, HttpServer, UnknownMethod, example, python};
 pub(crate) use sse::{Event, Events};
 pub(crate) use stdio::StdioClient;
+pub(crate) use threads::serve_in_thread;
 pub(crate) use visitor::Visitor;
 
 /// Nothing in a test takes longer, on however slow a machine.
