@@ -26,7 +26,7 @@ const UNITS: [(&str, Duration); 4] = [
 
 /// So many calls in a time, at least one. All of them may come at once; after that they come back
 /// one by one, evenly.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
     calls: u32,
     unit: &'static str,
@@ -47,8 +47,8 @@ impl Rate {
         })
     }
 
-    /// When all calls of a principal that was counted up to `counted` and calls now are allowed
-    /// again (GCRA, the theoretical arrival time of ATM Forum TM 4.1).
+    /// Counts one more call (GCRA, ATM Forum TM 4.1). `counted` and the result are the theoretical
+    /// arrival time: when as many calls as at first are allowed again.
     ///
     /// # Errors
     ///
@@ -96,9 +96,12 @@ enum Scope {
     Tool(String),
 }
 
-/// The calls of all principals.
+/// What is counted for itself. A changed rate is counted anew.
+type Counted = (Principal, Scope, Rate);
+
+/// The calls of all principals, as the theoretical arrival time of each count.
 #[derive(Debug, Default)]
-pub struct RateLimits(Mutex<HashMap<(Principal, Scope), Instant>>);
+pub struct RateLimits(Mutex<HashMap<Counted, Instant>>);
 
 impl RateLimits {
     /// Counts a call.
@@ -134,7 +137,7 @@ impl RateLimits {
             let Some((rate, scope)) = rate.zip(scope) else {
                 continue;
             };
-            let key = (call.principal.clone(), scope);
+            let key = (call.principal.clone(), scope, rate);
             let before = counted.get(&key).copied();
             if is_full && before.is_none() {
                 return Err(full());
@@ -227,6 +230,24 @@ mod tests {
             counted = Some(rate.count(counted, later).unwrap());
         }
         assert!(rate.count(counted, later).is_err());
+    }
+
+    #[test]
+    fn a_changed_rate_holds_at_once() {
+        let limits = RateLimits::default();
+        let (one, server) = (Principal::Anonymous, ServerName::try_new("s").unwrap());
+        let now = Instant::now();
+        let count = |rate| {
+            let settings = RateLimitSettings {
+                calls: Rate::parse(rate),
+                ..RateLimitSettings::default()
+            };
+            limits
+                .count(&settings, call(&one, &server, "x"), now)
+                .is_ok()
+        };
+        assert_eq!([count("1/day"), count("1/day")], [true, false]);
+        assert_eq!([count("1/second"), count("1/second")], [true, false]);
     }
 
     #[test]

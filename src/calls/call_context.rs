@@ -48,19 +48,21 @@ impl CallContext {
         )
     }
 
-    /// Whether a principal may make this call, which is counted.
+    /// Counts a call of a principal, if it is one that has a rate limit.
     ///
     /// # Errors
     ///
     /// Returns the failure that the client is to read.
-    pub(crate) fn admit(
+    pub(crate) fn count_call(
         &self,
         request: &Request,
         principal: &Principal,
         server: &ServerName,
     ) -> Result<(), Failure> {
+        if !is_rated(&request.method) {
+            return Ok(());
+        }
         let item = request.item().unwrap_or_default();
-        self.policy.may_call(principal, server, &item)?;
         let rated = RatedCall {
             principal,
             server,
@@ -76,4 +78,13 @@ impl CallContext {
         let own = self.catalog.own(caller);
         own.unwrap_or_else(|| self.catalog.snapshot())
     }
+}
+
+/// Whether a method is a call of its own: what follows a call, as looking after its task, is not
+/// counted.
+fn is_rated(method: &Method) -> bool {
+    matches!(
+        method,
+        Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead | Method::CompletionComplete
+    )
 }

@@ -96,6 +96,7 @@ pub struct IngestLimits {
 }
 
 impl IngestLimits {
+    /// Everything is taken.
     pub const NONE: Self = Self {
         items: usize::MAX,
         item_bytes: usize::MAX,

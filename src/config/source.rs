@@ -65,8 +65,8 @@ pub(crate) fn sources(section: &Section<'_>, config: &Config) -> Vec<SourceSetti
         SourceTable::read(&section, &mut keys);
         sources.extend(source(name, &keys, &section, &vault));
     }
-    let of_environment = of_environment(section);
-    let added = of_environment.filter(|(name, _)| sources.iter().all(|it| it.name != *name));
+    let is_taken = sources.iter().any(|it| it.name.as_str() == OF_ENVIRONMENT);
+    let added = (!is_taken).then(|| of_environment(section)).flatten();
     sources.extend(added.and_then(|(name, keys)| source(name, &keys, section, &vault)));
     sources
 }

@@ -258,8 +258,12 @@ impl Sessions {
         }
         let item = request.item().map(|item| request.frame.share(item));
         let (item, server) = (item.unwrap_or_default(), &target.server);
-        calls.admit(&request, &caller.principal, server)?;
+        calls.policy.may_call(&caller.principal, server, &item)?;
         let incoming = IncomingCall::read(request, &caller, server, &item, &calls.sealing)?;
+        // A client that comes back with answers goes on with a call that was counted.
+        if incoming.round == 0 {
+            calls.count_call(&incoming.request, &caller.principal, server)?;
+        }
         let (mut request, answer) = self.client_request(incoming.request, accepts_stream, None);
         let (number, round) = (request.number, incoming.round);
         let kept = match incoming.state {

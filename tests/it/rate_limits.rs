@@ -77,6 +77,33 @@ async fn each_key_has_its_own_share_and_http_says_when_to_try_again() {
     assert_ne!(read("second-key").send().await.status, 429);
 }
 
+#[tokio::test]
+async fn an_answer_to_a_question_goes_on_with_a_call_that_was_counted() {
+    let once = "[rate_limits]\ncalls = \"1/day\"\n";
+    let gateway = Gateway::start(&(quick() + once + &example("one"))).await;
+    gateway.all_up().await;
+    let send = |params| {
+        let can = json!({"elicitation": {}});
+        modern_as(&gateway, "a", "tools/call", params, can).send()
+    };
+    let mut ask = call_params("one__ask", json!({"question": "who?"}));
+    let asked = send(ask.clone()).await.json().await["result"].clone();
+    let (key, _) = asked["inputRequests"]
+        .as_object()
+        .unwrap()
+        .iter()
+        .next()
+        .unwrap();
+    let mut back = ask.clone();
+    back["requestState"] = asked["requestState"].clone();
+    back["inputResponses"] = json!({ key: {"action": "accept", "content": {"answer": "me"}} });
+    let done = send(back).await.json().await;
+    assert_eq!(text_of(&done["result"]), "the user answered: me");
+    ask["arguments"]["question"] = json!("again?");
+    let refused = send(ask).await.json().await;
+    assert_eq!(refused["result"]["isError"], true, "{refused}");
+}
+
 #[test]
 fn a_rate_that_is_none_is_told_with_its_place() {
     let setup = Setup::new("[rate_limits]\ncalls = \"5 a day\"\n");

@@ -92,7 +92,10 @@ impl Session {
             return Err(Failure::new(ErrorKind::InvalidRequest, message));
         }
         let target = tasks::target(request, &self.catalog(), &self.caller, &context.sealing)?;
-        context.admit(request, &self.record.principal, &target.server)?;
+        let item = request.item().unwrap_or_default();
+        let principal = &self.record.principal;
+        context.policy.may_call(principal, &target.server, &item)?;
+        context.count_call(request, principal, &target.server)?;
         Ok(target)
     }
 
