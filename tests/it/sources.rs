@@ -72,7 +72,10 @@ async fn servers_of_an_api_are_served_and_a_changed_list_touches_no_other() {
     api.profile().servers.remove(0);
     gone(&gateway, "far").await;
     assert_eq!(gateway.server_pid("own"), own);
-    assert!(!gateway.server_pids("far").contains(&far));
+    until("the end of its process", || async {
+        (!gateway.server_pids("far").contains(&far)).then_some(())
+    })
+    .await;
 
     // The id of the API is the server's id here, and its name is made legal.
     let mut renamed = entry(&gateway.setup, "id-2", "new");
