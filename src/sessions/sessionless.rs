@@ -266,13 +266,9 @@ impl Sessions {
         }
         let (mut request, answer) = self.client_request(incoming.request, accepts_stream, None);
         let (number, round) = (request.number, incoming.round);
-        let kept = match incoming.state {
-            Some(state) => {
-                let max = calls.settings.load().used_states_max;
-                Some(calls.sealing.use_up(state, max)?)
-            }
-            None => None,
-        };
+        let max = calls.settings.load().used_states_max;
+        let kept = incoming.state.map(|state| calls.sealing.use_up(state, max));
+        let kept = kept.transpose()?;
         if let Some(handle) = incoming.parked {
             let parked = calls.parked.find(handle);
             let parked = parked.ok_or_else(|| call_lost(server))?;
