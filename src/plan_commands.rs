@@ -26,8 +26,8 @@ pub(crate) fn run_plan_command(
     arguments: &PlanArguments,
 ) -> Result<(), CliError> {
     let target = Target::find(path)?;
-    let (_, wanted) = target.candidate(&arguments.file)?;
-    let plan = target.plan(&wanted)?;
+    let wanted = target.candidate(&arguments.file)?;
+    let plan = target.plan(&target.present()?, &wanted)?;
     print(&match arguments.json {
         true => pretty(&plan_json(&plan))?,
         false => plan_text(&plan),
@@ -39,9 +39,11 @@ pub(crate) fn run_apply_command(
     arguments: &ApplyArguments,
 ) -> Result<(), CliError> {
     let target = Target::find(path)?;
-    if !target.replace_with(&arguments.file)? {
+    let (present, wanted) = (target.present()?, target.candidate(&arguments.file)?);
+    if wanted.text == present.text {
         return print("nothing changes\n");
     }
+    target.replace(&present, &wanted)?;
     print("applied; `mcpvisor rollback` puts the old content back\n")
 }
 
@@ -61,7 +63,7 @@ pub(crate) fn run_rollback_command(
     let newest = kept
         .first()
         .ok_or("nothing is kept: nothing was applied yet")?;
-    target.replace_with(newest)?;
+    target.replace(&target.present()?, &target.candidate(newest)?)?;
     fs::remove_file(newest)?;
     print("rolled back; a second `mcpvisor rollback` undoes this\n")
 }
@@ -71,6 +73,27 @@ struct Target {
     file: PathBuf,
     /// The data directory of the gateway; `None` if none runs.
     gateway: Option<PathBuf>,
+}
+
+/// The text of a file.
+struct Content {
+    /// The file, in messages.
+    name: String,
+    text: String,
+}
+
+impl Content {
+    fn read(file: &Path) -> Result<Self, CliError> {
+        let name = file.display().to_string();
+        let text = read_file(file).map_err(|error| format!("{name}: {error}"))?;
+        Ok(Self { name, text })
+    }
+}
+
+/// A text that may become the configuration.
+struct Candidate {
+    text: String,
+    loaded: Loaded,
 }
 
 impl Target {
@@ -97,47 +120,47 @@ impl Target {
         })
     }
 
-    /// A file, checked as if it stood in the place of the configuration.
-    fn candidate(&self, file: &Path) -> Result<(String, Loaded), CliError> {
-        let name = file.display().to_string();
-        let text = read_file(file).map_err(|error| format!("{name}: {error}"))?;
+    fn present(&self) -> Result<Content, CliError> {
+        Content::read(&self.file)
+    }
+
+    /// The content of another file, and the configuration that it would be.
+    fn candidate(&self, file: &Path) -> Result<Candidate, CliError> {
+        let content = Content::read(file)?;
+        let loaded = self.check(&content)?;
+        Ok(Candidate {
+            text: content.text,
+            loaded,
+        })
+    }
+
+    /// Checks a content as if it stood in the place of the configuration.
+    fn check(&self, content: &Content) -> Result<Loaded, CliError> {
         let directory = self.file.parent().unwrap_or(Path::new("."));
-        let loaded = Config::parse(&text, &name, directory, &ProcessEnvironment::new())?;
-        Ok((text, loaded))
+        let (text, environment) = (&content.text, ProcessEnvironment::new());
+        Ok(Config::parse(text, &content.name, directory, &environment)?)
     }
 
-    fn plan(&self, wanted: &Loaded) -> Result<Plan, CliError> {
-        let (_, present) = self.candidate(&self.file)?;
-        Ok(Plan::between(&present.config, &wanted.config))
+    fn plan(&self, present: &Content, wanted: &Candidate) -> Result<Plan, CliError> {
+        let present = self.check(present)?;
+        Ok(Plan::between(&present.config, &wanted.loaded.config))
     }
 
-    /// Puts the content of another file in force, and prints what that changes. Returns whether it
-    /// is another content.
-    fn replace_with(&self, file: &Path) -> Result<bool, CliError> {
-        let (text, wanted) = self.candidate(file)?;
-        if text == read_file(&self.file)? {
-            return Ok(false);
-        }
+    /// Keeps the present content, puts another in force, and prints what that changes.
+    fn replace(&self, present: &Content, wanted: &Candidate) -> Result<(), CliError> {
         // The old file may be broken: then there is nothing to compare with.
-        let plan = self.plan(&wanted).ok();
-        self.exchange(&text)?;
-        print(&plan.map_or_else(String::new, |plan| plan_text(&plan)))?;
-        Ok(true)
-    }
-
-    /// Keeps the present content and puts another in its place.
-    fn exchange(&self, text: &str) -> Result<(), CliError> {
-        let kept = self.keep()?;
-        self.put(text).inspect_err(|_| {
+        let plan = self.plan(present, wanted).ok();
+        let kept = self.keep(&present.text)?;
+        self.put(&present.text, &wanted.text).inspect_err(|_| {
             // It is the present content still. One too many does no harm.
             let _ = fs::remove_file(kept);
-        })
+        })?;
+        print(&plan.map_or_else(String::new, |plan| plan_text(&plan)))
     }
 
     /// Writes the file, and waits until it is in force. A gateway that refuses it has the old
     /// content again.
-    fn put(&self, text: &str) -> Result<(), CliError> {
-        let old = read_file(&self.file)?;
+    fn put(&self, old: &str, text: &str) -> Result<(), CliError> {
         replace_file(&self.file, text)?;
         let Some(gateway) = &self.gateway else {
             return Ok(());
@@ -145,19 +168,18 @@ impl Target {
         let Err(why) = read_again(gateway) else {
             return Ok(());
         };
-        replace_file(&self.file, &old)?;
+        replace_file(&self.file, old)?;
         // Whatever it says of the old content, that is what ran before.
         let _ = read_again(gateway);
         Err(format!("the gateway refuses it, and the file is as before: {why}").into())
     }
 
-    /// Keeps the present content, and forgets the oldest of too many.
-    fn keep(&self) -> Result<PathBuf, CliError> {
+    /// Keeps a content, and forgets the oldest of too many.
+    fn keep(&self, text: &str) -> Result<PathBuf, CliError> {
         let directory = self.kept_dir();
         private_dir(&directory)?;
         let now = rfc3339(unix_millis()).replace(':', "-");
         let extension = self.file.extension().unwrap_or_default().to_string_lossy();
-        let text = read_file(&self.file)?;
         let name = directory.join(format!("{now}.{extension}"));
         write_private(&name, text.as_bytes())?;
         for old in self.kept()?.into_iter().skip(KEPT_MAX) {

@@ -20,10 +20,10 @@ async fn a_file_is_compared_applied_and_rolled_back_on_a_running_gateway() {
     let new = config(&["stays", "comes"]);
     fs::write(setup.path("new.toml"), &new).unwrap();
 
-    let (good, told) = setup.run(&["plan", "new.toml"]);
+    let (succeeded, printed) = setup.run(&["plan", "new.toml"]);
     assert!(
-        good && told.contains("started    comes") && told.contains("stopped    goes"),
-        "{told}"
+        succeeded && printed.contains("started    comes") && printed.contains("stopped    goes"),
+        "{printed}"
     );
     let (_, plan) = setup.run(&["plan", "new.toml", "--json"]);
     let plan: Value = serde_json::from_str(&plan).unwrap();
@@ -34,8 +34,8 @@ async fn a_file_is_compared_applied_and_rolled_back_on_a_running_gateway() {
     assert_eq!(fs::read_to_string(setup.path("config.toml")).unwrap(), old);
 
     // It is in force when the command ends.
-    let (good, told) = setup.run(&["apply", "new.toml"]);
-    assert!(good && told.contains("applied"), "{told}");
+    let (succeeded, printed) = setup.run(&["apply", "new.toml"]);
+    assert!(succeeded && printed.contains("applied"), "{printed}");
     let status = gateway.status().await;
     let names: Vec<&Value> = status["servers"]
         .as_array()
@@ -45,15 +45,21 @@ async fn a_file_is_compared_applied_and_rolled_back_on_a_running_gateway() {
         .collect();
     assert_eq!(names, ["stays", "comes"]);
     assert_eq!(gateway.server_pid("stays"), stays);
-    let (good, told) = setup.run(&["apply", "new.toml"]);
-    assert!(good && told.contains("nothing changes"), "{told}");
+    let (succeeded, printed) = setup.run(&["apply", "new.toml"]);
+    assert!(
+        succeeded && printed.contains("nothing changes"),
+        "{printed}"
+    );
 
-    let (good, told) = setup.run(&["rollback"]);
-    assert!(good && told.contains("started    goes"), "{told}");
+    let (succeeded, printed) = setup.run(&["rollback"]);
+    assert!(
+        succeeded && printed.contains("started    goes"),
+        "{printed}"
+    );
     assert_eq!(fs::read_to_string(setup.path("config.toml")).unwrap(), old);
     gateway.wait_state("goes", "up").await;
-    let (good, _) = setup.run(&["rollback"]);
-    assert!(good);
+    let (succeeded, _) = setup.run(&["rollback"]);
+    assert!(succeeded);
     assert_eq!(fs::read_to_string(setup.path("config.toml")).unwrap(), new);
     assert_eq!(gateway.server_pid("stays"), stays);
 }
@@ -65,13 +71,16 @@ async fn a_broken_file_is_told_with_its_place_and_changes_nothing() {
     let setup = &gateway.setup;
     fs::write(setup.path("new.toml"), "[servers.two]\ncommand = 3\n").unwrap();
     for verb in ["plan", "apply"] {
-        let (good, told) = setup.run(&[verb, "new.toml"]);
-        assert!(!good && told.contains("new.toml:2"), "{told}");
-        let (good, told) = setup.run(&[verb, "nowhere.toml"]);
-        assert!(!good && told.contains("nowhere.toml"), "{told}");
+        let (succeeded, printed) = setup.run(&[verb, "new.toml"]);
+        assert!(!succeeded && printed.contains("new.toml:2"), "{printed}");
+        let (succeeded, printed) = setup.run(&[verb, "nowhere.toml"]);
+        assert!(!succeeded && printed.contains("nowhere.toml"), "{printed}");
     }
-    let (good, told) = setup.run(&["rollback"]);
-    assert!(!good && told.contains("nothing is kept"), "{told}");
+    let (succeeded, printed) = setup.run(&["rollback"]);
+    assert!(
+        !succeeded && printed.contains("nothing is kept"),
+        "{printed}"
+    );
     assert_eq!(fs::read_to_string(setup.path("config.toml")).unwrap(), old);
 }
 
@@ -81,10 +90,10 @@ fn without_a_gateway_the_file_is_changed_and_five_contents_are_kept() {
     for number in 1..=7 {
         let name = format!("s{number}");
         fs::write(setup.path("new.toml"), config(&[&name])).unwrap();
-        let (good, told) = setup.run(&["apply", "new.toml"]);
+        let (succeeded, printed) = setup.run(&["apply", "new.toml"]);
         assert!(
-            good && told.contains(&format!("started    {name}")),
-            "{told}"
+            succeeded && printed.contains(&format!("started    {name}")),
+            "{printed}"
         );
     }
     let (_, kept) = setup.run(&["rollback", "--list"]);
@@ -92,4 +101,19 @@ fn without_a_gateway_the_file_is_changed_and_five_contents_are_kept() {
     setup.run(&["rollback"]);
     let now = fs::read_to_string(setup.path("config.toml")).unwrap();
     assert!(now.contains("[servers.s6]"), "{now}");
+}
+
+#[test]
+fn a_rollback_to_the_present_content_can_be_undone_too() {
+    let old = config(&["old"]);
+    let setup = Setup::new(&old);
+    fs::write(setup.path("new.toml"), config(&["new"])).unwrap();
+    assert!(setup.run(&["apply", "new.toml"]).0);
+    // Put back by hand: it is what `rollback` would put back.
+    fs::write(setup.path("config.toml"), &old).unwrap();
+    assert!(setup.run(&["rollback"]).0);
+    let (_, kept) = setup.run(&["rollback", "--list"]);
+    assert_eq!(kept.lines().count(), 1, "{kept}");
+    assert!(setup.run(&["rollback"]).0);
+    assert_eq!(fs::read_to_string(setup.path("config.toml")).unwrap(), old);
 }
