@@ -33,10 +33,10 @@ async fn a_server_of_the_registry_is_added_to_a_running_gateway() {
     fs::write(setup.path("server.json"), server_json(&setup)).unwrap();
     let gateway = setup.serve().await;
     let setup = &gateway.setup;
-    let (good, told) = setup.run(&["servers", "add", "server.json"]);
+    let (succeeded, printed) = setup.run(&["servers", "add", "server.json"]);
     assert!(
-        !good && told.contains("--set API_KEY=…  Of the API"),
-        "{told}"
+        !succeeded && printed.contains("--set API_KEY=…  Of the API"),
+        "{printed}"
     );
     let set = [
         "servers",
@@ -45,25 +45,28 @@ async fn a_server_of_the_registry_is_added_to_a_running_gateway() {
         "--set",
         "API_KEY=${FAR_KEY}",
     ];
-    let (good, told) = setup.run(&[&set[..], &["--dry-run"]].concat());
-    assert!(good && told.contains("would write"), "{told}");
+    let (succeeded, printed) = setup.run(&[&set[..], &["--dry-run"]].concat());
+    assert!(succeeded && printed.contains("would write"), "{printed}");
     assert_eq!(
         fs::read_to_string(setup.path("config.toml")).unwrap(),
         config
     );
 
-    let (good, told) = setup.run(&set);
-    assert!(good && told.contains("added    far-server"), "{told}");
+    let (succeeded, printed) = setup.run(&set);
+    assert!(
+        succeeded && printed.contains("added    far-server"),
+        "{printed}"
+    );
     gateway.wait_state("far-server", "up").await;
     let now = fs::read_to_string(setup.path("config.toml")).unwrap();
     assert!(
         now.starts_with("# Mine.") && now.contains("API_KEY = \"${FAR_KEY}\""),
         "{now}"
     );
-    let (good, told) = setup.run(&set);
+    let (succeeded, printed) = setup.run(&set);
     assert!(
-        !good && told.contains("has a server of this name"),
-        "{told}"
+        !succeeded && printed.contains("has a server of this name"),
+        "{printed}"
     );
 }
 
@@ -83,12 +86,21 @@ async fn a_name_is_looked_up_in_the_registry() {
         let set = ["--set", "API_KEY=x"];
         setup.run(&[&["servers", "add", name][..], &set].concat())
     };
-    let (good, told) = add("io.github.somebody/other");
-    assert!(!good && told.contains("no such server"), "{told}");
-    let (good, told) = add("io.github.somebody/far@2.0");
-    assert!(!good && told.contains("no such server"), "{told}");
-    let (good, told) = add("io.github.somebody/far");
-    assert!(good && told.contains("added    far-server"), "{told}");
+    let (succeeded, printed) = add("io.github.somebody/other");
+    assert!(
+        !succeeded && printed.contains("no such server"),
+        "{printed}"
+    );
+    let (succeeded, printed) = add("io.github.somebody/far@2.0");
+    assert!(
+        !succeeded && printed.contains("no such server"),
+        "{printed}"
+    );
+    let (succeeded, printed) = add("io.github.somebody/far");
+    assert!(
+        succeeded && printed.contains("added    far-server"),
+        "{printed}"
+    );
     let now = fs::read_to_string(setup.path("config.toml")).unwrap();
     assert!(now.contains("[servers.far-server]"), "{now}");
 }
@@ -113,15 +125,15 @@ fn a_url_is_added_with_its_headers_and_what_is_no_server_is_refused() {
         "--set",
         "Authorization=Bearer ${TOKEN}",
     ];
-    let (good, told) = setup.run(&add);
-    assert!(good && told.contains("added    docs"), "{told}");
+    let (succeeded, printed) = setup.run(&add);
+    assert!(succeeded && printed.contains("added    docs"), "{printed}");
     let now = fs::read_to_string(setup.path("config.toml")).unwrap();
     assert!(
         now.contains(&format!("url = \"{url}\"")) && now.contains("Bearer ${TOKEN}"),
         "{now}"
     );
-    let (good, told) = setup.run(&["servers", "add", url, "--name", "other"]);
-    assert!(good && told.contains("added    other"), "{told}");
+    let (succeeded, printed) = setup.run(&["servers", "add", url, "--name", "other"]);
+    assert!(succeeded && printed.contains("added    other"), "{printed}");
 
     fs::write(setup.path("bad.json"), "{\"name\": SECRET").unwrap();
     fs::write(setup.path("empty.json"), "{\"name\": \"x\"}").unwrap();
@@ -131,10 +143,10 @@ fn a_url_is_added_with_its_headers_and_what_is_no_server_is_refused() {
         ("empty.json", "no package"),
         ("http://127.0.0.1:1/server.json", "127.0.0.1:1"),
     ] {
-        let (good, told) = setup.run(&["servers", "add", from]);
+        let (succeeded, printed) = setup.run(&["servers", "add", from]);
         assert!(
-            !good && told.contains(expected) && !told.contains("SECRET"),
-            "{told}"
+            !succeeded && printed.contains(expected) && !printed.contains("SECRET"),
+            "{printed}"
         );
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::auth::{KEYS, with_key};
-use crate::sessionless::modern_as;
+use crate::sessionless::{modern_as, with_answer};
 use crate::support::{Client, Gateway, Setup, call_params, example, quick, text_of, until};
 
 const RATES: &str = "\
@@ -88,15 +88,7 @@ async fn an_answer_to_a_question_goes_on_with_a_call_that_was_counted() {
     };
     let mut ask = call_params("one__ask", json!({"question": "who?"}));
     let asked = send(ask.clone()).await.json().await["result"].clone();
-    let (key, _) = asked["inputRequests"]
-        .as_object()
-        .unwrap()
-        .iter()
-        .next()
-        .unwrap();
-    let mut back = ask.clone();
-    back["requestState"] = asked["requestState"].clone();
-    back["inputResponses"] = json!({ key: {"action": "accept", "content": {"answer": "me"}} });
+    let back = with_answer(ask.clone(), &asked);
     let done = send(back).await.json().await;
     assert_eq!(text_of(&done["result"]), "the user answered: me");
     ask["arguments"]["question"] = json!("again?");
@@ -107,7 +99,10 @@ async fn an_answer_to_a_question_goes_on_with_a_call_that_was_counted() {
 #[test]
 fn a_rate_that_is_none_is_told_with_its_place() {
     let setup = Setup::new("[rate_limits]\ncalls = \"5 a day\"\n");
-    let (good, told) = setup.run(&["check"]);
-    assert!(!good && told.contains("rate_limits.calls"), "{told}");
-    assert!(told.contains("100/minute"), "{told}");
+    let (succeeded, printed) = setup.run(&["check"]);
+    assert!(
+        !succeeded && printed.contains("rate_limits.calls"),
+        "{printed}"
+    );
+    assert!(printed.contains("100/minute"), "{printed}");
 }

@@ -90,20 +90,23 @@ async fn s_hdr_06_headers_and_body_must_agree() {
     }
 }
 
+/// A call again, with the answer "me" to the question that it was answered with.
+pub(crate) fn with_answer(mut call: Value, asked: &Value) -> Value {
+    let questions = asked["inputRequests"].as_object().unwrap();
+    let (key, question) = questions.iter().next().unwrap();
+    assert_eq!(question["method"], "elicitation/create");
+    call["requestState"] = asked["requestState"].clone();
+    call["inputResponses"] = json!({ key: {"action": "accept", "content": {"answer": "me"}} });
+    call
+}
+
 #[tokio::test]
 async fn a_call_is_parked_until_its_client_is_back_and_a_state_is_good_for_one_return() {
     let gateway = up().await;
     let asked = modern(&gateway, "1", "tools/call", ask()).send().await;
     let asked = result(asked).await;
     assert_eq!(asked["resultType"], "input_required");
-    let (key, question) = asked["inputRequests"]
-        .as_object()
-        .and_then(|all| all.iter().next())
-        .unwrap();
-    assert_eq!(question["method"], "elicitation/create");
-    let mut back = ask();
-    back["requestState"] = asked["requestState"].clone();
-    back["inputResponses"] = json!({ key: {"action": "accept", "content": {"answer": "me"}} });
+    let back = with_answer(ask(), &asked);
     // Another call than the one that was asked.
     let mut other = back.clone();
     other["arguments"]["question"] = json!("what?");

@@ -12,7 +12,7 @@ use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 use url::form_urlencoded;
 
-use super::threads::serve_in_thread;
+use super::web_server::serve_in_thread;
 use crate::support::HttpServer;
 
 /// What the authorization server knows and how it behaves; a test may change it at any time.

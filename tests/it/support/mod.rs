@@ -12,8 +12,8 @@ mod profile_api;
 mod servers;
 mod sse;
 mod stdio;
-mod threads;
 mod visitor;
+mod web_server;
 
 use std::time::Duration;
 
@@ -30,8 +30,8 @@ pub(crate) use profile_api::{API_KEY, ProfileApi};
 pub(crate) use servers::{Behaviour, HttpServer, UnknownMethod, example, python};
 pub(crate) use sse::{Event, Events};
 pub(crate) use stdio::StdioClient;
-pub(crate) use threads::serve_in_thread;
 pub(crate) use visitor::Visitor;
+pub(crate) use web_server::serve_in_thread;
 
 /// Nothing in a test takes longer, on however slow a machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);

@@ -8,7 +8,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::threads::serve_in_thread;
+use super::web_server::serve_in_thread;
 
 /// The key that it takes.
 pub(crate) const API_KEY: &str = "pg_in_SECRET_of_the_api";
