@@ -16,7 +16,7 @@ use mcpvisor::cli::{
 };
 use mcpvisor::clients::{self, GatewayAddress};
 use mcpvisor::config::{Config, Lookup, ProcessEnvironment};
-use mcpvisor::telemetry::{one_line, printable, unix_millis};
+use mcpvisor::telemetry::{millis, one_line, printable, unix_millis};
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -286,7 +286,6 @@ fn parameters<const N: usize>(
     filters: [(&str, Option<String>); N],
     shown: &ShownRecords,
 ) -> Parameters {
-    let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let since = shown.since.map(|since| match since {
         Moment::Ago(time) => unix_millis().saturating_sub(millis(time)),
         Moment::At(at) => at,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use mcpvisor::auth::ApiKey;
 use mcpvisor::cli::{KeysArguments, KeysVerb, MadeKeyArguments};
 use mcpvisor::config::{Config, KeyChange, KeyFile, Lookup, ProcessEnvironment};
-use mcpvisor::telemetry::{rfc3339, unix_millis};
+use mcpvisor::telemetry::{millis, rfc3339, unix_millis};
 use secrecy::ExposeSecret as _;
 use serde_json::json;
 
@@ -46,8 +46,7 @@ pub(crate) fn run_keys_command(
 }
 
 fn expiry(now: u64, expires_in: Option<Duration>) -> Option<String> {
-    let after = u64::try_from(expires_in?.as_millis()).unwrap_or(u64::MAX);
-    Some(rfc3339(now.saturating_add(after)))
+    Some(rfc3339(now.saturating_add(millis(expires_in?))))
 }
 
 fn list(path: Option<&Path>, json: bool) -> Result<(), CliError> {

@@ -14,6 +14,7 @@ use super::record::CallRecord;
 use super::settings::HistorySettings;
 use crate::store::OpenError;
 use crate::store::database::{self, DatabaseFormat};
+use crate::telemetry::millis;
 
 const FORMAT: DatabaseFormat = DatabaseFormat {
     migrations: &[
@@ -185,7 +186,7 @@ impl HistoryFile {
 
     /// Removes records that are too old, and the oldest of too many. True if there may be more.
     pub(super) fn trim(&mut self, now: u64, settings: &HistorySettings) -> rusqlite::Result<bool> {
-        let age_max = u64::try_from(settings.age_max.as_millis()).unwrap_or(u64::MAX);
+        let age_max = millis(settings.age_max);
         let oldest = id_at(now.saturating_sub(age_max));
         for _ in 0..TRIM_STEPS_MAX {
             let is_full = used_bytes(&self.connection)? > settings.bytes_max;

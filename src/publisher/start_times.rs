@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::store::{Store, StoreError};
+use crate::telemetry::millis;
 
 /// Where the times of all kinds are in the store.
 const START_TIMES: &str = "start-times/";
@@ -57,7 +58,7 @@ impl StartTimes {
             return;
         }
         let times = self.by_kind.entry(kind.to_owned()).or_default();
-        times.push(u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
+        times.push(millis(took));
         times.drain(..times.len().saturating_sub(STARTS_MAX));
         let (store, key) = (self.store.clone(), format!("{START_TIMES}{kind}"));
         let Ok(value) = serde_json::to_vec(times).map(Bytes::from) else {

@@ -8,9 +8,12 @@ use jiff::tz::TimeZone;
 /// Milliseconds since 1970; 0 on a machine whose clock is before that.
 pub fn unix_millis() -> u64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
-    since_epoch.map_or(0, |since| {
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-    })
+    since_epoch.map_or(0, millis)
+}
+
+/// Whole milliseconds.
+pub fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A time as people write it, in UTC: `2026-11-20T19:00:00.000Z`.

@@ -13,7 +13,7 @@ mod paint;
 mod reason;
 mod secrets;
 
-pub use clock::{ClockForm, local_time, rfc3339, unix_millis};
+pub use clock::{ClockForm, local_time, millis, rfc3339, unix_millis};
 pub use counters::{Counter, Counters};
 pub use event_feed::{Event, EventBatch, EventFeed, EventKind, EventListener};
 pub use explanation::explanation;

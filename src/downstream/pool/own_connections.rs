@@ -12,6 +12,7 @@ use crate::downstream::connection::spec::{CallSenders, ConnectionSpec};
 use crate::downstream::connection_key::ConnectionKey;
 use crate::downstream::pool::lease::Leases;
 use crate::supervision::ChildRef;
+use crate::telemetry::millis;
 
 pub(crate) struct OwnConnections {
     by_key: RwLock<OwnConnectionTable>,
@@ -156,8 +157,4 @@ impl OwnConnections {
     fn table(&self) -> RwLockReadGuard<'_, OwnConnectionTable> {
         self.by_key.read().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -22,7 +22,7 @@ use crate::downstream::subscription_registry::SubscriptionRegistry;
 use crate::id::{CredentialContext, ServerName, SessionId};
 use crate::protocol::{Era, ErrorKind, Failure, RawJson};
 use crate::supervision::{ChildPhase, ChildRef, ChildUnavailable};
-use crate::telemetry::LogRing;
+use crate::telemetry::{LogRing, millis};
 use crate::transport::HttpKind;
 
 /// How often it is looked whether the calls of a server have ended.
@@ -350,9 +350,7 @@ impl Server {
             .cause(away.why.as_ref().and_then(cause_of_exit))
             .server(self.name().as_str());
         match away.retry_after {
-            Some(after) => {
-                failure.retry_after_ms(u64::try_from(after.as_millis()).unwrap_or(u64::MAX))
-            }
+            Some(after) => failure.retry_after_ms(millis(after)),
             None => failure,
         }
     }

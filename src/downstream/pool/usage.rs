@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::telemetry::millis;
 use tokio::time::Instant;
 
 /// Calls that need a server's shared connection, from before they look for it until they are
@@ -60,7 +61,7 @@ impl Usage {
     }
 
     fn touch(&self) {
-        let now = u64::try_from(self.epoch.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let now = millis(self.epoch.elapsed());
         self.last.fetch_max(now, Ordering::SeqCst);
     }
 

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::{EventSink, Link};
 use crate::id::QuickMap;
-use crate::telemetry::Secrets;
+use crate::telemetry::{Secrets, millis};
 pub use recorded_message::MessageReport;
 use recorded_message::RecordedMessage;
 
@@ -149,7 +149,7 @@ impl OpenRequest {
             call,
             method: secrets.masked(&method),
             name: name.map(|name| secrets.masked(&name)),
-            for_ms: recorded_message::millis(since),
+            for_ms: millis(since),
         }
     }
 }

@@ -1,13 +1,11 @@
 //! One message on a recording, and what a report shows of it.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::protocol::{Envelope, Method, Notification, Outcome, RawJson, Request, RequestId};
-use crate::telemetry::Secrets;
+use crate::telemetry::{Secrets, millis};
 use crate::transport::messages::MessageScanner;
 use crate::transport::{LinkEvent, SignInPlace, messages};
 
@@ -221,10 +219,6 @@ impl<'e> Outline<'e> {
             frame,
         }
     }
-}
-
-pub(super) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn head(frame: &Bytes, length: usize) -> Bytes {

@@ -10,7 +10,6 @@ mod tests;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
@@ -21,7 +20,7 @@ use breaker::{Breaker, BreakerRefusal, BreakerSnapshot, BreakerTransition, CallV
 
 use crate::id::ServerName;
 use crate::protocol::{ErrorKind, Failure, Outcome, RawJson, Response};
-use crate::telemetry::{Counter, Counters, LogRing, LogSource};
+use crate::telemetry::{Counter, Counters, LogRing, LogSource, millis};
 
 /// Tools of one server whose failures are kept in mind.
 const TOOLS_MAX: usize = 1000;
@@ -371,10 +370,6 @@ fn is_tool_error(answer: &Result<Response, Failure>) -> bool {
 
 fn text_of(name: &RawJson) -> Option<String> {
     name.parse().ok()
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn refused(server: &str, tool: Option<&str>, why: BreakerRefusal) -> Failure {
