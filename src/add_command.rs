@@ -20,9 +20,10 @@ pub(crate) fn run_add_command(
     arguments: AddArguments,
 ) -> Result<(), CliError> {
     let environment = ProcessEnvironment::new();
-    let given = arguments.settings.iter();
-    let given = given.map(|it| (it.name.clone(), it.value.clone()));
-    let given = given.collect();
+    let settings = arguments.settings.iter();
+    let given: Given = settings
+        .map(|it| (it.name.clone(), it.value.clone()))
+        .collect();
     let (name, entry) = match Origin::of(&arguments)? {
         Origin::Server(url) => of_url(&url, given),
         Origin::Document(url) => of_document(&fetch(url)?, &arguments, given)?,
@@ -80,11 +81,7 @@ impl Origin {
 fn fetch(url: Url) -> Result<Vec<u8>, CliError> {
     transport::install_crypto_provider();
     let web = WebClient::new(Tls::system(), vec![url.clone()]);
-    let request = WebRequest {
-        url: url.clone(),
-        authorization: None,
-        body: None,
-    };
+    let request = WebRequest::get(url.clone());
     let answer = actix_rt::System::new().block_on(async { web.send(request).await });
     let answer = answer.map_err(|why| format!("{url}: {why}"))?;
     match answer.status {
@@ -94,7 +91,7 @@ fn fetch(url: Url) -> Result<Vec<u8>, CliError> {
     }
 }
 
-/// Its headers are what is given.
+/// The given values are its headers.
 fn of_url(url: &Url, headers: Given) -> (String, Value) {
     let host = url.host_str().unwrap_or_default();
     let name = host.trim_start_matches("www.").trim_start_matches("mcp.");
@@ -144,8 +141,8 @@ fn needed(missing: &[MissingValue]) -> String {
     )
 }
 
-/// Asks whoever sits before the terminal. What is secret is not shown while it is typed, and is
-/// read from the environment if nothing is typed.
+/// Asks the person at the terminal. A secret is not shown while it is typed; if nothing is typed, it
+/// is read from the environment.
 fn ask_for(value: &MissingValue) -> Result<String, CliError> {
     let stdin = std::io::stdin();
     let (name, description) = (one_line(&value.name), one_line(&value.description));

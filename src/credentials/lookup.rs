@@ -108,12 +108,10 @@ async fn first_document(
     urls: Vec<Url>,
 ) -> Result<Option<bytes::Bytes>, SignInError> {
     for url in urls {
-        let request = WebRequest {
-            url,
-            authorization: None,
-            body: None,
-        };
-        let answer = web.send(request).await.map_err(SignInError::Unreachable)?;
+        let answer = web
+            .send(WebRequest::get(url))
+            .await
+            .map_err(SignInError::Unreachable)?;
         match answer.status {
             200 => return Ok(Some(answer.body)),
             500.. | 429 => return Err(SignInError::Unavailable(answer.status)),

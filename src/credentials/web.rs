@@ -13,6 +13,17 @@ pub struct WebRequest {
     pub body: Option<WebBody>,
 }
 
+impl WebRequest {
+    /// A GET without credentials.
+    pub fn get(url: Url) -> Self {
+        Self {
+            url,
+            authorization: None,
+            body: None,
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub enum WebBody {
     Form(SecretString),

@@ -172,6 +172,11 @@ impl ErrorKind {
     }
 }
 
+/// The seconds of a `Retry-After` header: at least one.
+pub fn retry_after_seconds(milliseconds: u64) -> u64 {
+    milliseconds.div_ceil(1000).max(1)
+}
+
 /// One failure, as its receiver reads it. The log may say more; this never holds a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
@@ -313,8 +318,8 @@ impl Failure {
     /// an error of the protocol (B-ERR-01).
     pub fn tool_result(&self, method: &Method) -> Option<Value> {
         let is_limit = matches!(self.kind, ErrorKind::Overloaded | ErrorKind::RateLimited);
-        let is_fit = self.server.is_some() || is_limit;
-        let tells_model = *method == Method::ToolsCall && is_fit && self.original.is_none();
+        let is_for_model = self.server.is_some() || is_limit;
+        let tells_model = *method == Method::ToolsCall && is_for_model && self.original.is_none();
         tells_model.then(|| {
             json!({
                 "content": [{ "type": "text", "text": self.message }],

@@ -19,7 +19,7 @@ pub use envelope::{
     Response, Span, cancelled, error_frame, notification, request, result_frame,
     result_frame_from_parts, splice,
 };
-pub use error::{ErrorKind, Failure, code};
+pub use error::{ErrorKind, Failure, code, retry_after_seconds};
 pub use header::sole_header;
 pub use json_bounds::{DEPTH_MAX, is_too_deep, parse_bounded};
 pub use log_level::LogLevel;

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::with_title_case_headers;
-use crate::protocol::{ErrorKind, Failure};
+use crate::protocol::{ErrorKind, Failure, retry_after_seconds};
 
 const BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
@@ -138,8 +138,8 @@ pub(super) fn failure_response(failure: &Failure, base: &str) -> HttpResponse {
         response.insert_header((header::WWW_AUTHENTICATE, challenge));
     }
     if let Some(milliseconds) = failure.retry_after_ms {
-        let seconds = milliseconds.div_ceil(1000).max(1);
-        response.insert_header((header::RETRY_AFTER, HeaderValue::from(seconds)));
+        let seconds = HeaderValue::from(retry_after_seconds(milliseconds));
+        response.insert_header((header::RETRY_AFTER, seconds));
     }
     with_title_case_headers(response.json(failure.api_object(base)))
 }

@@ -19,7 +19,7 @@ use crate::front::intake::RequestFailure;
 use crate::front::settings::FrontSettings;
 use crate::front::state::Front;
 use crate::id::SessionId;
-use crate::protocol::Revision;
+use crate::protocol::{Revision, retry_after_seconds};
 
 /// Waits for the reply to a request; `None` when its session or call ended without one. A request
 /// that takes long is answered as a stream where `upgrade` can ask for that.
@@ -150,7 +150,7 @@ pub(in crate::front) fn failure_response(refused: &RequestFailure) -> HttpRespon
 
 fn add_retry_after(response: &mut HttpResponse, milliseconds: Option<u64>) {
     if let Some(milliseconds) = milliseconds {
-        let seconds = HeaderValue::from(milliseconds.div_ceil(1000).max(1));
+        let seconds = HeaderValue::from(retry_after_seconds(milliseconds));
         response.headers_mut().insert(header::RETRY_AFTER, seconds);
     }
 }

@@ -211,11 +211,7 @@ mod tests {
         let trusted = vec![Url::parse("https://1.1.1.1/mcp").unwrap()];
         let web = WebClient::new(Tls::system(), trusted);
         for url in ["https://10.0.0.1/", "http://127.0.0.1:1/", "https://[::1]/"] {
-            let request = WebRequest {
-                url: Url::parse(url).unwrap(),
-                authorization: None,
-                body: None,
-            };
+            let request = WebRequest::get(Url::parse(url).unwrap());
             let error = web.send(request).await.unwrap_err();
             assert!(error.contains("is a private address"), "{error}");
         }
