@@ -4,7 +4,7 @@ mod api_key;
 mod rate_limits;
 
 pub use api_key::{ApiKey, ApiKeyHash, expiry_millis, random_token};
-pub use rate_limits::{Rate, RateLimitSettings, RateLimits, RatedCall};
+pub use rate_limits::{CountedCall, Rate, RateLimitSettings, RateLimits};
 
 use crate::id::{Principal, ServerName};
 use crate::protocol::{ErrorKind, Failure, Method};

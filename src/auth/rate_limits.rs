@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::id::{Principal, ServerName};
-use crate::protocol::{ErrorKind, Failure};
+use crate::protocol::{ErrorKind, Failure, retry_after_seconds};
 
 /// Principals, servers and tools whose calls are counted at a time.
 const COUNTED_MAX: usize = 100_000;
@@ -24,8 +24,8 @@ const UNITS: [(&str, Duration); 4] = [
     ("day", Duration::from_secs(86_400)),
 ];
 
-/// So many calls in a time, at least one. All of them may come at once; after that they come back
-/// one by one, evenly.
+/// A number of calls per unit of time. All of them may be made at once; after that they become
+/// available again one by one, evenly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
     calls: u32,
@@ -80,9 +80,9 @@ pub struct RateLimitSettings {
     pub calls_per_tool: Option<Rate>,
 }
 
-/// What a principal calls.
+/// A call that is counted.
 #[derive(Clone, Copy, Debug)]
-pub struct RatedCall<'a> {
+pub struct CountedCall<'a> {
     pub principal: &'a Principal,
     pub server: &'a ServerName,
     /// Its public name; `None` for what is no tool.
@@ -96,12 +96,12 @@ enum Scope {
     Tool(String),
 }
 
-/// What is counted for itself. A changed rate is counted anew.
-type Counted = (Principal, Scope, Rate);
+/// Each of these has a count of its own. A changed rate begins a new one.
+type CountKey = (Principal, Scope, Rate);
 
 /// The calls of all principals, as the theoretical arrival time of each count.
 #[derive(Debug, Default)]
-pub struct RateLimits(Mutex<HashMap<Counted, Instant>>);
+pub struct RateLimits(Mutex<HashMap<CountKey, Instant>>);
 
 impl RateLimits {
     /// Counts a call.
@@ -112,7 +112,7 @@ impl RateLimits {
     pub fn count(
         &self,
         settings: &RateLimitSettings,
-        call: RatedCall<'_>,
+        call: CountedCall<'_>,
         now: Instant,
     ) -> Result<(), Failure> {
         if *settings == RateLimitSettings::default() {
@@ -160,12 +160,12 @@ fn too_often(rate: Rate, scope: &Scope, wait: Duration) -> Failure {
             (format!("calls of tool `{tool}`"), "calls_per_tool")
         }
     };
-    let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+    let milliseconds = u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
+    let seconds = retry_after_seconds(milliseconds);
     let message = format!(
         "too many {what}: {rate} is the limit (`rate_limits.{key}`); try again in {seconds} s"
     );
-    let milliseconds = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-    Failure::new(ErrorKind::RateLimited, message).retry_after_ms(milliseconds.saturating_add(1))
+    Failure::new(ErrorKind::RateLimited, message).retry_after_ms(milliseconds)
 }
 
 fn full() -> Failure {
@@ -180,8 +180,12 @@ fn full() -> Failure {
 mod tests {
     use super::*;
 
-    fn call<'a>(principal: &'a Principal, server: &'a ServerName, tool: &'a str) -> RatedCall<'a> {
-        RatedCall {
+    fn call<'a>(
+        principal: &'a Principal,
+        server: &'a ServerName,
+        tool: &'a str,
+    ) -> CountedCall<'a> {
+        CountedCall {
             principal,
             server,
             tool: Some(tool),

@@ -6,7 +6,7 @@ use arc_swap::ArcSwap;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::auth::{Policy, RateLimits, RatedCall};
+use crate::auth::{CountedCall, Policy, RateLimits};
 use crate::calls::answer_decorator::AnswerDecorator;
 use crate::calls::parked_calls::ParkedCalls;
 use crate::calls::sealing::Sealing;
@@ -48,28 +48,28 @@ impl CallContext {
         )
     }
 
-    /// Counts a call of a principal, if it is one that has a rate limit.
+    /// Counts a call for the rate limits of its principal. `item` is what it names.
     ///
     /// # Errors
     ///
     /// Returns the failure that the client is to read.
     pub(crate) fn count_call(
         &self,
-        request: &Request,
+        method: &Method,
         principal: &Principal,
         server: &ServerName,
+        item: &str,
     ) -> Result<(), Failure> {
-        if !is_rated(&request.method) {
+        if !is_counted(method) {
             return Ok(());
         }
-        let item = request.item().unwrap_or_default();
-        let rated = RatedCall {
+        let call = CountedCall {
             principal,
             server,
-            tool: (request.method == Method::ToolsCall).then_some(&item),
+            tool: (*method == Method::ToolsCall).then_some(item),
         };
         let settings = self.settings.load();
-        let counted = (self.rate_limits).count(&settings.rate_limits, rated, Instant::now());
+        let counted = (self.rate_limits).count(&settings.rate_limits, call, Instant::now());
         counted.inspect_err(|_| self.counters.add(Counter::CallsShed))
     }
 
@@ -80,9 +80,8 @@ impl CallContext {
     }
 }
 
-/// Whether a method is a call of its own: what follows a call, as looking after its task, is not
-/// counted.
-fn is_rated(method: &Method) -> bool {
+/// Requests that follow up on a call, such as `tasks/get`, are not counted.
+fn is_counted(method: &Method) -> bool {
     matches!(
         method,
         Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead | Method::CompletionComplete

@@ -111,7 +111,7 @@ pub(super) fn read(
         None => return Err(RejectedItem::without_name(format!("has no `{key}`"))),
     };
     let checked = check(kind, &native, value, limits).and_then(|hints| {
-        let raw = mended(kind, raw)?;
+        let raw = normalized(kind, raw)?;
         locate(kind, raw, &native, hints)
     });
     checked.map_err(|reason| RejectedItem {
@@ -172,7 +172,7 @@ fn check_name(name: &str, limits: &IngestLimits) -> Result<(), String> {
 fn check_schemas(tool: &Map<String, Value>) -> Result<(), String> {
     let input = tool.get("inputSchema").ok_or("has no `inputSchema`")?;
     let is_object = match input.get("type") {
-        // It is added.
+        // `normalized` adds it.
         None => input.is_object(),
         Some(of) => of == "object",
     };
@@ -192,7 +192,7 @@ fn check_schemas(tool: &Map<String, Value>) -> Result<(), String> {
 /// Removes `null` where the protocol wants a member to be absent, and adds the `type` that an
 /// `inputSchema` lacks: some servers write so, and strict clients drop the whole list for one of
 /// them.
-fn mended(kind: ItemKind, raw: &RawJson) -> Result<RawJson, String> {
+fn normalized(kind: ItemKind, raw: &RawJson) -> Result<RawJson, String> {
     let text = raw.as_str();
     let is_optional_null =
         |key: &str, value: &str| value == "null" && member_type::is_optional(kind, key);
@@ -230,7 +230,7 @@ fn mended(kind: ItemKind, raw: &RawJson) -> Result<RawJson, String> {
     RawJson::try_new(Bytes::from(rebuilt)).map_err(|error| error.to_string())
 }
 
-/// A schema, which says nothing of it, as that of an object.
+/// Adds `"type":"object"` to a schema that has no `type`.
 fn with_object_type(schema: &str) -> Option<String> {
     let members = schema.trim_start().strip_prefix('{')?.trim_start();
     let comma = if members.starts_with('}') { "" } else { "," };

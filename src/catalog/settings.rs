@@ -96,7 +96,7 @@ pub struct IngestLimits {
 }
 
 impl IngestLimits {
-    /// Everything is taken.
+    /// No limits.
     pub const NONE: Self = Self {
         items: usize::MAX,
         item_bytes: usize::MAX,

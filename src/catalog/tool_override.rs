@@ -5,8 +5,8 @@ use serde_json::{Map, Value, json};
 use super::{IngestLimits, Item, ItemKind, item};
 use crate::protocol::RawJson;
 
-/// What is set replaces what the server says of its tool. Only clients see it; the gateway itself
-/// goes by what the server says.
+/// Replaces parts of a tool's definition for clients. The gateway itself still uses the definition of
+/// the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToolOverride {
     /// The whole public name.

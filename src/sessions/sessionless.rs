@@ -260,9 +260,9 @@ impl Sessions {
         let (item, server) = (item.unwrap_or_default(), &target.server);
         calls.policy.may_call(&caller.principal, server, &item)?;
         let incoming = IncomingCall::read(request, &caller, server, &item, &calls.sealing)?;
-        // A client that comes back with answers goes on with a call that was counted.
+        // A later round continues a call that was counted already.
         if incoming.round == 0 {
-            calls.count_call(&incoming.request, &caller.principal, server)?;
+            calls.count_call(&incoming.request.method, &caller.principal, server, &item)?;
         }
         let (mut request, answer) = self.client_request(incoming.request, accepts_stream, None);
         let (number, round) = (request.number, incoming.round);

@@ -95,7 +95,7 @@ impl Session {
         let item = request.item().unwrap_or_default();
         let principal = &self.record.principal;
         context.policy.may_call(principal, &target.server, &item)?;
-        context.count_call(request, principal, &target.server)?;
+        context.count_call(&request.method, principal, &target.server, &item)?;
         Ok(target)
     }
 
