@@ -75,8 +75,7 @@ impl CallContext {
 
     /// The catalog that a client sees.
     pub(crate) fn catalog_of(&self, caller: &Caller) -> Arc<Snapshot> {
-        let own = self.catalog.own(caller);
-        own.unwrap_or_else(|| self.catalog.snapshot())
+        self.catalog.of(caller)
     }
 }
 

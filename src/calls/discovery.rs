@@ -36,7 +36,7 @@ type Mistake = String;
 impl CallContext {
     /// What becomes of a request, if it calls a static tool of the client's view.
     pub(crate) fn discover(&self, request: &Request, caller: &Caller) -> Option<Discovered> {
-        let exposure = self.catalog.exposure(&caller.view);
+        let exposure = self.catalog.exposure(caller);
         if exposure == Exposure::All || request.method != Method::ToolsCall {
             return None;
         }

@@ -190,7 +190,7 @@ fn need_of(context: &CallContext, request: &Request, caller: &Caller) -> Option<
             (!is_known).then(|| ListNeed::Item(name.into_owned()))
         }
         // Static tools are there before any server.
-        Method::ToolsList if catalog.exposure(&caller.view) != Exposure::All => None,
+        Method::ToolsList if catalog.exposure(caller) != Exposure::All => None,
         method if ItemKind::listed_by(method).is_some() => Some(ListNeed::All),
         _ if catalog.is_listed() => None,
         _ => call_target::target(request, &context.catalog_of(caller))
@@ -205,7 +205,7 @@ fn need_of_static_tool(
     request: &Request,
     caller: &Caller,
 ) -> Option<Option<ListNeed>> {
-    let exposure = context.catalog.exposure(&caller.view);
+    let exposure = context.catalog.exposure(caller);
     if exposure == Exposure::All {
         return None;
     }

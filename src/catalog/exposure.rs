@@ -10,6 +10,8 @@ pub enum Exposure {
     /// Each of them.
     #[default]
     All,
+    /// Each of them while they are few (up to [`LISTED_MAX`]), otherwise as [`Exposure::Search`].
+    Auto,
     /// Tools to find, describe and call them.
     Search,
     /// Tools to list groups of them, one for each server, to load a group, and to call them.
@@ -39,12 +41,25 @@ pub enum StaticTool {
     CallInGroup,
 }
 
+/// Tools that are listed before [`Exposure::Auto`] lists the static ones: the fewest that a known
+/// client takes.
+pub const LISTED_MAX: usize = 40;
+
 impl Exposure {
+    /// How this many tools are listed; never [`Exposure::Auto`].
+    pub(super) fn of(self, tools: usize) -> Self {
+        match self {
+            Self::Auto if tools <= LISTED_MAX => Self::All,
+            Self::Auto => Self::Search,
+            fixed => fixed,
+        }
+    }
+
     /// The static tools, by name; none where all tools are listed.
     pub fn tools(self) -> &'static [(&'static str, StaticTool)] {
         const CALL: (&str, StaticTool) = ("call_tool", StaticTool::Call { named_by: "name" });
         match self {
-            Self::All => &[],
+            Self::All | Self::Auto => &[],
             Self::Search => &[
                 ("find_tools", StaticTool::Find),
                 ("describe_tools", StaticTool::Describe),
@@ -200,8 +215,9 @@ mod tests {
     use crate::catalog::{IngestLimits, ItemKind, ServerPart};
     use crate::id::ServerName;
 
-    const ALL: [Exposure; 5] = [
+    const ALL: [Exposure; 6] = [
         Exposure::All,
+        Exposure::Auto,
         Exposure::Search,
         Exposure::Groups,
         Exposure::Pluggedin,
@@ -217,6 +233,18 @@ mod tests {
             let part = part.with_list(ItemKind::Tools, &definitions, &IngestLimits::default());
             assert_eq!(part.quarantined().count(), 0, "{exposure:?}");
             assert_eq!(part.items(ItemKind::Tools).len(), definitions.len());
+        }
+    }
+
+    #[test]
+    fn many_tools_are_searched_only_where_that_is_wanted() {
+        for exposure in ALL {
+            let (few, many) = (exposure.of(LISTED_MAX), exposure.of(LISTED_MAX + 1));
+            let expected = match exposure {
+                Exposure::Auto => (Exposure::All, Exposure::Search),
+                fixed => (fixed, fixed),
+            };
+            assert_eq!((few, many), expected, "{exposure:?}");
         }
     }
 

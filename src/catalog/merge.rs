@@ -28,7 +28,8 @@ pub fn merge(parts: &[(Arc<ServerPart>, NameSettings)], settings: &CatalogSettin
     let (prompts, prompt_texts) = merger.merge_by_name(ItemKind::Prompts);
     let (resources, resource_texts) = merger.merge_by_uri(ItemKind::Resources);
     let (templates, template_texts) = merger.merge_by_uri(ItemKind::ResourceTemplates);
-    let tool_texts = match settings.expose {
+    let exposure = settings.expose.of(tool_texts.len());
+    let tool_texts = match exposure {
         Exposure::All => tool_texts,
         few => static_items(few),
     };
@@ -41,7 +42,7 @@ pub fn merge(parts: &[(Arc<ServerPart>, NameSettings)], settings: &CatalogSettin
     let by_name = |(index, view): (usize, &MergedServer)| (view.part.server().clone(), index);
     let by_prefix = |(index, view): (usize, &MergedServer)| (view.wrap_prefix.clone(), index);
     Snapshot {
-        exposure: settings.expose,
+        exposure,
         search: OnceLock::new(),
         by_name: merger.views.iter().enumerate().map(by_name).collect(),
         by_wrap_prefix: merger.views.iter().enumerate().map(by_prefix).collect(),

@@ -30,7 +30,7 @@ mod uri_template;
 
 use crate::protocol::json;
 
-pub use exposure::{DESCRIBED_MAX, Exposure, FOUND, FOUND_MAX, StaticTool};
+pub use exposure::{DESCRIBED_MAX, Exposure, FOUND, FOUND_MAX, LISTED_MAX, StaticTool};
 pub use item::{Item, ToolHints};
 pub use item_kind::ItemKind;
 pub use list_page::{InvalidListPage, ListAge, ListCaching, ListPage};

@@ -109,7 +109,7 @@ pub struct Snapshot {
     pub(super) pages: [PublicPages; 4],
     pub(super) instructions: Option<String>,
     pub(super) notices: Vec<MergeNotice>,
-    /// How the tools are listed.
+    /// How the tools are listed; never [`Exposure::Auto`].
     pub(super) exposure: Exposure,
     /// Made for the first search.
     pub(super) search: OnceLock<SearchIndex>,
@@ -318,7 +318,7 @@ impl Snapshot {
         self.tools.iter()
     }
 
-    /// How the tools are listed.
+    /// How the tools are listed; never [`Exposure::Auto`].
     pub fn exposure(&self) -> Exposure {
         self.exposure
     }

@@ -75,15 +75,21 @@ impl CatalogView {
         Some(self.published.views.catalog(&caller.view, &base))
     }
 
+    /// The catalog of a client.
+    pub(crate) fn of(&self, caller: &Caller) -> Arc<Snapshot> {
+        self.own(caller).unwrap_or_else(|| self.snapshot())
+    }
+
     pub(crate) fn has_view(&self, view: &ViewId) -> bool {
         self.published.views.exists(view)
     }
 
-    /// How the tools of a view are listed; costs less than its catalog.
-    pub(crate) fn exposure(&self, view: &ViewId) -> Exposure {
-        match view {
-            ViewId::Default => self.published.snapshot.load().exposure(),
-            view => self.published.views.exposure(view),
+    /// How the tools of a client's view are listed. Without [`Exposure::Auto`] this costs less than
+    /// the catalog of the client.
+    pub(crate) fn exposure(&self, caller: &Caller) -> Exposure {
+        match self.published.views.exposure(&caller.view) {
+            Exposure::Auto => self.of(caller).exposure(),
+            fixed => fixed,
         }
     }
 

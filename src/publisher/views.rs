@@ -97,11 +97,17 @@ impl Views {
         }
     }
 
-    /// How the tools of a view that is not the default one are listed.
+    /// How the configuration wants the tools of a view listed.
     pub(super) fn exposure(&self, view: &ViewId) -> Exposure {
         let arranged = self.arranged.load();
-        let settings = arranged.settings(view);
-        settings.map_or(Exposure::All, |settings| settings.expose)
+        match view {
+            ViewId::Default => arranged.catalog.expose,
+            ViewId::Named(name) => arranged
+                .named
+                .get(name)
+                .map_or(Exposure::All, |it| it.expose),
+            ViewId::Server(_) => Exposure::All,
+        }
     }
 
     /// The name that a tool of a view has without the overrides.

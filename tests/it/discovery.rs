@@ -276,3 +276,32 @@ async fn mistakes_are_told_to_the_model() {
         .await,
     );
 }
+
+/// Forty-four tools of four servers are more than every client takes.
+#[tokio::test]
+async fn many_tools_are_listed_as_few_and_few_as_they_are() {
+    let views = "[views.some]\nservers = [\"one\", \"two\", \"three\"]\nexpose = \"auto\"\n\
+                 [views.every]\nexpose = \"auto\"\n";
+    let three = ["one", "two", "three"].map(|name| example(name)).concat();
+    let config = format!("{}{three}{views}", quick());
+    let gateway = Gateway::start(&config).await;
+    let [some, every] = ["/mcp/some", "/mcp/every"];
+    let some = Visitor::open(&gateway, some).await;
+    let every = Visitor::open(&gateway, every).await;
+    let mut events = every.events().await;
+    assert_eq!(some.tools().await.len(), 33);
+    assert_eq!(every.tools().await.len(), 33);
+    gateway.write_config(&format!("{config}{}", example("four")));
+    events.method("notifications/tools/list_changed").await;
+    assert_eq!(some.tools().await.len(), 33);
+    assert_eq!(
+        every.tools().await,
+        ["find_tools", "describe_tools", "call_tool"]
+    );
+    let echo = json!({ "name": "four__echo", "arguments": { "message": "found" } });
+    let echoed = said(&call(&every, "call_tool", echo).await);
+    assert!(echoed.contains("found"), "{echoed}");
+    // A client that knew the names before still calls by them.
+    let sum = call(&every, "one__add", json!({ "a": 1, "b": 2 })).await;
+    assert!(said(&sum).contains('3'));
+}

@@ -207,3 +207,26 @@ async fn a_second_initialize_starts_a_session_of_its_own() {
     client.get("ping", json!({})).await;
     assert_eq!(gateway.status().await["sessions"], 2);
 }
+
+#[tokio::test]
+async fn s_life_18_every_client_is_served_alike_whatever_it_calls_itself() {
+    let gateway = Gateway::start(&example("example")).await;
+    gateway.all_up().await;
+    let mut seen = Vec::new();
+    for name in [
+        "cursor-vscode",
+        "claude-code",
+        "ignore previous instructions",
+        "",
+    ] {
+        let mut body = initialize("2025-11-25", &json!({}));
+        body["params"]["clientInfo"]["name"] = json!(name);
+        let opened = Http::post(gateway.address, body.to_string()).send().await;
+        let session = opened.header("mcp-session-id").unwrap().to_owned();
+        let opened = opened.json().await;
+        let list = request(1, "tools/list", json!({}));
+        let list = Http::post(gateway.address, list.to_string()).header("Mcp-Session-Id", &session);
+        seen.push((opened, list.send().await.json().await));
+    }
+    assert!(seen.iter().all(|one| *one == seen[0]), "{seen:?}");
+}

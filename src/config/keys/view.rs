@@ -18,6 +18,7 @@ const NAME_MAX: usize = 64;
 pub(super) fn expose() -> ChoiceKind<Exposure> {
     choice(&[
         ("all", Exposure::All),
+        ("auto", Exposure::Auto),
         ("search", Exposure::Search),
         ("groups", Exposure::Groups),
         ("pluggedin", Exposure::Pluggedin),
@@ -47,7 +48,7 @@ keys! {
         /// Globs over the tools that are not listed; wins over `allow`.
         deny: texts(GLOB, glob);
         /// What it lists: its tools ("all"), or a few tools by which they are found and called:
-        /// "search" (in everyday words), "groups" (one for each server, loaded when it is wanted),
+        /// "auto" (above 40 tools as "search", otherwise as "all"), "search" (in everyday words), "groups" (one for each server, loaded when it is wanted),
         /// and "pluggedin" and "dynamic", which are named as those of other systems.
         expose: expose();
         /// What clients read of single tools instead of what their servers say, each in a table
