@@ -9,8 +9,10 @@ use std::path::{Path, PathBuf};
 use mcpvisor::protocol::{ErrorKind, Revision};
 
 mod cli;
+mod commands;
 mod limits;
 mod links;
+mod snippets;
 
 fn read(file: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap()
