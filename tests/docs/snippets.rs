@@ -21,8 +21,8 @@ pub(crate) struct Snippet {
     pub(crate) text: String,
 }
 
-/// Languages that no test of this file or of `commands` looks at: configurations of other programs,
-/// and pictures. `it::quick_start` and `interop` run the programs in Rust and TypeScript.
+/// Languages that neither this file nor `commands` looks at: configurations of other programs, and
+/// pictures. `it::quick_start`, `interop` and `tests/peers/run.sh` run the programs.
 const OTHER_LANGUAGES: [&str; 10] = [
     "caddyfile",
     "dockerfile",
