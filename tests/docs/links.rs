@@ -119,16 +119,16 @@ fn every_link_leads_somewhere() {
 }
 
 #[test]
-fn the_summary_names_every_page_once() {
-    let targets = targets(&read("docs/SUMMARY.md"));
-    let mut named: Vec<String> = targets
-        .iter()
-        .map(|target| format!("docs/{target}"))
-        .collect();
-    named.sort();
+fn the_summary_and_llms_txt_name_every_page_once() {
     let mut pages = files_below("docs", &[".md"]);
     pages.retain(|page| page != "docs/SUMMARY.md");
-    assert_eq!(named, pages, "docs/SUMMARY.md");
+    for (file, directory) in [("docs/SUMMARY.md", "docs/"), ("llms.txt", "")] {
+        let targets = targets(&read(file)).into_iter();
+        let named = targets.map(|target| format!("{directory}{target}"));
+        let mut named: Vec<String> = named.filter(|page| page.starts_with("docs/")).collect();
+        named.sort();
+        assert_eq!(named, pages, "{file}");
+    }
 }
 
 #[test]
