@@ -12,6 +12,7 @@ mod cli;
 mod commands;
 mod limits;
 mod links;
+mod packages;
 mod snippets;
 
 fn read(file: &str) -> String {

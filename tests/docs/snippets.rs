@@ -91,7 +91,7 @@ impl Environment for Variables {
 }
 
 /// Reads a configuration; `Err` says what is wrong with it or odd about it.
-fn judge(text: &str) -> Result<(), String> {
+pub(crate) fn judge(text: &str) -> Result<(), String> {
     let directory = tempfile::tempdir().unwrap();
     let variables = Variables(directory.path().into());
     let text = if text.trim_start().starts_with('{') {
