@@ -29,6 +29,29 @@ fn the_sdk_is_served() {
 }
 
 #[test]
+fn the_program_of_the_readme_lists_tools() {
+    let Some(scripts) = scripts() else { return };
+    let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
+    let (_, program) = readme.split_once("\n```ts\n").unwrap();
+    let (program, _) = program.split_once("\n```").unwrap();
+    assert!(program.contains("http://127.0.0.1:12006/mcp"), "{program}");
+    let gateway = gateway(EXAMPLE);
+    // Beside the packages, which Node finds from where the program is.
+    let file = scripts.join("readme.mjs");
+    fs::write(
+        &file,
+        program.replace("http://127.0.0.1:12006/mcp", &gateway.url),
+    )
+    .unwrap();
+    let output = Command::new("node").arg(file).output().unwrap();
+    let said = node::text(&output);
+    assert!(
+        output.status.success() && said.contains("example__add"),
+        "{said}"
+    );
+}
+
+#[test]
 fn the_sdk_resumes_its_streams() {
     if scripts().is_none() {
         return;

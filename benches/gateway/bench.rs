@@ -6,6 +6,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::Fallible;
+use crate::chart::{Chart, made_with};
 use crate::client::Ids;
 use crate::measure::Plan;
 use crate::report::Report;
@@ -29,6 +30,7 @@ pub(crate) struct Bench {
     pub(crate) before: Option<PathBuf>,
     pub(crate) ids: Ids,
     pub(crate) report: Report,
+    pub(crate) chart: Chart,
     filters: Vec<String>,
 }
 
@@ -64,6 +66,7 @@ impl Bench {
             before,
             ids: Ids::default(),
             report,
+            chart: Chart::default(),
             filters,
         })
     }
@@ -74,6 +77,20 @@ impl Bench {
                 .filters
                 .iter()
                 .any(|filter| name.contains(filter.as_str()))
+    }
+
+    /// Writes the chart, and says where.
+    pub(crate) fn draw(&self) -> Fallible<()> {
+        let Plan { rounds, slice } = self.plan;
+        let made_with = made_with(
+            &format!("{rounds} rounds of {slice:?}"),
+            self.nginx.as_deref(),
+        );
+        let is_whole = !self.smoke && self.filters.is_empty();
+        if let Some(path) = self.chart.write(is_whole, &made_with)? {
+            self.report.line(&format!("chart: {}", path.display()));
+        }
+        Ok(())
     }
 
     pub(crate) fn wants_any(&self, names: &[&str]) -> bool {

@@ -5,8 +5,10 @@ use std::process::{Command, Stdio};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::Fallible;
+use crate::chart::Chart;
 use crate::client::{BenchClient, Era, Ids, Place, Work, result};
 use crate::http::Answer;
+use crate::measure::Figure;
 use crate::options::{self, Wanted};
 use crate::process::cpu_us;
 use crate::scan;
@@ -15,6 +17,7 @@ use crate::targets::{self, Target};
 /// Every kind of work at the stub and through the pass-through.
 pub(crate) async fn run() -> Fallible<bool> {
     refuses_what_it_does_not_know()?;
+    draws_what_was_measured()?;
     let stub = targets::stub(9).await?;
     let pass = targets::passthrough(stub.place.port).await?;
     let sessionless = targets::stub_of(Era::Sessionless, 9).await?;
@@ -57,6 +60,36 @@ async fn works(target: &Target) -> Fallible<()> {
         return Err("more processor time than this test can have taken".into());
     }
     Ok(())
+}
+
+/// The longest bar has all of the room, and what is not shown leaves no trace.
+fn draws_what_was_measured() -> Fallible<()> {
+    let figure = |target, per_second| Figure {
+        target,
+        per_second,
+        p50_us: 1.0,
+        ..Figure::default()
+    };
+    let figures = [figure("gateway", 45_678.0), figure("nginx", 91_356.0)];
+    let mut chart = Chart::default();
+    chart.add("big", &figures);
+    chart.add("calls-64", &figures);
+    let svg = chart.svg("a <machine>");
+    let expected = [
+        "Calls, 64 connections",
+        ">mcpvisor<",
+        ">45,678/s<",
+        r#"width="240.0""#,
+        r#"width="480.0""#,
+        "a &lt;machine>",
+    ];
+    if let Some(missing) = expected.iter().find(|text| !svg.contains(**text)) {
+        return Err(format!("the chart lacks {missing}: {svg}").into());
+    }
+    match svg.matches("class=\"title\"").count() {
+        1 => Ok(()),
+        count => Err(format!("the chart shows {count} scenarios").into()),
+    }
 }
 
 /// A word that nobody understood would measure everything, or nothing.

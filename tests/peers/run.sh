@@ -21,4 +21,5 @@ cargo build --quiet --locked --manifest-path tests/peers/rmcp-0.10/Cargo.toml \
   --target-dir "$target/peers"
 cargo build --quiet --locked --bin mcpvisor
 
+python3 tests/peers/readme.py "$target"
 exec python3 tests/peers/pairs.py "$target" "${1:-}"

@@ -80,6 +80,7 @@ pub(crate) async fn run(bench: &mut Bench) -> Fallible<()> {
         if bench.wants(name) {
             bench.report.title(name, text);
             let figures = rig.measure(bench, connections, work).await;
+            bench.chart.add(name, &figures);
             at_least(bench, &figures, "nginx", least);
             if matches!(work, Work::Progress(_)) {
                 held(bench, &rig);
@@ -101,6 +102,7 @@ async fn calls(bench: &mut Bench, rig: &Rig) {
     if bench.wants("calls-1") {
         bench.report.title("calls-1", "calls, 1 connection");
         let figures = rig.measure(bench, 1, Work::Echo).await;
+        bench.chart.add("calls-1", &figures);
         let value = ratio(&figures, "gateway", "nginx", P50);
         let what = "median latency beside nginx".to_owned();
         bench.report.goal(Goal {
@@ -112,6 +114,7 @@ async fn calls(bench: &mut Bench, rig: &Rig) {
     if bench.wants("calls-64") {
         bench.report.title("calls-64", "calls, 64 connections");
         let figures = rig.measure(bench, 64, Work::Echo).await;
+        bench.chart.add("calls-64", &figures);
         at_least(bench, &figures, "nginx", 0.5);
         for (other, most) in [("pass-through", 1.35), ("nginx", 2.4)] {
             let value = ratio(&figures, "gateway", other, CPU);

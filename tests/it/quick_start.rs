@@ -1,0 +1,136 @@
+//! What README.md and docs/clients.md tell people to type, typed: the commands are taken from there.
+
+use std::error::Error;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use rmcp::model::Tool;
+use rmcp::{ServiceExt, transport::StreamableHttpClientTransport};
+
+use crate::support::{Gateway, Setup, soon};
+
+/// The address that the documents name.
+const ADDRESS: &str = "127.0.0.1:12006";
+
+fn document(file: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap()
+}
+
+/// The text of a document from a heading to the next one of its level or above.
+fn section<'d>(document: &'d str, heading: &str) -> &'d str {
+    let (_, rest) = document.split_once(&format!("{heading}\n")).unwrap();
+    let level = heading.bytes().take_while(|byte| *byte == b'#').count();
+    let mut end = rest.len();
+    for level in 1..=level {
+        let next = rest.find(&format!("\n{} ", "#".repeat(level)));
+        end = end.min(next.unwrap_or(end));
+    }
+    &rest[..end]
+}
+
+/// The blocks of a language in a text.
+fn blocks(text: &str, language: &str) -> Vec<String> {
+    let fence = format!("\n```{language}\n");
+    let parts = text.split(fence.as_str()).skip(1);
+    let blocks = parts.map(|part| part.split_once("\n```").unwrap().0);
+    blocks.map(str::to_owned).collect()
+}
+
+/// The built-in configuration, as for somebody who has none.
+async fn gateway_without_a_file() -> Gateway {
+    let setup = Setup::new("");
+    fs::remove_file(setup.path("config.toml")).unwrap();
+    let gateway = setup.serve().await;
+    gateway.all_up().await;
+    gateway
+}
+
+/// What a shell prints that runs a script of a document against this gateway.
+async fn typed(gateway: &Gateway, script: &str) -> String {
+    let script = script.replace(ADDRESS, &gateway.address.to_string());
+    let mut command: Command = gateway.setup.command_of("sh", &["-c", &script]);
+    let program = Path::new(Setup::BINARY).parent().unwrap().to_str().unwrap();
+    let path = std::env::var("PATH").unwrap();
+    command.env("PATH", format!("{program}:{path}"));
+    let ran = tokio::task::spawn_blocking(move || command.output().unwrap());
+    let output = soon("the end of the script", ran).await.unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    String::from_utf8(said).unwrap()
+}
+
+fn assert_contains(said: &str, words: &[&str]) {
+    for word in words {
+        assert!(said.contains(word), "{word} in {said}");
+    }
+}
+
+#[tokio::test]
+async fn the_quick_start_of_the_readme_works() {
+    let readme = document("README.md");
+    let begin = blocks(&readme, "sh").remove(0);
+    assert_eq!(begin, "cargo install --locked --path .\nmcpvisor");
+    let gateway = gateway_without_a_file().await;
+    let script = blocks(section(&readme, "## Quick start"), "sh").join("\n");
+    // A person waits until it is back; so does the test.
+    let back = "until mcpvisor status | grep -q 'generation 2'; do sleep 0.1; done";
+    assert!(script.contains("\nsleep 1\n"), "{script}");
+    let said = typed(
+        &gateway,
+        &script.replace("\nsleep 1\n", &format!("\n{back}\n")),
+    )
+    .await;
+    assert_contains(
+        &said,
+        &[
+            "servers 1",
+            "example · up for",
+            "11 tools",
+            r#""structuredContent":{"sum":42}"#,
+            "server `example` is killed",
+            "still here",
+            "generation 2 · 1 restarts · last exit: process ended by signal 9",
+        ],
+    );
+}
+
+#[tokio::test]
+async fn the_requests_of_the_page_for_clients_work() {
+    let page = document("docs/clients.md");
+    let gateway = gateway_without_a_file().await;
+    let session = blocks(section(&page, "## A session over HTTP"), "sh").join("\n");
+    // The stream stays open until curl gives up.
+    let said = typed(&gateway, &session.replace("-m 5", "-m 1")).await;
+    assert_contains(&said, &["example__add"]);
+    let deleted = gateway.status().await;
+    assert_eq!(deleted["counters"]["sessions_deleted"], 1, "{deleted}");
+    let alone = blocks(section(&page, "## Without a session"), "sh").join("\n");
+    assert_contains(
+        &typed(&gateway, &alone).await,
+        &["example__add", "resultType"],
+    );
+}
+
+/// The program in Rust of the README, which is compared with it line by line.
+async fn listed(uri: String) -> Result<Vec<Tool>, Box<dyn Error>> {
+    let transport = StreamableHttpClientTransport::from_uri(uri);
+    let client = ().serve(transport).await?;
+    Ok(client.list_all_tools().await?)
+}
+
+#[tokio::test]
+async fn the_program_in_rust_of_the_readme_works() {
+    let readme = document("README.md");
+    let program = blocks(&readme, "rust").remove(0);
+    let here = document("tests/it/quick_start.rs");
+    for line in program.lines() {
+        let line = line.replace(&format!("\"http://{ADDRESS}/mcp\""), "uri");
+        let line = line.replace("println!(\"{:?}\", ", "Ok(");
+        assert!(here.contains(line.trim_end_matches(';')), "{line}");
+    }
+    let gateway = gateway_without_a_file().await;
+    mcpvisor::transport::install_crypto_provider();
+    let listing = listed(format!("http://{}/mcp", gateway.address));
+    let tools = soon("the tools", listing).await.unwrap();
+    assert!(tools.iter().any(|tool| tool.name == "example__add"));
+}
