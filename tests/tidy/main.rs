@@ -45,6 +45,8 @@ const LAYERS: &[(&str, u8)] = &[
     // Beside the layers: only `main` uses them, and they use nothing of the gateway.
     ("cli", 11),
     ("example_server", 11),
+    // Of the binary.
+    ("commands", 12),
 ];
 
 /// A crate that only some parts may name.

@@ -11,8 +11,8 @@ use mcpvisor::telemetry::{one_line, rfc3339};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use crate::commands::gateway_data_dir;
-use crate::output::{CliError, current_thread_runtime, pretty, print};
+use super::output::{CliError, current_thread_runtime, pretty, print};
+use super::running_gateway::gateway_data_dir;
 
 /// Time between two looks whether somebody signed in.
 const LOOK_EVERY: Duration = Duration::from_millis(500);

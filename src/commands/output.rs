@@ -1,9 +1,13 @@
 //! How commands print and fail.
 
 use std::io::Write as _;
+use std::time::Duration;
 
 use mcpvisor::telemetry::pretty_json;
 use serde_json::Value;
+
+/// How often new lines are asked for that a command follows.
+pub(crate) const FOLLOW_EVERY: Duration = Duration::from_millis(500);
 
 /// The error that a command ends with, for stderr.
 pub(crate) type CliError = Box<dyn std::error::Error>;
