@@ -11,9 +11,9 @@ use mcpvisor::telemetry::printable;
 
 use commands::{
     CliError, ServeMode, check, current_thread_runtime, print_config, relay, run_apply_command,
-    run_auth_command, run_clients_command, run_keys_command, run_plan_command,
-    run_rollback_command, run_servers_command, serve, show_gateway_log, show_history, show_status,
-    show_token,
+    run_auth_command, run_clients_command, run_doctor_command, run_keys_command, run_plan_command,
+    run_rollback_command, run_servers_command, run_tools_command, serve, show_gateway_log,
+    show_history, show_status, show_token,
 };
 
 fn main() -> ExitCode {
@@ -31,6 +31,7 @@ fn main() -> ExitCode {
             finish(serve(path, mode, arguments.stateless))
         }
         Command::Check => finish(check(path)),
+        Command::Doctor(doctor) => finish(run_doctor_command(path, &doctor)),
         Command::Plan(plan) => finish(run_plan_command(path, &plan)),
         Command::Apply(apply) => finish(run_apply_command(path, &apply)),
         Command::Rollback(rollback) => finish(run_rollback_command(path, &rollback)),
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         Command::Clients(clients) => finish(run_clients_command(path, clients)),
         Command::Status(status) => finish(show_status(path, &status)),
         Command::Servers(servers) => finish(run_servers_command(path, servers)),
+        Command::Tools(tools) => finish(run_tools_command(path, tools)),
         Command::Keys(keys) => finish(run_keys_command(path, keys)),
         Command::Auth(auth) => finish(run_auth_command(path, auth)),
         Command::Token(token) => finish(show_token(path, token)),
