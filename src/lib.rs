@@ -19,6 +19,7 @@ pub mod auth;
 pub mod history;
 pub mod transport;
 
+pub mod doctor;
 pub mod downstream;
 pub mod sources;
 

@@ -20,7 +20,9 @@ mod status;
 pub use alternate_screen::AlternateScreen;
 pub use api_token::ApiToken;
 pub use config_order::{ConfigAnswer, ConfigOrder, ConfigOrders, ConfigRequest};
-pub use control::{ControlError, ControlServer, ask, ask_status, is_served};
+pub use control::{
+    ControlError, ControlHalves, ControlServer, ask, ask_status, is_served, open_client, read_line,
+};
 pub use crashes::{CrashWriter, crashes};
 pub use data_dir::{DataDir, DataDirError};
 pub use history::{RecordsError, answer_request, history_entry, history_page, log_page, replay};
@@ -31,7 +33,8 @@ pub use operator::{ControlRequest, Inoperable, LoginOrder, Operator, OrderOutcom
 pub use port_holder::address_in_use;
 pub use record_pages::{ask_last_records, ask_records};
 pub use render::{
-    Screen, call_lines, crash_text, last_sequence, log_lines, notice_lines, record_lines,
-    server_table, tree,
+    ListedTool, Screen, ServerTrouble, call_lines, crash_text, last_sequence, log_lines,
+    notice_lines, record_lines, resolved_schema, server_table, tool_table, tool_text, tree,
+    troubles,
 };
 pub use status::{ConfigView, ServerStatus, Status, ToolView};

@@ -3,12 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::api_token::ApiToken;
 use super::config_order::ConfigOrders;
@@ -16,9 +18,10 @@ use super::history::{RecordsError, history_page, log_page};
 use super::status::{Status, ToolView};
 use crate::downstream::ServerOrder;
 use crate::history::History;
+use crate::id::ViewId;
 use crate::protocol::{ErrorKind, Failure, Request};
 use crate::sessions::Sessions;
-use crate::telemetry::{LogLine, LogRecords};
+use crate::telemetry::{LogLine, LogRecords, one_line};
 
 /// The parameters of a page, by name.
 pub type Parameters = BTreeMap<String, String>;
@@ -28,6 +31,14 @@ pub type Parameters = BTreeMap<String, String>;
 #[serde(tag = "ask", rename_all = "kebab-case")]
 pub enum ControlRequest {
     Status,
+    /// The tools that clients of a view see.
+    Tools {
+        view: ViewId,
+    },
+    /// After the answer, messages of an MCP client of this view and to it, a line each.
+    Client {
+        view: ViewId,
+    },
     /// The configuration file is read again; the answer says how it went.
     ReadConfig,
     /// A fresh connection to a server, now.
@@ -117,8 +128,19 @@ pub type OrderOutcome = Result<String, Failure>;
 pub trait Operator: Send + Sync {
     fn status(&self) -> Status;
 
-    /// The tools that clients see, in list order.
-    fn tools(&self) -> Vec<ToolView>;
+    /// The tools that clients of a view see, in list order.
+    fn tools(&self, view: &ViewId) -> Vec<ToolView>;
+
+    /// Serves a client of this view behind a socket; the future ends when it has left.
+    ///
+    /// # Errors
+    ///
+    /// Returns the system's error when the socket or its threads cannot be used.
+    fn serve_client(
+        &self,
+        view: ViewId,
+        socket: UnixStream,
+    ) -> io::Result<LocalBoxFuture<'static, ()>>;
 
     fn sessions(&self) -> &Sessions;
 
@@ -225,15 +247,23 @@ pub(super) async fn answer(
 ) -> serde_json::Value {
     let (server, order) = match request {
         ControlRequest::Status => return serde_json::json!({ "status": operator.status() }),
+        ControlRequest::Tools { view } => {
+            let known = known_view(&*operator, &view);
+            return done("tools", known.map(|()| json!(operator.tools(&view))));
+        }
+        ControlRequest::Client { view } => {
+            return done("client", known_view(&*operator, &view).map(|()| json!({})));
+        }
         ControlRequest::Logs {
             server,
             after,
             last,
         } => {
-            return match operator.logs(&server) {
-                Ok(lines) => serde_json::json!({ "logs": selected(lines, after, last) }),
-                Err(why) => refused(&why),
-            };
+            let lines = operator.logs(&server);
+            return done(
+                "logs",
+                lines.map(|lines| json!(selected(lines, after, last))),
+            );
         }
         ControlRequest::ReadConfig => {
             let config = operator.config_orders().reload().await;
@@ -241,10 +271,7 @@ pub(super) async fn answer(
             return done("config", config);
         }
         ControlRequest::Token { rotate } => {
-            return match token(operator.token(), rotate) {
-                Ok(token) => serde_json::json!({ "token": token }),
-                Err(why) => refused(&why),
-            };
+            return done("token", token(operator.token(), rotate).map(Value::from));
         }
         ControlRequest::Crashes { server } => {
             return match operator.crashes(server.as_deref()) {
@@ -283,6 +310,15 @@ pub(super) async fn answer(
         Ok(done) => serde_json::json!({ "done": done }),
         Err(why) => refused(&why),
     }
+}
+
+fn known_view(operator: &dyn Operator, view: &ViewId) -> Result<(), Failure> {
+    if operator.sessions().has_view(view) {
+        return Ok(());
+    }
+    let view = Option::<String>::from(view.clone()).unwrap_or_default();
+    let message = format!("there is no view `{}`", one_line(&view));
+    Err(Failure::new(ErrorKind::NotFound, message))
 }
 
 fn done(name: &str, outcome: Result<Value, Failure>) -> Value {

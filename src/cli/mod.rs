@@ -3,10 +3,12 @@
 mod add;
 mod auth;
 mod clients;
+mod doctor;
 mod keys;
 mod plan;
 mod records;
 mod stdio;
+mod tools;
 
 use std::path::PathBuf;
 
@@ -15,10 +17,14 @@ use clap::{Args, Parser, Subcommand};
 pub use add::{AddArguments, Setting};
 pub use auth::{AuthArguments, AuthVerb, LoginArguments};
 pub use clients::{ClientArguments, ClientsArguments, ClientsVerb};
+pub use doctor::DoctorArguments;
 pub use keys::{KeysArguments, KeysVerb, MadeKeyArguments, TokenArguments};
 pub use plan::{ApplyArguments, PlanArguments, RollbackArguments};
 pub use records::{GatewayLogArguments, HistoryArguments, Moment, ShownRecords};
 pub use stdio::{Header, StdioArguments};
+pub use tools::{
+    CallArguments, ListArguments, NamedArgument, ShowArguments, ToolsArguments, ToolsVerb,
+};
 
 /// A supervised gateway for MCP servers: one endpoint, every server behind it, nothing stays down.
 ///
@@ -74,6 +80,13 @@ pub enum Command {
     /// file. Starts nothing.
     Check,
 
+    /// Look for what is wrong: configuration, files, port, programs, URLs, limits, and the gateway that
+    /// runs
+    ///
+    /// Says what to do about each finding. Asks well-known programs for their version and each URL for
+    /// one answer, all at the same time. Ends with 1 if there is an error.
+    Doctor(DoctorArguments),
+
     /// Say what would change if a file took the place of the configuration
     ///
     /// Relative paths in it start at the directory of the configuration. Changes nothing.
@@ -108,6 +121,11 @@ pub enum Command {
     /// Without a verb it lists them. Speaks to the gateway that uses the same configuration,
     /// through its data directory; where there is no configuration, to the only one that runs.
     Servers(ServersArguments),
+
+    /// List the tools of the running gateway, show one or call one
+    ///
+    /// Speaks to the gateway as `servers` does, without a key.
+    Tools(ToolsArguments),
 
     /// List the MCP clients of this machine, connect them to the gateway, or take over their servers
     ///

@@ -44,6 +44,6 @@ fn header(text: &str) -> Result<Header, String> {
     })
 }
 
-fn view(text: &str) -> Result<ViewId, String> {
+pub(super) fn view(text: &str) -> Result<ViewId, String> {
     ViewId::try_from(Some(text.to_owned())).map_err(|error| error.to_string())
 }

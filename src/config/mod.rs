@@ -55,7 +55,7 @@ pub use place::Lookup;
 pub use place::read as read_file;
 pub use plan::Plan;
 pub use problem::{ConfigError, Invalid, Problem};
-pub use programs::unable_servers;
+pub use programs::{find_program, program_path, unable_servers};
 pub use reference::reference;
 pub use schema::schema;
 pub use server::{ServerEntry, ServerState};

@@ -2,9 +2,9 @@
 //! understand and a configuration does not.
 
 use std::env::split_paths;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::Metadata;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use toml::Value;
 
@@ -31,7 +31,7 @@ pub fn unable_servers(config: &Config, environment: &dyn Environment) -> Vec<Str
             ServerState::Ready(settings) => match &settings.transport {
                 TransportSettings::Http(_) => return None,
                 TransportSettings::Stdio(stdio) => {
-                    let why = missing_program(stdio, environment)?;
+                    let why = program_path(stdio, environment).err()?;
                     format!("cannot start: {why}")
                 }
             },
@@ -41,16 +41,24 @@ pub fn unable_servers(config: &Config, environment: &dyn Environment) -> Vec<Str
     unable.collect()
 }
 
-fn missing_program(stdio: &StdioSettings, environment: &dyn Environment) -> Option<String> {
+/// Where the program of a server is.
+///
+/// # Errors
+///
+/// Says why it cannot be started.
+pub fn program_path(
+    stdio: &StdioSettings,
+    environment: &dyn Environment,
+) -> Result<PathBuf, String> {
     let command = &stdio.command;
     if let Some(cwd) = stdio.cwd.as_ref().filter(|cwd| !cwd.is_dir()) {
-        return Some(format!("its `cwd` {} is no directory", cwd.display()));
+        return Err(format!("its `cwd` {} is no directory", cwd.display()));
     }
     if command.contains('/') {
         return match Path::new(command) {
-            path if is_program(path) => None,
-            path if path.is_file() => Some(format!("`{command}` is not executable")),
-            _ => Some(format!("there is no file `{command}`")),
+            path if is_program(path) => Ok(path.to_owned()),
+            path if path.is_file() => Err(format!("`{command}` is not executable")),
+            _ => Err(format!("there is no file `{command}`")),
         };
     }
     let own_path = stdio.env.get("PATH");
@@ -58,16 +66,22 @@ fn missing_program(stdio: &StdioSettings, environment: &dyn Environment) -> Opti
         Some(path) => OsString::from(path.expose_secret()),
         None => environment.var("PATH").unwrap_or_default(),
     };
-    if split_paths(&path).any(|directory| is_program(&directory.join(command))) {
-        return None;
+    if let Some(found) = find_program(command, &path) {
+        return Ok(found);
     }
     let searched = match own_path {
         Some(_) => "the PATH in its `env`".to_owned(),
         None => format!("PATH ({})", path.display()),
     };
-    Some(format!(
+    Err(format!(
         "`{command}` was not found in {searched}; install it, or write its full path"
     ))
+}
+
+/// The first program of this name in the directories of a `PATH`.
+pub fn find_program(name: &str, path: &OsStr) -> Option<PathBuf> {
+    let mut places = split_paths(path).map(|directory| directory.join(name));
+    places.find(|place| is_program(place))
 }
 
 fn is_program(path: &Path) -> bool {

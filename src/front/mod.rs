@@ -14,4 +14,4 @@ mod stdio;
 pub use http::FrontServer;
 pub use settings::FrontSettings;
 pub use state::Front;
-pub use stdio::{Relay, RelaySettings};
+pub use stdio::{LocalClients, Relay, RelaySettings};

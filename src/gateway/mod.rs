@@ -457,7 +457,7 @@ fn start_operator(
     server: &FrontServer,
 ) -> io::Result<(Arc<GatewayOperator>, mpsc::Receiver<ConfigRequest>)> {
     let token = server.address.map(|_| ApiToken::open(&config.data_dir));
-    let operator = GatewayOperator::new(state, config, token.transpose()?, server.address);
+    let operator = GatewayOperator::new(state, config, token.transpose()?, server);
     Ok(operator)
 }
 

@@ -1,6 +1,8 @@
 //! The state of the running gateway, for operators and for monitoring.
 
+use std::io;
 use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -24,6 +26,7 @@ use crate::catalog::{ItemKind, ItemOwner};
 use crate::config::{Config, ServerState};
 use crate::credentials::Credentials;
 use crate::downstream::{Downstreams, Server, ServerOrder, ServerStatusView};
+use crate::front::{FrontServer, LocalClients};
 use crate::history::History;
 use crate::id::ViewId;
 use crate::protocol::{ErrorKind, Failure, Request, Revision};
@@ -123,6 +126,7 @@ pub(super) struct GatewayOperator {
     /// Where browsers come back to after a login.
     pub(super) callback: Option<Url>,
     pub(super) config_orders: ConfigOrders,
+    pub(super) clients: LocalClients,
 }
 
 impl GatewayOperator {
@@ -131,16 +135,17 @@ impl GatewayOperator {
         state: &Arc<GatewayState>,
         config: &Config,
         token: Option<ApiToken>,
-        address: Option<SocketAddr>,
+        server: &FrontServer,
     ) -> (Arc<Self>, mpsc::Receiver<ConfigRequest>) {
         let (config_orders, config_requests) = ConfigOrders::channel();
         let operator = Self {
             state: state.clone(),
-            listen: shown_address(address),
+            listen: shown_address(server.address),
             data_dir: config.data_dir.clone(),
             token,
-            callback: callback_url(config, address),
+            callback: callback_url(config, server.address),
             config_orders,
+            clients: server.local_clients(),
         };
         (Arc::new(operator), config_requests)
     }
@@ -156,8 +161,16 @@ impl Operator for GatewayOperator {
         self.state.status(&self.listen)
     }
 
-    fn tools(&self) -> Vec<ToolView> {
-        self.state.tools()
+    fn tools(&self, view: &ViewId) -> Vec<ToolView> {
+        self.state.tools(view)
+    }
+
+    fn serve_client(
+        &self,
+        view: ViewId,
+        socket: UnixStream,
+    ) -> io::Result<LocalBoxFuture<'static, ()>> {
+        Ok(Box::pin(self.clients.serve_socket(view, socket)?))
     }
 
     fn sessions(&self) -> &Sessions {
@@ -293,14 +306,14 @@ impl GatewayState {
         }
     }
 
-    fn tools(&self) -> Vec<ToolView> {
-        let view = |(public, owner): (&str, &ItemOwner)| ToolView {
+    fn tools(&self, view: &ViewId) -> Vec<ToolView> {
+        let tool = |(public, owner): (&str, &ItemOwner)| ToolView {
             name: public.to_owned(),
             server: owner.server.to_string(),
             native_name: owner.native.parse().unwrap_or_default(),
             tokens: ToolView::tokens_of(owner.item.as_bytes().len()),
         };
-        self.catalog.snapshot().tools().map(view).collect()
+        self.catalog.shown_in(view).tools().map(tool).collect()
     }
 
     /// What operators are to know of sources and of merged lists.

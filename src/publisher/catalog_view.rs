@@ -71,13 +71,24 @@ impl CatalogView {
         if caller.view == ViewId::Default {
             return own;
         }
-        let base = own.unwrap_or_else(|| self.snapshot());
+        let Some(base) = own else {
+            return Some(self.shown_in(&caller.view));
+        };
         Some(self.published.views.catalog(&caller.view, &base))
     }
 
     /// The catalog of a client.
     pub(crate) fn of(&self, caller: &Caller) -> Arc<Snapshot> {
         self.own(caller).unwrap_or_else(|| self.snapshot())
+    }
+
+    /// The catalog of a view, for clients that see the shared one.
+    pub fn shown_in(&self, view: &ViewId) -> Arc<Snapshot> {
+        let base = self.snapshot();
+        match view {
+            ViewId::Default => base,
+            view => self.published.views.catalog(view, &base),
+        }
     }
 
     pub(crate) fn has_view(&self, view: &ViewId) -> bool {

@@ -44,7 +44,10 @@ const LAYERS: &[(&str, u8)] = &[
     ("gateway", 10),
     // Beside the layers: only `main` uses them, and they use nothing of the gateway.
     ("cli", 11),
+    ("doctor", 11),
     ("example_server", 11),
+    // Of the binary.
+    ("commands", 12),
 ];
 
 /// A crate that only some parts may name.
@@ -58,6 +61,7 @@ const BOUND: &[(&str, &[&str])] = &[
             "calls",
             "sessions",
             "gateway",
+            "commands",
         ],
     ),
     ("actix_web::", &["admin", "front"]),

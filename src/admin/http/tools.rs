@@ -7,11 +7,12 @@ use serde_json::{Value, json};
 use super::answer::ApiAnswer;
 use super::request::ApiRequest;
 use crate::admin::status::ToolView;
+use crate::id::ViewId;
 use crate::protocol::Failure;
 
 pub(super) async fn list(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
     let page = call.query.page()?;
-    let mut tools = call.parts.operator.tools();
+    let mut tools = call.parts.operator.tools(&ViewId::Default);
     if let Some(server) = call.query.text("server") {
         tools.retain(|tool| tool.server == server);
     }

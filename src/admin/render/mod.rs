@@ -6,6 +6,7 @@ mod log_text;
 mod screen;
 mod server_table;
 mod status_tree;
+mod tool_text;
 mod trouble;
 
 pub use crash_text::crash_text;
@@ -14,6 +15,8 @@ pub use log_text::{last_sequence, log_lines};
 pub use screen::Screen;
 pub use server_table::server_table;
 pub use status_tree::{notice_lines, tree};
+pub use tool_text::{ListedTool, resolved_schema, tool_table, tool_text};
+pub use trouble::{ServerTrouble, troubles};
 
 /// The two largest units, as `2h 3m`.
 fn duration(millis: u64) -> String {

@@ -59,6 +59,31 @@ pub(super) fn by_trouble(status: &Value) -> Vec<&Value> {
     servers
 }
 
+/// A server that is in trouble.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerTrouble {
+    pub server: String,
+    pub state: String,
+    pub reason: String,
+    /// It serves nobody.
+    pub is_down: bool,
+}
+
+/// The servers of a status that are in trouble, the worst first.
+pub fn troubles(status: &Value) -> Vec<ServerTrouble> {
+    let word = |value: &Value| one_line(value.as_str().unwrap_or_default());
+    let servers = by_trouble(status).into_iter();
+    let in_trouble = servers.filter(|server| Trouble::of(server) >= Trouble::Refusing);
+    in_trouble
+        .map(|server| ServerTrouble {
+            server: word(&server["name"]),
+            state: word(&server["state"]),
+            reason: reason(server),
+            is_down: Trouble::of(server) >= Trouble::Down,
+        })
+        .collect()
+}
+
 /// Why a server is not simply up, on one line; empty for one that is well.
 pub(super) fn reason(server: &Value) -> String {
     let mut parts = Vec::new();

@@ -1,17 +1,20 @@
 //! One client over our own stdin and stdout (S-STDIO-01, S-STDIO-02): as a whole gateway, or as a
-//! relay to a server elsewhere.
+//! relay to a server elsewhere; and a client over the control socket.
 
 mod pipes;
 mod relay;
 
-use std::io;
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
 
+use actix_web::web;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::channel::{Channel, ChannelParts};
 use super::http::FrontServer;
-use super::state::Front;
+use super::state::{Front, FrontGate};
 use crate::id::{Peer, SessionOwner, ViewId};
 use crate::protocol::{ErrorKind, Failure};
 use crate::transport::Line;
@@ -20,18 +23,62 @@ use pipes::WRITE_OUT_MAX;
 pub use relay::{Relay, RelaySettings};
 
 impl FrontServer {
-    /// Serves the client behind stdin and stdout. The future ends when it has left; what it still
-    /// waits for is written while the gateway stops (S-STDIO-05).
+    /// Serves the client behind stdin and stdout, as [`LocalClients::serve`] does.
     ///
     /// # Errors
     ///
     /// Returns the system's error when the threads that read and write cannot be made.
     pub fn serve_stdio(&self, view: ViewId) -> io::Result<impl Future<Output = ()> + use<>> {
+        self.local_clients().serve(view, io::stdin(), io::stdout())
+    }
+
+    pub fn local_clients(&self) -> LocalClients {
+        LocalClients {
+            gate: self.gate.clone(),
+        }
+    }
+}
+
+/// Clients of the user who started this process, who need no key.
+#[derive(Clone)]
+pub struct LocalClients {
+    gate: web::Data<FrontGate>,
+}
+
+impl LocalClients {
+    /// Serves the client behind a socket.
+    ///
+    /// # Errors
+    ///
+    /// As [`LocalClients::serve`].
+    pub fn serve_socket(
+        &self,
+        view: ViewId,
+        socket: UnixStream,
+    ) -> io::Result<impl Future<Output = ()> + use<>> {
+        socket.set_nonblocking(false)?;
+        socket.set_write_timeout(Some(WRITE_OUT_MAX))?;
+        let input = socket.try_clone()?;
+        self.serve(view, input, SocketWriter(socket))
+    }
+
+    /// Serves the client behind a pair of pipes. The future ends when it has left; what it still
+    /// waits for is written after that (S-STDIO-05).
+    ///
+    /// # Errors
+    ///
+    /// Returns the system's error when the threads that read and write cannot be made.
+    pub fn serve<I: Read + Send + 'static, O: Write + Send + 'static>(
+        &self,
+        view: ViewId,
+        input: I,
+        output: O,
+    ) -> io::Result<impl Future<Output = ()> + use<I, O>> {
         let gate = self.gate.clone();
         let (ready, settings) = oneshot::channel();
-        let lines = pipes::start_reader(io::stdin(), settings)?;
+        let lines = pipes::start_reader(input, settings)?;
         let (written, to_write) = oneshot::channel();
-        let done = pipes::start_writer(io::stdout(), to_write)?;
+        let done = pipes::start_writer(output, to_write)?;
         let (left, has_left) = oneshot::channel();
         actix_rt::spawn(async move {
             let front = gate.front().await;
@@ -64,6 +111,26 @@ impl FrontServer {
             // An error means that it ended otherwise.
             let _ = has_left.await;
         })
+    }
+}
+
+/// Ends the connection when the last message is written: the thread that reads would keep it.
+struct SocketWriter(UnixStream);
+
+impl Write for SocketWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl Drop for SocketWriter {
+    fn drop(&mut self) {
+        // It may be closed already.
+        let _ = self.0.shutdown(Shutdown::Both);
     }
 }
 

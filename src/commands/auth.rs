@@ -9,10 +9,9 @@ use mcpvisor::admin::{ControlRequest, LoginOrder, ask};
 use mcpvisor::cli::{AuthArguments, AuthVerb, LoginArguments};
 use mcpvisor::telemetry::{one_line, rfc3339};
 use serde_json::Value;
-use tokio::sync::mpsc;
 
-use crate::commands::gateway_data_dir;
-use crate::output::{CliError, current_thread_runtime, pretty, print};
+use super::output::{CliError, current_thread_runtime, pretty, print, typed_lines};
+use super::running_gateway::gateway_data_dir;
 
 /// Time between two looks whether somebody signed in.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -75,10 +74,13 @@ async fn log_in(data_dir: &Path, arguments: LoginArguments) -> Result<(), CliErr
         "Open this page and sign in. Where the browser cannot come back to this machine, paste the \
          address that it is sent to here."
     );
-    let mut pasted = pasted_lines();
+    let mut pasted = typed_lines();
     loop {
         tokio::select! {
             Some(answer) = pasted.recv() => {
+                if answer.is_empty() {
+                    continue;
+                }
                 ask(data_dir, &ControlRequest::FinishLogin { answer }).await?;
                 break;
             }
@@ -98,20 +100,6 @@ fn signed_in_at(logins: &Value, server: &str) -> Option<u64> {
     let mut logins = logins.as_array()?.iter();
     let found = logins.find(|login| login["server"] == server)?;
     found["signedInAt"].as_u64()
-}
-
-/// The lines that somebody types, on a thread that dies with the program.
-fn pasted_lines() -> mpsc::Receiver<String> {
-    let (lines, received) = mpsc::channel(1);
-    std::thread::spawn(move || {
-        for line in std::io::stdin().lines().map_while(Result::ok) {
-            let line = line.trim().to_owned();
-            if !line.is_empty() && lines.blocking_send(line).is_err() {
-                return;
-            }
-        }
-    });
-    received
 }
 
 /// Where there is a desktop; nothing is said if it does not work, as the page is printed.

@@ -13,7 +13,7 @@ use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::output::{CliError, print};
+use super::output::{CliError, print};
 
 pub(crate) fn run_add_command(
     path: Option<&Path>,

@@ -1,9 +1,14 @@
-//! How commands print and fail.
+//! How commands print, ask and fail.
 
 use std::io::Write as _;
+use std::time::Duration;
 
 use mcpvisor::telemetry::pretty_json;
 use serde_json::Value;
+use tokio::sync::mpsc;
+
+/// How often new lines are asked for that a command follows.
+pub(crate) const FOLLOW_EVERY: Duration = Duration::from_millis(500);
 
 /// The error that a command ends with, for stderr.
 pub(crate) type CliError = Box<dyn std::error::Error>;
@@ -24,4 +29,18 @@ pub(crate) fn print(text: &str) -> Result<(), CliError> {
     out.write_all(text.as_bytes())?;
     out.flush()?;
     Ok(())
+}
+
+/// The lines that somebody types, without spaces around; read by a thread that dies with the
+/// program.
+pub(crate) fn typed_lines() -> mpsc::Receiver<String> {
+    let (lines, received) = mpsc::channel(1);
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lines().map_while(Result::ok) {
+            if lines.blocking_send(line.trim().to_owned()).is_err() {
+                return;
+            }
+        }
+    });
+    received
 }

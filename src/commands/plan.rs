@@ -11,8 +11,8 @@ use mcpvisor::store::{private_dir, write_private};
 use mcpvisor::telemetry::{one_line, rfc3339, unix_millis};
 use serde_json::{Map, Value, json};
 
-use crate::commands::gateway_data_dir;
-use crate::output::{CliError, current_thread_runtime, pretty, print};
+use super::output::{CliError, current_thread_runtime, pretty, print};
+use super::running_gateway::gateway_data_dir;
 
 /// Contents that are kept for `rollback`.
 const KEPT_MAX: usize = 5;

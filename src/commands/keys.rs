@@ -10,7 +10,7 @@ use mcpvisor::telemetry::{millis, rfc3339, unix_millis};
 use secrecy::ExposeSecret as _;
 use serde_json::json;
 
-use crate::output::{CliError, pretty, print};
+use super::output::{CliError, pretty, print};
 
 pub(crate) fn run_keys_command(
     path: Option<&Path>,

@@ -1,0 +1,348 @@
+//! The tools that clients see, as a table, and one of them with its arguments.
+
+use serde_json::Value;
+
+use super::screen::{Screen, padded, width};
+use crate::telemetry::{Style, one_line, printable};
+
+const HEAD: [&str; 4] = ["NAME", "SERVER", "TOKENS", "DESCRIPTION"];
+
+/// Columns between two cells.
+const GAP: &str = "  ";
+
+/// How deep arguments within arguments are shown.
+const DEPTH_SHOWN: usize = 4;
+
+/// How many references of a schema are followed to one that says more.
+const REFERENCES_MAX: usize = 16;
+
+/// The tools as a table, with what they cost together. `tools` are entries of the list with
+/// `server` and `tokens` beside.
+pub fn tool_table(tools: &[ListedTool], screen: &Screen) -> String {
+    let rows: Vec<[String; 4]> = tools.iter().map(ListedTool::row).collect();
+    let widths: [usize; 3] = std::array::from_fn(|column| {
+        let cells = rows.iter().map(|row| row[column].as_str());
+        width(cells.chain([HEAD[column]]))
+    });
+    let line = |cells: [&str; 4]| {
+        let mut line = String::new();
+        let mut used = 0;
+        for (cell, width) in cells.iter().zip(widths) {
+            line.push_str(&padded(cell, width));
+            line.push_str(GAP);
+            used += width + GAP.len();
+        }
+        line.push_str(&screen.cut(cells[3], used));
+        format!("{}\n", line.trim_end())
+    };
+    let mut text = line(HEAD);
+    for row in &rows {
+        text.push_str(&line(row.each_ref().map(String::as_str)));
+    }
+    let tokens: u64 = tools.iter().map(|tool| tool.tokens).sum();
+    let count = tools.len();
+    text.push_str(&format!("{count} tools, about {tokens} tokens\n"));
+    text
+}
+
+/// A tool as its client lists it, and whose it is.
+#[derive(Clone, Debug)]
+pub struct ListedTool {
+    /// The entry of the list.
+    pub entry: Value,
+    /// `None` for one of the gateway.
+    pub server: Option<String>,
+    /// Roughly what the entry costs a model.
+    pub tokens: u64,
+}
+
+impl ListedTool {
+    pub fn name(&self) -> &str {
+        self.entry["name"].as_str().unwrap_or_default()
+    }
+
+    fn row(&self) -> [String; 4] {
+        let description = self.entry["description"].as_str().unwrap_or_default();
+        let first = description.trim_start().lines().next().unwrap_or_default();
+        [
+            one_line(self.name()),
+            one_line(self.server.as_deref().unwrap_or("-")),
+            self.tokens.to_string(),
+            one_line(first),
+        ]
+    }
+}
+
+/// A tool with all that a person wants to know before calling it.
+pub fn tool_text(tool: &ListedTool, screen: &Screen) -> String {
+    let entry = &tool.entry;
+    let mut text = screen.painted(Style::Bold, &one_line(tool.name()));
+    let title = entry["title"].as_str();
+    if let Some(title) = title.or(entry["annotations"]["title"].as_str()) {
+        text.push_str(&format!("  {}", one_line(title)));
+    }
+    let server = one_line(tool.server.as_deref().unwrap_or("mcpvisor itself"));
+    text.push_str(&format!(
+        "\nserver {server} · about {} tokens\n",
+        tool.tokens
+    ));
+    if let Some(effects) = effects(&entry["annotations"]) {
+        text.push_str(&format!("the server says: {effects}\n"));
+    }
+    if let Some(description) = entry["description"].as_str() {
+        text.push_str(&format!("\n{}\n", printable(description.trim())));
+    }
+    text.push_str(&arguments("Arguments", &entry["inputSchema"], screen));
+    text.push_str(&arguments("Result", &entry["outputSchema"], screen));
+    text
+}
+
+/// The effects that a tool states of itself.
+fn effects(annotations: &Value) -> Option<String> {
+    let words = [
+        ("readOnlyHint", "changes nothing", "changes something"),
+        (
+            "destructiveHint",
+            "may destroy something",
+            "destroys nothing",
+        ),
+        (
+            "idempotentHint",
+            "may be repeated",
+            "does more when repeated",
+        ),
+        (
+            "openWorldHint",
+            "reaches outside",
+            "stays within its own world",
+        ),
+    ];
+    let stated = words.iter().filter_map(|(hint, yes, no)| {
+        let stated = annotations[hint].as_bool()?;
+        Some(if stated { *yes } else { *no })
+    });
+    let stated: Vec<&str> = stated.collect();
+    (!stated.is_empty()).then(|| stated.join(", "))
+}
+
+struct Argument {
+    name: String,
+    kind: String,
+    is_required: bool,
+    description: String,
+}
+
+fn arguments(head: &str, schema: &Value, screen: &Screen) -> String {
+    if !schema.is_object() {
+        return String::new();
+    }
+    let mut found = Vec::new();
+    collect(schema, schema, "", DEPTH_SHOWN, &mut found);
+    if found.is_empty() {
+        return format!("\n{head}: none\n");
+    }
+    let names = width(found.iter().map(|argument| argument.name.as_str())) + 1;
+    let kinds = width(found.iter().map(|argument| argument.kind.as_str()));
+    let any_required = found.iter().any(|argument| argument.is_required);
+    let mut text = format!("\n{}\n", screen.painted(Style::Bold, head));
+    for argument in found {
+        // As in usage lines, a star is for what must be there.
+        let mark = if argument.is_required { "*" } else { "" };
+        let name = padded(&format!("{}{mark}", argument.name), names);
+        let kind = padded(&argument.kind, kinds);
+        let used = 2 + names + kinds + 2 * GAP.len();
+        let description = screen.cut(&argument.description, used);
+        let line = format!("  {name}{GAP}{kind}{GAP}{description}");
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    if any_required {
+        text.push_str("  * must be there\n");
+    }
+    text
+}
+
+/// The properties of an object and, below their names, those of objects within it.
+fn collect(root: &Value, schema: &Value, above: &str, depth: usize, found: &mut Vec<Argument>) {
+    let schema = resolved_schema(root, schema);
+    let required = schema["required"].as_array();
+    let properties = schema["properties"].as_object();
+    for (name, property) in properties.into_iter().flatten() {
+        let is_it = |required: &Value| required.as_str() == Some(name);
+        let property = resolved_schema(root, property);
+        let name = format!("{above}{}", one_line(name));
+        found.push(Argument {
+            kind: kind(root, property),
+            is_required: required.is_some_and(|required| required.iter().any(is_it)),
+            description: description(property),
+            name: name.clone(),
+        });
+        if depth > 1 {
+            let items = &property["items"];
+            collect(root, property, &format!("{name}."), depth - 1, found);
+            collect(root, items, &format!("{name}[]."), depth - 1, found);
+        }
+    }
+}
+
+/// The schema that a local reference names; one that leads nowhere stays as it is.
+pub fn resolved_schema<'s>(root: &'s Value, schema: &'s Value) -> &'s Value {
+    let mut schema = schema;
+    for _ in 0..REFERENCES_MAX {
+        let target = schema["$ref"].as_str();
+        let pointer = target.and_then(|target| target.strip_prefix('#'));
+        match pointer.and_then(|pointer| root.pointer(pointer)) {
+            Some(target) => schema = target,
+            None => break,
+        }
+    }
+    schema
+}
+
+/// The type of a value in words.
+fn kind(root: &Value, schema: &Value) -> String {
+    let several = |schemas: &Vec<Value>, joint: &str| {
+        let kinds = schemas.iter().map(|schema| kind_below(root, schema));
+        kinds.collect::<Vec<_>>().join(joint)
+    };
+    if let Some(value) = schema.get("const") {
+        return one_line(&value.to_string());
+    }
+    if let Some(values) = schema["enum"].as_array() {
+        let values = values.iter().map(|value| one_line(&value.to_string()));
+        return values.collect::<Vec<_>>().join(" | ");
+    }
+    for word in ["anyOf", "oneOf"] {
+        if let Some(schemas) = schema[word].as_array() {
+            return several(schemas, " | ");
+        }
+    }
+    match &schema["type"] {
+        Value::String(name) if name == "array" => {
+            format!("array of {}", kind_below(root, &schema["items"]))
+        }
+        Value::String(name) => one_line(name),
+        Value::Array(names) => {
+            let names = names.iter().filter_map(Value::as_str).map(one_line);
+            names.collect::<Vec<_>>().join(" | ")
+        }
+        _ if schema["properties"].is_object() => "object".to_owned(),
+        _ => "any".to_owned(),
+    }
+}
+
+/// The same within another type, by its name alone.
+fn kind_below(root: &Value, schema: &Value) -> String {
+    let schema = resolved_schema(root, schema);
+    let values = schema.get("const").or(schema["enum"].get(0));
+    match (&schema["type"], values) {
+        (_, Some(_)) => {
+            let one = schema.get("const").cloned();
+            let values = one.map_or_else(|| schema["enum"].clone(), |one| Value::Array(vec![one]));
+            kind(root, &serde_json::json!({ "enum": values }))
+        }
+        (Value::String(name), _) => one_line(name),
+        _ => "any".to_owned(),
+    }
+}
+
+/// The description, with the default and the limits of the value.
+fn description(schema: &Value) -> String {
+    let mut parts = Vec::new();
+    if let Some(text) = schema["description"].as_str() {
+        parts.push(one_line(
+            &text.split_whitespace().collect::<Vec<_>>().join(" "),
+        ));
+    }
+    for (key, words) in [
+        ("format", "format"),
+        ("default", "default"),
+        ("minimum", "at least"),
+        ("maximum", "at most"),
+        ("maxLength", "characters at most"),
+    ] {
+        if let Some(value) = schema.get(key) {
+            parts.push(format!("{words} {}", one_line(&value.to_string())));
+        }
+    }
+    parts.join(" · ")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn tool(entry: Value) -> ListedTool {
+        ListedTool {
+            entry,
+            server: Some("one".to_owned()),
+            tokens: 12,
+        }
+    }
+
+    #[test]
+    fn the_table_has_a_line_for_each_tool_and_their_sum() {
+        let first = tool(json!({"name": "one__echo", "description": "Echoes.\nAnd more."}));
+        let mut own = tool(json!({"name": "find_tools"}));
+        own.server = None;
+        let expected = "\
+NAME        SERVER  TOKENS  DESCRIPTION
+one__echo   one     12      Echoes.
+find_tools  -       12
+2 tools, about 24 tokens
+";
+        assert_eq!(tool_table(&[first, own], &Screen::default()), expected);
+    }
+
+    #[test]
+    fn a_tool_is_shown_with_its_arguments() {
+        let entry = json!({
+            "name": "one__book", "title": "Book", "description": "Books\u{1b}[2J a seat.",
+            "annotations": {"readOnlyHint": false, "openWorldHint": true},
+            "inputSchema": {
+                "type": "object", "required": ["seat"],
+                "$defs": {"seat": {"type": "object", "properties": {"row": {"type": "integer", "minimum": 1}}}},
+                "properties": {
+                    "seat": {"$ref": "#/$defs/seat"},
+                    "tags": {"type": "array", "items": {"type": "string"}, "description": "Any\nwords"},
+                    "class": {"enum": ["a", "b"], "default": "b"},
+                    "note": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+                    "loop": {"$ref": "#/properties/loop"},
+                    "free": {},
+                },
+            },
+        });
+        let expected = "\
+one__book  Book
+server one · about 12 tokens
+the server says: changes something, reaches outside
+
+Books\\u{1b}[2J a seat.
+
+Arguments
+  seat*      object
+  seat.row   integer          at least 1
+  tags       array of string  Any words
+  class      \"a\" | \"b\"        default \"b\"
+  note       string | null
+  loop       any
+  free       any
+  * must be there
+";
+        assert_eq!(tool_text(&tool(entry), &Screen::default()), expected);
+        let bare = tool_text(
+            &tool(json!({"name": "x", "inputSchema": {"type": "object"}})),
+            &Screen::default(),
+        );
+        assert!(bare.ends_with("\nArguments: none\n"), "{bare}");
+    }
+
+    #[test]
+    fn a_schema_that_contains_itself_is_shown_to_a_depth() {
+        let schema = json!({"properties": {"in": {"$ref": "#"}}});
+        let text = arguments("Arguments", &schema, &Screen::default());
+        assert_eq!(text.lines().count(), DEPTH_SHOWN + 2, "{text}");
+    }
+}

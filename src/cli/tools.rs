@@ -1,0 +1,118 @@
+//! The words of `mcpvisor tools`.
+
+use clap::{Args, Subcommand};
+
+use super::stdio::view;
+use crate::id::ViewId;
+
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
+pub struct ToolsArguments {
+    #[command(subcommand)]
+    pub verb: ToolsVerb,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
+pub enum ToolsVerb {
+    /// List the tools that clients see, with what each costs a model in tokens
+    Ls(ListArguments),
+
+    /// Show a tool: its description, its arguments, its effects
+    Show(ShowArguments),
+
+    /// Call a tool, and print the text of its result
+    ///
+    /// Progress is shown on a terminal. A question of the server is asked there; without a terminal
+    /// the server is told that nobody can be asked. Ctrl-C cancels the call. Ends with 1 if the tool
+    /// fails.
+    Call(CallArguments),
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+pub struct ListArguments {
+    /// Those of this server only
+    #[arg(long, value_name = "NAME")]
+    pub server: Option<String>,
+
+    /// As clients of this view see them, or with `server/NAME` those of one server
+    #[arg(long, value_name = "NAME", value_parser = view)]
+    pub view: Option<ViewId>,
+
+    /// Write JSON, for programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
+pub struct ShowArguments {
+    /// Its name, as `mcpvisor tools ls` lists it
+    pub name: String,
+
+    /// As clients of this view see it, or with `server/NAME` those of one server
+    #[arg(long, value_name = "NAME", value_parser = view)]
+    pub view: Option<ViewId>,
+
+    /// Write its entry in the list as JSON, for programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
+pub struct CallArguments {
+    /// Its name, as `mcpvisor tools ls` lists it
+    pub name: String,
+
+    /// Arguments, typed as the schema of the tool says: `count=3`, `tags=a,b`, `when={"day":1}`
+    #[arg(value_name = "KEY=VALUE", value_parser = named_argument)]
+    pub arguments: Vec<NamedArgument>,
+
+    /// All arguments as a JSON object; `-` reads it from stdin
+    #[arg(long, value_name = "JSON", conflicts_with = "arguments")]
+    pub args: Option<String>,
+
+    /// As a client of this view, or with `server/NAME` of one server
+    #[arg(long, value_name = "NAME", value_parser = view)]
+    pub view: Option<ViewId>,
+
+    /// Write the whole result as JSON, for programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `KEY=VALUE` as it was typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedArgument {
+    pub name: String,
+    pub value: String,
+}
+
+fn named_argument(text: &str) -> Result<NamedArgument, String> {
+    let split = text.split_once('=').filter(|(name, _)| !name.is_empty());
+    let (name, value) = split.ok_or("an argument of a tool is written as `KEY=VALUE`")?;
+    Ok(NamedArgument {
+        name: name.to_owned(),
+        value: value.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_argument_is_split_at_the_first_sign() {
+        let table = [
+            ("a=b", Some(("a", "b"))),
+            ("a=b=c", Some(("a", "b=c"))),
+            ("a=", Some(("a", ""))),
+            ("=b", None),
+            ("a", None),
+        ];
+        for (text, expected) in table {
+            let found = named_argument(text).ok();
+            let found = found
+                .as_ref()
+                .map(|it| (it.name.as_str(), it.value.as_str()));
+            assert_eq!(found, expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! `mcpvisor check` and `mcpvisor config`.
+
+use std::path::Path;
+
+use mcpvisor::admin::{ask_status, notice_lines};
+use mcpvisor::cli::ConfigVerb;
+use mcpvisor::config::{
+    Config, Lookup, ProcessEnvironment, default_file, describe, reference, schema, unable_servers,
+};
+use mcpvisor::gateway::stored_notices;
+use mcpvisor::telemetry::printable;
+
+use super::output::{CliError, current_thread_runtime, pretty, print};
+
+pub(crate) fn check(path: Option<&Path>) -> Result<(), CliError> {
+    let environment = ProcessEnvironment::new();
+    let loaded = Config::load(path, Lookup::WorkingDirectory, &environment)?;
+    print(&printable(&(describe(&loaded) + "\n")))?;
+    // Which names are cut is known to a gateway that runs, and from the lists that one kept.
+    current_thread_runtime()?.block_on(async {
+        if let Ok(status) = ask_status(&loaded.config.data_dir).await {
+            return print(&notice_lines(&status));
+        }
+        match stored_notices(&loaded.config).await {
+            Some(notices) => print(&notice_lines(&serde_json::json!({ "notices": notices }))),
+            None => print("names          not known: no gateway has listed these servers yet\n"),
+        }
+    })?;
+    match unable_servers(&loaded.config, &environment).as_slice() {
+        [] => Ok(()),
+        unable => Err(format!("error: {}", unable.join("\nerror: ")).into()),
+    }
+}
+
+pub(crate) fn print_config(verb: ConfigVerb) -> Result<(), CliError> {
+    print(&match verb {
+        ConfigVerb::Default => default_file(),
+        ConfigVerb::Schema => pretty(&schema())?,
+        ConfigVerb::Reference => reference(),
+    })
+}

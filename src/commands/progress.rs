@@ -1,0 +1,116 @@
+//! Progress on a terminal: one line, in the place of the one before.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::time::Duration;
+
+use mcpvisor::telemetry::one_line;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+/// Width of the bar.
+const BAR_WIDTH: usize = 24;
+
+/// Width of the whole line, which fits every terminal.
+const LINE_WIDTH: usize = 79;
+
+/// What takes no longer is not worth a line.
+const SLOW: Duration = Duration::from_secs(1);
+
+pub(super) struct ProgressLine {
+    begun: Instant,
+    is_terminal: bool,
+    is_shown: bool,
+}
+
+impl ProgressLine {
+    /// Nothing is shown where stderr is no terminal.
+    pub(super) fn new() -> Self {
+        Self {
+            begun: Instant::now(),
+            is_terminal: std::io::stderr().is_terminal(),
+            is_shown: false,
+        }
+    }
+
+    /// Shows the parameters of `notifications/progress`.
+    pub(super) fn show(&mut self, params: &Value) {
+        if self.is_terminal {
+            self.is_shown = true;
+            write(&format!("\r{}\x1b[K", progress_line(params)));
+        }
+    }
+
+    /// Shows how much of something is done, once it takes long.
+    pub(super) fn show_when_slow(&mut self, done: usize, total: usize, message: &str) {
+        if self.begun.elapsed() > SLOW {
+            self.show(&json!({"progress": done, "total": total, "message": message}));
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        if std::mem::take(&mut self.is_shown) {
+            write("\r\x1b[K");
+        }
+    }
+}
+
+/// A terminal that is gone needs no progress.
+fn write(text: &str) {
+    let mut err = std::io::stderr().lock();
+    let _ = err.write_all(text.as_bytes());
+    let _ = err.flush();
+}
+
+/// A bar where there is a total, otherwise what was said.
+fn progress_line(params: &Value) -> String {
+    let (progress, total) = (params["progress"].as_f64(), params["total"].as_f64());
+    let share = progress.zip(total).filter(|(_, total)| *total > 0.0);
+    let share = share.map(|(progress, total)| (progress / total).clamp(0.0, 1.0));
+    let message = params["message"].as_str().map(one_line);
+    let line = match share {
+        Some(share) => {
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "the share is between 0 and 1"
+            )]
+            let (filled, percent) = (
+                (share * BAR_WIDTH as f64) as usize,
+                (share * 100.0) as usize,
+            );
+            let bar = format!("{}{}", "#".repeat(filled), "-".repeat(BAR_WIDTH - filled));
+            format!("[{bar}] {percent:>3} %  {}", message.unwrap_or_default())
+        }
+        None => message.unwrap_or_else(|| {
+            progress.map_or_else(|| "…".to_owned(), |progress| format!("{progress} …"))
+        }),
+    };
+    line.trim_end().chars().take(LINE_WIDTH).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_is_a_bar_or_what_was_said() {
+        let table = [
+            (
+                json!({"progress": 3, "total": 4, "message": "files\n"}),
+                "[##################------]  75 %  files\\n",
+            ),
+            (
+                json!({"progress": 9, "total": 4}),
+                "[########################] 100 %",
+            ),
+            (json!({"progress": 2, "message": "reads"}), "reads"),
+            (json!({"progress": 2.5, "total": 0}), "2.5 …"),
+            (json!({}), "…"),
+        ];
+        for (params, expected) in table {
+            assert_eq!(progress_line(&params), expected, "{params}");
+        }
+        let long = progress_line(&json!({"message": "x".repeat(500)}));
+        assert_eq!(long.chars().count(), LINE_WIDTH);
+    }
+}

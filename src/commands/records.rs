@@ -1,0 +1,107 @@
+//! `mcpvisor history` and `mcpvisor logs`.
+
+use std::path::Path;
+
+use mcpvisor::admin::{
+    ControlRequest, Parameters, Screen, ask, ask_last_records, ask_records, call_lines,
+    record_lines,
+};
+use mcpvisor::cli::{GatewayLogArguments, HistoryArguments, Moment, ShownRecords};
+use mcpvisor::telemetry::{millis, unix_millis};
+use serde_json::Value;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::output::{CliError, FOLLOW_EVERY, current_thread_runtime, pretty, print};
+use super::running_gateway::gateway_data_dir;
+
+pub(crate) fn show_history(
+    path: Option<&Path>,
+    arguments: HistoryArguments,
+) -> Result<(), CliError> {
+    let data_dir = gateway_data_dir(path)?;
+    if let Some(id) = arguments.replay {
+        let request = ControlRequest::Replay { id };
+        let asked = current_thread_runtime()?.block_on(ask(&data_dir, &request))?;
+        return print(&pretty(&asked["answer"])?);
+    }
+    let filters = [
+        ("server", arguments.server),
+        ("method", arguments.method),
+        ("outcome", arguments.outcome),
+        ("session", arguments.session),
+    ];
+    let parameters = parameters(filters, &arguments.shown);
+    let request = |parameters| ControlRequest::History { parameters };
+    let shown = show_records(&data_dir, parameters, &arguments.shown, request, call_lines);
+    current_thread_runtime()?.block_on(shown)
+}
+
+pub(crate) fn show_gateway_log(
+    path: Option<&Path>,
+    arguments: GatewayLogArguments,
+) -> Result<(), CliError> {
+    let data_dir = gateway_data_dir(path)?;
+    let filters = [("server", arguments.server), ("level", arguments.level)];
+    let parameters = parameters(filters, &arguments.shown);
+    let request = |parameters| ControlRequest::GatewayLog { parameters };
+    let shown = show_records(
+        &data_dir,
+        parameters,
+        &arguments.shown,
+        request,
+        record_lines,
+    );
+    current_thread_runtime()?.block_on(shown)
+}
+
+fn parameters<const N: usize>(
+    filters: [(&str, Option<String>); N],
+    shown: &ShownRecords,
+) -> Parameters {
+    let since = shown.since.map(|since| match since {
+        Moment::Ago(time) => unix_millis().saturating_sub(millis(time)),
+        Moment::At(at) => at,
+    });
+    let since = since.map(|since| since.to_string());
+    let others = [
+        ("text", shown.text.clone()),
+        ("since", since),
+        ("limit", Some(shown.lines.to_string())),
+    ];
+    let all = filters.into_iter().chain(others);
+    all.filter_map(|(name, value)| Some((name.to_owned(), value?)))
+        .collect()
+}
+
+/// Shows the last records, the newest at the end, and goes on with new ones if that is wanted.
+async fn show_records(
+    data_dir: &Path,
+    mut parameters: Parameters,
+    shown: &ShownRecords,
+    request: impl Fn(Parameters) -> ControlRequest,
+    lines: fn(&[Value], &Screen) -> String,
+) -> Result<(), CliError> {
+    let screen = Screen::of_stdout();
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut entries = ask_last_records(data_dir, &parameters, &request).await?;
+    loop {
+        if shown.json {
+            return print(&pretty(&Value::Array(entries))?);
+        }
+        print(&lines(&entries, &screen))?;
+        if !shown.follow {
+            return Ok(());
+        }
+        if let Some(id) = entries.last().and_then(|last| last["id"].as_str()) {
+            parameters.insert("after".to_owned(), id.to_owned());
+        }
+        parameters.insert("limit".to_owned(), "1000".to_owned());
+        tokio::select! {
+            () = tokio::time::sleep(FOLLOW_EVERY) => {}
+            _ = interrupt.recv() => return Ok(()),
+        }
+        entries = ask_records(data_dir, &request(parameters.clone()))
+            .await?
+            .entries;
+    }
+}

@@ -1,0 +1,27 @@
+//! Which running gateway a command speaks to.
+
+use std::path::{Path, PathBuf};
+
+use mcpvisor::admin::{Instances, is_served, other_gateway};
+use mcpvisor::config::{Config, Lookup, ProcessEnvironment};
+
+use super::output::CliError;
+
+/// The data directory of the gateway that a command speaks to: that of this configuration, or
+/// where there is none, of the only gateway of this user.
+pub(crate) fn gateway_data_dir(path: Option<&Path>) -> Result<PathBuf, CliError> {
+    let environment = ProcessEnvironment::new();
+    let here = Config::data_dir_of(path, &environment)?;
+    if is_served(&here) {
+        return Ok(here);
+    }
+    let is_named = path.is_some()
+        || std::env::var_os("MCPVISOR_DATA").is_some()
+        || Lookup::WorkingDirectory.finds_any(&environment);
+    let running = Instances::of_user().map_or_else(|_| Vec::new(), |found| found.running());
+    let other = other_gateway(&running, &here, !is_named)?;
+    let config = other.config.as_ref();
+    let config = config.map_or("built in".to_owned(), |path| path.display().to_string());
+    eprintln!("gateway with pid {}, configuration {config}", other.pid);
+    Ok(other.data_dir.clone())
+}

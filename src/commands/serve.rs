@@ -1,0 +1,224 @@
+//! `mcpvisor serve` and `mcpvisor stdio`: configuration, gateway, signals, drain.
+
+use std::io::IsTerminal as _;
+use std::net::TcpListener;
+use std::path::Path;
+
+use mcpvisor::admin::{ConfigOrder, ConfigRequest};
+use mcpvisor::config::watch::{Changed, Watch, WatchSettings};
+use mcpvisor::config::{
+    Config, ConfigError, FileOutcome, Loaded, LogFormat, Lookup, ProcessEnvironment, ServerFile,
+};
+use mcpvisor::gateway::Gateway;
+use mcpvisor::gateway::service::{self, ServiceState};
+use mcpvisor::id::ViewId;
+use mcpvisor::protocol::Failure;
+use mcpvisor::telemetry::LogRecords;
+use mcpvisor::{telemetry, transport};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use uuid::Uuid;
+
+use super::output::CliError;
+
+/// How clients reach the gateway.
+pub(crate) enum ServeMode {
+    Http,
+    /// One client, over stdin and stdout, that enters by this view.
+    Stdio(ViewId),
+}
+
+impl ServeMode {
+    fn lookup(&self) -> Lookup {
+        match self {
+            Self::Http => Lookup::WorkingDirectory,
+            Self::Stdio(_) => Lookup::User,
+        }
+    }
+}
+
+pub(crate) fn serve(path: Option<&Path>, mode: ServeMode, stateless: bool) -> Result<(), CliError> {
+    // Before the first thread starts, since this changes the environment.
+    let inherited = match mode {
+        ServeMode::Http => service::inherited_listener()?,
+        ServeMode::Stdio(_) => None,
+    };
+    transport::install_crypto_provider();
+    let mut environment = ProcessEnvironment::new();
+    if let Some(listener) = &inherited {
+        environment.listens_on(listener.local_addr()?);
+    }
+    let load = |path: Option<&Path>| {
+        let mut loaded = Config::load(path, mode.lookup(), &environment)?;
+        if stateless {
+            loaded.config = loaded.config.without_sessions();
+        }
+        Ok::<_, ConfigError>(loaded)
+    };
+    let loaded = load(path)?;
+    if let ServeMode::Stdio(view) = &mode {
+        check_view(&loaded.config, view)?;
+    }
+    let log = start_logging(&loaded);
+    let watched = loaded.path.clone();
+    let reload = || load(watched.as_deref().or(path));
+    let carry_out = |order: ConfigOrder, if_match: Option<&str>| {
+        let file = ServerFile::new(watched.as_deref(), &environment, Uuid::new_v4)?;
+        file.carry_out(order, if_match)
+    };
+    let file = ConfigFile {
+        reload: &reload,
+        carry_out: &carry_out,
+    };
+    actix::System::new().block_on(run_gateway(loaded, &mode, (inherited, log), file))
+}
+
+type CarryOut<'a> = dyn Fn(ConfigOrder, Option<&str>) -> Result<FileOutcome, Failure> + 'a;
+
+/// The file that a gateway runs with.
+struct ConfigFile<'a> {
+    /// Reads it again.
+    reload: &'a dyn Fn() -> Result<Loaded, ConfigError>,
+    /// Reads or changes its servers, if it has the tag that is given.
+    carry_out: &'a CarryOut<'a>,
+}
+
+/// Refuses a view that shows nothing.
+fn check_view(config: &Config, view: &ViewId) -> Result<(), CliError> {
+    let (exists, place) = match view {
+        ViewId::Default => (true, String::new()),
+        ViewId::Named(name) => (config.views.contains_key(name), format!("[views.{name}]")),
+        ViewId::Server(name) => {
+            let mut servers = config.servers.iter();
+            let exists = servers.any(|server| server.name == *name);
+            (exists, format!("[servers.{name}]"))
+        }
+    };
+    match exists {
+        true => Ok(()),
+        false => Err(format!("there is no `{place}` in the configuration").into()),
+    }
+}
+
+/// Runs a gateway until a signal or its only client ends it.
+async fn run_gateway(
+    loaded: Loaded,
+    mode: &ServeMode,
+    (inherited, log): (Option<TcpListener>, LogRecords),
+    file: ConfigFile<'_>,
+) -> Result<(), CliError> {
+    let mut hangup = signal(SignalKind::hangup())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let is_watched = loaded.config.watch && loaded.path.is_some();
+    // One change stands for all until it is taken.
+    let (report, mut changes) = mpsc::channel(1);
+    let settings = WatchSettings::default();
+    let mut watch = is_watched.then(|| Watch::start(&loaded.files, &settings, report.clone()));
+    let mut read_again = || {
+        let loaded = (file.reload)();
+        if let (Some(watch), Ok(loaded)) = (&mut watch, &loaded) {
+            watch.follow(&loaded.files);
+        }
+        loaded
+    };
+    let mut gateway = match mode {
+        ServeMode::Http => Gateway::start(loaded, inherited, log).await?,
+        ServeMode::Stdio(_) => Gateway::start_for_stdio(loaded, log).await?,
+    };
+    let client = match mode {
+        ServeMode::Http => None,
+        ServeMode::Stdio(view) => Some(gateway.serve_stdio(view.clone())?),
+    };
+    let client_left = async {
+        match client {
+            Some(client) => client.await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::pin!(client_left);
+    gateway.follow_sources(move || {
+        let _ = report.try_send(Changed);
+    });
+    print_token(&gateway);
+    service::notify(ServiceState::Ready(&gateway.summary()));
+    loop {
+        tokio::select! {
+            Some(Changed) = changes.recv() => {
+                // A change by the API is in force already.
+                if read_again().is_ok_and(|loaded| gateway.has_applied(&loaded)) {
+                    continue;
+                }
+            }
+            Some(request) = gateway.config_request() => {
+                change_file(&mut gateway, request, &file, &mut read_again).await;
+                continue;
+            }
+            Some(()) = hangup.recv() => log::info!("SIGHUP: configuration is read again"),
+            _ = terminate.recv() => break,
+            _ = tokio::signal::ctrl_c() => break,
+            () = &mut client_left => break,
+        }
+        service::notify(ServiceState::Reloading);
+        gateway.reload(read_again());
+        service::notify(ServiceState::Ready(&gateway.summary()));
+    }
+    service::notify(ServiceState::Stopping);
+    tokio::select! {
+        () = gateway.stop() => Ok(()),
+        _ = terminate.recv() => Err("stopped at once by a second signal".into()),
+        _ = tokio::signal::ctrl_c() => Err("stopped at once by a second signal".into()),
+    }
+}
+
+/// Carries out what an operator asks for, and answers when it is in force.
+async fn change_file(
+    gateway: &mut Gateway,
+    request: ConfigRequest,
+    file: &ConfigFile<'_>,
+    read_again: &mut dyn FnMut() -> Result<Loaded, ConfigError>,
+) {
+    let (order, if_match, reply) = match request {
+        ConfigRequest::Servers {
+            order,
+            if_match,
+            reply,
+        } => (order, if_match, reply),
+        ConfigRequest::Reload { reply } => {
+            gateway.reload(read_again());
+            // Its client may have left.
+            let _ = reply.send(gateway.config_view());
+            return;
+        }
+    };
+    let answer = match (file.carry_out)(order, if_match.as_deref()) {
+        Ok(outcome) => {
+            if outcome.changed.is_some() {
+                gateway.reload(read_again());
+            }
+            Ok(gateway.with_times(outcome).await)
+        }
+        Err(refused) => Err(refused),
+    };
+    let _ = reply.send(answer);
+}
+
+/// For whoever sits before the terminal; a log is no place for it.
+fn print_token(gateway: &Gateway) {
+    if let Some(token) = gateway.api_token()
+        && std::io::stderr().is_terminal()
+    {
+        eprintln!("API token: {token}");
+    }
+}
+
+fn start_logging(loaded: &Loaded) -> LogRecords {
+    let log = telemetry::init_logging(match loaded.config.log {
+        LogFormat::Json => true,
+        LogFormat::Human => false,
+        LogFormat::Auto => !std::io::stderr().is_terminal(),
+    });
+    for warning in &loaded.warnings {
+        log::warn!("{warning}");
+    }
+    log
+}

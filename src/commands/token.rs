@@ -1,0 +1,34 @@
+//! `mcpvisor token`.
+
+use std::path::Path;
+
+use mcpvisor::admin::{ApiToken, ControlRequest, DataDir, ask};
+use mcpvisor::cli::TokenArguments;
+use mcpvisor::config::{Config, ProcessEnvironment};
+
+use super::output::{CliError, current_thread_runtime, print};
+use super::running_gateway::gateway_data_dir;
+
+/// Of the gateway that runs, or else of the one that would.
+pub(crate) fn show_token(path: Option<&Path>, arguments: TokenArguments) -> Result<(), CliError> {
+    let token = match gateway_data_dir(path) {
+        Ok(running) => {
+            let request = ControlRequest::Token {
+                rotate: arguments.rotate,
+            };
+            let runtime = current_thread_runtime()?;
+            let answer = runtime.block_on(async { ask(&running, &request).await })?;
+            answer["token"].as_str().unwrap_or_default().to_owned()
+        }
+        Err(_) => {
+            let data_dir = Config::data_dir_of(path, &ProcessEnvironment::new())?;
+            let _locked = DataDir::lock(&data_dir)?;
+            let token = ApiToken::open(&data_dir)?;
+            if arguments.rotate {
+                token.rotate()?;
+            }
+            token.expose()
+        }
+    };
+    print(&format!("{token}\n"))
+}

@@ -1,0 +1,181 @@
+//! An MCP client on the control socket, for one command.
+
+use std::io;
+use std::path::Path;
+
+use mcpvisor::admin::{ControlHalves, open_client, read_line};
+use mcpvisor::id::ViewId;
+use mcpvisor::telemetry::one_line;
+use serde_json::{Map, Value, json};
+use tokio::io::AsyncWriteExt as _;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::question::Questions;
+use crate::commands::output::CliError;
+use crate::commands::progress::ProgressLine;
+
+/// The revision that the command speaks: the newest with a session, in which questions come as
+/// requests in the middle of a call.
+const REVISION: &str = "2025-11-25";
+
+/// Pages of a list that are read; a gateway with more is not believed.
+const PAGES_MAX: usize = 1000;
+
+pub(super) struct GatewayClient {
+    halves: ControlHalves,
+    next_id: u64,
+    interrupt: Signal,
+    /// Asks the person at the terminal, if there is one.
+    questions: Option<Questions>,
+}
+
+impl GatewayClient {
+    /// Connects as a client of this view; one that can ask declares that.
+    pub(super) async fn open(
+        data_dir: &Path,
+        view: ViewId,
+        can_ask: bool,
+    ) -> Result<Self, CliError> {
+        let mut client = Self {
+            halves: open_client(data_dir, view).await?,
+            next_id: 1,
+            interrupt: signal(SignalKind::interrupt())?,
+            questions: can_ask.then(Questions::default),
+        };
+        // Servers that can ask only clients which declare it have a connection for these alone.
+        let capabilities = match can_ask {
+            true => json!({"elicitation": {"form": {}, "url": {}}}),
+            false => json!({}),
+        };
+        let params = json!({
+            "protocolVersion": REVISION,
+            "capabilities": capabilities,
+            "clientInfo": {"name": "mcpvisor-tools", "version": env!("CARGO_PKG_VERSION")},
+        });
+        client.request("initialize", &params).await?;
+        client.notify("notifications/initialized", None).await?;
+        Ok(client)
+    }
+
+    pub(super) async fn list_tools(&mut self) -> Result<Vec<Value>, CliError> {
+        let mut tools = Vec::new();
+        let mut params = json!({});
+        for _ in 0..PAGES_MAX {
+            let mut page = self.request("tools/list", &params).await?;
+            if let Value::Array(entries) = page["tools"].take() {
+                tools.extend(entries);
+            }
+            match page["nextCursor"].take() {
+                Value::Null => return Ok(tools),
+                cursor => params = json!({ "cursor": cursor }),
+            }
+        }
+        Err(format!("the list of tools has more than {PAGES_MAX} pages").into())
+    }
+
+    pub(super) async fn call_tool(
+        &mut self,
+        name: &str,
+        arguments: Map<String, Value>,
+    ) -> Result<Value, CliError> {
+        // Its own id is a token that no other request has.
+        let token = self.next_id;
+        let params = json!({
+            "name": name, "arguments": arguments, "_meta": {"progressToken": token},
+        });
+        self.request("tools/call", &params).await
+    }
+
+    /// Sends a request, and answers what the gateway asks until its result is there. The gateway
+    /// ends each request by its own deadlines; Ctrl-C cancels it.
+    async fn request(&mut self, method: &str, params: &Value) -> Result<Value, CliError> {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
+            .await?;
+        let mut progress = ProgressLine::new();
+        loop {
+            let line = tokio::select! {
+                line = read_line(&mut self.halves.0) => line?,
+                _ = self.interrupt.recv() => {
+                    progress.clear();
+                    return Err(self.cancel(id).await);
+                }
+            };
+            if line.is_empty() {
+                progress.clear();
+                let message = "the gateway ended the connection; `mcpvisor logs` may say why";
+                return Err(message.into());
+            }
+            let mut message: Value = serde_json::from_str(&line)?;
+            match message["method"].as_str() {
+                Some("notifications/progress") => progress.show(&message["params"]),
+                Some(_) if message["id"].is_null() => {}
+                Some(method) => {
+                    progress.clear();
+                    let answer = tokio::select! {
+                        answer = answer_to(&mut self.questions, method, &message["params"]) => answer,
+                        _ = self.interrupt.recv() => return Err(self.cancel(id).await),
+                    };
+                    let mut answer = answer;
+                    answer["jsonrpc"] = "2.0".into();
+                    answer["id"] = message["id"].take();
+                    self.send(&answer).await?;
+                }
+                None if message["id"] == id => {
+                    progress.clear();
+                    return outcome(message);
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Tells the gateway that nobody waits any more.
+    async fn cancel(&mut self, id: u64) -> CliError {
+        let params = json!({"requestId": id, "reason": "cancelled at the terminal"});
+        match self.notify("notifications/cancelled", Some(params)).await {
+            Ok(()) => "cancelled; the tool may have run".into(),
+            Err(why) => why,
+        }
+    }
+
+    async fn notify(&mut self, method: &str, params: Option<Value>) -> Result<(), CliError> {
+        let mut message = json!({"jsonrpc": "2.0", "method": method});
+        if let Some(params) = params {
+            message["params"] = params;
+        }
+        Ok(self.send(&message).await?)
+    }
+
+    async fn send(&mut self, message: &Value) -> io::Result<()> {
+        self.halves
+            .1
+            .write_all(format!("{message}\n").as_bytes())
+            .await
+    }
+}
+
+fn outcome(mut message: Value) -> Result<Value, CliError> {
+    let error = &message["error"];
+    if error.is_null() {
+        return Ok(message["result"].take());
+    }
+    let words = error["message"].as_str().unwrap_or("the request failed");
+    Err(one_line(words).into())
+}
+
+/// The answer to a request of the gateway, without its id.
+async fn answer_to(questions: &mut Option<Questions>, method: &str, params: &Value) -> Value {
+    match (method, questions) {
+        ("ping", _) => json!({"result": {}}),
+        ("elicitation/create", Some(questions)) => {
+            json!({ "result": questions.ask(params).await })
+        }
+        ("elicitation/create", None) => {
+            eprintln!("a question of the server is declined: there is no terminal to ask at");
+            json!({"result": {"action": "decline"}})
+        }
+        _ => json!({"error": {"code": -32601, "message": "this client is a command line"}}),
+    }
+}

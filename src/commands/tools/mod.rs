@@ -1,0 +1,255 @@
+//! `mcpvisor tools`: a client of the running gateway, through its control socket.
+
+mod client;
+mod question;
+mod typed;
+
+use std::collections::HashMap;
+use std::io::{IsTerminal as _, Read as _};
+use std::path::Path;
+
+use mcpvisor::admin::{ControlRequest, ListedTool, Screen, ToolView, ask, tool_table, tool_text};
+use mcpvisor::cli::{CallArguments, ListArguments, ShowArguments, ToolsArguments, ToolsVerb};
+use mcpvisor::id::ViewId;
+use mcpvisor::telemetry::{one_line, printable};
+use serde_json::{Map, Value, json};
+
+use super::output::{CliError, current_thread_runtime, pretty, print};
+use super::running_gateway::gateway_data_dir;
+use client::GatewayClient;
+use typed::typed;
+
+/// Largest `--args -` in bytes; the gateway takes no more by default.
+const ARGUMENTS_MAX: u64 = 16 * 1024 * 1024;
+
+pub(crate) fn run_tools_command(
+    path: Option<&Path>,
+    arguments: ToolsArguments,
+) -> Result<(), CliError> {
+    let data_dir = gateway_data_dir(path)?;
+    current_thread_runtime()?.block_on(async {
+        match arguments.verb {
+            ToolsVerb::Ls(arguments) => list(&data_dir, arguments).await,
+            ToolsVerb::Show(arguments) => show(&data_dir, arguments).await,
+            ToolsVerb::Call(arguments) => call(&data_dir, arguments).await,
+        }
+    })
+}
+
+async fn list(data_dir: &Path, arguments: ListArguments) -> Result<(), CliError> {
+    let view = arguments.view.unwrap_or_default();
+    let mut client = GatewayClient::open(data_dir, view.clone(), false).await?;
+    let mut tools = listed_tools(data_dir, view, &mut client).await?;
+    if let Some(server) = &arguments.server {
+        tools.retain(|tool| tool.server.as_ref() == Some(server));
+        if tools.is_empty() {
+            let server = one_line(server);
+            return Err(format!(
+                "no tool of a server `{server}` is listed; `mcpvisor servers` says which there are"
+            )
+            .into());
+        }
+    }
+    if arguments.json {
+        let tools = tools.iter().map(|tool| {
+            json!({"name": tool.name(), "server": tool.server, "tokens": tool.tokens, "tool": tool.entry})
+        });
+        return print(&pretty(&tools.collect())?);
+    }
+    print(&tool_table(&tools, &Screen::of_stdout()))
+}
+
+async fn show(data_dir: &Path, arguments: ShowArguments) -> Result<(), CliError> {
+    let view = arguments.view.unwrap_or_default();
+    let mut client = GatewayClient::open(data_dir, view.clone(), false).await?;
+    let tools = listed_tools(data_dir, view, &mut client).await?;
+    let tool = tools.iter().find(|tool| tool.name() == arguments.name);
+    let tool = tool.ok_or_else(|| unknown_tool(&arguments.name, &tools))?;
+    print(&if arguments.json {
+        pretty(&tool.entry)?
+    } else {
+        tool_text(tool, &Screen::of_stdout())
+    })
+}
+
+/// The tools that the client sees, each with its server.
+async fn listed_tools(
+    data_dir: &Path,
+    view: ViewId,
+    client: &mut GatewayClient,
+) -> Result<Vec<ListedTool>, CliError> {
+    let entries = client.list_tools().await?;
+    let answer = ask(data_dir, &ControlRequest::Tools { view }).await?;
+    let owners = answer["tools"].as_array().into_iter().flatten();
+    let owners: HashMap<&str, &str> = owners
+        .filter_map(|tool| Some((tool["name"].as_str()?, tool["server"].as_str()?)))
+        .collect();
+    let listed = entries.into_iter().map(|entry| {
+        let tokens = ToolView::tokens_of(entry.to_string().len());
+        let owner = entry["name"].as_str().and_then(|name| owners.get(name));
+        ListedTool {
+            server: owner.map(|owner| (*owner).to_owned()),
+            tokens: u64::try_from(tokens).unwrap_or(u64::MAX),
+            entry,
+        }
+    });
+    Ok(listed.collect())
+}
+
+async fn call(data_dir: &Path, arguments: CallArguments) -> Result<(), CliError> {
+    let can_ask = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+    let reads_stdin = arguments.args.as_deref() == Some("-");
+    let view = arguments.view.clone().unwrap_or_default();
+    let given = match &arguments.args {
+        Some(text) => Some(whole_arguments(text)?),
+        None => None,
+    };
+    let mut client = GatewayClient::open(data_dir, view, can_ask && !reads_stdin).await?;
+    let given = match given {
+        Some(given) => given,
+        None if arguments.arguments.is_empty() => Map::new(),
+        None => named_arguments(&arguments, &mut client, data_dir).await?,
+    };
+    let result = client.call_tool(&arguments.name, given).await?;
+    if arguments.json {
+        print(&pretty(&result)?)?;
+    } else {
+        let text = result_text(&result);
+        print(&if std::io::stdout().is_terminal() {
+            printable(&text)
+        } else {
+            text
+        })?;
+    }
+    match result["isError"].as_bool() {
+        Some(true) => Err(format!("tool {:?} failed", arguments.name).into()),
+        _ => Ok(()),
+    }
+}
+
+fn whole_arguments(text: &str) -> Result<Map<String, Value>, CliError> {
+    let mut read = String::new();
+    let text = if text == "-" {
+        std::io::stdin()
+            .take(ARGUMENTS_MAX)
+            .read_to_string(&mut read)?;
+        &read
+    } else {
+        text
+    };
+    match serde_json::from_str(text) {
+        Ok(Value::Object(arguments)) => Ok(arguments),
+        Ok(_) => Err("--args: must be a JSON object, as {\"message\": \"hello\"}".into()),
+        Err(error) => Err(format!("--args: no JSON: {error}").into()),
+    }
+}
+
+/// Arguments by name, each of the type that the schema of the tool says.
+async fn named_arguments(
+    arguments: &CallArguments,
+    client: &mut GatewayClient,
+    data_dir: &Path,
+) -> Result<Map<String, Value>, CliError> {
+    let view = arguments.view.clone().unwrap_or_default();
+    let tools = listed_tools(data_dir, view, client).await?;
+    let tool = tools.iter().find(|tool| tool.name() == arguments.name);
+    let tool = tool.ok_or_else(|| unknown_tool(&arguments.name, &tools))?;
+    let schema = &tool.entry["inputSchema"];
+    let mut given = Map::new();
+    for argument in &arguments.arguments {
+        let property = typed::property(schema, &argument.name);
+        if property.is_none() && typed::is_closed(schema) {
+            let why = typed::unknown_argument(schema, &argument.name);
+            return Err(why.into());
+        }
+        let value = typed(schema, property.unwrap_or(&Value::Null), &argument.value);
+        let value = value.map_err(|why| format!("`{}`: {why}", one_line(&argument.name)))?;
+        if given.insert(argument.name.clone(), value).is_some() {
+            return Err(format!("`{}` is given twice", one_line(&argument.name)).into());
+        }
+    }
+    Ok(given)
+}
+
+fn unknown_tool(name: &str, tools: &[ListedTool]) -> CliError {
+    let named = tools.iter().map(ListedTool::name);
+    let hint = match typed::nearest(name, named) {
+        Some(nearest) => format!("did you mean `{}`?", one_line(nearest)),
+        None => "`mcpvisor tools ls` says which there are".to_owned(),
+    };
+    format!("there is no tool `{}`; {hint}", one_line(name)).into()
+}
+
+/// The result for a person: texts as they are, a line for anything else.
+fn result_text(result: &Value) -> String {
+    let blocks = result["content"].as_array().map_or(&[][..], Vec::as_slice);
+    let mut text = String::new();
+    for block in blocks {
+        text.push_str(&block_text(block));
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+    }
+    if blocks.is_empty() && !result["structuredContent"].is_null() {
+        text = format!("{:#}\n", result["structuredContent"]);
+    }
+    text
+}
+
+fn block_text(block: &Value) -> String {
+    let word = |name: &str| block[name].as_str().unwrap_or_default();
+    match word("type") {
+        "text" => word("text").to_owned(),
+        kind @ ("image" | "audio") => {
+            let bytes = word("data").len() / 4 * 3;
+            format!("[{kind}, {}, about {bytes} bytes]", word("mimeType"))
+        }
+        "resource_link" => format!("[resource {}]", word("uri")),
+        "resource" => {
+            let resource = &block["resource"];
+            let uri = resource["uri"].as_str().unwrap_or_default();
+            match resource["text"].as_str() {
+                Some(text) => text.to_owned(),
+                None => format!("[resource {uri}, not text]"),
+            }
+        }
+        kind => format!("[{kind}]"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_is_shown_as_text() {
+        let content = json!([
+            {"type": "text", "text": "one"},
+            {"type": "image", "mimeType": "image/png", "data": "AAAAAAAA"},
+            {"type": "resource_link", "uri": "a://b", "name": "b"},
+            {"type": "resource", "resource": {"uri": "a://b", "text": "two\n"}},
+        ]);
+        let table = [
+            (
+                json!({"content": content, "structuredContent": {"a": 1}}),
+                "one\n[image, image/png, about 6 bytes]\n[resource a://b]\ntwo\n",
+            ),
+            (
+                json!({"content": [], "structuredContent": {"a": 1}}),
+                "{\n  \"a\": 1\n}\n",
+            ),
+            (json!({}), ""),
+        ];
+        for (result, expected) in table {
+            assert_eq!(result_text(&result), expected, "{result}");
+        }
+    }
+
+    #[test]
+    fn arguments_in_one_text_are_an_object() {
+        assert_eq!(whole_arguments("{\"a\":1}").unwrap()["a"], 1);
+        for text in ["[1]", "x", ""] {
+            assert!(whole_arguments(text).is_err(), "{text}");
+        }
+    }
+}

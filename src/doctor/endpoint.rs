@@ -1,0 +1,310 @@
+//! Whether the server behind a URL can be reached: its name, its port, its certificate, its HTTP.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, StreamOwned};
+use secrecy::ExposeSecret as _;
+use tokio::time::Instant;
+
+use super::certificate::not_after;
+use super::finding::Finding;
+use crate::telemetry::{one_line, unix_millis};
+use crate::transport::{HttpSettings, Tls, public_url};
+
+const CHECK: &str = "url";
+
+/// How long each step may take: connecting to one address, and each read.
+const STEP_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// How long the head of the answer may take in all.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// Longest head of an answer, in bytes.
+const HEAD_MAX: usize = 32 * 1024;
+
+/// Addresses of one name that are tried.
+const ADDRESSES_MAX: usize = 4;
+
+/// Days before its end at which a certificate is warned of.
+const DAYS_LOW: u64 = 14;
+
+/// Seconds that clocks may differ: tokens and certificates allow for about so much.
+const CLOCK_SKEW_MAX: u64 = 60;
+
+const SECONDS_OF_A_DAY: u64 = 86_400;
+
+/// Reaches a server as far as it goes. Sends the headers of the configuration, as the gateway does.
+pub(super) fn findings(name: &str, settings: &HttpSettings, tls: &Tls) -> Vec<Finding> {
+    let subject = format!("`{name}`, {}", public_url(&settings.url));
+    match reach(&subject, settings, tls) {
+        Ok(found) | Err(found) => found,
+    }
+}
+
+/// The answer of a server to one request.
+struct Head {
+    status: u16,
+    /// In Unix seconds.
+    date: Option<u64>,
+}
+
+fn reach(subject: &str, settings: &HttpSettings, tls: &Tls) -> Result<Vec<Finding>, Vec<Finding>> {
+    let failed = |step: &str, error: &dyn std::fmt::Display, advice: &str| {
+        let error = one_line(&error.to_string());
+        let message = format!("{subject}: {step}: {error}");
+        vec![Finding::error(CHECK, message).advice(advice)]
+    };
+    let url = &settings.url;
+    let (host, port) = (
+        url.host_str().unwrap_or_default(),
+        url.port_or_known_default(),
+    );
+    let bare_host = host.trim_start_matches('[').trim_end_matches(']');
+    let addresses = (bare_host, port.unwrap_or(80)).to_socket_addrs();
+    let addresses = addresses.map_err(|error| {
+        failed(
+            "DNS",
+            &error,
+            "look for a typing error in the URL, and at the DNS of this machine",
+        )
+    })?;
+    let addresses: Vec<SocketAddr> = addresses.take(ADDRESSES_MAX).collect();
+    let stream = connect(&addresses).map_err(|error| {
+        failed(
+            "TCP",
+            &error,
+            "is the server running, and does a firewall or a proxy stand between?",
+        )
+    })?;
+    let mut found = Vec::new();
+    let mut facts = vec!["connected".to_owned()];
+    let head = if url.scheme() == "https" {
+        let mut stream = tls_stream(stream, bare_host, tls)
+            .map_err(|error| failed("TLS", &error, tls_advice(&error.to_string())))?;
+        let certificates = stream.conn.peer_certificates();
+        let ends = certificates.and_then(|them| not_after(them.first()?));
+        if let Some(ends) = ends {
+            let days = ends.saturating_sub(unix_millis() / 1000) / SECONDS_OF_A_DAY;
+            facts.push(format!("certificate for {days} more days"));
+            if days < DAYS_LOW {
+                let message = format!("{subject}: its certificate ends in {days} days");
+                found.push(
+                    Finding::warning(CHECK, message)
+                        .advice("have whoever runs it renew the certificate"),
+                );
+            }
+        }
+        ask(&mut stream, settings)
+    } else {
+        ask(&mut { stream }, settings)
+    };
+    let head = head.map_err(|error| {
+        failed(
+            "HTTP",
+            &error,
+            "is it an HTTP server, and does it answer others?",
+        )
+    })?;
+    facts.push(format!("HTTP {}", head.status));
+    found.push(judged(
+        subject,
+        &facts.join(", "),
+        head.status,
+        settings.credential.is_some(),
+    ));
+    found.extend(
+        head.date
+            .and_then(|date| clock(subject, date, unix_millis() / 1000)),
+    );
+    Ok(found)
+}
+
+fn connect(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in addresses {
+        match TcpStream::connect_timeout(address, STEP_TIMEOUT) {
+            Ok(stream) => {
+                stream.set_read_timeout(Some(STEP_TIMEOUT))?;
+                stream.set_write_timeout(Some(STEP_TIMEOUT))?;
+                return Ok(stream);
+            }
+            Err(error) => last = io::Error::new(error.kind(), format!("{address}: {error}")),
+        }
+    }
+    Err(last)
+}
+
+/// A stream after its handshake.
+fn tls_stream(
+    stream: TcpStream,
+    host: &str,
+    tls: &Tls,
+) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
+    let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+    let connection =
+        ClientConnection::new(Arc::clone(&tls.config()), name).map_err(io::Error::other)?;
+    let mut stream = StreamOwned::new(connection, stream);
+    while stream.conn.is_handshaking() {
+        stream.conn.complete_io(&mut stream.sock)?;
+    }
+    Ok(stream)
+}
+
+fn tls_advice(error: &str) -> &'static str {
+    if error.contains("Expired") || error.contains("NotValidYet") {
+        "have its certificate renewed, unless the clock of this machine is wrong"
+    } else if error.contains("UnknownIssuer") {
+        "add its authority to the certificates of the system, or name its file in SSL_CERT_FILE"
+    } else if error.contains("NotValidForName") {
+        "use the name in the URL that its certificate is for"
+    } else {
+        "does `https` belong there, and does it speak TLS 1.2 or 1.3?"
+    }
+}
+
+/// Sends the request with which clients open a stream, and reads the head of the answer.
+fn ask(stream: &mut (impl Read + Write), settings: &HttpSettings) -> io::Result<Head> {
+    let url = &settings.url;
+    let query = url
+        .query()
+        .map_or_else(String::new, |query| format!("?{query}"));
+    let host = match url.port() {
+        Some(port) => format!("{}:{port}", url.host_str().unwrap_or_default()),
+        None => url.host_str().unwrap_or_default().to_owned(),
+    };
+    let mut request = format!(
+        "GET {}{query} HTTP/1.1\r\nHost: {host}\r\nAccept: application/json, text/event-stream\r\n\
+         User-Agent: mcpvisor-doctor/{}\r\nConnection: close\r\n",
+        url.path(),
+        env!("CARGO_PKG_VERSION"),
+    );
+    for (name, value) in &settings.headers {
+        request.push_str(&format!("{name}: {}\r\n", value.expose_secret()));
+    }
+    request.push_str("\r\n");
+    stream.write_all(request.as_bytes())?;
+    stream.flush()?;
+    let (begun, mut head, mut part) = (Instant::now(), Vec::new(), [0; 1024]);
+    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+        if head.len() > HEAD_MAX || begun.elapsed() > HEAD_TIMEOUT {
+            return Err(io::Error::other("the head of the answer does not end"));
+        }
+        match stream.read(&mut part)? {
+            0 => break,
+            read => head.extend_from_slice(part.get(..read).unwrap_or_default()),
+        }
+    }
+    parse_head(&head).ok_or_else(|| io::Error::other("the answer is no HTTP"))
+}
+
+fn parse_head(head: &[u8]) -> Option<Head> {
+    let text = String::from_utf8_lossy(head);
+    let mut lines = text.lines();
+    let status = lines.next()?.strip_prefix("HTTP/1.")?.split(' ').nth(1)?;
+    let date = lines.find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("date").then_some(value.trim())
+    });
+    Some(Head {
+        status: status.parse().ok()?,
+        date: date.and_then(http_date),
+    })
+}
+
+/// An IMF-fixdate (RFC 9110, section 5.6.7), in Unix seconds.
+fn http_date(text: &str) -> Option<u64> {
+    const MONTHS: [&str; 12] = [
+        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+    ];
+    let (_, date) = text.split_once(", ")?;
+    let parts: Vec<&str> = date.split(' ').collect();
+    let [day, month, year, time, "GMT"] = parts[..] else {
+        return None;
+    };
+    let month = MONTHS.iter().position(|name| *name == month)? + 1;
+    let time = humantime::parse_rfc3339(&format!("{year}-{month:02}-{day}T{time}Z")).ok()?;
+    let since = time.duration_since(std::time::UNIX_EPOCH).ok()?;
+    Some(since.as_secs())
+}
+
+/// What a status says of a server that was asked for a stream without a session.
+fn judged(subject: &str, facts: &str, status: u16, signs_in: bool) -> Finding {
+    let message = format!("{subject}: {facts}");
+    match status {
+        401 if signs_in => Finding::note(CHECK, message)
+            .advice("it wants a login: `mcpvisor auth status` says whether there is one"),
+        401 | 403 => Finding::error(CHECK, message)
+            .advice("it refuses the `headers` of the configuration: is the token right?"),
+        404 | 410 => Finding::warning(CHECK, message).advice("is the path of the URL right?"),
+        429 => Finding::warning(CHECK, message).advice("it wants fewer requests; try again later"),
+        300..=399 => {
+            Finding::note(CHECK, message).advice("it redirects; write the address that it leads to")
+        }
+        500.. => Finding::error(CHECK, message).advice("it is ill: look into its own log"),
+        // 400, 405 and 406 are usual answers to such a request.
+        _ => Finding::good(CHECK, message),
+    }
+}
+
+/// Compares a server's clock with ours, in Unix seconds.
+fn clock(subject: &str, theirs: u64, ours: u64) -> Option<Finding> {
+    let apart = theirs.abs_diff(ours);
+    (apart > CLOCK_SKEW_MAX).then(|| {
+        let word = if theirs > ours { "ahead of" } else { "behind" };
+        let message = format!("{subject}: its clock is {apart} seconds {word} ours");
+        Finding::warning("clock", message)
+            .advice("set the clock of this machine by NTP (`timedatectl`), if it is the wrong one")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Level;
+
+    #[test]
+    fn the_head_of_an_answer_is_read() {
+        let head =
+            b"HTTP/1.1 405 Method Not Allowed\r\ndate: Tue, 24 Nov 2026 07:00:00 GMT\r\n\r\n";
+        let read = parse_head(head).unwrap();
+        assert_eq!((read.status, read.date), (405, Some(1_795_503_600)));
+        for head in [&b""[..], b"SSH-2.0-x", b"HTTP/1.1", b"HTTP/1.1 x y\r\n"] {
+            assert!(parse_head(head).is_none());
+        }
+        for date in [
+            "",
+            "x, y",
+            "Tue, 24 Nov 2026 07:00:00 CET",
+            "Tue, 24 X 2026 07:00:00 GMT",
+        ] {
+            assert_eq!(http_date(date), None, "{date}");
+        }
+    }
+
+    #[test]
+    fn a_status_is_judged() {
+        let table = [
+            (200, false, Level::Ok),
+            (405, false, Level::Ok),
+            (401, true, Level::Note),
+            (401, false, Level::Error),
+            (404, false, Level::Warning),
+            (308, false, Level::Note),
+            (503, true, Level::Error),
+        ];
+        for (status, signs_in, level) in table {
+            assert_eq!(judged("x", "", status, signs_in).level, level, "{status}");
+        }
+    }
+
+    #[test]
+    fn clocks_may_differ_a_little() {
+        assert_eq!(clock("x", 1000, 1060), None);
+        let found = clock("x", 1000, 1100).unwrap();
+        assert!(found.message.contains("100 seconds behind"), "{found:?}");
+    }
+}

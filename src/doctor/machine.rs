@@ -1,0 +1,199 @@
+//! Files, limits and the port.
+
+use std::fs::Metadata;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use rustix::fs::{Access, access, statvfs};
+use rustix::process::{Resource, geteuid, getrlimit};
+
+use super::finding::Finding;
+
+/// Fewer open files than this run out with a few dozen clients.
+const OPEN_FILES_MIN: u64 = 1024;
+
+/// Free bytes below which the state may not be kept for long, and below which it cannot be kept.
+const SPACE_LOW: u64 = 500 << 20;
+const SPACE_MIN: u64 = 20 << 20;
+
+const READABLE_BY_OTHERS: u32 = 0o044;
+const WRITABLE_BY_GROUP: u32 = 0o020;
+const OPEN_TO_OTHERS: u32 = 0o077;
+
+/// Whether anybody else may read or write the configuration. Whoever else owns it, or everybody may
+/// write it, it was not read at all.
+pub(super) fn config_file(path: &Path) -> Vec<Finding> {
+    let Ok(found) = path.metadata() else {
+        return Vec::new();
+    };
+    let shown = path.display();
+    let mode = found.mode();
+    if mode & WRITABLE_BY_GROUP != 0 {
+        let message = format!("{shown}: its group can write it, and start programs with it");
+        return vec![Finding::warning("config", message).advice(format!("chmod g-w '{shown}'"))];
+    }
+    if mode & READABLE_BY_OTHERS != 0 {
+        let message = format!("{shown}: others can read it");
+        let advice = format!("keep secrets out of it as `${{VAR}}`, or `chmod 600 '{shown}'`");
+        return vec![Finding::note("config", message).advice(advice)];
+    }
+    vec![Finding::good(
+        "config",
+        format!("{shown}: only you can read it"),
+    )]
+}
+
+pub(super) fn data_dir(path: &Path) -> Vec<Finding> {
+    let mut findings = match path.symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let message = format!("{} is not there yet; the gateway makes it", path.display());
+            vec![Finding::note("data directory", message)]
+        }
+        Err(error) => {
+            let message = format!("{}: {error}", path.display());
+            vec![
+                Finding::error("data directory", message)
+                    .advice("choose another with `data_dir` under [gateway]"),
+            ]
+        }
+        Ok(found) => vec![data_dir_state(path, &found)],
+    };
+    findings.extend(space(path));
+    findings
+}
+
+fn data_dir_state(path: &Path, found: &Metadata) -> Finding {
+    const CHECK: &str = "data directory";
+    let shown = path.display();
+    let user = geteuid().as_raw();
+    if found.is_symlink() || !found.is_dir() {
+        let message = format!("{shown} is a link or a file, which the gateway refuses");
+        return Finding::error(CHECK, message)
+            .advice("name the directory itself with `data_dir` under [gateway]");
+    }
+    if found.uid() != user {
+        let message = format!(
+            "{shown} belongs to user {}, not to you ({user})",
+            found.uid()
+        );
+        return Finding::error(CHECK, message).advice(format!("sudo chown -R {user} '{shown}'"));
+    }
+    if let Err(error) = access(path, Access::WRITE_OK | Access::EXEC_OK) {
+        let message = format!("{shown} cannot be written: {error}");
+        return Finding::error(CHECK, message).advice(format!("chmod 700 '{shown}'"));
+    }
+    if found.mode() & OPEN_TO_OTHERS != 0 {
+        let message = format!("{shown} is open to others; the gateway closes it when it starts");
+        return Finding::warning(CHECK, message).advice(format!("chmod 700 '{shown}'"));
+    }
+    Finding::good(CHECK, format!("{shown}: only you can read it"))
+}
+
+/// The free space where a path is, or will be.
+fn space(path: &Path) -> Option<Finding> {
+    let there = path.ancestors().find(|ancestor| ancestor.exists())?;
+    let found = statvfs(there).ok()?;
+    let free = found.f_bavail.saturating_mul(found.f_frsize);
+    Some(space_finding(free, there))
+}
+
+fn space_finding(free: u64, path: &Path) -> Finding {
+    let message = format!("{} MiB are free at {}", free >> 20, path.display());
+    let advice = "make room, or choose another `data_dir` under [gateway]";
+    match free {
+        0..SPACE_MIN => Finding::error("disk", message).advice(advice),
+        SPACE_MIN..SPACE_LOW => Finding::warning("disk", message).advice(advice),
+        _ => Finding::good("disk", message),
+    }
+}
+
+pub(super) fn limits() -> Vec<Finding> {
+    let limit = getrlimit(Resource::Nofile);
+    vec![open_files(limit.current, limit.maximum)]
+}
+
+/// `None` is no limit.
+fn open_files(current: Option<u64>, most: Option<u64>) -> Finding {
+    let Some(current) = current else {
+        return Finding::good("open files", "as many as wanted");
+    };
+    let message = format!("{current} may be open");
+    if current >= OPEN_FILES_MIN {
+        return Finding::good("open files", message);
+    }
+    let advice = match most {
+        Some(most) if most < OPEN_FILES_MIN => {
+            "raise the limit of the user, or `LimitNOFILE=` of the service".to_owned()
+        }
+        _ => format!(
+            "`ulimit -n {OPEN_FILES_MIN}` before the start, or `LimitNOFILE=` of the service"
+        ),
+    };
+    Finding::warning("open files", format!("{message}, which is few")).advice(advice)
+}
+
+/// Whether a gateway can listen there. `held` is the address of the gateway that runs, and its pid.
+pub(super) fn port(
+    listen: SocketAddr,
+    held: Option<(SocketAddr, u64)>,
+    address_in_use: fn(SocketAddr) -> String,
+) -> Vec<Finding> {
+    const CHECK: &str = "port";
+    if let Some((held, pid)) = held {
+        let message = format!("{held} is held by this gateway (pid {pid})");
+        return vec![Finding::good(CHECK, message)];
+    }
+    vec![match TcpListener::bind(listen) {
+        Ok(_) if listen.port() == 0 => Finding::good(CHECK, "any that is free"),
+        Ok(_) => Finding::good(CHECK, format!("{listen} is free")),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            Finding::error(CHECK, format!("{listen}: {}", address_in_use(listen)))
+        }
+        Err(error) => Finding::error(CHECK, format!("{listen} cannot be used: {error}"))
+            .advice("choose another address with `listen` under [gateway]"),
+    }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Level;
+
+    #[test]
+    fn limits_are_judged() {
+        let table = [
+            (Some(65_536), Some(65_536), Level::Ok, None),
+            (None, None, Level::Ok, None),
+            (Some(256), Some(4096), Level::Warning, Some("ulimit")),
+            (Some(256), Some(256), Level::Warning, Some("LimitNOFILE")),
+        ];
+        for (current, most, level, advice) in table {
+            let found = open_files(current, most);
+            assert_eq!(found.level, level, "{found:?}");
+            let given = found.advice.unwrap_or_default();
+            assert!(given.contains(advice.unwrap_or_default()), "{given}");
+        }
+        let table = [
+            (1 << 20, Level::Error),
+            (100 << 20, Level::Warning),
+            (10 << 30, Level::Ok),
+        ];
+        for (free, level) in table {
+            assert_eq!(space_finding(free, Path::new("/")).level, level, "{free}");
+        }
+    }
+
+    #[test]
+    fn a_port_is_free_held_or_taken() {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap();
+        let says = |_| "somebody has it".to_owned();
+        let level = |held| port(address, held, says).remove(0).level;
+        assert_eq!(level(None), Level::Error);
+        assert_eq!(level(Some((address, 7))), Level::Ok);
+        drop(taken);
+        assert_eq!(level(None), Level::Ok);
+    }
+}

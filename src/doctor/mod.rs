@@ -1,0 +1,184 @@
+//! `mcpvisor doctor`: looks for what is wrong with this machine and this configuration, all at the
+//! same time, and says what to do. Findings hold no secrets.
+
+mod certificate;
+mod endpoint;
+mod finding;
+mod machine;
+mod programs;
+mod running;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::future::LocalBoxFuture;
+use futures_util::stream::{self, Stream};
+use serde_json::Value;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+use crate::config::{
+    Config, ConfigError, Environment, Loaded, ServerState, program_path, unable_servers,
+};
+use crate::downstream::TransportSettings;
+use crate::transport::Tls;
+
+pub use finding::{Finding, Level, report_json, report_text};
+
+/// How long one check may take.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Checks at the same time.
+const CHECKS_AT_ONCE: usize = 32;
+
+/// What is looked at.
+pub struct Subject<'s> {
+    pub loaded: &'s Result<Loaded, ConfigError>,
+    pub data_dir: &'s Path,
+    /// The status of the gateway that runs with it, if one does.
+    pub status: Option<&'s Value>,
+    pub environment: &'s dyn Environment,
+    /// Who holds an address that is in use.
+    pub address_in_use: fn(SocketAddr) -> String,
+}
+
+/// One check: its name, for who waits, and its work.
+pub struct Check {
+    pub name: String,
+    work: LocalBoxFuture<'static, Vec<Finding>>,
+}
+
+impl Check {
+    fn new(name: impl Into<String>, work: impl Future<Output = Vec<Finding>> + 'static) -> Self {
+        Self {
+            name: name.into(),
+            work: Box::pin(work),
+        }
+    }
+
+    /// One that may block its thread.
+    fn blocking(
+        name: impl Into<String>,
+        work: impl FnOnce() -> Vec<Finding> + Send + 'static,
+    ) -> Self {
+        Self::new(name, async {
+            // It fails when the work panics.
+            spawn_blocking(work).await.unwrap_or_default()
+        })
+    }
+
+    /// Its findings, within its time.
+    async fn run(self) -> (String, Vec<Finding>) {
+        let found = timeout(CHECK_TIMEOUT, self.work).await;
+        let late = || {
+            let seconds = CHECK_TIMEOUT.as_secs();
+            let message = format!("{}: no result within {seconds} seconds", self.name);
+            vec![
+                Finding::error("doctor", message)
+                    .advice("look whether the machine or its network hangs"),
+            ]
+        };
+        (self.name.clone(), found.unwrap_or_else(|_| late()))
+    }
+}
+
+/// Runs checks at the same time; each yields its name and its findings when it is done.
+pub fn run_checks(checks: Vec<Check>) -> impl Stream<Item = (String, Vec<Finding>)> {
+    stream::iter(checks)
+        .map(Check::run)
+        .buffer_unordered(CHECKS_AT_ONCE)
+}
+
+/// What is known at once, and the checks that take time.
+pub fn checks(subject: &Subject<'_>) -> (Vec<Finding>, Vec<Check>) {
+    let mut found = config_findings(subject);
+    found.extend(running::findings(subject.status));
+    let data_dir = subject.data_dir.to_owned();
+    let mut checks = vec![
+        Check::blocking("data directory", move || machine::data_dir(&data_dir)),
+        Check::blocking("machine", machine::limits),
+    ];
+    let Ok(loaded) = subject.loaded else {
+        return (found, checks);
+    };
+    let config = &loaded.config;
+    if let Some(path) = loaded.path.clone() {
+        checks.push(Check::blocking("configuration", move || {
+            machine::config_file(&path)
+        }));
+    }
+    let held = subject.status.and_then(|status| {
+        let listen = status["listen"].as_str()?.parse().ok()?;
+        Some((listen, status["pid"].as_u64()?))
+    });
+    let (listen, address_in_use) = (config.front.listen, subject.address_in_use);
+    checks.push(Check::blocking("port", move || {
+        machine::port(listen, held, address_in_use)
+    }));
+    let (of_programs, mut of_urls) = server_checks(config, subject.environment);
+    checks.extend(of_programs);
+    checks.append(&mut of_urls);
+    (found, checks)
+}
+
+fn config_findings(subject: &Subject<'_>) -> Vec<Finding> {
+    let loaded = match subject.loaded {
+        Ok(loaded) => loaded,
+        Err(error) => {
+            let advice = "mend the file; `mcpvisor check` shows this alone";
+            return vec![Finding::error("config", error.to_string()).advice(advice)];
+        }
+    };
+    let path = loaded.path.as_ref();
+    let path = path.map_or("built in".to_owned(), |path| path.display().to_string());
+    let servers = loaded.config.servers.len();
+    let mut found = vec![Finding::good(
+        "config",
+        format!("{path}: {servers} servers"),
+    )];
+    let warnings = loaded.warnings.iter();
+    found.extend(warnings.map(|warning| Finding::warning("config", warning.clone())));
+    let unable = unable_servers(&loaded.config, subject.environment);
+    found.extend(unable.into_iter().map(|why| Finding::error("server", why)));
+    found
+}
+
+/// The checks of programs, each once however many servers it runs, and of URLs.
+fn server_checks(config: &Config, environment: &dyn Environment) -> (Vec<Check>, Vec<Check>) {
+    let mut programs: Vec<(PathBuf, Vec<String>)> = Vec::new();
+    let mut urls = Vec::new();
+    let tls = Tls::system();
+    for entry in &config.servers {
+        let ServerState::Ready(settings) = &entry.state else {
+            continue;
+        };
+        let name = entry.name.to_string();
+        match &settings.transport {
+            TransportSettings::Http(http) => {
+                let (http, tls) = (http.clone(), tls.clone());
+                let shown = format!("server `{name}`");
+                urls.push(Check::blocking(shown, move || {
+                    endpoint::findings(&name, &http, &tls)
+                }));
+            }
+            TransportSettings::Stdio(stdio) => {
+                // One that is missing is found with the configuration.
+                let Ok(path) = program_path(stdio, environment) else {
+                    continue;
+                };
+                match programs.iter_mut().find(|(known, _)| *known == path) {
+                    Some((_, servers)) => servers.push(name),
+                    None => programs.push((path, vec![name])),
+                }
+            }
+        }
+    }
+    let mut checks = programs::runtimes(environment, &programs);
+    checks.extend(programs.into_iter().map(|(path, servers)| {
+        let shown = format!("program {}", path.display());
+        Check::new(shown, programs::version_finding(path, servers))
+    }));
+    (checks, urls)
+}

@@ -1,0 +1,93 @@
+//! What the gateway that runs knows of itself.
+
+use serde_json::Value;
+
+use super::finding::Finding;
+use crate::admin::troubles;
+
+const CHECK: &str = "gateway";
+
+/// Findings from the status of the gateway that runs, if one does.
+pub(super) fn findings(status: Option<&Value>) -> Vec<Finding> {
+    let Some(status) = status else {
+        let advice = "`mcpvisor serve` starts it";
+        return vec![Finding::note(CHECK, "none runs with this configuration").advice(advice)];
+    };
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let version = text(&status["version"]);
+    let mut found = vec![Finding::good(CHECK, format!("runs, pid {}", status["pid"]))];
+    let own = env!("CARGO_PKG_VERSION");
+    if version != own {
+        let message = format!("it is version {version}, this command {own}");
+        found.push(Finding::warning(CHECK, message).advice("start the gateway again"));
+    }
+    let config = &status["config"];
+    if let Some(why) = config["refused"].as_str() {
+        let message = format!("the last change of the configuration is not in force: {why}");
+        found.push(
+            Finding::error(CHECK, message)
+                .advice("mend the file; it is read again when it changes"),
+        );
+    }
+    for key in config["needs_restart"].as_array().into_iter().flatten() {
+        let message = format!("`{}` changes with a restart", text(key));
+        found.push(Finding::warning(CHECK, message).advice("start the gateway again"));
+    }
+    if let Some(why) = status["history_failure"].as_str() {
+        found.push(Finding::warning(
+            CHECK,
+            format!("calls are not recorded: {why}"),
+        ));
+    }
+    for trouble in troubles(status) {
+        let name = &trouble.server;
+        let message = format!("`{name}` is {}: {}", trouble.state, trouble.reason);
+        let advice = format!("`mcpvisor servers logs {name}`, `mcpvisor servers crashes {name}`");
+        let finding = match trouble.is_down {
+            true => Finding::error("server", message),
+            false => Finding::warning("server", message),
+        };
+        found.push(finding.advice(advice));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::doctor::Level;
+
+    #[test]
+    fn servers_in_trouble_are_found_with_their_reason() {
+        let down = json!({"name": "git", "state": "backoff", "connection": {"shared": {"last_exit": "failed: refused"}}});
+        let refusing =
+            json!({"name": "web", "state": "up", "connection": {"breaker": {"state": "open"}}});
+        let status = json!({
+            "version": env!("CARGO_PKG_VERSION"), "pid": 7, "config": {"refused": null},
+            "servers": [{"name": "one", "state": "up"}, down, refusing, {"name": "off", "state": "disabled"}],
+        });
+        let found = findings(Some(&status));
+        let found: Vec<(Level, &str)> = found.iter().map(|it| (it.level, &*it.message)).collect();
+        let expected = [
+            (Level::Ok, "runs, pid 7"),
+            (Level::Error, "`git` is backoff: refused"),
+            (Level::Warning, "`web` is up: breaker · open"),
+        ];
+        assert_eq!(found, expected);
+        assert_eq!(findings(None)[0].level, Level::Note);
+        let old = json!({"version": "0.0.1", "config": {"refused": "no", "needs_restart": ["a"]}, "history_failure": "full"});
+        let levels: Vec<Level> = findings(Some(&old)).iter().map(|it| it.level).collect();
+        assert_eq!(
+            levels,
+            [
+                Level::Ok,
+                Level::Warning,
+                Level::Error,
+                Level::Warning,
+                Level::Warning
+            ]
+        );
+    }
+}
