@@ -20,7 +20,7 @@ use mcpvisor::config::{
     Config, ConfigError, FileOutcome, Loaded, LogFormat, Lookup, ProcessEnvironment, ServerFile,
     default_file, describe, fill_in, reference, schema, unable_servers,
 };
-use mcpvisor::front::{Relay, RelaySettings};
+use mcpvisor::front::{FrontTls, Relay, RelaySettings};
 use mcpvisor::gateway::service::{self, ServiceState};
 use mcpvisor::gateway::{Gateway, stored_notices};
 use mcpvisor::id::ViewId;
@@ -326,7 +326,11 @@ fn check(path: Option<&Path>) -> Result<(), CliError> {
             None => print("names          not known: no gateway has listed these servers yet\n"),
         }
     })?;
-    match unable_servers(&loaded.config, &environment).as_slice() {
+    let mut unable = unable_servers(&loaded.config, &environment);
+    if let Err(why) = FrontTls::load(&loaded.config.front.tls) {
+        unable.push(format!("[tls] cannot be served: {why}"));
+    }
+    match unable.as_slice() {
         [] => Ok(()),
         unable => Err(format!("error: {}", unable.join("\nerror: ")).into()),
     }

@@ -34,4 +34,4 @@ pub use render::{
     Screen, call_lines, crash_text, last_sequence, log_lines, notice_lines, record_lines,
     server_table, tree,
 };
-pub use status::{ConfigView, ServerStatus, Status, ToolView};
+pub use status::{CertificateView, ConfigView, ServerStatus, Status, ToolView};
