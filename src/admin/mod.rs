@@ -37,4 +37,4 @@ pub use render::{
     notice_lines, record_lines, resolved_schema, server_table, tool_table, tool_text, tree,
     troubles,
 };
-pub use status::{ConfigView, ServerStatus, Status, ToolView};
+pub use status::{CertificateView, ConfigView, ServerStatus, Status, ToolView};

@@ -19,6 +19,9 @@ pub struct Status {
     /// The actors that keep the servers and the catalog.
     pub actors: Vec<ChildView>,
     pub config: ConfigView,
+    /// Absent where plain HTTP is served.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<CertificateView>,
     /// In config order.
     pub servers: Vec<ServerStatus>,
     /// Conflicts that the merge resolved by itself: renamed, shortened, hidden items.
@@ -52,6 +55,23 @@ pub struct ConfigView {
     pub refused: Option<String>,
     /// Keys that were changed and need a restart.
     pub needs_restart: Vec<String>,
+}
+
+/// The certificate that is served.
+#[derive(Clone, Debug, Serialize)]
+pub struct CertificateView {
+    /// The file.
+    pub certificate: String,
+    /// Whether clients must have a certificate, too.
+    pub requires_client_certificates: bool,
+    /// When it ends (RFC 3339), if its file says so in a way that is understood.
+    pub not_after: Option<String>,
+    /// Whole days until then; below 0 afterwards.
+    pub days_left: Option<i64>,
+    /// `valid`, `ends_soon`, `expired` or `not_yet_valid`.
+    pub standing: Option<&'static str>,
+    /// Why the files, as they are now, are not in use.
+    pub refused: Option<String>,
 }
 
 /// A tool that clients see.

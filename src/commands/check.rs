@@ -7,6 +7,7 @@ use mcpvisor::cli::ConfigVerb;
 use mcpvisor::config::{
     Config, Lookup, ProcessEnvironment, default_file, describe, reference, schema, unable_servers,
 };
+use mcpvisor::front::FrontTls;
 use mcpvisor::gateway::stored_notices;
 use mcpvisor::telemetry::printable;
 
@@ -26,7 +27,11 @@ pub(crate) fn check(path: Option<&Path>) -> Result<(), CliError> {
             None => print("names          not known: no gateway has listed these servers yet\n"),
         }
     })?;
-    match unable_servers(&loaded.config, &environment).as_slice() {
+    let mut unable = unable_servers(&loaded.config, &environment);
+    if let Err(why) = FrontTls::load(&loaded.config.front.tls) {
+        unable.push(format!("[tls] cannot be served: {why}"));
+    }
+    match unable.as_slice() {
         [] => Ok(()),
         unable => Err(format!("error: {}", unable.join("\nerror: ")).into()),
     }

@@ -8,7 +8,7 @@ use super::declaration::Keys;
 use super::keys::{
     AuthTable, BreakerTable, ChildLimitsTable, CredentialsTable, GatewayTable, HistoryTable,
     LimitsTable, MetricsTable, RateLimitsTable, RecorderTable, ResourcesTable, ServerKeys,
-    ServerTable, SessionsTable, SupervisionTable,
+    ServerTable, SessionsTable, SupervisionTable, TlsTable,
 };
 use super::{Config, Loaded, ServerEntry, ServerState};
 use crate::downstream::{ServerSettings, TransportSettings};
@@ -31,8 +31,10 @@ fn write_all(out: &mut String, loaded: &Loaded) -> fmt::Result {
     let front = &config.front;
     writeln!(
         out,
-        "listens on     http://{}{}",
-        front.listen, front.endpoint
+        "listens on     {}://{}{}",
+        front.scheme(),
+        front.listen,
+        front.endpoint
     )?;
     writeln!(out, "keeps state in {}", config.data_dir.display())?;
     writeln!(out, "threads        {}", front.workers)?;
@@ -170,6 +172,7 @@ fn unusual_of_gateway(config: &Config) -> Vec<(String, String)> {
     ];
     let tables = [
         ("gateway", unusual::<GatewayTable>(config)),
+        ("tls", unusual::<TlsTable>(&config.front.tls)),
         ("auth", unusual::<AuthTable>(&config.front.auth)),
         (
             "credentials",

@@ -38,7 +38,7 @@ pub mod watch;
 #[cfg(test)]
 mod tests;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -248,14 +248,8 @@ impl Config {
 
     /// The address of the MCP endpoint for clients on this machine.
     pub fn endpoint_url(&self) -> String {
-        let mut listen = self.front.listen;
-        if listen.ip().is_unspecified() {
-            listen.set_ip(match listen.ip() {
-                IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-                IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-            });
-        }
-        format!("http://{listen}{}", self.front.endpoint)
+        let front = &self.front;
+        front.base_url(front.listen) + &front.endpoint
     }
 
     /// Where a gateway with this configuration keeps its state, whatever errors the file has: it
@@ -387,10 +381,25 @@ impl Config {
         GatewayTable::keep_fixed(&mut self, running);
         MetricsTable::keep_fixed(&mut self, running);
         self.credentials.clone_from(&running.credentials);
+        self.front.tls.clone_from(&running.front.tls);
         self.front.workers = running.front.workers;
         // A gateway over stdio keeps its state elsewhere than its file says.
         self.data_dir.clone_from(&running.data_dir);
+        if self.is_open() {
+            // What guards it in the file holds from the restart on, so what guards it now stays.
+            self.front.auth.clone_from(&running.front.auth);
+            let hosts = &running.front.allowed_hosts;
+            self.front.allowed_hosts.clone_from(hosts);
+        }
         self
+    }
+
+    /// Whether others can reach it unasked, though the file does not allow that.
+    fn is_open(&self) -> bool {
+        let front = &self.front;
+        let is_reached = !front.listen.ip().is_loopback() || !front.allowed_hosts.is_empty();
+        let asks = front.auth.is_required() || front.tls.client_ca.is_some();
+        is_reached && !asks && !self.allow_unauthenticated
     }
 }
 

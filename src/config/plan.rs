@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::declaration::{Key, Keys as _, Mark};
 use super::keys::{
     CredentialsTable, GatewayTable, LimitsTable, MetricsTable, RecorderTable, ServerTable,
-    TransportKind,
+    TlsTable, TransportKind,
 };
 use super::{Config, ServerEntry, ServerState};
 use crate::downstream::ServerSettings;
@@ -74,16 +74,26 @@ impl Plan {
         let gateway = GatewayTable::changed(wanted, running).into_iter();
         let gateway = gateway.map(|key| ("gateway", key));
         let metrics = MetricsTable::changed(wanted, running).into_iter();
+        let tls = TlsTable::changed(&wanted.front.tls, &running.front.tls).into_iter();
         let credentials = CredentialsTable::changed(&wanted.credentials, &running.credentials);
         let credentials = credentials.into_iter().map(|key| ("credentials", key));
         let changed = gateway.chain(metrics.map(|key| ("metrics", key)));
-        let changed = changed.chain(credentials);
+        let changed = changed.chain(tls.map(|key| ("tls", key))).chain(credentials);
         let needs_restart = changed.filter(|(_, key)| key.is(Mark::NeedsRestart));
         // With everything that can be applied at once, and nothing else.
         let live = wanted.clone().with_fixed_of(running);
+        let kept = [
+            ("auth", live.front.auth != wanted.front.auth),
+            (
+                "gateway.allowed_hosts",
+                live.front.allowed_hosts != wanted.front.allowed_hosts,
+            ),
+        ];
+        let kept = kept.into_iter().filter(|(_, is_kept)| *is_kept);
         let mut plan = Self {
             needs_restart: needs_restart
                 .map(|(table, key)| format!("{table}.{}", key.name))
+                .chain(kept.map(|(key, _)| key.to_owned()))
                 .collect(),
             front_changed: running.front != live.front,
             session_changed: running.session != wanted.session,

@@ -305,6 +305,54 @@ fn keys_that_need_a_restart_keep_their_values_until_then() {
     assert_eq!(in_force.front.sse_after, Duration::from_secs(2));
 }
 
+/// A file that is guarded otherwise from the next start on must not open the gateway that runs.
+#[test]
+fn what_guards_a_gateway_stays_until_its_restart() {
+    let key = format!("[auth.keys.a]\nhash = \"sha256:{}\"", "0".repeat(64));
+    let public = "[gateway]\nlisten = \"0.0.0.0:1\"\n";
+    let running = config(&format!("{public}{key}"), &[]);
+    let certificates = "[tls]\ncertificate = \"c\"\nkey = \"k\"\nclient_ca = \"a\"\n";
+    let cases = [
+        ("", "needs=gateway.listen,auth"),
+        (
+            &format!("{public}{certificates}"),
+            "needs=tls.certificate,tls.key,tls.client_ca,auth",
+        ),
+        (&format!("{public}allow_unauthenticated = true"), "front=yes"),
+    ];
+    for (text, expected) in cases {
+        let wanted = config(text, &[]);
+        assert_eq!(told(&Plan::between(&running, &wanted)), expected, "{text}");
+        let in_force = wanted.with_fixed_of(&running);
+        let is_guarded = in_force.front.auth.is_required();
+        assert_eq!(is_guarded, expected.contains("auth"), "{text}");
+    }
+    let named = format!("[gateway]\nallowed_hosts = [\"x\"]\n{certificates}");
+    let in_force = config(&named, &[]).with_fixed_of(&config("", &[]));
+    assert!(in_force.front.allowed_hosts.is_empty());
+}
+
+#[test]
+fn certificates_come_with_their_keys_and_stand_beside_the_file() {
+    let refused = [
+        ("certificate = \"c\"", "`tls.certificate` needs `tls.key`"),
+        ("key = \"k\"", "`tls.key` needs `tls.certificate`"),
+        ("client_ca = \"a\"", "`tls.client_ca` needs `tls.certificate`"),
+    ];
+    let parse = |text: &str| {
+        let text = format!("[tls]\n{text}");
+        Config::parse(&text, "test", Path::new("/etc/m"), &BTreeMap::new())
+    };
+    for (text, expected) in refused {
+        let error = parse(text).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    let config = parse("certificate = \"c\"\nkey = \"/k\"").unwrap().config;
+    let files = config.front.tls.files();
+    assert_eq!(files, [PathBuf::from("/etc/m/c"), PathBuf::from("/k")]);
+    assert_eq!(config.endpoint_url(), "https://127.0.0.1:12006/mcp");
+}
+
 #[test]
 fn a_value_of_the_environment_is_in_no_text() {
     // Each is wrong in its place, so each leads to an error or an unusable server.

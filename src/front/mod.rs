@@ -10,8 +10,10 @@ mod legacy_sse;
 mod settings;
 mod state;
 mod stdio;
+mod tls;
 
 pub use http::FrontServer;
 pub use settings::FrontSettings;
 pub use state::Front;
 pub use stdio::{LocalClients, Relay, RelaySettings};
+pub use tls::{FrontTls, Renewal, Standing, TlsError, TlsSettings};

@@ -1,9 +1,10 @@
 //! The settings of the client-facing edge.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::thread;
 use std::time::Duration;
 
+use super::tls::TlsSettings;
 use crate::auth::AuthSettings;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub struct FrontSettings {
     pub allowed_hosts: Vec<String>,
     /// How clients authenticate.
     pub auth: AuthSettings,
+    /// Whether the gateway speaks HTTPS, and with which certificate.
+    pub tls: TlsSettings,
     /// Web worker threads.
     pub workers: usize,
     /// Largest request body, in bytes.
@@ -61,6 +64,7 @@ impl Default for FrontSettings {
                 .to_vec(),
             allowed_hosts: Vec::new(),
             auth: AuthSettings::default(),
+            tls: TlsSettings::default(),
             workers: thread::available_parallelism().map_or(1, usize::from),
             body_max: 16 << 20,
             bytes_in_flight_max: 256 << 20,
@@ -73,6 +77,34 @@ impl Default for FrontSettings {
             sse_reconnect_within: Duration::from_secs(60),
             connections_max: 25_000,
         }
+    }
+}
+
+impl FrontSettings {
+    /// Of the URLs of the gateway.
+    pub fn scheme(&self) -> &'static str {
+        if self.tls.is_on() { "https" } else { "http" }
+    }
+
+    /// The URL, without a path, under which clients on this machine find the gateway that listens
+    /// at this address. With a certificate it has a name: the first of `allowed_hosts`.
+    pub fn base_url(&self, mut address: SocketAddr) -> String {
+        let names = self.allowed_hosts.iter();
+        let mut names = names.filter(|name| self.tls.is_on() && !name.contains('*'));
+        if let Some(name) = names.next() {
+            let has_port = name.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
+            return match (has_port, address.port()) {
+                (true, _) | (false, 443) => format!("https://{name}"),
+                (false, port) => format!("https://{name}:{port}"),
+            };
+        }
+        if address.ip().is_unspecified() {
+            address.set_ip(match address.ip() {
+                IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+                IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+            });
+        }
+        format!("{}://{address}", self.scheme())
     }
 }
 

@@ -20,6 +20,7 @@ use crate::downstream::{
     CrashSink, Downstreams, MakeConnector, PoolParts, StartQueue, SubscriptionRegistry,
     TransportSettings,
 };
+use crate::front::FrontTls;
 use crate::history::History;
 use crate::id::CallNumbers;
 use crate::publisher::{CatalogPublisher, PartStore, RestoredCatalog, StartTimes};
@@ -42,6 +43,7 @@ pub(super) struct TreeInputs<'g> {
     pub(super) sealing: Arc<SealingKeys>,
     pub(super) history: History,
     pub(super) log: LogRecords,
+    pub(super) tls: Option<FrontTls>,
 }
 
 /// The lists of servers, each with the time when it was read, and how long they take to start.
@@ -63,6 +65,7 @@ pub(super) fn build(
         sealing,
         history,
         log,
+        tls,
     } = inputs;
     let numbers = CallNumbers::random();
     let restored = restored(config, store, known);
@@ -108,6 +111,7 @@ pub(super) fn build(
         history,
         sources: SourceStates::default(),
         log,
+        tls,
         servers: ArcSwap::from_pointee(configured_servers(config)),
         config: ArcSwap::from_pointee(view),
     };

@@ -14,6 +14,7 @@ mod startup;
 mod state;
 mod stdio;
 mod stored_notices;
+mod tls;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -36,7 +37,7 @@ use crate::calls::SealingKeys;
 use crate::catalog::ServerPart;
 use crate::config::{Config, ConfigError, Fingerprint, Loaded, Plan, ServerState};
 use crate::downstream::{ServerChange, ServerSettings};
-use crate::front::{Front, FrontServer};
+use crate::front::{Front, FrontServer, TlsError};
 use crate::id::ViewId;
 use crate::publisher::{StartTimes, load_parts};
 use crate::store::{OpenError, SqliteStore, StoreError};
@@ -53,6 +54,7 @@ use startup::{ClientTransport, log_start, open_listener, start_front, start_metr
 use state::{GatewayOperator, GatewayState, health_source, shown_address, tree_source};
 use stdio::{adapt_to_stdio, free_data_dir};
 pub use stored_notices::stored_notices;
+use tls::CertificateWatch;
 
 /// Time to finish what the store was asked for before the end.
 const STORE_FLUSH: Duration = Duration::from_secs(2);
@@ -71,6 +73,8 @@ pub enum StartError {
     StateFile { path: PathBuf, source: StoreError },
     #[error("cannot listen on {address}: {why}")]
     Listen { address: SocketAddr, why: String },
+    #[error("[tls] cannot be served: {0}")]
+    Tls(#[from] TlsError),
     #[error("cannot start: {0}")]
     Io(#[from] io::Error),
 }
@@ -92,6 +96,8 @@ pub struct Gateway {
     /// Ends streams when a key of the configuration expires.
     key_expiry: AbortOnDropHandle<()>,
     sources: SourceTasks,
+    /// `None` where plain HTTP is served.
+    certificate: Option<CertificateWatch>,
     config: Config,
     /// The content of the file that is in force.
     fingerprint: Fingerprint,
@@ -143,12 +149,14 @@ impl Gateway {
         let path = config.data_dir.join(STATE_FILE);
         let store = Arc::new(SqliteStore::open(&path, unix_millis)?);
         let shares_socket = client_transport.is_inherited();
+        let certificate = CertificateWatch::start(&config.front.tls)?;
         let listener = open_listener(client_transport, &config)?;
         let metrics_listener = config.metrics_listen.map(listen_for_metrics).transpose()?;
         let owner = data_dir.owner(Uuid::new_v4)?;
         let spawner = Spawner::start(ProcessOwner::new(owner, Uuid::new_v4()))?;
         let endpoints = AdminEndpoints::default();
-        let server = start_front(listener, &config, &endpoints).await?;
+        let tls = certificate.as_ref().map(CertificateWatch::tls);
+        let server = start_front(listener, tls.clone(), &config, &endpoints).await?;
         let address = shown_address(server.address);
         let arbiters = Arbiters::adopt(server.workers.clone())?;
         let registration = register(&config, loaded.path.as_deref(), &address);
@@ -168,6 +176,7 @@ impl Gateway {
             sealing: saved.sealing,
             history,
             log,
+            tls,
         };
         let known = (saved.parts.clone(), saved.start_times);
         let view = config_view(loaded.path, loaded.warnings);
@@ -192,6 +201,7 @@ impl Gateway {
             crashes,
             shares_socket,
             sources: SourceTasks::default(),
+            certificate,
             config,
             fingerprint: loaded.fingerprint,
             config_requests,
@@ -253,7 +263,10 @@ impl Gateway {
     pub fn summary(&self) -> String {
         let servers = ready_servers(&self.config).len();
         match self.address() {
-            Some(address) => format!("serves http://{address}, {servers} servers"),
+            Some(address) => {
+                let scheme = self.config.front.scheme();
+                format!("serves {scheme}://{address}, {servers} servers")
+            }
             None => format!("serves one client, {servers} servers"),
         }
     }
@@ -294,8 +307,11 @@ impl Gateway {
     }
 
     /// Goes over to another configuration: only what changed is touched. A file that could not
-    /// be loaded changes nothing.
+    /// be loaded changes nothing. The certificate is read again, too.
     pub fn reload(&mut self, loaded: Result<Loaded, ConfigError>) {
+        if let Some(certificate) = &self.certificate {
+            certificate.renew();
+        }
         match loaded {
             Ok(mut loaded) => {
                 if self.server.address.is_none() {

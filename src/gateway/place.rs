@@ -1,7 +1,7 @@
 //! Where a gateway is found: the address that it listens on, and the list of those that run.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 
 use tokio::net::TcpSocket;
@@ -19,14 +19,8 @@ pub(super) fn callback_url(config: &Config, address: Option<SocketAddr>) -> Opti
     if let Some(url) = &config.credentials.callback_url {
         return url.parse().ok();
     }
-    let mut address = address?;
-    if address.ip().is_unspecified() {
-        address.set_ip(match address.ip() {
-            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-        });
-    }
-    Url::parse(&format!("http://{address}/oauth/callback")).ok()
+    let base = config.front.base_url(address?);
+    Url::parse(&format!("{base}/oauth/callback")).ok()
 }
 
 pub(super) fn listen_for_metrics(address: SocketAddr) -> Result<TcpListener, StartError> {

@@ -9,7 +9,7 @@ use super::place::listen;
 use super::state::GatewayOperator;
 use crate::admin::{AdminEndpoints, MetricsServer};
 use crate::config::Config;
-use crate::front::FrontServer;
+use crate::front::{FrontServer, FrontTls};
 
 /// How clients reach a gateway.
 pub(super) enum ClientTransport {
@@ -39,6 +39,7 @@ pub(super) fn open_listener(
 /// The front with the operators' endpoints beside it; over stdio it listens nowhere.
 pub(super) async fn start_front(
     listener: Option<TcpListener>,
+    tls: Option<FrontTls>,
     config: &Config,
     endpoints: &AdminEndpoints,
 ) -> Result<FrontServer, StartError> {
@@ -46,8 +47,9 @@ pub(super) async fn start_front(
         return Ok(FrontServer::without_listener()?);
     };
     let (endpoints, path) = (endpoints.clone(), config.front.endpoint.clone());
-    let routes = move |app: &mut _, check: &_| endpoints.routes(app, &path, check);
-    Ok(FrontServer::start(listener, &config.front, routes).await?)
+    let scheme = config.front.scheme();
+    let routes = move |app: &mut _, check: &_| endpoints.routes(app, (scheme, &path), check);
+    Ok(FrontServer::start((listener, tls), &config.front, routes).await?)
 }
 
 pub(super) fn start_metrics(
@@ -59,8 +61,9 @@ pub(super) fn start_metrics(
 }
 
 pub(super) fn log_start(address: Option<SocketAddr>, config: &Config) {
+    let front = &config.front;
     match address {
-        Some(address) => log::info!("serves http://{address}{}", config.front.endpoint),
+        Some(address) => log::info!("serves {}://{address}{}", front.scheme(), front.endpoint),
         None => log::info!("serves one client over stdin and stdout"),
     }
 }

@@ -17,6 +17,7 @@ use url::Url;
 
 use super::place::callback_url;
 use super::stdio::STDIO_DIR;
+use super::tls::certificate_view;
 use crate::admin::{
     ApiToken, ConfigOrders, ConfigRequest, ConfigView, Health, HealthSource, Inoperable,
     LoginOrder, Operator, OrderOutcome, RecordsError, ServerHealth, ServerStatus, Status, ToolView,
@@ -26,7 +27,7 @@ use crate::catalog::{ItemKind, ItemOwner};
 use crate::config::{Config, ServerState};
 use crate::credentials::Credentials;
 use crate::downstream::{Downstreams, Server, ServerOrder, ServerStatusView};
-use crate::front::{FrontServer, LocalClients};
+use crate::front::{FrontServer, FrontTls, LocalClients};
 use crate::history::History;
 use crate::id::ViewId;
 use crate::protocol::{ErrorKind, Failure, Request, Revision};
@@ -34,7 +35,7 @@ use crate::publisher::{CatalogPublisher, CatalogView};
 use crate::sessions::{Sessions, TreeSource};
 use crate::sources::SourceStates;
 use crate::supervision::Arbiters;
-use crate::telemetry::{Counters, LogLine, LogRecords};
+use crate::telemetry::{Counters, LogLine, LogRecords, unix_millis};
 
 /// A server of the configuration.
 pub(super) struct ConfiguredServer {
@@ -56,6 +57,8 @@ pub(super) struct GatewayState {
     pub(super) history: History,
     pub(super) sources: SourceStates,
     pub(super) log: LogRecords,
+    /// The certificate that is served.
+    pub(super) tls: Option<FrontTls>,
     /// Every configured server, in order.
     pub(super) servers: ArcSwap<Vec<ConfiguredServer>>,
     pub(super) config: ArcSwap<ConfigView>,
@@ -299,6 +302,7 @@ impl GatewayState {
                 self.publisher.view(),
             ],
             config: ConfigView::clone(&self.config.load()),
+            tls: self.tls.as_ref().map(|tls| certificate_view(tls, unix_millis())),
             servers: self.server_statuses(),
             notices: self.notices(),
             counters: self.counters.view(),

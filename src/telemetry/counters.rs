@@ -26,6 +26,8 @@ counters! {
     RequestsPanicked = "requests_panicked",
     /// Connections of clients that sent no head in time, or did not read.
     ClientsTooSlow = "clients_too_slow",
+    /// Connections whose client did not come to speak TLS with us.
+    HandshakesFailed = "tls_handshakes_failed",
     SessionsOpened = "sessions_opened",
     /// Ended by their client, or by an operator.
     SessionsDeleted = "sessions_deleted",

@@ -36,6 +36,10 @@ pub use health::{Health, HealthSource, ServerHealth};
 /// Whether a request may come to this host from this web page.
 pub type RequestCheck = Arc<dyn Fn(&HttpRequest) -> Result<(), Failure> + Send + Sync>;
 
+/// Of the gateway's own URLs: `http` or `https`.
+#[derive(Clone, Copy)]
+struct Scheme(&'static str);
+
 /// The parts of the gateway that requests are answered with.
 pub struct AdminParts {
     pub health: HealthSource,
@@ -54,10 +58,16 @@ impl AdminEndpoints {
         let _ = self.0.set(parts);
     }
 
-    /// Adds the paths to an HTTP server that serves MCP at `endpoint`. `check` is asked for each
+    /// Adds the paths to an HTTP server that serves MCP at `endpoint` of URLs with this scheme. `check` is asked for each
     /// request to the API.
-    pub fn routes(&self, app: &mut web::ServiceConfig, endpoint: &str, check: &RequestCheck) {
+    pub fn routes(
+        &self,
+        app: &mut web::ServiceConfig,
+        (scheme, endpoint): (&'static str, &str),
+        check: &RequestCheck,
+    ) {
         app.app_data(web::Data::new(self.clone()))
+            .app_data(Scheme(scheme))
             .app_data(web::Data::from(check.clone()))
             .service(
                 web::resource(["/health", "/healthz"])

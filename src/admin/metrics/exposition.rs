@@ -68,6 +68,12 @@ fn add_gateway(registry: &mut Registry, status: &Status) {
     let replaced = total(status.arbiters_replaced);
     let help = "Threads that were replaced because something blocked them";
     registry.register("threads_replaced", help, replaced);
+    if let Some(days) = status.tls.as_ref().and_then(|tls| tls.days_left) {
+        let left: Gauge = Gauge::default();
+        left.set(days);
+        let help = "Whole days until the certificate that is served ends";
+        registry.register("tls_certificate_days_left", help, left);
+    }
 }
 
 /// The counters of the status, under their names there.
@@ -205,6 +211,7 @@ mod tests {
             arbiters_replaced: 0,
             actors: Vec::new(),
             config: ConfigView::default(),
+            tls: None,
             servers: (0..servers).map(server).collect(),
             notices: Vec::new(),
             counters: BTreeMap::from([("calls_started", 42)]),

@@ -14,6 +14,7 @@ const DOT: &str = " · ";
 pub fn tree(status: &Value, screen: &Screen) -> String {
     let mut text = head(status);
     text.push_str(&config(&status["config"]));
+    text.push_str(&certificate(&status["tls"]));
     for actor in status["actors"].as_array().into_iter().flatten() {
         let (name, phase) = (word(&actor["name"]), word(&actor["phase"]));
         let line = format!("├─ {name}{DOT}{phase}{}", child(actor));
@@ -69,17 +70,38 @@ fn head(status: &Value) -> String {
         word(&status["version"]),
         status["pid"],
         duration(up.saturating_mul(1000)),
-        place(status["listen"].as_str().unwrap_or("?")),
+        place(status),
     )
 }
 
 /// Where clients connect: an address, or `stdio`.
-fn place(listen: &str) -> String {
-    if listen.contains(':') {
-        format!("http://{listen}")
-    } else {
-        listen.to_owned()
+fn place(status: &Value) -> String {
+    let listen = status["listen"].as_str().unwrap_or("?");
+    match (listen.contains(':'), status["tls"].is_object()) {
+        (true, true) => format!("https://{listen}"),
+        (true, false) => format!("http://{listen}"),
+        (false, _) => listen.to_owned(),
     }
+}
+
+/// The certificate that is served, if one is.
+fn certificate(tls: &Value) -> String {
+    let Some(path) = tls["certificate"].as_str() else {
+        return String::new();
+    };
+    let until = match (tls["standing"].as_str(), tls["days_left"].as_i64()) {
+        (Some("expired"), _) => "HAS EXPIRED".to_owned(),
+        (Some("not_yet_valid"), _) => "IS NOT VALID YET".to_owned(),
+        (Some("ends_soon"), Some(days)) => format!("ENDS SOON, in {days} days"),
+        (_, Some(days)) => format!("{days} days left"),
+        (_, None) => "its end is unknown".to_owned(),
+    };
+    let mut text = format!("├─ certificate {}{DOT}{until}\n", one_line(path));
+    if let Some(refused) = tls["refused"].as_str() {
+        let refused = one_line(refused);
+        text.push_str(&format!("│    its files, as they are now, are not used: {refused}\n"));
+    }
+    text
 }
 
 fn config(config: &Value) -> String {

@@ -147,7 +147,8 @@ keys! {
 /// Judges what keys say together, and takes over what the environment says of them.
 fn check(config: &mut Config, section: &Section<'_>) {
     let front = &mut config.front;
-    let has_auth = front.auth.is_required();
+    // Of a certificate of [tls], too.
+    let has_auth = front.auth.is_required() || front.tls.client_ca.is_some();
     let may_be_public = has_auth || config.allow_unauthenticated;
     front.listen = address::listen(section, front.listen, may_be_public);
     let is_public = !front.listen.ip().is_loopback();

@@ -7,6 +7,7 @@ mod oauth;
 mod server;
 mod source;
 mod tables;
+mod tls;
 mod view;
 
 use std::path::PathBuf;
@@ -33,6 +34,7 @@ pub(crate) use tables::{
     BreakerTable, HistoryTable, LimitsTable, MetricsTable, RecorderTable, SessionsTable,
     SupervisionTable,
 };
+pub(crate) use tls::TlsTable;
 
 /// The names that [`crate::id::ServerName`] allows.
 const SERVER_NAME: &str = "^[A-Za-z0-9-]{1,32}$";
@@ -57,6 +59,7 @@ pub(crate) fn tables() -> Vec<Key> {
     vec![
         Key::new("include", about_include, &include(), &Vec::new(), &[]),
         root_table::<GatewayTable>("gateway", "[gateway]"),
+        root_table::<TlsTable>("tls", "[tls]"),
         root_table::<AuthTable>("auth", "[auth]"),
         root_table::<CredentialsTable>("credentials", "[credentials]"),
         root_table::<SupervisionTable>("supervision", "[supervision]"),
@@ -83,7 +86,8 @@ pub(crate) fn read(root: &Section<'_>, config: &mut Config) {
     let names: Vec<&str> = tables().iter().map(|table| table.name).collect();
     root.refuse_unknown(&names);
     include().read_into(root, "include", &mut config.include);
-    // Where the gateway may listen depends on it.
+    // Where the gateway may listen depends on both.
+    TlsTable::read(&root.table("tls"), &mut config.front.tls);
     AuthTable::read(&root.table("auth"), &mut config.front.auth);
     CredentialsTable::read(&root.table("credentials"), &mut config.credentials);
     GatewayTable::read(&root.table("gateway"), config);

@@ -65,7 +65,7 @@ pub(super) struct UnreadAnswers {
 }
 
 /// A stream of which what is written and not sent can be thrown away.
-pub(super) trait Discard {
+pub(in crate::front) trait Discard {
     /// Its end does not wait for anything to be sent.
     fn discard_unsent(&self);
 }
@@ -180,7 +180,7 @@ impl<S: AsyncRead + AsyncWrite + Discard + Unpin> ClientSocket<S> {
     }
 
     /// The client has not read so many bytes.
-    fn poll_stalled(&mut self, bytes: usize, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    fn poll_stalled<T>(&mut self, bytes: usize, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         let since = *self.stalled.get_or_insert_with(Instant::now);
         if self.unread.own() == 0 {
             self.unread.add(bytes);
@@ -249,7 +249,15 @@ impl<S: AsyncRead + AsyncWrite + Discard + Unpin> AsyncWrite for ClientSocket<S>
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+        let socket = self.get_mut();
+        match Pin::new(&mut socket.stream).poll_flush(cx) {
+            // TLS took all of it, and the client does not.
+            Poll::Pending => socket.poll_stalled(socket.clock.unsent(), cx),
+            Poll::Ready(flushed) => {
+                socket.has_read();
+                Poll::Ready(flushed)
+            }
+        }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -1,15 +1,15 @@
 //! The HTTP server, and the MCP endpoint of Streamable HTTP.
 
 mod caller_cache;
-mod client_socket;
+pub(super) mod client_socket;
 mod cors;
 mod endpoint;
 pub(super) mod entrance;
 mod list_body;
-mod new_connections;
+pub(super) mod new_connections;
 mod server;
 mod sessionless;
-mod tcp_server;
+pub(super) mod tcp_server;
 
 pub(super) mod accept;
 pub(super) mod body;

@@ -9,10 +9,10 @@ use actix_web::dev::Extensions;
 
 /// Their number. Clones count together.
 #[derive(Clone, Debug, Default)]
-pub(super) struct NewConnections(Arc<AtomicUsize>);
+pub(in crate::front) struct NewConnections(Arc<AtomicUsize>);
 
 /// One connection, which counts until its first request or its end.
-struct NewConnection {
+pub(in crate::front) struct NewConnection {
     all: NewConnections,
     counts: Cell<bool>,
 }
@@ -20,11 +20,16 @@ struct NewConnection {
 impl NewConnections {
     /// To be called for each accepted connection.
     pub(super) fn on_connect(&self, data: &mut Extensions) {
+        data.insert(self.arrive());
+    }
+
+    /// One that is not ready for requests counts until the end of this.
+    pub(in crate::front) fn arrive(&self) -> NewConnection {
         self.0.fetch_add(1, Ordering::Relaxed);
-        data.insert(NewConnection {
+        NewConnection {
             all: self.clone(),
             counts: Cell::new(true),
-        });
+        }
     }
 
     /// To be called for each request.

@@ -19,10 +19,12 @@ use super::caller_cache::CallerCache;
 use super::handler::check_place;
 use super::new_connections::NewConnections;
 use super::request_clock::{RequestClock, ServedBody};
-use super::{cors, endpoint, entrance, respond, tcp_server};
+use super::tcp_server::{self, Plain};
+use super::{cors, endpoint, entrance, respond};
 use crate::front::legacy_sse;
 use crate::front::settings::FrontSettings;
 use crate::front::state::{Front, FrontGate, WorkerIndex};
+use crate::front::tls::{FrontTls, Handshakes};
 use crate::protocol::{ErrorKind, Failure};
 
 /// How long connected clients may take to their first request while the socket is handed over,
@@ -46,14 +48,14 @@ pub struct FrontServer {
 }
 
 impl FrontServer {
-    /// Starts the workers. Requests for MCP wait until [`FrontServer::open`]. `routes` adds other
-    /// paths, which are to check their requests.
+    /// Starts the workers. Requests for MCP wait until [`FrontServer::open`]. With a certificate,
+    /// clients speak TLS. `routes` adds other paths, which are to check their requests.
     ///
     /// # Errors
     ///
     /// Returns the system's error when the listener or the threads cannot be used.
     pub async fn start(
-        listener: TcpListener,
+        (listener, tls): (TcpListener, Option<FrontTls>),
         settings: &FrontSettings,
         routes: impl Fn(&mut web::ServiceConfig, &RequestCheck) + Clone + Send + 'static,
     ) -> io::Result<Self> {
@@ -98,7 +100,17 @@ impl FrontServer {
             app.default_service(web::route().to(no_such_path))
         };
         let (sockets, arriving) = (gate.clone(), new_connections.clone());
-        let server = tcp_server::serve(listener, settings, sockets, arriving, app)?;
+        let server = match tls {
+            None => {
+                let plain = |_| Rc::new(Plain);
+                tcp_server::serve(listener, settings, plain, sockets, arriving, app)?
+            }
+            Some(tls) => {
+                let gate = gate.clone();
+                let tls = move |stopping| Handshakes::new(tls.clone(), gate.clone(), stopping);
+                tcp_server::serve(listener, settings, tls, sockets, arriving, app)?
+            }
+        };
         let handle = server.handle();
         actix_rt::spawn(server);
         let mut workers = Vec::new();

@@ -1,7 +1,6 @@
 //! The TCP server under the HTTP server: as that of actix-web, with sockets of our own.
 
 use std::fmt;
-use std::future::ready;
 use std::io;
 use std::net::TcpListener;
 use std::rc::Rc;
@@ -9,15 +8,17 @@ use std::time::Duration;
 
 use actix_http::error::DispatchError;
 use actix_http::{HttpService, Request, Response};
+use actix_server::GracefulShutdownSignal;
 use actix_service::{IntoServiceFactory, ServiceFactoryExt as _, fn_service, map_config};
 use actix_web::body::MessageBody;
 use actix_web::dev::{AppConfig, Server, Service, ServiceFactory};
 use actix_web::{Error, web};
 #[cfg(target_os = "linux")]
 use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-use super::client_socket::{ClientSocket, SocketLimits, UnreadAnswers};
+use super::client_socket::{ClientSocket, Discard, SocketLimits, UnreadAnswers};
 use super::new_connections::NewConnections;
 use crate::front::settings::FrontSettings;
 use crate::front::state::FrontGate;
@@ -29,19 +30,44 @@ const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 #[cfg(target_os = "linux")]
 const UNSENT_MAX: u32 = 256 * 1024;
 
-/// Serves an application on each worker.
+/// Makes of a client's connection what HTTP is read from, on one worker.
+pub(in crate::front) trait Acceptor: 'static {
+    type Stream: AsyncRead + AsyncWrite + Discard + Unpin + 'static;
+
+    /// `None` if the connection ended instead.
+    fn accept(
+        self: Rc<Self>,
+        stream: TcpStream,
+    ) -> impl Future<Output = Option<Self::Stream>> + 'static;
+}
+
+/// HTTP over TCP.
+pub(super) struct Plain;
+
+impl Acceptor for Plain {
+    type Stream = TcpStream;
+
+    async fn accept(self: Rc<Self>, stream: TcpStream) -> Option<TcpStream> {
+        Some(stream)
+    }
+}
+
+/// Serves an application on each worker. `acceptor` makes the worker's, which is chosen here and
+/// not for each read.
 ///
 /// # Errors
 ///
 /// Returns the system's error when the listener cannot be used.
-pub(super) fn serve<F, I, S, B>(
+pub(super) fn serve<A, F, I, S, B>(
     listener: TcpListener,
     settings: &FrontSettings,
+    acceptor: impl Fn(GracefulShutdownSignal) -> Rc<A> + Clone + Send + 'static,
     gate: web::Data<FrontGate>,
     new_connections: NewConnections,
     app: F,
 ) -> io::Result<Server>
 where
+    A: Acceptor,
     F: Fn() -> I + Clone + Send + 'static,
     I: IntoServiceFactory<S, Request>,
     S: ServiceFactory<Request, Config = AppConfig> + 'static,
@@ -63,7 +89,9 @@ where
     let server = server.listen("mcp", listener, move || {
         let limits = SocketLimits::new(settings.clone(), gate.clone(), unread.clone());
         let limits = Rc::new(limits);
+        let acceptor = acceptor(stopping.clone());
         let (stopping, arriving) = (stopping.clone(), new_connections.clone());
+        let connecting = new_connections.clone();
         let app = app().into_factory();
         let app = app.map_err(|error| error.into().error_response());
         let http = HttpService::build()
@@ -76,7 +104,7 @@ where
             .client_disconnect_timeout(DISCONNECT_TIMEOUT)
             // A client that left is noticed at once.
             .h1_allow_half_closed(false)
-            .on_connect_ext(move |socket: &ClientSocket<TcpStream>, data| {
+            .on_connect_ext(move |socket: &ClientSocket<A::Stream>, data| {
                 arriving.on_connect(data);
                 data.insert(socket.clock());
             })
@@ -84,8 +112,14 @@ where
         let accepted = move |stream: TcpStream| {
             let peer = stream.peer_addr().ok();
             set_options(&stream);
-            let socket = ClientSocket::new(stream, Rc::clone(&limits));
-            ready(Ok::<_, DispatchError>((socket, peer)))
+            let (accepting, limits) = (Rc::clone(&acceptor).accept(stream), Rc::clone(&limits));
+            let connecting = connecting.arrive();
+            async move {
+                let ended = || DispatchError::Io(io::ErrorKind::ConnectionAborted.into());
+                let stream = accepting.await.ok_or_else(ended)?;
+                drop(connecting);
+                Ok::<_, DispatchError>((ClientSocket::new(stream, limits), peer))
+            }
         };
         fn_service(accepted).and_then(http)
     })?;

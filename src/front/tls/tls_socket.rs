@@ -1,0 +1,61 @@
+//! A client's connection under TLS, which ends as one over TCP does.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
+
+use crate::front::http::client_socket::Discard;
+
+/// In a box, since it is moved a few times and large.
+pub(in crate::front) struct TlsSocket(Box<TlsStream<TcpStream>>);
+
+impl TlsSocket {
+    pub(super) fn new(stream: TlsStream<TcpStream>) -> Self {
+        Self(Box::new(stream))
+    }
+}
+
+impl Discard for TlsSocket {
+    fn discard_unsent(&self) {
+        let (stream, _) = self.0.get_ref();
+        stream.discard_unsent();
+    }
+}
+
+impl AsyncRead for TlsSocket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match Pin::new(&mut self.0).poll_read(cx, buffer) {
+            // Many clients leave without a word of TLS. A message of HTTP says itself where it ends.
+            Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                Poll::Ready(Ok(()))
+            }
+            read => read,
+        }
+    }
+}
+
+impl AsyncWrite for TlsSocket {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}

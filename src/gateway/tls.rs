@@ -1,0 +1,120 @@
+//! The certificate that the gateway serves: its files are followed, and its end is foretold.
+
+use std::fs;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::admin::CertificateView;
+use crate::config::watch::{Watch, WatchSettings};
+use crate::config::{Fingerprint, LoadedFile};
+use crate::front::{FrontTls, Renewal, Standing, TlsError, TlsSettings};
+use crate::telemetry::{rfc3339, unix_millis};
+
+/// How often a certificate that ends soon is named in the log.
+const WARN_EVERY: Duration = Duration::from_secs(12 * 3600);
+
+/// Follows the files of a certificate until it is dropped.
+pub(super) struct CertificateWatch {
+    tls: FrontTls,
+    _watch: Watch,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl CertificateWatch {
+    /// Reads the files, and follows them on the calling arbiter; `None` where plain HTTP is served.
+    ///
+    /// # Errors
+    ///
+    /// As [`FrontTls::load`].
+    pub(super) fn start(settings: &TlsSettings) -> Result<Option<Self>, TlsError> {
+        // Before they are loaded: a change meanwhile is noticed, too.
+        let files = settings.files().into_iter().map(|path| LoadedFile {
+            fingerprint: Fingerprint::of(&fs::read(&path).unwrap_or_default()),
+            path,
+        });
+        let files: Vec<LoadedFile> = files.collect();
+        let Some(tls) = FrontTls::load(settings)? else {
+            return Ok(None);
+        };
+        let (report, changes) = mpsc::channel(1);
+        let watch = Watch::start(&files, &WatchSettings::default(), report);
+        let task = actix_rt::spawn(follow(tls.clone(), changes));
+        Ok(Some(Self {
+            tls,
+            _watch: watch,
+            _task: AbortOnDropHandle::new(task),
+        }))
+    }
+
+    pub(super) fn tls(&self) -> FrontTls {
+        self.tls.clone()
+    }
+
+    /// Reads the files again.
+    pub(super) fn renew(&self) {
+        renew(&self.tls);
+    }
+}
+
+async fn follow<T>(tls: FrontTls, mut changes: mpsc::Receiver<T>) {
+    let mut warn = interval(WARN_EVERY);
+    warn.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            Some(_) = changes.recv() => renew(&tls),
+            _ = warn.tick() => log_standing(&tls),
+        }
+    }
+}
+
+fn renew(tls: &FrontTls) {
+    match tls.renew(unix_millis()) {
+        Ok(Renewal::Unchanged) => {}
+        Ok(Renewal::Renewed) => {
+            let until = tls.lifetime().map(|lifetime| rfc3339(lifetime.not_after));
+            log::info!(until; "the certificate is read again; new connections are served with it");
+            log_standing(tls);
+        }
+        Err(why) => {
+            log::error!(why:%; "the certificate is not replaced: its files cannot be used");
+        }
+    }
+}
+
+/// Warns of a certificate that clients refuse, or soon will.
+fn log_standing(tls: &FrontTls) {
+    let view = certificate_view(tls, unix_millis());
+    let (path, days) = (&view.certificate, view.days_left);
+    match view.standing {
+        Some("expired") => log::error!(path; "the certificate has expired: clients refuse it"),
+        Some("ends_soon") => log::warn!(path, days; "the certificate ends soon"),
+        Some("not_yet_valid") => {
+            log::error!(path; "the certificate is not valid yet: clients refuse it");
+        }
+        _ => {}
+    }
+}
+
+/// For operators.
+pub(super) fn certificate_view(tls: &FrontTls, now: u64) -> CertificateView {
+    let lifetime = tls.lifetime();
+    let path = tls.settings().certificate.as_deref();
+    let signed = |time: u64| i64::try_from(time).unwrap_or(i64::MAX);
+    CertificateView {
+        certificate: path.map_or_else(String::new, |path| path.display().to_string()),
+        requires_client_certificates: tls.settings().client_ca.is_some(),
+        not_after: lifetime.map(|lifetime| rfc3339(lifetime.not_after)),
+        days_left: lifetime
+            .map(|lifetime| (signed(lifetime.not_after) - signed(now)).div_euclid(24 * 3600 * 1000)),
+        standing: lifetime.map(|lifetime| match lifetime.standing(now) {
+            Standing::NotYetValid => "not_yet_valid",
+            Standing::Valid => "valid",
+            Standing::EndsSoon => "ends_soon",
+            Standing::Expired => "expired",
+        }),
+        refused: tls.refused(),
+    }
+}
