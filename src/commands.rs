@@ -195,6 +195,11 @@ pub(crate) fn run_servers_command(
             });
         }
         Some(ServersVerb::Add(add)) => return run_add_command(path, add),
+        Some(ServersVerb::Headers { name }) => {
+            let environment = ProcessEnvironment::new();
+            let loaded = Config::load(path, Lookup::WorkingDirectory, &environment)?;
+            return print(&loaded.config.headers_to(&name)?);
+        }
         Some(ServersVerb::Restart { name }) => ControlRequest::Restart { server: name },
         Some(ServersVerb::Stop { name }) => ControlRequest::Stop { server: name },
         Some(ServersVerb::Start { name }) => ControlRequest::Start { server: name },

@@ -23,6 +23,8 @@ pub struct FrontSettings {
     pub allowed_hosts: Vec<String>,
     /// How clients authenticate.
     pub auth: AuthSettings,
+    /// Headers of clients that servers are to read, in lower case.
+    pub forwarded_headers: Vec<String>,
     /// Web worker threads.
     pub workers: usize,
     /// Largest request body, in bytes.
@@ -61,6 +63,7 @@ impl Default for FrontSettings {
                 .to_vec(),
             allowed_hosts: Vec::new(),
             auth: AuthSettings::default(),
+            forwarded_headers: Vec::new(),
             workers: thread::available_parallelism().map_or(1, usize::from),
             body_max: 16 << 20,
             bytes_in_flight_max: 256 << 20,

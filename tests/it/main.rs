@@ -17,6 +17,7 @@ mod clients;
 mod crowds;
 mod discovery;
 mod edge;
+mod forwarding;
 mod handshake;
 mod history;
 mod http_servers;
