@@ -1,10 +1,12 @@
 //! Where a client's request goes. Pure: looks the name up, says what must be rewritten.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::bridge::headers::{ParamHeaders, PassedHeaders};
+use crate::bridge::headers::{ClientHeaders, ParamHeaders, PassedHeaders};
 use crate::bridge::projection::project_params;
 use crate::bridge::seal::Digest;
 use crate::catalog::{ItemKind, ItemOwner, ServerPart, Snapshot, ToolHints, UriOwner};
@@ -33,6 +35,8 @@ pub(crate) struct CallTarget {
     pub(crate) tool: Option<TargetTool>,
     /// Headers of the client that go on to the server.
     pub(crate) headers: PassedHeaders,
+    /// Those that it says to servers that are to read them.
+    pub(crate) forwarded: Option<Arc<ClientHeaders>>,
 }
 
 impl CallTarget {
@@ -45,6 +49,7 @@ impl CallTarget {
             tasks: TaskMode::default(),
             tool: None,
             headers: PassedHeaders::new(),
+            forwarded: None,
         }
     }
 }

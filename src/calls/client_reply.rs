@@ -1,8 +1,11 @@
 //! A request of a client, and the reply to it: its answer, or the stream on which that comes.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::bridge::headers::ClientHeaders;
 use crate::calls::stream_event::StreamEvent;
 use crate::history::{CallEnding, PendingCall};
 use crate::id::ServerName;
@@ -17,6 +20,8 @@ pub(crate) struct ClientRequest {
     /// asked anything, and receives no progress.
     pub(crate) accepts_stream: bool,
     pub(crate) reply: oneshot::Sender<ClientReply>,
+    /// What it says in headers that servers are to read.
+    pub(crate) forwarded: Option<Arc<ClientHeaders>>,
     /// Its record in the history.
     pub(crate) record: Option<Box<PendingCall>>,
 }

@@ -6,6 +6,7 @@ use mcpvisor::admin::{
     ControlError, ControlRequest, Screen, ask, crash_text, last_sequence, log_lines, server_table,
 };
 use mcpvisor::cli::{LogsArguments, ServersArguments, ServersVerb};
+use mcpvisor::config::{Config, Lookup, ProcessEnvironment};
 use mcpvisor::telemetry::one_line;
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
@@ -47,6 +48,11 @@ pub(crate) fn run_servers_command(
             });
         }
         Some(ServersVerb::Add(add)) => return run_add_command(path, add),
+        Some(ServersVerb::Headers { name }) => {
+            let environment = ProcessEnvironment::new();
+            let loaded = Config::load(path, Lookup::WorkingDirectory, &environment)?;
+            return print(&loaded.config.headers_to(&name)?);
+        }
         Some(ServersVerb::Restart { name }) => ControlRequest::Restart { server: name },
         Some(ServersVerb::Stop { name }) => ControlRequest::Stop { server: name },
         Some(ServersVerb::Start { name }) => ControlRequest::Start { server: name },

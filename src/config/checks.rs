@@ -170,6 +170,32 @@ pub(crate) fn header_name(name: &str, taken: &NamedSecrets) -> Result<(), ValueE
     }
 }
 
+/// Headers that a server may be to read of one client's request.
+const FORWARDED_MAX: usize = 16;
+
+/// The name of a header of clients.
+pub(crate) fn forwarded_name(name: &str, taken: &NamedSecrets) -> Result<(), ValueError> {
+    if taken.len() >= FORWARDED_MAX {
+        return Err("left out: a server reads at most 16 headers of clients".into());
+    }
+    header_name(name, taken)?;
+    forwardable(name)
+}
+
+/// The name under which a server reads such a header.
+pub(crate) fn forwarded_to(name: &str) -> Result<(), ValueError> {
+    header_name(name, &NamedSecrets::new())?;
+    forwardable(name)
+}
+
+fn forwardable(name: &str) -> Result<(), ValueError> {
+    let name = name.to_ascii_lowercase();
+    if name.starts_with("mcp-") || matches!(name.as_str(), "expect" | "proxy-authorization") {
+        return Err("another header: this one belongs to the protocol".into());
+    }
+    Ok(())
+}
+
 /// A token of RFC 9110, section 5.6.2.
 fn is_header_name(name: &str) -> bool {
     let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);

@@ -118,6 +118,13 @@ fn ready(out: &mut String, settings: &ServerSettings, keys: &ServerKeys) -> fmt:
     if !names.deny.is_empty() {
         line("tools denied", names.deny.join(", "))?;
     }
+    if let TransportSettings::Http(http) = &settings.transport
+        && !http.forward_headers.is_empty()
+    {
+        let forwarded = http.forward_headers.iter();
+        let forwarded = forwarded.map(|header| format!("{} as {}", header.from, header.to));
+        line("forwarded", forwarded.collect::<Vec<_>>().join(", "))?;
+    }
     if let Some(faults) = &settings.faults {
         line("FAULTS INJECTED", faults.to_string())?;
     }
@@ -128,7 +135,7 @@ fn ready(out: &mut String, settings: &ServerSettings, keys: &ServerKeys) -> fmt:
 }
 
 /// The URL without its secrets, and a mark in place of its query.
-fn shown_url(url: &Url) -> String {
+pub(super) fn shown_url(url: &Url) -> String {
     let mark = if url.query().is_some() { "?…" } else { "" };
     format!("{}{mark}", public_url(url))
 }

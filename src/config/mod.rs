@@ -12,6 +12,7 @@ mod default_file;
 mod describe;
 mod environment;
 mod fetched;
+mod forward_headers;
 mod include;
 mod interpolate;
 mod json;
@@ -27,6 +28,7 @@ mod reader;
 mod reference;
 mod schema;
 mod section;
+mod sent_headers;
 mod server;
 mod server_file;
 mod source;
@@ -436,6 +438,12 @@ fn assemble(reader: &Reader<'_>, tree: &DeTable<'_>) -> Config {
         *file = reader.interpolation.directory.join(&file);
     }
     config.servers = server::servers(&root.table("servers"), &config.every_server);
+    let ready = config.servers.iter();
+    let ready = ready.filter(|server| matches!(server.state, ServerState::Ready(_)));
+    for server in ready.clone().filter(|_| config.front.auth.is_required()) {
+        forward_headers::warn_of_key(&server.name, &server.keys, reader);
+    }
+    config.front.forwarded_headers = forward_headers::all_of(ready.map(|server| &server.keys));
     config.sources = source::sources(&root.table("sources"), &config);
     config
 }

@@ -9,6 +9,7 @@ use url::Url;
 use super::checks::is_plain_http;
 use super::declaration::Keys as _;
 use super::declaration::texts::{NamedSecrets, SecretText};
+use super::forward_headers;
 use super::keys::{ServerKeys, ServerTable, TransportKind};
 use super::problem::Problem;
 use super::section::Section;
@@ -90,6 +91,7 @@ fn refuse_equal_ids(section: &Section<'_>, entries: &[ServerEntry]) {
 fn entry(name: ServerName, section: &Section<'_>, mut keys: ServerKeys) -> ServerEntry {
     ServerTable::read(section, &mut keys);
     keys.transport = transport_kind(section, keys.transport);
+    forward_headers::check(&mut keys, section);
     let directory = section.reader.interpolation.directory;
     let settings = settings(&name, &keys, directory);
     warn_of_plain_http(settings.as_ref(), section);
@@ -128,7 +130,13 @@ fn transport_kind(section: &Section<'_>, written: Option<TransportKind>) -> Opti
     let (own, others): (&str, &[&str]) = match kind {
         Stdio => (
             "command",
-            &["url", "headers", "oauth", "stream_idle_timeout"],
+            &[
+                "url",
+                "headers",
+                "forward_headers",
+                "oauth",
+                "stream_idle_timeout",
+            ],
         ),
         Http(_) => {
             let others = &["command", "args", "env", "inherit_env", "cwd", "limits"];
@@ -218,6 +226,7 @@ fn http(kind: HttpKind, keys: &ServerKeys, directory: &Path) -> Option<HttpSetti
         url: Url::parse(keys.url.as_ref()?.expose()).ok()?,
         kind,
         headers: secrets(&keys.headers).collect(),
+        forward_headers: forward_headers::settings(keys),
         oauth: Box::new(keys.oauth.settings(directory)),
         credential: None,
         connect_timeout: keys.supervision.connect_timeout,

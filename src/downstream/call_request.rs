@@ -7,7 +7,7 @@ use actix::{Message, Recipient};
 use bytestring::ByteString;
 use tokio::time::Instant;
 
-use crate::bridge::headers::PassedHeaders;
+use crate::bridge::headers::{ClientHeaders, PassedHeaders};
 use crate::downstream::caller::Caller;
 use crate::downstream::notification_budget::NotificationBudget;
 use crate::downstream::pool::lease::Lease;
@@ -29,6 +29,8 @@ pub struct CallRequest {
     pub edits: Vec<Edit>,
     /// Headers of the client that go on to a server that reads headers.
     pub headers: PassedHeaders,
+    /// What the client says in headers that the server may be to read.
+    pub forwarded: Option<Arc<ClientHeaders>>,
     pub tasks: TaskMode,
     pub deadline: Deadline,
     /// Keeps its connection from serving anybody else as long as the server may be at the call.

@@ -1,6 +1,8 @@
 //! Messages of clients, read once for HTTP, HTTP+SSE and stdio: what a message asks for, and how it
 //! reaches its session.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use futures_util::future::join_all;
 use serde::Deserialize;
@@ -10,6 +12,7 @@ use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
 use crate::auth::AuthSettings;
+use crate::bridge::headers::ClientHeaders;
 use crate::bridge::meta::claims_modern;
 use crate::calls::ClientReply;
 use crate::id::Principal;
@@ -218,6 +221,7 @@ pub(super) fn send(
     session: &FoundSession,
     envelope: Envelope,
     accepts_stream: bool,
+    forwarded: Option<Arc<ClientHeaders>>,
 ) -> SentMessage {
     let number = sessions.numbers().next();
     let (reply, answer) = oneshot::channel();
@@ -225,6 +229,7 @@ pub(super) fn send(
         envelope,
         number,
         accepts_stream,
+        forwarded,
         reply,
     });
     SentMessage { number, answer }
@@ -235,7 +240,7 @@ pub(super) fn cancel(sessions: &Sessions, session: &FoundSession, request: &Requ
     let params = format!(r#"{{"requestId":{}}}"#, request.as_str());
     let cancelled = Notification::new(Method::Cancelled, &RawJson::from_valid_parts(params));
     let envelope = Envelope::Notification(cancelled);
-    drop(send(sessions, session, envelope, false));
+    drop(send(sessions, session, envelope, false, None));
 }
 
 /// Opens a stream of a session: the general one, or the rest of the one that the client read up
@@ -269,6 +274,7 @@ pub(super) fn send_batch(
     sessions: &Sessions,
     session: &FoundSession,
     body: &Bytes,
+    forwarded: Option<&Arc<ClientHeaders>>,
 ) -> Result<impl Future<Output = Option<Bytes>> + use<>, RequestFailure> {
     if !session.revision.has_batches() {
         let message = format!(
@@ -282,7 +288,7 @@ pub(super) fn send_batch(
         .map(|frame| match batch_member(frame) {
             Ok(envelope) => BatchMember::Sent(
                 request_id_of(&envelope),
-                send(sessions, session, envelope, false).answer,
+                send(sessions, session, envelope, false, forwarded.cloned()).answer,
             ),
             Err(failure) => BatchMember::Refused(failure),
         })

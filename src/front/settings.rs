@@ -26,6 +26,8 @@ pub struct FrontSettings {
     pub auth: AuthSettings,
     /// Whether the gateway speaks HTTPS, and with which certificate.
     pub tls: TlsSettings,
+    /// Headers of clients that servers are to read, in lower case.
+    pub forwarded_headers: Vec<String>,
     /// Web worker threads.
     pub workers: usize,
     /// Largest request body, in bytes.
@@ -65,6 +67,7 @@ impl Default for FrontSettings {
             allowed_hosts: Vec::new(),
             auth: AuthSettings::default(),
             tls: TlsSettings::default(),
+            forwarded_headers: Vec::new(),
             workers: thread::available_parallelism().map_or(1, usize::from),
             body_max: 16 << 20,
             bytes_in_flight_max: 256 << 20,

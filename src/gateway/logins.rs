@@ -31,9 +31,8 @@ pub(super) fn with_credential(
     tls: &Tls,
     credentials: &Credentials,
 ) -> HttpSettings {
-    let is_authorization = |(name, _): &(String, _)| name.eq_ignore_ascii_case("authorization");
     let mut http = http.clone();
-    if !http.headers.iter().any(is_authorization) {
+    if !http.has_authorization() {
         let configured = [&http.oauth.token_url, &http.oauth.authorization_url];
         let configured = configured
             .into_iter()
@@ -64,7 +63,8 @@ impl GatewayOperator {
             let credential = state.credentials.get(name);
             let is_http = matches!(settings.transport, TransportSettings::Http(_));
             let credential = credential.filter(|_| is_http).ok_or_else(|| {
-                let why = "signs in by itself: it is a program, or its `headers` say who we are";
+                let why = "signs in by itself: it is a program, or its `headers` or \
+                           `forward_headers` say who asks";
                 Failure::new(ErrorKind::Conflict, format!("server `{name}` {why}"))
                     .server(name.to_string())
             })?;

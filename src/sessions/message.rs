@@ -1,8 +1,11 @@
 //! Messages between the front and a session.
 
+use std::sync::Arc;
+
 use actix::Message;
 use tokio::sync::oneshot;
 
+use crate::bridge::headers::ClientHeaders;
 use crate::calls::ClientReply;
 use crate::id::Principal;
 use crate::protocol::Envelope;
@@ -17,6 +20,8 @@ pub struct FromClient {
     /// Whether the client accepts the answer as an event stream. One that does not cannot be
     /// asked anything, and receives no progress.
     pub accepts_stream: bool,
+    /// What it says in headers that servers are to read.
+    pub forwarded: Option<Arc<ClientHeaders>>,
     pub reply: oneshot::Sender<ClientReply>,
 }
 

@@ -7,7 +7,9 @@ use futures_util::FutureExt;
 use futures_util::future::{Either, LocalBoxFuture, Ready, ready};
 use tokio::sync::oneshot;
 
-use crate::bridge::headers::{HeaderMismatch, McpHeaders, ParamHeaders, PassedHeaders};
+use crate::bridge::headers::{
+    ClientHeaders, HeaderMismatch, McpHeaders, ParamHeaders, PassedHeaders,
+};
 use crate::calls::call_target::CallTarget;
 use crate::calls::{
     CallAddress, CallWorker, ClientAction, ClientReply, ClientRequest, Discovered, IncomingCall,
@@ -32,6 +34,8 @@ pub struct SessionlessRequest<'h> {
     pub peer: Peer,
     /// Those of HTTP, to be compared with the arguments of a tool.
     pub headers: Option<McpHeaders<'h>>,
+    /// Those that servers are to read.
+    pub forwarded: Option<Arc<ClientHeaders>>,
     /// Index of the arbiter that it came in on.
     pub arbiter: usize,
     pub accepts_stream: bool,
@@ -209,6 +213,7 @@ impl Sessions {
             caller: Arc::new(caller),
             peer: Peer::Local,
             headers: None,
+            forwarded: None,
             arbiter,
             accepts_stream: false,
         });
@@ -249,6 +254,7 @@ impl Sessions {
             caller,
             peer,
             headers,
+            forwarded,
             arbiter,
             accepts_stream,
         } = sessionless;
@@ -287,6 +293,7 @@ impl Sessions {
         let worker = self.context().workers.at(arbiter);
         let inbox = worker.inbox().clone();
         request.record = record.take();
+        request.forwarded = forwarded;
         let new_call = NewCall {
             context: calls.clone(),
             caller: caller_of(caller, &request.request.method),
@@ -319,6 +326,7 @@ impl Sessions {
             number: self.numbers().next(),
             accepts_stream,
             reply,
+            forwarded: None,
             record,
         };
         (request, answer)

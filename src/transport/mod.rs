@@ -24,13 +24,14 @@ mod tls;
 
 use std::fmt;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
 use url::Url;
 
-use crate::bridge::headers::Headers;
+use crate::bridge::headers::{ClientHeaders, Headers};
 use crate::protocol::{Envelope, Revision};
 use crate::telemetry::{Cause, Reason, one_line};
 
@@ -43,7 +44,9 @@ pub use public_url::public_url;
 pub use recorder::{
     LinkRecording, MessageReport, PendingCall, Recorder, RecorderSettings, RecordingReport,
 };
-pub use settings::{ChildLimits, HttpKind, HttpSettings, InheritEnv, StdioSettings};
+pub use settings::{
+    ChildLimits, ForwardedHeader, HttpKind, HttpSettings, InheritEnv, StdioSettings,
+};
 pub use spawner::Spawner;
 pub use stdio::{PASSED_VARIABLES, StdioConnector};
 pub use tls::{Tls, install_crypto_provider};
@@ -196,6 +199,9 @@ pub struct OutgoingFrame {
     /// message says of itself what it is (C-HTTP-04). It belongs to no session and opens none, and
     /// a stream that breaks is not resumed (C-HTTP-10). Other transports have no headers.
     pub headers: Option<Headers>,
+    /// Streamable HTTP: what the client of its call says in headers. Those go out that the settings
+    /// name.
+    pub forwarded: Option<Arc<ClientHeaders>>,
 }
 
 impl OutgoingFrame {
@@ -204,6 +210,7 @@ impl OutgoingFrame {
             call,
             frame,
             headers: None,
+            forwarded: None,
         }
     }
 }

@@ -68,6 +68,15 @@ pub enum HttpKind {
     Sse,
 }
 
+/// A header of clients that a server is to read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForwardedHeader {
+    /// Its name in the client's request, in lower case.
+    pub from: String,
+    /// Its name in the request to the server.
+    pub to: String,
+}
+
 /// A server behind a URL.
 #[derive(Clone)]
 pub struct HttpSettings {
@@ -75,9 +84,11 @@ pub struct HttpSettings {
     pub kind: HttpKind,
     /// Sent with every request.
     pub headers: Vec<(String, SecretString)>,
+    /// Sent with the requests of a client's call, if the client says them.
+    pub forward_headers: Vec<ForwardedHeader>,
     /// How the gateway signs in, where the server wants a token.
     pub oauth: Box<OAuthSettings>,
-    /// The token; `None` where `headers` say who the gateway is.
+    /// The token; `None` where `headers` or `forward_headers` say who asks.
     pub credential: Option<Arc<Credential>>,
     /// Time to connect, TLS included.
     pub connect_timeout: Duration,
@@ -89,6 +100,16 @@ pub struct HttpSettings {
     pub stream_idle_timeout: Duration,
     /// Connections of one arbiter to this server.
     pub connections_max: usize,
+}
+
+impl HttpSettings {
+    /// Whether `Authorization` is configured, so that the gateway gets no token of its own.
+    pub fn has_authorization(&self) -> bool {
+        let own = self.headers.iter().map(|(name, _)| name);
+        let forwarded = self.forward_headers.iter().map(|header| &header.to);
+        own.chain(forwarded)
+            .any(|name| name.eq_ignore_ascii_case("authorization"))
+    }
 }
 
 /// By hand, because the URL may hold a secret.

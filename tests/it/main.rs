@@ -18,6 +18,7 @@ mod crowds;
 mod discovery;
 mod doctor;
 mod edge;
+mod forwarding;
 mod handshake;
 mod history;
 mod http_servers;

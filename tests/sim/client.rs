@@ -120,6 +120,7 @@ impl Client {
             envelope: Envelope::parse(Bytes::copy_from_slice(frame.as_bytes())).unwrap(),
             number,
             accepts_stream,
+            forwarded: None,
             reply,
         };
         self.address().await.expect("the session").do_send(message);

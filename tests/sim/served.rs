@@ -154,6 +154,7 @@ fn request(
         caller: Arc::new(caller),
         peer: Peer::Local,
         headers: None,
+        forwarded: None,
         arbiter: 0,
         accepts_stream,
     }

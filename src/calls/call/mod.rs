@@ -156,8 +156,13 @@ impl Call {
             number,
             accepts_stream,
             reply,
+            forwarded,
             ..
         } = new_call.request;
+        let target = CallTarget {
+            forwarded,
+            ..new_call.target
+        };
         let rounds = new_call.sessionless.map(|(inbox, peer, round)| {
             Box::new(ClientRounds {
                 inbox,
@@ -176,7 +181,7 @@ impl Call {
             reply_to: new_call.reply_to,
             id: request.id.clone(),
             method: request.method.clone(),
-            target: new_call.target,
+            target,
             server_revision: None,
             declaration: None,
             item: item.unwrap_or_default(),
@@ -290,6 +295,7 @@ impl Call {
             request: outgoing.request,
             edits: std::mem::take(&mut self.target.edits),
             headers: std::mem::take(&mut self.target.headers),
+            forwarded: self.target.forwarded.take(),
             tasks: self.target.tasks,
             deadline: outgoing.deadline,
             lease: permit.take_lease(),

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use crate::catalog::{NameSettings, Wrap};
 use crate::config::checks::{
-    DIRECTORY, GLOB, ID, NO_NUL, NOT_EMPTY, PREFIX, ROOT, URL, directory, glob, header_name,
-    header_value, id, no_nul, not_empty, prefix, root, secret_no_nul, url, variable_name,
+    DIRECTORY, GLOB, ID, NO_NUL, NOT_EMPTY, PREFIX, ROOT, URL, directory, forwarded_name,
+    forwarded_to, glob, header_name, header_value, id, no_nul, not_empty, prefix, root,
+    secret_no_nul, url, variable_name,
 };
 use crate::config::declaration::keys;
 use crate::config::declaration::kinds::{
@@ -95,6 +96,7 @@ pub(crate) struct ServerKeys {
     pub(crate) url: Option<SecretText>,
     pub(crate) transport: Option<TransportKind>,
     pub(crate) headers: NamedSecrets,
+    pub(crate) forward_headers: NamedSecrets,
     pub(crate) oauth: OAuthKeys,
     pub(crate) stream_idle_timeout: Duration,
     pub(crate) enabled: bool,
@@ -130,6 +132,7 @@ impl Default for ServerKeys {
             url: None,
             transport: None,
             headers: Vec::new(),
+            forward_headers: Vec::new(),
             oauth: OAuthKeys::default(),
             stream_idle_timeout: 10 * MINUTE,
             enabled: true,
@@ -190,6 +193,11 @@ keys! {
         headers:
             named_texts(header_name, header_value, "{ Authorization = \"Bearer ${DOCS_TOKEN}\" }"),
             Reconnects, Secret;
+        /// Headers of clients that it is to read, and how they are called there: sent with the requests
+        /// of the call that a client makes, and with nothing else. All others of a client end here. A
+        /// server with any is spoken to over Streamable HTTP.
+        forward_headers: named_texts(forwarded_name, forwarded_to,
+            "{ X-Tenant = \"X-Tenant\" }"), Reconnects;
         /// A stream that is silent for longer counts as broken.
         stream_idle_timeout: duration(SECOND..=DAY);
         /// By which the API knows the server, whatever its name; without it, its name. The API

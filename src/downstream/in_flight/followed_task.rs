@@ -320,7 +320,8 @@ impl CallsInFlight {
             responses,
         };
         let wire_id = self.spec.of_all.numbers.next();
-        let outgoing = about.frame(self.is_modern, wire_id, &call.caller);
+        let mut outgoing = about.frame(self.is_modern, wire_id, &call.caller);
+        outgoing.forwarded.clone_from(&call.outgoing.forwarded);
         let sent = if self.awaits_handshake {
             call.state = WireState::AwaitsHandshake;
             Ok(())

@@ -176,12 +176,13 @@ impl CallsInFlight {
             request,
             edits,
             headers,
+            forwarded,
             tasks,
             deadline,
             lease,
             mut reply,
         } = request;
-        let (outgoing, repeatable) = if self.is_modern {
+        let (mut outgoing, repeatable) = if self.is_modern {
             let repeatable = RepeatableRequest {
                 request,
                 edits,
@@ -202,6 +203,7 @@ impl CallsInFlight {
         } else {
             (rewrite::legacy(&request, edits, &caller, number), None)
         };
+        outgoing.forwarded = forwarded;
         let state = if self.awaits_handshake {
             WireState::AwaitsHandshake
         } else if let Err(error) = self.link.send(outgoing.clone()) {

@@ -130,7 +130,9 @@ impl CallsInFlight {
         let wire_id = self.spec.of_all.numbers.next();
         let (spec, declared) = (&self.spec, &self.declared);
         let answers = answers.as_ref();
-        let outgoing = rewrite::modern(spec, declared, &call.caller, repeatable, wire_id, answers);
+        let mut outgoing =
+            rewrite::modern(spec, declared, &call.caller, repeatable, wire_id, answers);
+        outgoing.forwarded.clone_from(&call.outgoing.forwarded);
         if let Err(error) = self.link.send(outgoing.clone()) {
             let server = &self.spec.server;
             let failure = repeatable.failed(server, not_sent(server, error));

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::intake::{self, Incoming, RequestFailure, request_id_of};
+use crate::bridge::headers::ClientHeaders;
 use crate::calls::{QueueRoom, QueuedBytes};
 use crate::id::{Peer, SessionId, SessionOwner};
 use crate::protocol::{
@@ -138,12 +139,16 @@ impl Channel {
     /// # Errors
     ///
     /// Returns the refusal that the client is to read, with the id of its request if there is one.
-    pub(super) async fn receive(self: &Arc<Self>, body: Bytes) -> Result<(), RequestFailure> {
+    pub(super) async fn receive(
+        self: &Arc<Self>,
+        body: Bytes,
+        forwarded: Option<Arc<ClientHeaders>>,
+    ) -> Result<(), RequestFailure> {
         let envelope = match intake::read(body, None, self.parts.closing.is_cancelled())? {
-            Incoming::Batch(body) => return self.batch(&body).await,
+            Incoming::Batch(body) => return self.batch(&body, forwarded).await,
             Incoming::Sessionless(request) => {
                 let id = Some(request.id.clone());
-                let served = self.serve(request);
+                let served = self.serve(request, forwarded);
                 return served.map_err(|failure| RequestFailure { failure, id });
             }
             Incoming::Initialize(request) => {
@@ -154,13 +159,17 @@ impl Channel {
             Incoming::InSession(envelope) => envelope,
         };
         let id = request_id_of(&envelope);
-        self.pass_on(envelope)
+        self.pass_on(envelope, forwarded)
             .await
             .map_err(|failure| RequestFailure { failure, id })
     }
 
     /// Hands a message to the session of this channel.
-    async fn pass_on(self: &Arc<Self>, envelope: Envelope) -> Result<(), Failure> {
+    async fn pass_on(
+        self: &Arc<Self>,
+        envelope: Envelope,
+        forwarded: Option<Arc<ClientHeaders>>,
+    ) -> Result<(), Failure> {
         if let Envelope::Notification(notification) = &envelope
             && self.cancel_request(notification)
         {
@@ -175,11 +184,11 @@ impl Channel {
         self.start_general_stream();
         let sessions = &self.parts.sessions;
         let Some(request) = request_id_of(&envelope) else {
-            drop(intake::send(sessions, &session, envelope, true));
+            drop(intake::send(sessions, &session, envelope, true, None));
             return Ok(());
         };
         let permit = self.permit()?;
-        let sent = intake::send(sessions, &session, envelope, true);
+        let sent = intake::send(sessions, &session, envelope, true, forwarded);
         let channel = Arc::clone(self);
         let ended = self.ended.clone();
         actix_rt::spawn(self.requests.track_future(async move {
@@ -290,13 +299,18 @@ impl Channel {
     }
 
     /// An array of messages, of which the answers are one array.
-    async fn batch(self: &Arc<Self>, body: &Bytes) -> Result<(), RequestFailure> {
+    async fn batch(
+        self: &Arc<Self>,
+        body: &Bytes,
+        forwarded: Option<Arc<ClientHeaders>>,
+    ) -> Result<(), RequestFailure> {
         let Some(session) = self.find().await? else {
             let message = "a batch came before `initialize`";
             return Err(Failure::new(ErrorKind::InvalidRequest, message).into());
         };
         let permit = self.permit()?;
-        let answers = intake::send_batch(&self.parts.sessions, &session, body)?;
+        let sessions = &self.parts.sessions;
+        let answers = intake::send_batch(sessions, &session, body, forwarded.as_ref())?;
         let channel = Arc::clone(self);
         self.spawn(async move {
             if let Some(answers) = answers.await {

@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::Channel;
+use crate::bridge::headers::ClientHeaders;
 use crate::bridge::meta::RequestMeta;
 use crate::calls::{ClientReply, StreamEvent};
 use crate::downstream::Caller;
@@ -55,7 +56,11 @@ impl Channel {
     /// # Errors
     ///
     /// Returns the failure that the client is to read.
-    pub(super) fn serve(self: &Arc<Self>, request: Request) -> Result<(), Failure> {
+    pub(super) fn serve(
+        self: &Arc<Self>,
+        request: Request,
+        forwarded: Option<Arc<ClientHeaders>>,
+    ) -> Result<(), Failure> {
         let id = request.id.clone();
         let claim = RequestMeta::read(&request)?;
         let caller = Caller::sessionless(&claim, self.owner().clone())?;
@@ -64,7 +69,7 @@ impl Channel {
         let channel = Arc::clone(self);
         self.spawn(async move {
             let ran = cancelled
-                .run_until_cancelled(channel.run(request, caller))
+                .run_until_cancelled(channel.run(request, caller, forwarded))
                 .await;
             channel.sessionless.finish(&id, number);
             drop((ran, permit));
@@ -82,13 +87,14 @@ impl Channel {
         id.is_some_and(|id| self.sessionless.cancel(&id))
     }
 
-    async fn run(&self, request: Request, caller: Caller) {
+    async fn run(&self, request: Request, caller: Caller, forwarded: Option<Arc<ClientHeaders>>) {
         let (id, listens) = (request.id.clone(), request.method == Method::Listen);
         let started = self.parts.sessions.serve(SessionlessRequest {
             request,
             caller: Arc::new(caller),
             peer: self.parts.peer,
             headers: None,
+            forwarded,
             arbiter: self.parts.arbiter,
             accepts_stream: true,
         });

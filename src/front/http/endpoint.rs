@@ -1,6 +1,7 @@
 //! The MCP endpoint: POST, GET, DELETE and OPTIONS of the revisions with a handshake.
 
 use std::pin::pin;
+use std::sync::Arc;
 
 use actix_web::body::BoxBody;
 use actix_web::http::header::{self, HeaderValue};
@@ -12,9 +13,11 @@ use futures_util::future::Either;
 use super::accept::AcceptedTypes;
 use super::handler::{authenticate, check_place, peer, run_handler, worker};
 use super::headers::{
-    LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, header_text, parse_revision, sole_text,
+    LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, forwarded_headers, header_text, parse_revision,
+    sole_text,
 };
 use super::{body, entrance, respond, sessionless};
+use crate::bridge::headers::ClientHeaders;
 use crate::calls::ClientReply;
 use crate::front::intake::{
     self, Incoming, RequestFailure, SentMessage, refuse_if_shutting_down, request_id_of,
@@ -166,7 +169,9 @@ fn serve_in_session<'a>(
             failure,
             id: request_id_of(&envelope),
         })?;
-        let answer = send_to_session(front, &session, envelope, accepts_stream, settings).await?;
+        let forwarded = forwarded_headers(request, settings)?;
+        let sent = (envelope, accepts_stream, forwarded);
+        let answer = send_to_session(front, &session, sent, settings).await?;
         let revision = session.revision;
         Ok(respond::http_response(
             answer, revision, None, front, settings,
@@ -196,13 +201,19 @@ async fn open(
 fn send_to_session<'a>(
     front: &Front,
     session: &'a FoundSession,
-    envelope: Envelope,
-    accepts_stream: bool,
+    sent: (Envelope, bool, Option<Arc<ClientHeaders>>),
     settings: &'a FrontSettings,
 ) -> impl Future<Output = Result<ClientReply, RequestFailure>> + use<'a> {
+    let (envelope, accepts_stream, forwarded) = sent;
     let id = request_id_of(&envelope);
     let is_accepted = !matches!(envelope, Envelope::Request(_)) && session.address.connected();
-    let sent = intake::send(&front.sessions, session, envelope, accepts_stream);
+    let sent = intake::send(
+        &front.sessions,
+        session,
+        envelope,
+        accepts_stream,
+        forwarded,
+    );
     async move {
         if is_accepted {
             return Ok(ClientReply::Accepted);
@@ -226,7 +237,8 @@ async fn batch(
     body: Bytes,
 ) -> Result<HttpResponse, RequestFailure> {
     let session = find(request, front, owner).await?;
-    let answers = intake::send_batch(&front.sessions, &session, &body)?.await;
+    let forwarded = forwarded_headers(request, &front.settings.load())?;
+    let answers = intake::send_batch(&front.sessions, &session, &body, forwarded.as_ref())?.await;
     Ok(match answers {
         Some(answers) => respond::json(BoxBody::new(answers), session.revision),
         None => respond::accepted(session.revision),

@@ -1,9 +1,12 @@
 //! Header names of the protocol, and which of them web pages may read.
 
+use std::sync::Arc;
+
 use actix_web::HttpRequest;
 use actix_web::http::header::{HeaderName, HeaderValue};
 
-use crate::bridge::headers;
+use crate::bridge::headers::{self, ClientHeaders};
+use crate::front::settings::FrontSettings;
 use crate::protocol::{ErrorKind, Failure, Revision, sole_header};
 
 pub(in crate::front) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -50,6 +53,21 @@ pub(in crate::front) fn sole_text<'a>(
 ) -> Result<Option<&'a str>, Failure> {
     let values = request.headers().get_all(name);
     sole_header(name.as_str(), values.map(HeaderValue::as_bytes))
+}
+
+/// The headers of a request that servers are to read.
+///
+/// # Errors
+///
+/// Returns the 400 that the client is to read.
+pub(in crate::front) fn forwarded_headers(
+    request: &HttpRequest,
+    settings: &FrontSettings,
+) -> Result<Option<Arc<ClientHeaders>>, Failure> {
+    match settings.forwarded_headers.as_slice() {
+        [] => Ok(None),
+        names => ClientHeaders::read(names, request.headers()),
+    }
 }
 
 /// The revision that `MCP-Protocol-Version` names (S-HDR-01).

@@ -9,7 +9,9 @@ use futures_util::future::{Either, ready};
 
 use super::caller_cache::{CallerCache, meta_key_of};
 use super::handler::{panicked, peer, worker};
-use super::headers::{METHOD, NAME, PROTOCOL_VERSION, parse_revision, sole_text};
+use super::headers::{
+    METHOD, NAME, PROTOCOL_VERSION, forwarded_headers, parse_revision, sole_text,
+};
 use super::respond;
 use crate::bridge::headers::{self, HttpHeaders, McpHeaders};
 use crate::bridge::meta::RequestMeta;
@@ -33,8 +35,10 @@ pub(super) fn serve<'a>(
     settings: &'a FrontSettings,
 ) -> impl Future<Output = Result<HttpResponse, RequestFailure>> + 'a {
     let headers = McpHeaders::of(http.headers());
-    let caller = match caller(http, &headers, &request, owner) {
-        Ok(caller) => caller,
+    let caller = caller(http, &headers, &request, owner);
+    let caller = caller.and_then(|caller| Ok((caller, forwarded_headers(http, settings)?)));
+    let (caller, forwarded) = match caller {
+        Ok(read) => read,
         Err(failure) => {
             let id = Some(request.id);
             return Either::Left(ready(Err(RequestFailure { failure, id })));
@@ -45,6 +49,7 @@ pub(super) fn serve<'a>(
         caller,
         peer: peer(http, settings),
         headers: Some(headers),
+        forwarded,
         arbiter: worker(http),
         accepts_stream,
     };
@@ -102,6 +107,7 @@ pub(super) async fn serve_legacy(
         caller: Arc::new(caller),
         peer: peer(http, settings),
         headers: None,
+        forwarded: forwarded_headers(http, settings)?,
         arbiter: worker(http),
         accepts_stream,
     };

@@ -26,7 +26,7 @@ use super::http::accept::AcceptedTypes;
 use super::http::entrance;
 use super::http::event_body::EventBody;
 use super::http::handler::{answers_only, authenticate, peer, run_handler, worker};
-use super::http::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, header_text};
+use super::http::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, forwarded_headers, header_text};
 use super::http::{body, respond};
 use super::intake::{self, RequestFailure, refuse_if_shutting_down};
 use super::state::{Front, FrontGate};
@@ -220,7 +220,8 @@ async fn receive(
     if settings.auth.lazy {
         intake::read(body.clone(), None, false)?.checked(&settings.auth, &principal)?;
     }
-    channel.channel.receive(body).await?;
+    let forwarded = forwarded_headers(request, &settings)?;
+    channel.channel.receive(body, forwarded).await?;
     Ok(respond::empty(StatusCode::ACCEPTED))
 }
 

@@ -250,6 +250,7 @@ impl Handler<FromClient> for Session {
             envelope,
             number,
             accepts_stream,
+            forwarded,
             reply,
         } = message;
         match envelope {
@@ -259,6 +260,7 @@ impl Handler<FromClient> for Session {
                     number,
                     accepts_stream,
                     reply,
+                    forwarded,
                     record: None,
                 };
                 self.on_request(request, ctx);

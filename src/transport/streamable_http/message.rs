@@ -1,5 +1,7 @@
 //! A message with the headers that go with it alone.
 
+use std::sync::Arc;
+
 use awc::error::SendRequestError;
 use awc::http::header::{HeaderMap, HeaderName, HeaderValue};
 use awc::{ClientResponse, FrozenClientRequest};
@@ -7,17 +9,23 @@ use bytes::Bytes;
 
 use super::link_state::HttpLinkState;
 use super::requests::SessionRequests;
-use crate::bridge::headers::Headers;
+use crate::bridge::headers::{ClientHeaders, Headers};
 use crate::transport::http::authorized::is_final;
+use crate::transport::{HttpSettings, OutgoingFrame};
 
 pub(super) struct HttpMessage {
     pub(super) frame: Bytes,
     headers: Option<Headers>,
+    forwarded: Option<Arc<ClientHeaders>>,
 }
 
 impl HttpMessage {
-    pub(super) const fn new(frame: Bytes, headers: Option<Headers>) -> Self {
-        Self { frame, headers }
+    pub(super) fn new(outgoing: OutgoingFrame) -> Self {
+        Self {
+            frame: outgoing.frame,
+            headers: outgoing.headers,
+            forwarded: outgoing.forwarded,
+        }
     }
 
     /// It says of itself what it is, and belongs to no session.
@@ -36,12 +44,11 @@ impl HttpMessage {
         link_state: &HttpLinkState,
         in_session: &FrozenClientRequest,
     ) -> Result<ClientResponse, SendRequestError> {
-        let none = HeaderMap::new();
+        let mut extra = self.forwarded(&link_state.settings);
         let Some(headers) = &self.headers else {
-            return self.send(link_state, in_session, &none).await;
+            return self.send(link_state, in_session, &extra).await;
         };
         let request = link_state.sessionless(&headers.standard)?;
-        let mut extra = HeaderMap::new();
         for (name, value) in headers.params.iter().filter_map(readable) {
             extra.append(name, value);
         }
@@ -57,6 +64,25 @@ impl HttpMessage {
             }
         }
         self.send(link_state, &request, &extra).await
+    }
+
+    /// What the client says in headers that this server is to read.
+    fn forwarded(&self, settings: &HttpSettings) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        let Some(said) = &self.forwarded else {
+            return headers;
+        };
+        for forward in &settings.forward_headers {
+            let Some(value) = said.get(&forward.from) else {
+                continue;
+            };
+            let header = (forward.to.clone(), value.to_owned());
+            if let Some((name, mut value)) = readable(&header) {
+                value.set_sensitive(true);
+                headers.insert(name, value);
+            }
+        }
+        headers
     }
 
     /// Most servers want no token and answer at once; the rest is boxed, since each call would pay

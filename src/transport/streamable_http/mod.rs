@@ -78,8 +78,9 @@ struct HttpLink {
 
 impl Link for HttpLink {
     fn send(&self, outgoing: OutgoingFrame) -> Result<(), SendError> {
-        let message = HttpMessage::new(outgoing.frame, outgoing.headers);
-        match outgoing.call {
+        let call = outgoing.call;
+        let message = HttpMessage::new(outgoing);
+        match call {
             Some(call) => {
                 post::call(&self.link_state, call, message);
                 Ok(())

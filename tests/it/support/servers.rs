@@ -70,6 +70,11 @@ pub(crate) struct Behaviour {
     pub(crate) fails: Option<(&'static str, u16, String)>,
     /// Headers of the last call, names in lower case.
     pub(crate) headers: Vec<(String, String)>,
+    /// Whether each request is kept, with its headers.
+    pub(crate) remembers: bool,
+    pub(crate) seen: Vec<(Value, HashMap<String, String>)>,
+    /// It speaks 2026-07-28 only.
+    pub(crate) modern: bool,
     /// GET is answered with 405.
     pub(crate) no_get: bool,
     /// Sessions that it knows.
@@ -195,12 +200,16 @@ async fn serve(request: HttpRequest, body: Bytes, behaviour: Shared) -> HttpResp
         }
     }
     let message: Value = serde_json::from_slice(&body).unwrap();
+    remember(&request, &message, &mut behaviour.lock().unwrap());
     let fails = behaviour.lock().unwrap().fails.clone();
     if let Some((method, status, body)) = fails
         && message["method"] == method
     {
         let status = StatusCode::from_u16(status).unwrap();
         return HttpResponse::build(status).body(body);
+    }
+    if behaviour.lock().unwrap().modern {
+        return modern_answer(message, &behaviour).await;
     }
     if message["method"] == "initialize" {
         return open(&message, &behaviour);
@@ -224,6 +233,27 @@ async fn serve(request: HttpRequest, body: Bytes, behaviour: Shared) -> HttpResp
         behaviour.lock().unwrap().headers = headers.collect();
     }
     answer(message, &behaviour).await
+}
+
+fn remember(request: &HttpRequest, message: &Value, behaviour: &mut Behaviour) {
+    if behaviour.remembers {
+        let headers = request.headers().iter();
+        let headers = headers.map(|(name, value)| (name.to_string(), text(value)));
+        behaviour.seen.push((message.clone(), headers.collect()));
+    }
+}
+
+async fn modern_answer(message: Value, behaviour: &Shared) -> HttpResponse {
+    let result = match message["method"].as_str() {
+        Some("initialize") => return HttpResponse::BadRequest().finish(),
+        Some("server/discover") => json!({
+            "resultType": "complete",
+            "supportedVersions": ["2026-07-28"],
+            "capabilities": { "tools": {} },
+        }),
+        _ => return answer(message, behaviour).await,
+    };
+    HttpResponse::Ok().json(json!({ "jsonrpc": "2.0", "id": message["id"], "result": result }))
 }
 
 fn unmet_challenge(request: &HttpRequest, behaviour: &Behaviour) -> Option<String> {

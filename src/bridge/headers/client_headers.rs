@@ -1,0 +1,119 @@
+//! Headers of a client's HTTP request that servers are to read (`forward_headers`).
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::HttpHeaders;
+use crate::protocol::{ErrorKind, Failure, sole_header};
+
+/// Names and values together that one request may have, in bytes.
+const FORWARDED_BYTES_MAX: usize = 16 * 1024;
+
+/// What one request of a client says in them; nothing else of its headers reaches a server
+/// (C-AUTH-34). They go with the requests that its call makes, and
+/// with nothing else on the connection, which others share.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ClientHeaders(Vec<(String, String)>);
+
+impl ClientHeaders {
+    /// Reads the headers of these names; `None` if the request has none of them.
+    ///
+    /// # Errors
+    ///
+    /// Returns the 400 that the client is to read when one came more than once, is not ASCII, or
+    /// all are too long.
+    pub fn read(names: &[String], headers: &dyn HttpHeaders) -> Result<Option<Arc<Self>>, Failure> {
+        let mut found = Vec::new();
+        let mut bytes = 0;
+        for name in names {
+            let Some((value, is_more)) = headers.first(name) else {
+                continue;
+            };
+            let again = is_more.then_some(value);
+            let Some(value) = sole_header(name, std::iter::once(value).chain(again))? else {
+                continue;
+            };
+            bytes += name.len() + value.len();
+            if bytes > FORWARDED_BYTES_MAX {
+                let message = format!(
+                    "the headers that servers of this gateway are to read have more than \
+                     {FORWARDED_BYTES_MAX} bytes, the limit"
+                );
+                return Err(Failure::new(ErrorKind::InvalidRequest, message));
+            }
+            found.push((name.clone(), value.to_owned()));
+        }
+        Ok((!found.is_empty()).then(|| Arc::new(Self(found))))
+    }
+
+    /// The value of a header, by its name as it was asked for.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        let mut all = self.0.iter();
+        let (_, value) = all.find(|(other, _)| other == name)?;
+        Some(value)
+    }
+}
+
+/// Values are secret.
+impl fmt::Debug for ClientHeaders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.0.iter().map(|(name, _)| name);
+        f.debug_list().entries(names).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Sent(Vec<(&'static str, String)>);
+
+    impl HttpHeaders for Sent {
+        fn first(&self, name: &str) -> Option<(&[u8], bool)> {
+            let mut values = self.0.iter().filter(|(other, _)| *other == name);
+            let (_, value) = values.next()?;
+            Some((value.as_bytes(), values.next().is_some()))
+        }
+
+        fn params(&self) -> Vec<(&str, &[u8])> {
+            Vec::new()
+        }
+    }
+
+    fn read(sent: &[(&'static str, &str)]) -> Result<Option<Arc<ClientHeaders>>, ErrorKind> {
+        let names = ["x-one".to_owned(), "x-two".to_owned()];
+        let sent = sent
+            .iter()
+            .map(|(name, value)| (*name, (*value).to_owned()));
+        let read = ClientHeaders::read(&names, &Sent(sent.collect()));
+        read.map_err(|failure| {
+            assert!(!failure.message.contains("s3cret"), "{failure}");
+            failure.kind
+        })
+    }
+
+    #[test]
+    fn only_what_is_asked_for_is_read_and_nothing_prints_it() {
+        let sent = [("x-one", "s3cret"), ("authorization", "Bearer s3cret")];
+        let headers = read(&sent).unwrap().unwrap();
+        assert_eq!(headers.get("x-one"), Some("s3cret"));
+        assert_eq!(headers.get("x-two"), None);
+        assert_eq!(headers.get("authorization"), None);
+        assert_eq!(format!("{headers:?}"), r#"["x-one"]"#);
+        assert_eq!(read(&[("other", "s3cret")]), Ok(None));
+    }
+
+    #[test]
+    fn headers_that_cannot_be_read_are_refused() {
+        let long = "s3cret".repeat(FORWARDED_BYTES_MAX / 6 + 1);
+        let refused: [&[(&str, &str)]; 4] = [
+            &[("x-one", "s3cret"), ("x-one", "s3cret")],
+            &[("x-one", "s3cret\u{e9}")],
+            &[("x-two", "s3cret\r\nX-Evil: 1")],
+            &[("x-one", &long)],
+        ];
+        for sent in refused {
+            assert_eq!(read(sent), Err(ErrorKind::InvalidRequest));
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! `forward_headers` of a server: which headers of clients it reads.
+
+use super::keys::{ServerKeys, TransportKind};
+use super::reader::Reader;
+use super::section::Section;
+use crate::id::ServerName;
+use crate::transport::{ForwardedHeader, HttpKind};
+
+const KEY: &str = "forward_headers";
+
+/// Refuses what contradicts other keys of the server. One with forwarded headers speaks Streamable
+/// HTTP, where each request has headers of its own.
+pub(super) fn check(keys: &mut ServerKeys, section: &Section<'_>) {
+    if keys.forward_headers.is_empty() {
+        return;
+    }
+    match &mut keys.transport {
+        Some(TransportKind::Http(HttpKind::Sse)) => {
+            let message = format!("`{}` does not go with HTTP+SSE", section.path(KEY));
+            let help = "only over Streamable HTTP (`transport = \"http\"`) it is certain that a \
+                        header stays with the client that sent it";
+            section.refuse(&[KEY], message, help.to_owned());
+        }
+        Some(TransportKind::Http(kind)) => *kind = HttpKind::Streamable,
+        Some(TransportKind::Stdio) | None => return,
+    }
+    for (at, (_, to)) in keys.forward_headers.iter().enumerate() {
+        let to = to.expose();
+        let is_same = |other: &str| other.eq_ignore_ascii_case(to);
+        let mut before = keys.forward_headers.iter().take(at);
+        if before.any(|(_, other)| is_same(other.expose())) {
+            let message = format!("`{}` sends `{to}` twice", section.path(KEY));
+            section.refuse(&[KEY], message, None);
+        }
+        if keys.headers.iter().any(|(name, _)| is_same(name)) {
+            let (own, forwarded) = (section.path("headers"), section.path(KEY));
+            let message = format!("`{forwarded}` and `{own}` both send `{to}`");
+            section.refuse(&[KEY], message, None);
+        }
+        if is_same("Authorization") && section.has("oauth") {
+            let (oauth, forwarded) = (section.path("oauth"), section.path(KEY));
+            let message = format!("`{forwarded}` and `{oauth}` both send `Authorization`");
+            section.refuse(&[KEY], message, None);
+        }
+    }
+}
+
+pub(super) fn settings(keys: &ServerKeys) -> Vec<ForwardedHeader> {
+    let forwarded = keys.forward_headers.iter();
+    let forwarded = forwarded.map(|(from, to)| ForwardedHeader {
+        from: from.to_ascii_lowercase(),
+        to: to.expose().to_owned(),
+    });
+    forwarded.collect()
+}
+
+/// The headers of clients that any of these servers reads, each once.
+pub(super) fn all_of<'a>(servers: impl Iterator<Item = &'a ServerKeys>) -> Vec<String> {
+    let mut names: Vec<String> = servers
+        .flat_map(|keys| &keys.forward_headers)
+        .map(|(name, _)| name.to_ascii_lowercase())
+        .collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// Clients send their key for the gateway as `Authorization`: whom it is passed on to can use it.
+pub(super) fn warn_of_key(server: &ServerName, keys: &ServerKeys, reader: &Reader<'_>) {
+    let mut names = keys.forward_headers.iter();
+    if names.any(|(name, _)| name.eq_ignore_ascii_case("authorization")) {
+        reader.warn(&format!(
+            "`servers.{server}.{KEY}` passes `Authorization` on, in which clients of this gateway \
+             send their key: let them send what is for the server in a header of its own"
+        ));
+    }
+}

@@ -1,0 +1,64 @@
+//! The headers that a server is sent, for `mcpvisor servers headers`. Values are masked.
+
+use super::describe::shown_url;
+use super::{Config, ServerState};
+use crate::downstream::TransportSettings;
+use crate::telemetry::MASK;
+use crate::transport::HttpSettings;
+
+impl Config {
+    /// What the requests to a server carry, one line each.
+    ///
+    /// # Errors
+    ///
+    /// Says why there is nothing to show.
+    pub fn headers_to(&self, server: &str) -> Result<String, String> {
+        let mut entries = self.servers.iter();
+        let found = entries.find(|entry| entry.name.as_str() == server || entry.id() == server);
+        let Some(entry) = found else {
+            return Err(format!(
+                "there is no server `{server}` in the configuration"
+            ));
+        };
+        match &entry.state {
+            ServerState::Disabled => Err(format!("server `{server}` is disabled")),
+            ServerState::Misconfigured(why) => {
+                Err(format!("server `{server}` is misconfigured: {why}"))
+            }
+            ServerState::Ready(settings) => match &settings.transport {
+                TransportSettings::Stdio(_) => Err(format!(
+                    "server `{server}` is a program, which is sent no headers"
+                )),
+                TransportSettings::Http(http) => Ok(shown(http)),
+            },
+        }
+    }
+}
+
+fn shown(http: &HttpSettings) -> String {
+    let own = |name: &str| {
+        let mut names = http.headers.iter().map(|(name, _)| name);
+        names.any(|other| other.eq_ignore_ascii_case(name))
+    };
+    let mut lines = vec![
+        format!("POST {}", shown_url(&http.url)),
+        "Accept: application/json, text/event-stream".to_owned(),
+        "Content-Type: application/json".to_owned(),
+    ];
+    if !own("user-agent") {
+        lines.push(concat!("User-Agent: mcpvisor/", env!("CARGO_PKG_VERSION")).to_owned());
+    }
+    let configured = http.headers.iter();
+    lines.extend(configured.map(|(name, _)| format!("{name}: {MASK}  (`headers`)")));
+    if !http.has_authorization() {
+        let line = format!("Authorization: Bearer {MASK}  (once the gateway is signed in)");
+        lines.push(line);
+    }
+    let forwarded = http.forward_headers.iter();
+    lines.extend(forwarded.map(|header| {
+        let (from, to) = (&header.from, &header.to);
+        format!("{to}: {MASK}  (`{from}` of the client, with its calls)")
+    }));
+    lines.push("Mcp-…: what the protocol demands of each request".to_owned());
+    lines.join("\n") + "\n"
+}
