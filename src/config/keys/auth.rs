@@ -1,14 +1,21 @@
 //! `[auth]`.
 
+use std::time::Duration;
+
 use serde_json::{Value as Json, json};
 
-use crate::auth::{ApiKey, ApiKeyHash, AuthSettings, Rate, RateLimitSettings, expiry_millis};
-use crate::config::declaration::kinds::{flag, optional};
-use crate::config::declaration::texts::{TextValue, text};
+use super::oauth::{ENDPOINT, SCOPE, endpoint, scope};
+use crate::auth::{
+    Algorithm, ApiKey, AuthSettings, JwtSettings, Rate, RateLimitSettings, TokenHash, expiry_millis,
+};
+use crate::config::checks::{NOT_EMPTY, not_empty};
+use crate::config::declaration::kinds::{duration, flag, optional, table};
+use crate::config::declaration::texts::{TextValue, text, texts};
 use crate::config::declaration::{ValueKind, keys};
 use crate::config::environment::trimmed_var;
 use crate::config::problem::Problem;
 use crate::config::section::{Section, ValueError};
+use crate::config::units::HOUR;
 
 /// API keys in one file.
 const KEYS_MAX: usize = 1000;
@@ -31,6 +38,61 @@ keys! {
         /// what acts needs a key (`tools/call`, `resources/read` and all else). The first key that is
         /// used in such a session owns it from then on.
         lazy: flag();
+        /// The URL of this gateway's endpoint as clients know it. They ask for tokens for it.
+        resource in tokens.resource: optional(text(ENDPOINT, as_written), "\"https://gateway.example.com/mcp\"");
+        /// Scopes that every token needs.
+        scopes in tokens.scopes: texts(SCOPE, scope).such_as("[\"mcp\"]");
+        /// Tokens of an authorization server.
+        jwt in tokens.jwt: table::<JwtTable>("[auth.jwt]");
+    }
+}
+
+/// A URL that is compared with others letter by letter, as `iss` and `aud` are.
+fn as_written(text: &str) -> Result<String, ValueError> {
+    endpoint(text).map(|_| text.to_owned())
+}
+
+const ALGORITHM: &str = "one of ES256, ES384, RS256, RS384, RS512, PS256, PS384, PS512 and EdDSA";
+
+fn algorithm(text: &str) -> Result<Algorithm, ValueError> {
+    let parsed: Result<Algorithm, _> = text.parse();
+    let parsed = parsed.map_err(|_| ValueError::as_declared())?;
+    match parsed {
+        // Whoever knows a public key could sign with it.
+        Algorithm::HS256 | Algorithm::HS384 | Algorithm::HS512 => Err(ValueError::as_declared()),
+        other => Ok(other),
+    }
+}
+
+impl TextValue for Algorithm {
+    fn text(&self) -> Option<String> {
+        Some(format!("{self:?}"))
+    }
+}
+
+keys! {
+    /// Tokens of an authorization server: JSON Web Tokens, each checked with the keys of its issuer.
+    /// Clients read where to get one at `/.well-known/oauth-protected-resource`.
+    JwtTable for JwtSettings, check_jwt {
+        /// The authorization server, spelled as in the `iss` of its tokens. With it every request
+        /// needs a token, or a key.
+        issuer: optional(text(ENDPOINT, as_written), "\"https://auth.example.com\"");
+        /// One of them must be in `aud` of a token, where that is not `auth.resource`.
+        audiences: texts(NOT_EMPTY, not_empty).such_as("[\"gateway\"]");
+        /// Where the keys of the issuer are, where its metadata does not say it.
+        jwks_url: optional(text(ENDPOINT, endpoint), "\"https://auth.example.com/jwks\"");
+        /// Algorithms that tokens may be signed with.
+        algorithms: texts(ALGORITHM, algorithm);
+        /// How far the clocks of the issuer and of this machine may differ.
+        clock_skew: duration(Duration::ZERO..=HOUR);
+    }
+}
+
+fn check_jwt(jwt: &mut JwtSettings, section: &Section<'_>) {
+    // Without algorithms no token would be taken.
+    if jwt.algorithms.is_empty() {
+        let message = format!("`{}` must not be empty", section.path("algorithms"));
+        section.refuse(&["algorithms"], message, None);
     }
 }
 
@@ -122,7 +184,7 @@ fn read_key(name: &str, section: &Section<'_>) -> Option<ApiKey> {
         }
         return None;
     };
-    let parsed = ApiKeyHash::parse(&hash.value).ok_or_else(ValueError::as_declared);
+    let parsed = TokenHash::parse(&hash.value).ok_or_else(ValueError::as_declared);
     let hash = section.checked(&hash, HASH, parsed);
     let expires_at = section.text("expires").and_then(|expires| {
         let parsed = expiry_millis(&expires.value).ok_or_else(ValueError::as_declared);
@@ -152,6 +214,10 @@ pub(crate) fn is_key_name(name: &str) -> bool {
 /// Adds the key of the environment, and refuses two names of one key: who uses it must be clear.
 fn check(settings: &mut AuthSettings, section: &Section<'_>) {
     add_environment_key(settings, section);
+    if settings.tokens.is_enabled() && settings.tokens.resource.is_none() {
+        let message = "tokens need `auth.resource`, the URL that they are given out for";
+        section.refuse_table(message.to_owned(), None);
+    }
     for (index, key) in settings.keys.iter().enumerate() {
         let earlier = settings.keys.iter().take(index);
         if let Some(same) = earlier.into_iter().find(|other| other.hash == key.hash) {
@@ -176,7 +242,7 @@ fn add_environment_key(settings: &mut AuthSettings, section: &Section<'_>) {
         Some(text) if text == "true" => match var("PLUGGEDIN_API_KEY") {
             Some(key) => settings.keys.push(ApiKey {
                 name: "PLUGGEDIN_API_KEY".to_owned(),
-                hash: ApiKeyHash::of(&key),
+                hash: TokenHash::of(&key),
                 expires_at: None,
             }),
             None => refuse(
