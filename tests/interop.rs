@@ -107,6 +107,17 @@ fn clients_sign_in_at_an_authorization_server_that_they_find() {
     );
 }
 
+#[test]
+fn an_authorization_server_is_asked_about_the_tokens_of_its_clients() {
+    let taken = |issuer: &str| {
+        format!(
+            "introspection = {{ issuer = \"{issuer}\", endpoint = \"{issuer}/token/introspection\", \
+             client_id = \"gateway\", client_secret = \"gateway-secret\" }}"
+        )
+    };
+    tokens("opaque", taken, 6);
+}
+
 /// A real authorization server, which the script runs, gives out tokens in this format.
 fn tokens(format: &str, taken: impl Fn(&str) -> String, tests: usize) {
     if scripts().is_none() {

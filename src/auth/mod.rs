@@ -2,16 +2,22 @@
 
 mod api_key;
 mod identity;
+mod introspection;
 mod jwt;
 mod rate_limits;
+mod token_answer;
 mod tokens;
 mod verified_token;
+mod webhook;
 
 pub use api_key::{ApiKey, TokenHash, expiry_millis, random_token};
 pub use identity::Identity;
+pub use introspection::{AuthSecret, IntrospectionSettings};
 pub use jwt::{Algorithm, JwtSettings};
 pub use rate_limits::{CountedCall, Rate, RateLimitSettings, RateLimits};
-pub use tokens::{PresentedToken, TokenSettings, TokenVerifier};
+pub use tokens::{TokenSettings, TokenVerifier};
+pub use verified_token::PresentedToken;
+pub use webhook::WebhookSettings;
 
 use crate::id::{Principal, ServerName};
 use crate::protocol::{ErrorKind, Failure, Method};
@@ -73,7 +79,7 @@ impl AuthSettings {
     /// What a client needs.
     fn credential(&self) -> &'static str {
         match self.tokens.is_enabled() {
-            true => "a token of its authorization server",
+            true => "a token",
             false => "an API key (its operator makes one with `mcpvisor keys add NAME`)",
         }
     }

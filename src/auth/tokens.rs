@@ -4,10 +4,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::time::timeout;
+
 use super::api_key::TokenHash;
 use super::identity::Identity;
-use super::jwt::{JwtSettings, JwtVerifier};
-use super::verified_token::{TokenError, VerifiedToken};
+use super::introspection::{Introspection, IntrospectionSettings};
+use super::jwt::{self, JwtSettings, JwtVerifier};
+use super::verified_token::{PresentedToken, TokenError, VerifiedToken};
+use super::webhook::{Webhook, WebhookSettings};
 use crate::credentials::Web;
 use crate::id::Principal;
 use crate::protocol::{ErrorKind, Failure};
@@ -18,6 +22,15 @@ const KNOWN_MAX: usize = 10_000;
 /// A token is checked again after so long: its issuer may have taken back the key that it is signed
 /// with.
 const KNOWN_FOR: Duration = Duration::from_secs(10 * 60);
+
+/// Tokens that others are asked about at a time; further ones wait.
+const ASKED_MAX: usize = 32;
+
+/// How long a token waits to be asked about.
+const ASK_WITHIN: Duration = Duration::from_secs(10);
+
+/// The issuer in the names of principals that a webhook vouches for.
+const WEBHOOK: &str = "webhook";
 
 /// How soon a client may come again whose token could not be checked.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
@@ -30,38 +43,54 @@ pub struct TokenSettings {
     /// All of them must be in the token.
     pub scopes: Vec<String>,
     pub jwt: JwtSettings,
+    pub introspection: IntrospectionSettings,
+    pub webhook: WebhookSettings,
 }
 
 impl TokenSettings {
     /// Whether any are taken.
     pub fn is_enabled(&self) -> bool {
         self.jwt.issuer.is_some()
+            || self.introspection.endpoint.is_some()
+            || self.webhook.url.is_some()
     }
 
     /// The authorization servers that clients may get a token from.
     pub fn issuers(&self) -> impl Iterator<Item = &str> {
-        self.jwt.issuer.as_deref().into_iter()
+        let (jwt, asked) = (&self.jwt.issuer, &self.introspection.issuer);
+        let other = asked.as_ref().filter(|_| asked != jwt);
+        [jwt.as_ref(), other]
+            .into_iter()
+            .flatten()
+            .map(String::as_str)
     }
 
     /// The URLs that are asked about tokens.
     pub fn asked(&self) -> impl Iterator<Item = &str> {
-        let urls = [&self.jwt.issuer, &self.jwt.jwks_url];
+        let urls = [
+            &self.jwt.issuer,
+            &self.jwt.jwks_url,
+            &self.introspection.endpoint,
+            &self.webhook.url,
+        ];
         urls.into_iter().flatten().map(String::as_str)
     }
-}
-
-/// A token that a request presents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PresentedToken<'a> {
-    pub text: &'a str,
-    pub hash: TokenHash,
 }
 
 /// Tells who tokens were given to. One that was seen before costs a look-up.
 pub struct TokenVerifier {
     settings: TokenSettings,
-    jwt: JwtVerifier,
+    jwt: Option<JwtVerifier>,
+    voucher: Option<Voucher>,
     known: Mutex<HashMap<TokenHash, KnownToken>>,
+    /// A token is asked about by the one request that holds its lock.
+    asking: [tokio::sync::Mutex<()>; ASKED_MAX],
+}
+
+/// Who is asked about tokens that cannot be checked here.
+enum Voucher {
+    Introspection(Introspection),
+    Webhook(Webhook),
 }
 
 struct KnownToken {
@@ -72,10 +101,15 @@ struct KnownToken {
 
 impl TokenVerifier {
     pub fn new(settings: TokenSettings, web: &Arc<dyn Web>) -> Self {
+        let resource = settings.resource.as_deref();
+        let introspection = Introspection::new(&settings.introspection, resource, web);
+        let webhook = || Webhook::new(&settings.webhook, resource, web).map(Voucher::Webhook);
         Self {
-            jwt: JwtVerifier::new(&settings.jwt, settings.resource.as_deref(), web),
+            jwt: JwtVerifier::new(&settings.jwt, resource, web),
+            voucher: introspection.map(Voucher::Introspection).or_else(webhook),
             settings,
             known: Mutex::default(),
+            asking: Default::default(),
         }
     }
 
@@ -96,7 +130,51 @@ impl TokenVerifier {
     ///
     /// Returns the failure that the client is to read.
     pub async fn verify(&self, token: PresentedToken<'_>, now: u64) -> Result<Identity, Failure> {
-        let verified = self.jwt.verify(token.text).await.map_err(failure_of)?;
+        let voucher = match (&self.jwt, &self.voucher) {
+            (Some(jwt), voucher) if voucher.is_none() || jwt::is_token(token.text) => {
+                let verified = jwt.verify(token.text).await.map_err(failure_of)?;
+                let issuer = self.settings.jwt.issuer.as_deref();
+                return self.take(token, issuer, verified, KNOWN_FOR, now);
+            }
+            (_, Some(voucher)) => voucher,
+            (_, None) => return Err(failure_of(TokenError::Inactive)),
+        };
+        let place = token.hash.number() % ASKED_MAX;
+        let asking = timeout(ASK_WITHIN, self.asking[place].lock()).await;
+        let _asking = asking.map_err(|_| {
+            failure_of(TokenError::Unavailable(
+                "too many tokens are asked about".to_owned(),
+            ))
+        })?;
+        // Somebody else has asked meanwhile.
+        if let Some(identity) = self.find(token, now) {
+            return Ok(identity);
+        }
+        let settings = &self.settings;
+        let (verified, issuer, cache_for) = match voucher {
+            Voucher::Introspection(introspection) => (
+                introspection.verify(token.text).await,
+                settings.introspection.issuer.as_deref(),
+                settings.introspection.cache_for,
+            ),
+            Voucher::Webhook(webhook) => (
+                webhook.verify(token).await,
+                Some(WEBHOOK),
+                settings.webhook.cache_for,
+            ),
+        };
+        self.take(token, issuer, verified.map_err(failure_of)?, cache_for, now)
+    }
+
+    /// Remembers a good token if it holds, and allows what it must.
+    fn take(
+        &self,
+        token: PresentedToken<'_>,
+        issuer: Option<&str>,
+        verified: VerifiedToken,
+        cache_for: Duration,
+        now: u64,
+    ) -> Result<Identity, Failure> {
         // A stream that ended with its token is not opened with it again.
         if verified
             .expires_at
@@ -112,28 +190,19 @@ impl TokenVerifier {
             );
             return Err(Failure::new(ErrorKind::InsufficientScope, message));
         }
-        let issuer = self.settings.jwt.issuer.as_deref().unwrap_or_default();
-        Ok(self.remember(token.hash, issuer, verified, now))
-    }
-
-    fn remember(
-        &self,
-        hash: TokenHash,
-        issuer: &str,
-        verified: VerifiedToken,
-        now: u64,
-    ) -> Identity {
         let expires_at = verified.expires_at.map(|at| at.saturating_mul(1000));
         let identity = Identity {
-            principal: Principal::of(issuer, &verified.subject),
+            principal: Principal::of(issuer.unwrap_or_default(), &verified.subject),
             scopes: (!verified.scopes.is_empty()).then(|| Arc::new(verified.scopes)),
             expires_at,
         };
-        let again = now.saturating_add(millis(KNOWN_FOR));
-        let token = KnownToken {
-            identity: identity.clone(),
-            until: expires_at.map_or(again, |expires| expires.min(again)),
-        };
+        let again = now.saturating_add(millis(cache_for));
+        let until = expires_at.map_or(again, |expires| expires.min(again));
+        self.remember(token.hash, identity.clone(), until, now);
+        Ok(identity)
+    }
+
+    fn remember(&self, hash: TokenHash, identity: Identity, until: u64, now: u64) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= KNOWN_MAX {
             known.retain(|_, token| token.until > now);
@@ -141,8 +210,7 @@ impl TokenVerifier {
         if known.len() >= KNOWN_MAX {
             known.clear();
         }
-        known.insert(hash, token);
-        identity
+        known.insert(hash, KnownToken { identity, until });
     }
 }
 

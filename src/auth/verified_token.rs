@@ -1,9 +1,17 @@
-//! What is known of a token once somebody has vouched for it, and why one is refused.
+//! A token, what is known of it once somebody has vouched for it, and why one is refused.
 
+use super::api_key::TokenHash;
 use crate::credentials::{InvalidScope, Scopes};
 
 /// Longest subject, in bytes: it is part of every key that must not be shared between users.
 pub(super) const SUBJECT_MAX: usize = 256;
+
+/// A token that a request presents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PresentedToken<'a> {
+    pub text: &'a str,
+    pub hash: TokenHash,
+}
 
 /// What a good token says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +44,8 @@ pub(super) enum TokenError {
     Issuer,
     #[error("the token was given out for another resource")]
     Audience,
+    #[error("the token is not known, or was taken back")]
+    Inactive,
     #[error("the token lacks `{0}`, or it is none that can be used")]
     Claim(&'static str),
     /// Why nobody can say whether the token is good, for the log.

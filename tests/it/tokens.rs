@@ -286,3 +286,126 @@ async fn keys_are_taken_beside_tokens() {
     assert_eq!(ping(&gateway, &session, &same).send().await.status, 404);
     refused(initialize(&gateway, "old-key").send().await).await;
 }
+
+#[tokio::test]
+async fn an_authorization_server_is_asked_about_tokens() {
+    let issuer = Issuer::start().await;
+    let gateway = Gateway::start(&issuer.introspecting("10m")).await;
+    let good = json!({ "active": true, "sub": "ada", "aud": RESOURCE, "scope": "mcp" });
+    issuer.answer("good", 200, good.clone());
+    issuer.answer("renewed", 200, good.clone());
+    let session = session_of(&gateway, "good").await;
+    assert_eq!(ping(&gateway, &session, "renewed").send().await.status, 200);
+    let wrong = [
+        ("active", json!(false)),
+        ("aud", json!("https://other.test/mcp")),
+        ("aud", json!(null)),
+        ("iss", json!("https://other.test")),
+        ("exp", json!(unix_seconds())),
+        ("sub", json!("")),
+    ];
+    for (index, (claim, value)) in wrong.into_iter().enumerate() {
+        let (token, mut answer) = (format!("wrong-{index}"), good.clone());
+        answer[claim] = value;
+        issuer.answer(&token, 200, answer);
+        refused(ping(&gateway, &session, &token).send().await).await;
+    }
+    refused(ping(&gateway, &session, "never").send().await).await;
+    issuer.answer(
+        "lacking",
+        200,
+        json!({ "active": true, "sub": "ada", "aud": RESOURCE }),
+    );
+    let lacking = ping(&gateway, &session, "lacking").send().await;
+    assert_eq!(lacking.status, 403, "{lacking:?}");
+    // A client that acts for itself is named by its id.
+    let machine = json!({ "active": true, "client_id": "m", "aud": [RESOURCE], "scope": ["mcp"] });
+    issuer.answer("machine", 200, machine);
+    assert_eq!(ping(&gateway, &session, "machine").send().await.status, 404);
+    session_of(&gateway, "machine").await;
+    // What is known is not asked about again, and holds during an outage; nobody else is called wrong.
+    issuer.site().asked_about.clear();
+    issuer.site().is_away = true;
+    assert_eq!(ping(&gateway, &session, "good").send().await.status, 200);
+    let unknown = ping(&gateway, &session, "unknown").send().await;
+    assert_eq!(unknown.status, 503, "{unknown:?}");
+    assert!(issuer.site().asked_about.is_empty());
+    let answer = gateway
+        .get("/.well-known/oauth-protected-resource")
+        .send()
+        .await;
+    let metadata = answer.json().await;
+    assert_eq!(metadata["authorization_servers"], json!([issuer.url()]));
+}
+
+#[tokio::test]
+async fn a_token_that_was_taken_back_is_refused_once_its_answer_is_old() {
+    let issuer = Issuer::start().await;
+    let gateway = Gateway::start(&issuer.introspecting("0s")).await;
+    let good = json!({ "active": true, "sub": "ada", "aud": RESOURCE, "scope": "mcp" });
+    issuer.answer("token", 200, good);
+    session_of(&gateway, "token").await;
+    issuer.answer("token", 200, json!({ "active": false }));
+    refused(initialize(&gateway, "token").send().await).await;
+}
+
+#[tokio::test]
+async fn a_token_is_asked_about_by_one_request_at_a_time() {
+    let issuer = Issuer::start().await;
+    let gateway = Gateway::start(&issuer.webhook("10m")).await;
+    issuer.answer("token", 204, json!(null));
+    let sessions = (0..8).map(|_| session_of(&gateway, "token"));
+    futures_util::future::join_all(sessions).await;
+    assert_eq!(issuer.site().asked_about, ["token"]);
+}
+
+#[tokio::test]
+async fn a_webhook_says_yes_or_no() {
+    let issuer = Issuer::start().await;
+    let gateway = Gateway::start(&issuer.webhook("10m")).await;
+    issuer.answer("plain", 200, json!(null));
+    issuer.answer("named", 200, json!({ "sub": "ada", "scope": "a b" }));
+    issuer.answer("same", 201, json!({ "sub": "ada" }));
+    let (plain, named) = (
+        session_of(&gateway, "plain").await,
+        session_of(&gateway, "named").await,
+    );
+    assert_eq!(ping(&gateway, &plain, "plain").send().await.status, 200);
+    assert_eq!(ping(&gateway, &named, "same").send().await.status, 200);
+    assert_eq!(ping(&gateway, &plain, "named").send().await.status, 404);
+    issuer.answer("said", 200, json!({ "active": false }));
+    issuer.answer("over", 200, json!({ "exp": unix_seconds() }));
+    issuer.answer("forbidden", 403, json!(null));
+    for token in ["said", "over", "forbidden", "never"] {
+        refused(initialize(&gateway, token).send().await).await;
+    }
+    for (token, status) in [("busy", 429), ("broken", 500), ("moved", 302)] {
+        issuer.answer(token, status, json!(null));
+        let answer = initialize(&gateway, token).send().await;
+        assert_eq!(answer.status, 503, "{token}");
+    }
+    // It gives out no tokens that clients could ask for.
+    let answer = gateway
+        .get("/.well-known/oauth-protected-resource")
+        .send()
+        .await;
+    assert_eq!(answer.status, 404);
+    let challenge = refused(initialize(&gateway, "never").send().await).await;
+    assert!(!challenge.contains("resource_metadata"), "{challenge}");
+}
+
+#[tokio::test]
+async fn jwts_are_checked_here_and_other_tokens_asked_about() {
+    let issuer = Issuer::start().await;
+    let jwt = format!("[auth.jwt]\nissuer = \"{}\"\n", issuer.url());
+    let gateway = Gateway::start(&(issuer.introspecting("10m") + &jwt)).await;
+    let good = json!({ "active": true, "sub": "ada", "aud": RESOURCE, "scope": "mcp" });
+    issuer.answer("opaque", 200, good);
+    let session = session_of(&gateway, "opaque").await;
+    // The same subject of the same issuer, however its token is checked.
+    let token = issuer.token("ada", 600);
+    assert_eq!(ping(&gateway, &session, &token).send().await.status, 200);
+    let forged = Issuer::start().await.token("ada", 600);
+    refused(ping(&gateway, &session, &forged).send().await).await;
+    assert_eq!(issuer.site().asked_about, ["opaque"]);
+}

@@ -14,6 +14,11 @@ use token::ExpectedToken;
 pub use jsonwebtoken::Algorithm;
 pub use token::JwtSettings;
 
+/// Whether a text has the form of a JSON Web Token.
+pub(super) fn is_token(text: &str) -> bool {
+    jsonwebtoken::decode_header(text).is_ok()
+}
+
 /// Checks the tokens of one issuer.
 pub(super) struct JwtVerifier {
     expected: ExpectedToken,
@@ -21,12 +26,18 @@ pub(super) struct JwtVerifier {
 }
 
 impl JwtVerifier {
-    pub(super) fn new(settings: &JwtSettings, resource: Option<&str>, web: &Arc<dyn Web>) -> Self {
+    /// `None` without an issuer.
+    pub(super) fn new(
+        settings: &JwtSettings,
+        resource: Option<&str>,
+        web: &Arc<dyn Web>,
+    ) -> Option<Self> {
+        settings.issuer.as_ref()?;
         provider::install();
-        Self {
+        Some(Self {
             expected: ExpectedToken::new(settings, resource),
             keys: Arc::new(IssuerKeys::new(Arc::clone(web), settings)),
-        }
+        })
     }
 
     /// # Errors

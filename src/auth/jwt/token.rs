@@ -8,8 +8,8 @@ use jsonwebtoken::jwk::{Jwk, JwkSet, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey, Header, Validation, decode, decode_header};
 use serde_json::{Map, Value};
 
+use crate::auth::token_answer::scopes;
 use crate::auth::verified_token::{TokenError, VerifiedToken, checked_subject};
-use crate::credentials::Scopes;
 
 /// Longest token, in bytes.
 const TOKEN_MAX: usize = 16 * 1024;
@@ -80,16 +80,6 @@ impl ExpectedToken {
         validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
         validation
     }
-}
-
-/// `scope` of RFC 9068, or `scp` as a list or a text.
-fn scopes(claims: &Map<String, Value>) -> Result<Scopes, TokenError> {
-    let scopes = claims.get("scope").or_else(|| claims.get("scp"));
-    Ok(match scopes {
-        Some(Value::String(text)) => Scopes::parse(text)?,
-        Some(Value::Array(list)) => Scopes::of(list.iter().filter_map(Value::as_str))?,
-        _ => Scopes::default(),
-    })
 }
 
 /// Checks a token with the keys of its issuer.
@@ -166,7 +156,13 @@ fn verify_with(
     let expires_at = expires_at.ok_or(TokenError::Claim("exp"))? as u64;
     Ok(VerifiedToken {
         subject: checked_subject(claims.get("sub").and_then(Value::as_str))?,
-        scopes: scopes(&claims)?,
+        // As RFC 9068 names it, or as others do.
+        scopes: scopes(
+            claims
+                .get("scope")
+                .or_else(|| claims.get("scp"))
+                .unwrap_or(&Value::Null),
+        )?,
         expires_at: Some(expires_at.saturating_add(expected.clock_skew)),
     })
 }

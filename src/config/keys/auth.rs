@@ -6,7 +6,8 @@ use serde_json::{Value as Json, json};
 
 use super::oauth::{ENDPOINT, SCOPE, endpoint, scope};
 use crate::auth::{
-    Algorithm, ApiKey, AuthSettings, JwtSettings, Rate, RateLimitSettings, TokenHash, expiry_millis,
+    Algorithm, ApiKey, AuthSecret, AuthSettings, IntrospectionSettings, JwtSettings, Rate,
+    RateLimitSettings, TokenHash, WebhookSettings, expiry_millis,
 };
 use crate::config::checks::{NOT_EMPTY, not_empty};
 use crate::config::declaration::kinds::{duration, flag, optional, table};
@@ -44,6 +45,10 @@ keys! {
         scopes in tokens.scopes: texts(SCOPE, scope).such_as("[\"mcp\"]");
         /// Tokens of an authorization server.
         jwt in tokens.jwt: table::<JwtTable>("[auth.jwt]");
+        /// Tokens that an authorization server is asked about.
+        introspection in tokens.introspection: table::<IntrospectionTable>("[auth.introspection]");
+        /// Tokens that a webhook is asked about.
+        webhook in tokens.webhook: table::<WebhookTable>("[auth.webhook]");
     }
 }
 
@@ -85,6 +90,61 @@ keys! {
         algorithms: texts(ALGORITHM, algorithm);
         /// How far the clocks of the issuer and of this machine may differ.
         clock_skew: duration(Duration::ZERO..=HOUR);
+    }
+}
+
+impl TextValue for AuthSecret {
+    fn text(&self) -> Option<String> {
+        None
+    }
+}
+
+fn auth_secret(text: &str) -> Result<AuthSecret, ValueError> {
+    not_empty(text).map(|text| AuthSecret::new(&text))
+}
+
+keys! {
+    /// Tokens that an authorization server is asked about (RFC 7662): those that are no JSON Web
+    /// Tokens, or all without `auth.jwt`.
+    IntrospectionTable for IntrospectionSettings, check_introspection {
+        /// Where tokens are asked about.
+        endpoint: optional(text(ENDPOINT, endpoint), "\"https://auth.example.com/introspect\"");
+        /// The authorization server, spelled as in its metadata. Clients get their tokens there.
+        issuer: optional(text(ENDPOINT, as_written), "\"https://auth.example.com\"");
+        /// The gateway as the authorization server knows it.
+        client_id: optional(text(NOT_EMPTY, not_empty), "\"mcpvisor\"");
+        /// Its secret.
+        client_secret: optional(text(NOT_EMPTY, auth_secret), "\"${INTROSPECTION_SECRET}\""), Secret;
+        /// One of them must be in `aud` of the answer, where that is not `auth.resource`.
+        audiences: texts(NOT_EMPTY, not_empty).such_as("[\"gateway\"]");
+        /// How long an answer is relied on; never beyond the end of the token.
+        cache_for: duration(Duration::ZERO..=HOUR);
+    }
+}
+
+fn check_introspection(introspection: &mut IntrospectionSettings, section: &Section<'_>) {
+    let given = [
+        ("endpoint", introspection.endpoint.is_some()),
+        ("issuer", introspection.issuer.is_some()),
+        ("client_id", introspection.client_id.is_some()),
+        ("client_secret", introspection.client_secret.is_some()),
+    ];
+    let is_used = given.iter().any(|(_, is_given)| *is_given);
+    for (key, _) in given.iter().filter(|(_, is_given)| is_used && !is_given) {
+        let message = format!("`{}` is missing", section.path(key));
+        section.refuse_table(message, None);
+    }
+}
+
+keys! {
+    /// Tokens that a webhook is asked about: those that are no JSON Web Tokens, or all without
+    /// `auth.jwt`. It is sent a POST with the `Authorization` of the client, and says yes with a
+    /// status of 2xx and no with one of 4xx.
+    WebhookTable for WebhookSettings {
+        /// Where tokens are asked about.
+        url: optional(text(ENDPOINT, endpoint), "\"https://api.example.com/check\"");
+        /// How long an answer is relied on; never beyond the end of the token.
+        cache_for: duration(Duration::ZERO..=HOUR);
     }
 }
 
@@ -214,9 +274,13 @@ pub(crate) fn is_key_name(name: &str) -> bool {
 /// Adds the key of the environment, and refuses two names of one key: who uses it must be clear.
 fn check(settings: &mut AuthSettings, section: &Section<'_>) {
     add_environment_key(settings, section);
-    if settings.tokens.is_enabled() && settings.tokens.resource.is_none() {
-        let message = "tokens need `auth.resource`, the URL that they are given out for";
-        section.refuse_table(message.to_owned(), None);
+    let tokens = &settings.tokens;
+    let refuse = |message: &str| section.refuse_table(message.to_owned(), None);
+    if tokens.issuers().next().is_some() && tokens.resource.is_none() {
+        refuse("tokens need `auth.resource`, the URL that they are given out for");
+    }
+    if tokens.introspection.endpoint.is_some() && tokens.webhook.url.is_some() {
+        refuse("of `auth.introspection` and `auth.webhook` only one can be asked");
     }
     for (index, key) in settings.keys.iter().enumerate() {
         let earlier = settings.keys.iter().take(index);

@@ -30,7 +30,8 @@ fn answer(request: &HttpRequest, front: &Front) -> Result<HttpResponse, Failure>
     let tokens = &settings.auth.tokens;
     let issuers: Vec<&str> = tokens.issuers().collect();
     if issuers.is_empty() {
-        let message = "this gateway has no authorization server (`[auth.jwt]`)";
+        let message =
+            "this gateway has no authorization server (`[auth.jwt]`, `[auth.introspection]`)";
         return Err(Failure::new(ErrorKind::NotFound, message));
     }
     let response = HttpResponse::Ok().json(json!({

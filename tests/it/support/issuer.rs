@@ -1,15 +1,19 @@
 //! An issuer of tokens: it signs with real keys, changes them, and can be away.
 
+use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
 use serde_json::{Value, json};
+use url::form_urlencoded;
 
 use super::web_server::serve_in_thread;
 
@@ -26,6 +30,11 @@ pub(crate) struct Site {
     pub(crate) asked: usize,
     /// Every request is answered with 503.
     pub(crate) is_away: bool,
+    /// What is answered about tokens that are no JWT. A webhook answers the status alone where
+    /// there is no JSON.
+    pub(crate) answers: HashMap<String, (u16, Value)>,
+    /// Tokens that were asked about, in order.
+    pub(crate) asked_about: Vec<String>,
 }
 
 pub(crate) struct Issuer {
@@ -84,6 +93,32 @@ impl Issuer {
         )
     }
 
+    /// `[auth]` of a gateway that asks here about its tokens.
+    pub(crate) fn introspecting(&self, cache_for: &str) -> String {
+        let url = self.url();
+        format!(
+            "[auth]\nresource = \"{RESOURCE}\"\nscopes = [\"mcp\"]\n[auth.introspection]\n\
+             endpoint = \"{url}/introspect\"\nissuer = \"{url}\"\nclient_id = \"gateway\"\n\
+             client_secret = \"secret\"\ncache_for = \"{cache_for}\"\n"
+        )
+    }
+
+    /// Of a gateway whose webhook this is.
+    pub(crate) fn webhook(&self, cache_for: &str) -> String {
+        format!(
+            "[auth]\nresource = \"{RESOURCE}\"\n\
+             webhook = {{ url = \"{}/check\", cache_for = \"{cache_for}\" }}\n",
+            self.url()
+        )
+    }
+
+    /// What is answered about a token that is no JWT.
+    pub(crate) fn answer(&self, token: &str, status: u16, answer: Value) {
+        self.site()
+            .answers
+            .insert(token.to_owned(), (status, answer));
+    }
+
     /// Signs with a new key from now on; the one before is not shown any more.
     pub(crate) fn change_key(&self, kid: &str) {
         let key = new_key();
@@ -116,12 +151,18 @@ impl Issuer {
     }
 }
 
-async fn serve(request: HttpRequest, data: web::Data<(String, Arc<Mutex<Site>>)>) -> HttpResponse {
+async fn serve(
+    request: HttpRequest,
+    body: Bytes,
+    data: web::Data<(String, Arc<Mutex<Site>>)>,
+) -> HttpResponse {
     let (url, site) = data.as_ref();
     let mut site = site.lock().unwrap();
     if site.is_away {
         return HttpResponse::ServiceUnavailable().finish();
     }
+    let authorization = request.headers().get("authorization");
+    let authorization = authorization.map_or("", |value| value.to_str().unwrap());
     match request.path() {
         // OpenID Connect Discovery alone: RFC 8414 is asked for first, in vain.
         "/.well-known/openid-configuration" => HttpResponse::Ok().json(json!({
@@ -133,6 +174,28 @@ async fn serve(request: HttpRequest, data: web::Data<(String, Arc<Mutex<Site>>)>
         "/keys" => {
             site.asked += 1;
             HttpResponse::Ok().json(json!({ "keys": site.keys }))
+        }
+        "/introspect" => {
+            // gateway:secret
+            assert_eq!(authorization, "Basic Z2F0ZXdheTpzZWNyZXQ=");
+            let token = form_urlencoded::parse(&body).find(|(name, _)| name == "token");
+            let token = token.unwrap().1.into_owned();
+            site.asked_about.push(token.clone());
+            let known = site.answers.get(&token).map(|(_, answer)| answer.clone());
+            HttpResponse::Ok().json(known.unwrap_or(json!({ "active": false })))
+        }
+        "/check" => {
+            let body: Value = serde_json::from_slice(&body).unwrap();
+            assert_eq!(body, json!({ "resource": RESOURCE }));
+            let token = authorization.strip_prefix("Bearer ").unwrap().to_owned();
+            site.asked_about.push(token.clone());
+            let answer = site.answers.get(&token).cloned();
+            let (status, answer) = answer.unwrap_or((401, Value::Null));
+            let mut response = HttpResponse::build(StatusCode::from_u16(status).unwrap());
+            match answer {
+                Value::Null => response.body("ok"),
+                answer => response.json(answer),
+            }
         }
         _ => HttpResponse::NotFound().finish(),
     }
