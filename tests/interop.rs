@@ -121,6 +121,43 @@ fn tasks_are_passed_on_in_newer_words() {
     run(&gateway, "tasks.mjs", &[], 4);
 }
 
+#[test]
+fn clients_sign_in_at_an_authorization_server_that_they_find() {
+    tokens(
+        "jwt",
+        |issuer| format!("jwt = {{ issuer = \"{issuer}\" }}"),
+        6,
+    );
+}
+
+#[test]
+fn an_authorization_server_is_asked_about_the_tokens_of_its_clients() {
+    let taken = |issuer: &str| {
+        format!(
+            "introspection = {{ issuer = \"{issuer}\", endpoint = \"{issuer}/token/introspection\", \
+             client_id = \"gateway\", client_secret = \"gateway-secret\" }}"
+        )
+    };
+    tokens("opaque", taken, 6);
+}
+
+/// A real authorization server, which the script runs, gives out tokens in this format.
+fn tokens(format: &str, taken: impl Fn(&str) -> String, tests: usize) {
+    if scripts().is_none() {
+        return;
+    }
+    let issuer = format!("http://127.0.0.1:{}", free_port());
+    let own = free_port();
+    let config = format!(
+        "[gateway]\nlisten = \"127.0.0.1:{own}\"\ndata_dir = \"data\"\n\
+         [auth]\nresource = \"http://127.0.0.1:{own}/mcp\"\nscopes = [\"mcp\"]\n{}\n{EXAMPLE}",
+        taken(&issuer)
+    );
+    let gateway = Gateway::start(&config);
+    let variables = [("ISSUER", issuer.as_str()), ("TOKENS", format)];
+    run(&gateway, "tokens.mjs", &variables, tests);
+}
+
 /// Clients of all servers, each asked only what it is to be asked.
 fn questions(scripts: &Path, variables: &[(&str, &str)]) {
     let server = HttpServer::start(scripts);

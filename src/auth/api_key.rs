@@ -18,20 +18,26 @@ const ALGORITHM: &str = "sha256:";
 pub struct ApiKey {
     /// Its principal.
     pub name: String,
-    pub hash: ApiKeyHash,
+    pub hash: TokenHash,
     /// In milliseconds since 1970.
     pub expires_at: Option<u64>,
 }
 
-/// The SHA-256 of a key. A fast hash is enough: nobody can try 2^256 keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ApiKeyHash([u8; SHA256_OUTPUT_LEN]);
+/// The SHA-256 of a key or a token. A fast hash is enough: nobody can try 2^256 keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TokenHash([u8; SHA256_OUTPUT_LEN]);
 
-impl ApiKeyHash {
+impl TokenHash {
     pub fn of(key: &str) -> Self {
         let mut bytes = [0; SHA256_OUTPUT_LEN];
         bytes.copy_from_slice(digest(&SHA256, key.as_bytes()).as_ref());
         Self(bytes)
+    }
+
+    /// A number that spreads tokens over places.
+    pub(super) fn number(&self) -> usize {
+        let [a, b, ..] = self.0;
+        usize::from(u16::from_le_bytes([a, b]))
     }
 
     /// Reads what `Display` writes.
@@ -47,7 +53,7 @@ impl ApiKeyHash {
     }
 }
 
-impl fmt::Display for ApiKeyHash {
+impl fmt::Display for TokenHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(ALGORITHM)?;
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
@@ -79,10 +85,10 @@ mod tests {
 
     #[test]
     fn a_hash_is_read_as_it_is_written() {
-        let hash = ApiKeyHash::of("abc");
+        let hash = TokenHash::of("abc");
         let text = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(hash.to_string(), text);
-        assert_eq!(ApiKeyHash::parse(text), Some(hash));
+        assert_eq!(TokenHash::parse(text), Some(hash));
         let digits = text.strip_prefix("sha256:").unwrap();
         let wrong = [
             "",
@@ -95,7 +101,7 @@ mod tests {
             "sha512:00",
         ];
         for wrong in wrong {
-            assert_eq!(ApiKeyHash::parse(wrong), None, "{wrong}");
+            assert_eq!(TokenHash::parse(wrong), None, "{wrong}");
         }
     }
 

@@ -1,10 +1,23 @@
 //! Who a request comes from, and what that principal may do. Policy allows everything so far.
 
 mod api_key;
+mod identity;
+mod introspection;
+mod jwt;
 mod rate_limits;
+mod token_answer;
+mod tokens;
+mod verified_token;
+mod webhook;
 
-pub use api_key::{ApiKey, ApiKeyHash, expiry_millis, random_token};
+pub use api_key::{ApiKey, TokenHash, expiry_millis, random_token};
+pub use identity::Identity;
+pub use introspection::{AuthSecret, IntrospectionSettings};
+pub use jwt::{Algorithm, JwtSettings};
 pub use rate_limits::{CountedCall, Rate, RateLimitSettings, RateLimits};
+pub use tokens::{TokenSettings, TokenVerifier};
+pub use verified_token::PresentedToken;
+pub use webhook::WebhookSettings;
 
 use crate::id::{Principal, ServerName};
 use crate::protocol::{ErrorKind, Failure, Method};
@@ -12,18 +25,28 @@ use crate::protocol::{ErrorKind, Failure, Method};
 /// The issuer of API keys, in the names of their principals.
 const KEYS: &str = "key";
 
-/// How clients authenticate. Without keys nobody is asked who they are.
+/// How clients authenticate. Without keys and tokens nobody is asked who they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuthSettings {
     pub keys: Vec<ApiKey>,
+    /// Those of an authorization server.
+    pub tokens: TokenSettings,
     /// Whether a client may look around without credentials: only what acts needs them.
     pub lazy: bool,
+}
+
+/// What the credentials of a request are, as far as it can be said at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Credentials<'a> {
+    Known(Identity),
+    /// A token that somebody has to vouch for.
+    Token(PresentedToken<'a>),
 }
 
 impl AuthSettings {
     /// Whether a request needs credentials.
     pub fn is_required(&self) -> bool {
-        !self.keys.is_empty()
+        !self.keys.is_empty() || self.tokens.is_enabled()
     }
 
     /// Refuses a request that needs credentials and has none.
@@ -47,15 +70,18 @@ impl AuthSettings {
         match *principal != Principal::Anonymous || !self.is_required() {
             true => Ok(()),
             false => Err(unauthorized(&format!(
-                "{what} needs an API key, as `Authorization: Bearer KEY`"
+                "{what} needs {}, as `Authorization: Bearer …`",
+                self.credential()
             ))),
         }
     }
 
-    /// When the next key expires after this time, in milliseconds since 1970.
-    pub fn next_expiry(&self, now: u64) -> Option<u64> {
-        let expiries = self.keys.iter().filter_map(|key| key.expires_at);
-        expiries.filter(|expires| *expires > now).min()
+    /// What a client needs.
+    fn credential(&self) -> &'static str {
+        match self.tokens.is_enabled() {
+            true => "a token",
+            false => "an API key (its operator makes one with `mcpvisor keys add NAME`)",
+        }
     }
 
     /// Who sends a request. Asked for every request, since a session is no authentication
@@ -65,36 +91,45 @@ impl AuthSettings {
     /// # Errors
     ///
     /// Returns the failure that the client is to read.
-    pub fn authenticate(
+    pub fn authenticate<'a>(
         &self,
-        authorization: Option<&str>,
+        authorization: Option<&'a str>,
         now: u64,
-    ) -> Result<Principal, Failure> {
+    ) -> Result<Credentials<'a>, Failure> {
+        let anybody = Credentials::Known(Identity::default());
         if !self.is_required() {
-            return Ok(Principal::Anonymous);
+            return Ok(anybody);
         }
         let Some(authorization) = authorization else {
             if self.lazy {
-                return Ok(Principal::Anonymous);
+                return Ok(anybody);
             }
-            let message = "this gateway needs an API key, as `Authorization: Bearer KEY`; its \
-                           operator makes one with `mcpvisor keys add NAME`";
-            return Err(unauthorized(message));
+            let credential = self.credential();
+            return Err(unauthorized(&format!(
+                "this gateway needs {credential}, as `Authorization: Bearer …`"
+            )));
         };
         let Some(token) = bearer_token(authorization) else {
             return Err(unauthorized("`Authorization` must be `Bearer KEY`"));
         };
-        let hash = ApiKeyHash::of(token);
+        let hash = TokenHash::of(token);
         // Whoever measures how long this takes learns of the hash, and nothing of the key.
         let key = self.keys.iter().find(|key| key.hash == hash);
         match key {
+            None if self.tokens.is_enabled() => {
+                Ok(Credentials::Token(PresentedToken { text: token, hash }))
+            }
             None => Err(unauthorized("this gateway has no such API key")),
             Some(key) if key.expires_at.is_some_and(|expires| expires <= now) => {
                 let message = "this API key has expired; the gateway's operator makes another \
                                with `mcpvisor keys rotate`";
                 Err(unauthorized(message))
             }
-            Some(key) => Ok(Principal::of(KEYS, &key.name)),
+            Some(key) => Ok(Credentials::Known(Identity {
+                principal: Principal::of(KEYS, &key.name),
+                scopes: None,
+                expires_at: key.expires_at,
+            })),
         }
     }
 }
@@ -151,10 +186,24 @@ impl Policy for AllowAll {
 mod tests {
     use super::*;
 
+    fn known(identity: Principal) -> Credentials<'static> {
+        Credentials::Known(Identity {
+            principal: identity,
+            ..Identity::default()
+        })
+    }
+
+    fn principal(credentials: Credentials<'_>) -> Option<Principal> {
+        match credentials {
+            Credentials::Known(identity) => Some(identity.principal),
+            Credentials::Token(_) => None,
+        }
+    }
+
     fn key(name: &str, token: &str, expires_at: Option<u64>) -> ApiKey {
         ApiKey {
             name: name.to_owned(),
-            hash: ApiKeyHash::of(token),
+            hash: TokenHash::of(token),
             expires_at,
         }
     }
@@ -163,7 +212,7 @@ mod tests {
     fn only_a_whole_key_that_has_not_expired_is_taken() {
         let settings = AuthSettings {
             keys: vec![key("a", "first", None), key("b", "second", Some(100))],
-            lazy: false,
+            ..AuthSettings::default()
         };
         let [a, b] = ["a", "b"].map(|name| Some(Principal::of("key", name)));
         let cases = [
@@ -184,14 +233,16 @@ mod tests {
         ];
         for (authorization, expected) in cases {
             let found = settings.authenticate(authorization, 99);
-            assert_eq!(found.clone().ok(), expected, "{authorization:?}");
+            assert_eq!(
+                found.clone().ok().and_then(principal),
+                expected,
+                "{authorization:?}"
+            );
             if let Err(failure) = found {
                 assert_eq!(failure.kind, ErrorKind::Unauthorized);
                 assert!(!failure.message.contains("irs"), "{}", failure.message);
             }
         }
-        let expiries = [0, 99, 100].map(|now| settings.next_expiry(now));
-        assert_eq!(expiries, [Some(100), Some(100), None]);
         let expired = settings.authenticate(Some("Bearer second"), 100);
         assert!(expired.unwrap_err().message.contains("expired"));
     }
@@ -201,11 +252,16 @@ mod tests {
         let settings = AuthSettings {
             keys: vec![key("a", "first", None)],
             lazy: true,
+            ..AuthSettings::default()
         };
-        assert_eq!(settings.authenticate(None, 0), Ok(Principal::Anonymous));
+        assert_eq!(
+            settings.authenticate(None, 0),
+            Ok(known(Principal::Anonymous))
+        );
         // Wrong credentials are wrong all the same.
         assert!(settings.authenticate(Some("Bearer wrong"), 0).is_err());
-        let known = settings.authenticate(Some("Bearer first"), 0).unwrap();
+        let first = settings.authenticate(Some("Bearer first"), 0).unwrap();
+        let first = principal(first).unwrap();
         for (method, is_open) in [
             ("initialize", true),
             ("ping", true),
@@ -225,7 +281,7 @@ mod tests {
             let method = Method::parse(method);
             let checked = settings.check_method(&Principal::Anonymous, &method);
             assert_eq!(checked.is_ok(), is_open, "{method}");
-            assert!(settings.check_method(&known, &method).is_ok());
+            assert!(settings.check_method(&first, &method).is_ok());
         }
         let open = AuthSettings::default();
         let call = Method::parse("tools/call");
@@ -237,7 +293,33 @@ mod tests {
         let settings = AuthSettings::default();
         for authorization in [None, Some("Bearer x"), Some("nonsense")] {
             let found = settings.authenticate(authorization, 0);
-            assert_eq!(found, Ok(Principal::Anonymous));
+            assert_eq!(found, Ok(known(Principal::Anonymous)));
+        }
+    }
+
+    #[test]
+    fn what_is_no_key_is_a_token_where_tokens_are_taken() {
+        let settings = AuthSettings {
+            keys: vec![key("a", "first", None)],
+            tokens: TokenSettings {
+                jwt: JwtSettings {
+                    issuer: Some("https://as.example".to_owned()),
+                    ..JwtSettings::default()
+                },
+                ..TokenSettings::default()
+            },
+            ..AuthSettings::default()
+        };
+        let first = settings.authenticate(Some("Bearer first"), 0).unwrap();
+        assert_eq!(principal(first), Some(Principal::of("key", "a")));
+        let other = settings.authenticate(Some("Bearer a.b.c"), 0);
+        let token = PresentedToken {
+            text: "a.b.c",
+            hash: TokenHash::of("a.b.c"),
+        };
+        assert_eq!(other, Ok(Credentials::Token(token)));
+        for none in [None, Some("Basic a.b.c"), Some("Bearer ")] {
+            assert!(settings.authenticate(none, 0).is_err(), "{none:?}");
         }
     }
 }

@@ -67,8 +67,11 @@ pub fn default_file() -> String {
                 text.push('\n');
                 comment(&mut text, "# ", &table.about);
                 text.push_str(&format!("[{}]\n", key.name));
-                for key in &table.keys {
-                    gateway_key(&mut text, key);
+                let (tables, keys) = split(&table);
+                keys.iter().for_each(|key| gateway_key(&mut text, key));
+                for (inner_key, inner) in tables {
+                    let header = format!("[{}.{}]", key.name, inner_key.name);
+                    inner_table(&mut text, &header, inner_key, inner);
                 }
             }
             None => {
@@ -109,22 +112,36 @@ fn servers(text: &mut String, table: &KeyTable) {
             commented_key(text, key);
             continue;
         };
-        text.push_str("#\n");
-        comment(
-            text,
-            "## ",
-            if inner.example.is_some() {
-                &key.sentence
-            } else {
-                &inner.about
-            },
-        );
         let server = if key.name == "oauth" { "docs" } else { "files" };
-        text.push_str(&format!("# [servers.{server}.{}]\n", key.name));
-        match inner.example {
-            Some(example) => text.push_str(&format!("# {example}\n")),
-            None => inner.keys.iter().for_each(|key| commented_key(text, key)),
-        }
+        inner_table(
+            text,
+            &format!("[servers.{server}.{}]", key.name),
+            key,
+            inner,
+        );
+    }
+}
+
+/// The keys that are tables, and the others.
+fn split(table: &KeyTable) -> (Vec<(&Key, &KeyTable)>, Vec<&Key>) {
+    let tables = table.keys.iter();
+    let tables = tables.filter_map(|key| Some((key, key.table.as_ref()?)));
+    let keys = table.keys.iter().filter(|key| key.table.is_none());
+    (tables.collect(), keys.collect())
+}
+
+/// A table in a table, all commented out.
+fn inner_table(text: &mut String, header: &str, key: &Key, inner: &KeyTable) {
+    text.push_str("#\n");
+    let about = match inner.example {
+        Some(_) => &key.sentence,
+        None => &inner.about,
+    };
+    comment(text, "## ", about);
+    text.push_str(&format!("# {header}\n"));
+    match inner.example {
+        Some(example) => text.push_str(&format!("# {example}\n")),
+        None => inner.keys.iter().for_each(|key| commented_key(text, key)),
     }
 }
 

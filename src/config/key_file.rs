@@ -9,7 +9,7 @@ use super::environment::Environment;
 use super::keys::is_key_name;
 use super::server_file::{check, replace};
 use super::{Config, ConfigError, json as json_file, place};
-use crate::auth::{ApiKeyHash, expiry_millis, random_token};
+use crate::auth::{TokenHash, expiry_millis, random_token};
 
 /// The first characters of a key, so that people and scanners of repositories recognise one.
 const KEY_PREFIX: &str = "mcpvisor_";
@@ -126,7 +126,7 @@ fn apply(
     }
     let token = random_token().map_err(|error| error.to_string())?;
     let key = SecretString::from(format!("{KEY_PREFIX}{}", token.expose_secret()));
-    let hash = ApiKeyHash::of(key.expose_secret()).to_string();
+    let hash = TokenHash::of(key.expose_secret()).to_string();
     let is_new = known.is_none();
     if is_new {
         keys.insert(name, Item::Table(Table::new()));
@@ -180,7 +180,7 @@ mod tests {
         let (first, text) = change("a", KeyChange::Add(late()));
         let first = first.unwrap().unwrap();
         assert_eq!(first.len(), KEY_PREFIX.len() + 64);
-        let hash = ApiKeyHash::of(&first);
+        let hash = TokenHash::of(&first);
         let expected = format!(
             "{before}\n[auth.keys.a]\nhash = \"{hash}\"\nexpires = \"2030-01-01T00:00:00Z\"\n"
         );
@@ -194,7 +194,7 @@ mod tests {
         let (second, text) = change("a", KeyChange::Rotate(None));
         let second = second.unwrap().unwrap();
         assert_ne!(first, second);
-        let expected = expected.replace(&hash.to_string(), &ApiKeyHash::of(&second).to_string());
+        let expected = expected.replace(&hash.to_string(), &TokenHash::of(&second).to_string());
         assert_eq!(text, expected);
         let past = Some("1970-01-01T00:00:01Z".to_owned());
         assert!(

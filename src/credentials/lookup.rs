@@ -74,6 +74,7 @@ fn configured(url: &Url, settings: &OAuthSettings, token_url: &Endpoint) -> Auth
             token_endpoint: token_url.clone(),
             registration_endpoint: None,
             revocation_endpoint: None,
+            jwks_uri: None,
             scopes: Scopes::default(),
             takes_metadata_url: settings.client_metadata_url.is_some(),
             names_issuer: false,

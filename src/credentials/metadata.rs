@@ -26,6 +26,8 @@ pub struct AuthorizationServer {
     pub token_endpoint: Endpoint,
     pub registration_endpoint: Option<Endpoint>,
     pub revocation_endpoint: Option<Endpoint>,
+    /// Where the keys are that it signs with.
+    pub jwks_uri: Option<Endpoint>,
     pub scopes: Scopes,
     /// Whether it takes the URL of a document for a client id.
     pub takes_metadata_url: bool,
@@ -99,6 +101,7 @@ struct ServerDocument {
     token_endpoint: String,
     registration_endpoint: Option<String>,
     revocation_endpoint: Option<String>,
+    jwks_uri: Option<String>,
     #[serde(default)]
     scopes_supported: Vec<String>,
     #[serde(default)]
@@ -129,6 +132,7 @@ impl AuthorizationServer {
             token_endpoint: at("/token")?,
             registration_endpoint: Some(at("/register")?),
             revocation_endpoint: None,
+            jwks_uri: None,
             scopes: Scopes::default(),
             takes_metadata_url: false,
             names_issuer: false,
@@ -152,12 +156,14 @@ impl AuthorizationServer {
         let authorization = optional("authorization_endpoint", document.authorization_endpoint)?;
         let registration = optional("registration_endpoint", document.registration_endpoint)?;
         let revocation = optional("revocation_endpoint", document.revocation_endpoint)?;
+        let jwks_uri = optional("jwks_uri", document.jwks_uri)?;
         let methods = &document.code_challenge_methods_supported;
         Ok(Self {
             authorization_endpoint: authorization,
             token_endpoint: endpoint("token_endpoint", &document.token_endpoint)?,
             registration_endpoint: registration,
             revocation_endpoint: revocation,
+            jwks_uri,
             scopes: scopes(&document.scopes_supported)?,
             takes_metadata_url: document.client_id_metadata_document_supported,
             names_issuer: document.authorization_response_iss_parameter_supported,

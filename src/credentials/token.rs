@@ -112,8 +112,8 @@ impl TokenRequest {
         Self::authenticated(form, client_id, secret)
     }
 
-    /// A request that ends a token (RFC 7009).
-    pub fn revoking(token: &str, client_id: &str, secret: &ClientSecret) -> Self {
+    /// A request about a token: what is known of it (RFC 7662), or that it ends (RFC 7009).
+    pub fn about(token: &str, client_id: &str, secret: &ClientSecret) -> Self {
         let mut form = form_urlencoded::Serializer::new(String::new());
         form.append_pair("token", token);
         Self::authenticated(form, client_id, secret)

@@ -1,21 +1,29 @@
 //! The state of every request handler: the front, behind a gate that opens once the gateway is
 //! built.
 
-use arc_swap::ArcSwap;
+use std::sync::Arc;
+
+use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::SetOnce;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use url::Url;
 
 use super::http::body::BytesInFlight;
 use super::http::guard::origin_is_allowed;
 use super::legacy_sse::sse_channel::SseChannels;
 use super::settings::FrontSettings;
+use crate::auth::{TokenSettings, TokenVerifier};
+use crate::credentials::Web;
 use crate::sessions::Sessions;
 use crate::telemetry::Counters;
+use crate::transport::{Tls, WebClient};
 
 /// The state that request handlers share.
 pub struct Front {
     pub(super) settings: ArcSwap<FrontSettings>,
+    /// `None` where no tokens are taken.
+    pub(super) tokens: ArcSwapOption<TokenVerifier>,
     pub(super) sessions: Sessions,
     pub(super) counters: Counters,
     pub(super) bytes: BytesInFlight,
@@ -59,6 +67,7 @@ pub(super) struct WorkerIndex(pub(super) usize);
 impl Front {
     pub fn new(settings: FrontSettings, sessions: Sessions, counters: Counters) -> Self {
         Self {
+            tokens: ArcSwapOption::new(token_verifier(&settings.auth.tokens)),
             settings: ArcSwap::from_pointee(settings),
             sessions,
             counters,
@@ -68,6 +77,17 @@ impl Front {
             channels: SseChannels::default(),
             in_flight: TaskTracker::new(),
         }
+    }
+
+    /// Replaces what can change while the server runs. Tokens that were checked stay known while
+    /// the same are taken.
+    pub(super) fn configure(&self, settings: FrontSettings) {
+        let tokens = self.tokens.load();
+        let present = tokens.as_ref().map(|tokens| tokens.settings());
+        if present.unwrap_or(&TokenSettings::default()) != &settings.auth.tokens {
+            self.tokens.store(token_verifier(&settings.auth.tokens));
+        }
+        self.settings.store(Arc::new(settings));
     }
 
     /// Cancelled when the gateway stops, or hands its socket over.
@@ -83,4 +103,14 @@ impl Front {
     pub(super) fn is_closing(&self) -> bool {
         self.closing.is_cancelled()
     }
+}
+
+/// What the operator wrote down may be at a private address.
+fn token_verifier(settings: &TokenSettings) -> Option<Arc<TokenVerifier>> {
+    if !settings.is_enabled() {
+        return None;
+    }
+    let trusted = settings.asked().filter_map(|url| Url::parse(url).ok());
+    let web: Arc<dyn Web> = Arc::new(WebClient::new(Tls::system(), trusted.collect()));
+    Some(Arc::new(TokenVerifier::new(settings.clone(), &web)))
 }

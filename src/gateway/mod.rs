@@ -4,7 +4,6 @@ mod build;
 mod config_requests;
 mod configured;
 mod history;
-mod key_expiry;
 mod logins;
 mod place;
 mod server_times;
@@ -47,7 +46,6 @@ use crate::transport::{ProcessOwner, Spawner};
 use build::{TreeInputs, build};
 use configured::{arrangement, config_view, configured_servers, ready_servers};
 use history::{secrets, start_history};
-use key_expiry::watch_expiry;
 use place::{listen_for_metrics, register};
 use sources::SourceTasks;
 use startup::{ClientTransport, log_start, open_listener, start_front, start_metrics};
@@ -94,7 +92,6 @@ pub struct Gateway {
     shares_socket: bool,
     _clocks: AbortOnDropHandle<()>,
     /// Ends streams when a key of the configuration expires.
-    key_expiry: AbortOnDropHandle<()>,
     sources: SourceTasks,
     /// `None` where plain HTTP is served.
     certificate: Option<CertificateWatch>,
@@ -189,7 +186,6 @@ impl Gateway {
         log_start(server.address, &config);
         let gateway = Self {
             _clocks: watch_clocks(&state),
-            key_expiry: watch_keys(&config, &state, &server),
             state,
             operator,
             server,
@@ -359,8 +355,9 @@ impl Gateway {
             self.server.configure(self.config.front.clone());
         }
         if auth_changed {
-            end_streams(&self.state, &self.server)();
-            self.key_expiry = watch_keys(&self.config, &self.state, &self.server);
+            // Of no call: whoever may still read opens another.
+            self.state.sessions.end_general_streams();
+            self.server.close_channels();
         }
         if plan.session_changed {
             self.state.sessions.configure(self.config.session.clone());
@@ -475,22 +472,4 @@ fn start_operator(
     let token = server.address.map(|_| ApiToken::open(&config.data_dir));
     let operator = GatewayOperator::new(state, config, token.transpose()?, server);
     Ok(operator)
-}
-
-/// Ends streams when a key expires.
-fn watch_keys(
-    config: &Config,
-    state: &GatewayState,
-    server: &FrontServer,
-) -> AbortOnDropHandle<()> {
-    watch_expiry(config.front.auth.clone(), end_streams(state, server))
-}
-
-/// Ends streams of no call each time that it is called: whoever may still read opens another.
-fn end_streams(state: &GatewayState, server: &FrontServer) -> impl Fn() + use<> {
-    let (sessions, close_channels) = (state.sessions.clone(), server.close_channels());
-    move || {
-        sessions.end_general_streams();
-        close_channels();
-    }
 }

@@ -106,6 +106,8 @@ kinds! {
     Unauthorized = "unauthorized", code::UNAUTHORIZED, 401, false;
     /// `Origin` or `Host` is not allowed (S-HTTP-03, S-HTTP-04).
     Forbidden = "forbidden", code::SESSION, 403, false;
+    /// The credentials are good, and do not allow it (S-AUTHS-07).
+    InsufficientScope = "insufficient_scope", code::SESSION, 403, false;
     NotAcceptable = "not_acceptable", code::SESSION, 406, false;
     UnsupportedMediaType = "unsupported_media_type", code::INVALID_REQUEST, 415, false;
     /// Larger than a limit of the gateway.

@@ -56,6 +56,7 @@ mod supervision;
 mod support;
 mod survival;
 mod tool_commands;
+mod tokens;
 mod tools;
 mod tree;
 mod views;

@@ -7,7 +7,7 @@ use crate::support::{
 };
 
 /// A request that says of itself what it is, with its headers.
-fn modern(gateway: &Gateway, id: &str, method: &str, params: Value) -> Http {
+pub(crate) fn modern(gateway: &Gateway, id: &str, method: &str, params: Value) -> Http {
     modern_as(gateway, id, method, params, json!({"elicitation": {}}))
 }
 

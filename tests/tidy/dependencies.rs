@@ -34,6 +34,7 @@ const DUPLICATES: &[(&str, &str)] = &[
     ("getrandom", "each generation of random crates has its own"),
     ("http", "actix-web stays on 0.2; test dependencies are on 1"),
     ("r-efi", "of getrandom, for UEFI only"),
+    ("rand_core", "of getrandom"),
     ("syn", "derive macros move to 3 one by one"),
     ("synstructure", "of syn"),
     ("windows-sys", "for Windows only"),

@@ -1,14 +1,22 @@
 //! `[auth]`.
 
+use std::time::Duration;
+
 use serde_json::{Value as Json, json};
 
-use crate::auth::{ApiKey, ApiKeyHash, AuthSettings, Rate, RateLimitSettings, expiry_millis};
-use crate::config::declaration::kinds::{flag, optional};
-use crate::config::declaration::texts::{TextValue, text};
+use super::oauth::{ENDPOINT, SCOPE, endpoint, scope};
+use crate::auth::{
+    Algorithm, ApiKey, AuthSecret, AuthSettings, IntrospectionSettings, JwtSettings, Rate,
+    RateLimitSettings, TokenHash, WebhookSettings, expiry_millis,
+};
+use crate::config::checks::{NOT_EMPTY, not_empty};
+use crate::config::declaration::kinds::{duration, flag, optional, table};
+use crate::config::declaration::texts::{TextValue, text, texts};
 use crate::config::declaration::{ValueKind, keys};
 use crate::config::environment::trimmed_var;
 use crate::config::problem::Problem;
 use crate::config::section::{Section, ValueError};
+use crate::config::units::HOUR;
 
 /// API keys in one file.
 const KEYS_MAX: usize = 1000;
@@ -31,6 +39,120 @@ keys! {
         /// what acts needs a key (`tools/call`, `resources/read` and all else). The first key that is
         /// used in such a session owns it from then on.
         lazy: flag();
+        /// The URL of this gateway's endpoint as clients know it. They ask for tokens for it.
+        resource in tokens.resource: optional(text(ENDPOINT, as_written), "\"https://gateway.example.com/mcp\"");
+        /// Scopes that every token needs.
+        scopes in tokens.scopes: texts(SCOPE, scope).such_as("[\"mcp\"]");
+        /// Tokens of an authorization server.
+        jwt in tokens.jwt: table::<JwtTable>("[auth.jwt]");
+        /// Tokens that an authorization server is asked about.
+        introspection in tokens.introspection: table::<IntrospectionTable>("[auth.introspection]");
+        /// Tokens that a webhook is asked about.
+        webhook in tokens.webhook: table::<WebhookTable>("[auth.webhook]");
+    }
+}
+
+/// A URL that is compared with others letter by letter, as `iss` and `aud` are.
+fn as_written(text: &str) -> Result<String, ValueError> {
+    endpoint(text).map(|_| text.to_owned())
+}
+
+const ALGORITHM: &str = "one of ES256, ES384, RS256, RS384, RS512, PS256, PS384, PS512 and EdDSA";
+
+fn algorithm(text: &str) -> Result<Algorithm, ValueError> {
+    let parsed: Result<Algorithm, _> = text.parse();
+    let parsed = parsed.map_err(|_| ValueError::as_declared())?;
+    match parsed {
+        // Whoever knows a public key could sign with it.
+        Algorithm::HS256 | Algorithm::HS384 | Algorithm::HS512 => Err(ValueError::as_declared()),
+        other => Ok(other),
+    }
+}
+
+impl TextValue for Algorithm {
+    fn text(&self) -> Option<String> {
+        Some(format!("{self:?}"))
+    }
+}
+
+keys! {
+    /// Tokens of an authorization server: JSON Web Tokens, each checked with the keys of its issuer.
+    /// Clients read where to get one at `/.well-known/oauth-protected-resource`.
+    JwtTable for JwtSettings, check_jwt {
+        /// The authorization server, spelled as in the `iss` of its tokens. With it every request
+        /// needs a token, or a key.
+        issuer: optional(text(ENDPOINT, as_written), "\"https://auth.example.com\"");
+        /// One of them must be in `aud` of a token, where that is not `auth.resource`.
+        audiences: texts(NOT_EMPTY, not_empty).such_as("[\"gateway\"]");
+        /// Where the keys of the issuer are, where its metadata does not say it.
+        jwks_url: optional(text(ENDPOINT, endpoint), "\"https://auth.example.com/jwks\"");
+        /// Algorithms that tokens may be signed with.
+        algorithms: texts(ALGORITHM, algorithm);
+        /// How far the clocks of the issuer and of this machine may differ.
+        clock_skew: duration(Duration::ZERO..=HOUR);
+    }
+}
+
+impl TextValue for AuthSecret {
+    fn text(&self) -> Option<String> {
+        None
+    }
+}
+
+fn auth_secret(text: &str) -> Result<AuthSecret, ValueError> {
+    not_empty(text).map(|text| AuthSecret::new(&text))
+}
+
+keys! {
+    /// Tokens that an authorization server is asked about (RFC 7662): those that are no JSON Web
+    /// Tokens, or all without `auth.jwt`.
+    IntrospectionTable for IntrospectionSettings, check_introspection {
+        /// Where tokens are asked about.
+        endpoint: optional(text(ENDPOINT, endpoint), "\"https://auth.example.com/introspect\"");
+        /// The authorization server, spelled as in its metadata. Clients get their tokens there.
+        issuer: optional(text(ENDPOINT, as_written), "\"https://auth.example.com\"");
+        /// The gateway as the authorization server knows it.
+        client_id: optional(text(NOT_EMPTY, not_empty), "\"mcpvisor\"");
+        /// Its secret.
+        client_secret: optional(text(NOT_EMPTY, auth_secret), "\"${INTROSPECTION_SECRET}\""), Secret;
+        /// One of them must be in `aud` of the answer, where that is not `auth.resource`.
+        audiences: texts(NOT_EMPTY, not_empty).such_as("[\"gateway\"]");
+        /// How long an answer is relied on; never beyond the end of the token.
+        cache_for: duration(Duration::ZERO..=HOUR);
+    }
+}
+
+fn check_introspection(introspection: &mut IntrospectionSettings, section: &Section<'_>) {
+    let given = [
+        ("endpoint", introspection.endpoint.is_some()),
+        ("issuer", introspection.issuer.is_some()),
+        ("client_id", introspection.client_id.is_some()),
+        ("client_secret", introspection.client_secret.is_some()),
+    ];
+    let is_used = given.iter().any(|(_, is_given)| *is_given);
+    for (key, _) in given.iter().filter(|(_, is_given)| is_used && !is_given) {
+        let message = format!("`{}` is missing", section.path(key));
+        section.refuse_table(message, None);
+    }
+}
+
+keys! {
+    /// Tokens that a webhook is asked about: those that are no JSON Web Tokens, or all without
+    /// `auth.jwt`. It is sent a POST with the `Authorization` of the client, and says yes with a
+    /// status of 2xx and no with one of 4xx.
+    WebhookTable for WebhookSettings {
+        /// Where tokens are asked about.
+        url: optional(text(ENDPOINT, endpoint), "\"https://api.example.com/check\"");
+        /// How long an answer is relied on; never beyond the end of the token.
+        cache_for: duration(Duration::ZERO..=HOUR);
+    }
+}
+
+fn check_jwt(jwt: &mut JwtSettings, section: &Section<'_>) {
+    // Without algorithms no token would be taken.
+    if jwt.algorithms.is_empty() {
+        let message = format!("`{}` must not be empty", section.path("algorithms"));
+        section.refuse(&["algorithms"], message, None);
     }
 }
 
@@ -122,7 +244,7 @@ fn read_key(name: &str, section: &Section<'_>) -> Option<ApiKey> {
         }
         return None;
     };
-    let parsed = ApiKeyHash::parse(&hash.value).ok_or_else(ValueError::as_declared);
+    let parsed = TokenHash::parse(&hash.value).ok_or_else(ValueError::as_declared);
     let hash = section.checked(&hash, HASH, parsed);
     let expires_at = section.text("expires").and_then(|expires| {
         let parsed = expiry_millis(&expires.value).ok_or_else(ValueError::as_declared);
@@ -152,6 +274,14 @@ pub(crate) fn is_key_name(name: &str) -> bool {
 /// Adds the key of the environment, and refuses two names of one key: who uses it must be clear.
 fn check(settings: &mut AuthSettings, section: &Section<'_>) {
     add_environment_key(settings, section);
+    let tokens = &settings.tokens;
+    let refuse = |message: &str| section.refuse_table(message.to_owned(), None);
+    if tokens.issuers().next().is_some() && tokens.resource.is_none() {
+        refuse("tokens need `auth.resource`, the URL that they are given out for");
+    }
+    if tokens.introspection.endpoint.is_some() && tokens.webhook.url.is_some() {
+        refuse("of `auth.introspection` and `auth.webhook` only one can be asked");
+    }
     for (index, key) in settings.keys.iter().enumerate() {
         let earlier = settings.keys.iter().take(index);
         if let Some(same) = earlier.into_iter().find(|other| other.hash == key.hash) {
@@ -176,7 +306,7 @@ fn add_environment_key(settings: &mut AuthSettings, section: &Section<'_>) {
         Some(text) if text == "true" => match var("PLUGGEDIN_API_KEY") {
             Some(key) => settings.keys.push(ApiKey {
                 name: "PLUGGEDIN_API_KEY".to_owned(),
-                hash: ApiKeyHash::of(&key),
+                hash: TokenHash::of(&key),
                 expires_at: None,
             }),
             None => refuse(

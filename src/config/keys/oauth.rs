@@ -43,18 +43,19 @@ pub(crate) struct OAuthKeys {
     token_url: Option<String>,
 }
 
-const ENDPOINT: &str = "a URL that begins with `https://`, or with `http://` on this machine";
+pub(super) const ENDPOINT: &str =
+    "a URL that begins with `https://`, or with `http://` on this machine";
 
-const SCOPE: &str = "a scope: visible characters without spaces, `\"` and `\\`";
+pub(super) const SCOPE: &str = "a scope: visible characters without spaces, `\"` and `\\`";
 
-fn endpoint(text: &str) -> Result<String, ValueError> {
+pub(super) fn endpoint(text: &str) -> Result<String, ValueError> {
     let parsed = text.parse::<Endpoint>();
     parsed
         .map(|url| url.to_string())
         .map_err(|_| ValueError::as_declared())
 }
 
-fn scope(text: &str) -> Result<String, ValueError> {
+pub(super) fn scope(text: &str) -> Result<String, ValueError> {
     let parsed = Scopes::of([text]);
     parsed
         .map(|_| text.to_owned())

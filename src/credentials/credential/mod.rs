@@ -319,7 +319,7 @@ impl Credential {
             return kept.access.is_some();
         };
         let secret = self.client_secret(&kept).unwrap_or(ClientSecret::None);
-        let request = TokenRequest::revoking(token, &kept.client_id, &secret);
+        let request = TokenRequest::about(token, &kept.client_id, &secret);
         if let Err(error) = self.web.send(web_request(&endpoint, request)).await {
             log::warn!(server = self.name.as_str(), error; "token is not revoked");
         }

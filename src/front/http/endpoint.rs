@@ -13,10 +13,10 @@ use futures_util::future::Either;
 use super::accept::AcceptedTypes;
 use super::handler::{authenticate, check_place, peer, run_handler, worker};
 use super::headers::{
-    LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, forwarded_headers, header_text, parse_revision,
-    sole_text,
+    LAST_EVENT_ID, METHOD, PROTOCOL_VERSION, SESSION_ID, forwarded_headers, header_text,
+    parse_revision, sole_text,
 };
-use super::{body, entrance, respond, sessionless};
+use super::{body, entrance, expiry, respond, sessionless};
 use crate::bridge::headers::ClientHeaders;
 use crate::calls::ClientReply;
 use crate::front::intake::{
@@ -25,7 +25,7 @@ use crate::front::intake::{
 use crate::front::settings::FrontSettings;
 use crate::front::state::{Front, FrontGate};
 use crate::id::{Principal, SessionId, SessionOwner};
-use crate::protocol::{Envelope, ErrorKind, Failure, Request, Revision};
+use crate::protocol::{Envelope, ErrorKind, Failure, Method, Request, Revision};
 use crate::sessions::{FoundSession, UpgradeToStream};
 
 const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE, OPTIONS");
@@ -65,11 +65,13 @@ async fn handle(
         response.headers_mut().insert(header::ALLOW, METHODS);
         return Ok(response);
     }
+    let identity = authenticate(request, front, &settings)?.await?;
+    let expires_at = opens_stream(request).then_some(identity.expires_at);
     let owner = SessionOwner {
-        principal: authenticate(request, &settings)?,
+        principal: identity.principal,
         view: entrance::view(request, front)?,
     };
-    match *request.method() {
+    let response = match *request.method() {
         HttpMethod::POST => post(request, payload, front, &settings, owner).await,
         HttpMethod::GET if is_without_session(request, &settings) => {
             let message = "there is no session whose stream could be opened: MCP is POST only \
@@ -86,7 +88,15 @@ async fn handle(
                 format!("HTTP method `{other}` is not used here; MCP is POST, GET and DELETE");
             Err(Failure::new(ErrorKind::HttpMethodNotAllowed, message).into())
         }
-    }
+    };
+    Ok(expiry::ends_at(response?, expires_at.flatten()))
+}
+
+/// Whether the answer is a stream that belongs to no call. The header says the same as the body
+/// (S-HDR-04).
+fn opens_stream(request: &HttpRequest) -> bool {
+    let listens = |method: &HeaderValue| method == Method::Listen.as_str();
+    *request.method() == HttpMethod::GET || request.headers().get(METHOD).is_some_and(listens)
 }
 
 async fn post(

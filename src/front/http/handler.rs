@@ -7,14 +7,16 @@ use actix_web::http::ConnectionType;
 use actix_web::http::header::{self, HeaderValue};
 use actix_web::http::uri::Authority;
 use actix_web::{HttpRequest, HttpResponse};
-use futures_util::FutureExt;
+use futures_util::future::{Either, FutureExt as _, LocalBoxFuture, Ready, ready};
 
+use super::challenge::challenge;
 use super::headers::sole_text;
 use super::{guard, respond};
+use crate::auth::{Credentials, Identity, PresentedToken};
 use crate::front::intake::RequestFailure;
 use crate::front::settings::FrontSettings;
 use crate::front::state::{Front, WorkerIndex};
-use crate::id::{Peer, Principal};
+use crate::id::Peer;
 use crate::protocol::{ErrorKind, Failure};
 use crate::telemetry::{Counter, unix_millis};
 
@@ -40,9 +42,12 @@ pub(in crate::front) async fn run_handler(
                 ErrorKind::HttpMethodNotAllowed => {
                     response.headers_mut().insert(header::ALLOW, methods);
                 }
-                ErrorKind::Unauthorized => {
-                    let headers = response.headers_mut();
-                    headers.insert(header::WWW_AUTHENTICATE, challenge(request));
+                ErrorKind::Unauthorized | ErrorKind::InsufficientScope => {
+                    let tokens = &front.settings.load().auth.tokens;
+                    let value = challenge(request, refused.failure.kind, tokens);
+                    response
+                        .headers_mut()
+                        .insert(header::WWW_AUTHENTICATE, value);
                 }
                 _ => {}
             }
@@ -56,35 +61,49 @@ pub(in crate::front) async fn run_handler(
     }
 }
 
-/// Says how to authenticate. Only a request with credentials learns that they are wrong (RFC 6750).
-fn challenge(request: &HttpRequest) -> HeaderValue {
-    HeaderValue::from_static(
-        match request.headers().contains_key(header::AUTHORIZATION) {
-            true => "Bearer realm=\"mcpvisor\", error=\"invalid_token\"",
-            false => "Bearer realm=\"mcpvisor\"",
-        },
-    )
-}
-
 /// The failure of a request that ended in a panic.
 pub(in crate::front) fn panicked() -> Failure {
     let message = "a bug of the gateway ended this request; it is in the gateway's log";
     Failure::new(ErrorKind::Internal, message)
 }
 
-/// The checks that every request must pass (S-SSE-04, S-SESS-09), and who sends it.
+/// The checks that every request must pass (S-SSE-04, S-SESS-09), and who sends it. Only a token
+/// that is not known yet is waited for; all else is ready at once.
 ///
 /// # Errors
 ///
 /// Returns the failure that the client is to read.
 pub(in crate::front) fn authenticate(
     request: &HttpRequest,
+    front: &Front,
     settings: &FrontSettings,
-) -> Result<Principal, Failure> {
+) -> Result<Identifying, Failure> {
     check_place(request, settings)?;
     let authorization = sole_text(request, &header::AUTHORIZATION)?;
-    settings.auth.authenticate(authorization, unix_millis())
+    let now = unix_millis();
+    let token = match settings.auth.authenticate(authorization, now)? {
+        Credentials::Known(identity) => return Ok(Either::Left(ready(Ok(identity)))),
+        Credentials::Token(token) => token,
+    };
+    let tokens = front.tokens.load_full().ok_or_else(|| {
+        let message = "this gateway takes no tokens any more";
+        Failure::new(ErrorKind::Unauthorized, message)
+    })?;
+    if let Some(identity) = tokens.find(token, now) {
+        return Ok(Either::Left(ready(Ok(identity))));
+    }
+    let (text, hash) = (token.text.to_owned(), token.hash);
+    let verifying = async move {
+        let token = PresentedToken { text: &text, hash };
+        tokens.verify(token, now).await
+    };
+    Ok(Either::Right(verifying.boxed_local()))
 }
+
+type Identified = Result<Identity, Failure>;
+
+/// Who sends a request, at once or later.
+type Identifying = Either<Ready<Identified>, LocalBoxFuture<'static, Identified>>;
 
 /// Whether a request may come to this host from this web page.
 ///

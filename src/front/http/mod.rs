@@ -1,6 +1,7 @@
 //! The HTTP server, and the MCP endpoint of Streamable HTTP.
 
 mod caller_cache;
+mod challenge;
 pub(super) mod client_socket;
 mod cors;
 mod endpoint;
@@ -14,10 +15,12 @@ pub(super) mod tcp_server;
 pub(super) mod accept;
 pub(super) mod body;
 pub(super) mod event_body;
+pub(super) mod expiry;
 pub(super) mod guard;
 pub(super) mod handler;
 pub(super) mod headers;
 mod request_clock;
+mod resource_metadata;
 pub(super) mod respond;
 
 pub use server::FrontServer;

@@ -20,7 +20,7 @@ use super::handler::check_place;
 use super::new_connections::NewConnections;
 use super::request_clock::{RequestClock, ServedBody};
 use super::tcp_server::{self, Plain};
-use super::{cors, endpoint, entrance, respond};
+use super::{cors, endpoint, entrance, resource_metadata, respond};
 use crate::front::legacy_sse;
 use crate::front::settings::FrontSettings;
 use crate::front::state::{Front, FrontGate, WorkerIndex};
@@ -91,6 +91,10 @@ impl FrontServer {
                 .configure(|app| routes(app, &check))
                 .service(web::resource(legacy_sse::STREAM).to(legacy_sse::stream))
                 .service(web::resource(legacy_sse::MESSAGES).to(legacy_sse::messages));
+            for path in resource_metadata::PATHS {
+                let resource = web::resource(path);
+                app = app.service(resource.route(web::get().to(resource_metadata::serve)));
+            }
             for path in entrance::paths_of_views(legacy_sse::STREAM) {
                 app = app.service(web::resource(path).to(legacy_sse::stream));
             }
@@ -157,18 +161,14 @@ impl FrontServer {
     /// times of streams.
     pub fn configure(&self, settings: FrontSettings) {
         if let Some(front) = self.gate.front.get() {
-            front.settings.store(Arc::new(settings));
+            front.configure(settings);
         }
     }
 
-    /// Closes the channels of HTTP+SSE each time that it is called; a client that may come back opens
-    /// another stream.
-    pub fn close_channels(&self) -> impl Fn() + use<> {
-        let gate = self.gate.clone();
-        move || {
-            if let Some(front) = gate.front.get() {
-                front.channels.close_all();
-            }
+    /// Closes the channels of HTTP+SSE; a client that may come back opens another stream.
+    pub fn close_channels(&self) {
+        if let Some(front) = self.gate.front.get() {
+            front.channels.close_all();
         }
     }
 

@@ -25,6 +25,7 @@ use super::channel::ChannelParts;
 use super::http::accept::AcceptedTypes;
 use super::http::entrance;
 use super::http::event_body::EventBody;
+use super::http::expiry::ends_at;
 use super::http::handler::{answers_only, authenticate, peer, run_handler, worker};
 use super::http::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, forwarded_headers, header_text};
 use super::http::{body, respond};
@@ -69,8 +70,9 @@ async fn open(
     gate: &web::Data<FrontGate>,
 ) -> Result<HttpResponse, Failure> {
     let settings = front.settings.load_full();
+    let identity = authenticate(request, front, &settings)?.await?;
     let owner = SessionOwner {
-        principal: authenticate(request, &settings)?,
+        principal: identity.principal,
         view: entrance::view(request, front)?,
     };
     if !settings.legacy_sse {
@@ -122,7 +124,8 @@ async fn open(
         in_flight,
         None,
     );
-    Ok(respond::event_stream(first.chain(events)))
+    let response = respond::event_stream(first.chain(events));
+    Ok(ends_at(response, identity.expires_at))
 }
 
 /// The revision that a client speaks which was initialized on an earlier stream. The TypeScript SDK
@@ -200,7 +203,7 @@ async fn receive(
     front: &Front,
 ) -> Result<HttpResponse, RequestFailure> {
     let settings = front.settings.load_full();
-    let principal = authenticate(request, &settings)?;
+    let principal = authenticate(request, front, &settings)?.await?.principal;
     let channel = session_id(request).and_then(|id| front.channels.find(id));
     let channel = channel.filter(|sse| sse.channel.owner().principal == principal);
     if channel.is_none() && !settings.legacy_sse {

@@ -1,0 +1,121 @@
+//! Token introspection (RFC 7662): the authorization server says whether a token is good, and whose.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use secrecy::{ExposeSecret as _, SecretString};
+use url::Url;
+
+use super::token_answer::TokenAnswer;
+use super::verified_token::{TokenError, VerifiedToken};
+use crate::credentials::{ClientSecret, TokenRequest, Web, WebBody, WebRequest};
+
+/// A secret of the configuration. Two can be compared, to see whether it changed.
+#[derive(Clone, Debug)]
+pub struct AuthSecret(SecretString);
+
+impl AuthSecret {
+    pub fn new(text: &str) -> Self {
+        Self(text.into())
+    }
+}
+
+impl PartialEq for AuthSecret {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.expose_secret() == other.0.expose_secret()
+    }
+}
+
+impl Eq for AuthSecret {}
+
+/// Whom tokens are shown to. Without an endpoint, nobody.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IntrospectionSettings {
+    pub endpoint: Option<String>,
+    /// The authorization server of the endpoint, spelled as in its metadata.
+    pub issuer: Option<String>,
+    /// The gateway, as the authorization server knows it.
+    pub client_id: Option<String>,
+    pub client_secret: Option<AuthSecret>,
+    /// One of them must be in `aud` (S-AUTHS-06); without any, the resource.
+    pub audiences: Vec<String>,
+    /// How long an answer is relied on.
+    pub cache_for: Duration,
+}
+
+impl Default for IntrospectionSettings {
+    fn default() -> Self {
+        Self {
+            endpoint: None,
+            issuer: None,
+            client_id: None,
+            client_secret: None,
+            audiences: Vec::new(),
+            cache_for: Duration::from_secs(60),
+        }
+    }
+}
+
+pub(super) struct Introspection {
+    web: Arc<dyn Web>,
+    endpoint: Url,
+    client_id: String,
+    client_secret: ClientSecret,
+    issuer: String,
+    audiences: Vec<String>,
+}
+
+impl Introspection {
+    /// `None` without an endpoint.
+    pub(super) fn new(
+        settings: &IntrospectionSettings,
+        resource: Option<&str>,
+        web: &Arc<dyn Web>,
+    ) -> Option<Self> {
+        let secret = settings.client_secret.as_ref();
+        Some(Self {
+            web: Arc::clone(web),
+            endpoint: Url::parse(settings.endpoint.as_deref()?).ok()?,
+            client_id: settings.client_id.clone()?,
+            client_secret: ClientSecret::Basic(secret?.0.clone()),
+            issuer: settings.issuer.clone()?,
+            audiences: match settings.audiences.is_empty() {
+                true => resource.map(str::to_owned).into_iter().collect(),
+                false => settings.audiences.clone(),
+            },
+        })
+    }
+
+    /// # Errors
+    ///
+    /// Says why the token is refused, or why nobody can say whether it is good.
+    pub(super) async fn verify(&self, token: &str) -> Result<VerifiedToken, TokenError> {
+        let asked = TokenRequest::about(token, &self.client_id, &self.client_secret);
+        let answer = self.web.send(WebRequest {
+            url: self.endpoint.clone(),
+            authorization: asked.authorization,
+            body: Some(WebBody::Form(asked.body)),
+        });
+        let unavailable = |why| TokenError::Unavailable(format!("{}: {why}", self.endpoint));
+        let answer = answer.await.map_err(unavailable)?;
+        if answer.status != 200 {
+            let why = format!("it answers {} to the gateway", answer.status);
+            return Err(unavailable(why));
+        }
+        let answer = TokenAnswer::parse(&answer.body);
+        let answer =
+            answer.ok_or_else(|| unavailable("its answer is not that of RFC 7662".into()))?;
+        if answer.active != Some(true) {
+            return Err(TokenError::Inactive);
+        }
+        if answer.iss.as_ref().is_some_and(|iss| *iss != self.issuer) {
+            return Err(TokenError::Issuer);
+        }
+        if !answer.is_for(&self.audiences) {
+            return Err(TokenError::Audience);
+        }
+        // A client that acts for itself may have no other name.
+        let subject = answer.sub.clone().or_else(|| answer.client_id.clone());
+        answer.verified(subject)
+    }
+}

@@ -1,0 +1,159 @@
+//! The keys that an issuer signs tokens with (RFC 7517), fetched when they are needed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use jsonwebtoken::jwk::JwkSet;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+use url::Url;
+
+use super::JwtSettings;
+use crate::credentials::{
+    AuthorizationServer, Endpoint, Web, WebRequest, authorization_server_urls,
+};
+
+/// After so long the keys are fetched again.
+const FRESH_FOR: Duration = Duration::from_secs(10 * 60);
+
+/// While the issuer is away, its keys are relied on for so long.
+const KEPT_FOR: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Time between two requests, however many tokens name unknown keys.
+const ASK_EVERY: Duration = Duration::from_secs(5);
+
+/// Keys of one fetch.
+pub(super) struct KeySet {
+    pub(super) keys: JwkSet,
+    fetched: Instant,
+}
+
+/// Fetches the keys of one issuer and keeps them. Whoever needs them while they are fetched waits
+/// for that request.
+pub(super) struct IssuerKeys {
+    web: Arc<dyn Web>,
+    issuer: String,
+    /// Where the keys are, if the configuration says it.
+    jwks_url: Option<Url>,
+    kept: ArcSwapOption<KeySet>,
+    /// When the issuer was asked last, and what was wrong then.
+    asked: Mutex<Option<(Instant, Result<(), String>)>>,
+}
+
+impl IssuerKeys {
+    pub(super) fn new(web: Arc<dyn Web>, settings: &JwtSettings) -> Self {
+        let jwks_url = settings.jwks_url.as_deref();
+        Self {
+            web,
+            issuer: settings.issuer.clone().unwrap_or_default(),
+            jwks_url: jwks_url.and_then(|url| Url::parse(url).ok()),
+            kept: ArcSwapOption::empty(),
+            asked: Mutex::default(),
+        }
+    }
+
+    /// The keys, fetched if there are none. Old ones are used while others are fetched.
+    ///
+    /// # Errors
+    ///
+    /// Says why there are none.
+    pub(super) async fn get(self: &Arc<Self>) -> Result<Arc<KeySet>, String> {
+        let Some(kept) = self.kept.load_full() else {
+            return self.fetch(None).await;
+        };
+        match kept.fetched.elapsed() {
+            age if age < FRESH_FOR => Ok(kept),
+            age if age < KEPT_FOR => {
+                let (this, old) = (Arc::clone(self), Arc::clone(&kept));
+                actix_rt::spawn(async move {
+                    if let Err(why) = this.fetch(Some(&old)).await {
+                        log::warn!("keys of tokens are not renewed: {why}");
+                    }
+                });
+                Ok(kept)
+            }
+            _ => self.fetch(None).await,
+        }
+    }
+
+    /// Other keys than these, for a token whose key is not among them. `None` if there are none.
+    pub(super) async fn newer_than(&self, known: &Arc<KeySet>) -> Option<Arc<KeySet>> {
+        let newer = self.fetch(Some(known)).await.ok();
+        newer.filter(|newer| !Arc::ptr_eq(newer, known))
+    }
+
+    async fn fetch(&self, known: Option<&Arc<KeySet>>) -> Result<Arc<KeySet>, String> {
+        let mut asked = self.asked.lock().await;
+        // Somebody else has fetched them meanwhile.
+        if let Some(kept) = self.kept.load_full()
+            && kept.fetched.elapsed() < KEPT_FOR
+            && known.is_none_or(|known| !Arc::ptr_eq(known, &kept))
+        {
+            return Ok(kept);
+        }
+        if let Some((at, outcome)) = &*asked
+            && at.elapsed() < ASK_EVERY
+        {
+            return match (outcome, self.kept.load_full()) {
+                (Ok(()), Some(kept)) => Ok(kept),
+                (Err(why), _) => Err(why.clone()),
+                (Ok(()), None) => Err("it has no keys".to_owned()),
+            };
+        }
+        let fetched = self.ask().await;
+        let outcome = fetched.as_ref().map(drop).map_err(Clone::clone);
+        *asked = Some((Instant::now(), outcome));
+        let set = Arc::new(KeySet {
+            keys: fetched?,
+            fetched: Instant::now(),
+        });
+        self.kept.store(Some(Arc::clone(&set)));
+        Ok(set)
+    }
+
+    async fn ask(&self) -> Result<JwkSet, String> {
+        let url = match &self.jwks_url {
+            Some(url) => url.clone(),
+            None => self.discover().await?,
+        };
+        let document = self.document(&url).await?;
+        let document = document.ok_or_else(|| format!("{url} is not there"))?;
+        serde_json::from_slice(&document).map_err(|_| format!("{url} holds no keys"))
+    }
+
+    /// Where the keys are, as the metadata of the issuer says (RFC 8414, OpenID Connect Discovery).
+    async fn discover(&self) -> Result<Url, String> {
+        let endpoint: Endpoint = self.issuer.parse().map_err(|error| format!("{error}"))?;
+        for url in authorization_server_urls(&endpoint) {
+            let Some(document) = self.document(&url).await? else {
+                continue;
+            };
+            let found = AuthorizationServer::parse(&document, &self.issuer);
+            let found = found.map_err(|error| format!("{url}: {error}"))?;
+            let keys = found
+                .jwks_uri
+                .ok_or_else(|| format!("{url} names no `jwks_uri`"))?;
+            return Ok(keys.url().clone());
+        }
+        Err(format!(
+            "{} has no metadata that says where its keys are",
+            self.issuer
+        ))
+    }
+
+    async fn document(&self, url: &Url) -> Result<Option<bytes::Bytes>, String> {
+        let request = WebRequest {
+            url: url.clone(),
+            authorization: None,
+            body: None,
+        };
+        let answer = self.web.send(request).await;
+        let answer = answer.map_err(|why| format!("{url}: {why}"))?;
+        match answer.status {
+            200 => Ok(Some(answer.body)),
+            400..=499 => Ok(None),
+            status => Err(format!("{url} answers {status}")),
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! JSON Web Tokens (RFC 9068) of an authorization server, checked here with its keys.
+
+mod keys;
+mod provider;
+mod token;
+
+use std::sync::Arc;
+
+use super::verified_token::{TokenError, VerifiedToken};
+use crate::credentials::Web;
+use keys::IssuerKeys;
+use token::ExpectedToken;
+
+pub use jsonwebtoken::Algorithm;
+pub use token::JwtSettings;
+
+/// Whether a text has the form of a JSON Web Token.
+pub(super) fn is_token(text: &str) -> bool {
+    jsonwebtoken::decode_header(text).is_ok()
+}
+
+/// Checks the tokens of one issuer.
+pub(super) struct JwtVerifier {
+    expected: ExpectedToken,
+    keys: Arc<IssuerKeys>,
+}
+
+impl JwtVerifier {
+    /// `None` without an issuer.
+    pub(super) fn new(
+        settings: &JwtSettings,
+        resource: Option<&str>,
+        web: &Arc<dyn Web>,
+    ) -> Option<Self> {
+        settings.issuer.as_ref()?;
+        provider::install();
+        Some(Self {
+            expected: ExpectedToken::new(settings, resource),
+            keys: Arc::new(IssuerKeys::new(Arc::clone(web), settings)),
+        })
+    }
+
+    /// # Errors
+    ///
+    /// Says why the token is refused, or why nobody can say whether it is good.
+    pub(super) async fn verify(&self, token: &str) -> Result<VerifiedToken, TokenError> {
+        let keys = self.keys.get().await.map_err(TokenError::Unavailable)?;
+        let checked = token::verify(token, &keys.keys, &self.expected);
+        if checked == Err(TokenError::UnknownKey)
+            && let Some(newer) = self.keys.newer_than(&keys).await
+        {
+            return token::verify(token, &newer.keys, &self.expected);
+        }
+        checked
+    }
+}

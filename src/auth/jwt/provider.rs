@@ -1,0 +1,85 @@
+//! The signatures of JSON Web Tokens, checked by ring as all other cryptography of the gateway.
+
+use jsonwebtoken::crypto::{CryptoProvider, JwtVerifier, KeyUtils};
+use jsonwebtoken::errors::{Error, ErrorKind};
+use jsonwebtoken::signature::{Error as SignatureError, Verifier};
+use jsonwebtoken::{Algorithm, DecodingKey, DecodingKeyKind};
+use ring::signature::{
+    ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ED25519, RSA_PKCS1_2048_8192_SHA256,
+    RSA_PKCS1_2048_8192_SHA384, RSA_PKCS1_2048_8192_SHA512, RSA_PSS_2048_8192_SHA256,
+    RSA_PSS_2048_8192_SHA384, RSA_PSS_2048_8192_SHA512, RsaParameters, RsaPublicKeyComponents,
+    UnparsedPublicKey, VerificationAlgorithm,
+};
+
+/// Verifies; nothing is signed with it.
+static PROVIDER: CryptoProvider = CryptoProvider {
+    signer_factory: |_, _| Err(ErrorKind::InvalidAlgorithm.into()),
+    verifier_factory: |algorithm, key| Ok(Box::new(RingVerifier::new(*algorithm, key)?)),
+    key_utils: KeyUtils::new_unimplemented(),
+};
+
+/// Installs it for the process; a second time does nothing.
+pub(super) fn install() {
+    let _ = PROVIDER.install_default();
+}
+
+struct RingVerifier {
+    algorithm: Algorithm,
+    key: DecodingKey,
+}
+
+/// How ring checks an algorithm.
+enum Check {
+    Rsa(&'static RsaParameters),
+    Key(&'static dyn VerificationAlgorithm),
+}
+
+/// `None` for those with a shared secret: whoever knows a public key could sign with it.
+fn check_of(algorithm: Algorithm) -> Option<Check> {
+    Some(match algorithm {
+        Algorithm::RS256 => Check::Rsa(&RSA_PKCS1_2048_8192_SHA256),
+        Algorithm::RS384 => Check::Rsa(&RSA_PKCS1_2048_8192_SHA384),
+        Algorithm::RS512 => Check::Rsa(&RSA_PKCS1_2048_8192_SHA512),
+        Algorithm::PS256 => Check::Rsa(&RSA_PSS_2048_8192_SHA256),
+        Algorithm::PS384 => Check::Rsa(&RSA_PSS_2048_8192_SHA384),
+        Algorithm::PS512 => Check::Rsa(&RSA_PSS_2048_8192_SHA512),
+        Algorithm::ES256 => Check::Key(&ECDSA_P256_SHA256_FIXED),
+        Algorithm::ES384 => Check::Key(&ECDSA_P384_SHA384_FIXED),
+        Algorithm::EdDSA => Check::Key(&ED25519),
+        _ => return None,
+    })
+}
+
+impl RingVerifier {
+    fn new(algorithm: Algorithm, key: &DecodingKey) -> Result<Self, Error> {
+        if check_of(algorithm).is_none() || algorithm.family() != key.family() {
+            return Err(ErrorKind::InvalidAlgorithm.into());
+        }
+        Ok(Self {
+            algorithm,
+            key: key.clone(),
+        })
+    }
+}
+
+impl Verifier<Vec<u8>> for RingVerifier {
+    fn verify(&self, message: &[u8], signature: &Vec<u8>) -> Result<(), SignatureError> {
+        let check = check_of(self.algorithm).ok_or_else(SignatureError::new)?;
+        let checked = match (check, self.key.kind()) {
+            (Check::Rsa(parameters), DecodingKeyKind::RsaModulusExponent { n, e }) => {
+                RsaPublicKeyComponents { n, e }.verify(parameters, message, signature)
+            }
+            (Check::Key(algorithm), DecodingKeyKind::SecretOrDer(key)) => {
+                UnparsedPublicKey::new(algorithm, key).verify(message, signature)
+            }
+            _ => return Err(SignatureError::new()),
+        };
+        checked.map_err(|_| SignatureError::new())
+    }
+}
+
+impl JwtVerifier for RingVerifier {
+    fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+}

@@ -1,0 +1,373 @@
+//! JSON Web Tokens of an authorization server (RFC 7519, RFC 9068): who one was given to, what it
+//! allows, and for how long.
+
+use std::time::Duration;
+
+use jsonwebtoken::errors::ErrorKind;
+use jsonwebtoken::jwk::{Jwk, JwkSet, PublicKeyUse};
+use jsonwebtoken::{Algorithm, DecodingKey, Header, Validation, decode, decode_header};
+use serde_json::{Map, Value};
+
+use crate::auth::token_answer::scopes;
+use crate::auth::verified_token::{TokenError, VerifiedToken, checked_subject};
+
+/// Longest token, in bytes.
+const TOKEN_MAX: usize = 16 * 1024;
+
+/// Keys of one document that are looked at.
+const KEYS_MAX: usize = 64;
+
+/// Whose tokens are taken. Without an issuer, nobody's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JwtSettings {
+    /// Who gives tokens out, spelled as in `iss`.
+    pub issuer: Option<String>,
+    /// One of them must be in `aud` (S-AUTHS-06); without any, the resource.
+    pub audiences: Vec<String>,
+    /// Where the issuer's keys are; otherwise its metadata says it.
+    pub jwks_url: Option<String>,
+    pub algorithms: Vec<Algorithm>,
+    /// How far the clocks of issuer and gateway may differ.
+    pub clock_skew: Duration,
+}
+
+impl Default for JwtSettings {
+    fn default() -> Self {
+        Self {
+            issuer: None,
+            audiences: Vec::new(),
+            jwks_url: None,
+            algorithms: vec![
+                Algorithm::ES256,
+                Algorithm::RS256,
+                Algorithm::PS256,
+                Algorithm::EdDSA,
+            ],
+            clock_skew: Duration::from_secs(60),
+        }
+    }
+}
+
+/// What a token must be like.
+pub(super) struct ExpectedToken {
+    issuer: String,
+    audiences: Vec<String>,
+    algorithms: Vec<Algorithm>,
+    /// In seconds.
+    clock_skew: u64,
+}
+
+impl ExpectedToken {
+    pub(super) fn new(settings: &JwtSettings, resource: Option<&str>) -> Self {
+        let resource = resource.map(str::to_owned);
+        Self {
+            issuer: settings.issuer.clone().unwrap_or_default(),
+            audiences: match settings.audiences.is_empty() {
+                true => resource.into_iter().collect(),
+                false => settings.audiences.clone(),
+            },
+            algorithms: settings.algorithms.clone(),
+            clock_skew: settings.clock_skew.as_secs(),
+        }
+    }
+
+    fn validation(&self, algorithm: Algorithm) -> Validation {
+        let mut validation = Validation::new(algorithm);
+        validation.leeway = self.clock_skew;
+        validation.validate_nbf = true;
+        validation.set_issuer(&[&self.issuer]);
+        validation.set_audience(&self.audiences);
+        validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
+        validation
+    }
+}
+
+/// Checks a token with the keys of its issuer.
+///
+/// # Errors
+///
+/// Says why it is refused, and nothing of what it holds.
+pub(super) fn verify(
+    token: &str,
+    keys: &JwkSet,
+    expected: &ExpectedToken,
+) -> Result<VerifiedToken, TokenError> {
+    if token.len() > TOKEN_MAX {
+        return Err(TokenError::Malformed);
+    }
+    let header = decode_header(token).map_err(|_| TokenError::Malformed)?;
+    if !expected.algorithms.contains(&header.alg) {
+        return Err(TokenError::Algorithm);
+    }
+    if header.crit.is_some() {
+        return Err(TokenError::Extension);
+    }
+    let mut last = TokenError::UnknownKey;
+    let keys = keys.keys.iter().take(KEYS_MAX);
+    for key in keys.filter(|key| fits(key, &header)) {
+        match verify_with(token, key, &header, expected) {
+            // Without a `kid` it may be another one.
+            Err(TokenError::Signature) => last = TokenError::Signature,
+            outcome => return outcome,
+        }
+    }
+    // It names no key, and may be signed with one that is new.
+    if header.kid.is_none() && last == TokenError::Signature {
+        return Err(TokenError::UnknownKey);
+    }
+    Err(last)
+}
+
+/// Whether a token may be signed with this key.
+fn fits(key: &Jwk, header: &Header) -> bool {
+    let common = &key.common;
+    let is_named = header.kid.is_none() || common.key_id == header.kid;
+    let signs = common
+        .public_key_use
+        .as_ref()
+        .is_none_or(|it| *it == PublicKeyUse::Signature);
+    let algorithm = common.key_algorithm.as_ref().map(ToString::to_string);
+    let is_for_it = algorithm.is_none_or(|it| it.parse() == Ok(header.alg));
+    is_named && signs && is_for_it
+}
+
+fn verify_with(
+    token: &str,
+    key: &Jwk,
+    header: &Header,
+    expected: &ExpectedToken,
+) -> Result<VerifiedToken, TokenError> {
+    let key = DecodingKey::from_jwk(key).map_err(|_| TokenError::Signature)?;
+    let validation = expected.validation(header.alg);
+    let token =
+        decode::<Map<String, Value>>(token, &key, &validation).map_err(|error| {
+            match error.kind() {
+                ErrorKind::ExpiredSignature => TokenError::Expired,
+                ErrorKind::ImmatureSignature => TokenError::NotYet,
+                ErrorKind::InvalidIssuer => TokenError::Issuer,
+                ErrorKind::InvalidAudience => TokenError::Audience,
+                ErrorKind::MissingRequiredClaim(name) => TokenError::Claim(known(name)),
+                ErrorKind::InvalidClaimFormat(name) => TokenError::Claim(known(name)),
+                _ => TokenError::Signature,
+            }
+        })?;
+    let claims = token.claims;
+    let expires_at = claims.get("exp").and_then(Value::as_f64);
+    let expires_at = expires_at.ok_or(TokenError::Claim("exp"))? as u64;
+    Ok(VerifiedToken {
+        subject: checked_subject(claims.get("sub").and_then(Value::as_str))?,
+        // As RFC 9068 names it, or as others do.
+        scopes: scopes(
+            claims
+                .get("scope")
+                .or_else(|| claims.get("scp"))
+                .unwrap_or(&Value::Null),
+        )?,
+        expires_at: Some(expires_at.saturating_add(expected.clock_skew)),
+    })
+}
+
+fn known(claim: &str) -> &'static str {
+    let known = ["exp", "nbf", "iss", "aud", "sub"];
+    known.into_iter().find(|it| *it == claim).unwrap_or("exp")
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    use ring::hmac;
+    use ring::rand::SystemRandom;
+    use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
+    use serde_json::json;
+
+    use super::*;
+    use crate::auth::verified_token::SUBJECT_MAX;
+
+    const ISSUER: &str = "https://as.example";
+    const RESOURCE: &str = "https://gateway.example/mcp";
+
+    struct Signer(EcdsaKeyPair);
+
+    fn base64(bytes: &[u8]) -> String {
+        URL_SAFE_NO_PAD.encode(bytes)
+    }
+
+    impl Signer {
+        fn new() -> Self {
+            let random = SystemRandom::new();
+            let algorithm = &ECDSA_P256_SHA256_FIXED_SIGNING;
+            let pkcs8 = EcdsaKeyPair::generate_pkcs8(algorithm, &random).unwrap();
+            Self(EcdsaKeyPair::from_pkcs8(algorithm, pkcs8.as_ref(), &random).unwrap())
+        }
+
+        fn public(&self) -> &[u8] {
+            self.0.public_key().as_ref()
+        }
+
+        fn jwk(&self, id: &str) -> Value {
+            let (x, y) = self.public()[1..].split_at(32);
+            json!({ "kty": "EC", "crv": "P-256", "kid": id, "x": base64(x), "y": base64(y) })
+        }
+
+        fn token(&self, header: &Value, claims: &Value) -> String {
+            let text = format!(
+                "{}.{}",
+                base64(header.to_string().as_bytes()),
+                base64(claims.to_string().as_bytes())
+            );
+            let signature = self.0.sign(&SystemRandom::new(), text.as_bytes()).unwrap();
+            format!("{text}.{}", base64(signature.as_ref()))
+        }
+    }
+
+    fn expected() -> ExpectedToken {
+        super::super::provider::install();
+        let settings = JwtSettings {
+            issuer: Some(ISSUER.to_owned()),
+            algorithms: vec![Algorithm::ES256, Algorithm::RS256],
+            ..JwtSettings::default()
+        };
+        ExpectedToken::new(&settings, Some(RESOURCE))
+    }
+
+    fn now() -> u64 {
+        jsonwebtoken::get_current_timestamp()
+    }
+
+    fn claims() -> Value {
+        json!({ "iss": ISSUER, "aud": RESOURCE, "sub": "ada", "exp": now() + 600, "scope": "a b" })
+    }
+
+    fn keys(keys: &[Value]) -> JwkSet {
+        serde_json::from_value(json!({ "keys": keys })).unwrap()
+    }
+
+    #[test]
+    fn a_good_token_says_who_and_what_and_how_long() {
+        let (expected, signer) = (expected(), Signer::new());
+        let keys = keys(&[Signer::new().jwk("old"), signer.jwk("new")]);
+        for header in [
+            json!({"alg": "ES256", "kid": "new"}),
+            json!({"alg": "ES256"}),
+        ] {
+            let claims = claims();
+            let verified = verify(&signer.token(&header, &claims), &keys, &expected).unwrap();
+            assert_eq!(verified.subject, "ada");
+            assert_eq!(verified.scopes.to_string(), "a b");
+            let expires = claims["exp"].as_u64().map(|at| at + 60);
+            assert_eq!(verified.expires_at, expires, "with the skew of the clocks");
+        }
+        for (scopes, read) in [
+            (json!(["c", "d"]), "c d"),
+            (json!("c"), "c"),
+            (json!(1), ""),
+        ] {
+            let mut listed = claims();
+            listed.as_object_mut().unwrap().remove("scope");
+            listed["scp"] = scopes;
+            listed["aud"] = json!(["other", RESOURCE]);
+            let token = signer.token(&json!({"alg": "ES256", "kid": "new"}), &listed);
+            let verified = verify(&token, &keys, &expected).unwrap();
+            assert_eq!(verified.scopes.to_string(), read);
+        }
+    }
+
+    #[test]
+    fn every_attack_on_the_claims_is_refused() {
+        let (expected, signer) = (expected(), Signer::new());
+        let keys = keys(&[signer.jwk("k")]);
+        let header = json!({"alg": "ES256", "kid": "k"});
+        let table = [
+            ("aud", json!("https://other.example"), TokenError::Audience),
+            ("aud", json!([]), TokenError::Audience),
+            ("aud", Value::Null, TokenError::Claim("aud")),
+            ("iss", json!("https://as.example/"), TokenError::Issuer),
+            ("iss", Value::Null, TokenError::Claim("iss")),
+            ("exp", json!(now() - 61), TokenError::Expired),
+            ("exp", json!("never"), TokenError::Claim("exp")),
+            ("exp", Value::Null, TokenError::Claim("exp")),
+            ("nbf", json!(now() + 120), TokenError::NotYet),
+            ("sub", Value::Null, TokenError::Claim("sub")),
+            ("sub", json!(""), TokenError::Claim("sub")),
+            ("scope", json!("a\tb"), TokenError::Claim("scope")),
+            (
+                "sub",
+                json!("x".repeat(SUBJECT_MAX + 1)),
+                TokenError::Claim("sub"),
+            ),
+        ];
+        for (claim, value, refused) in table {
+            let mut claims = claims();
+            claims[claim] = value.clone();
+            let token = signer.token(&header, &claims);
+            assert_eq!(
+                verify(&token, &keys, &expected),
+                Err(refused),
+                "{claim}: {value}"
+            );
+        }
+        // Within the skew of the clocks.
+        for (claim, value) in [("exp", now() - 30), ("nbf", now() + 30)] {
+            let mut claims = claims();
+            claims[claim] = json!(value);
+            verify(&signer.token(&header, &claims), &keys, &expected).unwrap();
+        }
+    }
+
+    #[test]
+    fn every_attack_on_the_signature_is_refused() {
+        let (settings, signer, other) = (expected(), Signer::new(), Signer::new());
+        let keys = keys(&[signer.jwk("k")]);
+        let of = |header: Value| signer.token(&header, &claims());
+        let good = of(json!({"alg": "ES256", "kid": "k"}));
+        verify(&good, &keys, &settings).unwrap();
+        let (signed, _) = good.rsplit_once('.').unwrap();
+        let stolen = other.token(&json!({"alg": "ES256", "kid": "k"}), &claims());
+        // The public key as the secret of an HMAC.
+        let hs = format!(
+            "{}.{}",
+            base64(br#"{"alg":"HS256","kid":"k"}"#),
+            base64(claims().to_string().as_bytes())
+        );
+        let key = hmac::Key::new(hmac::HMAC_SHA256, signer.public());
+        let hs = format!("{hs}.{}", base64(hmac::sign(&key, hs.as_bytes()).as_ref()));
+        let table = [
+            (stolen, TokenError::Signature),
+            (format!("{signed}."), TokenError::Signature),
+            (format!("{signed}.AAAA"), TokenError::Signature),
+            (hs, TokenError::Algorithm),
+            (
+                of(json!({"alg": "none", "kid": "k"})),
+                TokenError::Malformed,
+            ),
+            (
+                of(json!({"alg": "ES384", "kid": "k"})),
+                TokenError::Algorithm,
+            ),
+            (
+                of(json!({"alg": "RS256", "kid": "k"})),
+                TokenError::Signature,
+            ),
+            (
+                of(json!({"alg": "ES256", "kid": "x"})),
+                TokenError::UnknownKey,
+            ),
+            (
+                other.token(&json!({"alg": "ES256"}), &claims()),
+                TokenError::UnknownKey,
+            ),
+            (
+                of(json!({"alg": "ES256", "kid": "k", "crit": ["b64"]})),
+                TokenError::Extension,
+            ),
+            (String::new(), TokenError::Malformed),
+            ("a.b.c".to_owned(), TokenError::Malformed),
+            ("x".repeat(TOKEN_MAX + 1), TokenError::Malformed),
+        ];
+        for (token, expected) in table {
+            let shown: String = token.chars().take(40).collect();
+            assert_eq!(verify(&token, &keys, &settings), Err(expected), "{shown}");
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Tokens that others give out: who vouches for them, and which were seen before.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::api_key::TokenHash;
+use super::identity::Identity;
+use super::introspection::{Introspection, IntrospectionSettings};
+use super::jwt::{self, JwtSettings, JwtVerifier};
+use super::verified_token::{PresentedToken, TokenError, VerifiedToken};
+use super::webhook::{Webhook, WebhookSettings};
+use crate::credentials::Web;
+use crate::id::Principal;
+use crate::protocol::{ErrorKind, Failure};
+
+/// Tokens that are remembered; with more, those that have expired are forgotten, or else all.
+const KNOWN_MAX: usize = 10_000;
+
+/// A token is checked again after so long: its issuer may have taken back the key that it is signed
+/// with.
+const KNOWN_FOR: Duration = Duration::from_secs(10 * 60);
+
+/// Tokens that others are asked about at a time; further ones wait.
+const ASKED_MAX: usize = 32;
+
+/// How long a token waits to be asked about.
+const ASK_WITHIN: Duration = Duration::from_secs(10);
+
+/// The issuer in the names of principals that a webhook vouches for.
+const WEBHOOK: &str = "webhook";
+
+/// How soon a client may come again whose token could not be checked.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
+
+/// Which tokens are taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TokenSettings {
+    /// The URL of this gateway's endpoint, as clients know it: the `resource` that they ask tokens for.
+    pub resource: Option<String>,
+    /// All of them must be in the token.
+    pub scopes: Vec<String>,
+    pub jwt: JwtSettings,
+    pub introspection: IntrospectionSettings,
+    pub webhook: WebhookSettings,
+}
+
+impl TokenSettings {
+    /// Whether any are taken.
+    pub fn is_enabled(&self) -> bool {
+        self.jwt.issuer.is_some()
+            || self.introspection.endpoint.is_some()
+            || self.webhook.url.is_some()
+    }
+
+    /// The authorization servers that clients may get a token from.
+    pub fn issuers(&self) -> impl Iterator<Item = &str> {
+        let (jwt, asked) = (&self.jwt.issuer, &self.introspection.issuer);
+        let other = asked.as_ref().filter(|_| asked != jwt);
+        [jwt.as_ref(), other]
+            .into_iter()
+            .flatten()
+            .map(String::as_str)
+    }
+
+    /// The URLs that are asked about tokens.
+    pub fn asked(&self) -> impl Iterator<Item = &str> {
+        let urls = [
+            &self.jwt.issuer,
+            &self.jwt.jwks_url,
+            &self.introspection.endpoint,
+            &self.webhook.url,
+        ];
+        urls.into_iter().flatten().map(String::as_str)
+    }
+}
+
+/// Tells who tokens were given to. One that was seen before costs a look-up.
+pub struct TokenVerifier {
+    settings: TokenSettings,
+    jwt: Option<JwtVerifier>,
+    voucher: Option<Voucher>,
+    known: Mutex<HashMap<TokenHash, KnownToken>>,
+    /// A token is asked about by the one request that holds its lock.
+    asking: [tokio::sync::Mutex<()>; ASKED_MAX],
+}
+
+/// Who is asked about tokens that cannot be checked here.
+enum Voucher {
+    Introspection(Introspection),
+    Webhook(Webhook),
+}
+
+struct KnownToken {
+    identity: Identity,
+    /// In milliseconds since 1970.
+    until: u64,
+}
+
+impl TokenVerifier {
+    pub fn new(settings: TokenSettings, web: &Arc<dyn Web>) -> Self {
+        let resource = settings.resource.as_deref();
+        let introspection = Introspection::new(&settings.introspection, resource, web);
+        let webhook = || Webhook::new(&settings.webhook, resource, web).map(Voucher::Webhook);
+        Self {
+            jwt: JwtVerifier::new(&settings.jwt, resource, web),
+            voucher: introspection.map(Voucher::Introspection).or_else(webhook),
+            settings,
+            known: Mutex::default(),
+            asking: Default::default(),
+        }
+    }
+
+    pub fn settings(&self) -> &TokenSettings {
+        &self.settings
+    }
+
+    /// Who a token was given to that was checked before; `now` in milliseconds since 1970.
+    pub fn find(&self, token: PresentedToken<'_>, now: u64) -> Option<Identity> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = known.get(&token.hash)?;
+        (found.until > now).then(|| found.identity.clone())
+    }
+
+    /// Asks who a token was given to, and remembers it.
+    ///
+    /// # Errors
+    ///
+    /// Returns the failure that the client is to read.
+    pub async fn verify(&self, token: PresentedToken<'_>, now: u64) -> Result<Identity, Failure> {
+        let voucher = match (&self.jwt, &self.voucher) {
+            (Some(jwt), voucher) if voucher.is_none() || jwt::is_token(token.text) => {
+                let verified = jwt.verify(token.text).await.map_err(failure_of)?;
+                let issuer = self.settings.jwt.issuer.as_deref();
+                return self.take(token, issuer, verified, KNOWN_FOR, now);
+            }
+            (_, Some(voucher)) => voucher,
+            (_, None) => return Err(failure_of(TokenError::Inactive)),
+        };
+        let place = token.hash.number() % ASKED_MAX;
+        let asking = timeout(ASK_WITHIN, self.asking[place].lock()).await;
+        let _asking = asking.map_err(|_| {
+            failure_of(TokenError::Unavailable(
+                "too many tokens are asked about".to_owned(),
+            ))
+        })?;
+        // Somebody else has asked meanwhile.
+        if let Some(identity) = self.find(token, now) {
+            return Ok(identity);
+        }
+        let settings = &self.settings;
+        let (verified, issuer, cache_for) = match voucher {
+            Voucher::Introspection(introspection) => (
+                introspection.verify(token.text).await,
+                settings.introspection.issuer.as_deref(),
+                settings.introspection.cache_for,
+            ),
+            Voucher::Webhook(webhook) => (
+                webhook.verify(token).await,
+                Some(WEBHOOK),
+                settings.webhook.cache_for,
+            ),
+        };
+        self.take(token, issuer, verified.map_err(failure_of)?, cache_for, now)
+    }
+
+    /// Remembers a good token if it holds, and allows what it must.
+    fn take(
+        &self,
+        token: PresentedToken<'_>,
+        issuer: Option<&str>,
+        verified: VerifiedToken,
+        cache_for: Duration,
+        now: u64,
+    ) -> Result<Identity, Failure> {
+        // A stream that ended with its token is not opened with it again.
+        if verified
+            .expires_at
+            .is_some_and(|at| at.saturating_mul(1000) <= now)
+        {
+            return Err(failure_of(TokenError::Expired));
+        }
+        let needed = &self.settings.scopes;
+        if !needed.iter().all(|scope| verified.scopes.contains(scope)) {
+            let message = format!(
+                "this gateway needs a token with the scopes `{}`",
+                needed.join("`, `")
+            );
+            return Err(Failure::new(ErrorKind::InsufficientScope, message));
+        }
+        let expires_at = verified.expires_at.map(|at| at.saturating_mul(1000));
+        let identity = Identity {
+            principal: Principal::of(issuer.unwrap_or_default(), &verified.subject),
+            scopes: (!verified.scopes.is_empty()).then(|| Arc::new(verified.scopes)),
+            expires_at,
+        };
+        let again = now.saturating_add(millis(cache_for));
+        let until = expires_at.map_or(again, |expires| expires.min(again));
+        self.remember(token.hash, identity.clone(), until, now);
+        Ok(identity)
+    }
+
+    fn remember(&self, hash: TokenHash, identity: Identity, until: u64, now: u64) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= KNOWN_MAX {
+            known.retain(|_, token| token.until > now);
+        }
+        if known.len() >= KNOWN_MAX {
+            known.clear();
+        }
+        known.insert(hash, KnownToken { identity, until });
+    }
+}
+
+fn failure_of(error: TokenError) -> Failure {
+    match error {
+        TokenError::Unavailable(why) => {
+            log::warn!("tokens cannot be checked: {why}");
+            let message = "nobody can say now whether this token is good; try again later";
+            Failure::new(ErrorKind::Overloaded, message).retry_after_ms(millis(RETRY_AFTER))
+        }
+        refused => Failure::new(ErrorKind::Unauthorized, format!("{refused}; sign in again")),
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,91 @@
+//! A webhook that says whether a token is good, by its status or in JSON.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use url::Url;
+
+use super::token_answer::TokenAnswer;
+use super::verified_token::{PresentedToken, TokenError, VerifiedToken};
+use crate::credentials::{Web, WebAnswer, WebBody, WebRequest};
+
+/// Characters of the hash that name who has a token, where the webhook does not.
+const NAME_LENGTH: usize = 32;
+
+/// Who is asked. Without a URL, nobody.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebhookSettings {
+    pub url: Option<String>,
+    /// How long an answer is relied on.
+    pub cache_for: Duration,
+}
+
+impl Default for WebhookSettings {
+    fn default() -> Self {
+        Self {
+            url: None,
+            cache_for: Duration::from_secs(60),
+        }
+    }
+}
+
+pub(super) struct Webhook {
+    web: Arc<dyn Web>,
+    url: Url,
+    /// What is sent with each token.
+    body: String,
+}
+
+impl Webhook {
+    /// `None` without a URL.
+    pub(super) fn new(
+        settings: &WebhookSettings,
+        resource: Option<&str>,
+        web: &Arc<dyn Web>,
+    ) -> Option<Self> {
+        Some(Self {
+            web: Arc::clone(web),
+            url: Url::parse(settings.url.as_deref()?).ok()?,
+            body: json!({ "resource": resource }).to_string(),
+        })
+    }
+
+    /// # Errors
+    ///
+    /// Says why the token is refused, or why nobody can say whether it is good.
+    pub(super) async fn verify(
+        &self,
+        token: PresentedToken<'_>,
+    ) -> Result<VerifiedToken, TokenError> {
+        let answer = self.web.send(WebRequest {
+            url: self.url.clone(),
+            authorization: Some(format!("Bearer {}", token.text).into()),
+            body: Some(WebBody::Json(self.body.clone().into())),
+        });
+        let unavailable = |why| TokenError::Unavailable(format!("{}: {why}", self.url));
+        let answer = answer.await.map_err(unavailable)?;
+        if !says_yes(&answer).map_err(unavailable)? {
+            return Err(TokenError::Inactive);
+        }
+        let answer = TokenAnswer::parse(&answer.body).unwrap_or_default();
+        if answer.active == Some(false) {
+            return Err(TokenError::Inactive);
+        }
+        // The same token is always the same client.
+        let digits = token.hash.to_string().replace(':', "-");
+        let name = || digits.chars().take(NAME_LENGTH).collect();
+        let subject = answer.sub.clone().unwrap_or_else(name);
+        answer.verified(Some(subject))
+    }
+}
+
+/// By its status alone; an outage is no answer.
+fn says_yes(answer: &WebAnswer) -> Result<bool, String> {
+    match answer.status {
+        200..=299 => Ok(true),
+        408 | 429 => Err(format!("it answers {}", answer.status)),
+        400..=499 => Ok(false),
+        other => Err(format!("it answers {other}")),
+    }
+}

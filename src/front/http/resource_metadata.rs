@@ -1,0 +1,45 @@
+//! What clients read to find the authorization server of the gateway (RFC 9728, S-AUTHS-02).
+
+use std::pin::pin;
+
+use actix_web::http::header::HeaderValue;
+use actix_web::{HttpRequest, HttpResponse, web};
+use serde_json::json;
+
+use super::challenge::WELL_KNOWN;
+use super::handler::{check_place, run_handler};
+use super::respond::with_title_case_headers;
+use crate::front::state::{Front, FrontGate};
+use crate::protocol::{ErrorKind, Failure};
+
+/// At the root, and with the path of an endpoint behind it.
+pub(super) const PATHS: [&str; 2] = [
+    WELL_KNOWN,
+    "/.well-known/oauth-protected-resource/{path:.*}",
+];
+
+pub(super) async fn serve(request: HttpRequest, gate: web::Data<FrontGate>) -> HttpResponse {
+    let front = gate.front().await;
+    let answering = pin!(async { Ok(answer(&request, front)?) });
+    run_handler(&request, front, HeaderValue::from_static("GET"), answering).await
+}
+
+fn answer(request: &HttpRequest, front: &Front) -> Result<HttpResponse, Failure> {
+    let settings = front.settings.load();
+    check_place(request, &settings)?;
+    let tokens = &settings.auth.tokens;
+    let issuers: Vec<&str> = tokens.issuers().collect();
+    if issuers.is_empty() {
+        let message =
+            "this gateway has no authorization server (`[auth.jwt]`, `[auth.introspection]`)";
+        return Err(Failure::new(ErrorKind::NotFound, message));
+    }
+    let response = HttpResponse::Ok().json(json!({
+        "resource": tokens.resource,
+        "authorization_servers": issuers,
+        "scopes_supported": tokens.scopes,
+        "bearer_methods_supported": ["header"],
+        "resource_name": "mcpvisor",
+    }));
+    Ok(with_title_case_headers(response))
+}
