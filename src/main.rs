@@ -5,6 +5,7 @@ mod commands;
 mod key_commands;
 mod login_commands;
 mod output;
+mod pin_commands;
 mod plan_commands;
 
 use std::io::IsTerminal as _;
@@ -41,6 +42,7 @@ use commands::{
 use key_commands::run_keys_command;
 use login_commands::run_auth_command;
 use output::{CliError, current_thread_runtime, pretty, print};
+use pin_commands::run_pins_command;
 use plan_commands::{run_apply_command, run_plan_command, run_rollback_command};
 
 fn main() -> ExitCode {
@@ -66,6 +68,7 @@ fn main() -> ExitCode {
         Command::Status(status) => finish(show_status(path, &status)),
         Command::Servers(servers) => finish(run_servers_command(path, servers)),
         Command::Keys(keys) => finish(run_keys_command(path, keys)),
+        Command::Pins(pins) => finish(run_pins_command(path, pins)),
         Command::Auth(auth) => finish(run_auth_command(path, auth)),
         Command::Token(token) => finish(show_token(path, token)),
         Command::History(history) => finish(show_history(path, history)),

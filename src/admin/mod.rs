@@ -31,7 +31,7 @@ pub use operator::{ControlRequest, Inoperable, LoginOrder, Operator, OrderOutcom
 pub use port_holder::address_in_use;
 pub use record_pages::{ask_last_records, ask_records};
 pub use render::{
-    Screen, call_lines, crash_text, last_sequence, log_lines, notice_lines, record_lines,
-    server_table, tree,
+    Screen, call_lines, crash_text, last_sequence, log_lines, notice_lines, pin_table, pin_text,
+    record_lines, server_table, tree,
 };
 pub use status::{ConfigView, ServerStatus, Status, ToolView};

@@ -4,6 +4,7 @@ mod add;
 mod auth;
 mod clients;
 mod keys;
+mod pins;
 mod plan;
 mod records;
 mod stdio;
@@ -16,6 +17,7 @@ pub use add::{AddArguments, Setting};
 pub use auth::{AuthArguments, AuthVerb, LoginArguments};
 pub use clients::{ClientArguments, ClientsArguments, ClientsVerb};
 pub use keys::{KeysArguments, KeysVerb, MadeKeyArguments, TokenArguments};
+pub use pins::{PinsArguments, PinsVerb};
 pub use plan::{ApplyArguments, PlanArguments, RollbackArguments};
 pub use records::{GatewayLogArguments, HistoryArguments, Moment, ShownRecords};
 pub use stdio::{Header, StdioArguments};
@@ -118,6 +120,11 @@ pub enum Command {
     ///
     /// Without a verb it lists them. They stand in the configuration, as hashes.
     Keys(KeysArguments),
+
+    /// List the pins of tools, show what changed, or approve it
+    ///
+    /// Without a verb it lists them. Speaks to the gateway as `servers` does.
+    Pins(PinsArguments),
 
     /// Sign in to servers that want a login, or out
     Auth(AuthArguments),

@@ -33,6 +33,7 @@ mod metrics;
 mod mishaps;
 mod oddities;
 mod operating;
+mod pins;
 mod plans;
 mod questions;
 mod rate_limits;
