@@ -11,7 +11,7 @@ use mcpvisor::telemetry::printable;
 
 use commands::{
     CliError, ServeMode, check, current_thread_runtime, print_config, relay, run_apply_command,
-    run_auth_command, run_clients_command, run_doctor_command, run_keys_command, run_plan_command,
+    run_auth_command, run_clients_command, run_doctor_command, run_keys_command, run_pins_command, run_plan_command,
     run_rollback_command, run_servers_command, run_tools_command, serve, show_gateway_log,
     show_history, show_status, show_token,
 };
@@ -41,6 +41,7 @@ fn main() -> ExitCode {
         Command::Servers(servers) => finish(run_servers_command(path, servers)),
         Command::Tools(tools) => finish(run_tools_command(path, tools)),
         Command::Keys(keys) => finish(run_keys_command(path, keys)),
+        Command::Pins(pins) => finish(run_pins_command(path, pins)),
         Command::Auth(auth) => finish(run_auth_command(path, auth)),
         Command::Token(token) => finish(show_token(path, token)),
         Command::History(history) => finish(show_history(path, history)),

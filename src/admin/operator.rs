@@ -102,6 +102,20 @@ pub enum ControlRequest {
     FinishLogin {
         answer: String,
     },
+    /// The pins of tools.
+    Pins,
+    /// One pin, with its definitions.
+    Pin {
+        server: String,
+        tool: String,
+    },
+    /// Approves what is listed of a tool, or of all tools of a server; with a digest only that
+    /// definition.
+    ApprovePins {
+        server: String,
+        tool: Option<String>,
+        digest: Option<String>,
+    },
     /// A page of the log: the parameters of [`crate::telemetry::LogQuery::from_pairs`].
     GatewayLog {
         parameters: Parameters,
@@ -180,6 +194,25 @@ pub trait Operator: Send + Sync {
     ///
     /// Says why they cannot be read.
     fn crashes(&self, server: Option<&str>) -> Result<serde_json::Value, Failure>;
+
+    /// The pins of all servers, and the tools that are not approved, a JSON object each.
+    fn pins(&self) -> Vec<Value>;
+
+    /// One pin with its definitions and their difference. The server is found by its name or id.
+    ///
+    /// # Errors
+    ///
+    /// Says why there is none.
+    fn pin(&self, server: &str, tool: &str) -> Result<Value, Failure>;
+
+    /// Approves what a server lists of a tool, or of all its tools; with a digest only that
+    /// definition. Answers with the names of the tools of which something was approved.
+    fn approve_pins(
+        &self,
+        server: &str,
+        tool: Option<String>,
+        digest: Option<String>,
+    ) -> LocalBoxFuture<'static, Result<Value, Failure>>;
 
     fn history(&self) -> History;
 
@@ -298,6 +331,18 @@ pub(super) async fn answer(
             let query = answer.split_once('?').map_or(&*answer, |(_, query)| query);
             let query = query.split('#').next().unwrap_or_default().to_owned();
             return done("login", operator.finish_login(query).await);
+        }
+        ControlRequest::Pins => return serde_json::json!({ "pins": operator.pins() }),
+        ControlRequest::Pin { server, tool } => {
+            return done("pin", operator.pin(&server, &tool));
+        }
+        ControlRequest::ApprovePins {
+            server,
+            tool,
+            digest,
+        } => {
+            let approved = operator.approve_pins(&server, tool, digest).await;
+            return done("pins", approved);
         }
         ControlRequest::Restart { server } => (server, ServerOrder::Restart),
         ControlRequest::Stop { server } => (server, ServerOrder::Stop),

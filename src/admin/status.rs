@@ -111,4 +111,6 @@ pub struct ServerStatus {
     pub connection: Option<ServerStatusView>,
     /// Items that clients see, by kind.
     pub items: BTreeMap<&'static str, usize>,
+    /// Tools that are withheld until somebody approves their definition.
+    pub suspended: usize,
 }

@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 use crate::bridge::headers::{ClientHeaders, ParamHeaders, PassedHeaders};
 use crate::bridge::projection::project_params;
 use crate::bridge::seal::Digest;
-use crate::catalog::{ItemKind, ItemOwner, ServerPart, Snapshot, ToolHints, UriOwner};
+use crate::catalog::{
+    ItemKind, ItemOwner, ServerPart, Snapshot, SuspendedTool, ToolHints, UriOwner,
+};
 use crate::downstream::TaskMode;
 use crate::id::ServerName;
 use crate::protocol::{
@@ -105,8 +107,8 @@ pub(crate) fn undeclared(method: &Method, server: &ServerName, needed: &str) -> 
 
 fn owner(request: &Request, catalog: &Snapshot) -> Result<CallTarget, Failure> {
     match &request.method {
-        Method::ToolsCall => named(request, "tool", |name| catalog.tool(name)),
-        Method::PromptsGet => named(request, "prompt", |name| catalog.prompt(name)),
+        Method::ToolsCall => named(request, "tool", catalog, |name| catalog.tool(name)),
+        Method::PromptsGet => named(request, "prompt", catalog, |name| catalog.prompt(name)),
         Method::ResourcesRead | Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => {
             resource(request, catalog)
         }
@@ -181,10 +183,16 @@ pub(crate) fn page(
 fn named<'a>(
     request: &Request,
     noun: &str,
+    catalog: &Snapshot,
     find: impl Fn(&str) -> Option<&'a ItemOwner>,
 ) -> Result<CallTarget, Failure> {
     let name = request.name().ok_or_else(|| missing("name", "a string"))?;
     let owned = find(&name).ok_or_else(|| {
+        if let Some(tool) = catalog.suspended_tool(&name)
+            && noun == "tool"
+        {
+            return suspended(&name, tool);
+        }
         let list = if noun == "tool" {
             "tools/list"
         } else {
@@ -208,6 +216,18 @@ fn named<'a>(
         tool,
         ..CallTarget::new(owned.server.clone(), edits)
     })
+}
+
+/// The refusal of a call of a tool that nobody approved.
+fn suspended(name: &str, tool: &SuspendedTool) -> Failure {
+    let SuspendedTool { server, state, .. } = tool;
+    let message = format!(
+        "tool `{}` is suspended: {}; the gateway's operator can look at it with `mcpvisor pins` \
+         and approve it",
+        short(name),
+        state.reason()
+    );
+    Failure::new(ErrorKind::ToolSuspended, message).server(server.as_str())
 }
 
 fn resource(request: &Request, catalog: &Snapshot) -> Result<CallTarget, Failure> {

@@ -182,7 +182,7 @@ fn need_of(context: &CallContext, request: &Request, caller: &Caller) -> Option<
                 return need;
             }
             let is_listed = |snapshot: &Snapshot| match request.method {
-                Method::ToolsCall => snapshot.tool(&name).is_some(),
+                Method::ToolsCall => snapshot.knows_tool(&name),
                 _ => snapshot.prompt(&name).is_some(),
             };
             let is_shared = caller.view == ViewId::Default && is_listed(&catalog.snapshot());
@@ -214,7 +214,7 @@ fn need_of_static_tool(
     let Some(called) = discovery::called_name(request, &catalog) else {
         return Some(Some(ListNeed::All));
     };
-    let is_known = catalog.tool(&called).is_some();
+    let is_known = catalog.knows_tool(&called);
     Some((!is_known).then_some(ListNeed::Item(called)))
 }
 

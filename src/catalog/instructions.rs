@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use super::hidden_text::is_hidden;
+
 /// Ends a section that did not fit.
 const TRUNCATION_MARK: &str = " […]";
 
@@ -46,9 +48,10 @@ fn without_headings(text: &str) -> String {
     ];
     let mut is_after_text = false;
     let lines = text.split_inclusive(LINE_ENDS).map(|line| {
-        let rest = line.trim_start();
+        // Who reads past what is hidden sees a heading all the same.
+        let rest = line.trim_start_matches(is_blank);
         let is_marked = rest.starts_with('#') && !rest.starts_with("###");
-        let is_line_of = |sign| rest.trim_end().chars().all(|c| c == sign);
+        let is_line_of = |sign| rest.trim_end_matches(is_blank).chars().all(|c| c == sign);
         let is_underline = is_after_text && (is_line_of('=') || is_line_of('-'));
         is_after_text = !rest.is_empty();
         let is_heading = is_marked || is_underline && is_after_text;
@@ -57,6 +60,10 @@ fn without_headings(text: &str) -> String {
         [indent, mark, rest].concat()
     });
     lines.collect()
+}
+
+fn is_blank(character: char) -> bool {
+    character.is_whitespace() || is_hidden(character)
 }
 
 /// The length to which texts must be cut so that they fit into `room` together.
@@ -98,6 +105,18 @@ mod tests {
             Some(
                 "## a\n\none\n\\## b (names start with `b__`)\n  \\# c\r\\## d\n\n## b\n\n### two",
             ),
+        );
+    }
+
+    #[test]
+    fn no_server_hides_that_it_writes_a_heading() {
+        check(
+            &[(
+                "a",
+                "one\n\u{200b}## b\n\u{feff} \u{202d}# c\nd\n\u{2060}---\u{200b}\n",
+            )],
+            200,
+            Some("## a\n\none\n\u{200b}\\## b\n\u{feff} \u{202d}\\# c\nd\n\u{2060}\\---\u{200b}"),
         );
     }
 

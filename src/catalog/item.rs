@@ -4,8 +4,11 @@ use bytes::Bytes;
 use serde_json::{Map, Value};
 
 use crate::bridge::headers::ParamHeaders;
+use crate::bridge::seal::Digest;
 use crate::protocol::{RawJson, Span};
 
+use super::definition::LazyDigest;
+use super::hidden_text::HiddenText;
 use super::{IngestLimits, ItemKind, json, member_type, schema, uri, uri_template::UriTemplate};
 
 /// A tool's statements about its effects. Only hints: a server that is not trusted may lie.
@@ -38,6 +41,8 @@ pub struct Item {
     interface_spans: Vec<(Span, Box<str>)>,
     hints: ToolHints,
     headers: ParamHeaders,
+    hidden: Option<HiddenText>,
+    digest: LazyDigest,
 }
 
 impl Item {
@@ -57,6 +62,16 @@ impl Item {
     /// The arguments of a tool that are repeated as headers; none where its annotations are wrong.
     pub const fn headers(&self) -> &ParamHeaders {
         &self.headers
+    }
+
+    /// The characters in it that people do not see.
+    pub const fn hidden(&self) -> Option<&HiddenText> {
+        self.hidden.as_ref()
+    }
+
+    /// Of the definition of a tool.
+    pub fn definition_digest(&self) -> Digest {
+        self.digest.of(&self.raw)
     }
 
     pub(super) fn native_span(&self) -> Span {
@@ -253,12 +268,14 @@ fn locate(kind: ItemKind, raw: RawJson, native: &str, hints: ToolHints) -> Resul
         }
     };
     Ok(Item {
+        hidden: HiddenText::in_json(raw.as_str()),
         raw,
         native: native.into(),
         native_span,
         interface_spans,
         hints,
         headers: headers.unwrap_or_default(),
+        digest: LazyDigest::default(),
     })
 }
 

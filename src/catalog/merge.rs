@@ -4,18 +4,17 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock};
 
-use bytes::Bytes;
-
 use crate::id::ServerName;
-use crate::protocol::{RawJson, Revision, splice};
 
+use super::merge_notice::hidden_texts;
 use super::name_filter::NameFilter;
+use super::public_item::{item_owner, public_item, static_items};
 use super::public_pages::{PublicItem, PublicPages};
-use super::snapshot::{MergedServer, OwnerTable, Wrapping};
+use super::snapshot::{MergedServer, OwnerTable, SuspendedTool, Wrapping};
 use super::uri_template::UriTemplate;
 use super::{
     CatalogSettings, Exposure, Item, ItemKind, ItemOwner, MergeNotice, NameSettings, ServerPart,
-    Snapshot, UriOwner, Wrap, instructions, json, public_name, uri,
+    Snapshot, UnapprovedTool, UriOwner, Wrap, instructions, public_name, uri,
 };
 
 /// Merges what servers offer. `parts` are in config order, which settles collisions: the earlier
@@ -50,6 +49,7 @@ pub fn merge(parts: &[(Arc<ServerPart>, NameSettings)], settings: &CatalogSettin
         origins: merger.origins(),
         instructions: merger.instructions(),
         tools,
+        suspended: merger.suspended,
         prompts,
         resources,
         templates,
@@ -76,6 +76,7 @@ struct Merger<'a> {
     settings: &'a CatalogSettings,
     names: Vec<&'a NameSettings>,
     views: Vec<MergedServer>,
+    suspended: OwnerTable<SuspendedTool>,
     notices: Vec<MergeNotice>,
 }
 
@@ -85,6 +86,7 @@ impl<'a> Merger<'a> {
             settings,
             names: Vec::new(),
             views: Vec::new(),
+            suspended: OwnerTable::default(),
             notices: Vec::new(),
         };
         for (part, names) in parts {
@@ -97,6 +99,7 @@ impl<'a> Merger<'a> {
                 item,
             };
             merger.notices.extend(part.quarantined().cloned().map(item));
+            merger.notices.extend(hidden_texts(part));
             let wrap_prefix = merger.wrap_prefix(server, names);
             merger.names.push(names);
             merger.views.push(MergedServer {
@@ -205,6 +208,9 @@ impl<'a> Merger<'a> {
                     && shown.shows(&public)
                 {
                     let (shown_item, public) = self.overridden(kind, &part, item, public, &table);
+                    if self.suspends(kind, names, &part, item, &public) {
+                        continue;
+                    }
                     let owner = ItemOwner {
                         item: shown_item.raw().clone(),
                         ..item_owner(part.server(), item)
@@ -237,20 +243,66 @@ impl<'a> Merger<'a> {
         let Some(name) = &found.name else {
             return (item, public);
         };
-        match table.get(name) {
+        match self.owner_of(kind, name, table) {
             None => (item, name.clone()),
-            Some(owner) => {
+            Some(taken_by) => {
                 self.notices.push(MergeNotice::Renamed {
                     kind,
                     server: part.server().clone(),
                     native: item.native().to_owned(),
                     wanted: name.clone(),
                     public: public.clone(),
-                    taken_by: owner.server.clone(),
+                    taken_by,
                 });
                 (item, public)
             }
         }
+    }
+
+    /// Withholds a tool whose definition is not approved, where its server's are to be; whether it
+    /// does. Its name stays its own.
+    fn suspends(
+        &mut self,
+        kind: ItemKind,
+        names: &NameSettings,
+        part: &ServerPart,
+        item: &Item,
+        public: &str,
+    ) -> bool {
+        let pinned = &self.settings.pinned;
+        let found = (kind == ItemKind::Tools)
+            .then(|| pinned.unapproved(names.pins, part.server(), item))
+            .flatten();
+        let Some(tool) = found else { return false };
+        let UnapprovedTool {
+            is_suspended,
+            state,
+            ..
+        } = tool;
+        self.notices.push(MergeNotice::Unapproved(tool));
+        if is_suspended {
+            let suspended = SuspendedTool {
+                server: part.server().clone(),
+                native: item.native().to_owned(),
+                state,
+            };
+            self.suspended.insert(public, suspended);
+        }
+        is_suspended
+    }
+
+    /// Whose a name is already, if somebody's.
+    fn owner_of(
+        &self,
+        kind: ItemKind,
+        name: &str,
+        table: &OwnerTable<ItemOwner>,
+    ) -> Option<ServerName> {
+        if let Some(owner) = table.get(name) {
+            return Some(owner.server.clone());
+        }
+        let suspended = self.suspended.get(name).filter(|_| kind == ItemKind::Tools);
+        suspended.map(|tool| tool.server.clone())
     }
 
     /// The filter of the catalog itself; `None` for one that cannot be used, which shows nothing.
@@ -278,7 +330,7 @@ impl<'a> Merger<'a> {
         let mut taken = None;
         for candidate in public_name::candidates(server, prefix, native, self.settings.name_max) {
             let public_name::PublicName { name, changed } = candidate;
-            let owner = table.get(&name).map(|owner| owner.server.clone());
+            let owner = self.owner_of(kind, &name, table);
             let reserved = || self.reserved_for(prefix, native).filter(|_| name == native);
             if let Some(owner) = owner.or_else(reserved) {
                 taken.get_or_insert((name, owner));
@@ -420,51 +472,4 @@ fn movable_uris(part: &ServerPart) -> impl Iterator<Item = (&str, Vec<u8>)> {
     resources
         .chain(templates)
         .filter(|(uri, _)| !uri::is_fixed(uri))
-}
-
-fn item_owner(server: &ServerName, item: &Item) -> ItemOwner {
-    let written = item.raw().as_bytes().slice(item.native_span());
-    ItemOwner {
-        server: server.clone(),
-        native: RawJson::try_new(written).unwrap_or_else(|_| json::quoted(item.native())),
-        hints: item.hints(),
-        headers: item.headers().clone(),
-        item: item.raw().clone(),
-    }
-}
-
-/// The static tools, as the newest revision knows tools.
-fn static_items(exposure: Exposure) -> Vec<PublicItem> {
-    let definitions = exposure.definitions().into_iter();
-    definitions
-        .map(|tool| PublicItem {
-            text: tool.as_bytes().clone(),
-            revision: Revision::NEWEST,
-        })
-        .collect()
-}
-
-fn public_item(view: &MergedServer, item: &Item, public: &str) -> PublicItem {
-    PublicItem {
-        text: public_text(view, item, public),
-        revision: view.part.revision,
-    }
-}
-
-/// The item as clients see it: its server's bytes, with another name or URI.
-fn public_text(view: &MergedServer, item: &Item, public: &str) -> Bytes {
-    let mut edits = Vec::new();
-    if public != item.native() {
-        edits.push((item.native_span(), json::quoted(public).as_bytes().clone()));
-    }
-    for (span, native) in item.interface_spans() {
-        let uri = view.public_uri(native);
-        if *uri != **native {
-            edits.push((span.clone(), json::quoted(&uri).as_bytes().clone()));
-        }
-    }
-    if edits.is_empty() {
-        return item.raw().as_bytes().clone();
-    }
-    splice(item.raw().as_bytes(), &mut edits)
 }

@@ -4,7 +4,9 @@ use std::fmt;
 
 use crate::id::ServerName;
 
-use super::{InvalidNameSettings, ItemKind, Quarantined};
+use super::{
+    HiddenText, InvalidNameSettings, ItemKind, PinState, Quarantined, ServerPart, UnapprovedTool,
+};
 
 /// Something that a merge settled by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +51,15 @@ pub enum MergeNotice {
         server: ServerName,
         reason: InvalidNameSettings,
     },
+    /// The definition of a tool is not the one that was approved.
+    Unapproved(UnapprovedTool),
+    /// An item, or the instructions of the server, hold characters that people do not see.
+    HiddenText {
+        server: ServerName,
+        /// `None` for the instructions.
+        item: Option<(ItemKind, String)>,
+        hidden: HiddenText,
+    },
 }
 
 impl MergeNotice {
@@ -59,7 +70,9 @@ impl MergeNotice {
             | Self::Wrapped { server, .. }
             | Self::Hidden { server, .. }
             | Self::Quarantined { server, .. }
-            | Self::InvalidFilter { server, .. } => server,
+            | Self::InvalidFilter { server, .. }
+            | Self::HiddenText { server, .. } => server,
+            Self::Unapproved(tool) => &tool.server,
         }
     }
 }
@@ -120,6 +133,64 @@ impl fmt::Display for MergeNotice {
             Self::InvalidFilter { server, reason } => {
                 write!(f, "tools of `{server}` are hidden: {reason}")
             }
+            Self::Unapproved(tool) => tool.fmt(f),
+            Self::HiddenText {
+                server,
+                item: Some((kind, item)),
+                hidden,
+            } => write!(f, "{} `{item}` of `{server}` has {hidden}", kind.noun()),
+            Self::HiddenText {
+                server,
+                item: None,
+                hidden,
+            } => write!(f, "the instructions of `{server}` have {hidden}"),
         }
     }
+}
+
+impl fmt::Display for UnapprovedTool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { server, native, .. } = self;
+        let verb = if self.is_suspended {
+            "is suspended"
+        } else {
+            "is not approved"
+        };
+        let why = self.state.reason();
+        write!(
+            f,
+            "tool `{native}` of `{server}` {verb}: {why}; `mcpvisor pins show {server} {native}`"
+        )
+    }
+}
+
+impl PinState {
+    /// A sentence part: why a tool is not approved.
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::Pinned => "its definition is as it was approved",
+            Self::Changed => "its definition is not the one that was approved",
+            Self::New => "it was not there when the tools of its server were pinned",
+        }
+    }
+}
+
+/// What a server says with characters that people do not see.
+pub(super) fn hidden_texts(part: &ServerPart) -> impl Iterator<Item = MergeNotice> {
+    let server = part.server();
+    let items = ItemKind::ALL.into_iter().flat_map(move |kind| {
+        let items = part.items(kind).iter();
+        items.filter_map(move |item| {
+            let hidden = item.hidden()?.clone();
+            Some((Some((kind, item.native().to_owned())), hidden))
+        })
+    });
+    let instructions = part.instructions.as_deref().and_then(HiddenText::of);
+    let instructions = instructions.map(|hidden| (None, hidden));
+    let found = items.chain(instructions);
+    found.map(move |(item, hidden)| MergeNotice::HiddenText {
+        server: server.clone(),
+        item,
+        hidden,
+    })
 }

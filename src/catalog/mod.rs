@@ -6,7 +6,10 @@
 //! owner, and the lists as finished JSON pages. Items stay the bytes that their server wrote; only
 //! names and URIs are replaced in them.
 
+mod definition;
+mod definition_diff;
 mod exposure;
+mod hidden_text;
 mod instructions;
 mod item;
 mod item_kind;
@@ -15,6 +18,8 @@ mod member_type;
 mod merge;
 mod merge_notice;
 mod name_filter;
+mod pins;
+mod public_item;
 mod public_name;
 mod public_pages;
 mod schema;
@@ -30,20 +35,24 @@ mod uri_template;
 
 use crate::protocol::json;
 
+pub use definition::definition;
+pub use definition_diff::definition_diff;
 pub use exposure::{DESCRIBED_MAX, Exposure, FOUND, FOUND_MAX, LISTED_MAX, StaticTool};
+pub use hidden_text::HiddenText;
 pub use item::{Item, ToolHints};
 pub use item_kind::ItemKind;
 pub use list_page::{InvalidListPage, ListAge, ListCaching, ListPage};
 pub use merge::{merge, merge_view};
 pub use merge_notice::MergeNotice;
 pub use name_filter::InvalidNameSettings;
+pub use pins::{PinMode, PinState, PinnedTools, UnapprovedTool};
 pub use public_name::may_belong_to;
 pub use public_pages::InvalidCursor;
 pub use server_part::{Quarantined, ServerPart};
 pub use settings::{
     CatalogSettings, IngestLimits, NameSettings, ToolOverrides, ViewSettings, Wrap,
 };
-pub use snapshot::{Changes, EXTENSIONS, ItemOwner, Snapshot, UriOwner};
+pub use snapshot::{Changes, EXTENSIONS, ItemOwner, Snapshot, SuspendedTool, UriOwner};
 pub use tool_override::{AnnotationOverrides, ToolOverride};
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! How items of a server are named and which of them are shown.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use super::{Exposure, ToolOverride};
+use super::{Exposure, PinMode, PinnedTools, ToolOverride};
 use crate::id::ServerName;
 
 /// When the resource URIs of a server are wrapped, so that they cannot be taken for another's.
@@ -28,6 +29,8 @@ pub struct NameSettings {
     /// Globs over native tool names; wins over `allow`.
     pub deny: Vec<String>,
     pub wrap: Wrap,
+    /// What happens with its tools whose definition is not approved.
+    pub pins: PinMode,
 }
 
 /// Overrides, by the public names that the tools have without them.
@@ -65,6 +68,8 @@ pub struct CatalogSettings {
     /// How the tools are listed.
     pub expose: Exposure,
     pub overrides: ToolOverrides,
+    /// The definitions that are approved, of all servers.
+    pub pinned: Arc<PinnedTools>,
 }
 
 impl Default for CatalogSettings {
@@ -78,6 +83,7 @@ impl Default for CatalogSettings {
             deny: Vec::new(),
             expose: Exposure::All,
             overrides: ToolOverrides::new(),
+            pinned: Arc::default(),
         }
     }
 }

@@ -14,7 +14,8 @@ use super::public_pages::{InvalidCursor, PublicPages};
 use super::search::SearchIndex;
 use super::uri_template::UriTemplate;
 use super::{
-    Exposure, Item, ItemKind, ListAge, ListCaching, MergeNotice, ServerPart, ToolHints, uri,
+    Exposure, Item, ItemKind, ListAge, ListCaching, MergeNotice, PinState, ServerPart, ToolHints,
+    uri,
 };
 
 /// The capabilities in which a server names its extensions.
@@ -48,6 +49,15 @@ pub struct UriOwner {
     pub server: ServerName,
     /// The URI that the server knows.
     pub native: String,
+}
+
+/// A tool that is withheld, by its public name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SuspendedTool {
+    pub server: ServerName,
+    pub native: String,
+    /// Why.
+    pub state: PinState,
 }
 
 /// Which lists a client would see differently.
@@ -99,6 +109,8 @@ pub struct Snapshot {
     pub(super) by_name: QuickMap<ServerName, usize>,
     pub(super) by_wrap_prefix: HashMap<String, usize>,
     pub(super) tools: OwnerTable<ItemOwner>,
+    /// Tools that are neither listed nor called until an operator approves them.
+    pub(super) suspended: OwnerTable<SuspendedTool>,
     pub(super) prompts: OwnerTable<ItemOwner>,
     pub(super) resources: OwnerTable<UriOwner>,
     pub(super) templates: OwnerTable<UriOwner>,
@@ -137,6 +149,22 @@ impl Snapshot {
     /// The owner of a public tool name.
     pub fn tool(&self, public: &str) -> Option<&ItemOwner> {
         self.tools.get(public)
+    }
+
+    /// A tool that is withheld until an operator approves its definition.
+    pub fn suspended_tool(&self, public: &str) -> Option<&SuspendedTool> {
+        self.suspended.get(public)
+    }
+
+    /// Whether a tool has this public name, whether it is listed or withheld.
+    pub fn knows_tool(&self, public: &str) -> bool {
+        self.tool(public).is_some() || self.suspended_tool(public).is_some()
+    }
+
+    /// How many tools of a server are withheld.
+    pub fn suspended_count(&self, server: &ServerName) -> usize {
+        let suspended = self.suspended.iter();
+        suspended.filter(|(_, tool)| tool.server == *server).count()
     }
 
     /// The owner of a public prompt name.

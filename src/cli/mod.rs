@@ -5,6 +5,7 @@ mod auth;
 mod clients;
 mod doctor;
 mod keys;
+mod pins;
 mod plan;
 mod records;
 mod servers;
@@ -20,6 +21,7 @@ pub use auth::{AuthArguments, AuthVerb, LoginArguments};
 pub use clients::{ClientArguments, ClientsArguments, ClientsVerb};
 pub use doctor::DoctorArguments;
 pub use keys::{KeysArguments, KeysVerb, MadeKeyArguments, TokenArguments};
+pub use pins::{PinsArguments, PinsVerb};
 pub use plan::{ApplyArguments, PlanArguments, RollbackArguments};
 pub use records::{GatewayLogArguments, HistoryArguments, Moment, ShownRecords};
 pub use servers::{LogsArguments, ServersArguments, ServersVerb};
@@ -138,6 +140,11 @@ pub enum Command {
     ///
     /// Without a verb it lists them. They stand in the configuration, as hashes.
     Keys(KeysArguments),
+
+    /// List the pins of tools, show what changed, or approve it
+    ///
+    /// Without a verb it lists them. Speaks to the gateway as `servers` does.
+    Pins(PinsArguments),
 
     /// Sign in to servers that want a login, or out
     Auth(AuthArguments),

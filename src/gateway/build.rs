@@ -23,7 +23,7 @@ use crate::downstream::{
 use crate::front::FrontTls;
 use crate::history::History;
 use crate::id::CallNumbers;
-use crate::publisher::{CatalogPublisher, PartStore, RestoredCatalog, StartTimes};
+use crate::publisher::{CatalogPublisher, PartStore, Pins, RestoredCatalog, StartTimes};
 use crate::sessions::{Sessions, SessionsSpec};
 use crate::sources::SourceStates;
 use crate::store::SqliteStore;
@@ -46,8 +46,9 @@ pub(super) struct TreeInputs<'g> {
     pub(super) tls: Option<FrontTls>,
 }
 
-/// The lists of servers, each with the time when it was read, and how long they take to start.
-type Known = (Vec<(Arc<ServerPart>, u64)>, StartTimes);
+/// The lists of servers, each with the time when it was read, how long they take to start, and
+/// their pins.
+type Known = (Vec<(Arc<ServerPart>, u64)>, StartTimes, Pins);
 
 pub(super) fn build(
     config: &Config,
@@ -122,13 +123,14 @@ pub(super) fn build(
 fn restored(
     config: &Config,
     store: &Arc<SqliteStore>,
-    (parts, start_times): Known,
+    (parts, start_times, pins): Known,
 ) -> RestoredCatalog {
     RestoredCatalog {
         arrangement: arrangement(config),
         parts,
         part_store: PartStore::new(store.clone(), unix_millis),
         start_times,
+        pins,
     }
 }
 

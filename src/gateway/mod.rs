@@ -38,10 +38,10 @@ use crate::config::{Config, ConfigError, Fingerprint, Loaded, Plan, ServerState}
 use crate::downstream::{ServerChange, ServerSettings};
 use crate::front::{Front, FrontServer, TlsError};
 use crate::id::ViewId;
-use crate::publisher::{StartTimes, load_parts};
+use crate::publisher::{Pins, StartTimes, load_parts};
 use crate::store::{OpenError, SqliteStore, StoreError};
 use crate::supervision::Arbiters;
-use crate::telemetry::{Counter, Counters, LogRecords, unix_millis};
+use crate::telemetry::{Counter, Counters, EventFeed, LogRecords, unix_millis};
 use crate::transport::{ProcessOwner, Spawner};
 use build::{TreeInputs, build};
 use configured::{arrangement, config_view, configured_servers, ready_servers};
@@ -159,7 +159,7 @@ impl Gateway {
         let registration = register(&config, loaded.path.as_deref(), &address);
         let servers = ready_servers(&config);
         let unreadable = |source| unreadable(&path, source);
-        let saved = SavedState::load(&store, &config, &servers).await;
+        let saved = SavedState::load(&store, &config, &servers, log.events()).await;
         let saved = saved.map_err(unreadable)?;
         let counters = Counters::default();
         let history = start_history(&config, &servers, &counters, log.events())?;
@@ -175,7 +175,7 @@ impl Gateway {
             log,
             tls,
         };
-        let known = (saved.parts.clone(), saved.start_times);
+        let known = (saved.parts.clone(), saved.start_times, saved.pins);
         let view = config_view(loaded.path, loaded.warnings);
         let state = build(&config, inputs, view, known)?;
         state.sessions.restore(&servers).await.map_err(unreadable)?;
@@ -436,6 +436,7 @@ struct SavedState {
     parts: Vec<(Arc<ServerPart>, u64)>,
     start_times: StartTimes,
     sealing: Arc<SealingKeys>,
+    pins: Pins,
 }
 
 impl SavedState {
@@ -443,10 +444,13 @@ impl SavedState {
         store: &Arc<SqliteStore>,
         config: &Config,
         servers: &[Arc<ServerSettings>],
+        events: EventFeed,
     ) -> Result<Self, StoreError> {
         let names: Vec<&str> = config.servers.iter().map(|s| s.name.as_str()).collect();
+        let configured = |name: &str| names.contains(&name);
         Ok(Self {
-            parts: load_parts(&**store, servers, |name| names.contains(&name)).await?,
+            parts: load_parts(&**store, servers, configured).await?,
+            pins: Pins::load(store.clone(), unix_millis, events, configured).await?,
             start_times: StartTimes::load(store.clone()).await?,
             sealing: SealingKeys::load(store.clone(), unix_millis).await?,
         })

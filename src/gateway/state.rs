@@ -9,7 +9,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -224,6 +224,30 @@ impl Operator for GatewayOperator {
             .map_err(|error| Failure::new(ErrorKind::Internal, error.to_string()))
     }
 
+    fn pins(&self) -> Vec<Value> {
+        self.state.publisher.pins()
+    }
+
+    fn pin(&self, server: &str, tool: &str) -> Result<Value, Failure> {
+        let server = self.state.find_operable_server(server)?;
+        self.state.publisher.pin(server.name(), tool)
+    }
+
+    fn approve_pins(
+        &self,
+        server: &str,
+        tool: Option<String>,
+        digest: Option<String>,
+    ) -> LocalBoxFuture<'static, Result<Value, Failure>> {
+        let found = self.state.find_operable_server(server);
+        let publisher = self.state.publisher.clone();
+        Box::pin(async move {
+            let server = found?.name().clone();
+            let approved = publisher.approve(&server, tool.as_deref(), digest.as_deref());
+            Ok(json!({ "approved": approved.await? }))
+        })
+    }
+
     fn history(&self) -> History {
         self.state.history.clone()
     }
@@ -356,6 +380,7 @@ impl GatewayState {
                 )
             };
             let items = ItemKind::ALL.into_iter().map(count).collect();
+            let suspended = found.map_or(0, |(owner, _)| catalog.suspended_count(owner));
             ServerStatus {
                 id: id.clone(),
                 name: name.clone(),
@@ -363,6 +388,7 @@ impl GatewayState {
                 reason,
                 connection,
                 items,
+                suspended,
             }
         };
         servers.iter().map(status).collect()

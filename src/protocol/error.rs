@@ -152,6 +152,8 @@ kinds! {
     ServerProtocol = "server_protocol", code::INTERNAL_ERROR, 502, false;
     /// The server needs something of the client, which it cannot or would not give.
     InputRefused = "input_refused", code::INTERNAL_ERROR, 502, false;
+    /// The definition of the tool is not approved.
+    ToolSuspended = "tool_suspended", code::INTERNAL_ERROR, 403, false;
     /// No answer within the deadline.
     Timeout = "timeout", code::INTERNAL_ERROR, 504, true;
     /// The client took the call back.
@@ -170,6 +172,7 @@ impl ErrorKind {
                 | Self::ShuttingDown
                 | Self::ServerUnavailable
                 | Self::BreakerOpen
+                | Self::ToolSuspended
         )
     }
 }

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
+use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::downstream::ServerEventListener;
 use crate::id::ServerName;
+use crate::protocol::{ErrorKind, Failure};
 use crate::publisher::catalog_view::CatalogView;
 use crate::publisher::dispatcher::Dispatcher;
 use crate::publisher::publisher_core::{DispatcherInput, PublisherCore, RestoredCatalog};
@@ -73,6 +75,46 @@ impl CatalogPublisher {
         if !self.core.inbox.put(DispatcherInput::Arranged) {
             log::error!("a change of the catalog waits for the next one: too many events wait");
         }
+    }
+
+    /// The pins of all servers, and the tools that are not approved, a JSON object each.
+    pub fn pins(&self) -> Vec<Value> {
+        self.core.pin_views()
+    }
+
+    /// One pin with its definitions and their difference, as JSON.
+    ///
+    /// # Errors
+    ///
+    /// Returns the failure that the operator is to read: there is no such pin.
+    pub fn pin(&self, server: &ServerName, tool: &str) -> Result<Value, Failure> {
+        self.core.pin_view(server, tool)
+    }
+
+    /// Approves what a server lists of a tool, or of all its tools; with a digest only that
+    /// definition. Returns the names of the tools of which something was approved.
+    ///
+    /// # Errors
+    ///
+    /// Returns the failure that the operator is to read: there is no such pin or definition, or
+    /// the approval holds only until the gateway ends.
+    pub async fn approve(
+        &self,
+        server: &ServerName,
+        tool: Option<&str>,
+        digest: Option<&str>,
+    ) -> Result<Vec<String>, Failure> {
+        let approved = self.core.approve(server, tool, digest)?;
+        if approved.is_empty() {
+            return Ok(approved);
+        }
+        let pins = self.core.state().parts.pins().clone();
+        let kept = pins.keep(server).await.map(|()| approved);
+        kept.map_err(|error| {
+            let message =
+                format!("it is approved until the gateway ends, since it cannot be kept: {error}");
+            Failure::new(ErrorKind::Internal, message)
+        })
     }
 
     /// The dispatcher, as one sees it.

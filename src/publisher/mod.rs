@@ -9,6 +9,7 @@
 
 mod catalog_publisher;
 mod catalog_view;
+mod definition_notices;
 mod dispatcher;
 mod event_budget;
 mod first_listing;
@@ -17,6 +18,8 @@ mod known_lists;
 mod own_lists;
 mod own_part;
 mod part_store;
+mod pin_orders;
+mod pins;
 mod publisher_core;
 mod server_parts;
 mod start_times;
@@ -28,6 +31,7 @@ pub use catalog_view::CatalogView;
 pub use first_listing::FirstListWait;
 pub use own_part::TREE_URI;
 pub use part_store::{PartStore, load_parts};
+pub use pins::Pins;
 pub use publisher_core::RestoredCatalog;
 pub use server_parts::Arrangement;
 pub use start_times::StartTimes;

@@ -163,6 +163,12 @@ impl OwnLists {
         found.map(|list| &list.part)
     }
 
+    /// All lists of a server.
+    pub(super) fn parts(&self, server: &ServerName) -> impl Iterator<Item = &Arc<ServerPart>> {
+        let lists = self.by_server.get(server).into_iter().flatten();
+        lists.map(|list| &list.part)
+    }
+
     /// When each list was read.
     pub(super) fn read_at(&self) -> impl Iterator<Item = (&ServerName, ListTimes)> {
         self.all().map(|(server, list)| (server, list.read_at))

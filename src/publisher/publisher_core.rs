@@ -13,9 +13,11 @@ use crate::catalog::{ServerPart, Snapshot};
 use crate::downstream::{ConnectionKey, ListTimes, RoutedServerEvent};
 use crate::id::ServerName;
 use crate::publisher::catalog_view::{CatalogView, OwnViews, PublishedCatalog};
+use crate::publisher::definition_notices::DefinitionNotices;
 use crate::publisher::event_budget::{EventBudget, QueuedEvent};
 use crate::publisher::first_listing::FirstListing;
 use crate::publisher::part_store::PartStore;
+use crate::publisher::pins::Pins;
 use crate::publisher::server_parts::{Arrangement, ServerParts};
 use crate::publisher::start_times::StartTimes;
 use crate::publisher::subscribers::{SessionEvent, Subscribers};
@@ -40,6 +42,8 @@ pub struct RestoredCatalog {
     /// Keeps what is listed from now on.
     pub part_store: PartStore,
     pub start_times: StartTimes,
+    /// The definitions of tools that were approved.
+    pub pins: Pins,
 }
 
 /// Messages to the dispatcher.
@@ -70,12 +74,14 @@ pub(super) struct PublisherState {
     pub(super) part_store: Option<PartStore>,
     pub(super) start_times: Option<StartTimes>,
     first_listing: FirstListing,
+    definition_notices: DefinitionNotices,
 }
 
 impl PublisherState {
     pub(super) fn arrange(&mut self, arrangement: Arrangement, now: Instant) {
         let wait = arrangement.first_list_wait.clone();
         self.parts.arrange(arrangement);
+        self.parts.pin_known();
         self.first_listing.begin(wait, self.parts.missing(), now);
     }
 }
@@ -108,7 +114,9 @@ impl PublisherCore {
             let read_at = instant.checked_sub(age);
             state.parts.restore(part, listed_at, read_at);
         }
+        state.parts.use_pins(restored.pins);
         state.parts.arrange(restored.arrangement);
+        state.parts.pin_known();
         self.arrange_views(&state);
         state.part_store = Some(restored.part_store);
         state.start_times = Some(restored.start_times);
@@ -157,6 +165,9 @@ impl PublisherCore {
         let mut state = self.state();
         if !state.parts.knows(part.server()) {
             return false;
+        }
+        if state.parts.pin_first_use(part) {
+            self.arrange_views(&state);
         }
         if !key.is_shared() {
             let changed = (state.parts).own_listed(key, part, read_at, Instant::now());
@@ -240,7 +251,18 @@ impl PublisherCore {
             self.publish_own_views(sessions);
         }
         self.publish_known_lists();
+        self.tell_of_definitions();
         self.merges_failed.store(0, Ordering::SeqCst);
+    }
+
+    /// Tells operators what is new among the definitions that clients see or would see.
+    fn tell_of_definitions(&self) {
+        let (shared, own) = (self.snapshot(), self.published.own_views.load());
+        let catalogs = std::iter::once(&shared).chain(own.values());
+        let notices = catalogs.flat_map(|catalog| catalog.notices());
+        let state = &mut *self.state();
+        let events = state.parts.pins().events();
+        state.definition_notices.tell(notices, events);
     }
 
     /// Those whose own connections list something else see a catalog of their own.

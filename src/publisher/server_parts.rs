@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use crate::catalog::{self, CatalogSettings, NameSettings, ServerPart, Snapshot};
+use crate::catalog::{self, CatalogSettings, NameSettings, PinMode, ServerPart, Snapshot};
 use crate::downstream::{ConnectionKey, ListTimes, Viewer};
 use crate::id::ServerName;
 use crate::publisher::first_listing::FirstListWait;
@@ -13,6 +13,7 @@ use crate::publisher::freshness::{FreshnessMeta, PartAge, PartSource};
 use crate::publisher::known_lists::{KnownList, KnownLists};
 use crate::publisher::own_lists::OwnLists;
 use crate::publisher::own_part::own_part;
+use crate::publisher::pins::Pins;
 use crate::publisher::views::{ArrangedViews, NamedViews};
 
 /// The servers in config order, with their names; those that are missing are gone.
@@ -30,6 +31,7 @@ pub(super) struct ServerParts {
     arrangement: Option<Arrangement>,
     shared: HashMap<ServerName, SharedPart>,
     own: OwnLists,
+    pins: Pins,
 }
 
 /// Lists that everybody sees.
@@ -100,9 +102,51 @@ impl ServerParts {
         let arranged = self.arrangement.clone().unwrap_or_default();
         ArrangedViews {
             servers: arranged.servers,
-            catalog: arranged.catalog,
+            catalog: CatalogSettings {
+                pinned: self.pins.pinned(),
+                ..arranged.catalog
+            },
             named: arranged.views,
         }
+    }
+
+    pub(super) fn use_pins(&mut self, pins: Pins) {
+        self.pins = pins;
+    }
+
+    pub(super) fn pins(&self) -> &Pins {
+        &self.pins
+    }
+
+    /// What happens with tools of a server that nobody approved.
+    pub(super) fn pin_mode(&self, server: &ServerName) -> PinMode {
+        let names = self.named().find(|(name, _)| name == server);
+        names.map_or(PinMode::Off, |(_, names)| names.pins)
+    }
+
+    /// Pins the tools of a server that is used for the first time since its tools are to be
+    /// pinned; whether there were any.
+    pub(super) fn pin_first_use(&self, part: &ServerPart) -> bool {
+        let server = part.server();
+        let is_pinned = self.pin_mode(server) != PinMode::Off
+            && (self.pins).change(|pinned, now| pinned.pin_first_use(part, now));
+        if is_pinned {
+            self.pins.keep_soon(server);
+        }
+        is_pinned
+    }
+
+    /// The same for all servers whose lists are known.
+    pub(super) fn pin_known(&self) {
+        for shared in self.shared.values() {
+            self.pin_first_use(&shared.part);
+        }
+    }
+
+    /// What a server lists, to everybody and to others.
+    pub(super) fn all_of(&self, server: &ServerName) -> impl Iterator<Item = &Arc<ServerPart>> {
+        let shared = self.shared.get(server).map(|shared| &shared.part);
+        shared.into_iter().chain(self.own.parts(server))
     }
 
     /// Whether this is something else than what the server listed to everybody before.
@@ -302,7 +346,10 @@ impl ServerParts {
         let settings = self.arrangement.as_ref().map(|it| it.catalog.clone());
         VisibleParts {
             parts: parts.collect(),
-            settings: settings.unwrap_or_default(),
+            settings: CatalogSettings {
+                pinned: self.pins.pinned(),
+                ..settings.unwrap_or_default()
+            },
         }
     }
 }

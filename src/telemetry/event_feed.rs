@@ -38,16 +38,19 @@ pub enum EventKind {
     Call,
     /// A record of the log.
     Log,
+    /// A tool is listed with a definition that nobody approved.
+    Pin,
 }
 
 impl EventKind {
-    pub const ALL: [Self; 3] = [Self::Server, Self::Call, Self::Log];
+    pub const ALL: [Self; 4] = [Self::Server, Self::Call, Self::Log, Self::Pin];
 
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Server => "server",
             Self::Call => "call",
             Self::Log => "log",
+            Self::Pin => "pin",
         }
     }
 }

@@ -36,6 +36,7 @@ mod mishaps;
 mod oddities;
 mod operating;
 mod picture;
+mod pins;
 mod plans;
 mod questions;
 mod quick_start;

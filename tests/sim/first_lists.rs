@@ -7,7 +7,7 @@ use mcpvisor::catalog::NameSettings;
 use mcpvisor::downstream::TransportSettings;
 use mcpvisor::id::ServerName;
 use mcpvisor::protocol::Revision;
-use mcpvisor::publisher::{Arrangement, PartStore, RestoredCatalog, StartTimes};
+use mcpvisor::publisher::{Arrangement, PartStore, Pins, RestoredCatalog, StartTimes};
 use mcpvisor::store::MemoryStore;
 use mcpvisor::supervision::Arbiters;
 use serde_json::{Value, json};
@@ -27,6 +27,7 @@ async fn gateway(store: &Arc<MemoryStore>) -> Rc<World> {
         parts: Vec::new(),
         part_store: PartStore::new(store.clone(), || 0),
         start_times: StartTimes::load(store.clone()).await.unwrap(),
+        pins: Pins::default(),
     };
     let arbiters = Arbiters::current().unwrap();
     Rc::new(World::after(Some(restored), arbiters, |_| {}))

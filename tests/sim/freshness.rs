@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mcpvisor::catalog::{ItemKind, ListCaching, NameSettings, ServerPart};
 use mcpvisor::downstream::Sharing;
 use mcpvisor::id::ServerName;
-use mcpvisor::publisher::{Arrangement, PartStore, RestoredCatalog, StartTimes};
+use mcpvisor::publisher::{Arrangement, PartStore, Pins, RestoredCatalog, StartTimes};
 use mcpvisor::store::MemoryStore;
 use mcpvisor::supervision::Arbiters;
 use serde_json::{Value, json};
@@ -197,6 +197,7 @@ fn a_list_of_the_process_before_holds_for_the_rest_of_its_time() {
             parts: vec![(Arc::new(part), 1_000)],
             part_store: PartStore::new(store.clone(), || 26_000),
             start_times: StartTimes::load(store).await.unwrap(),
+            pins: Pins::default(),
         };
         // The clock of the machine began a while ago.
         tokio::time::advance(seconds(100)).await;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::SeqCst;
 
-use mcpvisor::publisher::{Arrangement, PartStore, RestoredCatalog, StartTimes};
+use mcpvisor::publisher::{Arrangement, PartStore, Pins, RestoredCatalog, StartTimes};
 use mcpvisor::store::MemoryStore;
 use mcpvisor::supervision::{Arbiters, ChildView};
 use serde_json::{Value, json};
@@ -161,6 +161,7 @@ async fn keeping(first_list_wait: u64) -> Rc<World> {
         parts: Vec::new(),
         part_store: PartStore::new(store.clone(), clock),
         start_times: StartTimes::load(store).await.unwrap(),
+        pins: Pins::default(),
     };
     let world = World::after(Some(restored), Arbiters::current().unwrap(), |settings| {
         settings.first_list_wait = seconds(first_list_wait);

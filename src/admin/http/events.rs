@@ -41,7 +41,9 @@ fn kinds(names: &str) -> Result<Vec<EventKind>, Failure> {
             .find(|kind| kind.as_str() == name)
     };
     let kinds: Option<Vec<EventKind>> = names.split(',').map(|name| kind(name.trim())).collect();
-    kinds.ok_or_else(|| invalid("query: `types` must name some of server, call, log, by commas"))
+    kinds.ok_or_else(|| {
+        invalid("query: `types` must name some of server, call, log, pin, by commas")
+    })
 }
 
 fn bytes(
@@ -108,7 +110,7 @@ mod tests {
 
     #[test]
     fn kinds_are_named_by_commas() {
-        let all = kinds("server, call,log").unwrap();
+        let all = kinds("server, call,log,pin").unwrap();
         assert_eq!(all, EventKind::ALL);
         for wrong in ["", "calls", "call,", "call;log"] {
             assert!(kinds(wrong).is_err(), "{wrong}");

@@ -11,6 +11,7 @@ mod log_level;
 mod oauth;
 mod oauth_callback;
 mod openapi;
+mod pins;
 
 mod request;
 mod route;

@@ -97,9 +97,9 @@ fn tag(route: &Route) -> &'static str {
 
 fn is_tag(part: &str) -> bool {
     let resources = [
-        "tree", "servers", "tools", "sessions", "history", "logs", "events", "logins", "oauth",
+        "tree", "servers", "tools", "pins", "sessions", "history", "logs", "events", "logins",
     ];
-    resources.contains(&part) || matches!(part, "loglevel" | "config")
+    resources.contains(&part) || matches!(part, "oauth" | "loglevel" | "config")
 }
 
 /// `getServersServerLogs` for `GET /api/servers/{server}/logs`.

@@ -2,7 +2,7 @@
 
 use super::request::BodyRule::{None, Optional, Required};
 use super::route::Route;
-use super::{config, events, history, log_level, oauth, servers, sessions, tools};
+use super::{config, events, history, log_level, oauth, pins, servers, sessions, tools};
 
 const HISTORY_QUERY: &[&str] = &[
     "method", "server", "serverId", "session", "outcome", "text", "since", "until", "limit",
@@ -78,6 +78,25 @@ pub(super) const ROUTES: &[Route] = &[
         Box::pin(tools::list(call))
     })
     .says("Lists the tools that clients see", "Tools"),
+    Route::get(
+        "/api/pins",
+        &["server", "state", "limit", "offset"],
+        |call| Box::pin(pins::list(call)),
+    )
+    .says("Lists the pins of tools", "Pins"),
+    Route::get("/api/pins/{server}/{tool}", &[], |call| {
+        Box::pin(pins::one(call))
+    })
+    .says("Shows a pin with its definitions", "PinWithDefinitions"),
+    Route::post("/api/pins/{server}/approve", None, |call| {
+        Box::pin(pins::approve_all(call))
+    })
+    .says("Approves all tools of a server as they are", "Approved"),
+    Route::post("/api/pins/{server}/{tool}/approve", Optional, |call| {
+        Box::pin(pins::approve(call))
+    })
+    .says("Approves a tool as it is", "Approved")
+    .takes("ApprovedDefinition"),
     Route::get("/api/sessions", &["limit", "offset"], |call| {
         Box::pin(sessions::list(call))
     })

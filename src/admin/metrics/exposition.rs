@@ -195,6 +195,7 @@ mod tests {
 
     fn status(servers: usize) -> Status {
         let server = |number| ServerStatus {
+            suspended: 0,
             id: format!("s{number}"),
             name: format!("s{number}"),
             state: "disabled".to_owned(),

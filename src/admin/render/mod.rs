@@ -3,6 +3,7 @@
 mod crash_text;
 mod history_text;
 mod log_text;
+mod pin_text;
 mod screen;
 mod server_table;
 mod status_tree;
@@ -12,6 +13,7 @@ mod trouble;
 pub use crash_text::crash_text;
 pub use history_text::{call_lines, record_lines};
 pub use log_text::{last_sequence, log_lines};
+pub use pin_text::{pin_table, pin_text};
 pub use screen::Screen;
 pub use server_table::server_table;
 pub use status_tree::{notice_lines, tree};

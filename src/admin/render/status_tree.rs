@@ -179,6 +179,8 @@ fn facts(server: &Value) -> Vec<String> {
     let items = server["items"].as_object().into_iter().flatten();
     let items = items.filter(|(_, count)| count.as_u64() != Some(0));
     facts.extend(items.map(|(kind, count)| format!("{count} {kind}")));
+    let suspended = server["suspended"].as_u64().filter(|count| *count > 0);
+    facts.extend(suspended.map(|count| format!("{count} tools suspended")));
     let shared = &connection["shared"];
     if shared["restarts"]
         .as_u64()

@@ -61,6 +61,16 @@ impl Digest {
         Self::of("capabilities", &[&canonical])
     }
 
+    /// Of the definition of a tool, whatever the order of the members in its objects. One that
+    /// could be read in two ways is only equal to the same text.
+    pub fn of_definition(definition: &str) -> Self {
+        let canonical = serde_json::from_str::<CanonicalJson>(definition);
+        match canonical {
+            Ok(canonical) => Self::of("definition", &[&canonical.0]),
+            Err(_) => Self::of("ambiguous definition", &[definition]),
+        }
+    }
+
     fn of(purpose: &str, parts: &[&str]) -> Self {
         let mut hash = Context::new(&SHA256);
         hash.update(purpose.as_bytes());
@@ -75,6 +85,13 @@ impl Digest {
 
     pub(super) const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
+    }
+}
+
+/// As it is serialized.
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&URL_SAFE_NO_PAD.encode(self.0))
     }
 }
 

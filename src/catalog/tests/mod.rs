@@ -1,5 +1,6 @@
 mod ingest;
 mod merging;
+mod pinning;
 mod properties;
 mod rewriting;
 mod routing;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::view::expose;
+use crate::catalog::PinMode;
 use crate::config::Config;
 use crate::config::address;
 use crate::config::checks::{
@@ -36,7 +37,15 @@ fn log_format() -> ChoiceKind<LogFormat> {
     ])
 }
 
-// A server may set these four again.
+// A server may set these again.
+
+pub(super) fn pin_tools() -> ChoiceKind<PinMode> {
+    choice(&[
+        ("off", PinMode::Off),
+        ("warn", PinMode::Warn),
+        ("block", PinMode::Block),
+    ])
+}
 
 pub(super) fn request_timeout() -> RangeKind<Duration> {
     duration(100 * MILLI..=DAY)
@@ -131,6 +140,11 @@ keys! {
         page_items in catalog.page_items: count(1..=100_000);
         /// Length of the servers' merged instructions.
         instructions_max in catalog.instructions_max: size(0..=MIB);
+        /// Whether the definitions of tools (name, title, description, schemas, annotations) are pinned
+        /// when a server is first used: not at all ("off"), or a tool that is listed with another
+        /// definition later, or was not there, is shown and reported ("warn"), or neither shown nor
+        /// called ("block"), until `mcpvisor pins approve`. Can be set again for a server.
+        pin_tools in every_server.names.pins: pin_tools();
         /// Whether clients can read the state of the gateway and its servers, as
         /// `mcpvisor status --json` shows it without the servers' output, in the resource
         /// "mcpvisor://tree".

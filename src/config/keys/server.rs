@@ -23,7 +23,8 @@ use crate::supervision::Tuning;
 use crate::transport::{ChildLimits, FaultSettings, HttpKind, InheritEnv, RecorderSettings};
 
 use super::gateway::{
-    check_timeouts, queue_while_restarting, request_timeout, request_timeout_max, start_timeout,
+    check_timeouts, pin_tools, queue_while_restarting, request_timeout, request_timeout_max,
+    start_timeout,
 };
 use super::oauth::{OAuthKeys, OAuthTable};
 use super::tables::{BreakerTable, SupervisionTable};
@@ -264,6 +265,8 @@ keys! {
         entries_max in limits.entries_max: count(1..=1000);
         /// Such a connection is closed when it is unused for so long.
         entry_idle in limits.entry_idle: duration(SECOND..=DAY);
+        /// As in [gateway], for this server only.
+        pin_tools in names.pins: pin_tools();
         /// Which of its tools clients see, and under which names.
         tools in names: table::<ToolsTable>("`tools` of a server");
         /// Any key of [resources], for this server only.

@@ -18,7 +18,7 @@ fn check(document: &Value, path: &str, value: &Value) {
 
 #[tokio::test]
 async fn answers_are_as_described() {
-    let config = quick() + &example("one") + "[history]\nenabled = true\n";
+    let config = quick() + &example("one") + "pin_tools = \"warn\"\n[history]\nenabled = true\n";
     let gateway = Gateway::start(&config).await;
     let client = Client::open(&gateway).await;
     client.call("one__echo", json!({ "message": "m" })).await;
@@ -34,7 +34,7 @@ async fn answers_are_as_described() {
         if operations["get"].is_null() || is_redirect || path == "/api/events" {
             continue;
         }
-        let asked = path.replace("{server}", "one");
+        let asked = path.replace("{server}", "one").replace("{tool}", "echo");
         let asked = asked.replace("{handle}", handle).replace("{call}", call);
         check(&document, path, &get(&gateway, &asked).await);
     }

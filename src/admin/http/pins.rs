@@ -1,0 +1,59 @@
+//! `/api/pins`: the definitions of tools that were approved, and those that were not.
+
+use serde_json::{Value, json};
+use url::form_urlencoded;
+
+use super::answer::ApiAnswer;
+use super::request::ApiRequest;
+use crate::protocol::Failure;
+
+pub(super) async fn list(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
+    let page = call.query.page()?;
+    let mut pins = call.parts.operator.pins();
+    for filter in ["server", "state"] {
+        if let Some(wanted) = call.query.text(filter) {
+            pins.retain(|pin| pin[filter] == wanted);
+        }
+    }
+    let total = pins.len();
+    let shown: Vec<Value> = pins
+        .into_iter()
+        .skip(page.offset)
+        .take(page.limit)
+        .collect();
+    Ok(ApiAnswer::json(json!({
+        "pins": shown,
+        "total": total,
+        "limit": page.limit,
+        "offset": page.offset,
+    })))
+}
+
+pub(super) async fn one(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
+    let pin = call.parts.operator.pin(call.name(), &tool(&call));
+    pin.map(ApiAnswer::json)
+}
+
+pub(super) async fn approve(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
+    let digest = call.sole_text("digest")?;
+    let operator = &call.parts.operator;
+    let approved = operator.approve_pins(call.name(), Some(tool(&call)), digest);
+    approved.await.map(ApiAnswer::json)
+}
+
+pub(super) async fn approve_all(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
+    let operator = &call.parts.operator;
+    let approved = operator.approve_pins(call.name(), None, None);
+    approved.await.map(ApiAnswer::json)
+}
+
+/// The tool that the path names. A server may give it any name, so it is decoded.
+fn tool(call: &ApiRequest<'_>) -> String {
+    let segment = call.segments.get(1).copied().unwrap_or_default();
+    // A path has no `+` for spaces.
+    let segment = segment.replace('+', "%2B");
+    let segment = segment.replace('&', "%26").replace('=', "%3D");
+    let mut decoded = form_urlencoded::parse(segment.as_bytes());
+    let name = decoded.next().map(|(name, _)| name.into_owned());
+    name.unwrap_or_default()
+}

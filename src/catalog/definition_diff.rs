@@ -1,0 +1,131 @@
+//! The difference of two definitions, for people.
+
+use std::iter;
+
+use serde_json::Value;
+
+use super::hidden_text::with_hidden_shown;
+use crate::protocol::RawJson;
+
+/// Lines of each side that are compared one by one, after those that both begin and end with.
+const COMPARED_MAX: usize = 1000;
+
+/// The second definition beside the first, line by line: `-` before what is gone, `+` before what
+/// is there now. Hidden characters are written out.
+pub fn definition_diff(before: &RawJson, after: &RawJson) -> String {
+    let (before, after) = (lines(before), lines(after));
+    let starts = iter::zip(&before, &after).take_while(|(a, b)| a == b);
+    let start = starts.count();
+    let (old, new) = (&before[start..], &after[start..]);
+    let ends = iter::zip(old.iter().rev(), new.iter().rev()).take_while(|(a, b)| a == b);
+    let end = ends.count();
+    let (old, new) = (&old[..old.len() - end], &new[..new.len() - end]);
+    let mut text = String::new();
+    let mut put = |sign: char, line: &str| {
+        text.push(sign);
+        text.push(' ');
+        text.push_str(line);
+        text.push('\n');
+    };
+    before[..start].iter().for_each(|line| put(' ', line));
+    compare(old, new, &mut put);
+    before[before.len() - end..]
+        .iter()
+        .for_each(|line| put(' ', line));
+    text
+}
+
+/// The definition in lines, with one for each line of a long text.
+fn lines(definition: &RawJson) -> Vec<String> {
+    let value: Value = definition.parse().unwrap_or_default();
+    let pretty = serde_json::to_string_pretty(&value).unwrap_or_default();
+    let mut lines = Vec::new();
+    for line in pretty.lines() {
+        let mut rest = line;
+        while let Some(at) = line_break(rest) {
+            lines.push(with_hidden_shown(rest.get(..at).unwrap_or_default()));
+            rest = rest.get(at..).unwrap_or_default();
+        }
+        lines.push(with_hidden_shown(rest));
+    }
+    lines
+}
+
+/// Behind the first line break that a text in JSON holds, unless nothing follows.
+fn line_break(line: &str) -> Option<usize> {
+    let mut is_escaped = false;
+    for (at, byte) in line.bytes().enumerate() {
+        if is_escaped && byte == b'n' {
+            return Some(at + 1).filter(|at| *at < line.len());
+        }
+        is_escaped = byte == b'\\' && !is_escaped;
+    }
+    None
+}
+
+/// Writes what is gone and what is new, with what is common to both between (longest common
+/// subsequence). Beyond [`COMPARED_MAX`] nothing counts as common.
+fn compare(old: &[String], new: &[String], put: &mut impl FnMut(char, &str)) {
+    if old.len().max(new.len()) > COMPARED_MAX {
+        old.iter().for_each(|line| put('-', line));
+        new.iter().for_each(|line| put('+', line));
+        return;
+    }
+    // Of what follows each pair of places, so many lines are common.
+    let width = new.len() + 1;
+    let mut common = vec![0u16; (old.len() + 1) * width];
+    for (i, was) in old.iter().enumerate().rev() {
+        for (j, is) in new.iter().enumerate().rev() {
+            common[i * width + j] = match was == is {
+                true => common[(i + 1) * width + j + 1] + 1,
+                false => common[(i + 1) * width + j].max(common[i * width + j + 1]),
+            };
+        }
+    }
+    let (mut i, mut j) = (0, 0);
+    while let (Some(was), Some(is)) = (old.get(i), new.get(j)) {
+        if was == is {
+            put(' ', was);
+            (i, j) = (i + 1, j + 1);
+        } else if common[(i + 1) * width + j] >= common[i * width + j + 1] {
+            put('-', was);
+            i += 1;
+        } else {
+            put('+', is);
+            j += 1;
+        }
+    }
+    old.iter().skip(i).for_each(|line| put('-', line));
+    new.iter().skip(j).for_each(|line| put('+', line));
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn lines_that_changed_are_shown_between_those_that_did_not() {
+        let before = json!({"name": "a", "description": "one\ntwo\nthree", "x": [1, 2]});
+        let after = json!({"name": "a", "description": "one\n2\u{200b}\nthree", "x": [1, 2, 3]});
+        let (before, after) = (RawJson::from_value(&before), RawJson::from_value(&after));
+        let expected = "  {\n    \"name\": \"a\",\n    \"description\": \"one\\n\n- two\\n\n\
+                        + 2<U+200B>\\n\n  three\",\n    \"x\": [\n      1,\n-     2\n+     2,\n\
+                        +     3\n    ]\n  }\n";
+        assert_eq!(definition_diff(&before, &after), expected);
+        let same = definition_diff(&before, &before);
+        assert!(same.lines().all(|line| line.starts_with("  ")), "{same}");
+    }
+
+    #[test]
+    fn long_definitions_are_compared_within_bounds() {
+        let long = |start: usize| {
+            let numbers: Vec<usize> = (start..start + 5000).collect();
+            RawJson::from_value(&json!({ "numbers": numbers }))
+        };
+        let diff = definition_diff(&long(0), &long(2500));
+        let count = |sign: char| diff.lines().filter(|line| line.starts_with(sign)).count();
+        assert_eq!((count('-'), count('+')), (5000, 5000));
+    }
+}

@@ -1,0 +1,56 @@
+//! Items as clients see them.
+
+use bytes::Bytes;
+
+use super::public_pages::PublicItem;
+use super::snapshot::MergedServer;
+use super::{Exposure, Item, ItemOwner, json};
+use crate::id::ServerName;
+use crate::protocol::{RawJson, Revision, splice};
+
+pub(super) fn item_owner(server: &ServerName, item: &Item) -> ItemOwner {
+    let written = item.raw().as_bytes().slice(item.native_span());
+    ItemOwner {
+        server: server.clone(),
+        native: RawJson::try_new(written).unwrap_or_else(|_| json::quoted(item.native())),
+        hints: item.hints(),
+        headers: item.headers().clone(),
+        item: item.raw().clone(),
+    }
+}
+
+/// The static tools, as the newest revision knows tools.
+pub(super) fn static_items(exposure: Exposure) -> Vec<PublicItem> {
+    let definitions = exposure.definitions().into_iter();
+    definitions
+        .map(|tool| PublicItem {
+            text: tool.as_bytes().clone(),
+            revision: Revision::NEWEST,
+        })
+        .collect()
+}
+
+pub(super) fn public_item(view: &MergedServer, item: &Item, public: &str) -> PublicItem {
+    PublicItem {
+        text: public_text(view, item, public),
+        revision: view.part.revision,
+    }
+}
+
+/// The item as clients see it: its server's bytes, with another name or URI.
+fn public_text(view: &MergedServer, item: &Item, public: &str) -> Bytes {
+    let mut edits = Vec::new();
+    if public != item.native() {
+        edits.push((item.native_span(), json::quoted(public).as_bytes().clone()));
+    }
+    for (span, native) in item.interface_spans() {
+        let uri = view.public_uri(native);
+        if *uri != **native {
+            edits.push((span.clone(), json::quoted(&uri).as_bytes().clone()));
+        }
+    }
+    if edits.is_empty() {
+        return item.raw().as_bytes().clone();
+    }
+    splice(item.raw().as_bytes(), &mut edits)
+}
