@@ -1,8 +1,6 @@
 //! `mcpvisor auth`.
 
-use std::io::IsTerminal as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use mcpvisor::admin::{ControlRequest, LoginOrder, ask};
@@ -12,6 +10,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use crate::commands::gateway_data_dir;
+use crate::dashboard_command::open_browser;
 use crate::output::{CliError, current_thread_runtime, pretty, print};
 
 /// Time between two looks whether somebody signed in.
@@ -112,27 +111,6 @@ fn pasted_lines() -> mpsc::Receiver<String> {
         }
     });
     received
-}
-
-/// Where there is a desktop; nothing is said if it does not work, as the page is printed.
-fn open_browser(page: &str) {
-    let has_desktop = ["DISPLAY", "WAYLAND_DISPLAY"]
-        .iter()
-        .any(|it| std::env::var_os(it).is_some());
-    let program = match cfg!(target_os = "macos") {
-        true => "open",
-        false if has_desktop => "xdg-open",
-        false => return,
-    };
-    if !std::io::stderr().is_terminal() {
-        return;
-    }
-    let mut command = Command::new(program);
-    let silent = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    let _ = silent.arg(page).spawn();
 }
 
 fn login_table(logins: &Value) -> String {

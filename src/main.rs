@@ -2,6 +2,7 @@
 
 mod add_command;
 mod commands;
+mod dashboard_command;
 mod key_commands;
 mod login_commands;
 mod output;
@@ -38,6 +39,7 @@ use commands::{
     show_token,
 };
 
+use dashboard_command::show_dashboard;
 use key_commands::run_keys_command;
 use login_commands::run_auth_command;
 use output::{CliError, current_thread_runtime, pretty, print};
@@ -68,6 +70,7 @@ fn main() -> ExitCode {
         Command::Keys(keys) => finish(run_keys_command(path, keys)),
         Command::Auth(auth) => finish(run_auth_command(path, auth)),
         Command::Token(token) => finish(show_token(path, token)),
+        Command::Ui(arguments) => finish(show_dashboard(path, &arguments)),
         Command::History(history) => finish(show_history(path, history)),
         Command::Logs(logs) => finish(show_gateway_log(path, logs)),
         Command::ExampleServer => finish(run_example_server()),
@@ -202,7 +205,7 @@ async fn run_gateway(
     gateway.follow_sources(move || {
         let _ = report.try_send(Changed);
     });
-    print_token(&gateway);
+    print_access(&gateway);
     service::notify(ServiceState::Ready(&gateway.summary()));
     loop {
         tokio::select! {
@@ -266,11 +269,15 @@ async fn change_file(
 }
 
 /// For whoever sits before the terminal; a log is no place for it.
-fn print_token(gateway: &Gateway) {
-    if let Some(token) = gateway.api_token()
-        && std::io::stderr().is_terminal()
-    {
+fn print_access(gateway: &Gateway) {
+    if !std::io::stderr().is_terminal() {
+        return;
+    }
+    if let Some(token) = gateway.api_token() {
         eprintln!("API token: {token}");
+    }
+    if let Some(link) = gateway.login_link() {
+        eprintln!("Dashboard: {link}");
     }
 }
 

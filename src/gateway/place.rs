@@ -19,14 +19,18 @@ pub(super) fn callback_url(config: &Config, address: Option<SocketAddr>) -> Opti
     if let Some(url) = &config.credentials.callback_url {
         return url.parse().ok();
     }
-    let mut address = address?;
+    Url::parse(&format!("{}/oauth/callback", own_url(address?))).ok()
+}
+
+/// Where a browser on this machine finds the gateway.
+pub(super) fn own_url(mut address: SocketAddr) -> String {
     if address.ip().is_unspecified() {
         address.set_ip(match address.ip() {
             IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
             IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
         });
     }
-    Url::parse(&format!("http://{address}/oauth/callback")).ok()
+    format!("http://{address}")
 }
 
 pub(super) fn listen_for_metrics(address: SocketAddr) -> Result<TcpListener, StartError> {

@@ -13,12 +13,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use super::place::callback_url;
+use super::place::{callback_url, own_url};
 use super::stdio::STDIO_DIR;
 use crate::admin::{
     ApiToken, ConfigOrders, ConfigRequest, ConfigView, Health, HealthSource, Inoperable,
     LoginOrder, Operator, OrderOutcome, RecordsError, ServerHealth, ServerStatus, Status, ToolView,
-    answer_request, crashes, replay,
+    answer_request, crashes, no_api, replay,
 };
 use crate::catalog::{ItemKind, ItemOwner};
 use crate::config::{Config, ServerState};
@@ -122,6 +122,8 @@ pub(super) struct GatewayOperator {
     pub(super) token: Option<ApiToken>,
     /// Where browsers come back to after a login.
     pub(super) callback: Option<Url>,
+    /// Where a browser on this machine finds the gateway.
+    pub(super) own_url: Option<String>,
     pub(super) config_orders: ConfigOrders,
 }
 
@@ -140,6 +142,7 @@ impl GatewayOperator {
             data_dir: config.data_dir.clone(),
             token,
             callback: callback_url(config, address),
+            own_url: address.map(own_url),
             config_orders,
         };
         (Arc::new(operator), config_requests)
@@ -170,6 +173,16 @@ impl Operator for GatewayOperator {
 
     fn token(&self) -> Option<&ApiToken> {
         self.token.as_ref()
+    }
+
+    fn login_link(&self) -> Result<String, Failure> {
+        let (Some(token), Some(url)) = (&self.token, &self.own_url) else {
+            return Err(no_api("dashboard"));
+        };
+        let code = token.mint_code().map_err(|error| {
+            Failure::new(ErrorKind::Internal, format!("no randomness: {error}"))
+        })?;
+        Ok(format!("{url}/ui/login?code={code}"))
     }
 
     fn order(&self, server: &str, order: ServerOrder) -> LocalBoxFuture<'static, OrderOutcome> {

@@ -14,6 +14,7 @@ pub use log_text::{last_sequence, log_lines};
 pub use screen::Screen;
 pub use server_table::server_table;
 pub use status_tree::{notice_lines, tree};
+pub(in crate::admin) use trouble::{Trouble, breaker_text, by_trouble, open_breakers, reason};
 
 /// The two largest units, as `2h 3m`.
 fn duration(millis: u64) -> String {
