@@ -312,6 +312,7 @@ impl GatewayState {
             server: owner.server.to_string(),
             native_name: owner.native.parse().unwrap_or_default(),
             tokens: ToolView::tokens_of(owner.item.as_bytes().len()),
+            entry: owner.item.clone(),
         };
         self.catalog.snapshot().tools().map(view).collect()
     }

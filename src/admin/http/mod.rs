@@ -91,7 +91,7 @@ impl AdminEndpoints {
             // Reached with `serverId` only: MCP itself is asked first.
             .service(web::resource(endpoint).to(server_call::serve))
             .service(well_known::mcp_config(endpoint));
-        self.dashboard.routes(app);
+        self.dashboard.routes(app, endpoint);
         for scope in route::SCOPES {
             app.service(web::scope(scope).default_service(web::route().to(api::serve)));
         }

@@ -107,6 +107,8 @@ async fn answer(mut asked: Asked<'_>) -> Result<HttpResponse, Failure> {
         query,
         form_token: visitor.form_token(asked.token),
         host: host(asked.request),
+        endpoint: asked.dashboard.endpoint(),
+        is_update: false,
     };
     match asked.form.take() {
         None => show(&view, asked.request).await,

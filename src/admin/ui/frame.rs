@@ -7,9 +7,16 @@ use super::page::{Page, Section, View};
 use super::{parts, text};
 use crate::protocol::Failure;
 
-const SECTIONS: [(Section, &str, &str); 2] = [
+const SECTIONS: [(Section, &str, &str); 9] = [
     (Section::Overview, "/ui", "Overview"),
+    (Section::Servers, "/ui/servers", "Servers"),
     (Section::Tree, "/ui/tree", "Tree"),
+    (Section::Sessions, "/ui/sessions", "Sessions"),
+    (Section::Calls, "/ui/calls", "Calls"),
+    (Section::Tools, "/ui/tools", "Tools"),
+    (Section::Logs, "/ui/logs", "Logs"),
+    (Section::Config, "/ui/config", "Configuration"),
+    (Section::Connect, "/ui/connect", "Connect"),
 ];
 
 fn document(title: &str, body: Markup) -> Markup {

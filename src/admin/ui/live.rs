@@ -43,6 +43,7 @@ struct LivePage {
     path: String,
     query: Fields,
     host: String,
+    endpoint: String,
     /// The pieces as the page has them.
     shown: BTreeMap<String, String>,
     said: Instant,
@@ -69,6 +70,7 @@ pub(super) fn answer(asked: &Asked<'_>, visitor: Visitor, query: &Fields) -> Htt
             .and_then(|host| host.to_str().ok())
             .unwrap_or_default()
             .to_owned(),
+        endpoint: asked.dashboard.endpoint().to_owned(),
         shown: BTreeMap::new(),
         said: Instant::now(),
         rest: Duration::ZERO,
@@ -130,6 +132,8 @@ impl LivePage {
             query: self.query.clone(),
             form_token: token.map_or_else(String::new, |token| self.visitor.form_token(token)),
             host: self.host.clone(),
+            endpoint: &self.endpoint,
+            is_update: true,
         };
         let pieces = match pages::show(&view).await {
             Ok(page) => page.live,

@@ -15,7 +15,7 @@ mod response;
 mod text;
 mod visitor;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use actix_web::{HttpRequest, web};
 use tokio::sync::{Semaphore, SetOnce};
@@ -41,6 +41,8 @@ struct Inner {
     operator: SetOnce<Arc<dyn Operator>>,
     live_pages: Arc<Semaphore>,
     failed_logins: Semaphore,
+    /// Where MCP is served.
+    endpoint: OnceLock<String>,
 }
 
 impl Default for Inner {
@@ -49,6 +51,7 @@ impl Default for Inner {
             operator: SetOnce::new(),
             live_pages: Arc::new(Semaphore::new(LIVE_PAGES_MAX)),
             failed_logins: Semaphore::new(FAILED_LOGINS_MAX),
+            endpoint: OnceLock::new(),
         }
     }
 }
@@ -59,11 +62,18 @@ impl Dashboard {
         let _ = self.0.operator.set(operator);
     }
 
-    pub(super) fn routes(&self, app: &mut web::ServiceConfig) {
+    /// Adds the paths to an HTTP server that serves MCP at `endpoint`.
+    pub(super) fn routes(&self, app: &mut web::ServiceConfig, endpoint: &str) {
+        // The same for each worker.
+        self.0.endpoint.get_or_init(|| endpoint.to_owned());
         app.app_data(web::Data::new(self.clone()));
         let all = || web::route().to(entrance::serve);
         app.service(web::resource("/ui").route(all()));
         app.service(web::scope("/ui").default_service(all()));
+    }
+
+    fn endpoint(&self) -> &str {
+        self.0.endpoint.get().map_or("/mcp", String::as_str)
     }
 
     async fn operator(&self) -> &Arc<dyn Operator> {

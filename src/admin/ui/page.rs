@@ -30,6 +30,10 @@ pub(super) struct View<'a> {
     pub(super) form_token: String,
     /// The host by which the browser knows the gateway.
     pub(super) host: String,
+    /// Where MCP is served.
+    pub(super) endpoint: &'a str,
+    /// Whether only the pieces that change by themselves are wanted.
+    pub(super) is_update: bool,
 }
 
 impl View<'_> {
@@ -67,6 +71,14 @@ impl Page {
     pub(super) fn fixed(mut self, piece: Markup) -> Self {
         self.body.0.push_str(&piece.0);
         self
+    }
+
+    /// A piece that takes time, for a page that is shown whole.
+    pub(super) async fn once(self, view: &View<'_>, piece: impl Future<Output = Markup>) -> Self {
+        match view.is_update {
+            true => self,
+            false => self.fixed(piece.await),
+        }
     }
 
     /// A piece that changes by itself. Its id is unique within the page.

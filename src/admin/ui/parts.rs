@@ -63,7 +63,6 @@ pub(super) struct Button<'b> {
     pub(super) label: &'b str,
     pub(super) style: &'b str,
     pub(super) question: Option<&'b str>,
-    pub(super) fields: &'b [(&'b str, &'b str)],
 }
 
 impl<'b> Button<'b> {
@@ -73,13 +72,19 @@ impl<'b> Button<'b> {
             label,
             style: "",
             question: None,
-            fields: &[],
         }
     }
 
     pub(super) fn primary(self) -> Self {
         Self {
             style: "primary",
+            ..self
+        }
+    }
+
+    pub(super) fn danger(self) -> Self {
+        Self {
+            style: "danger",
             ..self
         }
     }
@@ -91,17 +96,10 @@ impl<'b> Button<'b> {
         }
     }
 
-    pub(super) fn with(self, fields: &'b [(&'b str, &'b str)]) -> Self {
-        Self { fields, ..self }
-    }
-
     pub(super) fn show(&self, view: &View<'_>) -> Markup {
         html! {
             form method="post" action=(self.to) data-question=[self.question] {
                 (form_token(view))
-                @for (name, value) in self.fields {
-                    input type="hidden" name=(name) value=(value);
-                }
                 button .(self.style) type="submit" { (self.label) }
             }
         }
@@ -129,6 +127,32 @@ pub(super) fn remedies(server: &Value, view: &View<'_>) -> Markup {
             }
             "up" | "idle" | "stopping" => {}
             _ => { (Button::new(&to("restart"), "Restart now").show(view)) }
+        }
+    }
+}
+
+/// A text to copy. Its id is unique within the page.
+pub(super) fn snippet(id: &str, content: &str) -> Markup {
+    html! {
+        div .snippet {
+            pre tabindex="0" { code id=(id) { (text::whole(content)) } }
+            button type="button" hidden data-script data-copy=(id) { "Copy" }
+        }
+    }
+}
+
+/// A filter of which one value is chosen.
+pub(super) fn choice(name: &str, label: &str, values: &[&str], view: &View<'_>) -> Markup {
+    let chosen = view.query(name);
+    html! {
+        div {
+            label for=(name) { (label) }
+            select id=(name) name=(name) {
+                option value="" { "All" }
+                @for value in values {
+                    option value=(value) selected[chosen == Some(value)] { (value.replace('_', " ")) }
+                }
+            }
         }
     }
 }

@@ -28,6 +28,17 @@ pub(super) fn block(text: &str) -> Markup {
     html! { pre tabindex="0" { bdi { (text) } } }
 }
 
+/// A text of several lines, in the type of prose.
+pub(super) fn paragraph(text: &str) -> Markup {
+    let text = cut(&printable(cut_at(text, BLOCK_MAX)), text.len(), BLOCK_MAX);
+    html! { p .lines { bdi { (text) } } }
+}
+
+/// A text to copy, whole.
+pub(super) fn whole(text: &str) -> Markup {
+    html! { bdi { (printable(text)) } }
+}
+
 /// A sentence of the gateway, where what stands in backticks is code.
 pub(super) fn sentence(text: &str) -> Markup {
     let text = one_line(cut_at(text, 4 * LINE_MAX));

@@ -241,13 +241,15 @@
     }, 1500);
   });
 
-  // Filters that were left alone do not stand in the address.
+  // A filter is used as soon as it is chosen.
   document.addEventListener("change", (event) => {
     const field = event.target;
     if (field instanceof HTMLSelectElement && field.form?.dataset.auto !== undefined) {
       field.form.requestSubmit();
     }
   });
+
+  document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 
   // Buttons that need JavaScript are hidden without it.
   for (const hidden of document.querySelectorAll("[data-script]")) {

@@ -16,8 +16,8 @@ pub(super) fn page(view: &View<'_>) -> Page {
     Page::new(Section::Overview, "Overview")
         .live("headline", headline(&status, &troubled))
         .live("remarks", remarks(&status))
-        .live("figures", figures(&status, view))
         .live("troubled", troubled_servers(&troubled, view))
+        .live("figures", figures(&status, view))
         .live("others", others(&status))
 }
 
@@ -127,7 +127,7 @@ fn troubled_servers(troubled: &[&Value], view: &View<'_>) -> Markup {
     html! {
         @if !troubled.is_empty() {
             section aria-labelledby="attention" {
-                h2 #attention { "Needs attention" }
+                h2 #attention .upper { "Needs attention" }
                 ul .rows.card {
                     @for server in troubled { (troubled_server(server, view)) }
                 }
