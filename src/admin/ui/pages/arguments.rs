@@ -5,6 +5,7 @@ use serde_json::{Map, Number, Value};
 
 use crate::admin::ui::fields::{Fields, field};
 use crate::admin::ui::text;
+use crate::telemetry::{one_line, printable};
 
 /// Arguments that get a field of their own; a schema with more is filled in as JSON.
 const FIELDS_MAX: usize = 50;
@@ -79,7 +80,7 @@ pub(super) fn read(schema: &Value, form: &Fields) -> Result<Value, Vec<Problem>>
     };
     let (mut given, mut problems) = (Map::new(), Vec::new());
     for (name, property) in properties {
-        let text = field(form, &format!("{PREFIX}{name}")).unwrap_or_default();
+        let text = field(form, &field_name(name)).unwrap_or_default();
         match value(property, text, is_required(schema, name)) {
             Ok(Some(value)) => drop(given.insert(name.clone(), value)),
             Ok(None) => {}
@@ -168,13 +169,26 @@ fn error(id: &str, message: Option<&str>) -> Markup {
     }
 }
 
-fn control(id: &str, name: &str, property: &Value, filled_in: &Fields, is_wrong: bool) -> Markup {
-    let field_name = format!("{PREFIX}{name}");
-    let default = match &property["default"] {
+fn field_name(name: &str) -> String {
+    format!("{PREFIX}{}", one_line(name))
+}
+
+/// What is filled in at first; nothing that one would send without seeing it.
+fn default(property: &Value) -> String {
+    let text = match &property["default"] {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
         other => other.to_string(),
     };
+    match printable(&text) == text {
+        true => text,
+        false => String::new(),
+    }
+}
+
+fn control(id: &str, name: &str, property: &Value, filled_in: &Fields, is_wrong: bool) -> Markup {
+    let field_name = field_name(name);
+    let default = default(property);
     let value = field(filled_in, &field_name).unwrap_or(&default);
     let mut described: Vec<String> = Vec::new();
     if is_wrong {

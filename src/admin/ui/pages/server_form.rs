@@ -186,6 +186,9 @@ fn field_of(message: &str) -> Option<&'static str> {
     if message.contains("connect_timeout") {
         return Some("connection");
     }
+    if message.starts_with("a server name") {
+        return Some("name");
+    }
     FIELDS.into_iter().find(|field| names(field))
 }
 
@@ -242,7 +245,7 @@ pub(super) async fn update(
 fn problem(failure: Failure) -> Problem {
     let field = match failure.kind {
         ErrorKind::InvalidConfig => field_of(&failure.message),
-        ErrorKind::Conflict if failure.message.contains("name") => Some("name"),
+        ErrorKind::Conflict if failure.message.starts_with("there is a server") => Some("name"),
         _ => None,
     };
     Problem {
@@ -449,6 +452,7 @@ mod tests {
     fn a_message_is_shown_beside_its_field() {
         let table = [
             ("`name` is missing", Some("name")),
+            ("a server name is 1 to 32 characters", Some("name")),
             ("`servers.one.command` must not be empty", Some("command")),
             ("`args[1]` is \"[REDACTED]\"", Some("args")),
             ("`servers.one.env.TOKEN`: not set", Some("env")),
