@@ -13,7 +13,7 @@ use commands::{
     CliError, ServeMode, check, current_thread_runtime, print_config, relay, run_apply_command,
     run_auth_command, run_clients_command, run_doctor_command, run_keys_command, run_pins_command, run_plan_command,
     run_rollback_command, run_servers_command, run_tools_command, serve, show_gateway_log,
-    show_history, show_status, show_token,
+    show_dashboard, show_history, show_status, show_token,
 };
 
 fn main() -> ExitCode {
@@ -44,6 +44,7 @@ fn main() -> ExitCode {
         Command::Pins(pins) => finish(run_pins_command(path, pins)),
         Command::Auth(auth) => finish(run_auth_command(path, auth)),
         Command::Token(token) => finish(show_token(path, token)),
+        Command::Ui(arguments) => finish(show_dashboard(path, &arguments)),
         Command::History(history) => finish(show_history(path, history)),
         Command::Logs(logs) => finish(show_gateway_log(path, logs)),
         Command::ExampleServer => finish(run_example_server()),

@@ -6,19 +6,25 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 
+use ring::hmac;
 use secrecy::{ExposeSecret as _, SecretString};
 use subtle::ConstantTimeEq as _;
 
+use super::login_codes::LoginCodes;
 use crate::auth::random_token;
 use crate::store::{private_dir, private_file, write_private};
 
 /// Bytes of a token; it is written as twice as many hexadecimal digits.
 const TOKEN_BYTES: usize = 32;
 
+/// The purpose of the tags that are kept instead of codes.
+const CODE: &str = "login code";
+
 /// The token that requests to the API carry.
 pub struct ApiToken {
     path: PathBuf,
     token: RwLock<SecretString>,
+    codes: LoginCodes,
 }
 
 impl ApiToken {
@@ -41,7 +47,11 @@ impl ApiToken {
             false => mint_into(&path)?,
         };
         let token = RwLock::new(token);
-        Ok(Self { path, token })
+        Ok(Self {
+            path,
+            token,
+            codes: LoginCodes::default(),
+        })
     }
 
     /// Replaces the token: from now on the old one is refused.
@@ -66,6 +76,38 @@ impl ApiToken {
         let token = self.token.read().unwrap_or_else(PoisonError::into_inner);
         let token = token.expose_secret().as_bytes();
         bool::from(token.ct_eq(presented.as_bytes()))
+    }
+
+    /// A tag that only the owner of the token can make, as hexadecimal digits. Tags for one purpose
+    /// are of no use for another, and none outlives the token.
+    pub fn tag(&self, purpose: &str, text: &str) -> String {
+        let token = self.token.read().unwrap_or_else(PoisonError::into_inner);
+        let key = hmac::Key::new(hmac::HMAC_SHA256, token.expose_secret().as_bytes());
+        let tag = hmac::sign(&key, format!("{purpose}\n{text}").as_bytes());
+        let digits = tag.as_ref().iter().map(|byte| format!("{byte:02x}"));
+        digits.collect()
+    }
+
+    /// Whether a tag was made for this text under the token that holds.
+    pub fn has_tag(&self, purpose: &str, text: &str, tag: &str) -> bool {
+        let expected = self.tag(purpose, text);
+        bool::from(expected.as_bytes().ct_eq(tag.as_bytes()))
+    }
+
+    /// A code that stands for the token once, for some minutes.
+    ///
+    /// # Errors
+    ///
+    /// Returns the system's error when it has no randomness.
+    pub fn mint_code(&self) -> io::Result<String> {
+        let code = random_token()?.expose_secret().to_owned();
+        self.codes.keep(self.tag(CODE, &code));
+        Ok(code)
+    }
+
+    /// Whether a code was good; from now on it is not.
+    pub fn redeem_code(&self, code: &str) -> bool {
+        self.codes.take(&self.tag(CODE, code))
     }
 }
 
@@ -127,5 +169,21 @@ mod tests {
         assert!(!token.matches(&old) && token.matches(&token.expose()));
         let kept = ApiToken::open(directory.path()).unwrap();
         assert_eq!(kept.expose(), token.expose());
+    }
+
+    #[test]
+    fn tags_and_codes_end_with_the_token() {
+        let directory = tempfile::tempdir().unwrap();
+        let token = ApiToken::open(directory.path()).unwrap();
+        let tag = token.tag("login", "a");
+        assert!(token.has_tag("login", "a", &tag));
+        for (purpose, text) in [("login", "b"), ("form", "a"), ("", "a")] {
+            assert!(!token.has_tag(purpose, text, &tag), "{purpose} {text}");
+        }
+        let (used, unused) = (token.mint_code().unwrap(), token.mint_code().unwrap());
+        assert!(!token.redeem_code(""));
+        assert!(token.redeem_code(&used) && !token.redeem_code(&used));
+        token.rotate().unwrap();
+        assert!(!token.redeem_code(&unused) && !token.has_tag("login", "a", &tag));
     }
 }

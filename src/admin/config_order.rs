@@ -13,6 +13,8 @@ const WAITING_MAX: usize = 64;
 #[derive(Clone, Debug, PartialEq)]
 pub enum ConfigOrder {
     List,
+    /// The whole file, without comments and secrets, for people.
+    Text,
     Get(String),
     Create(Map<String, Value>),
     /// Replaces the members that it has.

@@ -10,12 +10,14 @@ mod data_dir;
 mod history;
 mod http;
 mod instances;
+mod login_codes;
 mod metrics;
 mod operator;
 mod port_holder;
 mod record_pages;
 mod render;
 mod status;
+mod ui;
 
 pub use alternate_screen::AlternateScreen;
 pub use api_token::ApiToken;
@@ -29,7 +31,9 @@ pub use history::{RecordsError, answer_request, history_entry, history_page, log
 pub use http::{AdminEndpoints, AdminParts, Health, HealthSource, RequestCheck, ServerHealth};
 pub use instances::{Instance, Instances, Registration, other_gateway};
 pub use metrics::MetricsServer;
-pub use operator::{ControlRequest, Inoperable, LoginOrder, Operator, OrderOutcome, Parameters};
+pub use operator::{
+    ControlRequest, Inoperable, LoginOrder, Operator, OrderOutcome, Parameters, no_api,
+};
 pub use port_holder::address_in_use;
 pub use record_pages::{ask_last_records, ask_records};
 pub use render::{

@@ -83,6 +83,8 @@ pub enum ControlRequest {
     Token {
         rotate: bool,
     },
+    /// A link to the dashboard that signs in.
+    LoginLink,
     /// A page of calls: the parameters of [`crate::history::HistoryQuery::from_pairs`].
     History {
         parameters: Parameters,
@@ -163,6 +165,13 @@ pub trait Operator: Send + Sync {
 
     /// The token of the API; none where nothing listens.
     fn token(&self) -> Option<&ApiToken>;
+
+    /// A link to the dashboard that signs in once, within some minutes.
+    ///
+    /// # Errors
+    ///
+    /// Says why there is no dashboard.
+    fn login_link(&self) -> Result<String, Failure>;
 
     /// Carries out an order, or says why not. A server is found by its name and by its id.
     fn order(&self, server: &str, order: ServerOrder) -> LocalBoxFuture<'static, OrderOutcome>;
@@ -306,6 +315,12 @@ pub(super) async fn answer(
         ControlRequest::Token { rotate } => {
             return done("token", token(operator.token(), rotate).map(Value::from));
         }
+        ControlRequest::LoginLink => {
+            return match operator.login_link() {
+                Ok(link) => serde_json::json!({ "link": link }),
+                Err(why) => refused(&why),
+            };
+        }
         ControlRequest::Crashes { server } => {
             return match operator.crashes(server.as_deref()) {
                 Ok(crashes) => crashes,
@@ -378,10 +393,7 @@ fn refused(why: &Failure) -> serde_json::Value {
 }
 
 fn token(token: Option<&ApiToken>, rotate: bool) -> Result<String, Failure> {
-    let Some(token) = token else {
-        let message = "this gateway serves one client over stdio: it has no API and no token";
-        return Err(Failure::new(ErrorKind::Conflict, message));
-    };
+    let token = token.ok_or_else(|| no_api("API and no token"))?;
     if rotate {
         token.rotate().map_err(|error| {
             let message = format!("the new token cannot be kept, the old one holds: {error}");
@@ -389,6 +401,12 @@ fn token(token: Option<&ApiToken>, rotate: bool) -> Result<String, Failure> {
         })?;
     }
     Ok(token.expose())
+}
+
+/// The refusal of a gateway that listens nowhere; it has no `missing`.
+pub fn no_api(missing: &str) -> Failure {
+    let message = format!("this gateway serves one client over stdio: it has no {missing}");
+    Failure::new(ErrorKind::Conflict, message)
 }
 
 fn pairs(parameters: &Parameters) -> impl Iterator<Item = (&str, &str)> {

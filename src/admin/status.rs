@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::downstream::ServerStatusView;
+use crate::protocol::RawJson;
 use crate::supervision::ChildView;
 
 #[derive(Clone, Debug, Serialize)]
@@ -84,6 +85,9 @@ pub struct ToolView {
     pub native_name: String,
     /// Roughly the tokens that its entry in the list costs a model.
     pub tokens: usize,
+    /// Its entry as its server wrote it.
+    #[serde(skip)]
+    pub entry: RawJson,
 }
 
 /// Characters of a list to a token, roughly.

@@ -53,3 +53,10 @@ pub struct TokenArguments {
     #[arg(long)]
     pub rotate: bool,
 }
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
+pub struct UiArguments {
+    /// Print the link only
+    #[arg(long)]
+    pub no_browser: bool,
+}

@@ -20,7 +20,7 @@ pub use add::{AddArguments, Setting};
 pub use auth::{AuthArguments, AuthVerb, LoginArguments};
 pub use clients::{ClientArguments, ClientsArguments, ClientsVerb};
 pub use doctor::DoctorArguments;
-pub use keys::{KeysArguments, KeysVerb, MadeKeyArguments, TokenArguments};
+pub use keys::{KeysArguments, KeysVerb, MadeKeyArguments, TokenArguments, UiArguments};
 pub use pins::{PinsArguments, PinsVerb};
 pub use plan::{ApplyArguments, PlanArguments, RollbackArguments};
 pub use records::{GatewayLogArguments, HistoryArguments, Moment, ShownRecords};
@@ -154,6 +154,12 @@ pub enum Command {
     /// Of the gateway that uses the same configuration, or of the only one that runs; it is made if
     /// there is none yet.
     Token(TokenArguments),
+
+    /// Open the dashboard in a browser
+    ///
+    /// Prints a link that signs in once, within ten minutes. Speaks to the gateway as `servers`
+    /// does.
+    Ui(UiArguments),
 
     /// Show the calls that went through the running gateway
     ///

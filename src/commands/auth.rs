@@ -1,8 +1,6 @@
 //! `mcpvisor auth`.
 
-use std::io::IsTerminal as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use mcpvisor::admin::{ControlRequest, LoginOrder, ask};
@@ -12,6 +10,7 @@ use serde_json::Value;
 
 use super::output::{CliError, current_thread_runtime, pretty, print, typed_lines};
 use super::running_gateway::gateway_data_dir;
+use super::ui::open_browser;
 
 /// Time between two looks whether somebody signed in.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -100,27 +99,6 @@ fn signed_in_at(logins: &Value, server: &str) -> Option<u64> {
     let mut logins = logins.as_array()?.iter();
     let found = logins.find(|login| login["server"] == server)?;
     found["signedInAt"].as_u64()
-}
-
-/// Where there is a desktop; nothing is said if it does not work, as the page is printed.
-fn open_browser(page: &str) {
-    let has_desktop = ["DISPLAY", "WAYLAND_DISPLAY"]
-        .iter()
-        .any(|it| std::env::var_os(it).is_some());
-    let program = match cfg!(target_os = "macos") {
-        true => "open",
-        false if has_desktop => "xdg-open",
-        false => return,
-    };
-    if !std::io::stderr().is_terminal() {
-        return;
-    }
-    let mut command = Command::new(program);
-    let silent = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    let _ = silent.arg(page).spawn();
 }
 
 fn login_table(logins: &Value) -> String {

@@ -18,6 +18,7 @@ mod servers;
 mod status;
 mod token;
 mod tools;
+mod ui;
 
 pub(crate) use auth::run_auth_command;
 pub(crate) use check::{check, print_config};
@@ -34,3 +35,4 @@ pub(crate) use servers::run_servers_command;
 pub(crate) use status::show_status;
 pub(crate) use token::show_token;
 pub(crate) use tools::run_tools_command;
+pub(crate) use ui::show_dashboard;

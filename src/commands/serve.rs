@@ -139,7 +139,7 @@ async fn run_gateway(
     gateway.follow_sources(move || {
         let _ = report.try_send(Changed);
     });
-    print_token(&gateway);
+    print_access(&gateway);
     service::notify(ServiceState::Ready(&gateway.summary()));
     loop {
         tokio::select! {
@@ -203,11 +203,15 @@ async fn change_file(
 }
 
 /// For whoever sits before the terminal; a log is no place for it.
-fn print_token(gateway: &Gateway) {
-    if let Some(token) = gateway.api_token()
-        && std::io::stderr().is_terminal()
-    {
+fn print_access(gateway: &Gateway) {
+    if !std::io::stderr().is_terminal() {
+        return;
+    }
+    if let Some(token) = gateway.api_token() {
         eprintln!("API token: {token}");
+    }
+    if let Some(link) = gateway.login_link() {
+        eprintln!("Dashboard: {link}");
     }
 }
 

@@ -30,7 +30,7 @@ use uuid::Uuid;
 
 use crate::admin::{
     AdminEndpoints, AdminParts, ApiToken, ConfigRequest, ConfigView, ControlServer, CrashWriter,
-    DataDir, DataDirError, MetricsServer, Registration,
+    DataDir, DataDirError, MetricsServer, Operator as _, Registration,
 };
 use crate::calls::SealingKeys;
 use crate::catalog::ServerPart;
@@ -243,6 +243,11 @@ impl Gateway {
     /// The token of the API; none where nothing listens.
     pub fn api_token(&self) -> Option<String> {
         self.operator.token.as_ref().map(ApiToken::expose)
+    }
+
+    /// A link to the dashboard that signs in once; none where nothing listens.
+    pub fn login_link(&self) -> Option<String> {
+        self.operator.login_link().ok()
     }
 
     /// Serves the client behind stdin and stdout, which sees this view. The future ends when it has left; what it still

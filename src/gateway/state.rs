@@ -21,7 +21,7 @@ use super::tls::certificate_view;
 use crate::admin::{
     ApiToken, ConfigOrders, ConfigRequest, ConfigView, Health, HealthSource, Inoperable,
     LoginOrder, Operator, OrderOutcome, RecordsError, ServerHealth, ServerStatus, Status, ToolView,
-    answer_request, crashes, replay,
+    answer_request, crashes, no_api, replay,
 };
 use crate::catalog::{ItemKind, ItemOwner};
 use crate::config::{Config, ServerState};
@@ -128,6 +128,8 @@ pub(super) struct GatewayOperator {
     pub(super) token: Option<ApiToken>,
     /// Where browsers come back to after a login.
     pub(super) callback: Option<Url>,
+    /// Where a browser on this machine finds the gateway.
+    pub(super) own_url: Option<String>,
     pub(super) config_orders: ConfigOrders,
     pub(super) clients: LocalClients,
 }
@@ -147,6 +149,7 @@ impl GatewayOperator {
             data_dir: config.data_dir.clone(),
             token,
             callback: callback_url(config, server.address),
+            own_url: server.address.map(|address| config.front.base_url(address)),
             config_orders,
             clients: server.local_clients(),
         };
@@ -186,6 +189,16 @@ impl Operator for GatewayOperator {
 
     fn token(&self) -> Option<&ApiToken> {
         self.token.as_ref()
+    }
+
+    fn login_link(&self) -> Result<String, Failure> {
+        let (Some(token), Some(url)) = (&self.token, &self.own_url) else {
+            return Err(no_api("dashboard"));
+        };
+        let code = token.mint_code().map_err(|error| {
+            Failure::new(ErrorKind::Internal, format!("no randomness: {error}"))
+        })?;
+        Ok(format!("{url}/ui/login?code={code}"))
     }
 
     fn order(&self, server: &str, order: ServerOrder) -> LocalBoxFuture<'static, OrderOutcome> {
@@ -340,6 +353,7 @@ impl GatewayState {
             server: owner.server.to_string(),
             native_name: owner.native.parse().unwrap_or_default(),
             tokens: ToolView::tokens_of(owner.item.as_bytes().len()),
+            entry: owner.item.clone(),
         };
         self.catalog.shown_in(view).tools().map(tool).collect()
     }

@@ -161,6 +161,11 @@ impl EventFeed {
         self.0.newest.send_modify(|_| {});
     }
 
+    /// Whether the gateway stops.
+    pub fn is_closed(&self) -> bool {
+        self.lock().is_closed
+    }
+
     fn number_of(&self, id: &str) -> Option<u64> {
         let (origin, number) = id.split_once('-')?;
         let is_own = origin.parse() == Ok(self.0.origin);

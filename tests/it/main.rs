@@ -15,6 +15,7 @@ mod batches;
 mod cli;
 mod clients;
 mod crowds;
+mod dashboard;
 mod discovery;
 mod doctor;
 mod edge;

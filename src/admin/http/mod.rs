@@ -30,6 +30,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use tokio::sync::SetOnce;
 
 use super::operator::Operator;
+use super::ui::Dashboard;
 use crate::protocol::{ErrorKind, Failure};
 
 pub use health::{Health, HealthSource, ServerHealth};
@@ -50,13 +51,17 @@ pub struct AdminParts {
 /// The handlers of a gateway that is being built: requests wait until [`AdminEndpoints::open`].
 /// Clones are the same.
 #[derive(Clone, Default)]
-pub struct AdminEndpoints(Arc<SetOnce<AdminParts>>);
+pub struct AdminEndpoints {
+    parts: Arc<SetOnce<AdminParts>>,
+    dashboard: Dashboard,
+}
 
 impl AdminEndpoints {
     /// Requests are answered from now on.
     pub fn open(&self, parts: AdminParts) {
+        self.dashboard.open(parts.operator.clone());
         // Opened twice, the first one stays.
-        let _ = self.0.set(parts);
+        let _ = self.parts.set(parts);
     }
 
     /// Adds the paths to an HTTP server that serves MCP at `endpoint` of URLs with this scheme. `check` is asked for each
@@ -97,13 +102,14 @@ impl AdminEndpoints {
             // Reached with `serverId` only: MCP itself is asked first.
             .service(web::resource(endpoint).to(server_call::serve))
             .service(well_known::mcp_config(endpoint));
+        self.dashboard.routes(app, endpoint);
         for scope in route::SCOPES {
             app.service(web::scope(scope).default_service(web::route().to(api::serve)));
         }
     }
 
     async fn parts(&self) -> &AdminParts {
-        self.0.wait().await
+        self.parts.wait().await
     }
 
     async fn health(&self) -> Health {

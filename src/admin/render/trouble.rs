@@ -9,7 +9,7 @@ use crate::telemetry::{Style, one_line};
 
 /// How much a server needs attention; the greater, the more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Trouble {
+pub(in crate::admin) enum Trouble {
     /// Disabled, as it is wanted.
     Off,
     Up,
@@ -27,7 +27,7 @@ pub(super) enum Trouble {
 }
 
 impl Trouble {
-    pub(super) fn of(server: &Value) -> Self {
+    pub(in crate::admin) fn of(server: &Value) -> Self {
         let is_refusing = || open_breakers(server).next().is_some();
         match server["state"].as_str().unwrap_or_default() {
             "misconfigured" => Self::Misconfigured,
@@ -41,7 +41,7 @@ impl Trouble {
         }
     }
 
-    pub(super) const fn style(self) -> Style {
+    pub(in crate::admin) const fn style(self) -> Style {
         match self {
             Self::Up => Style::Good,
             Self::Off | Self::Idle => Style::Dim,
@@ -52,7 +52,7 @@ impl Trouble {
 }
 
 /// The servers of a status, those in trouble first; else in the order of the configuration.
-pub(super) fn by_trouble(status: &Value) -> Vec<&Value> {
+pub(in crate::admin) fn by_trouble(status: &Value) -> Vec<&Value> {
     let servers = status["servers"].as_array().map_or(&[][..], Vec::as_slice);
     let mut servers: Vec<&Value> = servers.iter().collect();
     servers.sort_by_key(|server| Reverse(Trouble::of(server)));
@@ -85,7 +85,7 @@ pub fn troubles(status: &Value) -> Vec<ServerTrouble> {
 }
 
 /// Why a server is not simply up, on one line; empty for one that is well.
-pub(super) fn reason(server: &Value) -> String {
+pub(in crate::admin) fn reason(server: &Value) -> String {
     let mut parts = Vec::new();
     if let Some(reason) = server["reason"].as_str() {
         parts.push(one_line(reason));
@@ -106,20 +106,20 @@ pub(super) fn reason(server: &Value) -> String {
 }
 
 /// How the last incarnation ended, for people.
-pub(super) fn last_exit(child: &Value) -> Option<String> {
+pub(in crate::admin) fn last_exit(child: &Value) -> Option<String> {
     let exit = child["last_exit"].as_str()?;
     Some(one_line(exit.strip_prefix("failed: ").unwrap_or(exit)))
 }
 
 /// The breakers of a server and its tools that do not let everything through.
-pub(super) fn open_breakers(server: &Value) -> impl Iterator<Item = &Value> {
+pub(in crate::admin) fn open_breakers(server: &Value) -> impl Iterator<Item = &Value> {
     let connection = &server["connection"];
     let tools = connection["tool_breakers"].as_array().into_iter().flatten();
     let all = std::iter::once(&connection["breaker"]).chain(tools);
     all.filter(|breaker| breaker["state"].as_str().unwrap_or("closed") != "closed")
 }
 
-pub(super) fn breaker_text(breaker: &Value) -> String {
+pub(in crate::admin) fn breaker_text(breaker: &Value) -> String {
     let tool = breaker["tool"].as_str();
     let whose = tool.map_or_else(String::new, |tool| format!(" of {tool:?}"));
     let state = breaker["state"].as_str().unwrap_or("closed");

@@ -82,7 +82,7 @@ fn milliseconds(table: &dyn TableLike, key: &str) -> Option<u64> {
 }
 
 /// A URL without user, query and parts that may be secret is shown.
-fn shown_url(written: &str) -> String {
+pub(super) fn shown_url(written: &str) -> String {
     let url = literal(written).and_then(|text| Url::parse(&text).ok());
     let plain = url.filter(|url| {
         let is_bare = url.username().is_empty() && url.query().is_none();
@@ -106,13 +106,13 @@ fn shown_arguments(table: &dyn TableLike) -> Vec<String> {
     shown.collect()
 }
 
-fn names_secret(name: &str) -> bool {
+pub(super) fn names_secret(name: &str) -> bool {
     const WORDS: [&str; 6] = ["token", "key", "secret", "pass", "auth", "cred"];
     let name = name.to_lowercase();
     WORDS.iter().any(|word| name.contains(word))
 }
 
-fn is_plain(argument: &str) -> bool {
+pub(super) fn is_plain(argument: &str) -> bool {
     argument.starts_with(['-', '/', '.', '@']) && !argument.contains(['=', ':', '?', ' '])
 }
 

@@ -109,6 +109,7 @@ impl IncludedServers {
                 let all: Vec<Value> = views(own).into_iter().chain(included).collect();
                 return Ok(Some(IncludedAnswer::Shown(json!({ "servers": all }))));
             }
+            ConfigOrder::Text => return Ok(None),
             ConfigOrder::Create(_) if !self.is_json => return Ok(None),
             ConfigOrder::Create(_) => {
                 let first = self.parts.first();
@@ -172,7 +173,9 @@ impl IncludedServers {
                 edit.remove(&name);
                 (Value::Null, shown(&part.servers, &name).1)
             }
-            ConfigOrder::List | ConfigOrder::Get(_) => (Value::Null, String::new()),
+            ConfigOrder::List | ConfigOrder::Text | ConfigOrder::Get(_) => {
+                (Value::Null, String::new())
+            }
         };
         Ok(IncludedAnswer::Changed(FileChange {
             path,

@@ -5,6 +5,7 @@ mod form;
 mod included;
 mod json_edit;
 mod oauth_form;
+mod shown_file;
 mod texts;
 
 use std::fs::{self, OpenOptions};
@@ -121,6 +122,10 @@ impl<'a> ServerFile<'a> {
     ) -> Result<(Value, Option<String>), Failure> {
         match order {
             ConfigOrder::List => Ok((json!({ "servers": views(document) }), None)),
+            ConfigOrder::Text => {
+                let text = shown_file::shown(&document.to_string());
+                Ok((json!({ "text": text }), None))
+            }
             ConfigOrder::Get(wanted) => {
                 let name = find(document, &wanted)?;
                 Ok((view(document, &name), None))

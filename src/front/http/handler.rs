@@ -111,10 +111,27 @@ type Identifying = Either<Ready<Identified>, LocalBoxFuture<'static, Identified>
 ///
 /// Returns the failure that the client is to read.
 pub(super) fn check_place(request: &HttpRequest, settings: &FrontSettings) -> Result<(), Failure> {
+    let origin = sole_text(request, &header::ORIGIN)?;
+    check_host_and(origin, request, settings)
+}
+
+/// Whether a request may come to this host; who asks looks at the web page that it comes from.
+///
+/// # Errors
+///
+/// As [`check_place`].
+pub(super) fn check_host(request: &HttpRequest, settings: &FrontSettings) -> Result<(), Failure> {
+    check_host_and(None, request, settings)
+}
+
+fn check_host_and(
+    origin: Option<&str>,
+    request: &HttpRequest,
+    settings: &FrontSettings,
+) -> Result<(), Failure> {
     // An absolute URI names the host a second time, and others may believe either.
     let authority = request.uri().authority().map(Authority::as_str);
     let host = sole_text(request, &header::HOST)?;
-    let origin = sole_text(request, &header::ORIGIN)?;
     guard::check(settings, host, authority, origin)
 }
 

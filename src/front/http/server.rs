@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::caller_cache::CallerCache;
-use super::handler::check_place;
+use super::handler::{check_host, check_place};
 use super::new_connections::NewConnections;
 use super::request_clock::{RequestClock, ServedBody};
 use super::tcp_server::{self, Plain};
@@ -226,9 +226,12 @@ impl FrontServer {
     }
 }
 
-/// Before the front is open nobody is let in.
+/// Before the front is open nobody is let in. The dashboard answers to its own pages only, whatever
+/// origins may call the rest.
 fn request_check(gate: web::Data<FrontGate>) -> RequestCheck {
+    let is_dashboard = |path: &str| path == "/ui" || path.starts_with("/ui/");
     Arc::new(move |request| match gate.front.get() {
+        Some(front) if is_dashboard(request.path()) => check_host(request, &front.settings.load()),
         Some(front) => check_place(request, &front.settings.load()),
         None => {
             let message = "the gateway is starting; try again in a moment";

@@ -1,0 +1,67 @@
+//! Codes that sign in to the dashboard once, in the place of the token.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Codes that are good at the same time; one more ends the oldest.
+const CODES_MAX: usize = 16;
+
+/// How long a code is good.
+const CODE_LIFETIME: Duration = Duration::from_secs(10 * 60);
+
+/// The tags of codes that nobody used yet, the oldest first. A code itself is not kept.
+#[derive(Default)]
+pub(super) struct LoginCodes(Mutex<VecDeque<(Instant, String)>>);
+
+impl LoginCodes {
+    pub(super) fn keep(&self, tag: String) {
+        let mut codes = self.lock();
+        if codes.len() >= CODES_MAX {
+            codes.pop_front();
+        }
+        codes.push_back((Instant::now(), tag));
+    }
+
+    /// Whether this was the tag of a good code, which is none any more.
+    pub(super) fn take(&self, tag: &str) -> bool {
+        let mut codes = self.lock();
+        codes.retain(|(minted, _)| minted.elapsed() < CODE_LIFETIME);
+        let before = codes.len();
+        codes.retain(|(_, kept)| kept != tag);
+        codes.len() < before
+    }
+
+    /// A panic elsewhere leaves whole codes behind.
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(Instant, String)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_code_is_good_once_for_some_minutes() {
+        let codes = LoginCodes::default();
+        codes.keep("a".to_owned());
+        assert!(!codes.take("b"));
+        assert!(codes.take("a") && !codes.take("a"));
+        codes.keep("late".to_owned());
+        tokio::time::advance(CODE_LIFETIME).await;
+        assert!(!codes.take("late"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn codes_are_bounded() {
+        let codes = LoginCodes::default();
+        for number in 0..=CODES_MAX {
+            codes.keep(number.to_string());
+        }
+        assert!(!codes.take("0") && codes.take("1"));
+        assert_eq!(codes.lock().len(), CODES_MAX - 1);
+    }
+}

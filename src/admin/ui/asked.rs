@@ -1,0 +1,19 @@
+//! A request to the dashboard after its checks.
+
+use std::sync::Arc;
+
+use actix_web::HttpRequest;
+
+use super::Dashboard;
+use super::fields::Fields;
+use crate::admin::ApiToken;
+use crate::admin::operator::Operator;
+
+/// A request that came from here, or from no page at all.
+pub(super) struct Asked<'a> {
+    pub(super) request: &'a HttpRequest,
+    pub(super) dashboard: &'a Dashboard,
+    pub(super) operator: &'a Arc<dyn Operator>,
+    pub(super) token: &'a ApiToken,
+    pub(super) form: Option<Fields>,
+}

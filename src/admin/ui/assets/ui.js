@@ -1,0 +1,260 @@
+// Keeps an open page live: pieces that changed come over one stream and are put in by their ids, in
+// a way that leaves focus, selection and scroll positions alone. Pages are whole without it.
+"use strict";
+
+(() => {
+  /** How long the line that the connection is back stays, in milliseconds. */
+  const BACK_SHOWN_MS = 4000;
+  /** How long to wait before a stream that the browser gave up is opened again. */
+  const REOPEN_MS = 1500;
+
+  /**
+   * Makes the children of one element like those of another, and keeps each node that can stay.
+   * @param {Element} now
+   * @param {Element} wanted
+   */
+  function morphChildren(now, wanted) {
+    /** @type {Map<string, Element>} */
+    const byId = new Map();
+    for (const child of now.children) {
+      if (child.id) byId.set(child.id, child);
+    }
+    /** @type {ChildNode | null} */
+    let at = now.firstChild;
+    for (const next of Array.from(wanted.childNodes)) {
+      const id = next instanceof Element ? next.id : "";
+      const kept = id ? byId.get(id) : undefined;
+      if (kept && kept !== at) {
+        now.insertBefore(kept, at);
+        at = kept;
+      }
+      if (at && isSame(at, next)) {
+        morph(at, next);
+        at = at.nextSibling;
+      } else {
+        now.insertBefore(document.importNode(next, true), at);
+      }
+    }
+    while (at) {
+      const gone = at;
+      at = at.nextSibling;
+      gone.remove();
+    }
+  }
+
+  /**
+   * @param {Node} one
+   * @param {Node} other
+   */
+  function isSame(one, other) {
+    if (one.nodeName !== other.nodeName) return false;
+    if (!(one instanceof Element) || !(other instanceof Element)) return true;
+    return one.id === other.id;
+  }
+
+  /**
+   * @param {Node} now
+   * @param {Node} wanted
+   */
+  function morph(now, wanted) {
+    if (!(now instanceof Element) || !(wanted instanceof Element)) {
+      if (now.nodeValue !== wanted.nodeValue) now.nodeValue = wanted.nodeValue;
+      return;
+    }
+    if (now.isEqualNode(wanted)) return;
+    for (const { name, value } of Array.from(wanted.attributes)) {
+      if (now.getAttribute(name) !== value) now.setAttribute(name, value);
+    }
+    for (const { name } of Array.from(now.attributes)) {
+      // Whether details are open is the reader's.
+      if (!wanted.hasAttribute(name) && name !== "open") now.removeAttribute(name);
+    }
+    morphChildren(now, wanted);
+  }
+
+  /**
+   * @param {string} id
+   * @param {string} html
+   */
+  function putIn(id, html) {
+    const piece = document.getElementById(id);
+    if (!piece) return;
+    const log = piece.querySelector("[data-follow]");
+    const follows = log !== null && log.scrollTop <= 4;
+    const wanted = document.createElement("div");
+    wanted.innerHTML = html;
+    morphChildren(piece, wanted);
+    if (log && follows) log.scrollTop = 0;
+  }
+
+  const connection = document.getElementById("connection");
+  let isLost = false;
+  /** @type {number | undefined} */
+  let hiding;
+
+  /** @param {boolean} lost */
+  function showConnection(lost) {
+    if (!connection || lost === isLost) return;
+    isLost = lost;
+    window.clearTimeout(hiding);
+    connection.hidden = false;
+    connection.classList.toggle("lost", lost);
+    connection.textContent = lost
+      ? "Connection to the gateway lost. What you see may be old; trying again…"
+      : "Connected again.";
+    if (!lost) {
+      hiding = window.setTimeout(() => {
+        connection.hidden = true;
+      }, BACK_SHOWN_MS);
+    }
+  }
+
+  /** @type {EventSource | null} */
+  let stream = null;
+  /** @type {number | undefined} */
+  let reopening;
+
+  /** @param {Event} event */
+  function dataOf(event) {
+    return JSON.parse(/** @type {MessageEvent<string>} */ (event).data);
+  }
+
+  function open() {
+    const page = document.body.dataset.live;
+    if (!page || stream || document.hidden) return;
+    window.clearTimeout(reopening);
+    const opened = new EventSource(`/ui/live?page=${encodeURIComponent(page)}`);
+    stream = opened;
+    opened.addEventListener("hello", (event) => {
+      if (dataOf(event).release !== document.body.dataset.release) {
+        window.location.reload();
+      }
+      showConnection(false);
+    });
+    opened.addEventListener("piece", (event) => {
+      const { id, html } = dataOf(event);
+      putIn(id, html);
+    });
+    opened.addEventListener("signed-out", () => window.location.reload());
+    opened.addEventListener("gone", () => {
+      close();
+      showMessage("What this page shows is gone. Reload it to see more.");
+    });
+    // As many pages are live as may be: this one asks again later.
+    opened.addEventListener("full", () => {
+      close();
+      reopening = window.setTimeout(open, 20 * REOPEN_MS);
+    });
+    opened.addEventListener("error", () => {
+      showConnection(true);
+      if (opened.readyState === EventSource.CLOSED) {
+        close();
+        reopening = window.setTimeout(open, REOPEN_MS);
+      }
+    });
+  }
+
+  function close() {
+    stream?.close();
+    stream = null;
+  }
+
+  /** @param {string} text */
+  function showMessage(text) {
+    if (!connection) return;
+    connection.hidden = false;
+    connection.classList.add("lost");
+    connection.textContent = text;
+  }
+
+  // A page that nobody looks at costs nothing.
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) {
+      close();
+      window.clearTimeout(reopening);
+    } else {
+      open();
+    }
+  });
+  window.addEventListener("pagehide", close);
+  window.addEventListener("pageshow", open);
+
+  /**
+   * Asks before a form is sent; without JavaScript the gateway asks on a page.
+   * @param {HTMLFormElement} form
+   * @param {string} question
+   */
+  function ask(form, question) {
+    const dialog = document.createElement("dialog");
+    dialog.setAttribute("aria-label", question);
+    const text = document.createElement("p");
+    text.textContent = question;
+    const actions = document.createElement("div");
+    actions.className = "actions";
+    const no = document.createElement("button");
+    no.textContent = "Cancel";
+    no.addEventListener("click", () => dialog.close());
+    const yes = document.createElement("button");
+    yes.className = "primary";
+    yes.textContent = form.querySelector("button")?.textContent ?? "Yes";
+    yes.addEventListener("click", () => {
+      const sure = document.createElement("input");
+      sure.type = "hidden";
+      sure.name = "sure";
+      sure.value = "yes";
+      form.append(sure);
+      dialog.close();
+      form.submit();
+    });
+    actions.append(no, yes);
+    dialog.append(text, actions);
+    dialog.addEventListener("close", () => dialog.remove());
+    document.body.append(dialog);
+    dialog.showModal();
+  }
+
+  document.addEventListener("submit", (event) => {
+    const form = event.target;
+    if (!(form instanceof HTMLFormElement)) return;
+    const question = form.dataset.question;
+    if (question) {
+      event.preventDefault();
+      ask(form, question);
+    }
+  });
+
+  document.addEventListener("click", (event) => {
+    const button = event.target instanceof Element ? event.target.closest("[data-copy]") : null;
+    if (!(button instanceof HTMLElement)) return;
+    const text = document.getElementById(button.dataset.copy ?? "")?.textContent ?? "";
+    const label = button.textContent;
+    navigator.clipboard.writeText(text).then(
+      () => {
+        button.textContent = "Copied";
+      },
+      () => {
+        button.textContent = "Not copied";
+      },
+    );
+    window.setTimeout(() => {
+      button.textContent = label;
+    }, 1500);
+  });
+
+  // A filter is used as soon as it is chosen.
+  document.addEventListener("change", (event) => {
+    const field = event.target;
+    if (field instanceof HTMLSelectElement && field.form?.dataset.auto !== undefined) {
+      field.form.requestSubmit();
+    }
+  });
+
+  document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+
+  // Buttons that need JavaScript are hidden without it.
+  for (const hidden of document.querySelectorAll("[data-script]")) {
+    hidden.removeAttribute("hidden");
+  }
+
+  open();
+})();

@@ -1,0 +1,229 @@
+//! The intake of the dashboard: who asks, from where, and for which page.
+
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use actix_web::http::header::{self, HeaderName, HeaderValue};
+use actix_web::http::{Method, StatusCode};
+use actix_web::{HttpRequest, HttpResponse, web};
+use bytes::BytesMut;
+use futures_util::{FutureExt as _, StreamExt as _};
+use tokio::time::timeout;
+use url::form_urlencoded;
+
+use super::asked::Asked;
+use super::fields::{FORM_TOKEN, Fields, field, query_fields};
+use super::page::{Outcome, View};
+use super::visitor::{Visitor, cookie, message_cookie, set_cookie};
+use super::{Dashboard, HostCheck, assets, frame, live, login, pages, response};
+use crate::protocol::{ErrorKind, Failure, sole_header};
+use crate::telemetry::unix_millis;
+
+/// Largest form, in bytes.
+const FORM_MAX: usize = 1 << 20;
+
+/// How long a form may take to arrive.
+const FORM_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Longest message to the next page, in characters.
+const MESSAGE_MAX: usize = 500;
+
+/// Every request below `/ui`. A panic on the way is answered, too.
+pub(super) async fn serve(
+    request: HttpRequest,
+    payload: web::Payload,
+    dashboard: web::Data<Dashboard>,
+    check: web::Data<HostCheck>,
+) -> HttpResponse {
+    let operator = dashboard.operator().await;
+    let answered = async {
+        check(&request)?;
+        check_origin(&request)?;
+        if let Some(file) = assets::file(request.path()) {
+            return Ok(file);
+        }
+        let form = match *request.method() {
+            Method::GET | Method::HEAD => None,
+            Method::POST => Some(read_form(&request, payload).await?),
+            _ => return Err(only_get_and_post()),
+        };
+        let token = operator.token().ok_or_else(nothing_here)?;
+        let asked = Asked {
+            request: &request,
+            dashboard: &dashboard,
+            operator,
+            token,
+            form,
+        };
+        answer(asked).await
+    };
+    let failure = match AssertUnwindSafe(answered).catch_unwind().await {
+        Ok(Ok(response)) => return response,
+        Ok(Err(failure)) => failure,
+        Err(_) => {
+            log::error!(path = request.path(); "handling a request panicked");
+            let message = "a bug of the gateway ended this request; it is in the gateway's log";
+            Failure::new(ErrorKind::Internal, message)
+        }
+    };
+    response::page(status(&failure), frame::failure_page(&failure))
+}
+
+async fn answer(mut asked: Asked<'_>) -> Result<HttpResponse, Failure> {
+    let now = unix_millis() / 1000;
+    let visitor = Visitor::of(asked.request, asked.token, now);
+    let path = asked.request.path();
+    if path == "/ui/login" {
+        return login::answer(asked, visitor).await;
+    }
+    let Some(visitor) = visitor else {
+        return Ok(match (path, asked.form) {
+            ("/ui/live", _) => live::signed_out(),
+            (_, None) => login::redirect(asked.request),
+            (_, Some(_)) => {
+                let failure = Failure::new(ErrorKind::SessionInvalid, "your login has ended");
+                response::page(StatusCode::UNAUTHORIZED, frame::failure_page(&failure))
+            }
+        });
+    };
+    if let Some(form) = &asked.form {
+        let presented = field(form, FORM_TOKEN).unwrap_or_default();
+        if !visitor.owns_form(asked.token, presented) {
+            let message =
+                "this form is not of your login: open its page again and send it once more";
+            return Err(Failure::new(ErrorKind::Forbidden, message));
+        }
+    }
+    if path == "/ui/logout" && asked.form.is_some() {
+        return Ok(login::sign_out(asked.request));
+    }
+    let query = query_fields(asked.request.query_string());
+    if path == "/ui/live" {
+        return Ok(live::answer(&asked, visitor, &query));
+    }
+    let view = View {
+        operator: asked.operator.as_ref(),
+        path,
+        query,
+        form_token: visitor.form_token(asked.token),
+        host: host(asked.request),
+        endpoint: asked.dashboard.endpoint(),
+        is_update: false,
+    };
+    match asked.form.take() {
+        None => show(&view, asked.request).await,
+        Some(form) => act(&view, &form, asked.request).await,
+    }
+}
+
+async fn show(view: &View<'_>, request: &HttpRequest) -> Result<HttpResponse, Failure> {
+    let name = message_cookie(request);
+    let message = cookie(request, &name).and_then(|message| decoded(&message));
+    let (status, page) = match pages::show(view).await {
+        Ok(page) => (StatusCode::OK, page),
+        Err(failure) => (status(&failure), pages::failed(&failure)),
+    };
+    let page = frame::whole(view, page, message.as_deref());
+    let shown = response::page(status, page);
+    Ok(match message {
+        None => shown,
+        Some(_) => response::with_cookie(shown, &set_cookie(request, &name, "", 0)),
+    })
+}
+
+async fn act(
+    view: &View<'_>,
+    form: &Fields,
+    request: &HttpRequest,
+) -> Result<HttpResponse, Failure> {
+    let (status, page) = match pages::act(view, form).await {
+        Ok(Outcome::Done { to, message }) => {
+            let message: String = message.chars().take(MESSAGE_MAX).collect();
+            let message: String = form_urlencoded::byte_serialize(message.as_bytes()).collect();
+            let cookie = set_cookie(request, &message_cookie(request), &message, 60);
+            return Ok(response::with_cookie(response::see_other(&to), &cookie));
+        }
+        Ok(Outcome::Page(status, page)) => (status, page),
+        Err(failure) => (status(&failure), pages::failed(&failure)),
+    };
+    Ok(response::page(status, frame::whole(view, page, None)))
+}
+
+/// A page of another origin asks for nothing here, whatever it may elsewhere.
+fn check_origin(request: &HttpRequest) -> Result<(), Failure> {
+    let text = |name: &HeaderName| {
+        let values = request.headers().get_all(name);
+        sole_header(name.as_str(), values.map(HeaderValue::as_bytes))
+    };
+    let Some(origin) = text(&header::ORIGIN)? else {
+        return Ok(());
+    };
+    let authority = origin.split_once("://").map(|(_, authority)| authority);
+    let host = text(&header::HOST)?;
+    let is_own = authority.is_some_and(|it| host.is_some_and(|host| it.eq_ignore_ascii_case(host)));
+    match is_own {
+        true => Ok(()),
+        false => {
+            let message = "the dashboard answers to its own pages only";
+            Err(Failure::new(ErrorKind::Forbidden, message))
+        }
+    }
+}
+
+async fn read_form(request: &HttpRequest, mut payload: web::Payload) -> Result<Fields, Failure> {
+    let content_type = request.headers().get(header::CONTENT_TYPE);
+    let content_type = content_type.and_then(|value| value.to_str().ok());
+    let media = content_type.and_then(|value| value.split(';').next());
+    if media.map(str::trim) != Some("application/x-www-form-urlencoded") {
+        let message = "`Content-Type` must be application/x-www-form-urlencoded";
+        return Err(Failure::new(ErrorKind::UnsupportedMediaType, message));
+    }
+    let mut body = BytesMut::new();
+    let reading = async {
+        while let Some(chunk) = payload.next().await {
+            let chunk = chunk.map_err(|error| {
+                let message = format!("form: not readable: {error}");
+                Failure::new(ErrorKind::InvalidRequest, message)
+            })?;
+            if body.len() + chunk.len() > FORM_MAX {
+                let message = format!("form: larger than {FORM_MAX} bytes");
+                return Err(Failure::new(ErrorKind::TooLarge, message));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(())
+    };
+    timeout(FORM_TIMEOUT, reading).await.map_err(|_| {
+        let within = humantime::format_duration(FORM_TIMEOUT);
+        let message = format!("form: did not arrive within {within}");
+        Failure::new(ErrorKind::BodyTimeout, message)
+    })??;
+    Ok(form_urlencoded::parse(&body).into_owned().collect())
+}
+
+fn decoded(text: &str) -> Option<String> {
+    form_urlencoded::parse(format!("m={text}").as_bytes())
+        .next()
+        .map(|(_, value)| value.into_owned())
+        .filter(|value| !value.is_empty())
+}
+
+fn host(request: &HttpRequest) -> String {
+    let host = request.headers().get(header::HOST);
+    let host = host.and_then(|host| host.to_str().ok());
+    host.unwrap_or_default().to_owned()
+}
+
+pub(super) fn status(failure: &Failure) -> StatusCode {
+    let status = StatusCode::from_u16(failure.exact_kind().http_status());
+    status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+}
+
+fn only_get_and_post() -> Failure {
+    let message = "the dashboard answers GET and POST only";
+    Failure::new(ErrorKind::HttpMethodNotAllowed, message)
+}
+
+fn nothing_here() -> Failure {
+    Failure::new(ErrorKind::NotFound, "this gateway has no dashboard")
+}

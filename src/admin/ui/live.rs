@@ -1,0 +1,154 @@
+//! `/ui/live`: the pieces of an open page that changed, as server-sent events.
+//!
+//! A page is rendered anew at a steady pace, and never takes more than a small part of its thread.
+//! The gateway's event feed stays out of it: no call pays for a page that somebody has open.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_web::HttpResponse;
+use bytes::Bytes;
+use futures_util::stream::{self, unfold};
+use serde_json::json;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, sleep};
+
+use super::asked::Asked;
+use super::assets::ASSETS;
+use super::fields::{Fields, field, query_fields};
+use super::page::View;
+use super::visitor::Visitor;
+use super::{pages, response};
+use crate::admin::operator::Operator;
+use crate::telemetry::unix_millis;
+
+/// How often a page is rendered anew.
+const PACE: Duration = Duration::from_millis(500);
+
+/// So many times as long as rendering took is waited at least.
+const REST: u32 = 20;
+
+/// A comment is sent after so long without a change.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// How long a page is to wait before it comes back, in milliseconds.
+const RETRY_MS: u32 = 1000;
+
+/// An open page.
+struct LivePage {
+    operator: Arc<dyn Operator>,
+    visitor: Visitor,
+    path: String,
+    query: Fields,
+    host: String,
+    endpoint: String,
+    /// The pieces as the page has them.
+    shown: BTreeMap<String, String>,
+    said: Instant,
+    rest: Duration,
+    is_new: bool,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// The stream of the page that the query names.
+pub(super) fn answer(asked: &Asked<'_>, visitor: Visitor, query: &Fields) -> HttpResponse {
+    let permit = asked.dashboard.0.live_pages.clone().try_acquire_owned();
+    let Ok(permit) = permit else {
+        return ended("full");
+    };
+    let page = field(query, "page").unwrap_or("/ui");
+    let (path, query) = page.split_once('?').unwrap_or((page, ""));
+    let host = asked.request.headers().get(actix_web::http::header::HOST);
+    let page = LivePage {
+        operator: asked.operator.clone(),
+        visitor,
+        path: path.to_owned(),
+        query: query_fields(query),
+        host: host
+            .and_then(|host| host.to_str().ok())
+            .unwrap_or_default()
+            .to_owned(),
+        endpoint: asked.dashboard.endpoint().to_owned(),
+        shown: BTreeMap::new(),
+        said: Instant::now(),
+        rest: Duration::ZERO,
+        is_new: true,
+        _permit: permit,
+    };
+    response::events(unfold(page, |mut page| async move {
+        let event = page.next().await?;
+        Some((Ok::<_, Infallible>(event), page))
+    }))
+}
+
+/// The whole stream for a page whose login has ended.
+pub(super) fn signed_out() -> HttpResponse {
+    ended("signed-out")
+}
+
+fn ended(event: &str) -> HttpResponse {
+    let event = Bytes::from(format!("event: {event}\ndata: {{}}\n\n"));
+    response::events(stream::iter([Ok::<_, Infallible>(event)]))
+}
+
+impl LivePage {
+    /// The next change; `None` when the gateway stops or the login ends.
+    async fn next(&mut self) -> Option<Bytes> {
+        if std::mem::take(&mut self.is_new) {
+            let release = json!({ "release": ASSETS.release });
+            let first = format!("retry: {RETRY_MS}\nevent: hello\ndata: {release}\n\n");
+            return Some(Bytes::from(first));
+        }
+        loop {
+            sleep(self.rest).await;
+            let token = self.operator.token()?;
+            if !self.visitor.holds(token, unix_millis() / 1000)
+                || self.operator.log_records().events().is_closed()
+            {
+                return None;
+            }
+            let begun = Instant::now();
+            let changes = self.changes().await;
+            self.rest = PACE.max(begun.elapsed() * REST);
+            if changes.is_empty() && self.said.elapsed() < KEEP_ALIVE {
+                continue;
+            }
+            self.said = Instant::now();
+            return Some(match changes.is_empty() {
+                true => Bytes::from_static(b":\n\n"),
+                false => Bytes::from(changes),
+            });
+        }
+    }
+
+    /// The pieces that are others now, as events.
+    async fn changes(&mut self) -> String {
+        let token = self.operator.token();
+        let view = View {
+            operator: self.operator.as_ref(),
+            path: &self.path,
+            query: self.query.clone(),
+            form_token: token.map_or_else(String::new, |token| self.visitor.form_token(token)),
+            host: self.host.clone(),
+            endpoint: &self.endpoint,
+            is_update: true,
+        };
+        let pieces = match pages::show(&view).await {
+            Ok(page) => page.live,
+            // What it showed is gone: the page says so when it is read again.
+            Err(_) => return "event: gone\ndata: {}\n\n".to_owned(),
+        };
+        let mut events = String::new();
+        for (id, html) in pieces {
+            if self.shown.get(&id) == Some(&html) {
+                continue;
+            }
+            let data = json!({ "id": id, "html": html });
+            events.push_str(&format!("event: piece\ndata: {data}\n\n"));
+            self.shown.insert(id, html);
+        }
+        events
+    }
+}

@@ -1,0 +1,133 @@
+//! `/ui/login`: with the token of the API, or with the code of a link.
+
+use std::time::Duration;
+
+use actix_web::http::StatusCode;
+use actix_web::{HttpRequest, HttpResponse};
+use maud::{Markup, html};
+
+use super::asked::Asked;
+use super::fields::{field, query_fields};
+use super::visitor::{Visitor, login_cookie, set_cookie};
+use super::{frame, response};
+use crate::protocol::{ErrorKind, Failure};
+use crate::telemetry::unix_millis;
+
+/// How long the answer to a wrong token or code takes.
+const FAILED_DELAY: Duration = Duration::from_secs(1);
+
+pub(super) async fn answer(
+    asked: Asked<'_>,
+    visitor: Option<Visitor>,
+) -> Result<HttpResponse, Failure> {
+    let query = query_fields(asked.request.query_string());
+    let next = next_page(field(&query, "next"));
+    let presented = match &asked.form {
+        Some(form) => field(form, "token"),
+        None => field(&query, "code"),
+    };
+    let Some(presented) = presented else {
+        return Ok(match visitor {
+            Some(_) => response::see_other(&next),
+            None => response::page(StatusCode::OK, page(&next, None)),
+        });
+    };
+    let Ok(_attempt) = asked.dashboard.0.failed_logins.try_acquire() else {
+        let why = "Too many logins failed just now. Try again in a moment.";
+        return Ok(response::page(
+            StatusCode::TOO_MANY_REQUESTS,
+            page(&next, Some(why)),
+        ));
+    };
+    let is_right = match &asked.form {
+        Some(_) => asked.token.matches(presented.trim()),
+        None => asked.token.redeem_code(presented),
+    };
+    if is_right {
+        let visitor = Visitor::signed_in(asked.token, unix_millis() / 1000).map_err(|error| {
+            Failure::new(ErrorKind::Internal, format!("no randomness: {error}"))
+        })?;
+        let cookie = visitor.set_cookie(asked.request);
+        return Ok(response::with_cookie(response::see_other(&next), &cookie));
+    }
+    log::warn!("a login to the dashboard failed");
+    tokio::time::sleep(FAILED_DELAY).await;
+    let why = match &asked.form {
+        Some(_) => "This is not the token of this gateway.",
+        None => "This link was used already, or is too old.",
+    };
+    Ok(response::page(
+        StatusCode::UNAUTHORIZED,
+        page(&next, Some(why)),
+    ))
+}
+
+/// Leads there from a page that needs a login.
+pub(super) fn redirect(request: &HttpRequest) -> HttpResponse {
+    let next: String = url::form_urlencoded::byte_serialize(request.path().as_bytes()).collect();
+    response::see_other(&format!("/ui/login?next={next}"))
+}
+
+pub(super) fn sign_out(request: &HttpRequest) -> HttpResponse {
+    let cookie = set_cookie(request, &login_cookie(request), "", 0);
+    response::with_cookie(response::see_other("/ui/login"), &cookie)
+}
+
+/// A page of the dashboard, and never one elsewhere.
+fn next_page(wanted: Option<&str>) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'-' | b'_');
+    let is_own = |path: &&str| {
+        let is_below = *path == "/ui" || path.starts_with("/ui/");
+        is_below && path.bytes().all(is_plain) && !path.starts_with("/ui/l") || *path == "/ui/logs"
+    };
+    wanted.filter(is_own).unwrap_or("/ui").to_owned()
+}
+
+fn page(next: &str, why: Option<&str>) -> Markup {
+    let action = format!("/ui/login?next={next}");
+    frame::bare(
+        "Sign in",
+        html! {
+            form .login.card method="post" action=(action) {
+                h1 { "Sign in to mcpvisor" }
+                @if let Some(why) = why {
+                    p #login-error .notice.bad role="alert" { (why) }
+                }
+                label for="token" { "API token" }
+                input #token name="token" type="password" required autofocus
+                    autocomplete="current-password" spellcheck="false"
+                    aria-invalid=[why.map(|_| "true")] aria-describedby="token-help";
+                p #token-help .hint {
+                    code { "mcpvisor token" } " shows it, and " code { "mcpvisor ui" }
+                    " prints a link that signs you in."
+                }
+                button .primary type="submit" { "Sign in" }
+            }
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_login_leads_to_pages_of_the_dashboard_only() {
+        let table = [
+            (None, "/ui"),
+            (Some("/ui/servers/one"), "/ui/servers/one"),
+            (Some("/ui/logs"), "/ui/logs"),
+            (Some("/ui/login"), "/ui"),
+            (Some("/ui/logout"), "/ui"),
+            (Some("/ui/live"), "/ui"),
+            (Some("//evil.example"), "/ui"),
+            (Some("/ui/../api"), "/ui"),
+            (Some("/uix"), "/ui"),
+            (Some("https://evil.example/ui/"), "/ui"),
+            (Some("/ui/a\r\nb"), "/ui"),
+        ];
+        for (wanted, expected) in table {
+            assert_eq!(next_page(wanted), expected, "{wanted:?}");
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! The dashboard at `/ui`: pages for people, rendered here, over the functions that serve the API and
+//! the command line. They are whole without JavaScript, which only keeps them live.
+
+mod asked;
+mod assets;
+mod entrance;
+mod fields;
+mod frame;
+mod live;
+mod login;
+mod page;
+mod pages;
+mod parts;
+mod response;
+mod text;
+mod visitor;
+
+use std::sync::{Arc, OnceLock};
+
+use actix_web::{HttpRequest, web};
+use tokio::sync::{Semaphore, SetOnce};
+
+use super::operator::Operator;
+use crate::protocol::Failure;
+
+/// Pages that are live at the same time; one more shows the state of its moment only.
+const LIVE_PAGES_MAX: usize = 32;
+
+/// Logins that failed and whose answers wait at the same time; one more is refused unread.
+const FAILED_LOGINS_MAX: usize = 8;
+
+/// Whether a request may come to this host.
+type HostCheck = dyn Fn(&HttpRequest) -> Result<(), Failure> + Send + Sync;
+
+/// The dashboard of a gateway that is being built: requests wait until [`Dashboard::open`]. Clones
+/// are the same.
+#[derive(Clone, Default)]
+pub(super) struct Dashboard(Arc<Inner>);
+
+struct Inner {
+    operator: SetOnce<Arc<dyn Operator>>,
+    live_pages: Arc<Semaphore>,
+    failed_logins: Semaphore,
+    /// Where MCP is served.
+    endpoint: OnceLock<String>,
+}
+
+impl Default for Inner {
+    fn default() -> Self {
+        Self {
+            operator: SetOnce::new(),
+            live_pages: Arc::new(Semaphore::new(LIVE_PAGES_MAX)),
+            failed_logins: Semaphore::new(FAILED_LOGINS_MAX),
+            endpoint: OnceLock::new(),
+        }
+    }
+}
+
+impl Dashboard {
+    pub(super) fn open(&self, operator: Arc<dyn Operator>) {
+        // Opened twice, the first one stays.
+        let _ = self.0.operator.set(operator);
+    }
+
+    /// Adds the paths to an HTTP server that serves MCP at `endpoint`.
+    pub(super) fn routes(&self, app: &mut web::ServiceConfig, endpoint: &str) {
+        // The same for each worker.
+        self.0.endpoint.get_or_init(|| endpoint.to_owned());
+        app.app_data(web::Data::new(self.clone()));
+        let all = || web::route().to(entrance::serve);
+        app.service(web::resource("/ui").route(all()));
+        app.service(web::scope("/ui").default_service(all()));
+    }
+
+    fn endpoint(&self) -> &str {
+        self.0.endpoint.get().map_or("/mcp", String::as_str)
+    }
+
+    async fn operator(&self) -> &Arc<dyn Operator> {
+        self.0.operator.wait().await
+    }
+}

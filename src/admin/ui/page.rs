@@ -1,0 +1,98 @@
+//! A page before its frame, and a request for one.
+
+use actix_web::http::StatusCode;
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::fields::{Fields, field};
+use crate::admin::operator::Operator;
+
+/// The entries of the navigation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Section {
+    None,
+    Overview,
+    Servers,
+    Tree,
+    Sessions,
+    Calls,
+    Tools,
+    Logs,
+    Config,
+    Connect,
+}
+
+/// A request for a page by somebody who has signed in.
+pub(super) struct View<'a> {
+    pub(super) operator: &'a dyn Operator,
+    pub(super) path: &'a str,
+    pub(super) query: Fields,
+    pub(super) form_token: String,
+    /// The host by which the browser knows the gateway.
+    pub(super) host: String,
+    /// Where MCP is served.
+    pub(super) endpoint: &'a str,
+    /// Whether only the pieces that change by themselves are wanted.
+    pub(super) is_update: bool,
+}
+
+impl View<'_> {
+    /// A parameter of the query that says something.
+    pub(super) fn query(&self, name: &str) -> Option<&str> {
+        field(&self.query, name).filter(|value| !value.is_empty())
+    }
+
+    /// The status in the form of the API.
+    pub(super) fn status(&self) -> Value {
+        serde_json::to_value(self.operator.status()).unwrap_or_default()
+    }
+}
+
+/// A page, without the frame around it.
+pub(super) struct Page {
+    pub(super) title: String,
+    pub(super) section: Section,
+    pub(super) body: Markup,
+    /// The pieces that change by themselves, by their ids.
+    pub(super) live: Vec<(String, String)>,
+}
+
+impl Page {
+    pub(super) fn new(section: Section, title: impl Into<String>) -> Self {
+        Self {
+            title: title.into(),
+            section,
+            body: Markup::default(),
+            live: Vec::new(),
+        }
+    }
+
+    /// A piece that stays as it is.
+    pub(super) fn fixed(mut self, piece: Markup) -> Self {
+        self.body.0.push_str(&piece.0);
+        self
+    }
+
+    /// A piece that takes time, for a page that is shown whole.
+    pub(super) async fn once(self, view: &View<'_>, piece: impl Future<Output = Markup>) -> Self {
+        match view.is_update {
+            true => self,
+            false => self.fixed(piece.await),
+        }
+    }
+
+    /// A piece that changes by itself. Its id is unique within the page.
+    pub(super) fn live(mut self, id: &str, piece: Markup) -> Self {
+        self.body.0.push_str(&html! { div id=(id) { (piece) } }.0);
+        self.live.push((id.to_owned(), piece.into_string()));
+        self
+    }
+}
+
+/// The outcome of a form.
+pub(super) enum Outcome {
+    /// Done, with a message for the page that comes next.
+    Done { to: String, message: String },
+    /// A page instead: a question, an answer, or what is wrong with the form.
+    Page(StatusCode, Page),
+}

@@ -1,0 +1,180 @@
+//! `/ui/calls`: the history of calls.
+
+use maud::{Markup, html};
+use serde_json::Value;
+
+use crate::admin::history::{RecordsError, history_page};
+use crate::admin::ui::page::{Page, Section, View};
+use crate::admin::ui::{parts, text};
+use crate::history::{CallOutcome, HistoryError};
+use crate::protocol::Failure;
+
+/// Calls on one page.
+const PAGE: &str = "50";
+
+/// Parameters of the page that go to the history as they are.
+const FILTERS: [&str; 5] = ["server", "method", "outcome", "session", "text"];
+
+/// # Errors
+///
+/// Says which filter is wrong, or why the history cannot be read.
+pub(super) async fn page(view: &View<'_>) -> Result<Page, Failure> {
+    let history = view.operator.history();
+    let filters = FILTERS
+        .iter()
+        .filter_map(|name| Some((*name, view.query(name)?)));
+    let before = view.query("before").map(|before| ("before", before));
+    let parameters = filters.chain(before).chain([("limit", PAGE)]);
+    let page = Page::new(Section::Calls, "Calls").fixed(parts::heading("Calls", None));
+    match history_page(&history, parameters).await {
+        Ok(found) => Ok(page
+            .fixed(filter_form(view))
+            .live("calls", table(&found, view))),
+        Err(RecordsError::Unavailable(HistoryError::Off)) => Ok(page.fixed(off())),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn off() -> Markup {
+    parts::empty(
+        "Calls are not recorded",
+        html! {
+            "Write this into the configuration, and start the gateway again:"
+            pre .inline { code { "[history]\nenabled = true" } }
+        },
+    )
+}
+
+fn filter_form(view: &View<'_>) -> Markup {
+    let servers = view.operator.status().servers;
+    let servers: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
+    let outcomes: Vec<&str> = CallOutcome::ALL.iter().map(|it| it.as_str()).collect();
+    let methods = [
+        "tools/call",
+        "prompts/get",
+        "resources/read",
+        "completion/complete",
+    ];
+    html! {
+        form .filters method="get" action="/ui/calls" data-auto {
+            (parts::choice("server", "Server", &servers, view))
+            (parts::choice("method", "Method", &methods, view))
+            (parts::choice("outcome", "Outcome", &outcomes, view))
+            div {
+                label for="text" { "Text" }
+                input #text name="text" type="search" value=[view.query("text")] maxlength="256";
+            }
+            div .submit { button type="submit" { "Filter" } }
+        }
+    }
+}
+
+fn table(found: &Value, view: &View<'_>) -> Markup {
+    let entries = found["entries"].as_array().map_or(&[][..], Vec::as_slice);
+    if entries.is_empty() {
+        let is_filtered = FILTERS.iter().any(|name| view.query(name).is_some());
+        return match is_filtered {
+            true => parts::empty("No call fits", html! { a href="/ui/calls" { "Show all" } }),
+            false => parts::empty(
+                "No calls so far",
+                html! {
+                    "They appear here as they end. " a href="/ui/tools" { "Try a tool" } "."
+                },
+            ),
+        };
+    }
+    html! {
+        div .card.table tabindex="0" role="region" aria-label="Calls" {
+            table {
+                thead {
+                    tr {
+                        th scope="col" { "Ended" }
+                        th scope="col" { "Call" }
+                        th .extra scope="col" { "Server" }
+                        th .extra scope="col" { "Client" }
+                        th scope="col" { "Outcome" }
+                        th .number scope="col" { "Took" }
+                    }
+                }
+                tbody { @for entry in entries { (row(entry)) } }
+            }
+        }
+        div .actions.after {
+            @if view.query("before").is_some() { a .button href=(link(view, None)) { "Newest" } }
+            @if let Some(next) = found["next"].as_str() {
+                a .button href=(link(view, Some(next))) { "Older" }
+            }
+            @if let Some(total) = found["total"].as_u64() { span .hint { (text::many(total, "call", "calls")) } }
+        }
+    }
+}
+
+fn link(view: &View<'_>, before: Option<&str>) -> String {
+    let mut query = url::form_urlencoded::Serializer::new(String::new());
+    for name in FILTERS {
+        if let Some(value) = view.query(name) {
+            query.append_pair(name, value);
+        }
+    }
+    if let Some(before) = before {
+        query.append_pair("before", before);
+    }
+    format!("/ui/calls?{}", query.finish())
+}
+
+fn row(entry: &Value) -> Markup {
+    let text = |name: &str| entry[name].as_str().unwrap_or_default();
+    let (id, target) = (text("id"), text("target"));
+    html! {
+        tr id=(format!("call-{id}")) {
+            td .nowrap { (text::moment(entry["timestamp"].as_u64().unwrap_or(0))) }
+            td {
+                a href=(format!("/ui/calls/{id}")) {
+                    (text::line(if target.is_empty() { text("method") } else { target }))
+                }
+                @if !target.is_empty() { " " span .hint { (text::line(text("method"))) } }
+            }
+            td .extra { (text::line(text("serverId"))) }
+            td .extra { (text::line(text("client"))) }
+            td { (outcome(entry)) }
+            td .number { (duration(&entry["duration"])) }
+        }
+    }
+}
+
+/// The outcome of a call in words, with its colour.
+pub(super) fn outcome(entry: &Value) -> Markup {
+    let outcome = entry["outcome"].as_str().unwrap_or_default();
+    let tone = match outcome {
+        "ok" => "good",
+        "tool_error" | "cancelled" => "warn",
+        _ => "bad",
+    };
+    parts::badge(tone, &outcome.replace('_', " "))
+}
+
+/// Milliseconds, for people.
+pub(super) fn duration(millis: &Value) -> String {
+    let millis = millis.as_f64().unwrap_or(0.0);
+    match millis {
+        short if short < 10.0 => format!("{short:.2} ms"),
+        long if long < 1000.0 => format!("{long:.0} ms"),
+        longer => format!("{:.1} s", longer / 1000.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn durations_have_their_unit() {
+        let table = [(0.123, "0.12 ms"), (12.6, "13 ms"), (1234.0, "1.2 s")];
+        for (millis, expected) in table {
+            assert_eq!(duration(&json!(millis)), expected);
+        }
+        assert_eq!(duration(&Value::Null), "0.00 ms");
+    }
+}

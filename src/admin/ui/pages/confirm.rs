@@ -1,0 +1,40 @@
+//! A question before something that cannot be undone, for browsers without JavaScript.
+
+use actix_web::http::StatusCode;
+use maud::html;
+
+use crate::admin::ui::fields::{FORM_TOKEN, Fields, field};
+use crate::admin::ui::page::{Outcome, Page, Section, View};
+use crate::admin::ui::parts;
+
+/// The member of a form that answers the question.
+const SURE: &str = "sure";
+
+pub(super) struct Question<'q> {
+    pub(super) section: Section,
+    pub(super) text: &'q str,
+    /// Sent again with the answer.
+    pub(super) fields: &'q Fields,
+}
+
+pub(super) fn is_sure(form: &Fields) -> bool {
+    field(form, SURE) == Some("yes")
+}
+
+pub(super) fn confirm(view: &View<'_>, question: Question<'_>) -> Outcome {
+    let again = question.fields.iter();
+    let again = again.filter(|(name, _)| name != FORM_TOKEN && name != SURE);
+    let page = Page::new(question.section, "Are you sure?").fixed(html! {
+        (parts::heading("Are you sure?", None))
+        form .card.message method="post" action=(view.path) {
+            (parts::form_token(view))
+            @for (name, value) in again { input type="hidden" name=(name) value=(value); }
+            p { (question.text) }
+            div .actions {
+                button .primary type="submit" name=(SURE) value="yes" { "Yes" }
+                a .button href="/ui" { "No" }
+            }
+        }
+    });
+    Outcome::Page(StatusCode::OK, page)
+}

@@ -1,0 +1,76 @@
+//! `/ui/logs`: the gateway's own log.
+
+use maud::{Markup, html};
+use serde_json::Value;
+
+use crate::admin::history::log_page;
+use crate::admin::ui::page::{Page, Section, View};
+use crate::admin::ui::{parts, text};
+use crate::protocol::Failure;
+
+/// Records on the page.
+const RECORDS: &str = "200";
+
+const LEVELS: [&str; 4] = ["error", "warn", "info", "debug"];
+
+/// # Errors
+///
+/// Says which filter is wrong.
+pub(super) fn page(view: &View<'_>) -> Result<Page, Failure> {
+    let names = ["level", "server", "text"];
+    let filters = names
+        .iter()
+        .filter_map(|name| Some((*name, view.query(name)?)));
+    let parameters = filters.chain([("limit", RECORDS)]);
+    let found = log_page(&view.operator.log_records(), parameters)?;
+    let servers = view.operator.status().servers;
+    let servers: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
+    let page = Page::new(Section::Logs, "Logs").fixed(html! {
+        (parts::heading("Logs", None))
+        form .filters method="get" action="/ui/logs" data-auto {
+            (parts::choice("level", "From level", &LEVELS, view))
+            (parts::choice("server", "Server", &servers, view))
+            div {
+                label for="text" { "Text" }
+                input #text name="text" type="search" value=[view.query("text")] maxlength="256";
+            }
+            div .submit { button type="submit" { "Filter" } }
+        }
+    });
+    Ok(page.live("records", records(&found)))
+}
+
+fn records(found: &Value) -> Markup {
+    let entries = found["entries"].as_array().map_or(&[][..], Vec::as_slice);
+    if entries.is_empty() {
+        return parts::empty("No record fits", html! { a href="/ui/logs" { "Show all" } });
+    }
+    html! {
+        ul .card.log data-follow tabindex="0" aria-label="Records, the newest first" {
+            @for entry in entries {
+                @let level = entry["level"].as_str().unwrap_or_default();
+                li id=(format!("record-{}", entry["id"].as_str().unwrap_or_default())) {
+                    (text::moment(entry["timestamp"].as_u64().unwrap_or(0)))
+                    span .level.(level) { (level) }
+                    span .text {
+                        @if let Some(server) = entry["serverId"].as_str() { b { (text::line(server)) } " " }
+                        (text::line(entry["message"].as_str().unwrap_or_default()))
+                        (details(&entry["data"]))
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The fields of a record, but for where in the source it comes from.
+fn details(data: &Value) -> Markup {
+    let fields = data.as_object().into_iter().flatten();
+    let fields = fields.filter(|(name, _)| *name != "module");
+    html! {
+        @for (name, value) in fields {
+            @let shown = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            " " span .hint { (text::line(name)) "=" (text::line(&shown)) }
+        }
+    }
+}

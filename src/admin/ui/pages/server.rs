@@ -1,0 +1,339 @@
+//! `/ui/servers/NAME`: one server, and what can be done about it.
+
+use actix_web::http::StatusCode;
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::confirm::{Question, confirm, is_sure};
+use crate::admin::config_order::ConfigOrder;
+use crate::admin::operator::{Inoperable, LoginOrder};
+use crate::admin::render::{breaker_text, open_breakers, reason};
+use crate::admin::ui::fields::{Fields, field};
+use crate::admin::ui::page::{Outcome, Page, Section, View};
+use crate::admin::ui::parts::Button;
+use crate::admin::ui::{parts, text};
+use crate::downstream::ServerOrder;
+use crate::protocol::{ErrorKind, Failure};
+
+/// Lines of a server's log on its page.
+const LINES_MAX: usize = 200;
+
+/// Crashes on the page of a server.
+const CRASHES_MAX: usize = 10;
+
+/// # Errors
+///
+/// Says that there is no such server.
+pub(super) async fn page(view: &View<'_>, name: &str) -> Result<Page, Failure> {
+    let server = find(view, name)?;
+    let log = log(&server, view);
+    let page = Page::new(Section::Servers, name)
+        .live("server-head", head(&server, view))
+        .live("server-facts", facts(&server, view))
+        .live("server-log", log)
+        .once(view, async { crashes(view, name) })
+        .await;
+    Ok(page.once(view, configured(view, name)).await)
+}
+
+/// The server of a name or an id, in the form of the API.
+fn find(view: &View<'_>, name: &str) -> Result<Value, Failure> {
+    let mut status = view.status();
+    let servers = status["servers"].take();
+    let servers = servers.as_array().map_or(&[][..], Vec::as_slice);
+    let found = servers.iter().find(|it| it["name"] == name);
+    let found = found.or_else(|| servers.iter().find(|it| it["id"] == name));
+    found.cloned().ok_or_else(|| {
+        let known: Vec<&str> = servers
+            .iter()
+            .filter_map(|it| it["name"].as_str())
+            .collect();
+        Inoperable::Unknown(&known).failure(name)
+    })
+}
+
+fn head(server: &Value, view: &View<'_>) -> Markup {
+    let name = server["name"].as_str().unwrap_or_default();
+    let to = |verb: &str| format!("/ui/servers/{name}/{verb}");
+    let state = server["state"].as_str().unwrap_or_default();
+    let runs = !matches!(state, "stopped" | "disabled" | "misconfigured");
+    let is_tripped = server["connection"]["breaker"]["state"] == "tripped";
+    let has_open = open_breakers(server).next().is_some();
+    html! {
+        p .crumb { a href="/ui/servers" { "Servers" } }
+        header .heading {
+            h1 { (text::line(name)) (parts::state(server)) }
+            div .actions {
+                @if state == "stopped" { (Button::new(&to("start"), "Start").primary().show(view)) }
+                @if server["connection"]["sign_in"].is_string() {
+                    (Button::new(&to("login"), "Sign in").primary().show(view))
+                }
+                @if has_open { (Button::new(&to("reset"), "Send calls again").primary().show(view)) }
+                @if runs {
+                    (Button::new(&to("restart"), "Restart").show(view))
+                    @if !is_tripped {
+                        (Button::new(&to("trip"), "Send no calls")
+                            .asks(&format!("Send no calls to {name}? They fail at once until you press “Send calls again”."))
+                            .show(view))
+                    }
+                    (Button::new(&to("stop"), "Stop")
+                        .asks(&format!("Stop {name}? Its calls fail until somebody starts it again."))
+                        .show(view))
+                }
+                a .button href=(to("edit")) { "Edit" }
+            }
+        }
+        @let why = reason(server);
+        @if !why.is_empty() {
+            p .notice.(parts::tone(server)) { (text::sentence(&why)) }
+        }
+    }
+}
+
+fn facts(server: &Value, view: &View<'_>) -> Markup {
+    let name = server["name"].as_str().unwrap_or_default();
+    let connection = &server["connection"];
+    let child = &connection["shared"];
+    let number = |value: &Value| text::count(value.as_u64().unwrap_or(0));
+    let tools = view.operator.tools();
+    let tools = tools.iter().filter(|tool| tool.server == name);
+    let tokens: usize = tools.map(|tool| tool.tokens).sum();
+    let own = connection["own"].as_array().map_or(0, Vec::len);
+    html! {
+        @if connection.is_object() {
+            dl .figures {
+                (parts::figure("In this state for", &parts::since(child), ""))
+                (parts::figure("Restarts", &number(&child["restarts"]),
+                    &format!("generation {}", number(&child["generation"]))))
+                (parts::figure("Calls in flight", &number(&connection["in_flight"]),
+                    &format!("{} waiting", number(&connection["queued"]))))
+                (parts::figure("Tools", &number(&server["items"]["tools"]),
+                    &format!("{} tokens", text::count(tokens as u64))))
+            }
+        }
+        div .card {
+            dl .facts {
+                @if server["id"] != server["name"] { dt { "Id" } dd { (text::code(server["id"].as_str().unwrap_or_default())) } }
+                @if let Some(transport) = connection["transport"].as_str() {
+                    dt { "Transport" } dd { (transport) @if let Some(era) = connection["era"].as_str() { ", " (era) " protocol" } }
+                }
+                @if let Some(exit) = child["last_exit"].as_str() {
+                    dt { "Last exit" } dd { (text::sentence(exit)) }
+                }
+                @if connection.is_object() {
+                    dt { "Breaker" }
+                    dd {
+                        (breaker_text(&connection["breaker"]).trim_start_matches("breaker · "))
+                        @for breaker in open_breakers(server).filter(|it| it["tool"].is_string()) {
+                            br; (text::line(&breaker_text(breaker)))
+                        }
+                    }
+                    dt { "Connections" } dd { "one for all clients" @if own > 0 { ", " (own) " of their own" } }
+                    @if connection["repeated"] != 0 { dt { "Calls sent again" } dd { (number(&connection["repeated"])) } }
+                }
+                @if let Some(faults) = connection["faults"].as_str() {
+                    dt { "Injected faults" } dd { (text::line(faults)) }
+                }
+                dt { "Offers" }
+                dd {
+                    a href=(format!("/ui/tools?server={name}")) { (number(&server["items"]["tools"])) " tools" }
+                    ", " (number(&server["items"]["prompts"])) " prompts, "
+                    (number(&server["items"]["resources"])) " resources"
+                }
+                dt { "Calls" } dd { a href=(format!("/ui/calls?server={name}")) { "History" } }
+            }
+        }
+    }
+}
+
+fn log(server: &Value, view: &View<'_>) -> Markup {
+    let name = server["name"].as_str().unwrap_or_default();
+    let Ok(lines) = view.operator.logs(name) else {
+        return Markup::default();
+    };
+    html! {
+        h2 #log-heading { "What it wrote" }
+        @if lines.is_empty() {
+            (parts::empty("Nothing so far", html! { "Lines of its standard error appear here." }))
+        } @else {
+            ul .card.log.short data-follow tabindex="0" aria-labelledby="log-heading" {
+                @for line in lines.iter().rev().take(LINES_MAX) {
+                    @let line_json = serde_json::to_value(line.source).unwrap_or_default();
+                    li id=(format!("line-{}", line.sequence)) {
+                        (text::moment(line.at))
+                        span .source { (line_json.as_str().unwrap_or_default()) }
+                        span .text { (text::line(&line.text)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn crashes(view: &View<'_>, name: &str) -> Markup {
+    let Ok(crashes) = view.operator.crashes(Some(name)) else {
+        return Markup::default();
+    };
+    let all = crashes["crashes"].as_array().map_or(&[][..], Vec::as_slice);
+    let at = |value: &Value| text::moment(value["at"].as_u64().unwrap_or(0));
+    let last = &crashes["last"];
+    html! {
+        @if !all.is_empty() {
+            h2 { "How it ended" }
+            ul .rows.card {
+                @for crash in all.iter().take(CRASHES_MAX) {
+                    li .row {
+                        span .hint { (at(crash)) }
+                        span .grow { (text::sentence(crash["reason"].as_str().unwrap_or_default())) }
+                    }
+                }
+            }
+            details .card.padded.after {
+                summary { "The last one in full" }
+                dl .facts {
+                    dt { "Lived for" } dd { (text::age(last["lived_ms"].as_u64().unwrap_or(0))) }
+                    dt { "Calls under way" } dd { (last["pending_calls"].as_u64().unwrap_or(0)) }
+                }
+                h3 { "Last messages" }
+                (text::block(&messages(last)))
+                h3 { "Last lines" }
+                (text::block(&lines(last)))
+            }
+        }
+    }
+}
+
+fn messages(report: &Value) -> String {
+    let messages = report["messages"].as_array().into_iter().flatten();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let line = |message: &Value| {
+        let before = text::age(message["before_ms"].as_u64().unwrap_or(0));
+        let words = ["direction", "kind", "method", "text"].map(|name| text(&message[name]));
+        format!("{before} before: {}\n", words.join(" ").trim_end())
+    };
+    messages.map(line).collect()
+}
+
+fn lines(report: &Value) -> String {
+    let lines = report["log"].as_array().into_iter().flatten();
+    let lines = lines.filter_map(|line| line["text"].as_str());
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+async fn configured(view: &View<'_>, name: &str) -> Markup {
+    let orders = view.operator.config_orders();
+    let entry = orders.ask(ConfigOrder::Get(name.to_owned()), None).await;
+    let Ok(entry) = entry else {
+        return Markup::default();
+    };
+    let shown = serde_json::to_string_pretty(&entry.body).unwrap_or_default();
+    html! {
+        h2 { "Configuration" }
+        (text::block(&shown))
+        div .actions.after {
+            a .button href=(format!("/ui/servers/{name}/edit")) { "Edit" }
+            (Button::new(&format!("/ui/servers/{name}/remove"), "Remove").danger()
+                .asks(&format!("Remove {name} from the configuration? Its calls get some seconds to end."))
+                .show(view))
+        }
+    }
+}
+
+/// Carries out what a button says.
+///
+/// # Errors
+///
+/// Says why it cannot be done.
+pub(super) async fn act(
+    view: &View<'_>,
+    name: &str,
+    verb: &str,
+    form: &Fields,
+) -> Result<Outcome, Failure> {
+    let tool = || {
+        field(form, "tool")
+            .filter(|tool| !tool.is_empty())
+            .map(str::to_owned)
+    };
+    let order = match verb {
+        "start" => ServerOrder::Start,
+        "restart" => ServerOrder::Restart,
+        "stop" => ServerOrder::Stop,
+        "trip" => ServerOrder::Trip(tool()),
+        "reset" => ServerOrder::Reset(tool()),
+        "login" => return sign_in(view, name).await,
+        "remove" => return remove(view, name, form).await,
+        _ => return Err(Failure::new(ErrorKind::NotFound, "there is no such page")),
+    };
+    let question = match verb {
+        "stop" => Some(format!(
+            "Stop {name}? Its calls fail until somebody starts it again."
+        )),
+        "trip" => Some(format!("Send no calls to {name}?")),
+        _ => None,
+    };
+    if let Some(question) = question.filter(|_| !is_sure(form)) {
+        return Ok(confirm(
+            view,
+            Question {
+                section: Section::Servers,
+                text: &question,
+                fields: form,
+            },
+        ));
+    }
+    let message = view.operator.order(name, order).await?;
+    Ok(Outcome::Done {
+        to: format!("/ui/servers/{name}"),
+        message,
+    })
+}
+
+async fn remove(view: &View<'_>, name: &str, form: &Fields) -> Result<Outcome, Failure> {
+    if !is_sure(form) {
+        let text = format!("Remove {name} from the configuration?");
+        return Ok(confirm(
+            view,
+            Question {
+                section: Section::Servers,
+                text: &text,
+                fields: form,
+            },
+        ));
+    }
+    let orders = view.operator.config_orders();
+    orders
+        .ask(ConfigOrder::Delete(name.to_owned()), None)
+        .await?;
+    Ok(Outcome::Done {
+        to: "/ui/servers".to_owned(),
+        message: format!("`{name}` is removed"),
+    })
+}
+
+/// A page with a link, since a form must not lead to another site.
+async fn sign_in(view: &View<'_>, name: &str) -> Result<Outcome, Failure> {
+    let server = find(view, name)?;
+    let url = match server["connection"]["sign_in"].as_str() {
+        Some(page) => page.to_owned(),
+        None => {
+            let begin = LoginOrder::Begin { redirect_uri: None };
+            let begun = view.operator.login(name, begin).await?;
+            begun["url"].as_str().unwrap_or_default().to_owned()
+        }
+    };
+    let is_web = url.starts_with("https://") || url.starts_with("http://");
+    let page = Page::new(Section::Servers, format!("Sign in to {name}")).fixed(html! {
+        (parts::heading(&format!("Sign in to {name}"), None))
+        div .card.message {
+            p { "The server waits for somebody to sign in on this page:" }
+            p { (text::code(&url)) }
+            @if is_web {
+                p { a .button.primary href=(url) target="_blank" rel="noopener noreferrer" { "Open it" } }
+            }
+            p .hint { "It connects by itself when you are done." }
+            p { a href=(format!("/ui/servers/{name}")) { "Back to the server" } }
+        }
+    });
+    Ok(Outcome::Page(StatusCode::OK, page))
+}

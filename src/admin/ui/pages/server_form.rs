@@ -1,0 +1,487 @@
+//! `/ui/servers/new` and `/ui/servers/NAME/edit`: a server of the configuration in a form.
+
+use actix_web::http::StatusCode;
+use maud::{Markup, html};
+use serde_json::{Map, Value, json};
+
+use crate::admin::config_order::ConfigOrder;
+use crate::admin::ui::fields::{Fields, field};
+use crate::admin::ui::page::{Outcome, Page, Section, View};
+use crate::admin::ui::{parts, text};
+use crate::protocol::{ErrorKind, Failure};
+
+/// Fields of the form that a problem may be about, as messages name them.
+const FIELDS: [&str; 8] = [
+    "name",
+    "command",
+    "args",
+    "env",
+    "url",
+    "headers",
+    "connection",
+    "request",
+];
+
+/// A problem, and the field that it is about.
+struct Problem {
+    field: Option<&'static str>,
+    message: String,
+}
+
+/// The form as it is filled in.
+struct Form<'f> {
+    /// The server that is changed; none for a new one.
+    name: Option<&'f str>,
+    values: Fields,
+    problem: Option<Problem>,
+}
+
+pub(super) fn new_page(view: &View<'_>) -> Page {
+    let values = vec![
+        ("kind".to_owned(), "stdio".to_owned()),
+        ("enabled".to_owned(), "on".to_owned()),
+    ];
+    page(
+        view,
+        &Form {
+            name: None,
+            values,
+            problem: None,
+        },
+    )
+}
+
+/// # Errors
+///
+/// Says that there is no such server in the file.
+pub(super) async fn edit_page(view: &View<'_>, name: &str) -> Result<Page, Failure> {
+    let orders = view.operator.config_orders();
+    let entry = orders.ask(ConfigOrder::Get(name.to_owned()), None).await?;
+    let mut values = values(&entry.body);
+    values.push(("etag".to_owned(), entry.etag));
+    Ok(page(
+        view,
+        &Form {
+            name: Some(name),
+            values,
+            problem: None,
+        },
+    ))
+}
+
+/// The fields of the form for a server of the API.
+fn values(entry: &Value) -> Fields {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let lines = |value: &Value, between: &str| {
+        let pairs = value.as_object().into_iter().flatten();
+        pairs
+            .map(|(name, value)| format!("{name}{between}{}\n", text(value)))
+            .collect()
+    };
+    let args = entry["args"].as_array().into_iter().flatten();
+    let kind = match entry["transport"].as_str() {
+        Some("sse") => "sse",
+        Some("stdio") => "stdio",
+        _ => "http",
+    };
+    let number = |value: &Value| value.as_u64().map(|it| it.to_string()).unwrap_or_default();
+    let mut values: Fields = [
+        ("kind", kind.to_owned()),
+        ("command", text(&entry["command"])),
+        ("args", args.map(|arg| text(arg) + "\n").collect()),
+        ("env", lines(&entry["env"], "=")),
+        ("url", text(&entry["url"])),
+        ("headers", lines(&entry["headers"], ": ")),
+        ("connection", number(&entry["timeouts"]["connection"])),
+        ("request", number(&entry["timeouts"]["request"])),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into();
+    if entry["enabled"] != false {
+        values.push(("enabled".to_owned(), "on".to_owned()));
+    }
+    values
+}
+
+/// The body for the API that a form stands for.
+fn body(form: &Fields, is_new: bool) -> Result<Map<String, Value>, Problem> {
+    let text = |name: &str| field(form, name).unwrap_or_default().trim();
+    let mut body = Map::new();
+    if is_new {
+        body.insert("name".to_owned(), json!(text("name")));
+    }
+    match text("kind") {
+        "stdio" => {
+            body.insert("command".to_owned(), json!(text("command")));
+            let args: Vec<&str> = lines(form, "args").collect();
+            body.insert("args".to_owned(), json!(args));
+            body.insert("env".to_owned(), named(form, "env", '=')?);
+        }
+        kind => {
+            body.insert("url".to_owned(), json!(text("url")));
+            body.insert("headers".to_owned(), named(form, "headers", ':')?);
+            if kind == "sse" {
+                body.insert("transport".to_owned(), json!("sse"));
+            }
+        }
+    }
+    let (connection, request) = (number(form, "connection")?, number(form, "request")?);
+    let has_timeouts = connection.is_some() || request.is_some();
+    if has_timeouts {
+        let timeouts = json!({ "connection": connection, "request": request });
+        body.insert("timeouts".to_owned(), timeouts);
+    } else if !is_new {
+        body.insert("timeouts".to_owned(), Value::Null);
+    }
+    match (field(form, "enabled").is_some(), is_new) {
+        (false, _) => drop(body.insert("enabled".to_owned(), json!(false))),
+        (true, false) => drop(body.insert("enabled".to_owned(), Value::Null)),
+        (true, true) => {}
+    }
+    Ok(body)
+}
+
+fn lines<'f>(form: &'f Fields, name: &str) -> impl Iterator<Item = &'f str> {
+    let lines = field(form, name).unwrap_or_default().lines();
+    lines.map(str::trim).filter(|line| !line.is_empty())
+}
+
+fn named(form: &Fields, name: &'static str, between: char) -> Result<Value, Problem> {
+    let mut named = Map::new();
+    for (index, line) in lines(form, name).enumerate() {
+        let Some((key, value)) = line.split_once(between) else {
+            let message = format!("line {} has no `{between}`", index + 1);
+            return Err(Problem {
+                field: Some(name),
+                message,
+            });
+        };
+        named.insert(key.trim().to_owned(), json!(value.trim()));
+    }
+    Ok(Value::Object(named))
+}
+
+fn number(form: &Fields, name: &'static str) -> Result<Option<u64>, Problem> {
+    let text = field(form, name).unwrap_or_default().trim();
+    if text.is_empty() {
+        return Ok(None);
+    }
+    text.parse().map(Some).map_err(|_| Problem {
+        field: Some(name),
+        message: "must be a number of milliseconds".to_owned(),
+    })
+}
+
+/// The field that a message of the configuration is about: the first one that it names as a key.
+fn field_of(message: &str) -> Option<&'static str> {
+    let names = |field: &str| {
+        let mut quoted = message.split('`').skip(1).step_by(2);
+        let key = quoted.next().unwrap_or_default();
+        let last = key.split(['.', '[']).next_back().unwrap_or_default();
+        key == field
+            || last == field
+            || key.contains(&format!(".{field}."))
+            || key.starts_with(&format!("{field}["))
+    };
+    if message.contains("connect_timeout") {
+        return Some("connection");
+    }
+    if message.starts_with("a server name") {
+        return Some("name");
+    }
+    FIELDS.into_iter().find(|field| names(field))
+}
+
+/// # Errors
+///
+/// Says why nothing could be written, where no field is to blame.
+pub(super) async fn create(view: &View<'_>, fields: &Fields) -> Result<Outcome, Failure> {
+    let outcome = match body(fields, true) {
+        Err(problem) => Err(problem),
+        Ok(body) => {
+            let orders = view.operator.config_orders();
+            let created = orders.ask(ConfigOrder::Create(body), None).await;
+            created.map_err(problem)
+        }
+    };
+    Ok(match outcome {
+        Ok(created) => {
+            let name = created.body["name"].as_str().unwrap_or_default();
+            Outcome::Done {
+                to: format!("/ui/servers/{name}"),
+                message: format!("`{name}` is added"),
+            }
+        }
+        Err(problem) => again(view, None, fields, problem),
+    })
+}
+
+/// # Errors
+///
+/// As [`create`].
+pub(super) async fn update(
+    view: &View<'_>,
+    name: &str,
+    fields: &Fields,
+) -> Result<Outcome, Failure> {
+    let outcome = match body(fields, false) {
+        Err(problem) => Err(problem),
+        Ok(body) => {
+            let orders = view.operator.config_orders();
+            let etag = field(fields, "etag").map(str::to_owned);
+            let order = ConfigOrder::Update(name.to_owned(), body);
+            orders.ask(order, etag).await.map_err(problem)
+        }
+    };
+    Ok(match outcome {
+        Ok(_) => Outcome::Done {
+            to: format!("/ui/servers/{name}"),
+            message: format!("`{name}` is changed"),
+        },
+        Err(problem) => again(view, Some(name), fields, problem),
+    })
+}
+
+fn problem(failure: Failure) -> Problem {
+    let field = match failure.kind {
+        ErrorKind::InvalidConfig => field_of(&failure.message),
+        ErrorKind::Conflict if failure.message.starts_with("there is a server") => Some("name"),
+        _ => None,
+    };
+    Problem {
+        field,
+        message: failure.message,
+    }
+}
+
+/// The form as it was sent, with what is wrong in it.
+fn again(view: &View<'_>, name: Option<&str>, fields: &Fields, problem: Problem) -> Outcome {
+    let form = Form {
+        name,
+        values: fields.clone(),
+        problem: Some(problem),
+    };
+    Outcome::Page(StatusCode::UNPROCESSABLE_ENTITY, page(view, &form))
+}
+
+fn page(view: &View<'_>, form: &Form<'_>) -> Page {
+    let title = match form.name {
+        Some(name) => format!("Edit {name}"),
+        None => "Add a server".to_owned(),
+    };
+    let general = form.problem.as_ref().filter(|problem| {
+        problem.field.is_none() || (problem.field == Some("name") && form.name.is_some())
+    });
+    let action = match form.name {
+        Some(name) => format!("/ui/servers/{name}/edit"),
+        None => "/ui/servers/new".to_owned(),
+    };
+    Page::new(Section::Servers, title.clone()).fixed(html! {
+        p .crumb { a href="/ui/servers" { "Servers" } }
+        (parts::heading(&title, None))
+        @if let Some(problem) = general {
+            p .notice.bad role="alert" { (text::sentence(&problem.message)) }
+        }
+        form .card.padded.server-form method="post" action=(action) {
+            (parts::form_token(view))
+            @if let Some(etag) = field(&form.values, "etag") { input type="hidden" name="etag" value=(etag); }
+            @if form.name.is_none() {
+                (input(form, "name", "Name", html! { "Letters, digits and “-”. Tools are called NAME__TOOL." }))
+            }
+            (kinds(form))
+            div .for-program {
+                (input(form, "command", "Command", html! { "The program, such as " code { "npx" } }))
+                (area(form, "args", "Arguments", html! { "One in each line." }))
+                (area(form, "env", "Environment", html! { code { "NAME=value" } " in each line." }))
+            }
+            div .for-url {
+                (input(form, "url", "URL", html! { "Such as " code { "https://example.com/mcp" } }))
+                (area(form, "headers", "Headers", html! { code { "Name: value" } " in each line." }))
+            }
+            @if form.name.is_some() {
+                p .hint { "A value that reads " code { "[REDACTED]" } " stays as it is." }
+            }
+            details open[has_timeouts(form)] {
+                summary { "Timeouts" }
+                (input(form, "connection", "To connect, in milliseconds", html! { "Empty: as [supervision] says." }))
+                (input(form, "request", "Of a request, in milliseconds", html! { "Empty: as [gateway] says." }))
+            }
+            div .field.check {
+                label { input type="checkbox" name="enabled" value="on" checked[field(&form.values, "enabled").is_some()]; "Enabled" }
+            }
+            div .actions {
+                button .primary type="submit" { @if form.name.is_some() { "Save" } @else { "Add" } }
+                a .button href="/ui/servers" { "Cancel" }
+            }
+        }
+    })
+}
+
+fn has_timeouts(form: &Form<'_>) -> bool {
+    let is_set = |name| field(&form.values, name).is_some_and(|value| !value.is_empty());
+    is_set("connection") || is_set("request")
+}
+
+fn kinds(form: &Form<'_>) -> Markup {
+    let chosen = field(&form.values, "kind").unwrap_or("stdio");
+    html! {
+        fieldset {
+            legend { "Kind" }
+            div .choices {
+                @for (kind, name) in [("stdio", "A program"), ("http", "A URL"), ("sse", "A URL over HTTP+SSE")] {
+                    label { input type="radio" name="kind" value=(kind) checked[kind == chosen]; (name) }
+                }
+            }
+        }
+    }
+}
+
+fn input(form: &Form<'_>, name: &'static str, label: &str, hint: Markup) -> Markup {
+    let value = field(&form.values, name).unwrap_or_default();
+    let attributes = Attributes::of(form, name);
+    html! {
+        div .field {
+            label for=(name) { (label) }
+            input id=(name) name=(name) value=(value) spellcheck="false" autocapitalize="off"
+                autocomplete="off" aria-describedby=(attributes.described_by)
+                aria-invalid=[attributes.is_invalid];
+            (attributes.below(name, hint))
+        }
+    }
+}
+
+fn area(form: &Form<'_>, name: &'static str, label: &str, hint: Markup) -> Markup {
+    let value = field(&form.values, name).unwrap_or_default();
+    let attributes = Attributes::of(form, name);
+    html! {
+        div .field {
+            label for=(name) { (label) }
+            textarea id=(name) name=(name) rows="3" spellcheck="false" autocapitalize="off"
+                aria-describedby=(attributes.described_by) aria-invalid=[attributes.is_invalid] {
+                (value)
+            }
+            (attributes.below(name, hint))
+        }
+    }
+}
+
+/// Ties a field to what is said about it.
+struct Attributes<'f> {
+    described_by: String,
+    is_invalid: Option<&'static str>,
+    error: Option<&'f str>,
+}
+
+impl<'f> Attributes<'f> {
+    fn of(form: &'f Form<'_>, name: &str) -> Self {
+        let problem = form.problem.as_ref();
+        let problem = problem.filter(|problem| problem.field == Some(name));
+        let described_by = match problem {
+            Some(_) => format!("{name}-error {name}-hint"),
+            None => format!("{name}-hint"),
+        };
+        Self {
+            described_by,
+            is_invalid: problem.map(|_| "true"),
+            error: problem.map(|problem| problem.message.as_str()),
+        }
+    }
+
+    fn below(&self, name: &str, hint: Markup) -> Markup {
+        html! {
+            @if let Some(error) = self.error {
+                p .error id=(format!("{name}-error")) role="alert" { (text::sentence(error)) }
+            }
+            p .hint id=(format!("{name}-hint")) { (hint) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(pairs: &[(&str, &str)]) -> Fields {
+        let pairs = pairs.iter();
+        pairs
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn a_form_becomes_the_body_of_the_api() {
+        let program = fields(&[
+            ("kind", "stdio"),
+            ("name", " one "),
+            ("command", "npx"),
+            ("args", "-y\r\n\r\npackage\r\n"),
+            ("env", "A=b=c\nD="),
+            ("url", "https://left.alone"),
+            ("request", "250"),
+            ("enabled", "on"),
+        ]);
+        let expected = json!({
+            "name": "one", "command": "npx", "args": ["-y", "package"],
+            "env": {"A": "b=c", "D": ""},
+            "timeouts": {"connection": null, "request": 250},
+        });
+        assert_eq!(Value::Object(body(&program, true).ok().unwrap()), expected);
+        let url = fields(&[
+            ("kind", "sse"),
+            ("url", "https://a"),
+            ("headers", "X-A: b: c"),
+        ]);
+        let expected = json!({
+            "url": "https://a", "headers": {"X-A": "b: c"}, "transport": "sse",
+            "timeouts": null, "enabled": false,
+        });
+        assert_eq!(Value::Object(body(&url, false).ok().unwrap()), expected);
+        let table = [
+            (&[("kind", "stdio"), ("env", "A=b\nnonsense")][..], "env"),
+            (&[("kind", "http"), ("headers", "nonsense")], "headers"),
+            (&[("kind", "http"), ("connection", "soon")], "connection"),
+            (&[("kind", "stdio"), ("request", "-1")], "request"),
+        ];
+        for (form, expected) in table {
+            let problem = body(&fields(form), true).err().unwrap();
+            assert_eq!(problem.field, Some(expected));
+        }
+    }
+
+    #[test]
+    fn a_message_is_shown_beside_its_field() {
+        let table = [
+            ("`name` is missing", Some("name")),
+            ("a server name is 1 to 32 characters", Some("name")),
+            ("`servers.one.command` must not be empty", Some("command")),
+            ("`args[1]` is \"[REDACTED]\"", Some("args")),
+            ("`servers.one.env.TOKEN`: not set", Some("env")),
+            ("`servers.one.url`: no URL", Some("url")),
+            ("`timeouts.request` must be milliseconds", Some("request")),
+            (
+                "`timeouts.connection` must be milliseconds",
+                Some("connection"),
+            ),
+            ("something `else`", None),
+            ("", None),
+        ];
+        for (message, expected) in table {
+            assert_eq!(field_of(message), expected, "{message}");
+        }
+    }
+
+    #[test]
+    fn an_entry_fills_the_form_and_comes_back_the_same() {
+        let entry = json!({
+            "id": "one", "name": "one", "transport": "stdio", "command": "npx",
+            "args": ["-y", "[REDACTED]"], "env": {"A": "[REDACTED]"}, "headers": {},
+            "timeouts": {"connection": 5000, "request": null},
+        });
+        let back = body(&values(&entry), false).ok().unwrap();
+        let back = Value::Object(back);
+        for member in ["command", "args", "env", "timeouts"] {
+            assert_eq!(back[member], entry[member]);
+        }
+        assert_eq!(back["enabled"], Value::Null);
+    }
+}

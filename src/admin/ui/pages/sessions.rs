@@ -1,0 +1,149 @@
+//! `/ui/sessions`: the sessions of clients.
+
+use maud::{Markup, html};
+
+use super::confirm::{Question, confirm, is_sure};
+use crate::admin::ui::fields::Fields;
+use crate::admin::ui::page::{Outcome, Page, Section, View};
+use crate::admin::ui::parts::Button;
+use crate::admin::ui::{parts, text};
+use crate::protocol::{ErrorKind, Failure};
+use crate::sessions::SessionView;
+
+/// Sessions on one page.
+const PAGE: usize = 50;
+
+pub(super) async fn page(view: &View<'_>) -> Page {
+    let offset = view
+        .query("offset")
+        .and_then(|offset| offset.parse().ok())
+        .unwrap_or(0);
+    let (total, sessions) = view.operator.sessions().list(offset, PAGE).await;
+    Page::new(Section::Sessions, "Sessions")
+        .fixed(parts::heading("Sessions", None))
+        .live("sessions", table(&sessions, total, offset, view))
+}
+
+fn table(sessions: &[SessionView], total: usize, offset: usize, view: &View<'_>) -> Markup {
+    if sessions.is_empty() {
+        let hint = html! {
+            "A client opens one when it connects. " a href="/ui/connect" { "Connect a client" } "."
+        };
+        return parts::empty("No client has a session", hint);
+    }
+    html! {
+        div .card.table tabindex="0" role="region" aria-label="Sessions" {
+            table {
+                thead {
+                    tr {
+                        th scope="col" { "Client" }
+                        th scope="col" { "Revision" }
+                        th .number scope="col" { "Age" }
+                        th .number scope="col" { "Last heard" }
+                        th .number.extra scope="col" { "Streams" }
+                        th .extra scope="col" { "Handle" }
+                    }
+                }
+                tbody {
+                    @for session in sessions {
+                        tr id=(format!("session-{}", session.handle)) {
+                            td { a href=(format!("/ui/sessions/{}", session.handle)) { (client(session)) } }
+                            td .nowrap { (session.revision.as_str()) }
+                            td .number { (age(session)) }
+                            td .number { (text::age(session.idle_seconds.saturating_mul(1000))) " ago" }
+                            td .number.extra { (session.streams) }
+                            td .mono.extra { (session.handle) }
+                        }
+                    }
+                }
+            }
+        }
+        (pager(total, offset, view))
+    }
+}
+
+fn pager(total: usize, offset: usize, view: &View<'_>) -> Markup {
+    let link = |offset: usize| format!("{}?offset={offset}", view.path);
+    html! {
+        @if total > PAGE {
+            div .actions.after {
+                @if offset > 0 { a .button href=(link(offset.saturating_sub(PAGE))) { "Previous" } }
+                @if offset + PAGE < total { a .button href=(link(offset + PAGE)) { "Next" } }
+                span .hint { (text::many(total as u64, "session", "sessions")) }
+            }
+        }
+    }
+}
+
+fn client(session: &SessionView) -> Markup {
+    let name = session
+        .client
+        .name
+        .as_deref()
+        .filter(|name| !name.is_empty());
+    html! {
+        (text::line(name.unwrap_or("unnamed client")))
+        @if let Some(version) = &session.client.version { " " (text::line(version)) }
+    }
+}
+
+fn age(session: &SessionView) -> String {
+    let age = session.age_seconds;
+    age.map(|age| text::age(age.saturating_mul(1000)))
+        .unwrap_or_default()
+}
+
+/// # Errors
+///
+/// Says that there is no such session.
+pub(super) async fn one(view: &View<'_>, handle: &str) -> Result<Page, Failure> {
+    let session = view.operator.sessions().find_by_handle(handle).await;
+    let session = session.ok_or_else(unknown)?;
+    let end = Button::new(&format!("/ui/sessions/{handle}/end"), "End it")
+        .danger()
+        .asks("End this session? Its client has to connect again.")
+        .show(view);
+    Ok(Page::new(Section::Sessions, "Session").fixed(html! {
+        p .crumb { a href="/ui/sessions" { "Sessions" } }
+        header .heading { h1 { (client(&session)) } div .actions { (end) } }
+    }).live("session", html! {
+        div .card {
+            dl .facts {
+                dt { "Handle" } dd { (text::code(&session.handle)) }
+                dt { "Revision" } dd { (session.revision.as_str()) }
+                dt { "Open for" } dd { (age(&session)) }
+                dt { "Last heard" } dd { (text::age(session.idle_seconds.saturating_mul(1000))) " ago" }
+                dt { "Streams" } dd { (session.streams) }
+            }
+        }
+    }))
+}
+
+/// # Errors
+///
+/// Says that there is no such session.
+pub(super) async fn end(view: &View<'_>, handle: &str, form: &Fields) -> Result<Outcome, Failure> {
+    if !is_sure(form) {
+        let text = "End this session? Its client has to connect again.";
+        return Ok(confirm(
+            view,
+            Question {
+                section: Section::Sessions,
+                text,
+                fields: form,
+            },
+        ));
+    }
+    match view.operator.sessions().end_by_handle(handle).await {
+        true => Ok(Outcome::Done {
+            to: "/ui/sessions".to_owned(),
+            message: "the session is ended".to_owned(),
+        }),
+        false => Err(unknown()),
+    }
+}
+
+fn unknown() -> Failure {
+    let message = "this session is not there any more";
+    Failure::new(ErrorKind::SessionNotFound, message)
+}

@@ -1,0 +1,178 @@
+//! Pieces that several pages are made of. Pure.
+
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::fields::FORM_TOKEN;
+use super::page::View;
+use super::text;
+use crate::admin::render::{Trouble, open_breakers};
+
+/// The heading of a page, with what can be done beside it.
+pub(super) fn heading(title: &str, actions: Option<Markup>) -> Markup {
+    html! {
+        header .heading {
+            h1 { (text::line(title)) }
+            @if let Some(actions) = actions { div .actions { (actions) } }
+        }
+    }
+}
+
+/// How good a state is, as the name of a style.
+pub(super) fn tone(server: &Value) -> &'static str {
+    match Trouble::of(server) {
+        Trouble::Up => "good",
+        Trouble::Off | Trouble::Idle => "quiet",
+        Trouble::Stopped | Trouble::Moving | Trouble::Refusing => "warn",
+        Trouble::Down | Trouble::Misconfigured => "bad",
+    }
+}
+
+/// Whether a server is where it should be.
+pub(super) fn is_well(server: &Value) -> bool {
+    matches!(
+        Trouble::of(server),
+        Trouble::Up | Trouble::Idle | Trouble::Off
+    )
+}
+
+/// The state of a server in a word, with its colour.
+pub(super) fn state(server: &Value) -> Markup {
+    let word = match Trouble::of(server) {
+        Trouble::Refusing => "refusing calls",
+        _ => server["state"].as_str().unwrap_or_default(),
+    };
+    badge(tone(server), word)
+}
+
+pub(super) fn badge(tone: &str, word: &str) -> Markup {
+    html! { span .badge.(tone) { (text::line(word)) } }
+}
+
+/// How long a child is in its state.
+pub(super) fn since(child: &Value) -> String {
+    child["phase_ms"]
+        .as_u64()
+        .map(text::age)
+        .unwrap_or_default()
+}
+
+/// A button that sends a form of its own. With a question, it is asked first.
+pub(super) struct Button<'b> {
+    pub(super) to: &'b str,
+    pub(super) label: &'b str,
+    pub(super) style: &'b str,
+    pub(super) question: Option<&'b str>,
+}
+
+impl<'b> Button<'b> {
+    pub(super) fn new(to: &'b str, label: &'b str) -> Self {
+        Self {
+            to,
+            label,
+            style: "",
+            question: None,
+        }
+    }
+
+    pub(super) fn primary(self) -> Self {
+        Self {
+            style: "primary",
+            ..self
+        }
+    }
+
+    pub(super) fn danger(self) -> Self {
+        Self {
+            style: "danger",
+            ..self
+        }
+    }
+
+    pub(super) fn asks(self, question: &'b str) -> Self {
+        Self {
+            question: Some(question),
+            ..self
+        }
+    }
+
+    pub(super) fn show(&self, view: &View<'_>) -> Markup {
+        html! {
+            form method="post" action=(self.to) data-question=[self.question] {
+                (form_token(view))
+                button .(self.style) type="submit" { (self.label) }
+            }
+        }
+    }
+}
+
+/// Every form carries it.
+pub(super) fn form_token(view: &View<'_>) -> Markup {
+    html! { input type="hidden" name=(FORM_TOKEN) value=(view.form_token); }
+}
+
+/// The buttons that may help a server in its state.
+pub(super) fn remedies(server: &Value, view: &View<'_>) -> Markup {
+    let name = server["name"].as_str().unwrap_or_default();
+    let to = |verb: &str| format!("/ui/servers/{name}/{verb}");
+    let needs_login = server["connection"]["sign_in"].is_string();
+    html! {
+        @match server["state"].as_str().unwrap_or_default() {
+            "misconfigured" => { a .button href=(to("edit")) { "Edit" } }
+            "disabled" => {}
+            "stopped" => { (Button::new(&to("start"), "Start").primary().show(view)) }
+            _ if needs_login => { (Button::new(&to("login"), "Sign in").primary().show(view)) }
+            _ if open_breakers(server).next().is_some() => {
+                (Button::new(&to("reset"), "Send calls again").primary().show(view))
+            }
+            "up" | "idle" | "stopping" => {}
+            _ => { (Button::new(&to("restart"), "Restart now").show(view)) }
+        }
+    }
+}
+
+/// A text to copy. Its id is unique within the page.
+pub(super) fn snippet(id: &str, content: &str) -> Markup {
+    html! {
+        div .snippet {
+            pre tabindex="0" { code id=(id) { (text::whole(content)) } }
+            button type="button" hidden data-script data-copy=(id) { "Copy" }
+        }
+    }
+}
+
+/// A filter of which one value is chosen.
+pub(super) fn choice(name: &str, label: &str, values: &[&str], view: &View<'_>) -> Markup {
+    let chosen = view.query(name);
+    html! {
+        div {
+            label for=(name) { (label) }
+            select id=(name) name=(name) {
+                option value="" { "All" }
+                @for value in values {
+                    option value=(value) selected[chosen == Some(value)] { (value.replace('_', " ")) }
+                }
+            }
+        }
+    }
+}
+
+/// A state that has nothing to show yet.
+pub(super) fn empty(title: &str, hint: Markup) -> Markup {
+    html! {
+        div .empty {
+            p .strong { (title) }
+            p { (hint) }
+        }
+    }
+}
+
+/// A number with its name.
+pub(super) fn figure(name: &str, number: &str, remark: &str) -> Markup {
+    html! {
+        div .figure {
+            dt { (name) }
+            dd { (number) @if !remark.is_empty() { small { (remark) } } }
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Texts of others in a page: cut, with control characters shown, and with a direction of their own.
+//! Pure.
+
+use maud::{Markup, html};
+
+use crate::telemetry::{ClockForm, local_time, one_line, printable, rfc3339};
+
+/// Longest text within a line of a page, in characters.
+const LINE_MAX: usize = 300;
+
+/// Longest text in a box of its own, in characters.
+const BLOCK_MAX: usize = 64 * 1024;
+
+/// A text on one line.
+pub(super) fn line(text: &str) -> Markup {
+    let text = cut(&one_line(cut_at(text, LINE_MAX)), text.len(), LINE_MAX);
+    html! { bdi { (text) } }
+}
+
+/// A text on one line, in the type of code.
+pub(super) fn code(text: &str) -> Markup {
+    html! { code { (line(text)) } }
+}
+
+/// A text of several lines.
+pub(super) fn block(text: &str) -> Markup {
+    let text = cut(&printable(cut_at(text, BLOCK_MAX)), text.len(), BLOCK_MAX);
+    html! { pre tabindex="0" { bdi { (text) } } }
+}
+
+/// A text of several lines, in the type of prose.
+pub(super) fn paragraph(text: &str) -> Markup {
+    let text = cut(&printable(cut_at(text, BLOCK_MAX)), text.len(), BLOCK_MAX);
+    html! { p .lines { bdi { (text) } } }
+}
+
+/// A text to copy, whole.
+pub(super) fn whole(text: &str) -> Markup {
+    html! { bdi { (printable(text)) } }
+}
+
+/// A sentence of the gateway, where what stands in backticks is code.
+pub(super) fn sentence(text: &str) -> Markup {
+    let text = one_line(cut_at(text, 4 * LINE_MAX));
+    html! {
+        @for (index, part) in text.split('`').enumerate() {
+            @if index % 2 == 1 { code { bdi { (part) } } } @else { bdi { (part) } }
+        }
+    }
+}
+
+fn cut_at(text: &str, characters: usize) -> &str {
+    let end = text.char_indices().nth(characters);
+    end.and_then(|(end, _)| text.get(..end)).unwrap_or(text)
+}
+
+/// Control characters are longer as they are shown.
+fn cut(shown: &str, bytes: usize, characters: usize) -> String {
+    let kept = cut_at(shown, 2 * characters);
+    let is_whole = kept.len() == shown.len() && bytes <= shown.len();
+    match is_whole {
+        true => kept.to_owned(),
+        false => format!("{kept}…"),
+    }
+}
+
+/// A time that passed or is ahead, in its largest units.
+pub(super) fn age(millis: u64) -> String {
+    let seconds = millis / 1000;
+    match seconds {
+        0 => "<1s".to_owned(),
+        1..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m", seconds / 60),
+        3600..86_400 => format!("{}h {}m", seconds / 3600, seconds % 3600 / 60),
+        _ => format!("{}d {}h", seconds / 86_400, seconds % 86_400 / 3600),
+    }
+}
+
+/// A number with its digits in groups of three.
+pub(super) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut shown = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            shown.push('\u{202f}');
+        }
+        shown.push(digit);
+    }
+    shown
+}
+
+/// A number and its word.
+pub(super) fn many(number: u64, one: &str, more: &str) -> String {
+    match number {
+        1 => format!("1 {one}"),
+        number => format!("{} {more}", count(number)),
+    }
+}
+
+/// A time since 1970 in milliseconds, in the zone of this machine.
+pub(super) fn moment(millis: u64) -> Markup {
+    let shown = local_time(millis, ClockForm::DateAndTime);
+    html! { time datetime=(rfc3339(millis)) { (shown) } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hostile_texts_are_harmless() {
+        let table = [
+            ("<script>alert(1)</script>", "&lt;script&gt;"),
+            ("\u{1b}[31mred", "\\u{1b}[31mred"),
+            ("a\u{202e}b", "a\\u{202e}b"),
+            ("a\nb\0", "a\\nb\\u{0}"),
+            ("\"><img src=x onerror=y>", "&quot;&gt;&lt;img"),
+        ];
+        for (text, expected) in table {
+            for shown in [line(text), code(text), sentence(text)] {
+                let shown = shown.into_string();
+                assert!(shown.contains(expected), "{shown}");
+                assert!(shown.contains("<bdi>"), "{shown}");
+            }
+        }
+        let shown = block("a\nb\u{7}<b>\u{2066}").into_string();
+        assert!(shown.contains("a\nb\\u{7}&lt;b&gt;\\u{2066}"), "{shown}");
+    }
+
+    #[test]
+    fn long_texts_are_cut() {
+        let long = "é".repeat(100_000);
+        assert!(line(&long).into_string().len() < 1000);
+        assert!(line(&long).into_string().contains('…'));
+        assert!(sentence(&long).into_string().len() < 4000);
+        let controls = "\u{1b}".repeat(100_000);
+        assert!(line(&controls).into_string().len() < 1000);
+        assert!(block(&controls).into_string().len() < 200_000);
+        assert!(!line("short").into_string().contains('…'));
+    }
+
+    #[test]
+    fn numbers_and_times_read_well() {
+        assert_eq!(count(0), "0");
+        assert_eq!(count(1_234_567), "1\u{202f}234\u{202f}567");
+        assert_eq!(many(1, "tool", "tools"), "1 tool");
+        assert_eq!(many(0, "tool", "tools"), "0 tools");
+        let table = [
+            (0, "<1s"),
+            (61_000, "1m"),
+            (7_260_000, "2h 1m"),
+            (90_000_000, "1d 1h"),
+        ];
+        for (millis, expected) in table {
+            assert_eq!(age(millis), expected);
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Who has signed in to the dashboard: a cookie that only the owner of the token can make. Pure, but
+//! for its nonce.
+
+use std::io;
+
+use actix_web::HttpRequest;
+use actix_web::http::header;
+use secrecy::ExposeSecret as _;
+
+use crate::admin::ApiToken;
+use crate::auth::random_token;
+
+/// How long a login holds, in seconds.
+const LOGIN_SECONDS: u64 = 12 * 3600;
+
+/// The purposes of tags under the token.
+const LOGIN: &str = "login";
+const FORM: &str = "form";
+
+/// Somebody who has signed in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Visitor {
+    /// The value of the cookie.
+    cookie: String,
+}
+
+impl Visitor {
+    /// The one who signs in now, in Unix seconds.
+    ///
+    /// # Errors
+    ///
+    /// Returns the system's error when it has no randomness.
+    pub(super) fn signed_in(token: &ApiToken, now: u64) -> io::Result<Self> {
+        let nonce = random_token()?;
+        let expires = now.saturating_add(LOGIN_SECONDS);
+        let signed = format!("{expires}.{}", nonce.expose_secret());
+        let tag = token.tag(LOGIN, &signed);
+        Ok(Self {
+            cookie: format!("{signed}.{tag}"),
+        })
+    }
+
+    /// The one whose cookie this is, if it is good.
+    pub(super) fn of_cookie(cookie: &str, token: &ApiToken, now: u64) -> Option<Self> {
+        let (signed, tag) = cookie.rsplit_once('.')?;
+        let (expires, _) = signed.split_once('.')?;
+        let expires: u64 = expires.parse().ok()?;
+        let is_good = token.has_tag(LOGIN, signed, tag) && now < expires;
+        is_good.then(|| Self {
+            cookie: cookie.to_owned(),
+        })
+    }
+
+    /// The one who sent a request.
+    pub(super) fn of(request: &HttpRequest, token: &ApiToken, now: u64) -> Option<Self> {
+        let cookie = cookie(request, &login_cookie(request))?;
+        Self::of_cookie(&cookie, token, now)
+    }
+
+    /// Whether the login holds still.
+    pub(super) fn holds(&self, token: &ApiToken, now: u64) -> bool {
+        Self::of_cookie(&self.cookie, token, now).is_some()
+    }
+
+    /// By which the gateway knows its own forms.
+    pub(super) fn form_token(&self, token: &ApiToken) -> String {
+        token.tag(FORM, &self.cookie)
+    }
+
+    pub(super) fn owns_form(&self, token: &ApiToken, presented: &str) -> bool {
+        token.has_tag(FORM, &self.cookie, presented)
+    }
+
+    /// The header that gives a browser the cookie.
+    pub(super) fn set_cookie(&self, request: &HttpRequest) -> String {
+        set_cookie(request, &login_cookie(request), &self.cookie, LOGIN_SECONDS)
+    }
+}
+
+/// The name of the cookie. Cookies ignore ports, so that two gateways on a machine would sign each
+/// other out.
+pub(super) fn login_cookie(request: &HttpRequest) -> String {
+    format!("mcpvisor-{}", port(request))
+}
+
+/// The name of the cookie that carries a message to the next page.
+pub(super) fn message_cookie(request: &HttpRequest) -> String {
+    format!("mcpvisor-message-{}", port(request))
+}
+
+fn port(request: &HttpRequest) -> &str {
+    let host = request.headers().get(header::HOST);
+    let host = host.and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let port = host.rsplit_once(':').map_or("", |(_, port)| port);
+    let is_port = !port.is_empty() && port.len() <= 5 && port.bytes().all(|b| b.is_ascii_digit());
+    if is_port { port } else { "web" }
+}
+
+/// A header that sets a cookie for the dashboard; for no seconds it removes it.
+pub(super) fn set_cookie(request: &HttpRequest, name: &str, value: &str, seconds: u64) -> String {
+    let forwarded = request.headers().get("x-forwarded-proto");
+    let is_secure = forwarded.is_some_and(|proto| proto.as_bytes() == b"https");
+    let secure = if is_secure { "; Secure" } else { "" };
+    format!("{name}={value}; Path=/ui; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}")
+}
+
+pub(super) fn cookie(request: &HttpRequest, name: &str) -> Option<String> {
+    let headers = request.headers().get_all(header::COOKIE);
+    let cookies = headers.filter_map(|header| header.to_str().ok());
+    let mut cookies = cookies.flat_map(|header| header.split(';'));
+    cookies.find_map(|cookie| {
+        let (found, value) = cookie.trim().split_once('=')?;
+        (found == name).then(|| value.to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::test::TestRequest;
+
+    use super::*;
+
+    #[test]
+    fn a_login_holds_for_its_time_and_its_token() {
+        let directory = tempfile::tempdir().unwrap();
+        let token = ApiToken::open(directory.path()).unwrap();
+        let visitor = Visitor::signed_in(&token, 1000).unwrap();
+        let is_good = |cookie: &str, now| Visitor::of_cookie(cookie, &token, now).is_some();
+        let good = visitor.cookie.as_str();
+        assert!(is_good(good, 1000) && is_good(good, 1000 + LOGIN_SECONDS - 1));
+        assert!(!is_good(good, 1000 + LOGIN_SECONDS));
+        let longer = good.replacen(&(1000 + LOGIN_SECONDS).to_string(), "99999999999", 1);
+        for wrong in [
+            "",
+            ".",
+            "..",
+            "1.2.3",
+            &longer,
+            &format!("{good}0"),
+            &good[1..],
+        ] {
+            assert!(!is_good(wrong, 1000), "{wrong}");
+        }
+        let form = visitor.form_token(&token);
+        assert!(visitor.owns_form(&token, &form));
+        let other = Visitor::signed_in(&token, 1000).unwrap();
+        assert!(!other.owns_form(&token, &form) && !visitor.owns_form(&token, ""));
+        token.rotate().unwrap();
+        assert!(!visitor.holds(&token, 1000) && !visitor.owns_form(&token, &form));
+    }
+
+    #[test]
+    fn cookies_are_named_with_the_port() {
+        let table = [
+            ("127.0.0.1:12006", "mcpvisor-12006"),
+            ("[::1]:80", "mcpvisor-80"),
+            ("gateway.example.com", "mcpvisor-web"),
+            ("a:b;c", "mcpvisor-web"),
+        ];
+        for (host, expected) in table {
+            let request = TestRequest::default().insert_header(("Host", host));
+            assert_eq!(login_cookie(&request.to_http_request()), expected);
+        }
+    }
+
+    #[test]
+    fn a_cookie_is_found_among_others() {
+        let request = TestRequest::default()
+            .insert_header(("Cookie", "a=1; mcpvisor-web=x.y=z; b"))
+            .to_http_request();
+        assert_eq!(cookie(&request, "mcpvisor-web").as_deref(), Some("x.y=z"));
+        assert_eq!(cookie(&request, "b"), None);
+        let secure = TestRequest::default()
+            .insert_header(("X-Forwarded-Proto", "https"))
+            .to_http_request();
+        assert!(set_cookie(&secure, "a", "b", 1).ends_with("; Secure"));
+        let plain = set_cookie(&request, "a", "b", 1);
+        assert_eq!(plain, "a=b; Path=/ui; Max-Age=1; HttpOnly; SameSite=Strict");
+    }
+}

@@ -1,0 +1,227 @@
+//! What forms do.
+
+use serde_json::json;
+
+use super::{Browser, cookie_of, text_of};
+use crate::support::{Client, Gateway, example, quick, until};
+
+#[tokio::test]
+async fn a_server_is_added_changed_and_removed() {
+    let gateway = Gateway::start(&(quick() + &example("one"))).await;
+    let browser = Browser::sign_in(&gateway).await;
+    let binary = crate::support::Setup::BINARY;
+    let table = [
+        (
+            &[("name", "a b"), ("kind", "stdio"), ("command", "x")][..],
+            "name-error",
+        ),
+        (
+            &[("name", "two"), ("kind", "stdio"), ("command", "")],
+            "command-error",
+        ),
+        (
+            &[("name", "two"), ("kind", "http"), ("url", "nonsense")],
+            "url-error",
+        ),
+        (
+            &[("name", "one"), ("kind", "stdio"), ("command", "x")],
+            "name-error",
+        ),
+        (
+            &[
+                ("name", "two"),
+                ("kind", "stdio"),
+                ("command", "x"),
+                ("env", "A"),
+            ],
+            "env-error",
+        ),
+    ];
+    for (fields, error) in table {
+        let answer = browser.form("/ui/servers/new", fields).await.send().await;
+        assert_eq!(answer.status, 422, "{error}");
+        let page = text_of(answer).await;
+        assert!(page.contains(&format!("id=\"{error}\"")), "{error}: {page}");
+        assert!(page.contains("aria-invalid=\"true\""), "{error}");
+    }
+    let fields = [
+        ("name", "two"),
+        ("kind", "stdio"),
+        ("command", binary),
+        ("args", "example-server"),
+        ("enabled", "on"),
+    ];
+    let answer = browser.form("/ui/servers/new", &fields).await.send().await;
+    assert_eq!(
+        (answer.status, answer.header("location")),
+        (303, Some("/ui/servers/two"))
+    );
+    // The message is there once.
+    let both = format!("{}; {}", browser.cookie, cookie_of(&answer));
+    let page = gateway
+        .get("/ui/servers/two")
+        .header("Cookie", &both)
+        .send()
+        .await;
+    assert!(page.header("set-cookie").unwrap().contains("Max-Age=0"));
+    let page = text_of(page).await;
+    assert!(page.contains("is added"), "{page}");
+    gateway.wait_state("two", "up").await;
+
+    let edit = browser.page("/ui/servers/two/edit").await;
+    assert!(edit.contains("[REDACTED]"), "{edit}");
+    let etag = super::between(&edit, "name=\"etag\" value=\"", "\" ").replace("&quot;", "\"");
+    let etag = etag.trim_end_matches("\">").to_owned();
+    let stale = [("kind", "stdio"), ("command", binary), ("etag", "\"old\"")];
+    let answer = browser
+        .form("/ui/servers/two/edit", &stale)
+        .await
+        .send()
+        .await;
+    assert_eq!(answer.status, 422);
+    assert!(text_of(answer).await.contains("changed meanwhile"));
+    let changed = [
+        ("kind", "stdio"),
+        ("command", binary),
+        ("args", "example-server"),
+        ("request", "5000"),
+        ("etag", etag.split("\">").next().unwrap()),
+    ];
+    let answer = browser
+        .form("/ui/servers/two/edit", &changed)
+        .await
+        .send()
+        .await;
+    assert_eq!(answer.status, 303, "{answer:?}");
+    gateway.wait_state("two", "disabled").await;
+
+    let remove = browser
+        .form("/ui/servers/two/remove", &[])
+        .await
+        .send()
+        .await;
+    assert_eq!(remove.status, 200);
+    assert!(
+        text_of(remove)
+            .await
+            .contains("Remove two from the configuration?")
+    );
+    let sure = browser
+        .form("/ui/servers/two/remove", &[("sure", "yes")])
+        .await;
+    assert_eq!(sure.send().await.status, 303);
+    assert_eq!(browser.get("/ui/servers/two").send().await.status, 404);
+}
+
+#[tokio::test]
+async fn a_server_is_operated_by_its_buttons() {
+    let gateway = Gateway::start(&(quick() + &example("one"))).await;
+    gateway.all_up().await;
+    let browser = Browser::sign_in(&gateway).await;
+    let press = async |verb: &str| {
+        let path = format!("/ui/servers/one/{verb}");
+        let answer = browser.form(&path, &[("sure", "yes")]).await.send().await;
+        assert_eq!(answer.status, 303, "{verb}: {answer:?}");
+    };
+    press("stop").await;
+    gateway.wait_state("one", "stopped").await;
+    assert!(
+        browser
+            .page("/ui")
+            .await
+            .contains("1 server needs attention")
+    );
+    press("start").await;
+    gateway.wait_state("one", "up").await;
+    let generation = gateway.generation("one").await;
+    press("restart").await;
+    gateway.wait_renewed("one", generation).await;
+    press("trip").await;
+    assert!(
+        browser
+            .page("/ui/servers/one")
+            .await
+            .contains("refusing calls")
+    );
+    press("reset").await;
+    assert!(
+        !browser
+            .page("/ui/servers/one")
+            .await
+            .contains("refusing calls")
+    );
+    let refused = browser
+        .form("/ui/servers/nobody/stop", &[("sure", "yes")])
+        .await;
+    assert_eq!(refused.send().await.status, 404);
+}
+
+#[tokio::test]
+async fn a_tool_is_tried() {
+    let gateway = Gateway::start(&(quick() + &example("one"))).await;
+    gateway.all_up().await;
+    let browser = Browser::sign_in(&gateway).await;
+    let path = "/ui/tool?name=one__add";
+    let fields = [("argument.a", "2"), ("argument.b", "40.5")];
+    let answer = browser.form(path, &fields).await.send().await;
+    assert_eq!(answer.status, 200);
+    let page = text_of(answer).await;
+    assert!(page.contains("42.5") && page.contains(" ms"), "{page}");
+    let wrong = browser
+        .form(path, &[("argument.a", "two")])
+        .await
+        .send()
+        .await;
+    assert_eq!(wrong.status, 422);
+    let page = text_of(wrong).await;
+    assert!(
+        page.contains("must be a number") && page.contains("is required"),
+        "{page}"
+    );
+    assert!(page.contains("value=\"two\""), "{page}");
+}
+
+#[tokio::test]
+async fn a_call_is_made_again_and_a_session_ended() {
+    let config = quick() + "[history]\nenabled = true\n" + &example("one");
+    let gateway = Gateway::start(&config).await;
+    let client = Client::open(&gateway).await;
+    client
+        .call("one__echo", json!({"message": "it's here"}))
+        .await;
+    let browser = Browser::sign_in(&gateway).await;
+    let id = until("the call in the history", || async {
+        let page = browser.page("/ui/calls?server=one&outcome=ok").await;
+        let is_there = page.contains("one__echo");
+        is_there.then(|| super::between(&page, "href=\"/ui/calls/", "\"").to_owned())
+    });
+    let call = format!("/ui/calls/{}", id.await);
+    let page = browser.page(&call).await;
+    assert!(
+        page.contains("curl -sS") && page.contains(r"it'\''s here"),
+        "{page}"
+    );
+    let replay = browser
+        .form(&format!("{call}/replay"), &[])
+        .await
+        .send()
+        .await;
+    assert_eq!(replay.status, 200);
+    let replayed = text_of(replay).await;
+    assert!(replayed.contains("Its answer now"), "{replayed}");
+    let none = browser.page("/ui/calls?outcome=timeout").await;
+    assert!(none.contains("No call fits"), "{none}");
+
+    let page = browser.page("/ui/sessions").await;
+    let session = super::between(&page, "href=\"/ui/sessions/", "\"");
+    let end = format!("/ui/sessions/{session}/end");
+    assert_eq!(browser.form(&end, &[]).await.send().await.status, 200);
+    let sure = browser.form(&end, &[("sure", "yes")]).await.send().await;
+    assert_eq!(sure.status, 303);
+    assert!(
+        browser
+            .page("/ui/sessions")
+            .await
+            .contains("No client has a session")
+    );
+}

@@ -1,0 +1,70 @@
+//! Open pages are told what changes.
+
+use serde_json::Value;
+
+use super::Browser;
+use crate::operating::run;
+use crate::support::{Events, Gateway, example, quick};
+
+/// The next piece of a page that has this id and text.
+async fn piece(events: &mut Events, id: &str, text: &str) -> String {
+    loop {
+        let event = events.next().await.expect("more events");
+        let Some(data) = event.message() else {
+            continue;
+        };
+        let html = data["html"].as_str().unwrap_or_default();
+        if data["id"] == id && html.contains(text) {
+            return html.to_owned();
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_open_page_learns_of_a_crash() {
+    let gateway = Gateway::start(&(quick() + &example("one"))).await;
+    gateway.all_up().await;
+    let browser = Browser::sign_in(&gateway).await;
+    let mut tree = browser.get("/ui/live?page=/ui/tree").send().await.events();
+    let hello: Value = tree.next().await.unwrap().message().unwrap();
+    assert!(hello["release"].is_string(), "{hello}");
+    piece(&mut tree, "tree", "0 restarts").await;
+    run(&gateway, &["servers", "kill", "one"]).await.unwrap();
+    let shown = piece(&mut tree, "tree", "1 restart<").await;
+    assert!(!shown.contains("<script"), "{shown}");
+    let mut page = browser
+        .get("/ui/live?page=/ui/servers/one")
+        .send()
+        .await
+        .events();
+    piece(&mut page, "server-facts", "Last exit").await;
+}
+
+#[tokio::test]
+async fn a_page_whose_thing_is_gone_is_told_so() {
+    let gateway = Gateway::start(&(quick() + &example("one"))).await;
+    let browser = Browser::sign_in(&gateway).await;
+    let live = browser.get("/ui/live?page=/ui/servers/nobody").send().await;
+    live.text_until("event: gone\n").await;
+}
+
+#[tokio::test]
+async fn only_so_many_pages_are_live() {
+    let gateway = Gateway::start(&(quick() + &example("one"))).await;
+    let browser = Browser::sign_in(&gateway).await;
+    let mut open = Vec::new();
+    for _ in 0..32 {
+        let mut events = browser.get("/ui/live?page=/ui").send().await.events();
+        assert!(events.next().await.is_some());
+        open.push(events);
+    }
+    let full = browser.get("/ui/live?page=/ui").send().await;
+    full.text_until("event: full\n").await;
+    drop(open.pop());
+    let place = || async {
+        let mut events = browser.get("/ui/live?page=/ui").send().await.events();
+        let first = events.next().await?.message()?;
+        first["release"].is_string().then_some(())
+    };
+    crate::support::until("a place that is free again", place).await;
+}

@@ -1,0 +1,77 @@
+//! The dashboard at `/ui`, as a browser without JavaScript meets it; `tests/browser` drives a real
+//! one.
+
+mod forms;
+mod live;
+mod login;
+mod pages;
+
+use url::form_urlencoded::Serializer;
+
+use crate::api::token_of;
+use crate::support::{Answer, Gateway, Http};
+
+/// Somebody who has signed in.
+struct Browser<'g> {
+    gateway: &'g Gateway,
+    cookie: String,
+}
+
+impl<'g> Browser<'g> {
+    async fn sign_in(gateway: &'g Gateway) -> Self {
+        let token = token_of(gateway);
+        let answer = post(gateway, "/ui/login", &[("token", &token)])
+            .send()
+            .await;
+        assert_eq!(answer.status, 303, "{answer:?}");
+        let cookie = cookie_of(&answer);
+        Self { gateway, cookie }
+    }
+
+    fn get(&self, path: &str) -> Http {
+        self.gateway.get(path).header("Cookie", &self.cookie)
+    }
+
+    /// The text of a page that is there.
+    async fn page(&self, path: &str) -> String {
+        let answer = self.get(path).send().await;
+        assert_eq!(answer.status, 200, "{path}: {answer:?}");
+        text_of(answer).await
+    }
+
+    /// A form with the token that the page has.
+    async fn form(&self, path: &str, fields: &[(&str, &str)]) -> Http {
+        let page = self.page("/ui").await;
+        let token = between(&page, "name=\"form_token\" value=\"", "\"").to_owned();
+        let mut all = vec![("form_token", token.as_str())];
+        all.extend(fields);
+        post(self.gateway, path, &all).header("Cookie", &self.cookie)
+    }
+}
+
+fn post(gateway: &Gateway, path: &str, fields: &[(&str, &str)]) -> Http {
+    let mut body = Serializer::new(String::new());
+    for (name, value) in fields {
+        body.append_pair(name, value);
+    }
+    Http::new(gateway.address, "POST", path)
+        .header("Content-Type", "application/x-www-form-urlencoded")
+        .body(body.finish())
+}
+
+/// The cookie that an answer sets, as the browser sends it back.
+fn cookie_of(answer: &Answer) -> String {
+    let cookie = answer.header("set-cookie").unwrap();
+    cookie.split(';').next().unwrap().to_owned()
+}
+
+async fn text_of(answer: Answer) -> String {
+    String::from_utf8(answer.bytes().await).unwrap()
+}
+
+fn between<'t>(text: &'t str, start: &str, end: &str) -> &'t str {
+    let (_, rest) = text
+        .split_once(start)
+        .unwrap_or_else(|| panic!("no {start}: {text}"));
+    rest.split_once(end).unwrap().0
+}
