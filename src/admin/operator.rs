@@ -16,6 +16,7 @@ use super::history::{RecordsError, history_page, log_page};
 use super::status::{Status, ToolView};
 use crate::downstream::ServerOrder;
 use crate::history::History;
+use crate::metrics::Metrics;
 use crate::protocol::{ErrorKind, Failure, Request};
 use crate::sessions::Sessions;
 use crate::telemetry::{LogLine, LogRecords};
@@ -116,6 +117,8 @@ pub type OrderOutcome = Result<String, Failure>;
 /// The gateway, as operators see it. May be used on any arbiter.
 pub trait Operator: Send + Sync {
     fn status(&self) -> Status;
+
+    fn metrics(&self) -> &Metrics;
 
     /// The tools that clients see, in list order.
     fn tools(&self) -> Vec<ToolView>;

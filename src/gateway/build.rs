@@ -22,6 +22,7 @@ use crate::downstream::{
 };
 use crate::history::History;
 use crate::id::CallNumbers;
+use crate::metrics::Metrics;
 use crate::publisher::{CatalogPublisher, PartStore, RestoredCatalog, StartTimes};
 use crate::sessions::{Sessions, SessionsSpec};
 use crate::sources::SourceStates;
@@ -65,6 +66,10 @@ pub(super) fn build(
         log,
     } = inputs;
     let numbers = CallNumbers::random();
+    let metrics = match config.metrics_listen {
+        Some(_) => Metrics::on(arbiters.count().get()),
+        None => Metrics::default(),
+    };
     let restored = restored(config, store, known);
     let (publisher, catalog) = CatalogPublisher::start(counters.clone(), Some(restored))?;
     let downstreams = Downstreams::start(PoolParts {
@@ -77,6 +82,7 @@ pub(super) fn build(
         starts: StartQueue::new(config.starts_at_once),
         make_connector: make_connector(spawner, &counters, &credentials),
         counters: counters.clone(),
+        metrics: metrics.clone(),
         crashes,
         events: log.events(),
     })?;
@@ -94,6 +100,7 @@ pub(super) fn build(
         sealing,
         counters: counters.clone(),
         history: history.clone(),
+        metrics: metrics.clone(),
     });
     publisher.attach(Arc::new(sessions.clone()));
     let state = GatewayState {
@@ -104,6 +111,7 @@ pub(super) fn build(
         publisher,
         catalog,
         counters,
+        metrics,
         arbiters: arbiters.clone(),
         history,
         sources: SourceStates::default(),

@@ -26,6 +26,7 @@ use crate::credentials::Credentials;
 use crate::downstream::{Downstreams, Server, ServerOrder, ServerStatusView};
 use crate::history::History;
 use crate::id::ViewId;
+use crate::metrics::Metrics;
 use crate::protocol::{ErrorKind, Failure, Request, Revision};
 use crate::publisher::{CatalogPublisher, CatalogView};
 use crate::sessions::{Sessions, TreeSource};
@@ -49,6 +50,7 @@ pub(super) struct GatewayState {
     pub(super) publisher: CatalogPublisher,
     pub(super) catalog: CatalogView,
     pub(super) counters: Counters,
+    pub(super) metrics: Metrics,
     pub(super) arbiters: Arbiters,
     pub(super) history: History,
     pub(super) sources: SourceStates,
@@ -154,6 +156,10 @@ pub(super) fn shown_address(address: Option<SocketAddr>) -> String {
 impl Operator for GatewayOperator {
     fn status(&self) -> Status {
         self.state.status(&self.listen)
+    }
+
+    fn metrics(&self) -> &Metrics {
+        &self.state.metrics
     }
 
     fn tools(&self) -> Vec<ToolView> {
@@ -280,6 +286,7 @@ impl GatewayState {
             uptime_seconds: self.started.elapsed().as_secs(),
             listen: listen.to_string(),
             sessions: self.sessions.len(),
+            event_bytes: self.sessions.event_bytes(),
             arbiters_replaced: self.arbiters.replaced(),
             actors: vec![
                 self.downstreams.connection_manager_view(),
@@ -339,7 +346,11 @@ impl GatewayState {
                 )
             };
             let items = ItemKind::ALL.into_iter().map(count).collect();
+            let owner = found.map(|(owner, _)| owner);
+            let credential = owner.and_then(|owner| self.credentials.get(owner));
             ServerStatus {
+                lists_age: owner.and_then(|owner| self.catalog.lists_age(owner)),
+                token_expires_at: credential.and_then(|it| it.expires_at()),
                 id: id.clone(),
                 name: name.clone(),
                 state,
