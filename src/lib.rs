@@ -12,6 +12,7 @@ pub mod telemetry;
 pub mod bridge;
 pub mod catalog;
 pub mod credentials;
+pub mod metrics;
 pub mod store;
 pub mod supervision;
 

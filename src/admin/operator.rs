@@ -19,6 +19,7 @@ use super::status::{Status, ToolView};
 use crate::downstream::ServerOrder;
 use crate::history::History;
 use crate::id::ViewId;
+use crate::metrics::Metrics;
 use crate::protocol::{ErrorKind, Failure, Request};
 use crate::sessions::Sessions;
 use crate::telemetry::{LogLine, LogRecords, one_line};
@@ -157,6 +158,8 @@ pub trait Operator: Send + Sync {
         view: ViewId,
         socket: UnixStream,
     ) -> io::Result<LocalBoxFuture<'static, ()>>;
+
+    fn metrics(&self) -> &Metrics;
 
     fn sessions(&self) -> &Sessions;
 

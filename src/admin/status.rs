@@ -15,6 +15,9 @@ pub struct Status {
     pub uptime_seconds: u64,
     pub listen: String,
     pub sessions: usize,
+    /// Bytes of events that are kept for clients that come back.
+    #[serde(skip)]
+    pub event_bytes: usize,
     /// Threads that had to be replaced because a child blocked them.
     pub arbiters_replaced: u64,
     /// The actors that keep the servers and the catalog.
@@ -117,4 +120,10 @@ pub struct ServerStatus {
     pub items: BTreeMap<&'static str, usize>,
     /// Tools that are withheld until somebody approves their definition.
     pub suspended: usize,
+    /// How old the oldest of the lists is that clients see, in seconds.
+    #[serde(skip)]
+    pub lists_age: Option<u64>,
+    /// When the token expires with which the gateway is signed in there, in seconds since 1970.
+    #[serde(skip)]
+    pub token_expires_at: Option<u64>,
 }

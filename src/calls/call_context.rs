@@ -8,14 +8,16 @@ use uuid::Uuid;
 
 use crate::auth::{CountedCall, Policy, RateLimits};
 use crate::calls::answer_decorator::AnswerDecorator;
+use crate::calls::observation::Observation;
 use crate::calls::parked_calls::ParkedCalls;
 use crate::calls::sealing::Sealing;
 use crate::calls::settings::SessionSettings;
 use crate::catalog::Snapshot;
 use crate::downstream::{Caller, Downstreams};
-use crate::history::{History, PendingCall, RecordedCaller};
+use crate::history::{History, RecordedCaller};
 use crate::id::{CallNumbers, Principal, ServerName, SessionId};
-use crate::protocol::{Failure, Method, Request};
+use crate::metrics::Metrics;
+use crate::protocol::{Failure, Method, Request, Revision};
 use crate::publisher::CatalogView;
 use crate::telemetry::{Counter, Counters};
 
@@ -28,6 +30,7 @@ pub(crate) struct CallContext {
     pub(crate) numbers: CallNumbers,
     pub(crate) counters: Counters,
     pub(crate) history: History,
+    pub(crate) metrics: Metrics,
     pub(crate) sealing: Sealing,
     pub(crate) answer_decorator: AnswerDecorator,
     pub(crate) parked: ParkedCalls,
@@ -36,16 +39,33 @@ pub(crate) struct CallContext {
 }
 
 impl CallContext {
-    /// Begins the record of a call in the history, if there is one.
-    pub(crate) fn record(&self, request: &Request, caller: &Caller) -> Option<Box<PendingCall>> {
-        self.history.begin(
+    /// Begins the observation of a request that came in on the worker thread of this index.
+    pub(crate) fn observe(
+        &self,
+        request: &Request,
+        revision: Revision,
+        worker: usize,
+    ) -> Option<Box<Observation>> {
+        Observation::begin(&self.metrics, request, revision, worker)
+    }
+
+    /// The observation of a request that is a call, with its record in the history, if there is
+    /// one.
+    pub(crate) fn observe_call(
+        &self,
+        begun: Option<Box<Observation>>,
+        request: &Request,
+        caller: &Caller,
+    ) -> Option<Box<Observation>> {
+        let record = self.history.begin(
             request,
             &RecordedCaller {
                 session: caller.session.map(SessionId::handle),
                 client: caller.client.as_ref(),
                 revision: caller.revision,
             },
-        )
+        );
+        Observation::of_call(begun, request, record)
     }
 
     /// Counts a call for the rate limits of its principal. `item` is what it names.

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use bytestring::ByteString;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::bridge::headers::ClientHeaders;
+use crate::calls::observation::Observation;
 use crate::calls::stream_event::StreamEvent;
-use crate::history::{CallEnding, PendingCall};
+use crate::history::CallEnding;
 use crate::id::ServerName;
 use crate::protocol::{ErrorKind, RawJson, Request};
 
@@ -20,24 +22,27 @@ pub(crate) struct ClientRequest {
     /// asked anything, and receives no progress.
     pub(crate) accepts_stream: bool,
     pub(crate) reply: oneshot::Sender<ClientReply>,
-    /// What it says in headers that servers are to read.
+    /// Headers that servers are to read.
     pub(crate) forwarded: Option<Arc<ClientHeaders>>,
-    /// Its record in the history.
-    pub(crate) record: Option<Box<PendingCall>>,
+    pub(crate) observation: Option<Box<Observation>>,
 }
 
 impl ClientRequest {
-    /// Its record, from now on that of a call to this server.
-    pub(crate) fn take_record(&mut self, server: &ServerName) -> Option<Box<PendingCall>> {
-        let mut record = self.record.take()?;
-        record.at_server(server);
-        Some(record)
+    /// Its observation, from now on that of a call of this item of a server.
+    pub(crate) fn take_observation(
+        &mut self,
+        server: &ServerName,
+        item: &ByteString,
+    ) -> Option<Box<Observation>> {
+        let mut observation = self.observation.take()?;
+        observation.goes_to(server, item);
+        Some(observation)
     }
 
     /// Answers a request of which no call was made.
     pub(crate) fn answer(self, reply: ClientReply, ending: CallEnding<'_>) {
-        if let Some(record) = self.record {
-            record.end(ending, reply.size());
+        if let Some(observation) = self.observation {
+            observation.end(ending, reply.size());
         }
         // A client that left does not need it.
         let _ = self.reply.send(reply);

@@ -26,6 +26,7 @@ mod event_log;
 mod event_queue;
 mod input_requests;
 mod list_wait;
+mod observation;
 mod parked_calls;
 mod peer_places;
 mod progress;
@@ -58,6 +59,7 @@ pub(crate) use event_log::{EventLog, EventLogLimits, GENERAL_STREAM, ResumeOutco
 pub(crate) use event_queue::{EventSender, event_queue};
 pub(crate) use input_requests::IncomingCall;
 pub(crate) use list_wait::ListWait;
+pub(crate) use observation::Observation;
 pub(crate) use parked_calls::{CallAddress, ParkedCalls};
 pub(crate) use peer_places::{NoPlace, PeerPlace, PeerPlaces, PlaceLimit};
 pub(crate) use progress::Progress;

@@ -16,6 +16,7 @@ use crate::downstream::settings::ServerSettings;
 use crate::downstream::starting::StartQueue;
 use crate::downstream::subscription_registry::SubscriptionRegistry;
 use crate::id::CallNumbers;
+use crate::metrics::Metrics;
 use crate::store::Store;
 use crate::supervision::{Arbiters, Random};
 use crate::telemetry::{Counters, EventFeed, LogRing};
@@ -38,6 +39,7 @@ pub struct PoolParts {
     pub starts: StartQueue,
     pub make_connector: MakeConnector,
     pub counters: Counters,
+    pub metrics: Metrics,
     pub crashes: CrashSink,
     /// Where the states of servers are told.
     pub events: EventFeed,

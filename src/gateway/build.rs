@@ -23,6 +23,7 @@ use crate::downstream::{
 use crate::front::FrontTls;
 use crate::history::History;
 use crate::id::CallNumbers;
+use crate::metrics::Metrics;
 use crate::publisher::{CatalogPublisher, PartStore, Pins, RestoredCatalog, StartTimes};
 use crate::sessions::{Sessions, SessionsSpec};
 use crate::sources::SourceStates;
@@ -69,6 +70,10 @@ pub(super) fn build(
         tls,
     } = inputs;
     let numbers = CallNumbers::random();
+    let metrics = match config.metrics_listen {
+        Some(_) => Metrics::on(arbiters.count().get()),
+        None => Metrics::default(),
+    };
     let restored = restored(config, store, known);
     let (publisher, catalog) = CatalogPublisher::start(counters.clone(), Some(restored))?;
     let downstreams = Downstreams::start(PoolParts {
@@ -81,6 +86,7 @@ pub(super) fn build(
         starts: StartQueue::new(config.starts_at_once),
         make_connector: make_connector(spawner, &counters, &credentials),
         counters: counters.clone(),
+        metrics: metrics.clone(),
         crashes,
         events: log.events(),
     })?;
@@ -98,6 +104,7 @@ pub(super) fn build(
         sealing,
         counters: counters.clone(),
         history: history.clone(),
+        metrics: metrics.clone(),
     });
     publisher.attach(Arc::new(sessions.clone()));
     let state = GatewayState {
@@ -108,6 +115,7 @@ pub(super) fn build(
         publisher,
         catalog,
         counters,
+        metrics,
         arbiters: arbiters.clone(),
         history,
         sources: SourceStates::default(),

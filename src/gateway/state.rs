@@ -30,6 +30,7 @@ use crate::downstream::{Downstreams, Server, ServerOrder, ServerStatusView};
 use crate::front::{FrontServer, FrontTls, LocalClients};
 use crate::history::History;
 use crate::id::ViewId;
+use crate::metrics::Metrics;
 use crate::protocol::{ErrorKind, Failure, Request, Revision};
 use crate::publisher::{CatalogPublisher, CatalogView};
 use crate::sessions::{Sessions, TreeSource};
@@ -53,6 +54,7 @@ pub(super) struct GatewayState {
     pub(super) publisher: CatalogPublisher,
     pub(super) catalog: CatalogView,
     pub(super) counters: Counters,
+    pub(super) metrics: Metrics,
     pub(super) arbiters: Arbiters,
     pub(super) history: History,
     pub(super) sources: SourceStates,
@@ -177,6 +179,10 @@ impl Operator for GatewayOperator {
         socket: UnixStream,
     ) -> io::Result<LocalBoxFuture<'static, ()>> {
         Ok(Box::pin(self.clients.serve_socket(view, socket)?))
+    }
+
+    fn metrics(&self) -> &Metrics {
+        &self.state.metrics
     }
 
     fn sessions(&self) -> &Sessions {
@@ -333,6 +339,7 @@ impl GatewayState {
             uptime_seconds: self.started.elapsed().as_secs(),
             listen: listen.to_string(),
             sessions: self.sessions.len(),
+            event_bytes: self.sessions.event_bytes(),
             arbiters_replaced: self.arbiters.replaced(),
             actors: vec![
                 self.downstreams.connection_manager_view(),
@@ -394,8 +401,12 @@ impl GatewayState {
                 )
             };
             let items = ItemKind::ALL.into_iter().map(count).collect();
-            let suspended = found.map_or(0, |(owner, _)| catalog.suspended_count(owner));
+            let owner = found.map(|(owner, _)| owner);
+            let credential = owner.and_then(|owner| self.credentials.get(owner));
+            let suspended = owner.map_or(0, |owner| catalog.suspended_count(owner));
             ServerStatus {
+                lists_age: owner.and_then(|owner| self.catalog.lists_age(owner)),
+                token_expires_at: credential.and_then(|it| it.expires_at()),
                 id: id.clone(),
                 name: name.clone(),
                 state,

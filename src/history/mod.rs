@@ -41,7 +41,7 @@ use record::CallRecord;
 use writer::HistoryState;
 
 pub use entry::{HistoryEntry, HistoryPage, NotReplayable};
-pub use pending::{CallEnding, PendingCall, RecordedCaller};
+pub use pending::{CallEnding, PendingCall, RecordedCaller, is_tool_error};
 pub use query::{HistoryFilter, HistoryQuery, LIMIT_DEFAULT, LIMIT_MAX, OFFSET_MAX};
 pub use record::CallOutcome;
 pub use redaction::REDACTED;
@@ -140,16 +140,12 @@ impl History {
     }
 
     /// Begins the record of a call; `None` while nothing is recorded.
-    pub fn begin(
-        &self,
-        request: &Request,
-        caller: &RecordedCaller<'_>,
-    ) -> Option<Box<PendingCall>> {
+    pub fn begin(&self, request: &Request, caller: &RecordedCaller<'_>) -> Option<PendingCall> {
         let settings = self.0.state.settings.load();
         let begin = || PendingCall::new(self.clone(), request, caller, settings.body_max);
         let is_told = PendingCall::is_logged() || self.0.events.gathers();
         let is_wanted = settings.enabled || is_told;
-        is_wanted.then(|| Box::new(begin()))
+        is_wanted.then(begin)
     }
 
     /// Why calls are not recorded, though they should be.

@@ -123,7 +123,8 @@ impl PendingCall {
         self.sent = Some(sent);
     }
 
-    pub fn end(mut self, ending: CallEnding<'_>, answer_bytes: usize) {
+    /// Keeps the record with this outcome, which is that of `ending`.
+    pub fn end(mut self, ending: CallEnding<'_>, outcome: CallOutcome, answer_bytes: usize) {
         let Some(mut record) = self.record.take() else {
             return;
         };
@@ -133,7 +134,7 @@ impl PendingCall {
             let server = failure.server.as_deref();
             record.server = server.and_then(|server| ServerName::try_new(server).ok());
         }
-        record.outcome = outcome(&record.method, ending);
+        record.outcome = outcome;
         record.code = code(ending);
         record.result = self.kept_result(ending);
         record.answer_bytes = answer_bytes as u64;
@@ -185,23 +186,26 @@ impl Drop for PendingCall {
     }
 }
 
-fn outcome(method: &str, ending: CallEnding<'_>) -> CallOutcome {
-    match ending {
-        CallEnding::Result(result) if is_tool_error(method, result) => CallOutcome::ToolError,
-        CallEnding::Result(_) | CallEnding::Done => CallOutcome::Ok,
-        CallEnding::Error(_) => CallOutcome::ProtocolError,
-        CallEnding::Failed(failure) => CallOutcome::of_failure(failure.kind),
-        CallEnding::InputRequired => CallOutcome::InputRequired,
-        CallEnding::Task => CallOutcome::Task,
+impl CallEnding<'_> {
+    /// Of a request of this method.
+    pub fn outcome(self, method: &Method) -> CallOutcome {
+        match self {
+            Self::Result(result) if is_tool_error(method, result) => CallOutcome::ToolError,
+            Self::Result(_) | Self::Done => CallOutcome::Ok,
+            Self::Error(_) => CallOutcome::ProtocolError,
+            Self::Failed(failure) => CallOutcome::of_failure(failure.kind),
+            Self::InputRequired => CallOutcome::InputRequired,
+            Self::Task => CallOutcome::Task,
+        }
     }
 }
 
-/// Most results do not say whether they are one, and are not parsed again. Of a large one only both
-/// ends are looked at.
-fn is_tool_error(method: &str, result: &RawJson) -> bool {
+/// Whether a result says that the tool failed. Most do not say anything about it, and are not
+/// parsed again. Of a large one only both ends are looked at.
+pub fn is_tool_error(method: &Method, result: &RawJson) -> bool {
     let text = result.as_bytes();
     let says_so = |part: &[u8]| memmem::find(part, b"\"isError\"").is_some();
-    let may_be = method == Method::ToolsCall.as_str()
+    let may_be = *method == Method::ToolsCall
         && match text.len() {
             0..=SEARCHED_MAX => says_so(text),
             length => says_so(&text[..END]) || says_so(&text[length - END..]),

@@ -318,14 +318,18 @@ impl Failure {
         }
     }
 
+    /// Whether the request is answered with a result that the model reads.
+    pub fn is_for_model(&self, method: &Method) -> bool {
+        let is_limit = matches!(self.kind, ErrorKind::Overloaded | ErrorKind::RateLimited);
+        let concerns_model = self.server.is_some() || is_limit;
+        *method == Method::ToolsCall && concerns_model && self.original.is_none()
+    }
+
     /// The result of a request that failed, where its method has one for that: a server that
     /// fails a tool call is something that the model should read; what the client did wrong is
     /// an error of the protocol (B-ERR-01).
     pub fn tool_result(&self, method: &Method) -> Option<Value> {
-        let is_limit = matches!(self.kind, ErrorKind::Overloaded | ErrorKind::RateLimited);
-        let is_for_model = self.server.is_some() || is_limit;
-        let tells_model = *method == Method::ToolsCall && is_for_model && self.original.is_none();
-        tells_model.then(|| {
+        self.is_for_model(method).then(|| {
             json!({
                 "content": [{ "type": "text", "text": self.message }],
                 "isError": true,

@@ -25,6 +25,14 @@ macro_rules! methods {
                     Self::Other(name) => name,
                 }
             }
+
+            /// Its name if it is one of the protocol.
+            pub const fn known_name(&self) -> Option<&'static str> {
+                match self {
+                    $(Self::$variant => Some($name),)*
+                    Self::Other(_) => None,
+                }
+            }
         }
 
         #[cfg(test)]

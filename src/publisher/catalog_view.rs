@@ -158,6 +158,15 @@ impl CatalogView {
         caching
     }
 
+    /// The age of the oldest list of a server that everybody sees, in seconds; `None` until one was
+    /// read.
+    pub fn lists_age(&self, server: &ServerName) -> Option<u64> {
+        let ages = self.published.ages.load();
+        let (_, read_at) = ages.shared.get(server)?;
+        let oldest = read_at.iter().flatten().min()?;
+        Some(oldest.elapsed().as_secs())
+    }
+
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.published.snapshot.load_full()
     }

@@ -16,9 +16,10 @@ use crate::calls::{
     Sealing, SealingKeys, SessionSettings,
 };
 use crate::downstream::Downstreams;
-use crate::history::History;
+use crate::history::{CallEnding, History};
 use crate::id::{CallNumbers, Peer, Principal, SessionId, SessionOwner, ViewId};
 use crate::memory::{self, KeptBytes};
+use crate::metrics::Metrics;
 use crate::protocol::{ErrorKind, Failure, Request, Revision, result_frame};
 use crate::publisher::CatalogView;
 use crate::sessions::SessionContext;
@@ -58,6 +59,7 @@ pub struct SessionsSpec {
     pub sealing: Arc<SealingKeys>,
     pub counters: Counters,
     pub history: History,
+    pub metrics: Metrics,
 }
 
 /// All sessions. Cheap to clone; may be used from any thread.
@@ -85,6 +87,7 @@ impl Sessions {
             numbers: spec.numbers,
             counters: spec.counters,
             history: spec.history,
+            metrics: spec.metrics,
             answer_decorator: AnswerDecorator::new(&server_info(Revision::NEWEST)),
             parked: ParkedCalls::default(),
             mint: spec.mint,
@@ -124,6 +127,11 @@ impl Sessions {
 
     pub(crate) fn context(&self) -> &Arc<SessionContext> {
         &self.0
+    }
+
+    /// Bytes of the events that are kept for clients that come back.
+    pub fn event_bytes(&self) -> usize {
+        self.0.kept_events.all()
     }
 
     pub fn len(&self) -> usize {
@@ -181,8 +189,26 @@ impl Sessions {
         arbiter: usize,
     ) -> Result<(Revision, Bytes), Failure> {
         let mut record = record_of(request, owner)?;
+        let observation = self.0.calls.observe(request, record.revision, arbiter);
         record.peer = peer;
-        let context = &self.0;
+        let opened = self.try_open(id, request, record, arbiter).await;
+        if let Some(observation) = observation {
+            match &opened {
+                Ok((_, answer)) => observation.end(CallEnding::Done, answer.len()),
+                Err(failure) => observation.end(CallEnding::Failed(failure), 0),
+            }
+        }
+        opened
+    }
+
+    async fn try_open(
+        &self,
+        id: SessionId,
+        request: &Request,
+        mut record: SessionRecord,
+        arbiter: usize,
+    ) -> Result<(Revision, Bytes), Failure> {
+        let (context, peer) = (&self.0, record.peer);
         record.opened_at = Some((context.clock)());
         let settings = context.calls.settings.load_full();
         let place = self.place_for(peer, &settings.sessions()).await?;

@@ -13,12 +13,12 @@ use crate::bridge::headers::{
 use crate::calls::call_target::CallTarget;
 use crate::calls::{
     CallAddress, CallWorker, ClientAction, ClientReply, ClientRequest, Discovered, IncomingCall,
-    ListWait, NewCall, RequestGuard, RunningRequest, TaskLookup, WaitingList, call_lost, find_task,
-    tasks,
+    ListWait, NewCall, Observation, RequestGuard, RunningRequest, TaskLookup, WaitingList,
+    call_lost, find_task, tasks,
 };
 use crate::catalog::{ItemKind, Snapshot};
 use crate::downstream::Caller;
-use crate::history::{CallEnding, PendingCall};
+use crate::history::CallEnding;
 use crate::id::{Peer, Principal, ViewId};
 use crate::protocol::{
     DeclaredCapabilities, Era, ErrorKind, Failure, Method, RawJson, Request, Revision,
@@ -56,17 +56,18 @@ impl Sessions {
     ) -> Either<Ready<ServeOutcome>, LocalBoxFuture<'a, ServeOutcome>> {
         let calls = &self.context().calls;
         let (request, caller) = (&sessionless.request, &sessionless.caller);
+        let observation = calls.observe(request, caller.revision, sessionless.arbiter);
         let Some(wait) = ListWait::of(calls, request, caller, sessionless.arbiter) else {
-            return Either::Left(ready(self.start_serving(sessionless)));
+            return Either::Left(ready(self.start_serving(sessionless, observation)));
         };
         let (request, to) = (&sessionless.request, sessionless.caller.revision);
         if let Some(open) = WaitingList::open(request, sessionless.accepts_stream, to) {
-            let stream = self.answer_later(open, sessionless, wait);
+            let stream = self.answer_later(open, (sessionless, observation), wait);
             return Either::Left(ready(ServeOutcome::Done(stream)));
         }
         let listed = async move {
             wait.end().await;
-            self.start_serving(sessionless)
+            self.start_serving(sessionless, observation)
         };
         Either::Right(listed.boxed_local())
     }
@@ -75,7 +76,7 @@ impl Sessions {
     fn answer_later(
         &self,
         (mut list, stream): (WaitingList, ClientReply),
-        sessionless: SessionlessRequest<'_>,
+        (sessionless, observation): (SessionlessRequest<'_>, Option<Box<Observation>>),
         wait: ListWait,
     ) -> ClientReply {
         let sessions = self.clone();
@@ -86,14 +87,18 @@ impl Sessions {
         };
         actix_rt::spawn(async move {
             list.wait(&wait).await;
-            if let ServeOutcome::Done(answer) = sessions.start_serving(sessionless) {
+            if let ServeOutcome::Done(answer) = sessions.start_serving(sessionless, observation) {
                 list.answer(answer);
             }
         });
         stream
     }
 
-    fn start_serving(&self, mut sessionless: SessionlessRequest<'_>) -> ServeOutcome {
+    fn start_serving(
+        &self,
+        mut sessionless: SessionlessRequest<'_>,
+        mut observation: Option<Box<Observation>>,
+    ) -> ServeOutcome {
         let calls = &self.context().calls;
         match calls.discover(&sessionless.request, &sessionless.caller) {
             Some(Discovered::Call(request)) => {
@@ -104,6 +109,9 @@ impl Sessions {
             Some(Discovered::Answer(result)) => {
                 let (id, to) = (&sessionless.request.id, sessionless.caller.revision);
                 let reply = calls.answer_decorator.discovered(id, &result, to);
+                if let Some(observation) = observation {
+                    observation.end(CallEnding::Done, reply.size());
+                }
                 return ServeOutcome::Done(reply);
             }
             None => {}
@@ -111,21 +119,22 @@ impl Sessions {
         let id = sessionless.request.id.clone();
         let method = sessionless.request.method.clone();
         let to = sessionless.caller.revision;
-        let mut record = is_call(&method)
-            .then(|| calls.record(&sessionless.request, &sessionless.caller))
-            .flatten();
-        let outcome = self.try_serve(sessionless, &mut record);
+        if is_call(&method) {
+            let (request, caller) = (&sessionless.request, &sessionless.caller);
+            observation = calls.observe_call(observation, request, caller);
+        }
+        let outcome = self.try_serve(sessionless, &mut observation);
         let outcome = outcome.map_err(|failure| {
             let reply = calls.answer_decorator.failed(&method, &id, &failure, to);
-            if let Some(record) = record.take() {
-                record.end(CallEnding::Failed(&failure), reply.size());
+            if let Some(observation) = observation.take() {
+                observation.end(CallEnding::Failed(&failure), reply.size());
             }
             ServeOutcome::Done(reply)
         });
         let outcome = outcome.unwrap_or_else(|failed| failed);
         // No call was made of it.
-        if let (ServeOutcome::Done(reply), Some(record)) = (&outcome, record) {
-            record.end(CallEnding::Done, reply.size());
+        if let (ServeOutcome::Done(reply), Some(observation)) = (&outcome, observation) {
+            observation.end(CallEnding::Done, reply.size());
         }
         outcome
     }
@@ -133,7 +142,7 @@ impl Sessions {
     fn try_serve(
         &self,
         sessionless: SessionlessRequest<'_>,
-        record: &mut Option<Box<PendingCall>>,
+        observation: &mut Option<Box<Observation>>,
     ) -> Result<ServeOutcome, Failure> {
         let calls = &self.context().calls;
         let decorator = &calls.answer_decorator;
@@ -159,18 +168,21 @@ impl Sessions {
             Method::ToolsCall
             | Method::PromptsGet
             | Method::ResourcesRead
-            | Method::CompletionComplete => return self.call(sessionless, &catalog, record),
+            | Method::CompletionComplete => return self.call(sessionless, &catalog, observation),
             Method::TasksGet | Method::TasksUpdate | Method::TasksCancel => {
                 match find_task(request, &sessionless.caller, calls)? {
                     Some(TaskLookup::Hosted(task)) => {
-                        let (request, answer) =
-                            self.client_request(sessionless.request, accepts_stream, record.take());
+                        let (request, answer) = self.client_request(
+                            sessionless.request,
+                            accepts_stream,
+                            observation.take(),
+                        );
                         let number = request.number;
                         task.send(ClientAction::Task(request));
                         return Ok(running(answer, task, number));
                     }
                     Some(TaskLookup::Lost(answer)) => answer,
-                    None => return self.call(sessionless, &catalog, record),
+                    None => return self.call(sessionless, &catalog, observation),
                 }
             }
             method => match ItemKind::listed_by(method) {
@@ -182,7 +194,7 @@ impl Sessions {
                     to,
                 )?,
                 None if matches!(method, Method::Other(_)) => {
-                    return self.call(sessionless, &catalog, record);
+                    return self.call(sessionless, &catalog, observation);
                 }
                 None => return Err(unknown(request)),
             },
@@ -246,7 +258,7 @@ impl Sessions {
         &self,
         sessionless: SessionlessRequest<'_>,
         catalog: &Snapshot,
-        record: &mut Option<Box<PendingCall>>,
+        observation: &mut Option<Box<Observation>>,
     ) -> Result<ServeOutcome, Failure> {
         let calls = &self.context().calls;
         let SessionlessRequest {
@@ -278,7 +290,7 @@ impl Sessions {
         if let Some(handle) = incoming.parked {
             let parked = calls.parked.find(handle);
             let parked = parked.ok_or_else(|| call_lost(server))?;
-            request.record = record.take();
+            request.observation = observation.take();
             parked.send(ClientAction::Resume { request, round });
             return Ok(running(answer, parked, number));
         }
@@ -292,7 +304,7 @@ impl Sessions {
         };
         let worker = self.context().workers.at(arbiter);
         let inbox = worker.inbox().clone();
-        request.record = record.take();
+        request.observation = observation.take();
         request.forwarded = forwarded;
         let new_call = NewCall {
             context: calls.clone(),
@@ -318,7 +330,7 @@ impl Sessions {
         &self,
         request: Request,
         accepts_stream: bool,
-        record: Option<Box<PendingCall>>,
+        observation: Option<Box<Observation>>,
     ) -> (ClientRequest, oneshot::Receiver<ClientReply>) {
         let (reply, answer) = oneshot::channel();
         let request = ClientRequest {
@@ -327,7 +339,7 @@ impl Sessions {
             accepts_stream,
             reply,
             forwarded: None,
-            record,
+            observation,
         };
         (request, answer)
     }

@@ -40,6 +40,7 @@ pub use http::sse::read_events;
 pub use http::web_client::WebClient;
 pub use http_connector::HttpConnector;
 pub use process::{ProcessExit, ProcessOwner};
+pub(crate) use process::{ProcessUsage, process_usage};
 pub use public_url::public_url;
 pub use recorder::{
     LinkRecording, MessageReport, PendingCall, Recorder, RecorderSettings, RecordingReport,
@@ -272,6 +273,11 @@ pub trait Connector: Send + Sync {
     /// Whether each link is a process of its own, which is started for it.
     fn starts_process(&self) -> bool {
         false
+    }
+
+    /// The process groups of the links that are open.
+    fn process_groups(&self) -> Vec<u32> {
+        Vec::new()
     }
 
     /// Whether the transport tells on whose call's stream a request of the server came.

@@ -54,6 +54,8 @@ pub(crate) struct SpawnRequest {
 /// A running child, for its connection.
 #[derive(Debug)]
 pub(crate) struct SpawnedChild {
+    /// Its number, which is that of its group, too.
+    pub(crate) leader: Option<u32>,
     pub(crate) pipes: ChildPipes,
     pub(crate) exit: oneshot::Receiver<ProcessExit>,
     pub(crate) group: GroupHandle,
@@ -177,7 +179,7 @@ fn start(
     order.command.env(TAG_VARIABLE, tag);
     let mut child = order.command.spawn()?;
     // From here on an early return kills the child.
-    let group = ProcessGroup::of(&child);
+    let (leader, group) = (child.id(), ProcessGroup::of(&child));
     let pipes = ChildPipes::take(&mut child)?;
     let (exit_sender, exit) = oneshot::channel();
     let (gone_sender, gone) = oneshot::channel();
@@ -192,5 +194,10 @@ fn start(
         let _ = gone_sender.send(());
         orphans.end_late(order.grace, &stop).await;
     });
-    Ok(SpawnedChild { pipes, exit, group })
+    Ok(SpawnedChild {
+        leader,
+        pipes,
+        exit,
+        group,
+    })
 }

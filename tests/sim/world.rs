@@ -22,6 +22,7 @@ use mcpvisor::downstream::{
 };
 use mcpvisor::history::History;
 use mcpvisor::id::{CallNumbers, Principal, ServerName};
+use mcpvisor::metrics::Metrics;
 use mcpvisor::protocol::Failure;
 use mcpvisor::publisher::{
     Arrangement, CatalogPublisher, CatalogView, FirstListWait, NamedViews, RestoredCatalog,
@@ -233,6 +234,7 @@ impl World {
                 made[server.name.as_str()].clone()
             }),
             counters: counters.clone(),
+            metrics: Metrics::default(),
             events: Default::default(),
             crashes: {
                 let crashes = crashes.clone();
@@ -254,6 +256,7 @@ impl World {
             sealing: sealing_keys(&outage),
             counters: counters.clone(),
             history: History::off(),
+            metrics: Metrics::default(),
         });
         publisher.attach(Arc::new(sessions.clone()));
         Self {

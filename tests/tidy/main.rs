@@ -27,6 +27,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("bridge", 2),
     ("catalog", 3),
     ("credentials", 2),
+    ("metrics", 2),
     ("store", 1),
     ("supervision", 2),
     ("auth", 3),

@@ -1,11 +1,14 @@
-//! `/metrics` for Prometheus, on a listener of its own. Everything is read from the status when it
-//! is asked for: between two scrapes nothing is kept.
+//! `/metrics` for Prometheus, on a listener of its own: the status and the processes of servers as
+//! they are when it is asked for, and what was measured until then.
 
+mod child_usage;
 mod exposition;
+mod histograms;
+mod plain_text;
 
 use std::io;
 use std::net::{IpAddr, TcpListener};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use actix_web::dev::ServerHandle;
@@ -14,7 +17,10 @@ use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
 use tokio::time::timeout;
 
 use super::operator::Operator;
-use exposition::exposition;
+use crate::transport::process_usage;
+use child_usage::CpuTimes;
+use exposition::{Scrape, exposition, label_of};
+use plain_text::plain_text;
 
 /// Open connections of scrapers; more wait to be accepted.
 const CONNECTIONS_MAX: usize = 16;
@@ -27,6 +33,9 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+/// The form before OpenMetrics, for scrapers that do not ask for that.
+const PLAIN_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
 /// The listener for scrapers.
 pub struct MetricsServer(ServerHandle);
 
@@ -38,10 +47,13 @@ impl MetricsServer {
     /// Returns the system's error when the listener cannot be used.
     pub fn start(listener: TcpListener, operator: Arc<dyn Operator>) -> io::Result<Self> {
         let address = listener.local_addr()?;
-        let operator = web::Data::from(operator);
+        let scraper = web::Data::new(Scraper {
+            operator,
+            cpu_times: Mutex::default(),
+        });
         let app = move || {
             App::new()
-                .app_data(operator.clone())
+                .app_data(scraper.clone())
                 .route("/metrics", web::get().to(metrics))
                 .route("/metrics", web::head().to(metrics))
                 .default_service(web::to(no_such_path))
@@ -65,15 +77,55 @@ impl MetricsServer {
     }
 }
 
-async fn metrics(request: HttpRequest, operator: web::Data<dyn Operator>) -> HttpResponse {
+struct Scraper {
+    operator: Arc<dyn Operator>,
+    cpu_times: Mutex<CpuTimes>,
+}
+
+impl Scraper {
+    fn scrape(&self) -> Scrape {
+        let status = self.operator.status();
+        let metrics = self.operator.metrics();
+        let processes = process_usage();
+        let mut cpu_times = self
+            .cpu_times
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let servers = status.servers.iter().enumerate();
+        let groups = servers.filter_map(|(index, server)| {
+            let connection = server.connection.as_ref()?;
+            let has_processes = connection.transport == "stdio";
+            has_processes.then(|| {
+                let groups = connection.process_groups.clone();
+                (label_of(index, server).to_owned(), groups)
+            })
+        });
+        let groups: Vec<_> = groups.collect();
+        Scrape {
+            histograms: Arc::new(metrics.histograms()),
+            exits: metrics.exits(),
+            children: cpu_times.update(&groups, &processes),
+            process: processes.into_iter().find(|it| it.pid == status.pid),
+            status,
+        }
+    }
+}
+
+async fn metrics(request: HttpRequest, scraper: web::Data<Scraper>) -> HttpResponse {
     let mut hosts = request.headers().get_all(header::HOST);
     let host = hosts.next().and_then(|host| host.to_str().ok());
     if !host.is_some_and(is_loopback) || hosts.next().is_some() {
         let message = "only the names of this machine are served here, as `localhost`\n";
         return HttpResponse::Forbidden().body(message);
     }
-    match exposition(&operator.status()) {
-        Ok(text) => HttpResponse::Ok().content_type(OPEN_METRICS).body(text),
+    let accept = request.headers().get(header::ACCEPT);
+    let accept = accept.and_then(|accept| accept.to_str().ok());
+    let knows_open_metrics = accept.is_some_and(|it| it.contains("application/openmetrics-text"));
+    match exposition(scraper.scrape()) {
+        Ok(text) if knows_open_metrics => HttpResponse::Ok().content_type(OPEN_METRICS).body(text),
+        Ok(text) => HttpResponse::Ok()
+            .content_type(PLAIN_TEXT)
+            .body(plain_text(&text)),
         Err(error) => {
             log::error!(error:%; "metrics cannot be written");
             HttpResponse::InternalServerError().body("metrics cannot be written\n")

@@ -16,6 +16,7 @@ use actix::Recipient;
 use bytes::Bytes;
 use bytestring::ByteString;
 use futures_util::future::LocalBoxFuture;
+use tokio::time::Instant;
 
 use crate::bridge::seal::Digest;
 use crate::calls::alarms::{Alarm, Alarms};
@@ -25,6 +26,7 @@ use crate::calls::call_target::CallTarget;
 use crate::calls::client_reply::ClientRequest;
 use crate::calls::event_log::EventLog;
 use crate::calls::input_requests::InputRequests;
+use crate::calls::observation::Observation;
 use crate::calls::parked_calls::ParkedPermit;
 use crate::calls::progress::Progress;
 use crate::calls::retry::RetryState;
@@ -33,7 +35,6 @@ use crate::downstream::{
     CallEvent, CallMessage, CallRequest, CallSenders, Caller, CancelCall, ConnectionCommand,
     Deadline, Delivery, TaskMode,
 };
-use crate::history::PendingCall;
 use crate::id::Peer;
 use crate::protocol::{
     Era, ErrorKind, Failure, LogLevel, Method, Notification, Request, RequestId, Response, Revision,
@@ -69,8 +70,8 @@ pub(crate) struct Call {
     alarms: Alarms,
     /// Present if the client has no session.
     rounds: Option<Box<ClientRounds>>,
-    /// The record of the request that the client waits for.
-    record: Option<Box<PendingCall>>,
+    /// Of the request that the client waits for.
+    observation: Option<Box<Observation>>,
 }
 
 /// How far a call is on its way to its server and back.
@@ -150,7 +151,11 @@ pub(crate) trait CallOwner {
 impl Call {
     /// The call, and the request that it is to be dispatched with.
     pub(crate) fn new(mut new_call: NewCall) -> (Box<Self>, Request) {
-        let record = new_call.request.take_record(&new_call.target.server);
+        let request = &new_call.request.request;
+        let item = request.item().map(|item| request.frame.share(item));
+        let item = item.unwrap_or_default();
+        let server = &new_call.target.server;
+        let observation = new_call.request.take_observation(server, &item);
         let ClientRequest {
             request,
             number,
@@ -173,7 +178,6 @@ impl Call {
                 parked: None,
             })
         });
-        let item = request.item().map(|item| request.frame.share(item));
         let call = Self {
             number,
             context: new_call.context,
@@ -184,7 +188,7 @@ impl Call {
             target,
             server_revision: None,
             declaration: None,
-            item: item.unwrap_or_default(),
+            item,
             progress: Progress::of(&request, new_call.caller.revision),
             caller: new_call.caller,
             client: ReplyTarget::Reply {
@@ -195,7 +199,7 @@ impl Call {
             retry: None,
             alarms: Alarms::default(),
             rounds,
-            record,
+            observation,
         };
         (Box::new(call), request)
     }
@@ -312,8 +316,8 @@ impl Call {
     }
 
     pub(crate) fn on_delivery(&mut self, delivery: Delivery, owner: &mut impl CallOwner) {
-        if let (Some(record), Some(sent)) = (&mut self.record, delivery.sent) {
-            record.sent_at(sent);
+        if let (CallEvent::Answer(answer), Some(sent)) = (&delivery.what, delivery.sent) {
+            self.observe_answer(answer, sent);
         }
         match delivery.what {
             CallEvent::Answer(Err(failure)) if self.schedule_retry(&failure, owner) => {}
@@ -458,7 +462,7 @@ impl Call {
     }
 
     /// Does what is due.
-    pub(crate) fn on_timer(&mut self, now: tokio::time::Instant, owner: &mut impl CallOwner) {
+    pub(crate) fn on_timer(&mut self, now: Instant, owner: &mut impl CallOwner) {
         while let Some(alarm) = self.alarms.take_due(now) {
             match alarm {
                 Alarm::QuestionsGathered => self.ask(owner),

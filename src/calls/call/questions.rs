@@ -126,7 +126,7 @@ impl Call {
             return back.answer(refusal, CallEnding::Failed(&failure));
         };
         rounds.request_number = back.number;
-        self.record = back.take_record(&self.target.server);
+        self.observation = back.take_observation(&self.target.server, &self.item);
         self.id = back.request.id.clone();
         self.progress = Progress::of(&back.request, self.caller.revision);
         self.client = ReplyTarget::Reply {

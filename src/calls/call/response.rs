@@ -1,5 +1,7 @@
 //! The end of a call, or of one round of it: what its client reads.
 
+use tokio::time::Instant;
+
 use super::reply_target::ReplyTarget;
 use super::{Call, CallOwner, CallState};
 use crate::bridge::error::TranslatedError;
@@ -9,15 +11,41 @@ use crate::bridge::seal::Digest;
 use crate::bridge::task::{self, Task};
 use crate::calls::call_route::outcome_counter;
 use crate::calls::client_reply::{ClientReply, ReplyError};
+use crate::calls::observation::error_of_answer;
 use crate::calls::response_translator::ResponseTranslator;
 use crate::calls::tasks;
 use crate::catalog::Snapshot;
 use crate::downstream::{TaskMode, lost};
 use crate::history::CallEnding;
 use crate::id::ServerName;
+use crate::metrics::{Measure, Series, method_label, network_of};
 use crate::protocol::{ErrorKind, Failure, Method, Outcome, RawJson, Response, error_frame};
 
 impl Call {
+    /// Its server answered, or was given up, after it had the request since `sent`.
+    pub(super) fn observe_answer(&mut self, answer: &Result<Response, Failure>, sent: Instant) {
+        if let Some(observation) = &mut self.observation {
+            observation.came_back(sent);
+        }
+        let Some(shard) = self.context.metrics.shard(self.arbiter) else {
+            return;
+        };
+        let CallState::Sent(sent_call) = &self.state else {
+            return;
+        };
+        let is_named = matches!(self.method, Method::ToolsCall | Method::PromptsGet);
+        let series = Series {
+            method: Some(method_label(&self.method)),
+            server: Some(self.target.server.as_str()),
+            item: is_named.then_some(&*self.item),
+            error: error_of_answer(answer, &self.method),
+            revision: Some(sent_call.senders.revision()),
+            network: network_of(sent_call.senders.transport()),
+            ..Series::of(Measure::ClientOperation)
+        };
+        shard.add(series, sent.elapsed());
+    }
+
     /// The one answer of the server, or of whoever knows that there will be none. It is kept if
     /// the client is not there to read it.
     pub(crate) fn on_answer(
@@ -208,15 +236,15 @@ impl Call {
         self.reply(reply, CallEnding::Failed(failure), owner);
     }
 
-    /// Answers the request that the client waits for, and records how it ended.
+    /// Answers the request that the client waits for, and keeps how it ended.
     pub(super) fn reply(
         &mut self,
         reply: ClientReply,
         ending: CallEnding<'_>,
         owner: &mut impl CallOwner,
     ) {
-        if let Some(record) = self.record.take() {
-            record.end(ending, reply.size());
+        if let Some(observation) = self.observation.take() {
+            observation.end(ending, reply.size());
         }
         self.client.answer(self.number, reply, owner);
     }

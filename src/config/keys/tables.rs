@@ -223,7 +223,7 @@ keys! {
 }
 
 keys! {
-    /// Numbers for Prometheus: docs/metrics.md lists them.
+    /// Numbers for Prometheus, measured only where they are served: docs/metrics.md lists them.
     MetricsTable for Config, check_metrics {
         /// Address and port of the listener that serves `/metrics`, only to this machine. Without it,
         /// there is none.

@@ -60,6 +60,8 @@ pub struct AccessToken {
     header: SecretString,
     /// Unix seconds.
     renew_at: Option<u64>,
+    /// Unix seconds.
+    expires_at: Option<u64>,
 }
 
 /// What only one task at a time may touch.
@@ -129,6 +131,11 @@ impl Credential {
     /// Whether requests carry a token.
     pub fn has_token(&self) -> bool {
         self.current.load().is_some()
+    }
+
+    /// When the token expires that requests carry, in Unix seconds, if that is known.
+    pub fn expires_at(&self) -> Option<u64> {
+        self.current.load().as_ref()?.expires_at
     }
 
     /// Gets another token than the one that was refused; `challenge` is the server's
@@ -432,6 +439,7 @@ impl AccessToken {
         Some(Self {
             header: format!("Bearer {}", kept.access.as_ref()?).into(),
             renew_at: kept.renew_at.filter(|_| kept.refresh.is_some()),
+            expires_at: kept.expires_at,
         })
     }
 }

@@ -27,6 +27,7 @@ impl Connection {
             self.birth.exit().say(why);
         }
         self.report(&ending);
+        self.count_end(Some(&ending));
         self.end_calls(&ending.reason.to_string());
         self.state.end();
         self.spec.of_all.counters.add(Counter::ServersLost);
@@ -71,6 +72,8 @@ impl Drop for Connection {
             Some(reason) => format!("its connection {reason}"),
             None => "its connection panicked".to_owned(),
         };
-        self.report(&reason.into());
+        let ending = reason.into();
+        self.report(&ending);
+        self.count_end(Some(&ending));
     }
 }

@@ -13,6 +13,7 @@
 //! - `listen_stream`, `listen_filter`: the event stream of a server without sessions
 //! - `reverse_requests`: requests of the server that came on no call's stream
 //! - `renewal`: a new handshake when an HTTP server forgot the session
+//! - `measurement`: how long its requests and it itself take, for the metrics
 //! - `ending`, `crash_report`: how an incarnation ends, and what is reported of it
 //!
 //! It knows nothing of HTTP clients, of other servers, or of whether it will be restarted.
@@ -25,6 +26,7 @@ mod list_fetch;
 mod list_refresh;
 mod listen_filter;
 mod listen_stream;
+mod measurement;
 mod opening;
 mod own_requests;
 mod ready;
@@ -45,6 +47,8 @@ use tokio::time::Instant;
 
 use crate::catalog::{ItemKind, ServerPart};
 use crate::downstream::call_request::{CallMessage, ClientAnswer};
+use crate::downstream::cause::error_kind;
+use crate::downstream::connection::measurement::error_of_response;
 use crate::downstream::connection::own_requests::{OwnRequest, OwnRequests};
 use crate::downstream::connection::spec::{CallSenders, ConnectionCommand, ConnectionSpec};
 use crate::downstream::era::LiveConnection;
@@ -53,7 +57,10 @@ use crate::downstream::in_flight::{CallsInFlight, UnhandledEvent};
 use crate::downstream::resilience::admission::QueueTurn;
 use crate::downstream::starting::StartPlace;
 use crate::downstream::timer::Timer;
-use crate::protocol::{Era, LogLevel, Method, Outcome, RequestId, Response, notification, request};
+use crate::metrics::{ErrorType, method_label};
+use crate::protocol::{
+    Era, ErrorKind, LogLevel, Method, Outcome, RequestId, Response, notification, request,
+};
 use crate::supervision::{self, Shutdown};
 use crate::transport::{LinkError, LinkEvent, OutgoingFrame};
 use list_refresh::ListState;
@@ -79,6 +86,8 @@ pub(crate) struct Connection {
     intervals: Vec<SpawnHandle>,
     last_received: Instant,
     began: Instant,
+    /// Since when it is ready.
+    up_since: Option<Instant>,
 }
 
 /// An event of a link that this actor owns.
@@ -113,6 +122,7 @@ impl Connection {
             intervals: Vec::new(),
             last_received: Instant::now(),
             began: Instant::now(),
+            up_since: None,
         }
     }
 
@@ -144,7 +154,8 @@ impl Connection {
         match calls.link().send(outgoing) {
             Ok(()) => {
                 let is_question = matches!(own, OwnRequest::Initialize | OwnRequest::Discover);
-                self.own.add(number, own, Instant::now(), within);
+                let method = method_label(method);
+                self.own.add(number, (own, method), Instant::now(), within);
                 if is_question && self.state.inquiry().is_some() {
                     // Its clock is that of the opening.
                     self.own.keep(number);
@@ -218,7 +229,8 @@ impl Connection {
     fn on_response(&mut self, response: &Response, ctx: &mut Context<Self>) {
         let number = response.id.as_ref().and_then(RequestId::as_number);
         let number = number.or_else(|| self.unread_question(response));
-        let Some(own) = number.and_then(|number| self.own.take(number)) else {
+        let error = || error_of_response(response);
+        let Some(own) = number.and_then(|number| self.take_own(number, error)) else {
             // Of a call that was cancelled or timed out (C-CANC-03).
             return;
         };
@@ -244,7 +256,9 @@ impl Connection {
     }
 
     fn on_failed(&mut self, number: u64, error: &LinkError, ctx: &mut Context<Self>) {
-        match self.own.take(number) {
+        let kind = error.cause().map_or(ErrorKind::ServerLost, error_kind);
+        let failed = || Some(ErrorType::Failure(kind, false));
+        match self.take_own(number, failed) {
             Some(OwnRequest::Initialize) => self.question_failed(Era::Legacy, error, ctx),
             Some(OwnRequest::Discover) => self.question_failed(Era::Modern, error, ctx),
             Some(OwnRequest::Listen) => self.listen_ended(number, &error.to_string(), ctx),
@@ -321,7 +335,11 @@ impl Connection {
         if let Some(calls) = self.state.calls_mut() {
             calls.expire(now);
         }
-        while let Some((number, own)) = self.own.pop_due(now) {
+        let timeout = || Some(ErrorType::Failure(ErrorKind::Timeout, false));
+        while let Some(number) = self.own.pop_due(now) {
+            let Some(own) = self.take_own(number, timeout) else {
+                continue;
+            };
             if let Some(calls) = self.state.calls() {
                 calls.link().forget(number);
             }
@@ -447,6 +465,7 @@ impl Handler<Shutdown> for Connection {
 
     fn handle(&mut self, _: Shutdown, ctx: &mut Self::Context) {
         self.end_calls("the gateway closed the connection");
+        self.count_end(None);
         // Worker channels live until the link is closed: they still have to answer their calls.
         let (calls, worker_channels) = match self.state.end() {
             ConnectionState::Handshaking { calls, .. } => (*calls, Vec::new()),

@@ -21,16 +21,36 @@ pub(crate) enum OwnRequest {
     ConnectionCommand(&'static str),
 }
 
+struct UnderWay {
+    own: OwnRequest,
+    method: &'static str,
+    sent: Instant,
+}
+
 #[derive(Default)]
 pub(crate) struct OwnRequests {
-    under_way: QuickMap<u64, OwnRequest>,
+    under_way: QuickMap<u64, UnderWay>,
     deadlines: Deadlines,
 }
 
 impl OwnRequests {
-    pub(crate) fn add(&mut self, number: u64, own: OwnRequest, now: Instant, within: Duration) {
-        self.under_way.insert(number, own);
-        self.deadlines.set(number, now + within);
+    /// Adds a request with the name of its method.
+    pub(crate) fn add(
+        &mut self,
+        number: u64,
+        (own, method): (OwnRequest, &'static str),
+        sent: Instant,
+        within: Duration,
+    ) {
+        self.under_way
+            .insert(number, UnderWay { own, method, sent });
+        self.deadlines.set(number, sent + within);
+    }
+
+    /// The method of a request under way, and when it was sent.
+    pub(crate) fn begun(&self, number: u64) -> Option<(&'static str, Instant)> {
+        let request = self.under_way.get(&number)?;
+        Some((request.method, request.sent))
     }
 
     /// The request may take for ever from now on.
@@ -40,14 +60,15 @@ impl OwnRequests {
 
     pub(crate) fn take(&mut self, number: u64) -> Option<OwnRequest> {
         self.deadlines.remove(number);
-        self.under_way.remove(&number)
+        self.under_way.remove(&number).map(|request| request.own)
     }
 
     /// Takes out the questions of the opening: a late answer to them means nothing any more.
     pub(crate) fn take_questions(&mut self) -> Vec<u64> {
         let is_question =
             |own: &OwnRequest| matches!(own, OwnRequest::Initialize | OwnRequest::Discover);
-        let questions = self.under_way.iter().filter(|(_, own)| is_question(own));
+        let requests = self.under_way.iter();
+        let questions = requests.filter(|(_, request)| is_question(&request.own));
         let numbers: Vec<u64> = questions.map(|(number, _)| *number).collect();
         for number in &numbers {
             self.take(*number);
@@ -55,10 +76,9 @@ impl OwnRequests {
         numbers
     }
 
-    /// Takes out a request whose answer did not come in time.
-    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<(u64, OwnRequest)> {
-        let number = self.deadlines.pop_due(now)?;
-        Some((number, self.under_way.remove(&number)?))
+    /// The next request whose answer did not come in time.
+    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<u64> {
+        self.deadlines.pop_due(now)
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
@@ -69,7 +89,9 @@ impl OwnRequests {
     pub(crate) fn sole_discover(&self) -> Option<u64> {
         let mut requests = self.under_way.iter();
         match (requests.next()?, requests.next()) {
-            ((number, OwnRequest::Discover), None) => Some(*number),
+            ((number, request), None) if matches!(request.own, OwnRequest::Discover) => {
+                Some(*number)
+            }
             _ => None,
         }
     }
@@ -77,13 +99,13 @@ impl OwnRequests {
     pub(crate) fn has_ping(&self) -> bool {
         self.under_way
             .values()
-            .any(|own| matches!(own, OwnRequest::Ping))
+            .any(|request| matches!(request.own, OwnRequest::Ping))
     }
 
     pub(crate) fn has_page(&self) -> bool {
         self.under_way
             .values()
-            .any(|own| matches!(own, OwnRequest::Page(_)))
+            .any(|request| matches!(request.own, OwnRequest::Page(_)))
     }
 
     pub(crate) fn clear(&mut self) {

@@ -51,6 +51,7 @@ impl Connection {
             }
             ConnectionState::Opening | ConnectionState::Ending => return,
         }
+        self.set_up();
         self.spec.of_server.breakers.renewed();
         self.birth.ready(self.callers(ctx));
         self.restore_subscriptions(ctx);
@@ -86,8 +87,8 @@ impl Connection {
             )
         };
         let ways = (0..count).map(nearest).collect();
-        let (revision, declaration) = (self.part.revision, self.spec.settings().declaration());
-        CallSenders::new(ways, ctx.address().recipient(), revision, declaration)
+        let owner = ctx.address().recipient();
+        CallSenders::new(ways, owner, self.part.revision, &self.spec)
     }
 
     /// Asks a fresh connection for what the sessions wanted of the one before.

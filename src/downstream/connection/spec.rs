@@ -92,6 +92,7 @@ struct CallSenderTable {
     owner: Recipient<ConnectionCommand>,
     revision: Revision,
     declaration: Digest,
+    transport: &'static str,
 }
 
 impl CallSenders {
@@ -99,13 +100,14 @@ impl CallSenders {
         by_arbiter: Vec<Recipient<CallMessage>>,
         owner: Recipient<ConnectionCommand>,
         revision: Revision,
-        declaration: Digest,
+        spec: &ConnectionSpec,
     ) -> Self {
         Self(Arc::new(CallSenderTable {
             by_arbiter,
             owner,
             revision,
-            declaration,
+            declaration: spec.settings().declaration(),
+            transport: spec.of_server.connector.transport(),
         }))
     }
 
@@ -117,6 +119,11 @@ impl CallSenders {
     /// That of the server at its other end.
     pub fn declaration(&self) -> Digest {
         self.0.declaration
+    }
+
+    /// The name of its transport.
+    pub fn transport(&self) -> &'static str {
+        self.0.transport
     }
 
     /// Sends to the way in that is nearest to the arbiter of this index.

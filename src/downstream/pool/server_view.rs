@@ -46,6 +46,9 @@ pub struct ServerStatusView {
     pub log: LogCounters,
     /// The last of these lines.
     pub log_tail: Vec<LogLine>,
+    /// The groups of its processes.
+    #[serde(skip)]
+    pub process_groups: Vec<u32>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -110,6 +113,7 @@ impl Server {
             own_refused: self.own.refused(),
             log: self.parts.log.counters(),
             log_tail: self.parts.log.tail(LOG_TAIL),
+            process_groups: self.parts.connector.process_groups(),
         }
     }
 }

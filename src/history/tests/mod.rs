@@ -17,7 +17,7 @@ use super::record::{CallDurations, CallOutcome, CallRecord};
 use super::redaction::KeptBody;
 use super::*;
 use crate::id::ServerName;
-use crate::protocol::{Envelope, ErrorKind, Failure, RawJson, Revision};
+use crate::protocol::{Envelope, ErrorKind, Failure, Method, RawJson, Revision};
 
 fn kept(text: &str) -> KeptBody {
     KeptBody {
@@ -100,7 +100,7 @@ fn request(params: &Value) -> crate::protocol::Request {
     }
 }
 
-fn begin(history: &History, params: &Value) -> Box<PendingCall> {
+fn begin(history: &History, params: &Value) -> PendingCall {
     let client: Arc<str> = "client".into();
     let caller = RecordedCaller {
         session: Some(0xabcd),
@@ -108,6 +108,10 @@ fn begin(history: &History, params: &Value) -> Box<PendingCall> {
         revision: Revision::NEWEST,
     };
     history.begin(&request(params), &caller).unwrap()
+}
+
+fn end(call: PendingCall, ending: CallEnding<'_>, answer_bytes: usize) {
+    call.end(ending, ending.outcome(&Method::ToolsCall), answer_bytes);
 }
 
 fn raw(value: &Value) -> RawJson {
@@ -126,7 +130,7 @@ async fn a_call_is_kept_with_its_outcome_and_without_secrets() {
     let mut call = begin(history, &params);
     call.at_server(&ServerName::try_new("files").unwrap());
     call.sent_at(Instant::now());
-    call.end(CallEnding::Result(&raw(&result)), 77);
+    end(call, CallEnding::Result(&raw(&result)), 77);
     let page = page(history, &[]).await;
     let entry = &page["entries"][0];
     assert!(!page.to_string().contains("canary"), "{page}");
@@ -176,7 +180,7 @@ async fn every_end_of_a_call_is_an_outcome() {
         (CallEnding::Task, "task", Value::Null),
     ];
     for (ending, outcome, code) in endings {
-        begin(history, &params).end(ending, 0);
+        end(begin(history, &params), ending, 0);
         let page = page(history, &[("limit", "1")]).await;
         let entry = &page["entries"][0];
         assert_eq!(
@@ -406,7 +410,7 @@ async fn a_file_that_is_no_database_costs_records_and_is_told() {
     let counters = Counters::default();
     let parts = (counters.clone(), Default::default());
     let history = History::start(&path, settings(), parts).unwrap();
-    begin(&history, &json!({})).end(CallEnding::Task, 0);
+    end(begin(&history, &json!({})), CallEnding::Task, 0);
     let error = history.page(query(&[])).await.unwrap_err().to_string();
     assert!(error.contains("is damaged"), "{error}");
     assert!(history.failure().unwrap().contains("history.sqlite"));

@@ -45,7 +45,9 @@ impl CallOwner for Session {
 
 impl Session {
     pub(super) fn call(&mut self, mut request: ClientRequest, ctx: &mut Context<Self>) {
-        request.record = self.context.calls.record(&request.request, &self.caller);
+        let begun = request.observation.take();
+        let calls = &self.context.calls;
+        request.observation = calls.observe_call(begun, &request.request, &self.caller);
         // A panic of a policy ends the call that it is asked about, and not its session.
         let admitted = catch_panic(|| self.admit(&request.request)).unwrap_or_else(|panic| {
             log::error!(panic = &*panic; "a bug ended a call");

@@ -11,6 +11,7 @@ mod tasks;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix::{Actor, ActorContext, Context, Handler, Recipient};
 use tokio::sync::oneshot;
@@ -19,6 +20,7 @@ use crate::calls::{CallTable, ClientReply, ClientRequest, EventLog, HasCalls};
 use crate::catalog::{Changes, Snapshot};
 use crate::downstream::{CallEvent, Caller, ConnectionCommand, Delivery};
 use crate::id::{QuickMap, ServerName, SessionId};
+use crate::metrics::{CLIENT_NETWORK, Measure, Series};
 use crate::protocol::{Envelope, ErrorKind, Failure, Method, Notification};
 use crate::publisher::SessionEvent;
 use crate::sessions::SessionContext;
@@ -225,9 +227,25 @@ impl Session {
         self.questions.clear();
         self.event_log = None;
         if let SessionEnding::ForGood(done) = why {
+            self.count_end();
             self.context.forget(self.id, done);
         }
         ctx.stop();
+    }
+
+    /// Counts how long the session lasted, in this process and those before it.
+    fn count_end(&self) {
+        let metrics = &self.context.calls.metrics;
+        let opened_at = self.record.opened_at;
+        if let (Some(shard), Some(opened_at)) = (metrics.shard(self.arbiter), opened_at) {
+            let millis = (self.context.clock)().saturating_sub(opened_at);
+            let series = Series {
+                revision: Some(self.record.revision),
+                network: Some(CLIENT_NETWORK),
+                ..Series::of(Measure::ServerSession)
+            };
+            shard.add(series, Duration::from_millis(millis));
+        }
     }
 
     /// Writes the durable part anew but for the subscriptions; nothing waits for it.
@@ -255,13 +273,15 @@ impl Handler<FromClient> for Session {
         } = message;
         match envelope {
             Envelope::Request(request) => {
+                let revision = self.record.revision;
+                let calls = &self.context.calls;
                 let request = ClientRequest {
+                    observation: calls.observe(&request, revision, self.arbiter),
                     request,
                     number,
                     accepts_stream,
                     reply,
                     forwarded,
-                    record: None,
                 };
                 self.on_request(request, ctx);
             }

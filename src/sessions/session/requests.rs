@@ -108,8 +108,7 @@ impl Session {
             },
         };
         match answer {
-            // A client that left before its answer does not need it.
-            Ok(answer) => drop(waiting.reply.send(answer)),
+            Ok(answer) => waiting.answer(answer, CallEnding::Done),
             Err(failure) => self.fail(waiting, &failure),
         }
     }

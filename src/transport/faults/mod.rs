@@ -102,6 +102,10 @@ impl Connector for FaultyConnector {
         Some(Box::new(FaultyLink { inner, faults }))
     }
 
+    fn process_groups(&self) -> Vec<u32> {
+        self.inner.process_groups()
+    }
+
     fn starts_process(&self) -> bool {
         self.inner.starts_process()
     }

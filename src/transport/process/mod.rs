@@ -15,6 +15,10 @@ mod tagged_linux;
 mod tagged_other;
 #[cfg(unix)]
 mod unix;
+#[cfg(target_os = "linux")]
+mod usage_linux;
+
+use std::time::Duration;
 
 pub use process_tag::ProcessOwner;
 pub(crate) use process_tag::{OrphanScope, TAG_VARIABLE};
@@ -25,11 +29,32 @@ pub(crate) use tagged_other::{TaggedProcess, end, find, reap};
 
 #[cfg(not(unix))]
 pub(crate) use other::{ChildPipes, PipeGauge, ProcessGroup, prepare};
+#[cfg(target_os = "linux")]
+pub(crate) use usage_linux::process_usage;
+
 #[cfg(unix)]
 pub(crate) use unix::{ChildPipes, PipeGauge, ProcessGroup, prepare};
 
 /// Whether processes can be found by their tag on this system.
 pub(crate) const FINDS_TAGGED_PROCESSES: bool = cfg!(target_os = "linux");
+
+/// What a process uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ProcessUsage {
+    pub(crate) pid: u32,
+    pub(crate) group: u32,
+    /// Tells it from an earlier process of this number.
+    pub(crate) started: u64,
+    /// Processor time since its start.
+    pub(crate) cpu: Duration,
+    pub(crate) rss_bytes: u64,
+}
+
+/// Nothing, on a system that does not tell.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn process_usage() -> Vec<ProcessUsage> {
+    Vec::new()
+}
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

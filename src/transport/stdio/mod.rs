@@ -4,6 +4,7 @@
 //! it does not read another can block nobody. The reader alone says `Closed`, after everything
 //! that the child had written.
 
+mod child_groups;
 mod command;
 pub(super) mod lines;
 mod link_end;
@@ -35,6 +36,7 @@ use super::{
 use crate::protocol::Revision;
 use crate::telemetry::LogRing;
 
+use child_groups::{ChildGroups, RunningChild};
 use reader::Reader;
 use unread::Unread;
 use writer::Writer;
@@ -48,6 +50,7 @@ pub struct StdioConnector {
     settings: Arc<StdioSettings>,
     spawner: Spawner,
     log: LogRing,
+    children: ChildGroups,
 }
 
 impl StdioConnector {
@@ -57,6 +60,7 @@ impl StdioConnector {
             settings: Arc::new(settings),
             spawner,
             log,
+            children: ChildGroups::default(),
         }
     }
 }
@@ -76,6 +80,10 @@ impl Connector for StdioConnector {
 
     fn starts_process(&self) -> bool {
         true
+    }
+
+    fn process_groups(&self) -> Vec<u32> {
+        self.children.all()
     }
 
     fn knows_call_of_requests(&self) -> bool {
@@ -123,6 +131,7 @@ impl StdioConnector {
             stop_writing,
             sink,
             group: Some(child.group),
+            _running: self.children.enter(child.leader),
             _spawner: self.spawner,
             _reader: AbortOnDropHandle::new(actix_rt::spawn(reader)),
         })
@@ -145,6 +154,7 @@ struct StdioLink {
     stop_writing: CancellationToken,
     sink: Rc<LinkSink>,
     group: Option<GroupHandle>,
+    _running: RunningChild,
     /// Its end would be the child's.
     _spawner: Spawner,
     _reader: AbortOnDropHandle<()>,

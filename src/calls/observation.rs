@@ -1,0 +1,166 @@
+//! What is kept of a request of a client until it is answered: its record for the history, and its
+//! time for the metrics.
+
+use bytestring::ByteString;
+use tokio::time::Instant;
+
+use crate::history::{CallEnding, CallOutcome, PendingCall, is_tool_error};
+use crate::id::ServerName;
+use crate::metrics::{
+    CLIENT_NETWORK, ErrorType, Measure, Metrics, MetricsShard, Series, method_label,
+};
+use crate::protocol::{ErrorKind, Failure, Method, Outcome, Request, Response, Revision};
+
+/// A request under way. Dropped without an end, it was cancelled: nobody was answered.
+pub(crate) struct Observation {
+    method: Method,
+    record: Option<PendingCall>,
+    timing: Option<Timing>,
+}
+
+struct Timing {
+    shard: MetricsShard,
+    revision: Revision,
+    began: Instant,
+    /// When its server had it, and when the server's answer was here.
+    at_server: Option<(Instant, Instant)>,
+    server: Option<ServerName>,
+    /// The tool or prompt, once it is known that there is one.
+    item: Option<ByteString>,
+}
+
+impl Observation {
+    /// Of a request that comes in on the worker thread of this index; `None` while nothing is
+    /// measured.
+    pub(crate) fn begin(
+        metrics: &Metrics,
+        request: &Request,
+        revision: Revision,
+        worker: usize,
+    ) -> Option<Box<Self>> {
+        let timing = Timing {
+            shard: metrics.shard(worker)?.clone(),
+            revision,
+            began: Instant::now(),
+            at_server: None,
+            server: None,
+            item: None,
+        };
+        Some(Box::new(Self {
+            method: request.method.clone(),
+            record: None,
+            timing: Some(timing),
+        }))
+    }
+
+    /// The observation of a request that is a call: with this record, if there is one.
+    pub(crate) fn of_call(
+        begun: Option<Box<Self>>,
+        request: &Request,
+        record: Option<PendingCall>,
+    ) -> Option<Box<Self>> {
+        let Some(record) = record else { return begun };
+        let mut observation = begun.unwrap_or_else(|| {
+            Box::new(Self {
+                method: request.method.clone(),
+                record: None,
+                timing: None,
+            })
+        });
+        observation.record = Some(record);
+        Some(observation)
+    }
+
+    /// The server that it goes to, and the public name of what it asks for there.
+    pub(crate) fn goes_to(&mut self, server: &ServerName, item: &ByteString) {
+        if let Some(record) = &mut self.record {
+            record.at_server(server);
+        }
+        if let Some(timing) = &mut self.timing {
+            let is_named = matches!(self.method, Method::ToolsCall | Method::PromptsGet);
+            timing.server = Some(server.clone());
+            timing.item = is_named.then(|| item.clone());
+        }
+    }
+
+    /// Its server, which had it from `sent` on, answered, or was given up.
+    pub(crate) fn came_back(&mut self, sent: Instant) {
+        if let Some(record) = &mut self.record {
+            record.sent_at(sent);
+        }
+        if let Some(timing) = &mut self.timing {
+            timing.at_server = Some((sent, Instant::now()));
+        }
+    }
+
+    pub(crate) fn end(mut self: Box<Self>, ending: CallEnding<'_>, answer_bytes: usize) {
+        let outcome = ending.outcome(&self.method);
+        if let Some(record) = self.record.take() {
+            record.end(ending, outcome, answer_bytes);
+        }
+        if let Some(timing) = self.timing.take() {
+            let error = error_of(ending, outcome, &self.method);
+            timing.end(&self.method, error);
+        }
+    }
+}
+
+impl Drop for Observation {
+    fn drop(&mut self) {
+        if let Some(timing) = self.timing.take() {
+            let cancelled = ErrorType::Failure(ErrorKind::Cancelled, false);
+            timing.end(&self.method, Some(cancelled));
+        }
+    }
+}
+
+impl Timing {
+    fn end(self, method: &Method, error: Option<ErrorType>) {
+        let all = self.began.elapsed();
+        let series = Series {
+            method: Some(method_label(method)),
+            server: self.server.as_ref().map(ServerName::as_str),
+            item: self.item.as_deref(),
+            error,
+            revision: Some(self.revision),
+            network: Some(CLIENT_NETWORK),
+            ..Series::of(Measure::ServerOperation)
+        };
+        self.shard.add(series, all);
+        let is_answered = !matches!(error, Some(ErrorType::Failure(..)));
+        if let Some((sent, answered)) = self.at_server.filter(|_| is_answered) {
+            // A client that comes back with answers finds its call at the server.
+            let at_server = answered.saturating_duration_since(sent.max(self.began));
+            let overhead = all.saturating_sub(at_server);
+            self.shard.add(Series::of(Measure::Overhead), overhead);
+        }
+    }
+}
+
+fn error_of(ending: CallEnding<'_>, outcome: CallOutcome, method: &Method) -> Option<ErrorType> {
+    match ending {
+        CallEnding::Result(_) if outcome == CallOutcome::ToolError => Some(ErrorType::ToolError),
+        CallEnding::Error(error) => Some(ErrorType::of_error(error)),
+        CallEnding::Failed(failure) => Some(ErrorType::of_failure(failure, method)),
+        CallEnding::Result(_) | CallEnding::Done | CallEnding::InputRequired | CallEnding::Task => {
+            None
+        }
+    }
+}
+
+/// How the answer of a server to a request of this method failed, if it did.
+pub(super) fn error_of_answer(
+    answer: &Result<Response, Failure>,
+    method: &Method,
+) -> Option<ErrorType> {
+    match answer {
+        Ok(response) => match &response.outcome {
+            Outcome::Result(result) => {
+                is_tool_error(method, result).then_some(ErrorType::ToolError)
+            }
+            Outcome::Error(error) => Some(ErrorType::of_error(error)),
+        },
+        // No answer, so no code either.
+        Err(failure) => Some(ErrorType::Failure(failure.exact_kind(), false)),
+    }
+}

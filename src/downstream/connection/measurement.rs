@@ -1,0 +1,126 @@
+//! For the metrics: how long the server takes for the connection's own requests, how long the
+//! connection lives, and how the server's process ended.
+
+use tokio::time::Instant;
+
+use super::Connection;
+use super::own_requests::OwnRequest;
+use crate::downstream::cause::error_kind;
+use crate::metrics::{ErrorType, Measure, Series, network_of};
+use crate::protocol::{ErrorKind, Outcome, Response};
+use crate::telemetry::Cause;
+use crate::transport::{LinkEnd, ProcessExit};
+
+impl Connection {
+    /// Takes a request of our own that ended, and counts how long it took.
+    pub(super) fn take_own(
+        &mut self,
+        number: u64,
+        error: impl FnOnce() -> Option<ErrorType>,
+    ) -> Option<OwnRequest> {
+        if let Some((method, sent)) = self.own.begun(number)
+            && let Some(shard) = self.spec.of_all.metrics.shard(self.spec.home)
+        {
+            let series = Series {
+                method: Some(method),
+                error: error(),
+                ..self.series(Measure::ClientOperation)
+            };
+            shard.add(series, sent.elapsed());
+        }
+        self.own.take(number)
+    }
+
+    fn series(&self, measure: Measure) -> Series<Option<&str>> {
+        let negotiated = self.state.negotiated();
+        Series {
+            server: Some(self.spec.server().as_str()),
+            revision: negotiated.map(|negotiated| negotiated.revision),
+            network: network_of(self.spec.of_server.connector.transport()),
+            ..Series::of(measure)
+        }
+    }
+
+    /// The connection is ready from now on; a new handshake on the same link changes nothing.
+    pub(super) fn set_up(&mut self) {
+        self.up_since.get_or_insert_with(Instant::now);
+    }
+
+    /// Counts the end of the connection, while it is still known what it was. `ending` is `None`
+    /// where the gateway wanted it.
+    pub(super) fn count_end(&mut self, ending: Option<&LinkEnd>) {
+        let metrics = &self.spec.of_all.metrics;
+        let server = self.spec.server().as_str();
+        let has_process = self.spec.of_server.connector.transport() == "stdio";
+        if has_process && self.state.calls().is_some() {
+            metrics.count_exit(server, ending.map_or("stopped", exit_cause));
+        }
+        let up_since = self.up_since.take();
+        if let (Some(up_since), Some(shard)) = (up_since, metrics.shard(self.spec.home)) {
+            let cause = |ending: &LinkEnd| ending.reason.cause().map(error_kind);
+            let kind = |ending| cause(ending).unwrap_or(ErrorKind::ServerLost);
+            let series = Series {
+                error: ending.map(|ending| ErrorType::Failure(kind(ending), false)),
+                ..self.series(Measure::ClientSession)
+            };
+            shard.add(series, up_since.elapsed());
+        }
+    }
+}
+
+/// The error of an answer to a request of our own.
+pub(super) fn error_of_response(response: &Response) -> Option<ErrorType> {
+    match &response.outcome {
+        Outcome::Result(_) => None,
+        Outcome::Error(error) => Some(ErrorType::of_error(error)),
+    }
+}
+
+/// Why a process ended, or was ended, that the gateway did not want to end.
+fn exit_cause(ending: &LinkEnd) -> &'static str {
+    match ending {
+        LinkEnd { limit: Some(_), .. } => "limit",
+        LinkEnd {
+            exit: Some(exit), ..
+        } => match exit {
+            ProcessExit::Code(0) => "exited",
+            ProcessExit::Code(_) => "failed",
+            ProcessExit::Signal(_) => "signal",
+            ProcessExit::Unknown => "unknown",
+        },
+        // It closed its pipes.
+        LinkEnd { reason, .. } if reason.cause() == Some(Cause::Crashed) => "closed",
+        LinkEnd { .. } => "given_up",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::Reason;
+
+    #[test]
+    fn an_end_has_a_cause() {
+        let crashed = || LinkEnd::from(Reason::from("ended").because(Cause::Crashed));
+        let exit = |exit| LinkEnd {
+            exit: Some(exit),
+            ..crashed()
+        };
+        let limit = LinkEnd {
+            limit: Some("memory_max"),
+            ..exit(ProcessExit::Signal(9))
+        };
+        let table = [
+            (exit(ProcessExit::Code(0)), "exited"),
+            (exit(ProcessExit::Code(3)), "failed"),
+            (exit(ProcessExit::Signal(9)), "signal"),
+            (exit(ProcessExit::Unknown), "unknown"),
+            (limit, "limit"),
+            (crashed(), "closed"),
+            ("`ping` was not answered in time".into(), "given_up"),
+        ];
+        for (ending, cause) in table {
+            assert_eq!(exit_cause(&ending), cause, "{ending}");
+        }
+    }
+}

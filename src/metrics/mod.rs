@@ -1,0 +1,138 @@
+//! How long requests and sessions take, as histograms for Prometheus.
+//!
+//! Off, a measurement is one branch. On, each worker thread counts in a shard of its own, which
+//! nobody else waits for but a scrape that takes what is in it.
+
+mod histogram;
+mod series;
+mod shard;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+pub use histogram::HistogramView;
+pub use series::{CLIENT_NETWORK, ErrorType, Measure, OTHER, Series, method_label, network_of};
+use shard::{Shard, Totals};
+
+/// Names of servers whose processes' ends are counted; those of others are added up.
+const EXITS_MAX: usize = 500;
+
+/// A handle; clones are of the same measurements. Off by default.
+#[derive(Clone, Debug, Default)]
+pub struct Metrics(Option<Arc<Parts>>);
+
+#[derive(Debug)]
+struct Parts {
+    shards: Box<[MetricsShard]>,
+    totals: Mutex<Totals>,
+    exits: Mutex<BTreeMap<(Arc<str>, &'static str), u64>>,
+}
+
+/// The part that one worker thread counts in.
+#[derive(Clone, Debug)]
+pub struct MetricsShard(Arc<Mutex<Shard>>);
+
+impl MetricsShard {
+    pub fn add(&self, series: Series<Option<&str>>, duration: Duration) {
+        lock(&self.0).add(series, duration);
+    }
+}
+
+/// The histograms with their labels.
+pub type Histograms = Vec<(Series<Option<Arc<str>>>, HistogramView)>;
+
+impl Metrics {
+    /// With a shard for each of so many worker threads.
+    pub fn on(workers: usize) -> Self {
+        let shard = |_| MetricsShard(Arc::default());
+        Self(Some(Arc::new(Parts {
+            shards: (0..workers.max(1)).map(shard).collect(),
+            totals: Mutex::default(),
+            exits: Mutex::default(),
+        })))
+    }
+
+    /// The shard of the worker thread of this index; `None` where nothing is measured.
+    pub fn shard(&self, worker: usize) -> Option<&MetricsShard> {
+        let shards = &self.0.as_ref()?.shards;
+        shards.get(worker).or(shards.first())
+    }
+
+    /// A process of a server ended.
+    pub fn count_exit(&self, server: &str, cause: &'static str) {
+        let Some(parts) = &self.0 else { return };
+        let mut exits = lock(&parts.exits);
+        let key = (Arc::from(server), cause);
+        let has_place = exits.len() < EXITS_MAX || exits.contains_key(&key);
+        let key = if has_place {
+            key
+        } else {
+            (Arc::from(OTHER), cause)
+        };
+        *exits.entry(key).or_default() += 1;
+    }
+
+    /// Everything that was measured since the start.
+    pub fn histograms(&self) -> Histograms {
+        let Some(parts) = &self.0 else {
+            return Vec::new();
+        };
+        let mut totals = lock(&parts.totals);
+        for MetricsShard(shard) in &parts.shards {
+            // The worker goes on with an empty one at once.
+            let measured = std::mem::take(&mut *lock(shard));
+            totals.merge(measured);
+        }
+        totals.view()
+    }
+
+    /// Ends of processes, by server and cause.
+    pub fn exits(&self) -> BTreeMap<(Arc<str>, &'static str), u64> {
+        let parts = self.0.as_ref();
+        parts.map_or_else(BTreeMap::new, |parts| lock(&parts.exits).clone())
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_measured_while_it_is_off() {
+        let metrics = Metrics::default();
+        metrics.count_exit("docs", "exited");
+        assert!(metrics.shard(0).is_none());
+        assert!(metrics.histograms().is_empty() && metrics.exits().is_empty());
+    }
+
+    #[test]
+    fn a_scrape_has_what_every_worker_measured_until_then() {
+        let metrics = Metrics::on(2);
+        for scrape in 1..=3 {
+            // A worker that there is no shard for counts in the first.
+            for worker in 0..3 {
+                let shard = metrics.shard(worker).unwrap();
+                shard.add(Series::of(Measure::Overhead), Duration::from_millis(1));
+            }
+            let histograms = metrics.histograms();
+            assert_eq!(histograms.len(), 1);
+            assert_eq!(histograms[0].1.count, 3 * scrape);
+        }
+    }
+
+    #[test]
+    fn ends_of_processes_are_counted_by_their_cause() {
+        let metrics = Metrics::on(1);
+        for number in 0..EXITS_MAX + 2 {
+            metrics.count_exit(&format!("s{number}"), "exited");
+        }
+        let exits = metrics.exits();
+        assert_eq!(exits.len(), EXITS_MAX + 1);
+        assert_eq!(exits[&(Arc::from(OTHER), "exited")], 2);
+    }
+}

@@ -1,0 +1,216 @@
+//! The labels that a duration is counted under.
+
+use super::histogram::{Bounds, OPERATION_BOUNDS, OVERHEAD_BOUNDS};
+use crate::protocol::{ErrorKind, Failure, Method, RawJson, Revision, code};
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Measure {
+    /// A request of a client, from its arrival to its answer.
+    ServerOperation,
+    /// A request to a server, from the moment it is written to its answer.
+    ClientOperation,
+    /// A session of a client.
+    ServerSession,
+    /// A connection to a server, from the end of its handshake on.
+    ClientSession,
+    /// The part of a client's request that its server did not take.
+    Overhead,
+}
+
+impl Measure {
+    pub(super) const fn bounds(self) -> &'static Bounds {
+        match self {
+            Self::Overhead => &OVERHEAD_BOUNDS,
+            Self::ServerOperation
+            | Self::ClientOperation
+            | Self::ServerSession
+            | Self::ClientSession => &OPERATION_BOUNDS,
+        }
+    }
+}
+
+/// A duration's labels; `N` is how names are kept. They are few by nature but for the names, of
+/// servers and of tools and prompts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Series<N> {
+    pub measure: Measure,
+    pub method: Option<&'static str>,
+    pub server: N,
+    /// The public name of the tool or prompt.
+    pub item: N,
+    pub error: Option<ErrorType>,
+    pub revision: Option<Revision>,
+    /// `pipe` or `tcp`.
+    pub network: Option<&'static str>,
+}
+
+/// The label of what has no series of its own: a name beyond the limits, a method or a code that
+/// the protocol does not know. No server can have this name.
+pub const OTHER: &str = "_other";
+
+impl<N: Default> Series<N> {
+    pub fn of(measure: Measure) -> Self {
+        Self {
+            measure,
+            method: None,
+            server: N::default(),
+            item: N::default(),
+            error: None,
+            revision: None,
+            network: None,
+        }
+    }
+
+    /// The one of those that have no place: only the measure is left.
+    pub(super) fn overflow(&self, other: N) -> Self {
+        Self {
+            method: Some(OTHER),
+            server: other,
+            ..Self::of(self.measure)
+        }
+    }
+}
+
+impl<N> Series<N> {
+    pub(super) fn with_names<M>(self, mut name: impl FnMut(N) -> M) -> Series<M> {
+        Series {
+            measure: self.measure,
+            method: self.method,
+            server: name(self.server),
+            item: name(self.item),
+            error: self.error,
+            revision: self.revision,
+            network: self.network,
+        }
+    }
+}
+
+/// The name of a method of the protocol.
+pub fn method_label(method: &Method) -> &'static str {
+    method.known_name().unwrap_or(OTHER)
+}
+
+/// The network below the transports of clients: without HTTP there are no metrics.
+pub const CLIENT_NETWORK: &str = "tcp";
+
+/// The kind of network below a transport to servers.
+pub fn network_of(transport: &str) -> Option<&'static str> {
+    match transport {
+        "stdio" => Some("pipe"),
+        "http" | "sse" => Some("tcp"),
+        _ => None,
+    }
+}
+
+/// How an operation failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorType {
+    /// A result with `isError`, of a server.
+    ToolError,
+    /// The JSON-RPC error of a server; `None` for a code that the protocol does not know.
+    Rpc(Option<i64>),
+    /// A failure of the gateway, and whether it was answered as a JSON-RPC error.
+    Failure(ErrorKind, IsRpc),
+}
+
+type IsRpc = bool;
+
+/// The codes that have a label of their own: servers may make up any number of others.
+const CODES: [i64; 12] = [
+    code::PARSE_ERROR,
+    code::INVALID_REQUEST,
+    code::METHOD_NOT_FOUND,
+    code::INVALID_PARAMS,
+    code::INTERNAL_ERROR,
+    code::SESSION,
+    code::UNAUTHORIZED,
+    code::RESOURCE_NOT_FOUND,
+    code::HEADER_MISMATCH,
+    code::MISSING_CAPABILITY,
+    code::UNSUPPORTED_VERSION,
+    code::URL_ELICITATION_REQUIRED,
+];
+
+impl ErrorType {
+    /// Of the error object of a server.
+    pub fn of_error(error: &RawJson) -> Self {
+        let code = error.member("code");
+        let code = code.and_then(|code| code.as_str().parse().ok());
+        Self::Rpc(code.filter(|code| CODES.contains(code)))
+    }
+
+    /// Of the gateway's own failure of a request of this method.
+    pub fn of_failure(failure: &Failure, method: &Method) -> Self {
+        let is_answered = failure.kind != ErrorKind::Cancelled;
+        let is_rpc = is_answered && !failure.is_for_model(method);
+        Self::Failure(failure.exact_kind(), is_rpc)
+    }
+
+    /// `error.type`
+    pub fn label(self) -> String {
+        match self {
+            Self::ToolError => "tool_error".to_owned(),
+            Self::Rpc(code) => code_label(code),
+            Self::Failure(kind, _) => kind.as_str().to_owned(),
+        }
+    }
+
+    /// `rpc.response.status_code`
+    pub fn status_code(self) -> Option<String> {
+        match self {
+            Self::ToolError | Self::Failure(_, false) => None,
+            Self::Rpc(code) => Some(code_label(code)),
+            Self::Failure(kind, true) => Some(kind.rpc_code().to_string()),
+        }
+    }
+}
+
+fn code_label(code: Option<i64>) -> String {
+    code.map_or_else(|| OTHER.to_owned(), |code| code.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn codes_that_a_server_makes_up_are_one_label() {
+        let table = [
+            (json!({"code": -32602}), "-32602"),
+            (json!({"code": -32042}), "-32042"),
+            (json!({"code": 4711}), OTHER),
+            (json!({"code": "-32602"}), OTHER),
+            (json!({}), OTHER),
+        ];
+        for (error, label) in table {
+            let found = ErrorType::of_error(&RawJson::from_value(&error));
+            assert_eq!(found.label(), label, "{error}");
+            assert_eq!(found.status_code().as_deref(), Some(label));
+        }
+    }
+
+    #[test]
+    fn a_failure_has_a_code_where_it_is_answered_with_one() {
+        let timeout = Failure::new(ErrorKind::Timeout, "").server("docs");
+        let cancelled = Failure::new(ErrorKind::Cancelled, "");
+        let table = [
+            (&timeout, Method::ToolsCall, "timeout", None),
+            (&timeout, Method::PromptsGet, "timeout", Some("-32603")),
+            (&cancelled, Method::PromptsGet, "cancelled", None),
+        ];
+        for (failure, method, label, code) in table {
+            let found = ErrorType::of_failure(failure, &method);
+            assert_eq!(found.label(), label);
+            assert_eq!(found.status_code().as_deref(), code, "{label}");
+        }
+    }
+
+    #[test]
+    fn methods_that_nobody_knows_are_one_label() {
+        assert_eq!(method_label(&Method::ToolsCall), "tools/call");
+        assert_eq!(method_label(&Method::parse("vendor/thing")), OTHER);
+    }
+}
