@@ -11,9 +11,9 @@ use mcpvisor::telemetry::printable;
 
 use commands::{
     CliError, ServeMode, check, current_thread_runtime, print_config, relay, run_apply_command,
-    run_auth_command, run_clients_command, run_doctor_command, run_keys_command, run_pins_command, run_plan_command,
-    run_rollback_command, run_servers_command, run_tools_command, serve, show_gateway_log,
-    show_dashboard, show_history, show_status, show_token,
+    run_auth_command, run_clients_command, run_doctor_command, run_keys_command, run_pins_command,
+    run_plan_command, run_rollback_command, run_servers_command, run_tools_command, serve,
+    show_dashboard, show_gateway_log, show_history, show_status, show_token,
 };
 
 fn main() -> ExitCode {

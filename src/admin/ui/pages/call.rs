@@ -9,6 +9,7 @@ use crate::admin::history::history_entry;
 use crate::admin::ui::page::{Outcome, Page, Section, View};
 use crate::admin::ui::parts::Button;
 use crate::admin::ui::{parts, text};
+use crate::id::ViewId;
 use crate::protocol::Failure;
 
 /// # Errors
@@ -84,7 +85,7 @@ fn body(title: &str, body: &Value, state: &str) -> Markup {
 
 /// The call for a terminal, if its tool is known and its parameters are whole.
 fn curl(view: &View<'_>, entry: &Value) -> Markup {
-    let tools = view.operator.tools();
+    let tools = view.operator.tools(&ViewId::Default);
     let target = entry["target"].as_str().unwrap_or_default();
     let found = tools.iter().find(|tool| tool.name == target);
     let Some(tool) =

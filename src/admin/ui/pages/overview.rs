@@ -6,6 +6,7 @@ use serde_json::Value;
 use crate::admin::render::{by_trouble, reason};
 use crate::admin::ui::page::{Page, Section, View};
 use crate::admin::ui::{parts, text};
+use crate::id::ViewId;
 
 pub(super) fn page(view: &View<'_>) -> Page {
     let status = view.status();
@@ -102,7 +103,7 @@ fn figures(status: &Value, view: &View<'_>) -> Markup {
         .iter()
         .filter_map(|server| server["connection"]["queued"].as_u64())
         .sum();
-    let tools = view.operator.tools();
+    let tools = view.operator.tools(&ViewId::Default);
     let tokens: usize = tools.iter().map(|tool| tool.tokens).sum();
     let counter = |name: &str| status["counters"][name].as_u64().unwrap_or(0);
     let waiting = match queued {

@@ -13,6 +13,7 @@ use crate::admin::ui::page::{Outcome, Page, Section, View};
 use crate::admin::ui::parts::Button;
 use crate::admin::ui::{parts, text};
 use crate::downstream::ServerOrder;
+use crate::id::ViewId;
 use crate::protocol::{ErrorKind, Failure};
 
 /// Lines of a server's log on its page.
@@ -95,7 +96,7 @@ fn facts(server: &Value, view: &View<'_>) -> Markup {
     let connection = &server["connection"];
     let child = &connection["shared"];
     let number = |value: &Value| text::count(value.as_u64().unwrap_or(0));
-    let tools = view.operator.tools();
+    let tools = view.operator.tools(&ViewId::Default);
     let tools = tools.iter().filter(|tool| tool.server == name);
     let tokens: usize = tools.map(|tool| tool.tokens).sum();
     let own = connection["own"].as_array().map_or(0, Vec::len);

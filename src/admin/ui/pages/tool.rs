@@ -11,6 +11,7 @@ use crate::admin::status::ToolView;
 use crate::admin::ui::fields::Fields;
 use crate::admin::ui::page::{Outcome, Page, Section, View};
 use crate::admin::ui::{parts, text};
+use crate::id::ViewId;
 use crate::protocol::{ErrorKind, Failure, Method, RawJson, Request, RequestId};
 
 /// # Errors
@@ -24,7 +25,7 @@ pub(super) fn page(view: &View<'_>) -> Result<Page, Failure> {
 
 fn find(view: &View<'_>) -> Result<ToolView, Failure> {
     let wanted = view.query("name").unwrap_or_default();
-    let mut tools = view.operator.tools().into_iter();
+    let mut tools = view.operator.tools(&ViewId::Default).into_iter();
     tools.find(|tool| tool.name == wanted).ok_or_else(|| {
         let wanted: String = wanted.chars().take(64).collect();
         Failure::new(

@@ -6,12 +6,13 @@ use serde_json::Value;
 use crate::admin::status::ToolView;
 use crate::admin::ui::page::{Page, Section, View};
 use crate::admin::ui::{parts, text};
+use crate::id::ViewId;
 
 /// Tools on the page.
 const TOOLS_MAX: usize = 200;
 
 pub(super) fn page(view: &View<'_>) -> Page {
-    let tools = view.operator.tools();
+    let tools = view.operator.tools(&ViewId::Default);
     let is_any = !tools.is_empty();
     let found = found(tools, view);
     let tokens: usize = found.iter().map(|(tool, _)| tool.tokens).sum();
