@@ -286,93 +286,87 @@ impl fmt::Display for Inoperable<'_> {
 }
 
 /// The answer to a request, as JSON: `refused` with a sentence, or what was asked for.
-pub(super) async fn answer(
-    operator: Arc<dyn Operator>,
-    request: ControlRequest,
-) -> serde_json::Value {
-    let (server, order) = match request {
-        ControlRequest::Status => return serde_json::json!({ "status": operator.status() }),
+pub(super) async fn answer(operator: Arc<dyn Operator>, request: ControlRequest) -> Value {
+    let operator = &*operator;
+    match request {
+        ControlRequest::Status => json!({ "status": operator.status() }),
         ControlRequest::Tools { view } => {
-            let known = known_view(&*operator, &view);
-            return done("tools", known.map(|()| json!(operator.tools(&view))));
+            let known = known_view(operator, &view);
+            done("tools", known.map(|()| json!(operator.tools(&view))))
         }
         ControlRequest::Client { view } => {
-            return done("client", known_view(&*operator, &view).map(|()| json!({})));
+            done("client", known_view(operator, &view).map(|()| json!({})))
         }
+        ControlRequest::ReadConfig => {
+            let config = operator.config_orders().reload().await;
+            done("config", config.map(|view| json!(view)))
+        }
+        ControlRequest::Token { rotate } => {
+            done("token", token(operator.token(), rotate).map(Value::from))
+        }
+        ControlRequest::LoginLink => done("link", operator.login_link().map(Value::from)),
         ControlRequest::Logs {
             server,
             after,
             last,
         } => {
             let lines = operator.logs(&server);
-            return done(
+            done(
                 "logs",
                 lines.map(|lines| json!(selected(lines, after, last))),
-            );
-        }
-        ControlRequest::ReadConfig => {
-            let config = operator.config_orders().reload().await;
-            let config = config.map(|view| serde_json::to_value(view).unwrap_or_default());
-            return done("config", config);
-        }
-        ControlRequest::Token { rotate } => {
-            return done("token", token(operator.token(), rotate).map(Value::from));
-        }
-        ControlRequest::LoginLink => {
-            return match operator.login_link() {
-                Ok(link) => serde_json::json!({ "link": link }),
-                Err(why) => refused(&why),
-            };
+            )
         }
         ControlRequest::Crashes { server } => {
-            return match operator.crashes(server.as_deref()) {
-                Ok(crashes) => crashes,
-                Err(why) => refused(&why),
-            };
+            let crashes = operator.crashes(server.as_deref());
+            crashes.unwrap_or_else(|why| refused(&why))
         }
-        ControlRequest::History { parameters } => {
-            let history = operator.history();
-            return recorded("page", history_page(&history, pairs(&parameters)).await);
-        }
-        ControlRequest::Replay { id } => return recorded("answer", operator.replay(&id).await),
-        ControlRequest::GatewayLog { parameters } => {
-            return recorded(
-                "page",
-                log_page(&operator.log_records(), pairs(&parameters)),
-            );
-        }
-        ControlRequest::Logins => return serde_json::json!({ "logins": operator.logins().await }),
+        ControlRequest::History { parameters } => recorded(
+            "page",
+            history_page(&operator.history(), pairs(&parameters)).await,
+        ),
+        ControlRequest::Replay { id } => recorded("answer", operator.replay(&id).await),
+        ControlRequest::GatewayLog { parameters } => recorded(
+            "page",
+            log_page(&operator.log_records(), pairs(&parameters)),
+        ),
+        ControlRequest::Logins => json!({ "logins": operator.logins().await }),
         ControlRequest::Login { server, order } => {
-            return done("login", operator.login(&server, order).await);
+            done("login", operator.login(&server, order).await)
         }
         ControlRequest::FinishLogin { answer } => {
-            let query = answer.split_once('?').map_or(&*answer, |(_, query)| query);
-            let query = query.split('#').next().unwrap_or_default().to_owned();
-            return done("login", operator.finish_login(query).await);
+            done("login", operator.finish_login(query_of(&answer)).await)
         }
-        ControlRequest::Pins => return serde_json::json!({ "pins": operator.pins() }),
-        ControlRequest::Pin { server, tool } => {
-            return done("pin", operator.pin(&server, &tool));
-        }
+        ControlRequest::Pins => json!({ "pins": operator.pins() }),
+        ControlRequest::Pin { server, tool } => done("pin", operator.pin(&server, &tool)),
         ControlRequest::ApprovePins {
             server,
             tool,
             digest,
-        } => {
-            let approved = operator.approve_pins(&server, tool, digest).await;
-            return done("pins", approved);
+        } => done("pins", operator.approve_pins(&server, tool, digest).await),
+        ControlRequest::Restart { server } => order(operator, server, ServerOrder::Restart).await,
+        ControlRequest::Stop { server } => order(operator, server, ServerOrder::Stop).await,
+        ControlRequest::Start { server } => order(operator, server, ServerOrder::Start).await,
+        ControlRequest::Kill { server } => order(operator, server, ServerOrder::Kill).await,
+        ControlRequest::Trip { server, tool } => {
+            order(operator, server, ServerOrder::Trip(tool)).await
         }
-        ControlRequest::Restart { server } => (server, ServerOrder::Restart),
-        ControlRequest::Stop { server } => (server, ServerOrder::Stop),
-        ControlRequest::Start { server } => (server, ServerOrder::Start),
-        ControlRequest::Kill { server } => (server, ServerOrder::Kill),
-        ControlRequest::Trip { server, tool } => (server, ServerOrder::Trip(tool)),
-        ControlRequest::Reset { server, tool } => (server, ServerOrder::Reset(tool)),
-    };
-    match operator.order(&server, order).await {
-        Ok(done) => serde_json::json!({ "done": done }),
-        Err(why) => refused(&why),
+        ControlRequest::Reset { server, tool } => {
+            order(operator, server, ServerOrder::Reset(tool)).await
+        }
     }
+}
+
+async fn order(operator: &dyn Operator, server: String, order: ServerOrder) -> Value {
+    done(
+        "done",
+        operator.order(&server, order).await.map(Value::from),
+    )
+}
+
+/// The query of an address; of a text without one, that text.
+fn query_of(address: &str) -> String {
+    let query = address.split_once('?').map_or(address, |(_, query)| query);
+    query.split('#').next().unwrap_or_default().to_owned()
 }
 
 fn known_view(operator: &dyn Operator, view: &ViewId) -> Result<(), Failure> {

@@ -70,10 +70,7 @@ pub(super) fn build(
         tls,
     } = inputs;
     let numbers = CallNumbers::random();
-    let metrics = match config.metrics_listen {
-        Some(_) => Metrics::on(arbiters.count().get()),
-        None => Metrics::default(),
-    };
+    let metrics = metrics(config, arbiters);
     let restored = restored(config, store, known);
     let (publisher, catalog) = CatalogPublisher::start(counters.clone(), Some(restored))?;
     let downstreams = Downstreams::start(PoolParts {
@@ -125,6 +122,14 @@ pub(super) fn build(
         config: ArcSwap::from_pointee(view),
     };
     Ok(Arc::new(state))
+}
+
+/// Measures only where somebody can read it.
+fn metrics(config: &Config, arbiters: &Arbiters) -> Metrics {
+    match config.metrics_listen {
+        Some(_) => Metrics::on(arbiters.count().get()),
+        None => Metrics::default(),
+    }
 }
 
 /// What the process before this one knew of its servers.

@@ -149,8 +149,7 @@ impl Gateway {
         let certificate = CertificateWatch::start(&config.front.tls)?;
         let listener = open_listener(client_transport, &config)?;
         let metrics_listener = config.metrics_listen.map(listen_for_metrics).transpose()?;
-        let owner = data_dir.owner(Uuid::new_v4)?;
-        let spawner = Spawner::start(ProcessOwner::new(owner, Uuid::new_v4()))?;
+        let spawner = start_spawner(&data_dir)?;
         let endpoints = AdminEndpoints::default();
         let tls = certificate.as_ref().map(CertificateWatch::tls);
         let server = start_front(listener, tls.clone(), &config, &endpoints).await?;
@@ -460,6 +459,12 @@ impl SavedState {
             sealing: SealingKeys::load(store.clone(), unix_millis).await?,
         })
     }
+}
+
+/// Starts the thread that starts and ends child processes.
+fn start_spawner(data_dir: &DataDir) -> Result<Spawner, StartError> {
+    let owner = data_dir.owner(Uuid::new_v4)?;
+    Ok(Spawner::start(ProcessOwner::new(owner, Uuid::new_v4()))?)
 }
 
 fn unreadable(path: &Path, source: StoreError) -> StartError {

@@ -87,21 +87,11 @@ impl FrontServer {
             if path != "/" {
                 app = app.service(web::resource("/").to(endpoint::endpoint));
             }
-            let mut app = app
-                .configure(|app| routes(app, &check))
+            app.configure(|app| routes(app, &check))
                 .service(web::resource(legacy_sse::STREAM).to(legacy_sse::stream))
-                .service(web::resource(legacy_sse::MESSAGES).to(legacy_sse::messages));
-            for path in resource_metadata::PATHS {
-                let resource = web::resource(path);
-                app = app.service(resource.route(web::get().to(resource_metadata::serve)));
-            }
-            for path in entrance::paths_of_views(legacy_sse::STREAM) {
-                app = app.service(web::resource(path).to(legacy_sse::stream));
-            }
-            for path in entrance::paths_of_views(&path) {
-                app = app.service(web::resource(path).to(endpoint::endpoint));
-            }
-            app.default_service(web::route().to(no_such_path))
+                .service(web::resource(legacy_sse::MESSAGES).to(legacy_sse::messages))
+                .configure(|app| add_named_paths(app, &path))
+                .default_service(web::route().to(no_such_path))
         };
         let (sockets, arriving) = (gate.clone(), new_connections.clone());
         let server = match tls {
@@ -261,6 +251,20 @@ where
             head.set_connection_type(ConnectionType::Close);
         }
         Ok(answer.map_body(|_, body| ServedBody::new(body, serving)))
+    }
+}
+
+/// The paths of metadata and of views.
+fn add_named_paths(app: &mut web::ServiceConfig, mcp: &str) {
+    for path in resource_metadata::PATHS {
+        let resource = web::resource(path);
+        app.service(resource.route(web::get().to(resource_metadata::serve)));
+    }
+    for path in entrance::paths_of_views(legacy_sse::STREAM) {
+        app.service(web::resource(path).to(legacy_sse::stream));
+    }
+    for path in entrance::paths_of_views(mcp) {
+        app.service(web::resource(path).to(endpoint::endpoint));
     }
 }
 
