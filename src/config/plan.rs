@@ -78,7 +78,9 @@ impl Plan {
         let credentials = CredentialsTable::changed(&wanted.credentials, &running.credentials);
         let credentials = credentials.into_iter().map(|key| ("credentials", key));
         let changed = gateway.chain(metrics.map(|key| ("metrics", key)));
-        let changed = changed.chain(tls.map(|key| ("tls", key))).chain(credentials);
+        let changed = changed
+            .chain(tls.map(|key| ("tls", key)))
+            .chain(credentials);
         let needs_restart = changed.filter(|(_, key)| key.is(Mark::NeedsRestart));
         // With everything that can be applied at once, and nothing else.
         let live = wanted.clone().with_fixed_of(running);

@@ -318,7 +318,10 @@ fn what_guards_a_gateway_stays_until_its_restart() {
             &format!("{public}{certificates}"),
             "needs=tls.certificate,tls.key,tls.client_ca,auth",
         ),
-        (&format!("{public}allow_unauthenticated = true"), "front=yes"),
+        (
+            &format!("{public}allow_unauthenticated = true"),
+            "front=yes",
+        ),
     ];
     for (text, expected) in cases {
         let wanted = config(text, &[]);
@@ -337,7 +340,10 @@ fn certificates_come_with_their_keys_and_stand_beside_the_file() {
     let refused = [
         ("certificate = \"c\"", "`tls.certificate` needs `tls.key`"),
         ("key = \"k\"", "`tls.key` needs `tls.certificate`"),
-        ("client_ca = \"a\"", "`tls.client_ca` needs `tls.certificate`"),
+        (
+            "client_ca = \"a\"",
+            "`tls.client_ca` needs `tls.certificate`",
+        ),
     ];
     let parse = |text: &str| {
         let text = format!("[tls]\n{text}");

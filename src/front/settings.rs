@@ -92,7 +92,9 @@ impl FrontSettings {
         let names = self.allowed_hosts.iter();
         let mut names = names.filter(|name| self.tls.is_on() && !name.contains('*'));
         if let Some(name) = names.next() {
-            let has_port = name.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
+            let has_port = name
+                .rsplit_once(':')
+                .is_some_and(|(_, port)| !port.ends_with(']'));
             return match (has_port, address.port()) {
                 (true, _) | (false, 443) => format!("https://{name}"),
                 (false, port) => format!("https://{name}:{port}"),

@@ -290,7 +290,10 @@ impl GatewayState {
                 self.publisher.view(),
             ],
             config: ConfigView::clone(&self.config.load()),
-            tls: self.tls.as_ref().map(|tls| certificate_view(tls, unix_millis())),
+            tls: self
+                .tls
+                .as_ref()
+                .map(|tls| certificate_view(tls, unix_millis())),
             servers: self.server_statuses(),
             notices: self.notices(),
             counters: self.counters.view(),

@@ -107,8 +107,9 @@ pub(super) fn certificate_view(tls: &FrontTls, now: u64) -> CertificateView {
         certificate: path.map_or_else(String::new, |path| path.display().to_string()),
         requires_client_certificates: tls.settings().client_ca.is_some(),
         not_after: lifetime.map(|lifetime| rfc3339(lifetime.not_after)),
-        days_left: lifetime
-            .map(|lifetime| (signed(lifetime.not_after) - signed(now)).div_euclid(24 * 3600 * 1000)),
+        days_left: lifetime.map(|lifetime| {
+            (signed(lifetime.not_after) - signed(now)).div_euclid(24 * 3600 * 1000)
+        }),
         standing: lifetime.map(|lifetime| match lifetime.standing(now) {
             Standing::NotYetValid => "not_yet_valid",
             Standing::Valid => "valid",

@@ -51,6 +51,7 @@ mod stopping;
 mod supervision;
 mod support;
 mod survival;
+mod tls;
 mod tools;
 mod tree;
 mod views;

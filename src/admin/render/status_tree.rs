@@ -99,7 +99,9 @@ fn certificate(tls: &Value) -> String {
     let mut text = format!("├─ certificate {}{DOT}{until}\n", one_line(path));
     if let Some(refused) = tls["refused"].as_str() {
         let refused = one_line(refused);
-        text.push_str(&format!("│    its files, as they are now, are not used: {refused}\n"));
+        text.push_str(&format!(
+            "│    its files, as they are now, are not used: {refused}\n"
+        ));
     }
     text
 }

@@ -114,8 +114,8 @@ fn server_config(
 
 /// The paths of the certificate and of its key, where there is a certificate.
 fn paths(settings: &TlsSettings) -> (&Path, &Path) {
-    let [certificate, key] = [&settings.certificate, &settings.key]
-        .map(|path| path.as_deref().unwrap_or(Path::new("")));
+    let [certificate, key] =
+        [&settings.certificate, &settings.key].map(|path| path.as_deref().unwrap_or(Path::new("")));
     (certificate, key)
 }
 

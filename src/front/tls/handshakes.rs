@@ -143,10 +143,7 @@ impl Drop for Place {
     }
 }
 
-async fn handshake(
-    mut stream: TcpStream,
-    config: Arc<ServerConfig>,
-) -> Result<TlsSocket, Refusal> {
+async fn handshake(mut stream: TcpStream, config: Arc<ServerConfig>) -> Result<TlsSocket, Refusal> {
     let mut first = [0];
     if stream.peek(&mut first).await? == 0 {
         return Err(Refusal::Left);
