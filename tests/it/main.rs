@@ -52,6 +52,8 @@ mod supervision;
 mod support;
 mod survival;
 mod tls;
+mod tls_peers;
+mod tls_rotation;
 mod tools;
 mod tree;
 mod views;

@@ -1,8 +1,5 @@
 //! The gateway with a certificate of its own.
 
-mod peers;
-mod rotation;
-
 use std::fs;
 use std::path::Path;
 
@@ -15,25 +12,29 @@ use crate::support::{
 };
 
 /// Beyond the life of any test.
-const FUTURE: i32 = 2090;
+pub(crate) const FUTURE: i32 = 2090;
 
 /// A configuration with `cert.pem` and `key.pem` beside it; further keys of `[tls]`, and tables.
-fn https(keys: &str, tables: &str) -> String {
+pub(crate) fn https(keys: &str, tables: &str) -> String {
     let files = "[tls]\ncertificate = \"cert.pem\"\nkey = \"key.pem\"\n";
     format!("{files}{keys}\n{tables}{}{}", quick(), example("example"))
 }
 
-/// A gateway with a certificate of this authority, once its server is up.
-async fn serve(setup: Setup, authority: &CertificateAuthority) -> Gateway {
+/// A gateway with a certificate of this authority, once its server is listed.
+pub(crate) async fn serve(setup: Setup, authority: &CertificateAuthority) -> Gateway {
     let pem = authority.issue(&["localhost", "127.0.0.1"], FUTURE);
     pem.write(setup.directory.path());
     let gateway = setup.serve().await;
-    gateway.wait_state("example", "up").await;
+    until("the tools", || async {
+        let server = gateway.server("example").await;
+        server["items"]["tools"].as_u64().filter(|count| *count > 0)
+    })
+    .await;
     gateway
 }
 
 /// Waits until so many handshakes have failed.
-async fn handshakes_failed(gateway: &Gateway, count: u64) {
+pub(crate) async fn handshakes_failed(gateway: &Gateway, count: u64) {
     until("failed handshakes", || async {
         let counters = &gateway.status().await["counters"];
         (counters["tls_handshakes_failed"] == count).then_some(())
@@ -41,12 +42,12 @@ async fn handshakes_failed(gateway: &Gateway, count: u64) {
     .await;
 }
 
-async fn certificate(gateway: &Gateway) -> Value {
+pub(crate) async fn certificate(gateway: &Gateway) -> Value {
     gateway.status().await["tls"].clone()
 }
 
 /// Nothing that clients did to their connections is worth a line.
-fn nothing_is_logged(gateway: &Gateway) {
+pub(crate) fn nothing_is_logged(gateway: &Gateway) {
     let log = gateway.log();
     assert!(log.contains(r#""level":"info""#), "{log}");
     let loud = |line: &&str| {

@@ -6,12 +6,12 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::client::TlsStream;
 
-use super::{handshakes_failed, https, nothing_is_logged, serve};
 use crate::sessionless::modern_as;
 use crate::support::{
     CertificateAuthority, Client, Gateway, Setup, TlsClient, call_params, request, soon, text_of,
     until,
 };
+use crate::tls::{handshakes_failed, https, nothing_is_logged, serve};
 
 const MIB: u64 = 1024 * 1024;
 
@@ -215,10 +215,10 @@ async fn it_stops_in_order_over_tls() {
         .start("example__slow", json!({"steps": 25, "delay_ms": 100}))
         .await;
     events.method("notifications/progress").await;
-    let mut general = client.listen().await;
+    let general = client.listen().await;
     let mut silent = silent(&gateway).await;
     gateway.signal(Signal::TERM);
-    assert_eq!(general.message().await, None);
+    general.rest().await;
     let answer = events.rest().await.pop().unwrap();
     assert_eq!(answer["id"], id, "{answer}");
     assert_eq!(text_of(&answer["result"]), "done after 25 steps");

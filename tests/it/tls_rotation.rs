@@ -5,11 +5,12 @@ use std::os::unix::fs::symlink;
 
 use rustix::process::Signal;
 use serde_json::json;
+use tokio::io::AsyncWriteExt as _;
 
-use super::{FUTURE, certificate, https, serve};
 use crate::support::{
-    CertificateAuthority, Client, Gateway, Pem, Setup, TlsClient, python, text_of, until,
+    Answer, CertificateAuthority, Client, Gateway, Pem, Setup, TlsClient, python, text_of, until,
 };
+use crate::tls::{FUTURE, certificate, https, serve};
 
 /// Waits until new connections are served with a certificate that this client trusts.
 async fn served_to(gateway: &Gateway, client: &TlsClient) {
@@ -49,12 +50,11 @@ async fn a_new_certificate_is_served_and_open_streams_stay() {
     // What was open before is served on.
     gateway.write_config(&(config + &python("new", "")));
     stream.method("notifications/tools/list_changed").await;
-    use tokio::io::AsyncWriteExt as _;
     connection
         .write_all(&gateway.get("/health").bytes())
         .await
         .unwrap();
-    let answer = crate::support::Answer::read(connection).await.unwrap();
+    let answer = Answer::read(connection).await.unwrap();
     assert_eq!(answer.status, 200);
     let client = Client::open_over(&gateway, &second.client()).await;
     let echo = client.call("example__echo", json!({"message": "hi"})).await;
