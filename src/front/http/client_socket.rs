@@ -271,12 +271,16 @@ mod tests {
 
     use actix_web::body::MessageBody as _;
     use bytes::Bytes;
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufWriter, DuplexStream, duplex};
 
     use super::*;
     use crate::front::http::request_clock::ServedBody;
 
     impl Discard for DuplexStream {
+        fn discard_unsent(&self) {}
+    }
+
+    impl Discard for BufWriter<DuplexStream> {
         fn discard_unsent(&self) {}
     }
 
@@ -351,6 +355,29 @@ mod tests {
         }
         let began = Instant::now();
         let error = socket.write_all(&[0; 20]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert_eq!(began.elapsed().as_secs(), BODY.as_secs());
+    }
+
+    /// As TLS does, which takes the last of an answer before its client reads.
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_leaves_the_end_of_an_answer_unread_is_disconnected_in_time() {
+        let settings = FrontSettings {
+            body_timeout: BODY,
+            ..FrontSettings::for_tests()
+        };
+        let gate = web::Data::new(FrontGate::default());
+        let limits = SocketLimits::new(settings, gate, UnreadAnswers::default());
+        let (ours, mut client) = duplex(100);
+        let mut socket = ClientSocket::new(BufWriter::new(ours), Rc::new(limits));
+        socket.write_all(&[0; 150]).await.unwrap();
+        let waited = tokio::time::timeout(BODY * 2 / 3, socket.flush()).await;
+        assert!(waited.is_err());
+        client.read_exact(&mut [0; 150]).await.unwrap();
+        socket.flush().await.unwrap();
+        socket.write_all(&[0; 150]).await.unwrap();
+        let began = Instant::now();
+        let error = socket.flush().await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert_eq!(began.elapsed().as_secs(), BODY.as_secs());
     }

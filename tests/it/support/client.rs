@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Value, json};
 
-use super::{Answer, Events, Gateway, Http};
+use super::{Answer, Events, Gateway, Http, TlsClient};
 
 /// The newest revision with a handshake.
 pub(crate) const NEWEST: &str = "2025-11-25";
@@ -29,6 +29,7 @@ pub(crate) fn initialize(revision: &str, capabilities: &Value) -> Value {
 /// One session.
 pub(crate) struct Client {
     address: SocketAddr,
+    tls: Option<TlsClient>,
     pub(crate) session: String,
     pub(crate) revision: String,
     next_id: AtomicU64,
@@ -46,22 +47,34 @@ impl Client {
     }
 
     pub(crate) async fn open_as(gateway: &Gateway, revision: &str, capabilities: Value) -> Self {
-        Self::open_with(gateway.address, revision, capabilities).await
+        Self::open_with((gateway.address, None), revision, capabilities).await
     }
 
     /// A session of the newest revision at an address.
     pub(crate) async fn open_at(address: SocketAddr) -> Self {
-        Self::open_with(address, NEWEST, json!({})).await
+        Self::open_with((address, None), NEWEST, json!({})).await
     }
 
-    async fn open_with(address: SocketAddr, revision: &str, capabilities: Value) -> Self {
+    /// A session of the newest revision over TLS.
+    pub(crate) async fn open_over(gateway: &Gateway, tls: &TlsClient) -> Self {
+        let place = (gateway.address, Some(tls.clone()));
+        Self::open_with(place, NEWEST, json!({})).await
+    }
+
+    async fn open_with(
+        (address, tls): (SocketAddr, Option<TlsClient>),
+        revision: &str,
+        capabilities: Value,
+    ) -> Self {
         let body = initialize(revision, &capabilities).to_string();
-        let answer = Http::post(address, body).send().await;
+        let http = Http::post(address, body).over(tls.as_ref());
+        let answer = http.send().await;
         assert_eq!(answer.status, 200, "{answer:?}");
         let session = answer.header("mcp-session-id").unwrap().to_owned();
         let result = answer.json().await;
         let client = Self {
             address,
+            tls,
             session,
             revision: result["result"]["protocolVersion"]
                 .as_str()
@@ -84,7 +97,8 @@ impl Client {
     }
 
     pub(crate) fn with_session(&self, http: Http) -> Http {
-        http.header("Mcp-Session-Id", &self.session)
+        http.over(self.tls.as_ref())
+            .header("Mcp-Session-Id", &self.session)
             .header("MCP-Protocol-Version", &self.revision)
     }
 

@@ -1,12 +1,14 @@
 //! HTTP/1.1 by hand, so that a test sees what is on the wire, also the case of header names.
 
+use std::fmt::Debug;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use serde_json::Value;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
-use super::{Events, soon};
+use super::{Events, TlsClient, soon};
 
 /// Largest head of an answer.
 const HEAD_MAX: usize = 64 * 1024;
@@ -17,6 +19,8 @@ pub(crate) struct Http {
     address: SocketAddr,
     /// The address that it comes from, if that matters.
     from: Option<IpAddr>,
+    /// How it speaks TLS, if it does.
+    tls: Option<TlsClient>,
     method: &'static str,
     path: String,
     headers: Vec<(String, String)>,
@@ -28,6 +32,7 @@ impl Http {
         Self {
             address,
             from: None,
+            tls: None,
             method,
             path: path.to_owned(),
             headers: vec![("Host".to_owned(), address.to_string())],
@@ -77,6 +82,11 @@ impl Http {
         self
     }
 
+    pub(crate) fn over(mut self, tls: Option<&TlsClient>) -> Self {
+        self.tls = tls.cloned();
+        self
+    }
+
     pub(crate) fn body(mut self, body: impl Into<Vec<u8>>) -> Self {
         self.body = Some(body.into());
         self
@@ -97,7 +107,15 @@ impl Http {
         bytes
     }
 
-    async fn connect(&self) -> std::io::Result<TcpStream> {
+    async fn connect(&self) -> io::Result<Box<dyn Wire>> {
+        let stream = self.connect_tcp().await?;
+        Ok(match &self.tls {
+            Some(tls) => Box::new(Box::pin(tls.secure(stream)).await?),
+            None => Box::new(stream),
+        })
+    }
+
+    async fn connect_tcp(&self) -> io::Result<TcpStream> {
         let Some(from) = self.from else {
             return TcpStream::connect(self.address).await;
         };
@@ -125,6 +143,11 @@ impl Http {
     }
 }
 
+/// A connection, plain or under TLS.
+pub(crate) trait Wire: AsyncRead + AsyncWrite + Debug + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Debug + Send + Unpin> Wire for T {}
+
 /// An answer of which the head was read.
 #[derive(Debug)]
 pub(crate) struct Answer {
@@ -136,7 +159,8 @@ pub(crate) struct Answer {
 
 impl Answer {
     /// Reads a head; `None` when the connection ends before it.
-    pub(crate) async fn read(mut stream: TcpStream) -> Option<Self> {
+    pub(crate) async fn read(stream: impl Wire + 'static) -> Option<Self> {
+        let mut stream: Box<dyn Wire> = Box::new(stream);
         let mut buffer = Vec::new();
         let end = loop {
             if let Some(at) = find(&buffer, b"\r\n\r\n") {
@@ -233,7 +257,7 @@ impl Answer {
 /// The part of an answer that comes bit by bit.
 #[derive(Debug)]
 pub(crate) struct Body {
-    stream: TcpStream,
+    stream: Box<dyn Wire>,
     buffer: Vec<u8>,
     left: Left,
 }

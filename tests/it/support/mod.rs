@@ -13,6 +13,7 @@ mod profile_api;
 mod servers;
 mod sse;
 mod stdio;
+mod tls;
 mod visitor;
 mod web_server;
 
@@ -32,6 +33,7 @@ pub(crate) use profile_api::{API_KEY, ProfileApi};
 pub(crate) use servers::{Behaviour, HttpServer, UnknownMethod, example, python};
 pub(crate) use sse::{Event, Events};
 pub(crate) use stdio::StdioClient;
+pub(crate) use tls::{CertificateAuthority, Pem, TlsClient};
 pub(crate) use visitor::Visitor;
 pub(crate) use web_server::serve_in_thread;
 
