@@ -29,8 +29,8 @@ const KEYS: &str = "key";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuthSettings {
     pub keys: Vec<ApiKey>,
-    /// Those of an authorization server.
-    pub tokens: TokenSettings,
+    /// Boxed, since settings are moved often.
+    pub tokens: Box<TokenSettings>,
     /// Whether a client may look around without credentials: only what acts needs them.
     pub lazy: bool,
 }
@@ -301,13 +301,13 @@ mod tests {
     fn what_is_no_key_is_a_token_where_tokens_are_taken() {
         let settings = AuthSettings {
             keys: vec![key("a", "first", None)],
-            tokens: TokenSettings {
+            tokens: Box::new(TokenSettings {
                 jwt: JwtSettings {
                     issuer: Some("https://as.example".to_owned()),
                     ..JwtSettings::default()
                 },
                 ..TokenSettings::default()
-            },
+            }),
             ..AuthSettings::default()
         };
         let first = settings.authenticate(Some("Bearer first"), 0).unwrap();

@@ -53,6 +53,9 @@ async fn s_auths_02_clients_read_where_tokens_come_from() {
         assert_eq!(answer.status, 200, "{answer:?}");
         assert_eq!(answer.json().await, expected);
     }
+    let post = Http::post(gateway.address, "{}").path("/.well-known/oauth-protected-resource");
+    let answer = post.send().await;
+    assert_eq!((answer.status, answer.header("allow")), (405, Some("GET")));
     let page = "http://localhost:5173";
     let without = Http::post(gateway.address, INITIALIZE).header("Origin", page);
     let answer = without.send().await;

@@ -90,8 +90,7 @@ impl FrontServer {
                 .service(web::resource(legacy_sse::STREAM).to(legacy_sse::stream))
                 .service(web::resource(legacy_sse::MESSAGES).to(legacy_sse::messages));
             for path in resource_metadata::PATHS {
-                let resource = web::resource(path);
-                app = app.service(resource.route(web::get().to(resource_metadata::serve)));
+                app = app.service(web::resource(path).to(resource_metadata::serve));
             }
             for path in entrance::paths_of_views(legacy_sse::STREAM) {
                 app = app.service(web::resource(path).to(legacy_sse::stream));
