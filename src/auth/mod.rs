@@ -25,6 +25,9 @@ use crate::protocol::{ErrorKind, Failure, Method};
 /// The issuer of API keys, in the names of their principals.
 const KEYS: &str = "key";
 
+/// The scope of those who may use the API of operators.
+pub const ADMIN_SCOPE: &str = "mcpvisor:admin";
+
 /// How clients authenticate. Without keys and tokens nobody is asked who they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuthSettings {
@@ -127,7 +130,7 @@ impl AuthSettings {
             }
             Some(key) => Ok(Credentials::Known(Identity {
                 principal: Principal::of(KEYS, &key.name),
-                scopes: None,
+                scopes: key.scopes.clone(),
                 expires_at: key.expires_at,
             })),
         }
@@ -204,6 +207,7 @@ mod tests {
         ApiKey {
             name: name.to_owned(),
             hash: TokenHash::of(token),
+            scopes: None,
             expires_at,
         }
     }

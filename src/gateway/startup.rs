@@ -46,7 +46,9 @@ pub(super) async fn start_front(
         return Ok(FrontServer::without_listener()?);
     };
     let (endpoints, path) = (endpoints.clone(), config.front.endpoint.clone());
-    let routes = move |app: &mut _, check: &_| endpoints.routes(app, &path, check);
+    let routes = move |app: &mut _, check: &_, operators: &_| {
+        endpoints.routes(app, &path, check, operators);
+    };
     Ok(FrontServer::start(listener, &config.front, routes).await?)
 }
 

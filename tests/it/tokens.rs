@@ -277,6 +277,40 @@ async fn streams_end_with_their_token() {
 }
 
 #[tokio::test]
+async fn a_scope_opens_the_api() {
+    let issuer = Issuer::start().await;
+    let admin = "[auth.keys.second]\nscopes = [\"mcpvisor:admin\"]\n";
+    let keys = KEYS.replace("[auth.keys.second]\n", admin);
+    let gateway = Gateway::start(&format!("{}{keys}", issuer.config())).await;
+    let token = |scope: &str| {
+        issuer.signed(&json!({
+            "iss": issuer.url(),
+            "aud": RESOURCE,
+            "sub": "ada",
+            "scope": scope,
+            "exp": unix_seconds() + 600,
+        }))
+    };
+    let status = |token: String| with_key(gateway.get("/api/servers"), &token).send();
+    for (token, expected) in [
+        (token("mcp mcpvisor:admin"), 200),
+        ("second-key".to_owned(), 200),
+        (token("mcp"), 401),
+        (token("mcp mcpvisor:admin:not"), 401),
+        ("first-key".to_owned(), 401),
+        ("old-key".to_owned(), 401),
+        ("nonsense".to_owned(), 401),
+    ] {
+        assert_eq!(status(token.clone()).await.status, expected, "{token}");
+    }
+    assert_eq!(gateway.get("/api/servers").send().await.status, 401);
+    // For who needs none, there are no scopes either.
+    let open = Gateway::start("").await;
+    let answer = with_key(open.get("/api/servers"), "any").send().await;
+    assert_eq!(answer.status, 401);
+}
+
+#[tokio::test]
 async fn keys_are_taken_beside_tokens() {
     let issuer = Issuer::start().await;
     let config = format!("{}{KEYS}", issuer.config());

@@ -26,6 +26,7 @@ use std::sync::Arc;
 use actix_web::http::Method;
 use actix_web::http::header::{self, HeaderValue};
 use actix_web::{HttpRequest, HttpResponse, web};
+use futures_util::future::LocalBoxFuture;
 use tokio::sync::SetOnce;
 
 use super::operator::Operator;
@@ -35,6 +36,9 @@ pub use health::{Health, HealthSource, ServerHealth};
 
 /// Whether a request may come to this host from this web page.
 pub type RequestCheck = Arc<dyn Fn(&HttpRequest) -> Result<(), Failure> + Send + Sync>;
+
+/// Whether the credentials of a client allow it to use the API.
+pub type OperatorCheck = Arc<dyn Fn(&HttpRequest) -> LocalBoxFuture<'static, bool> + Send + Sync>;
 
 /// The parts of the gateway that requests are answered with.
 pub struct AdminParts {
@@ -55,9 +59,16 @@ impl AdminEndpoints {
     }
 
     /// Adds the paths to an HTTP server that serves MCP at `endpoint`. `check` is asked for each
-    /// request to the API.
-    pub fn routes(&self, app: &mut web::ServiceConfig, endpoint: &str, check: &RequestCheck) {
+    /// request to the API, and `operators` for one without its token.
+    pub fn routes(
+        &self,
+        app: &mut web::ServiceConfig,
+        endpoint: &str,
+        check: &RequestCheck,
+        operators: &OperatorCheck,
+    ) {
         app.app_data(web::Data::new(self.clone()))
+            .app_data(web::Data::new(Arc::clone(operators)))
             .app_data(web::Data::from(check.clone()))
             .service(
                 web::resource(["/health", "/healthz"])
