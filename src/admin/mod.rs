@@ -28,7 +28,9 @@ pub use control::{
 pub use crashes::{CrashWriter, crashes};
 pub use data_dir::{DataDir, DataDirError};
 pub use history::{RecordsError, answer_request, history_entry, history_page, log_page, replay};
-pub use http::{AdminEndpoints, AdminParts, Health, HealthSource, RequestCheck, ServerHealth};
+pub use http::{
+    AdminEndpoints, AdminParts, Health, HealthSource, OperatorCheck, RequestCheck, ServerHealth,
+};
 pub use instances::{Instance, Instances, Registration, other_gateway};
 pub use metrics::MetricsServer;
 pub use operator::{

@@ -1,11 +1,14 @@
 //! API keys: 256 random bits, of which only the hash is kept.
 
 use std::fmt;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use secrecy::SecretString;
+
+use crate::credentials::Scopes;
 
 /// Bytes of a token; it is written as twice as many hexadecimal digits.
 const TOKEN_BYTES: usize = 32;
@@ -19,6 +22,8 @@ pub struct ApiKey {
     /// Its principal.
     pub name: String,
     pub hash: TokenHash,
+    /// `None` for none.
+    pub scopes: Option<Arc<Scopes>>,
     /// In milliseconds since 1970.
     pub expires_at: Option<u64>,
 }

@@ -15,3 +15,10 @@ pub struct Identity {
     /// In milliseconds since 1970.
     pub expires_at: Option<u64>,
 }
+
+impl Identity {
+    pub fn has_scope(&self, scope: &str) -> bool {
+        let scopes = self.scopes.as_ref();
+        scopes.is_some_and(|scopes| scopes.contains(scope))
+    }
+}

@@ -25,12 +25,15 @@ use crate::protocol::{ErrorKind, Failure, Method};
 /// The issuer of API keys, in the names of their principals.
 const KEYS: &str = "key";
 
+/// The scope of those who may use the API of operators.
+pub const ADMIN_SCOPE: &str = "mcpvisor:admin";
+
 /// How clients authenticate. Without keys and tokens nobody is asked who they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuthSettings {
     pub keys: Vec<ApiKey>,
-    /// Those of an authorization server.
-    pub tokens: TokenSettings,
+    /// Boxed, since settings are moved often.
+    pub tokens: Box<TokenSettings>,
     /// Whether a client may look around without credentials: only what acts needs them.
     pub lazy: bool,
 }
@@ -127,7 +130,7 @@ impl AuthSettings {
             }
             Some(key) => Ok(Credentials::Known(Identity {
                 principal: Principal::of(KEYS, &key.name),
-                scopes: None,
+                scopes: key.scopes.clone(),
                 expires_at: key.expires_at,
             })),
         }
@@ -204,6 +207,7 @@ mod tests {
         ApiKey {
             name: name.to_owned(),
             hash: TokenHash::of(token),
+            scopes: None,
             expires_at,
         }
     }
@@ -301,13 +305,13 @@ mod tests {
     fn what_is_no_key_is_a_token_where_tokens_are_taken() {
         let settings = AuthSettings {
             keys: vec![key("a", "first", None)],
-            tokens: TokenSettings {
+            tokens: Box::new(TokenSettings {
                 jwt: JwtSettings {
                     issuer: Some("https://as.example".to_owned()),
                     ..JwtSettings::default()
                 },
                 ..TokenSettings::default()
-            },
+            }),
             ..AuthSettings::default()
         };
         let first = settings.authenticate(Some("Bearer first"), 0).unwrap();

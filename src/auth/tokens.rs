@@ -1,6 +1,7 @@
 //! Tokens that others give out: who vouches for them, and which were seen before.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -85,6 +86,8 @@ pub struct TokenVerifier {
     known: Mutex<HashMap<TokenHash, KnownToken>>,
     /// A token is asked about by the one request that holds its lock.
     asking: [tokio::sync::Mutex<()>; ASKED_MAX],
+    /// When the log last said that nobody can vouch for tokens, in milliseconds since 1970.
+    warned_at: AtomicU64,
 }
 
 /// Who is asked about tokens that cannot be checked here.
@@ -110,6 +113,7 @@ impl TokenVerifier {
             settings,
             known: Mutex::default(),
             asking: Default::default(),
+            warned_at: AtomicU64::new(0),
         }
     }
 
@@ -130,21 +134,21 @@ impl TokenVerifier {
     ///
     /// Returns the failure that the client is to read.
     pub async fn verify(&self, token: PresentedToken<'_>, now: u64) -> Result<Identity, Failure> {
+        let failure = |error| self.failure_of(error, now);
         let voucher = match (&self.jwt, &self.voucher) {
             (Some(jwt), voucher) if voucher.is_none() || jwt::is_token(token.text) => {
-                let verified = jwt.verify(token.text).await.map_err(failure_of)?;
+                let verified = jwt.verify(token.text).await.map_err(failure)?;
                 let issuer = self.settings.jwt.issuer.as_deref();
                 return self.take(token, issuer, verified, KNOWN_FOR, now);
             }
             (_, Some(voucher)) => voucher,
-            (_, None) => return Err(failure_of(TokenError::Inactive)),
+            (_, None) => return Err(failure(TokenError::Inactive)),
         };
         let place = token.hash.number() % ASKED_MAX;
         let asking = timeout(ASK_WITHIN, self.asking[place].lock()).await;
         let _asking = asking.map_err(|_| {
-            failure_of(TokenError::Unavailable(
-                "too many tokens are asked about".to_owned(),
-            ))
+            let why = "too many tokens are asked about".to_owned();
+            failure(TokenError::Unavailable(why))
         })?;
         // Somebody else has asked meanwhile.
         if let Some(identity) = self.find(token, now) {
@@ -163,7 +167,7 @@ impl TokenVerifier {
                 settings.webhook.cache_for,
             ),
         };
-        self.take(token, issuer, verified.map_err(failure_of)?, cache_for, now)
+        self.take(token, issuer, verified.map_err(failure)?, cache_for, now)
     }
 
     /// Remembers a good token if it holds, and allows what it must.
@@ -180,7 +184,7 @@ impl TokenVerifier {
             .expires_at
             .is_some_and(|at| at.saturating_mul(1000) <= now)
         {
-            return Err(failure_of(TokenError::Expired));
+            return Err(self.failure_of(TokenError::Expired, now));
         }
         let needed = &self.settings.scopes;
         if !needed.iter().all(|scope| verified.scopes.contains(scope)) {
@@ -202,6 +206,20 @@ impl TokenVerifier {
         Ok(identity)
     }
 
+    /// What the client reads of it. An outage is logged now and then, however many clients come.
+    fn failure_of(&self, error: TokenError, now: u64) -> Failure {
+        let TokenError::Unavailable(why) = error else {
+            return Failure::new(ErrorKind::Unauthorized, format!("{error}; sign in again"));
+        };
+        let warned_at = self.warned_at.load(Ordering::Relaxed);
+        if now.saturating_sub(warned_at) >= millis(RETRY_AFTER) {
+            self.warned_at.store(now, Ordering::Relaxed);
+            log::warn!("tokens cannot be checked: {why}");
+        }
+        let message = "nobody can say now whether this token is good; try again later";
+        Failure::new(ErrorKind::Overloaded, message).retry_after_ms(millis(RETRY_AFTER))
+    }
+
     fn remember(&self, hash: TokenHash, identity: Identity, until: u64, now: u64) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= KNOWN_MAX {
@@ -211,17 +229,6 @@ impl TokenVerifier {
             known.clear();
         }
         known.insert(hash, KnownToken { identity, until });
-    }
-}
-
-fn failure_of(error: TokenError) -> Failure {
-    match error {
-        TokenError::Unavailable(why) => {
-            log::warn!("tokens cannot be checked: {why}");
-            let message = "nobody can say now whether this token is good; try again later";
-            Failure::new(ErrorKind::Overloaded, message).retry_after_ms(millis(RETRY_AFTER))
-        }
-        refused => Failure::new(ErrorKind::Unauthorized, format!("{refused}; sign in again")),
     }
 }
 

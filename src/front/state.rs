@@ -84,7 +84,7 @@ impl Front {
     pub(super) fn configure(&self, settings: FrontSettings) {
         let tokens = self.tokens.load();
         let present = tokens.as_ref().map(|tokens| tokens.settings());
-        if present.unwrap_or(&TokenSettings::default()) != &settings.auth.tokens {
+        if present.unwrap_or(&TokenSettings::default()) != &*settings.auth.tokens {
             self.tokens.store(token_verifier(&settings.auth.tokens));
         }
         self.settings.store(Arc::new(settings));

@@ -48,7 +48,9 @@ pub(super) async fn start_front(
     };
     let (endpoints, path) = (endpoints.clone(), config.front.endpoint.clone());
     let scheme = config.front.scheme();
-    let routes = move |app: &mut _, check: &_| endpoints.routes(app, (scheme, &path), check);
+    let routes = move |app: &mut _, check: &_, operators: &_| {
+        endpoints.routes(app, (scheme, &path), (check, operators));
+    };
     Ok(FrontServer::start((listener, tls), &config.front, routes).await?)
 }
 

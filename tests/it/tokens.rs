@@ -53,6 +53,9 @@ async fn s_auths_02_clients_read_where_tokens_come_from() {
         assert_eq!(answer.status, 200, "{answer:?}");
         assert_eq!(answer.json().await, expected);
     }
+    let post = Http::post(gateway.address, "{}").path("/.well-known/oauth-protected-resource");
+    let answer = post.send().await;
+    assert_eq!((answer.status, answer.header("allow")), (405, Some("GET")));
     let page = "http://localhost:5173";
     let without = Http::post(gateway.address, INITIALIZE).header("Origin", page);
     let answer = without.send().await;
@@ -271,6 +274,40 @@ async fn streams_end_with_their_token() {
         let changed = events.message().await.unwrap();
         assert_eq!(changed["method"], "notifications/tools/list_changed");
     }
+}
+
+#[tokio::test]
+async fn a_scope_opens_the_api() {
+    let issuer = Issuer::start().await;
+    let admin = "[auth.keys.second]\nscopes = [\"mcpvisor:admin\"]\n";
+    let keys = KEYS.replace("[auth.keys.second]\n", admin);
+    let gateway = Gateway::start(&format!("{}{keys}", issuer.config())).await;
+    let token = |scope: &str| {
+        issuer.signed(&json!({
+            "iss": issuer.url(),
+            "aud": RESOURCE,
+            "sub": "ada",
+            "scope": scope,
+            "exp": unix_seconds() + 600,
+        }))
+    };
+    let status = |token: String| with_key(gateway.get("/api/servers"), &token).send();
+    for (token, expected) in [
+        (token("mcp mcpvisor:admin"), 200),
+        ("second-key".to_owned(), 200),
+        (token("mcp"), 401),
+        (token("mcp mcpvisor:admin:not"), 401),
+        ("first-key".to_owned(), 401),
+        ("old-key".to_owned(), 401),
+        ("nonsense".to_owned(), 401),
+    ] {
+        assert_eq!(status(token.clone()).await.status, expected, "{token}");
+    }
+    assert_eq!(gateway.get("/api/servers").send().await.status, 401);
+    // For who needs none, there are no scopes either.
+    let open = Gateway::start("").await;
+    let answer = with_key(open.get("/api/servers"), "any").send().await;
+    assert_eq!(answer.status, 401);
 }
 
 #[tokio::test]

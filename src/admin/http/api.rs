@@ -14,7 +14,7 @@ use super::answer::{ApiAnswer, failure_response};
 use super::request::{ApiRequest, Query, header_text, invalid, object, presented_token};
 use super::route;
 use super::routes::ROUTES;
-use super::{AdminEndpoints, AdminParts, Scheme, with_title_case_headers};
+use super::{AdminEndpoints, AdminParts, OperatorCheck, Scheme, with_title_case_headers};
 use crate::protocol::{ErrorKind, Failure};
 
 /// Largest body, in bytes.
@@ -86,7 +86,7 @@ async fn handle(
     payload: &mut web::Payload,
     parts: &AdminParts,
 ) -> Result<ApiAnswer, Failure> {
-    authorize(request, parts)?;
+    authorize(request, parts).await?;
     let path = request.path();
     let (route, segments) = route::find(ROUTES, request.method().as_str(), path)?;
     let query = Query::read(request.query_string(), route.query)?;
@@ -108,13 +108,23 @@ async fn handle(
     .await
 }
 
-/// Being on this machine is no right: behind a tunnel everybody is.
-pub(super) fn authorize(request: &HttpRequest, parts: &AdminParts) -> Result<(), Failure> {
+/// Who has the token of the API may use it, and whose own credentials allow it. Being on this machine
+/// is no right: behind a tunnel everybody is.
+pub(super) async fn authorize(request: &HttpRequest, parts: &AdminParts) -> Result<(), Failure> {
     let presented = presented_token(request)?;
     let token = parts.operator.token();
     let matches = |presented| token.is_some_and(|token| token.matches(presented));
+    if presented.is_some_and(matches) {
+        return Ok(());
+    }
+    let operators = request.app_data::<web::Data<OperatorCheck>>();
+    if let Some(is_operator) = operators
+        && presented.is_some()
+        && is_operator(request).await
+    {
+        return Ok(());
+    }
     let message = match presented {
-        Some(presented) if matches(presented) => return Ok(()),
         Some(_) => "this is not the token of this gateway; `mcpvisor token` shows it",
         None => {
             "the API needs its token, as `X-Session-Token` or `Authorization: Bearer`; \

@@ -27,6 +27,7 @@ use std::sync::Arc;
 use actix_web::http::Method;
 use actix_web::http::header::{self, HeaderValue};
 use actix_web::{HttpRequest, HttpResponse, web};
+use futures_util::future::LocalBoxFuture;
 use tokio::sync::SetOnce;
 
 use super::operator::Operator;
@@ -41,6 +42,9 @@ pub type RequestCheck = Arc<dyn Fn(&HttpRequest) -> Result<(), Failure> + Send +
 /// Of the gateway's own URLs: `http` or `https`.
 #[derive(Clone, Copy)]
 struct Scheme(&'static str);
+
+/// Whether the credentials of a client allow it to use the API.
+pub type OperatorCheck = Arc<dyn Fn(&HttpRequest) -> LocalBoxFuture<'static, bool> + Send + Sync>;
 
 /// The parts of the gateway that requests are answered with.
 pub struct AdminParts {
@@ -64,16 +68,17 @@ impl AdminEndpoints {
         let _ = self.parts.set(parts);
     }
 
-    /// Adds the paths to an HTTP server that serves MCP at `endpoint` of URLs with this scheme. `check` is asked for each
-    /// request to the API.
+    /// Adds the paths to an HTTP server that serves MCP at `endpoint` of URLs with this scheme.
+    /// `check` is asked for each request to the API, and `operators` for one without its token.
     pub fn routes(
         &self,
         app: &mut web::ServiceConfig,
         (scheme, endpoint): (&'static str, &str),
-        check: &RequestCheck,
+        (check, operators): (&RequestCheck, &OperatorCheck),
     ) {
         app.app_data(web::Data::new(self.clone()))
             .app_data(Scheme(scheme))
+            .app_data(web::Data::new(Arc::clone(operators)))
             .app_data(web::Data::from(check.clone()))
             .service(
                 web::resource(["/health", "/healthz"])

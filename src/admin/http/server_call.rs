@@ -26,7 +26,7 @@ async fn handle(
     payload: &mut web::Payload,
     parts: &AdminParts,
 ) -> Result<ApiAnswer, Failure> {
-    authorize(request, parts)?;
+    authorize(request, parts).await?;
     if request.method() != Method::POST {
         let message = "with `serverId` the endpoint answers POST only";
         return Err(Failure::new(ErrorKind::HttpMethodNotAllowed, message));

@@ -66,11 +66,7 @@ impl IssuerKeys {
             age if age < FRESH_FOR => Ok(kept),
             age if age < KEPT_FOR => {
                 let (this, old) = (Arc::clone(self), Arc::clone(&kept));
-                actix_rt::spawn(async move {
-                    if let Err(why) = this.fetch(Some(&old)).await {
-                        log::warn!("keys of tokens are not renewed: {why}");
-                    }
-                });
+                actix_rt::spawn(async move { drop(this.fetch(Some(&old)).await) });
                 Ok(kept)
             }
             _ => self.fetch(None).await,
@@ -102,6 +98,9 @@ impl IssuerKeys {
             };
         }
         let fetched = self.ask().await;
+        if let Err(why) = &fetched {
+            log::warn!("the keys of {} cannot be fetched: {why}", self.issuer);
+        }
         let outcome = fetched.as_ref().map(drop).map_err(Clone::clone);
         *asked = Some((Instant::now(), outcome));
         let set = Arc::new(KeySet {

@@ -1,5 +1,6 @@
 //! `[auth]`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value as Json, json};
@@ -11,12 +12,13 @@ use crate::auth::{
 };
 use crate::config::checks::{NOT_EMPTY, not_empty};
 use crate::config::declaration::kinds::{duration, flag, optional, table};
-use crate::config::declaration::texts::{TextValue, text, texts};
+use crate::config::declaration::texts::{TextListKind, TextValue, text, texts};
 use crate::config::declaration::{ValueKind, keys};
 use crate::config::environment::trimmed_var;
 use crate::config::problem::Problem;
 use crate::config::section::{Section, ValueError};
 use crate::config::units::HOUR;
+use crate::credentials::Scopes;
 
 /// API keys in one file.
 const KEYS_MAX: usize = 1000;
@@ -31,7 +33,8 @@ const EXPIRES: &str = "a time with its zone, as `\"2030-01-01T00:00:00Z\"`";
 keys! {
     /// How clients authenticate. Without it nobody is asked who they are.
     AuthTable for AuthSettings, check {
-        /// API keys, each in a table `[auth.keys.NAME]`: `hash`, and `expires` if it does. With one,
+        /// API keys, each in a table `[auth.keys.NAME]`: `hash`, `expires` if it does, and `scopes` if
+        /// it has some. With one,
         /// every request needs `Authorization: Bearer KEY`, and a session is its key's only.
         /// `mcpvisor keys` makes, lists, renews and removes them.
         keys: ApiKeysKind;
@@ -204,6 +207,7 @@ impl ValueKind for ApiKeysKind {
                 "properties": {
                     "hash": { "type": "string", "description": HASH },
                     "expires": { "type": "string", "description": EXPIRES },
+                    SCOPES: key_scopes().schema(),
                 },
             },
         })
@@ -235,9 +239,15 @@ impl ValueKind for ApiKeysKind {
     }
 }
 
+const SCOPES: &str = "scopes";
+
+fn key_scopes() -> TextListKind<String> {
+    texts(SCOPE, scope)
+}
+
 /// One key; what is wrong with it is reported.
 fn read_key(name: &str, section: &Section<'_>) -> Option<ApiKey> {
-    section.refuse_unknown(&["hash", "expires"]);
+    section.refuse_unknown(&["hash", "expires", SCOPES]);
     let Some(hash) = section.text("hash") else {
         if !section.has("hash") {
             section.refuse_table(format!("`{}` is missing", section.path("hash")), None);
@@ -250,6 +260,8 @@ fn read_key(name: &str, section: &Section<'_>) -> Option<ApiKey> {
         let parsed = expiry_millis(&expires.value).ok_or_else(ValueError::as_declared);
         section.checked(&expires, EXPIRES, parsed)
     });
+    let scopes = key_scopes().read(section, SCOPES).unwrap_or_default();
+    let scopes = Scopes::of(scopes.iter().map(String::as_str)).ok();
     if !is_key_name(name) {
         let message = format!(
             "`{}` must be a name of 1 to {NAME_MAX} letters, digits and `-_.`",
@@ -261,6 +273,7 @@ fn read_key(name: &str, section: &Section<'_>) -> Option<ApiKey> {
     Some(ApiKey {
         name: name.to_owned(),
         hash: hash?,
+        scopes: scopes.filter(|scopes| !scopes.is_empty()).map(Arc::new),
         expires_at,
     })
 }
@@ -307,6 +320,7 @@ fn add_environment_key(settings: &mut AuthSettings, section: &Section<'_>) {
             Some(key) => settings.keys.push(ApiKey {
                 name: "PLUGGEDIN_API_KEY".to_owned(),
                 hash: TokenHash::of(&key),
+                scopes: None,
                 expires_at: None,
             }),
             None => refuse(

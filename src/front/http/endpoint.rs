@@ -43,7 +43,7 @@ pub(super) async fn endpoint(
         let value = HeaderValue::from_static(spoken_revision(&request).as_str());
         response.headers_mut().insert(PROTOCOL_VERSION, value);
     }
-    response
+    expiry::ends_as_noted(response, &request)
 }
 
 /// The revision of a response that belongs to no session: the one that the request names, or else
@@ -53,50 +53,50 @@ fn spoken_revision(request: &HttpRequest) -> Revision {
     named.unwrap_or(Revision::NEWEST_LEGACY)
 }
 
-async fn handle(
-    request: &HttpRequest,
-    payload: &mut web::Payload,
-    front: &Front,
-) -> Result<HttpResponse, RequestFailure> {
-    let settings = front.settings.load_full();
-    if *request.method() == HttpMethod::OPTIONS {
-        check_place(request, &settings)?;
-        let mut response = respond::empty(StatusCode::NO_CONTENT);
-        response.headers_mut().insert(header::ALLOW, METHODS);
-        return Ok(response);
+#[expect(
+    clippy::manual_async_fn,
+    reason = "what an async fn is given is kept twice, and each request pays for it"
+)]
+fn handle<'a>(
+    request: &'a HttpRequest,
+    payload: &'a mut web::Payload,
+    front: &'a Front,
+) -> impl Future<Output = Result<HttpResponse, RequestFailure>> + 'a {
+    async move {
+        let settings = front.settings.load_full();
+        if *request.method() == HttpMethod::OPTIONS {
+            check_place(request, &settings)?;
+            let mut response = respond::empty(StatusCode::NO_CONTENT);
+            response.headers_mut().insert(header::ALLOW, METHODS);
+            return Ok(response);
+        }
+        let identifying = authenticate(request, front, &settings)?;
+        let owner = SessionOwner {
+            principal: expiry::principal_of(identifying.await?, request, opens_stream),
+            view: entrance::view(request, front)?,
+        };
+        match *request.method() {
+            HttpMethod::POST => post(request, payload, front, &settings, owner).await,
+            HttpMethod::GET => get(request, front, &owner, &settings).await,
+            HttpMethod::DELETE => delete(request, front, &owner, settings.stateless).await,
+            ref other => {
+                let message =
+                    format!("HTTP method `{other}` is not used here; MCP is POST, GET and DELETE");
+                Err(Failure::new(ErrorKind::HttpMethodNotAllowed, message).into())
+            }
+        }
     }
-    let identity = authenticate(request, front, &settings)?.await?;
-    let expires_at = opens_stream(request).then_some(identity.expires_at);
-    let owner = SessionOwner {
-        principal: identity.principal,
-        view: entrance::view(request, front)?,
-    };
-    let response = match *request.method() {
-        HttpMethod::POST => post(request, payload, front, &settings, owner).await,
-        HttpMethod::GET if is_without_session(request, &settings) => {
-            let message = "there is no session whose stream could be opened: MCP is POST only \
-                           without (`gateway.stateless`, `sessions.require_id`)";
-            Err(Failure::new(ErrorKind::HttpMethodNotAllowed, message).into())
-        }
-        HttpMethod::GET => {
-            refuse_if_shutting_down(front.is_closing())?;
-            get(request, front, &owner, &settings).await
-        }
-        HttpMethod::DELETE => delete(request, front, &owner, settings.stateless).await,
-        ref other => {
-            let message =
-                format!("HTTP method `{other}` is not used here; MCP is POST, GET and DELETE");
-            Err(Failure::new(ErrorKind::HttpMethodNotAllowed, message).into())
-        }
-    };
-    Ok(expiry::ends_at(response?, expires_at.flatten()))
 }
 
 /// Whether the answer is a stream that belongs to no call. The header says the same as the body
 /// (S-HDR-04).
 fn opens_stream(request: &HttpRequest) -> bool {
     let listens = |method: &HeaderValue| method == Method::Listen.as_str();
-    *request.method() == HttpMethod::GET || request.headers().get(METHOD).is_some_and(listens)
+    match *request.method() {
+        HttpMethod::GET => true,
+        HttpMethod::POST => request.headers().get(METHOD).is_some_and(listens),
+        _ => false,
+    }
 }
 
 async fn post(
@@ -261,6 +261,12 @@ async fn get(
     owner: &SessionOwner,
     settings: &FrontSettings,
 ) -> Result<HttpResponse, RequestFailure> {
+    if is_without_session(request, settings) {
+        let message = "there is no session whose stream could be opened: MCP is POST only \
+                       without (`gateway.stateless`, `sessions.require_id`)";
+        return Err(Failure::new(ErrorKind::HttpMethodNotAllowed, message).into());
+    }
+    refuse_if_shutting_down(front.is_closing())?;
     if !AcceptedTypes::of(header_text(request, &header::ACCEPT)).events {
         let message = "`Accept` must allow text/event-stream: GET opens an event stream";
         return Err(Failure::new(ErrorKind::NotAcceptable, message).into());

@@ -4,22 +4,48 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use actix_web::HttpResponse;
 use actix_web::body::{BodySize, BoxBody, MessageBody};
+use actix_web::{HttpMessage as _, HttpRequest, HttpResponse};
 use bytes::Bytes;
 use futures_util::future::{FutureExt as _, LocalBoxFuture};
 use tokio::time::sleep;
 
+use crate::auth::Identity;
+use crate::id::Principal;
 use crate::telemetry::unix_millis;
 
 /// How often the clock is looked at: it may be set meanwhile.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 
+/// When the stream of a request ends: beside the request and not in its future, which every request
+/// would pay for.
+struct StreamEnd(u64);
+
+/// Whose request it is. Notes when the answer ends, if it is a stream of no call.
+pub(super) fn principal_of(
+    identity: Identity,
+    request: &HttpRequest,
+    opens_stream: impl FnOnce(&HttpRequest) -> bool,
+) -> Principal {
+    if let Some(expires_at) = identity.expires_at
+        && opens_stream(request)
+    {
+        request.extensions_mut().insert(StreamEnd(expires_at));
+    }
+    identity.principal
+}
+
+/// Ends the answer when [`principal_of`] has noted it to.
+pub(super) fn ends_as_noted(response: HttpResponse, request: &HttpRequest) -> HttpResponse {
+    let noted = request.extensions().get().map(|StreamEnd(at)| *at);
+    match noted {
+        Some(expires_at) if response.status().is_success() => ends_at(response, expires_at),
+        _ => response,
+    }
+}
+
 /// Ends the body of a response at this time, in milliseconds since 1970.
-pub(in crate::front) fn ends_at(response: HttpResponse, expires_at: Option<u64>) -> HttpResponse {
-    let Some(expires_at) = expires_at else {
-        return response;
-    };
+pub(in crate::front) fn ends_at(response: HttpResponse, expires_at: u64) -> HttpResponse {
     response.map_body(|_, body| {
         BoxBody::new(ExpiringBody {
             body,

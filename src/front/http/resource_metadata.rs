@@ -2,12 +2,13 @@
 
 use std::pin::pin;
 
+use actix_web::http::Method;
 use actix_web::http::header::HeaderValue;
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde_json::json;
 
 use super::challenge::WELL_KNOWN;
-use super::handler::{check_place, run_handler};
+use super::handler::{answers_only, check_place, run_handler};
 use super::respond::with_title_case_headers;
 use crate::front::state::{Front, FrontGate};
 use crate::protocol::{ErrorKind, Failure};
@@ -27,6 +28,9 @@ pub(super) async fn serve(request: HttpRequest, gate: web::Data<FrontGate>) -> H
 fn answer(request: &HttpRequest, front: &Front) -> Result<HttpResponse, Failure> {
     let settings = front.settings.load();
     check_place(request, &settings)?;
+    if *request.method() != Method::GET {
+        return Err(answers_only(request, "GET"));
+    }
     let tokens = &settings.auth.tokens;
     let issuers: Vec<&str> = tokens.issuers().collect();
     if issuers.is_empty() {

@@ -12,15 +12,17 @@ use actix_web::dev::{ServerHandle, Service, ServiceRequest, ServiceResponse};
 use actix_web::guard::fn_guard;
 use actix_web::http::ConnectionType;
 use actix_web::{App, HttpRequest, HttpResponse, web};
+use futures_util::future::{FutureExt as _, LocalBoxFuture};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::caller_cache::CallerCache;
-use super::handler::{check_host, check_place};
+use super::handler::{authenticate, check_host, check_place};
 use super::new_connections::NewConnections;
 use super::request_clock::{RequestClock, ServedBody};
 use super::tcp_server::{self, Plain};
 use super::{cors, endpoint, entrance, resource_metadata, respond};
+use crate::auth::ADMIN_SCOPE;
 use crate::front::legacy_sse;
 use crate::front::settings::FrontSettings;
 use crate::front::state::{Front, FrontGate, WorkerIndex};
@@ -34,6 +36,10 @@ const FIRST_REQUEST_POLL: Duration = Duration::from_millis(20);
 
 /// Whether a request may come to this host from this web page, for paths that others serve.
 pub(super) type RequestCheck = Arc<dyn Fn(&HttpRequest) -> Result<(), Failure> + Send + Sync>;
+
+/// Whether the credentials of a request allow what operators do, for paths that others serve.
+pub(super) type OperatorCheck =
+    Arc<dyn Fn(&HttpRequest) -> LocalBoxFuture<'static, bool> + Send + Sync>;
 
 /// The running HTTP server and its worker threads, on which sessions and connections live too.
 pub struct FrontServer {
@@ -57,7 +63,7 @@ impl FrontServer {
     pub async fn start(
         (listener, tls): (TcpListener, Option<FrontTls>),
         settings: &FrontSettings,
-        routes: impl Fn(&mut web::ServiceConfig, &RequestCheck) + Clone + Send + 'static,
+        routes: impl Fn(&mut web::ServiceConfig, &RequestCheck, &OperatorCheck) + Clone + Send + 'static,
     ) -> io::Result<Self> {
         let address = listener.local_addr()?;
         let gate = web::Data::new(FrontGate::default());
@@ -66,6 +72,7 @@ impl FrontServer {
         let next = Arc::new(AtomicUsize::new(0));
         let new_connections = NewConnections::default();
         let check = request_check(gate.clone());
+        let operators = operator_check(gate.clone());
         let app = move || {
             let index = next.fetch_add(1, Ordering::Relaxed);
             // An error means that the start has failed.
@@ -87,7 +94,7 @@ impl FrontServer {
             if path != "/" {
                 app = app.service(web::resource("/").to(endpoint::endpoint));
             }
-            app.configure(|app| routes(app, &check))
+            app.configure(|app| routes(app, &check, &operators))
                 .service(web::resource(legacy_sse::STREAM).to(legacy_sse::stream))
                 .service(web::resource(legacy_sse::MESSAGES).to(legacy_sse::messages))
                 .configure(|app| add_named_paths(app, &path))
@@ -230,6 +237,23 @@ fn request_check(gate: web::Data<FrontGate>) -> RequestCheck {
     })
 }
 
+fn operator_check(gate: web::Data<FrontGate>) -> OperatorCheck {
+    Arc::new(move |request| {
+        let identifying = gate.front.get().and_then(|front| {
+            let settings = front.settings.load();
+            authenticate(request, front, &settings).ok()
+        });
+        async move {
+            let Some(identifying) = identifying else {
+                return false;
+            };
+            let identity = identifying.await;
+            identity.is_ok_and(|identity| identity.has_scope(ADMIN_SCOPE))
+        }
+        .boxed_local()
+    })
+}
+
 /// Tells the connection that it serves a request, and closes it after the answer while the socket
 /// is handed over.
 fn around_each_request<S, B>(
@@ -257,8 +281,7 @@ where
 /// The paths of metadata and of views.
 fn add_named_paths(app: &mut web::ServiceConfig, mcp: &str) {
     for path in resource_metadata::PATHS {
-        let resource = web::resource(path);
-        app.service(resource.route(web::get().to(resource_metadata::serve)));
+        app.service(web::resource(path).to(resource_metadata::serve));
     }
     for path in entrance::paths_of_views(legacy_sse::STREAM) {
         app.service(web::resource(path).to(legacy_sse::stream));

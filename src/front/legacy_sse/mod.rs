@@ -125,7 +125,10 @@ async fn open(
         None,
     );
     let response = respond::event_stream(first.chain(events));
-    Ok(ends_at(response, identity.expires_at))
+    Ok(match identity.expires_at {
+        Some(expires_at) => ends_at(response, expires_at),
+        None => response,
+    })
 }
 
 /// The revision that a client speaks which was initialized on an earlier stream. The TypeScript SDK
