@@ -7,6 +7,8 @@ mod doctor;
 mod keys;
 mod plan;
 mod records;
+mod servers;
+mod shell;
 mod stdio;
 mod tools;
 
@@ -21,6 +23,8 @@ pub use doctor::DoctorArguments;
 pub use keys::{KeysArguments, KeysVerb, MadeKeyArguments, TokenArguments};
 pub use plan::{ApplyArguments, PlanArguments, RollbackArguments};
 pub use records::{GatewayLogArguments, HistoryArguments, Moment, ShownRecords};
+pub use servers::{LogsArguments, ServersArguments, ServersVerb};
+pub use shell::{BundleArguments, CompletionsArguments, ManArguments};
 pub use stdio::{Header, StdioArguments};
 pub use tools::{
     CallArguments, ListArguments, NamedArgument, ShowArguments, ToolsArguments, ToolsVerb,
@@ -157,6 +161,21 @@ pub enum Command {
     /// `servers logs NAME` shows what a server wrote. Speaks to the gateway as `servers` does.
     Logs(GatewayLogArguments),
 
+    /// Gather what somebody needs who looks for a fault, in one file without secrets
+    ///
+    /// The configuration without what may be secret, what `doctor` finds, the status, crash reports
+    /// and the last lines of the log of the running gateway, versions. Look through it before you send
+    /// it.
+    SupportBundle(BundleArguments),
+
+    /// Print the completions of a shell
+    ///
+    /// For bash: `mcpvisor completions bash > ~/.local/share/bash-completion/completions/mcpvisor`.
+    Completions(CompletionsArguments),
+
+    /// Write the man pages to a directory
+    Man(ManArguments),
+
     /// Run the built-in example server over stdin and stdout
     ///
     /// An MCP server with a few tools, resources and prompts to try a client or a gateway with.
@@ -187,88 +206,6 @@ pub struct StatusArguments {
     /// output is no terminal.
     #[arg(short, long)]
     pub watch: bool,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
-#[command(args_conflicts_with_subcommands = true)]
-pub struct ServersArguments {
-    /// Write JSON, for programs
-    #[arg(long)]
-    pub json: bool,
-
-    #[command(subcommand)]
-    pub verb: Option<ServersVerb>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
-pub enum ServersVerb {
-    /// Add a server to the configuration
-    Add(AddArguments),
-
-    /// Connect a server anew, now
-    ///
-    /// A healthy one is renewed, which ends its calls; one that waits for its next attempt is
-    /// tried at once.
-    Restart { name: String },
-
-    /// Take a server out of service until it is started
-    ///
-    /// Its tools stay listed and its calls fail. It stays stopped when the configuration is read
-    /// again, unless its own part changed; the next start of the gateway starts it.
-    Stop { name: String },
-
-    /// Put a stopped server in service again
-    ///
-    /// One that waits for its next attempt, or is idle, is started now.
-    Start { name: String },
-
-    /// Kill the process of a server, to see it come back
-    ///
-    /// As if it had crashed: its calls fail, a report is written, and its supervisor starts it
-    /// again.
-    Kill { name: String },
-
-    /// Refuse the calls of a server, or of one tool of it, until they are reset
-    ///
-    /// Opens its breaker. The server keeps running and its tools stay listed; TOOL is the name
-    /// that the server gives it.
-    Trip { name: String, tool: Option<String> },
-
-    /// Let calls through again to a server and all its tools, or to one tool of it
-    ///
-    /// Closes breakers that opened by themselves too.
-    Reset { name: String, tool: Option<String> },
-
-    /// List the crash reports of a server, or of all, and show the last one
-    ///
-    /// Says how each connection ended that ended as it should not. Written by the gateway as JSON
-    /// files to `crashes` in its data directory.
-    Crashes {
-        name: Option<String>,
-        /// Write JSON, for programs
-        #[arg(long)]
-        json: bool,
-    },
-
-    /// Show the last lines of a server: its stderr, stray output, remarks of the gateway
-    Logs(LogsArguments),
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
-pub struct LogsArguments {
-    pub name: String,
-
-    /// Write JSON, for programs
-    #[arg(long, conflicts_with = "follow")]
-    pub json: bool,
-
-    /// Go on with new lines until Ctrl-C
-    #[arg(short, long)]
-    pub follow: bool,
-
-    /// Show the last N lines only
-    #[arg(short = 'n', long, value_name = "N")]
-    pub lines: Option<usize>,
 }
 
 #[cfg(test)]
