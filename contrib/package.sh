@@ -36,6 +36,21 @@ build() {
   binary=$built/${TARGET:+$TARGET/}$profile/mcpvisor
 }
 
+# shell_files PROGRAM: completions and man pages, which packages install, into target/shell. A program
+# for another platform cannot print them: then one for this platform does.
+shell_files() {
+  local program=$1
+  if [ "$target" != "$host" ]; then
+    cargo build --locked --profile "$profile"
+    program=$built/$profile/mcpvisor
+  fi
+  rm -rf target/shell
+  "$program" man target/shell/man
+  for shell in bash zsh fish; do
+    "$program" completions "$shell" > "target/shell/mcpvisor.$shell"
+  done
+}
+
 # The same program without any library, also not the C library. Its own directory: the flag would
 # build the rest anew each time.
 build_static() {
@@ -48,8 +63,11 @@ build_static() {
 archive() {
   local name=mcpvisor-$version-$1 directory
   directory=$(mktemp -d)
+  shell_files "$2"
   install -D -m 755 "$2" "$directory/$name/mcpvisor"
   install -m 644 README.md CHANGELOG.md LICENSE config.toml "$directory/$name/"
+  install -D -m 644 -t "$directory/$name/completions" target/shell/mcpvisor.*
+  install -D -m 644 -t "$directory/$name/man" target/shell/man/*
   install -D -m 644 -t "$directory/$name/systemd" contrib/mcpvisor.service contrib/mcpvisor.socket
   tar --sort=name --owner=0 --group=0 --numeric-owner -C "$directory" -czf "$out/$name.tar.gz" "$name"
   rm -r "$directory"
@@ -58,12 +76,14 @@ archive() {
 deb() {
   tool cargo-deb 3.8.0
   build
+  shell_files "$binary"
   cargo deb --locked --no-build --no-strip "${elsewhere[@]}" --profile "$profile" --output "$out"
 }
 
 rpm() {
   tool cargo-generate-rpm 0.21.1
   build
+  shell_files "$binary"
   cargo generate-rpm "${elsewhere[@]}" --profile "$profile" --output "$out"
 }
 

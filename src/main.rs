@@ -10,10 +10,11 @@ use mcpvisor::example_server;
 use mcpvisor::telemetry::printable;
 
 use commands::{
-    CliError, ServeMode, check, current_thread_runtime, print_config, relay, run_apply_command,
-    run_auth_command, run_clients_command, run_doctor_command, run_keys_command, run_pins_command,
-    run_plan_command, run_rollback_command, run_servers_command, run_tools_command, serve,
-    show_dashboard, show_gateway_log, show_history, show_status, show_token,
+    CliError, ServeMode, check, current_thread_runtime, print_completions, print_config, relay,
+    run_apply_command, run_auth_command, run_bundle_command, run_clients_command,
+    run_doctor_command, run_keys_command, run_pins_command, run_plan_command, run_rollback_command,
+    run_servers_command, run_tools_command, serve, show_dashboard, show_gateway_log, show_history,
+    show_status, show_token, write_man_pages,
 };
 
 fn main() -> ExitCode {
@@ -47,6 +48,9 @@ fn main() -> ExitCode {
         Command::Ui(arguments) => finish(show_dashboard(path, &arguments)),
         Command::History(history) => finish(show_history(path, history)),
         Command::Logs(logs) => finish(show_gateway_log(path, logs)),
+        Command::SupportBundle(bundle) => finish(run_bundle_command(path, bundle)),
+        Command::Completions(shell) => finish(print_completions(&shell)),
+        Command::Man(man) => finish(write_man_pages(&man)),
         Command::ExampleServer => finish(run_example_server()),
     }
 }

@@ -2,11 +2,11 @@
 
 use std::io::{self, Write};
 
-/// To the alternate screen, without a cursor.
-const ENTER: &str = "\x1b[?1049h\x1b[?25l";
+/// To the alternate screen, without a cursor; lines that are too long are cut.
+const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
 
 /// The cursor, and the screen as it was.
-const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
+const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 
 /// Pictures drawn over each other. The screen is restored when this is dropped, also by a panic.
 pub struct AlternateScreen<W: Write> {

@@ -39,7 +39,7 @@ pub use operator::{
 pub use port_holder::address_in_use;
 pub use record_pages::{ask_last_records, ask_records};
 pub use render::{
-    ListedTool, Screen, ServerTrouble, call_lines, crash_text, last_sequence, log_lines,
+    ListedTool, Screen, ServerTrouble, Window, call_lines, crash_text, last_sequence, log_lines,
     notice_lines, pin_table, pin_text, record_lines, resolved_schema, server_table, tool_table,
     tool_text, tree, troubles,
 };

@@ -9,6 +9,7 @@ mod pins;
 mod plan;
 mod records;
 mod servers;
+mod shell;
 mod stdio;
 mod tools;
 
@@ -25,6 +26,7 @@ pub use pins::{PinsArguments, PinsVerb};
 pub use plan::{ApplyArguments, PlanArguments, RollbackArguments};
 pub use records::{GatewayLogArguments, HistoryArguments, Moment, ShownRecords};
 pub use servers::{LogsArguments, ServersArguments, ServersVerb};
+pub use shell::{BundleArguments, CompletionsArguments, ManArguments};
 pub use stdio::{Header, StdioArguments};
 pub use tools::{
     CallArguments, ListArguments, NamedArgument, ShowArguments, ToolsArguments, ToolsVerb,
@@ -171,6 +173,21 @@ pub enum Command {
     ///
     /// `servers logs NAME` shows what a server wrote. Speaks to the gateway as `servers` does.
     Logs(GatewayLogArguments),
+
+    /// Gather what somebody needs who looks for a fault, in one file without secrets
+    ///
+    /// The configuration without what may be secret, what `doctor` finds, the status, crash reports
+    /// and the last lines of the log of the running gateway, versions. Look through it before you send
+    /// it.
+    SupportBundle(BundleArguments),
+
+    /// Print the completions of a shell
+    ///
+    /// For bash: `mcpvisor completions bash > ~/.local/share/bash-completion/completions/mcpvisor`.
+    Completions(CompletionsArguments),
+
+    /// Write the man pages to a directory
+    Man(ManArguments),
 
     /// Run the built-in example server over stdin and stdout
     ///

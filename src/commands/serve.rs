@@ -3,23 +3,28 @@
 use std::io::IsTerminal as _;
 use std::net::TcpListener;
 use std::path::Path;
+use std::time::Duration;
 
 use mcpvisor::admin::{ConfigOrder, ConfigRequest};
 use mcpvisor::config::watch::{Changed, Watch, WatchSettings};
 use mcpvisor::config::{
     Config, ConfigError, FileOutcome, Loaded, LogFormat, Lookup, ProcessEnvironment, ServerFile,
 };
-use mcpvisor::gateway::Gateway;
 use mcpvisor::gateway::service::{self, ServiceState};
+use mcpvisor::gateway::{Gateway, ServerCounts};
 use mcpvisor::id::ViewId;
 use mcpvisor::protocol::Failure;
 use mcpvisor::telemetry::LogRecords;
 use mcpvisor::{telemetry, transport};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+use tokio::time::{Interval, interval};
 use uuid::Uuid;
 
 use super::output::CliError;
+
+/// How often it is told how many servers are up.
+const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// How clients reach the gateway.
 pub(crate) enum ServeMode {
@@ -141,8 +146,13 @@ async fn run_gateway(
     });
     print_access(&gateway);
     service::notify(ServiceState::Ready(&gateway.summary()));
+    let mut starting = StartReport::new();
     loop {
         tokio::select! {
+            () = starting.due() => {
+                starting.tell(&gateway.server_counts());
+                continue;
+            }
             Some(Changed) = changes.recv() => {
                 // A change by the API is in force already.
                 if read_again().is_ok_and(|loaded| gateway.has_applied(&loaded)) {
@@ -167,6 +177,41 @@ async fn run_gateway(
         () = gateway.stop() => Ok(()),
         _ = terminate.recv() => Err("stopped at once by a second signal".into()),
         _ = tokio::signal::ctrl_c() => Err("stopped at once by a second signal".into()),
+    }
+}
+
+/// Tells at a terminal how many servers are up, until all are or failed.
+struct StartReport {
+    /// `None` once all is told.
+    every: Option<Interval>,
+    told: Option<ServerCounts>,
+}
+
+impl StartReport {
+    fn new() -> Self {
+        let every = std::io::stderr().is_terminal().then(|| {
+            let mut every = interval(TELL_EVERY);
+            every.reset();
+            every
+        });
+        Self { every, told: None }
+    }
+
+    async fn due(&mut self) {
+        match &mut self.every {
+            Some(every) => drop(every.tick().await),
+            None => std::future::pending().await,
+        }
+    }
+
+    fn tell(&mut self, counts: &ServerCounts) {
+        if self.told.as_ref() != Some(counts) {
+            log::info!("{counts}");
+            self.told = Some(*counts);
+        }
+        if counts.starting == 0 {
+            self.every = None;
+        }
     }
 }
 

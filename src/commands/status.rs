@@ -10,6 +10,7 @@ use mcpvisor::telemetry::printable;
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::key_reader::KeyReader;
 use super::output::{CliError, current_thread_runtime, pretty, print};
 use super::running_gateway::gateway_data_dir;
 
@@ -21,43 +22,65 @@ pub(crate) fn show_status(
     arguments: &StatusArguments,
 ) -> Result<(), CliError> {
     let data_dir = gateway_data_dir(path)?;
-    let shown = |status: &Value, screen: &Screen| {
-        if arguments.json {
-            pretty(status)
-        } else {
-            Ok(tree(status, screen))
-        }
-    };
     current_thread_runtime()?.block_on(async {
-        let screen = Screen::of_stdout();
-        if !arguments.watch {
-            return print(&shown(&ask_status(&data_dir).await?, &screen)?);
+        if arguments.watch {
+            return watch(&data_dir, arguments.json).await;
         }
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut terminate = signal(SignalKind::terminate())?;
-        // The first answer tells whether there is anything to watch.
-        let mut status = Ok(ask_status(&data_dir).await?);
-        let stdout = std::io::stdout();
-        let mut alternate = match stdout.is_terminal() {
-            true => Some(AlternateScreen::enter(stdout)?),
-            false => None,
-        };
-        loop {
-            let screen = Screen::of_stdout();
-            let text = match &status {
-                Ok(status) => shown(status, &screen)?,
-                Err(error) => printable(&format!("{error}\n")),
-            };
-            match &mut alternate {
-                Some(alternate) => alternate.draw(&screen.cut_lines(&text))?,
-                None => print(&text)?,
-            }
-            tokio::select! {
-                () = tokio::time::sleep(WATCH_EVERY) => {}
-                _ = interrupt.recv() => return Ok(()),
-                _ = terminate.recv() => return Ok(()),
-            }
-            status = ask_status(&data_dir).await;
-        }
+        let status = ask_status(&data_dir).await?;
+        print(&shown(&status, arguments.json, &Screen::of_stdout())?)
     })
+}
+
+fn shown(status: &Value, as_json: bool, screen: &Screen) -> Result<String, CliError> {
+    match as_json {
+        true => pretty(status),
+        false => Ok(tree(status, screen)),
+    }
+}
+
+/// Shows the status again and again; on a terminal one picture over the other, with keys to scroll.
+async fn watch(data_dir: &Path, as_json: bool) -> Result<(), CliError> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut resized = signal(SignalKind::window_change())?;
+    // The first answer tells whether there is anything to watch.
+    let mut status = Ok(ask_status(data_dir).await?);
+    let stdout = std::io::stdout();
+    let (mut alternate, mut keys) = match stdout.is_terminal() {
+        true => (Some(AlternateScreen::enter(stdout)?), KeyReader::start()),
+        false => (None, None),
+    };
+    let mut first = 0;
+    let mut look_again = tokio::time::interval(WATCH_EVERY);
+    look_again.reset();
+    loop {
+        let screen = Screen::of_stdout();
+        let text = match &status {
+            Ok(status) => shown(status, as_json, &screen)?,
+            Err(error) => printable(&format!("{error}\n")),
+        };
+        let window = screen.window(&text, first);
+        first = window.first;
+        match &mut alternate {
+            Some(alternate) => alternate.draw(&window.text)?,
+            None => print(&text)?,
+        }
+        let pressed = async {
+            match &mut keys {
+                Some(keys) => keys.next().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = look_again.tick() => status = ask_status(data_dir).await,
+            // Drawn again at once.
+            _ = resized.recv(), if alternate.is_some() => {}
+            key = pressed => match key.scrolled(first, window.page) {
+                Some(wanted) => first = wanted,
+                None => return Ok(()),
+            },
+            _ = interrupt.recv() => return Ok(()),
+            _ = terminate.recv() => return Ok(()),
+        }
+    }
 }

@@ -62,7 +62,7 @@ pub use reference::reference;
 pub use schema::schema;
 pub use server::{ServerEntry, ServerState};
 pub use server_file::{FileOutcome, ServerFile, replace as replace_file};
-pub use toml_json::json_of_toml;
+pub use toml_json::{file_as_json, json_of_toml};
 
 use crate::calls::SessionSettings;
 use crate::catalog::CatalogSettings;

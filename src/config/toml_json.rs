@@ -1,7 +1,30 @@
 //! TOML in JSON.
 
+use std::path::Path;
+
 use serde_json::Value;
-use toml_edit::{Item, TableLike};
+use toml_edit::{DocumentMut, Item, TableLike};
+
+use super::json::is_json;
+use super::place;
+
+/// A whole configuration file as it is written, variables not filled in; comments are left out.
+///
+/// # Errors
+///
+/// Says why it cannot be read.
+pub fn file_as_json(path: &Path) -> Result<Value, String> {
+    let shown = path.display();
+    let text = place::read(path).map_err(|error| format!("{shown}: {error}"))?;
+    let no_file = |what: &str| format!("{shown} is no {what}");
+    if is_json(&text) {
+        let text = text.trim_start_matches('\u{feff}');
+        let read = jsonc_parser::parse_to_serde_value(text, &Default::default());
+        return read.map_err(|_| no_file("JSON"));
+    }
+    let document: DocumentMut = text.parse().map_err(|_| no_file("TOML"))?;
+    Ok(json_of_toml(document.as_item()))
+}
 
 /// A part of a TOML file in JSON, dates as texts.
 pub fn json_of_toml(item: &Item) -> Value {

@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
+use super::configured::ready_servers;
 use crate::config::Config;
 use crate::downstream::ServerSettings;
 use crate::history::History;
@@ -21,6 +22,11 @@ pub(super) fn start_history(
     let history = History::start(&path, config.history.clone(), (counters.clone(), events))?;
     history.hide(secrets(servers));
     Ok(history)
+}
+
+/// The secrets of a configuration that a text may hold.
+pub fn known_secrets(config: &Config) -> Secrets {
+    secrets(&ready_servers(config))
 }
 
 /// The secrets in the configuration of servers.

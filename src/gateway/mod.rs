@@ -6,6 +6,7 @@ mod configured;
 mod history;
 mod logins;
 mod place;
+mod server_counts;
 mod server_times;
 pub mod service;
 mod sources;
@@ -45,8 +46,10 @@ use crate::telemetry::{Counter, Counters, EventFeed, LogRecords, unix_millis};
 use crate::transport::{ProcessOwner, Spawner};
 use build::{TreeInputs, build};
 use configured::{arrangement, config_view, configured_servers, ready_servers};
+pub use history::known_secrets;
 use history::{secrets, start_history};
 use place::{listen_for_metrics, register};
+pub use server_counts::ServerCounts;
 use sources::SourceTasks;
 use startup::{ClientTransport, log_start, open_listener, start_front, start_metrics};
 use state::{GatewayOperator, GatewayState, health_source, shown_address, tree_source};
@@ -269,6 +272,12 @@ impl Gateway {
             }
             None => format!("serves one client, {servers} servers"),
         }
+    }
+
+    /// How many servers are up now.
+    pub fn server_counts(&self) -> ServerCounts {
+        let servers = self.state.server_statuses();
+        ServerCounts::of(servers.iter().map(|server| server.state.as_str()))
     }
 
     pub fn config(&self) -> &Config {

@@ -375,7 +375,7 @@ impl GatewayState {
         self.sources.notices().into_iter().chain(merged).collect()
     }
 
-    fn server_statuses(&self) -> Vec<ServerStatus> {
+    pub(super) fn server_statuses(&self) -> Vec<ServerStatus> {
         let running = self.downstreams.all();
         let catalog = self.catalog.snapshot();
         let servers = self.servers.load();

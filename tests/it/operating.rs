@@ -343,6 +343,50 @@ async fn a_watched_status_gives_the_terminal_back() {
 }
 
 #[tokio::test]
+async fn a_watched_status_is_scrolled_with_keys() {
+    let gateway = Gateway::start(&(quick() + &example("one") + &example("two"))).await;
+    let shown = gateway.setup.path("shown");
+    let script = "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)";
+    let small = "stty rows 5 cols 30; \"$0\" status --watch && stty -a";
+    let arguments = ["-c", script, "sh", "-c", small, Setup::BINARY];
+    let mut watch = gateway.setup.command_of("python3", &arguments);
+    watch.env("TERM", "xterm").stdin(Stdio::piped());
+    watch.stdout(std::fs::File::create(&shown).unwrap());
+    let mut watch = watch.spawn().unwrap();
+    let mut typed = watch.stdin.take().unwrap();
+    let text = || std::fs::read_to_string(&shown).unwrap();
+    for (key, expected) in [
+        ("", "lines 1 to 3 of "),
+        ("j", "lines 2 to 4 of "),
+        ("\u{1b}[6~", "lines 5 to 7 of "),
+        ("g\u{1b}[B", "lines 2 to 4 of "),
+    ] {
+        let before = text().len();
+        std::io::Write::write_all(&mut typed, key.as_bytes()).unwrap();
+        until(expected, || async {
+            text()
+                .get(before..)
+                .unwrap()
+                .contains(expected)
+                .then_some(())
+        })
+        .await;
+    }
+    std::io::Write::write_all(&mut typed, b"q").unwrap();
+    let status = until("its end", || {
+        let status = watch.try_wait().unwrap();
+        async move { status }
+    })
+    .await;
+    assert!(status.success(), "{status}");
+    // The terminal echoes and reads lines again.
+    let after = text().split("\u{1b}[?1049l").last().unwrap().to_owned();
+    for flag in [" icanon", " echo "] {
+        assert!(after.contains(flag), "{after}");
+    }
+}
+
+#[tokio::test]
 async fn servers_in_trouble_come_first_with_their_reason() {
     let config = format!(
         "{}{}[servers.gone]\ncommand = \"python3\"\nargs = [\"-c\", \"import nosuchmodule\"]\nera = \"legacy\"\n",

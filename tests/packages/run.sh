@@ -125,6 +125,9 @@ try_tar() {
   local unpacked
   unpacked=$(echo "$work"/mcpvisor-*)
   config=$unpacked/config.toml
+  for file in man/mcpvisor.1 man/mcpvisor-doctor.1 completions/mcpvisor.{bash,zsh,fish}; do
+    [ -s "$unpacked/$file" ] || fail "the tar has no $file"
+  done
   serve / "$unpacked/mcpvisor"
   use
   stop

@@ -10,6 +10,16 @@ pub struct Screen {
     pub paint: Paint,
 }
 
+/// A part of a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Window {
+    pub text: String,
+    /// The number of its first line, from 0.
+    pub first: usize,
+    /// Lines of the text that fit.
+    pub page: usize,
+}
+
 /// Narrower terminals are treated as this wide.
 const COLUMNS_MIN: usize = 40;
 
@@ -51,23 +61,28 @@ impl Screen {
         format!("{}…", kept.trim_end())
     }
 
-    /// As many lines as fit, with a line that says how many are left out.
-    pub fn cut_lines(&self, text: &str) -> String {
+    /// The lines from one on, as many as fit, with a line that says which they are. Where the text
+    /// ends before the screen does, it begins with an earlier one.
+    pub fn window(&self, text: &str, first: usize) -> Window {
         // The last row stays free for the cursor.
         let room = self.rows.map_or(usize::MAX, |rows| rows.saturating_sub(1));
         let lines: Vec<&str> = text.lines().collect();
         if lines.len() <= room {
-            return text.to_owned();
+            return Window {
+                text: text.to_owned(),
+                first: 0,
+                page: room,
+            };
         }
-        let shown = room.saturating_sub(1);
-        let left = lines.len() - shown;
-        let mut cut: String = lines
-            .iter()
-            .take(shown)
-            .map(|line| format!("{line}\n"))
-            .collect();
-        cut.push_str(&format!("… {left} more lines\n"));
-        cut
+        let page = room.saturating_sub(1).max(1);
+        let first = first.min(lines.len() - page);
+        let shown = lines.iter().skip(first).take(page);
+        let mut text: String = shown.map(|line| format!("{line}\n")).collect();
+        let (from, to, all) = (first + 1, first + page, lines.len());
+        let foot = format!("lines {from} to {to} of {all} · arrows, space and b scroll, q ends");
+        text.push_str(&self.cut(&foot, 0));
+        text.push('\n');
+        Window { text, first, page }
     }
 
     pub(super) fn painted(&self, style: Style, text: &str) -> String {
@@ -124,12 +139,22 @@ mod tests {
     }
 
     #[test]
-    fn lines_below_the_screen_are_counted() {
-        assert_eq!(screen(80, 4).cut_lines("a\nb\nc\n"), "a\nb\nc\n");
-        assert_eq!(
-            screen(80, 4).cut_lines("a\nb\nc\nd\n"),
-            "a\nb\n… 2 more lines\n"
-        );
-        assert_eq!(Screen::default().cut_lines("a\nb\n"), "a\nb\n");
+    fn a_screen_is_a_window_on_the_lines() {
+        let lines = "a\nb\nc\nd\ne\n";
+        let all = |rows| screen(80, rows).window(lines, 3);
+        assert_eq!((all(6).text.as_str(), all(6).first), (lines, 0));
+        assert_eq!(Screen::default().window(lines, 3).text, lines);
+        let table = [
+            (0, 0, "a\nb\nlines 1 to 2 of 5 "),
+            (1, 1, "b\nc\nlines 2 to 3 of 5 "),
+            (9, 3, "d\ne\nlines 4 to 5 of 5 "),
+        ];
+        for (wanted, first, start) in table {
+            let window = screen(80, 4).window(lines, wanted);
+            assert_eq!((window.first, window.page), (first, 2));
+            assert!(window.text.starts_with(start), "{}", window.text);
+        }
+        // A terminal of no size at all.
+        assert_eq!(screen(1, 0).window(lines, 9).first, 4);
     }
 }

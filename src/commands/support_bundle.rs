@@ -1,0 +1,173 @@
+//! `mcpvisor support-bundle`.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use mcpvisor::admin::{ControlRequest, Parameters, ask, ask_records};
+use mcpvisor::cli::BundleArguments;
+use mcpvisor::config::{Config, Lookup, ProcessEnvironment, file_as_json};
+use mcpvisor::doctor::{masked_config, report_json, report_text};
+use mcpvisor::gateway::known_secrets;
+use mcpvisor::telemetry::{Paint, Secrets, rfc3339, unix_millis};
+use mcpvisor::transport;
+use serde_json::{Value, json};
+
+use super::doctor::diagnose;
+use super::output::{CliError, current_thread_runtime, pretty, print};
+
+/// Records of the log that are taken along.
+const LOG_RECORDS: &str = "1000";
+
+/// The directory in the archive.
+const DIRECTORY: &str = "mcpvisor-support";
+
+const README: &str = "\
+What `mcpvisor support-bundle` found, for somebody who looks for the cause of a fault.
+
+doctor.txt, doctor.json  what `mcpvisor doctor` says
+config.json              the configuration: texts that may be secret are masked, comments left out
+status.json              the status of the running gateway, without what servers wrote
+crashes.json             how connections ended, without the contents of messages
+log.jsonl                the last records of the gateway's log, of level info and worse
+system.json              versions and facts of the system
+
+No file has values of headers, variables, arguments, tokens or keys, or arguments and results of
+calls. Names of servers, hosts and directories are in them: look through them before you send them.
+";
+
+/// Files by name.
+type Files = Vec<(&'static str, String)>;
+
+pub(crate) fn run_bundle_command(
+    path: Option<&Path>,
+    arguments: BundleArguments,
+) -> Result<(), CliError> {
+    transport::install_crypto_provider();
+    let now = unix_millis();
+    let file = arguments.file.unwrap_or_else(|| {
+        let time = rfc3339(now).replace(':', "-");
+        PathBuf::from(format!("{DIRECTORY}-{time}.tar.gz"))
+    });
+    let runtime = current_thread_runtime()?;
+    let files = runtime.block_on(gather(path));
+    runtime.shutdown_background();
+    let files = files?;
+    let mut open = OpenOptions::new();
+    let out = open.write(true).create_new(true).mode(0o600).open(&file);
+    let out = out.map_err(|error| format!("{}: {error}", file.display()))?;
+    write_archive(out, &files, now / 1000)?;
+    let names: Vec<&str> = files.iter().map(|(name, _)| *name).collect();
+    print(&format!(
+        "wrote {}: {}\nlook through it before you send it: secrets are left out, names of hosts and directories are not\n",
+        file.display(),
+        names.join(", "),
+    ))
+}
+
+async fn gather(path: Option<&Path>) -> Result<Files, CliError> {
+    let environment = ProcessEnvironment::new();
+    let findings = diagnose(path).await?;
+    let loaded = Config::load(path, Lookup::WorkingDirectory, &environment);
+    let config = match &loaded {
+        Ok(loaded) => match &loaded.path {
+            Some(path) => masked_config(&file_as_json(path)?),
+            None => json!("built in"),
+        },
+        // Where it is broken stands in doctor.txt.
+        Err(_) => json!("it is not valid"),
+    };
+    let mut files = vec![
+        ("README.txt", README.to_owned()),
+        ("doctor.txt", report_text(&findings, Paint::default())),
+        ("doctor.json", pretty(&report_json(&findings))?),
+        ("config.json", pretty(&config)?),
+        ("system.json", pretty(&system())?),
+    ];
+    if let Ok(data_dir) = Config::data_dir_of(path, &environment) {
+        files.extend(of_gateway(&data_dir).await?);
+    }
+    let secrets = loaded.map_or_else(
+        |_| Secrets::default(),
+        |loaded| known_secrets(&loaded.config),
+    );
+    for (_, text) in &mut files {
+        *text = secrets.masked(text);
+    }
+    Ok(files)
+}
+
+/// What the gateway that uses this data directory says; nothing if none runs.
+async fn of_gateway(data_dir: &Path) -> Result<Files, CliError> {
+    let Ok(mut answer) = ask(data_dir, &ControlRequest::Status).await else {
+        return Ok(Vec::new());
+    };
+    let mut status = answer["status"].take();
+    for server in status["servers"].as_array_mut().into_iter().flatten() {
+        if let Some(connection) = server["connection"].as_object_mut() {
+            connection.remove("log_tail");
+            connection.remove("sign_in");
+        }
+    }
+    let mut crashes = ask(data_dir, &ControlRequest::Crashes { server: None }).await?;
+    forget_contents(&mut crashes);
+    let parameters = [("limit", LOG_RECORDS), ("level", "info")];
+    let parameters = parameters.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let parameters = Parameters::from(parameters);
+    let log = ask_records(data_dir, &ControlRequest::GatewayLog { parameters }).await?;
+    let lines = log.entries.iter().map(|record| format!("{record}\n"));
+    Ok(vec![
+        ("status.json", pretty(&status)?),
+        ("crashes.json", pretty(&crashes)?),
+        ("log.jsonl", lines.collect()),
+    ])
+}
+
+/// Takes what servers and clients said out of crash reports, wherever it stands in them.
+fn forget_contents(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            members.remove("text");
+            members.remove("log");
+            members.values_mut().for_each(forget_contents);
+        }
+        Value::Array(values) => values.iter_mut().for_each(forget_contents),
+        _ => {}
+    }
+}
+
+fn system() -> Value {
+    let line = |path: &str| {
+        let text = fs::read_to_string(path).unwrap_or_default();
+        text.lines().next().unwrap_or_default().to_owned()
+    };
+    let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let release = release
+        .lines()
+        .find_map(|line| line.strip_prefix("PRETTY_NAME="));
+    json!({
+        "mcpvisor": env!("CARGO_PKG_VERSION"),
+        "os": std::env::consts::OS,
+        "architecture": std::env::consts::ARCH,
+        "release": release.map(|name| name.trim_matches('"')),
+        "kernel": line("/proc/version"),
+        "memory": line("/proc/meminfo"),
+        "processors": std::thread::available_parallelism().map_or(0, usize::from),
+        "at": rfc3339(unix_millis()),
+    })
+}
+
+fn write_archive(out: impl Write, files: &Files, unix_seconds: u64) -> std::io::Result<()> {
+    let mut archive = tar::Builder::new(GzEncoder::new(out, Compression::default()));
+    for (name, text) in files {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(text.len() as u64);
+        header.set_mode(0o600);
+        header.set_mtime(unix_seconds);
+        archive.append_data(&mut header, format!("{DIRECTORY}/{name}"), text.as_bytes())?;
+    }
+    archive.into_inner()?.finish()?.flush()
+}
