@@ -52,6 +52,18 @@ impl AuthSettings {
         }
     }
 
+    /// Those whom the keys stand for.
+    pub fn principals(&self) -> Vec<Principal> {
+        let keys = self.keys.iter();
+        keys.map(|key| Principal::of(KEYS, &key.name)).collect()
+    }
+
+    /// Whether a principal is that of a key which is not there any more.
+    pub fn has_lost(&self, principal: &Principal) -> bool {
+        let is_key = *principal == Principal::of(KEYS, principal.name());
+        is_key && !self.keys.iter().any(|key| key.name == principal.name())
+    }
+
     /// When the next key expires after this time, in milliseconds since 1970.
     pub fn next_expiry(&self, now: u64) -> Option<u64> {
         let expiries = self.keys.iter().filter_map(|key| key.expires_at);

@@ -467,6 +467,12 @@ fn watch_keys(
     state: &GatewayState,
     server: &FrontServer,
 ) -> AbortOnDropHandle<()> {
+    let auth = config.front.auth.clone();
+    state.key_principals.store(Arc::new(auth.principals()));
+    // Whoever gets a key of the same name later is somebody else.
+    state
+        .credentials
+        .forget_users(Arc::new(move |principal| auth.has_lost(principal)));
     watch_expiry(config.front.auth.clone(), end_streams(state, server))
 }
 

@@ -25,7 +25,7 @@ use crate::config::{Config, ServerState};
 use crate::credentials::Credentials;
 use crate::downstream::{Downstreams, Server, ServerOrder, ServerStatusView};
 use crate::history::History;
-use crate::id::ViewId;
+use crate::id::{Principal, ViewId};
 use crate::protocol::{ErrorKind, Failure, Request, Revision};
 use crate::publisher::{CatalogPublisher, CatalogView};
 use crate::sessions::{Sessions, TreeSource};
@@ -56,6 +56,8 @@ pub(super) struct GatewayState {
     /// Every configured server, in order.
     pub(super) servers: ArcSwap<Vec<ConfiguredServer>>,
     pub(super) config: ArcSwap<ConfigView>,
+    /// Those of the API keys.
+    pub(super) key_principals: ArcSwap<Vec<Principal>>,
 }
 
 pub(super) fn health_source(state: Arc<GatewayState>, closing: CancellationToken) -> HealthSource {
@@ -103,6 +105,11 @@ pub(super) fn tree_source(state: &Arc<GatewayState>, listen: String) -> TreeSour
         for server in tree["servers"].as_array_mut().into_iter().flatten() {
             if let Some(connection) = server["connection"].as_object_mut() {
                 connection.remove("log_tail");
+                let own = connection.get_mut("own").and_then(Value::as_array_mut);
+                let of_users = own.into_iter().flatten();
+                let of_users = of_users.filter(|own| own["is_of_user"] == true);
+                // Clients do not learn who the others are.
+                of_users.for_each(|own| own["owner"] = "a user".into());
                 if connection.remove("sign_in").is_some() {
                     let starting = connection.get("starting").cloned();
                     server["reason"] = starting.unwrap_or_default();
@@ -134,12 +141,16 @@ impl GatewayOperator {
         address: Option<SocketAddr>,
     ) -> (Arc<Self>, mpsc::Receiver<ConfigRequest>) {
         let (config_orders, config_requests) = ConfigOrders::channel();
+        let callback = callback_url(config, address);
+        if let Some(callback) = &callback {
+            state.credentials.set_callback(callback.clone());
+        }
         let operator = Self {
             state: state.clone(),
             listen: shown_address(address),
             data_dir: config.data_dir.clone(),
             token,
-            callback: callback_url(config, address),
+            callback,
             config_orders,
         };
         (Arc::new(operator), config_requests)
@@ -184,9 +195,10 @@ impl Operator for GatewayOperator {
     fn login(
         &self,
         server: &str,
+        principal: Option<String>,
         order: LoginOrder,
     ) -> LocalBoxFuture<'static, Result<Value, Failure>> {
-        self.carry_out(server, order)
+        self.carry_out(server, principal, order)
     }
 
     fn finish_login(&self, query: String) -> LocalBoxFuture<'static, Result<Value, Failure>> {

@@ -54,5 +54,6 @@ mod support;
 mod survival;
 mod tools;
 mod tree;
+mod users;
 mod views;
 mod web_pages;
