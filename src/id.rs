@@ -141,6 +141,12 @@ impl Principal {
         }
     }
 
+    /// The subject alone, for people.
+    pub fn name(&self) -> &str {
+        let text = self.as_str();
+        text.split_once(' ').map_or(text, |(_, subject)| subject)
+    }
+
     /// The subject that this issuer vouches for. No issuer has a space in its name, so that no two
     /// pairs have the same text, and none that of [`Principal::Anonymous`].
     pub fn of(issuer: &str, subject: &str) -> Self {
@@ -221,12 +227,23 @@ pub struct SessionOwner {
     pub view: ViewId,
 }
 
-/// Whose credentials a downstream connection uses. Only the configured service account exists
-/// until servers can be reached on behalf of a user.
+/// Whose credentials a downstream connection uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum CredentialContext {
+    /// Those of the gateway.
     #[default]
     Shared,
+    /// Those that this principal gave.
+    User(Principal),
+}
+
+impl CredentialContext {
+    pub fn user(&self) -> Option<&Principal> {
+        match self {
+            Self::Shared => None,
+            Self::User(principal) => Some(principal),
+        }
+    }
 }
 
 /// Numbers calls, once per process. The number is a call's name in the log, its JSON-RPC id on the

@@ -99,6 +99,9 @@ pub enum ControlRequest {
     /// A login at a server, or the end of one.
     Login {
         server: String,
+        /// Of this user, not of the gateway.
+        #[serde(default)]
+        principal: Option<String>,
         order: LoginOrder,
     },
     /// The address that a browser was sent back to at the end of a login, or its query.
@@ -179,10 +182,12 @@ pub trait Operator: Send + Sync {
     /// Carries out an order, or says why not. A server is found by its name and by its id.
     fn order(&self, server: &str, order: ServerOrder) -> LocalBoxFuture<'static, OrderOutcome>;
 
-    /// Carries out what is asked about the login at a server, found by its name or id.
+    /// Carries out what is asked about the login at a server, found by its name or id: that of the
+    /// gateway, or of the user of this name.
     fn login(
         &self,
         server: &str,
+        principal: Option<String>,
         order: LoginOrder,
     ) -> LocalBoxFuture<'static, Result<Value, Failure>>;
 
@@ -330,8 +335,12 @@ pub(super) async fn answer(operator: Arc<dyn Operator>, request: ControlRequest)
             log_page(&operator.log_records(), pairs(&parameters)),
         ),
         ControlRequest::Logins => json!({ "logins": operator.logins().await }),
-        ControlRequest::Login { server, order } => {
-            done("login", operator.login(&server, order).await)
+        ControlRequest::Login {
+            server,
+            principal,
+            order,
+        } => {
+            done("login", operator.login(&server, principal, order).await)
         }
         ControlRequest::FinishLogin { answer } => {
             done("login", operator.finish_login(query_of(&answer)).await)

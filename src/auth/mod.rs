@@ -87,6 +87,18 @@ impl AuthSettings {
         }
     }
 
+    /// Those whom the keys stand for.
+    pub fn principals(&self) -> Vec<Principal> {
+        let keys = self.keys.iter();
+        keys.map(|key| Principal::of(KEYS, &key.name)).collect()
+    }
+
+    /// Whether a principal is that of a key which is not there any more.
+    pub fn has_lost(&self, principal: &Principal) -> bool {
+        let is_key = *principal == Principal::of(KEYS, principal.name());
+        is_key && !self.keys.iter().any(|key| key.name == principal.name())
+    }
+
     /// Who sends a request. Asked for every request, since a session is no authentication
     /// (S-SESS-09). `authorization` is the value of the header of that name, `now` in milliseconds
     /// since 1970.

@@ -9,7 +9,7 @@ use futures_util::future::LocalBoxFuture;
 use tokio::time::{Instant, timeout_at};
 
 use crate::calls::call_target::CallTarget;
-use crate::calls::tasks;
+use crate::calls::{consent, tasks};
 use crate::downstream::{
     BreakerPermit, CallSenders, Caller, ConnectionKey, Deadline, Delivery, Downstreams, Lease,
     Reply, Server, UseGuard, server_removed,
@@ -111,6 +111,7 @@ pub(crate) fn find_route(
     if server.is_halted() {
         return Err(server.halted());
     }
+    consent::check_known(&settings, caller)?;
     let permit = Some(server.permit(target.tool.as_ref().map(|tool| &tool.native))?);
     let (key, lease) = server.reserve(caller)?;
     let older = server.older_key_for(caller);
@@ -155,12 +156,19 @@ impl ConnectionSearch {
         let Some(child) = self.server.find(&key) else {
             let opening = async move {
                 let name = self.server.name().clone();
-                let opening = (self.downstreams).open(name, key, self.arbiter, self.session);
+                let (opened_as, session) = (key.clone(), self.session);
+                let opening = (self.downstreams).open(name, opened_as, self.arbiter, session);
                 let child = opening.await?;
-                self.opened(child, self.opened_by).await
+                self.opened(child, &key, self.opened_by).await
             };
             return Ok(ConnectionAccess::Opening(opening.boxed_local()));
         };
+        let credential = self.server.user_credential(&key);
+        if let Some(credential) = credential.filter(|it| it.needs_login()) {
+            let asking =
+                async move { Err(consent::failure(self.server.name(), &credential).await) };
+            return Ok(ConnectionAccess::Opening(asking.boxed_local()));
+        }
         match child.current() {
             Ok(up) => Ok(ConnectionAccess::Open(up.value)),
             Err(away) => {
@@ -175,7 +183,7 @@ impl ConnectionSearch {
                 } else {
                     Instant::now()
                 };
-                let opened = async move { self.opened(child, opened_by).await };
+                let opened = async move { self.opened(child, &key, opened_by).await };
                 Ok(ConnectionAccess::Opening(opened.boxed_local()))
             }
         }
@@ -217,6 +225,7 @@ impl ConnectionSearch {
     async fn opened(
         &self,
         child: ChildRef<CallSenders>,
+        key: &ConnectionKey,
         opened_by: Instant,
     ) -> Result<CallSenders, Failure> {
         let mut changes = child.subscribe();
@@ -225,8 +234,15 @@ impl ConnectionSearch {
         }
         let starting = |phase| matches!(phase, ChildPhase::Idle | ChildPhase::Starting);
         let opened = changes.wait_for(|snapshot| !starting(snapshot.status.phase()));
-        // Too late, or its supervisor is gone: what it is now tells.
-        drop(timeout_at(opened_by, opened).await);
+        let credential = self.server.user_credential(key);
+        tokio::select! {
+            // Too late, or its supervisor is gone: what it is now tells.
+            _ = timeout_at(opened_by, opened) => {}
+            () = consent::needed(credential.as_ref()) => {}
+        }
+        if let Some(credential) = credential.filter(|it| it.needs_login()) {
+            return Err(consent::failure(self.server.name(), &credential).await);
+        }
         let up = if self.max_wait.is_zero() {
             child.current()
         } else {

@@ -9,8 +9,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::calls::awaited_lists::{ListNeed, ListSource, ServerList, is_coming, is_needed};
 use crate::calls::call_context::CallContext;
-use crate::calls::call_target;
-use crate::calls::discovery;
+use crate::calls::{call_target, consent, discovery};
 use crate::catalog::{self, Exposure, ItemKind, NameSettings, Snapshot};
 use crate::downstream::{Caller, ConnectionKey, Server};
 use crate::id::ViewId;
@@ -81,10 +80,11 @@ impl ListWait {
 
     fn awaited(&self) -> Vec<AwaitedList> {
         let is_plain = self.caller.profile.is_plain();
-        if self.need == ListNeed::Any || self.need == ListNeed::All && is_plain {
+        let settings = self.context.settings.load();
+        let sees_shared = is_plain && !settings.has_user_credentials;
+        if self.need == ListNeed::Any || self.need == ListNeed::All && sees_shared {
             return Vec::new();
         }
-        let settings = self.context.settings.load();
         if settings.first_list_wait.is_zero() {
             return Vec::new();
         }
@@ -152,6 +152,7 @@ impl ListWait {
         let Some(child) = server.find(&key) else {
             return;
         };
+        let credential = server.user_credential(&key);
         let mut changes = child.subscribe();
         if child.snapshot().status.phase() == ChildPhase::Idle {
             child.wake();
@@ -165,6 +166,8 @@ impl ListWait {
         });
         tokio::select! {
             _ = failed => {}
+            // It lists nothing before.
+            () = consent::needed(credential.as_ref()) => {}
             () = self.context.catalog.wait_live(server.name(), &key) => {}
         }
     }
@@ -224,6 +227,10 @@ fn list_source(server: &Server, key: &ConnectionKey) -> ListSource {
         Some(child) => {
             let snapshot = child.snapshot();
             ListSource::Open(snapshot.status.phase(), snapshot.since)
+        }
+        // Whatever the shared connection lists, this one is another user's.
+        None if key.credentials.user().is_some() => {
+            ListSource::Open(ChildPhase::Idle, Instant::now())
         }
         None => ListSource::Unopened {
             shared: server.shared().snapshot().status.phase(),

@@ -48,6 +48,8 @@ pub struct SessionSettings {
     pub first_list_wait: Duration,
     /// How long it waits at most for those of a kind that took longer before.
     pub first_list_wait_max: Duration,
+    /// Whether any server is called with the sign-in of each user.
+    pub has_user_credentials: bool,
     /// How often each principal may call.
     pub rate_limits: RateLimitSettings,
 }
@@ -106,6 +108,7 @@ impl Default for SessionSettings {
             server_events_max: 16 << 20,
             first_list_wait: Duration::from_secs(2),
             first_list_wait_max: Duration::from_secs(25),
+            has_user_credentials: false,
             rate_limits: RateLimitSettings::default(),
         }
     }

@@ -25,15 +25,29 @@ pub enum AuthVerb {
     },
 
     /// Renew the token for a server now
-    Refresh { name: String },
+    Refresh {
+        name: String,
+        /// That of this user (`credentials = "user"`), by the name of its API key
+        #[arg(long, value_name = "NAME")]
+        principal: Option<String>,
+    },
 
     /// Forget the token for a server, and revoke it
-    Logout { name: String },
+    Logout {
+        name: String,
+        /// That of this user, by the name of its API key
+        #[arg(long, value_name = "NAME")]
+        principal: Option<String>,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub struct LoginArguments {
     pub name: String,
+
+    /// Sign in this user (`credentials = "user"`), by the name of its API key
+    #[arg(long, value_name = "NAME")]
+    pub principal: Option<String>,
 
     /// Print the page and end
     #[arg(long)]

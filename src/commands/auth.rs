@@ -31,12 +31,12 @@ pub(crate) fn run_auth_command(
                     login_table(&logins)
                 })
             }
-            AuthVerb::Refresh { name } => {
-                order(&data_dir, &name, LoginOrder::Refresh).await?;
+            AuthVerb::Refresh { name, principal } => {
+                order(&data_dir, &name, principal, LoginOrder::Refresh).await?;
                 print(&format!("the token for `{}` is renewed\n", one_line(&name)))
             }
-            AuthVerb::Logout { name } => {
-                let done = order(&data_dir, &name, LoginOrder::Forget).await?;
+            AuthVerb::Logout { name, principal } => {
+                let done = order(&data_dir, &name, principal, LoginOrder::Forget).await?;
                 print(match done["forgotten"].as_bool() {
                     Some(true) => "logged out\n",
                     _ => "nobody was logged in\n",
@@ -46,9 +46,18 @@ pub(crate) fn run_auth_command(
     })
 }
 
-async fn order(data_dir: &Path, server: &str, order: LoginOrder) -> Result<Value, CliError> {
-    let server = server.to_owned();
-    let mut answer = ask(data_dir, &ControlRequest::Login { server, order }).await?;
+async fn order(
+    data_dir: &Path,
+    server: &str,
+    principal: Option<String>,
+    order: LoginOrder,
+) -> Result<Value, CliError> {
+    let request = ControlRequest::Login {
+        server: server.to_owned(),
+        principal,
+        order,
+    };
+    let mut answer = ask(data_dir, &request).await?;
     Ok(answer["login"].take())
 }
 
@@ -58,9 +67,15 @@ async fn logins(data_dir: &Path) -> Result<Value, CliError> {
 
 /// Prints the page, and waits until the browser or the address that is pasted ends the login.
 async fn log_in(data_dir: &Path, arguments: LoginArguments) -> Result<(), CliError> {
-    let before = signed_in_at(&logins(data_dir).await?, &arguments.name);
+    let before = signed_in_at(&logins(data_dir).await?, &arguments);
     let begin = LoginOrder::Begin { redirect_uri: None };
-    let begun = order(data_dir, &arguments.name, begin).await?;
+    let begun = order(
+        data_dir,
+        &arguments.name,
+        arguments.principal.clone(),
+        begin,
+    )
+    .await?;
     let page = begun["url"].as_str().unwrap_or_default();
     print(&format!("{}\n", one_line(page)))?;
     if arguments.no_wait {
@@ -84,7 +99,7 @@ async fn log_in(data_dir: &Path, arguments: LoginArguments) -> Result<(), CliErr
                 break;
             }
             () = tokio::time::sleep(LOOK_EVERY) => {
-                let now = signed_in_at(&logins(data_dir).await?, &arguments.name);
+                let now = signed_in_at(&logins(data_dir).await?, &arguments);
                 if now.is_some() && now != before {
                     break;
                 }
@@ -95,9 +110,11 @@ async fn log_in(data_dir: &Path, arguments: LoginArguments) -> Result<(), CliErr
 }
 
 /// When somebody signed in to the server, in Unix seconds.
-fn signed_in_at(logins: &Value, server: &str) -> Option<u64> {
+fn signed_in_at(logins: &Value, asked: &LoginArguments) -> Option<u64> {
     let mut logins = logins.as_array()?.iter();
-    let found = logins.find(|login| login["server"] == server)?;
+    let found = logins.find(|login| {
+        login["server"] == asked.name && login["principal"].as_str() == asked.principal.as_deref()
+    })?;
     found["signedInAt"].as_u64()
 }
 
@@ -109,6 +126,10 @@ fn login_table(logins: &Value) -> String {
     for login in logins {
         let word = |name: &str| one_line(login[name].as_str().unwrap_or_default());
         let (server, state) = (word("server"), word("state"));
+        let (of, option) = match login["principal"].as_str().map(one_line) {
+            Some(user) => (format!(" for {user}"), format!(" --principal {user}")),
+            None => (String::new(), String::new()),
+        };
         let mut remarks = Vec::new();
         if let Some(at) = login["expiresAt"].as_u64() {
             let renewed = login["isRenewable"].as_bool() == Some(true);
@@ -120,9 +141,9 @@ fn login_table(logins: &Value) -> String {
             remarks.push(format!("{verb} {}", rfc3339(at.saturating_mul(1000))));
         }
         if state != "signed in" {
-            remarks.push(format!("`mcpvisor auth login {server}`"));
+            remarks.push(format!("`mcpvisor auth login {server}{option}`"));
         }
-        text.push_str(&format!("{server}  {state}  {}\n", remarks.join(", ")));
+        text.push_str(&format!("{server}{of}  {state}  {}\n", remarks.join(", ")));
     }
     text
 }

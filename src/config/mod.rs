@@ -34,6 +34,7 @@ mod server_file;
 mod source;
 mod toml_json;
 mod units;
+mod user_credentials;
 mod view;
 pub mod watch;
 
@@ -66,6 +67,7 @@ pub use toml_json::{file_as_json, json_of_toml};
 
 use crate::calls::SessionSettings;
 use crate::catalog::CatalogSettings;
+use crate::downstream::CredentialsChoice;
 use crate::front::FrontSettings;
 use crate::history::HistorySettings;
 use crate::publisher::NamedViews;
@@ -440,9 +442,15 @@ fn assemble(reader: &Reader<'_>, tree: &DeTable<'_>) -> Config {
     config.servers = server::servers(&root.table("servers"), &config.every_server);
     let ready = config.servers.iter();
     let ready = ready.filter(|server| matches!(server.state, ServerState::Ready(_)));
-    for server in ready.clone().filter(|_| config.front.auth.is_required()) {
-        forward_headers::warn_of_key(&server.name, &server.keys, reader);
+    for server in ready.clone() {
+        let (name, keys) = (&server.name, &server.keys);
+        match config.front.auth.is_required() {
+            true => forward_headers::warn_of_key(name, keys, reader),
+            false => user_credentials::warn_of_nobody(name, keys, reader),
+        }
     }
+    let mut choices = ready.clone().map(|server| server.keys.credentials);
+    config.session.has_user_credentials = choices.any(|choice| choice == CredentialsChoice::User);
     config.front.forwarded_headers = forward_headers::all_of(ready.map(|server| &server.keys));
     config.sources = source::sources(&root.table("sources"), &config);
     config

@@ -2,7 +2,7 @@
 
 use super::describe::shown_url;
 use super::{Config, ServerState};
-use crate::downstream::TransportSettings;
+use crate::downstream::{CredentialsChoice, TransportSettings};
 use crate::telemetry::MASK;
 use crate::transport::HttpSettings;
 
@@ -29,13 +29,13 @@ impl Config {
                 TransportSettings::Stdio(_) => Err(format!(
                     "server `{server}` is a program, which is sent no headers"
                 )),
-                TransportSettings::Http(http) => Ok(shown(http)),
+                TransportSettings::Http(http) => Ok(shown(http, settings.credentials)),
             },
         }
     }
 }
 
-fn shown(http: &HttpSettings) -> String {
+fn shown(http: &HttpSettings, credentials: CredentialsChoice) -> String {
     let own = |name: &str| {
         let mut names = http.headers.iter().map(|(name, _)| name);
         names.any(|other| other.eq_ignore_ascii_case(name))
@@ -51,8 +51,11 @@ fn shown(http: &HttpSettings) -> String {
     let configured = http.headers.iter();
     lines.extend(configured.map(|(name, _)| format!("{name}: {MASK}  (`headers`)")));
     if !http.has_authorization() {
-        let line = format!("Authorization: Bearer {MASK}  (once the gateway is signed in)");
-        lines.push(line);
+        let whose = match credentials {
+            CredentialsChoice::Shared => "once the gateway is signed in",
+            CredentialsChoice::User => "of the user who calls, once signed in",
+        };
+        lines.push(format!("Authorization: Bearer {MASK}  ({whose})"));
     }
     let forwarded = http.forward_headers.iter();
     lines.extend(forwarded.map(|header| {

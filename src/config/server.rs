@@ -13,6 +13,7 @@ use super::forward_headers;
 use super::keys::{ServerKeys, ServerTable, TransportKind};
 use super::problem::Problem;
 use super::section::Section;
+use super::user_credentials;
 use crate::downstream::{ServerSettings, TransportSettings};
 use crate::id::ServerName;
 use crate::supervision::Settings as SupervisionSettings;
@@ -92,6 +93,7 @@ fn entry(name: ServerName, section: &Section<'_>, mut keys: ServerKeys) -> Serve
     ServerTable::read(section, &mut keys);
     keys.transport = transport_kind(section, keys.transport);
     forward_headers::check(&mut keys, section);
+    user_credentials::check(&mut keys, section);
     let directory = section.reader.interpolation.directory;
     let settings = settings(&name, &keys, directory);
     warn_of_plain_http(settings.as_ref(), section);
@@ -134,6 +136,7 @@ fn transport_kind(section: &Section<'_>, written: Option<TransportKind>) -> Opti
                 "url",
                 "headers",
                 "forward_headers",
+                "credentials",
                 "oauth",
                 "stream_idle_timeout",
             ],
@@ -166,6 +169,7 @@ fn settings(name: &ServerName, keys: &ServerKeys, directory: &Path) -> Option<Se
         era: keys.era,
         start: keys.start,
         sharing: keys.sharing,
+        credentials: keys.credentials,
         roots: keys.roots.clone(),
         names: keys.names.clone(),
         limits: keys.limits.clone(),

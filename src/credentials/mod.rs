@@ -26,13 +26,15 @@ mod web;
 pub use assertion::AssertionError;
 pub use authorization::{CallbackError, PendingSignIn, SignIn};
 pub use challenge::{BearerChallenge, InvalidChallenge};
-pub use credential::{AccessToken, Credential, CredentialView, Granted, NotRenewed, SignInError};
+pub use credential::{
+    AccessToken, Credential, CredentialView, Granted, LoginName, NotRenewed, SignInError,
+};
 pub use discovery::{authorization_server_urls, protected_resource_urls, resource_of};
 pub use endpoint::{Endpoint, InvalidEndpoint, is_loopback};
 pub use metadata::{AuthorizationServer, InvalidMetadata, ProtectedResource};
 pub use pkce::Verifier;
 pub use registration::{RegisteredClient, RegistrationError, authentication, registration_request};
-pub use registry::Credentials;
+pub use registry::{Credentials, IsGone};
 pub use scopes::{InvalidScope, Scopes};
 pub use settings::{GrantKind, OAuthSettings};
 pub use token::{ClientSecret, Grant, TokenError, TokenRequest, Tokens};

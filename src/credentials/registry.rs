@@ -1,7 +1,7 @@
-//! The credentials of all servers behind a URL.
+//! The credentials of all servers behind a URL: one of the gateway, and those of users.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use url::Url;
 
@@ -9,13 +9,28 @@ use super::authorization::state_of;
 use super::{
     CallbackError, Credential, CredentialView, Granted, OAuthSettings, SignInError, Vault, Web,
 };
-use crate::id::ServerName;
+use crate::id::{Principal, ServerName};
+
+/// Users of one server whose credentials are in memory; with more, those that have none make room.
+const USERS_MAX: usize = 10_000;
 
 /// By the name of the server. Clones share them.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Credentials {
     vault: Vault,
-    by_server: Arc<Mutex<BTreeMap<ServerName, Arc<Credential>>>>,
+    by_server: Arc<Mutex<BTreeMap<ServerName, ServerCredentials>>>,
+    /// Where browsers come back to.
+    callback: Arc<OnceLock<Url>>,
+    is_gone: Arc<Mutex<Option<Arc<IsGone>>>>,
+}
+
+/// Whether a principal does not exist any more.
+pub type IsGone = dyn Fn(&Principal) -> bool + Send + Sync;
+
+#[derive(Debug)]
+struct ServerCredentials {
+    gateway: Arc<Credential>,
+    users: BTreeMap<Principal, Arc<Credential>>,
 }
 
 impl Credentials {
@@ -23,10 +38,18 @@ impl Credentials {
         Self {
             vault,
             by_server: Arc::default(),
+            callback: Arc::default(),
+            is_gone: Arc::default(),
         }
     }
 
-    /// The credential of the server at `url`: the one that is there, unless the server changed.
+    /// Says once where authorization servers send browsers back to.
+    pub fn set_callback(&self, callback: Url) {
+        let _ = self.callback.set(callback);
+    }
+
+    /// The credential of the gateway at the server at `url`: the one that is there, unless the
+    /// server changed.
     pub fn of(
         &self,
         server: &ServerName,
@@ -36,18 +59,94 @@ impl Credentials {
     ) -> Arc<Credential> {
         let mut by_server = self.by_server();
         if let Some(known) = by_server.get(server)
-            && known.is_of(url, settings)
+            && known.gateway.is_of(url, settings)
         {
-            return Arc::clone(known);
+            return Arc::clone(&known.gateway);
         }
         let (name, url, settings) = (server.clone(), url.clone(), settings.clone());
-        let opened = Credential::open(name, url, settings, web(), self.vault.clone());
-        by_server.insert(server.clone(), Arc::clone(&opened));
+        let gateway = Credential::open(name, url, settings, web(), self.vault.clone());
+        let users = BTreeMap::new();
+        let opened = ServerCredentials {
+            gateway: Arc::clone(&gateway),
+            users,
+        };
+        by_server.insert(server.clone(), opened);
+        gateway
+    }
+
+    /// The credential of a principal at the same server as one of the gateway.
+    pub fn of_user(&self, gateway: &Arc<Credential>, principal: &Principal) -> Arc<Credential> {
+        let mut by_server = self.by_server();
+        let of_server = by_server
+            .values_mut()
+            .find(|it| Arc::ptr_eq(&it.gateway, gateway));
+        let Some(of_server) = of_server else {
+            // The server has changed meanwhile: its connection ends.
+            return Credential::of_user(gateway, principal, &self.callback);
+        };
+        let users = &mut of_server.users;
+        if let Some(known) = users.get(principal) {
+            return Arc::clone(known);
+        }
+        if users.len() >= USERS_MAX {
+            users.retain(|_, user| !user.is_unused() || Arc::strong_count(user) > 1);
+        }
+        let opened = Credential::of_user(gateway, principal, &self.callback);
+        if users.len() < USERS_MAX {
+            users.insert(principal.clone(), Arc::clone(&opened));
+        }
         opened
     }
 
+    /// Reads what is kept of the users of a server. Called on an arbiter.
+    pub fn load_users(&self, gateway: &Arc<Credential>) {
+        for principal in gateway.known_users() {
+            self.of_user(gateway, &principal);
+        }
+        self.forget_gone();
+    }
+
+    /// The credential of the gateway.
     pub fn get(&self, server: &ServerName) -> Option<Arc<Credential>> {
-        self.by_server().get(server).cloned()
+        self.by_server().get(server).map(|it| it.gateway.clone())
+    }
+
+    /// The credential of the user whom a person calls so.
+    pub fn find_user(&self, server: &ServerName, name: &str) -> Option<Arc<Credential>> {
+        let by_server = self.by_server();
+        let mut users = by_server.get(server)?.users.iter();
+        let is_meant =
+            |principal: &Principal| principal.name() == name || principal.as_str() == name;
+        let found = users.find(|(principal, _)| is_meant(principal));
+        found.map(|(_, user)| user.clone())
+    }
+
+    /// Forgets the tokens of users of whom `is_gone` says so, now and whenever users are loaded.
+    /// Called on an arbiter.
+    pub fn forget_users(&self, is_gone: Arc<IsGone>) {
+        *self.is_gone() = Some(is_gone);
+        self.forget_gone();
+    }
+
+    fn forget_gone(&self) {
+        let Some(is_gone) = self.is_gone().clone() else {
+            return;
+        };
+        for of_server in self.by_server().values_mut() {
+            let users = &mut of_server.users;
+            for (principal, user) in users.extract_if(.., |principal, _| is_gone(principal)) {
+                actix_rt::spawn(async move {
+                    if user.forget().await {
+                        let principal = principal.name();
+                        log::info!(principal; "the tokens of a user who is gone are forgotten");
+                    }
+                });
+            }
+        }
+    }
+
+    fn is_gone(&self) -> MutexGuard<'_, Option<Arc<IsGone>>> {
+        self.is_gone.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes the answer of an authorization server, whichever sign-in it belongs to.
@@ -74,10 +173,17 @@ impl Credentials {
     }
 
     fn all(&self) -> Vec<Arc<Credential>> {
-        self.by_server().values().cloned().collect()
+        let by_server = self.by_server();
+        let of_server = |it: &ServerCredentials| {
+            [
+                vec![it.gateway.clone()],
+                it.users.values().cloned().collect(),
+            ]
+        };
+        by_server.values().flat_map(of_server).flatten().collect()
     }
 
-    fn by_server(&self) -> MutexGuard<'_, BTreeMap<ServerName, Arc<Credential>>> {
+    fn by_server(&self) -> MutexGuard<'_, BTreeMap<ServerName, ServerCredentials>> {
         self.by_server
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

@@ -6,6 +6,7 @@ use url::Url;
 
 use super::lookup::Authority;
 use super::{ClientSecret, Endpoint, RegisteredClient, Scopes, Tokens};
+use crate::id::Principal;
 use crate::telemetry::unix_millis;
 
 /// As it is written into the vault. It has no `Debug`: nearly all of it is secret.
@@ -29,6 +30,9 @@ pub(super) struct StoredSignIn {
     pub(super) expires_at: Option<u64>,
     pub(super) renew_at: Option<u64>,
     pub(super) signed_in_at: Option<u64>,
+    /// Who signed in, if not the gateway.
+    #[serde(default)]
+    pub(super) principal: Option<Principal>,
 }
 
 impl StoredSignIn {
@@ -62,6 +66,7 @@ impl StoredSignIn {
             expires_at: None,
             renew_at: None,
             signed_in_at: None,
+            principal: None,
         }
     }
 

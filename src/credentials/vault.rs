@@ -12,7 +12,6 @@ use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundK
 use ring::rand::{SecureRandom as _, SystemRandom};
 use secrecy::{ExposeSecret as _, SecretString};
 
-use crate::id::ServerName;
 use crate::store::{private_dir, private_file, write_private};
 
 /// Bytes of the key, which is written in base64.
@@ -52,7 +51,7 @@ impl Vault {
     /// # Errors
     ///
     /// Returns why it cannot be read: another key, a damaged file, or the system's error.
-    pub fn read(&self, name: &ServerName) -> io::Result<Option<Vec<u8>>> {
+    pub fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
         let path = self.path(name);
         match fs::metadata(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -65,7 +64,7 @@ impl Vault {
             .split_at_mut_checked(NONCE_LEN)
             .ok_or_else(|| damaged("is cut off"))?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| damaged("is cut off"))?;
-        let aad = Aad::from(name.as_str());
+        let aad = Aad::from(name);
         let plain = key.open_in_place(nonce, aad, text);
         let plain = plain.map_err(|_| damaged("was sealed with another key, or changed"))?;
         Ok(Some(plain.to_vec()))
@@ -74,7 +73,7 @@ impl Vault {
     /// # Errors
     ///
     /// Returns the system's error; what was kept before stays.
-    pub fn write(&self, name: &ServerName, plain: &[u8]) -> io::Result<()> {
+    pub fn write(&self, name: &str, plain: &[u8]) -> io::Result<()> {
         let key = match self.key()? {
             Some(key) => key,
             None => self.make_key()?,
@@ -83,7 +82,7 @@ impl Vault {
         random(&mut nonce)?;
         let mut text = plain.to_vec();
         let sealing = Nonce::assume_unique_for_key(nonce);
-        let aad = Aad::from(name.as_str());
+        let aad = Aad::from(name);
         key.seal_in_place_append_tag(sealing, aad, &mut text)
             .map_err(|_| io::Error::other("it is too large"))?;
         if let Some(data_dir) = self.directory.parent() {
@@ -96,15 +95,25 @@ impl Vault {
     /// # Errors
     ///
     /// Returns the system's error.
-    pub fn remove(&self, name: &ServerName) -> io::Result<()> {
+    pub fn remove(&self, name: &str) -> io::Result<()> {
         match fs::remove_file(self.path(name)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             Ok(()) | Err(_) => Ok(()),
         }
     }
 
-    fn path(&self, name: &ServerName) -> PathBuf {
-        self.directory.join(name.as_str())
+    /// The names that begin so, under which something is kept.
+    pub fn names(&self, prefix: &str) -> Vec<String> {
+        let Ok(entries) = fs::read_dir(&self.directory) else {
+            return Vec::new();
+        };
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        names.filter(|name| name.starts_with(prefix)).collect()
+    }
+
+    /// Names are those of servers, or made of them here: none leads out of the directory.
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
     }
 
     /// The key; `None` if its file was not made yet.
@@ -178,36 +187,32 @@ pub fn default_key_file(data_dir: &Path, variable: impl Fn(&str) -> Option<Strin
 mod tests {
     use super::*;
 
-    fn server(name: &str) -> ServerName {
-        ServerName::try_new(name).unwrap()
-    }
-
     #[test]
     fn tokens_are_read_with_the_key_only() {
         let directory = tempfile::tempdir().unwrap();
         let key = directory.path().join("elsewhere/key");
         let kept = directory.path().join("data/credentials");
         let vault = Vault::new(kept.clone(), VaultKey::File(key.clone()));
-        assert_eq!(vault.read(&server("a")).unwrap(), None);
-        vault.write(&server("a"), b"secret").unwrap();
-        assert_eq!(vault.read(&server("a")).unwrap().unwrap(), b"secret");
+        assert_eq!(vault.read("a").unwrap(), None);
+        vault.write("a", b"secret").unwrap();
+        assert_eq!(vault.read("a").unwrap().unwrap(), b"secret");
         let file = fs::read(kept.join("a")).unwrap();
         assert!(!file.windows(6).any(|part| part == b"secret"));
         // A file of one server is not another's.
         fs::copy(kept.join("a"), kept.join("b")).unwrap();
-        assert!(vault.read(&server("b")).is_err());
+        assert!(vault.read("b").is_err());
         let other = Vault::new(
             kept.clone(),
             VaultKey::Given(STANDARD.encode([7; 32]).into()),
         );
-        assert!(other.read(&server("a")).is_err());
+        assert!(other.read("a").is_err());
         fs::write(kept.join("a"), &file[..5]).unwrap();
-        assert!(vault.read(&server("a")).is_err());
+        assert!(vault.read("a").is_err());
         fs::remove_file(key).unwrap();
-        assert!(vault.read(&server("a")).is_err());
-        vault.remove(&server("a")).unwrap();
-        vault.remove(&server("a")).unwrap();
-        assert_eq!(vault.read(&server("a")).unwrap(), None);
+        assert!(vault.read("a").is_err());
+        vault.remove("a").unwrap();
+        vault.remove("a").unwrap();
+        assert_eq!(vault.read("a").unwrap(), None);
     }
 
     #[test]

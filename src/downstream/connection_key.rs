@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::id::{CredentialContext, Principal, SessionId};
 use crate::protocol::{DeclaredCapabilities, Era};
+use crate::telemetry::one_line;
 
 /// Whose connection it is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -81,7 +82,10 @@ impl fmt::Display for ConnectionOwner {
 /// For views and reports, like that of its owner.
 impl fmt::Display for ConnectionKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.owner.fmt(f)?;
+        match self.credentials.user() {
+            Some(principal) => write!(f, "{}", one_line(principal.name()))?,
+            None => self.owner.fmt(f)?,
+        }
         match self.era {
             Some(Era::Legacy) => f.write_str(", older era"),
             Some(Era::Modern) => f.write_str(", newer era"),

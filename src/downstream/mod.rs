@@ -63,7 +63,8 @@ pub use server_event::{
     ListTimes, RoutedServerEvent, ServerEvent, ServerEventListener, SharedQuestion,
 };
 pub use settings::{
-    EraChoice, ServerLimits, ServerSettings, Sharing, StartMode, TransportSettings,
+    CredentialsChoice, EraChoice, ServerLimits, ServerSettings, Sharing, StartMode,
+    TransportSettings,
 };
 pub use starting::{StartQueue, start_kind};
 pub use subscription_registry::{

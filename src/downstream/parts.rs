@@ -15,15 +15,16 @@ use crate::downstream::server_event::ServerEventListener;
 use crate::downstream::settings::ServerSettings;
 use crate::downstream::starting::StartQueue;
 use crate::downstream::subscription_registry::SubscriptionRegistry;
-use crate::id::CallNumbers;
+use crate::id::{CallNumbers, CredentialContext};
 use crate::metrics::Metrics;
 use crate::store::Store;
 use crate::supervision::{Arbiters, Random};
 use crate::telemetry::{Counters, EventFeed, LogRing};
 use crate::transport::Connector;
 
-/// Makes the connector of a server: a seam, through which tests inject one in memory.
-pub type MakeConnector = Arc<dyn Fn(&ServerSettings, &LogRing) -> Arc<dyn Connector> + Send + Sync>;
+/// Makes the connector of a server with these credentials: a seam, through which tests inject one in memory.
+pub type MakeConnector =
+    Arc<dyn Fn(&ServerSettings, &LogRing, &CredentialContext) -> Arc<dyn Connector> + Send + Sync>;
 
 /// The parts that all connections of all servers share.
 #[derive(Clone)]

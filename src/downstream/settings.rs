@@ -9,7 +9,7 @@ use secrecy::ExposeSecret;
 use crate::bridge::seal::Digest;
 use crate::catalog::NameSettings;
 use crate::downstream::resilience::Resilience;
-use crate::id::ServerName;
+use crate::id::{CredentialContext, Principal, ServerName};
 use crate::supervision::Settings as SupervisionSettings;
 use crate::telemetry::Secrets;
 use crate::transport::{FaultSettings, HttpSettings, RecorderSettings, StdioSettings};
@@ -23,6 +23,7 @@ pub struct ServerSettings {
     pub era: EraChoice,
     pub start: StartMode,
     pub sharing: Sharing,
+    pub credentials: CredentialsChoice,
     /// Roots (`file://` URIs) sent to the server when no client that has roots is calling.
     pub roots: Vec<String>,
     pub names: NameSettings,
@@ -79,6 +80,14 @@ impl ServerSettings {
                 Digest::of_declaration(&head.chain(args).collect::<Vec<_>>())
             }
             TransportSettings::Http(http) => Digest::of_declaration(&["http", http.url.as_str()]),
+        }
+    }
+
+    /// Whose credentials serve this principal.
+    pub(crate) fn credentials_of(&self, principal: &Principal) -> CredentialContext {
+        match self.credentials {
+            CredentialsChoice::Shared => CredentialContext::Shared,
+            CredentialsChoice::User => CredentialContext::User(principal.clone()),
         }
     }
 
@@ -145,6 +154,16 @@ pub enum Sharing {
     Principal,
     /// One for each session.
     Session,
+}
+
+/// Whose credentials a server is called with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CredentialsChoice {
+    /// Those of the gateway, whoever calls.
+    #[default]
+    Shared,
+    /// Those that each user gave for itself.
+    User,
 }
 
 /// Deadlines and limits of one server's connections.

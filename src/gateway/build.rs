@@ -120,6 +120,7 @@ pub(super) fn build(
         tls,
         servers: ArcSwap::from_pointee(configured_servers(config)),
         config: ArcSwap::from_pointee(view),
+        key_principals: ArcSwap::default(),
     };
     Ok(Arc::new(state))
 }
@@ -155,7 +156,7 @@ fn make_connector(
     let random: Arc<dyn Random> = Arc::new(SystemRandom::new());
     let (spawner, tls) = (spawner.clone(), Tls::system());
     let (counters, credentials) = (counters.clone(), credentials.clone());
-    Arc::new(move |server, log| -> Arc<dyn Connector> {
+    Arc::new(move |server, log, context| -> Arc<dyn Connector> {
         let connector: Arc<dyn Connector> = match &server.transport {
             TransportSettings::Stdio(stdio) => Arc::new(StdioConnector::new(
                 stdio.clone(),
@@ -163,7 +164,7 @@ fn make_connector(
                 log.clone(),
             )),
             TransportSettings::Http(http) => {
-                let http = with_credential(server, http, &tls, &credentials);
+                let http = with_credential(server, http, &tls, &credentials, context);
                 let connector = HttpConnector::new(http, tls.clone());
                 Arc::new(connector.with_counters(counters.clone()))
             }

@@ -10,8 +10,8 @@ use super::state::{GatewayOperator, GatewayState};
 use crate::admin::LoginOrder;
 use crate::config::{Config, ProcessEnvironment};
 use crate::credentials::{Credential, Credentials, SignInError, Web, is_loopback};
-use crate::downstream::{ServerSettings, TransportSettings};
-use crate::id::ServerName;
+use crate::downstream::{CredentialsChoice, ServerSettings, TransportSettings};
+use crate::id::{CredentialContext, ServerName};
 use crate::protocol::{ErrorKind, Failure};
 use crate::telemetry::rfc3339;
 use crate::transport::{HttpSettings, Tls, WebClient};
@@ -30,6 +30,7 @@ pub(super) fn with_credential(
     http: &HttpSettings,
     tls: &Tls,
     credentials: &Credentials,
+    context: &CredentialContext,
 ) -> HttpSettings {
     let mut http = http.clone();
     if !http.has_authorization() {
@@ -42,7 +43,16 @@ pub(super) fn with_credential(
             .chain(configured)
             .collect();
         let web = || Arc::new(WebClient::new(tls.clone(), trusted)) as Arc<dyn Web>;
-        http.credential = Some(credentials.of(&server.name, &http.url, &http.oauth, web));
+        let gateway = credentials.of(&server.name, &http.url, &http.oauth, web);
+        http.credential = Some(match context {
+            CredentialContext::User(principal) => credentials.of_user(&gateway, principal),
+            CredentialContext::Shared => {
+                if server.credentials == CredentialsChoice::User {
+                    credentials.load_users(&gateway);
+                }
+                gateway
+            }
+        });
     }
     http
 }
@@ -52,6 +62,7 @@ impl GatewayOperator {
     pub(super) fn carry_out(
         &self,
         server: &str,
+        principal: Option<String>,
         order: LoginOrder,
     ) -> LocalBoxFuture<'static, Result<Value, Failure>> {
         let found = self.state.find_operable_server(server);
@@ -60,7 +71,10 @@ impl GatewayOperator {
             let server = found?;
             let settings = server.settings();
             let name = server.name();
-            let credential = state.credentials.get(name);
+            let credential = match &principal {
+                None => state.credentials.get(name),
+                Some(principal) => Some(state.user_credential(&settings, principal)?),
+            };
             let is_http = matches!(settings.transport, TransportSettings::Http(_));
             let credential = credential.filter(|_| is_http).ok_or_else(|| {
                 let why = "signs in by itself: it is a program, or its `headers` or \
@@ -100,6 +114,40 @@ impl GatewayOperator {
 }
 
 impl GatewayState {
+    /// The credential of a user, whom an operator may sign in before the first call.
+    fn user_credential(
+        &self,
+        server: &ServerSettings,
+        name: &str,
+    ) -> Result<Arc<Credential>, Failure> {
+        let refuse = |why: String| {
+            let message = format!("server `{}` {why}", server.name);
+            Err(Failure::new(ErrorKind::Conflict, message).server(server.name.as_str()))
+        };
+        if server.credentials == CredentialsChoice::Shared {
+            return refuse("is used with the sign-in of the gateway, not of each user".to_owned());
+        }
+        let credentials = &self.credentials;
+        if let Some(known) = credentials.find_user(&server.name, name) {
+            return Ok(known);
+        }
+        let key = self
+            .key_principals
+            .load()
+            .iter()
+            .find(|it| it.name() == name)
+            .cloned();
+        match key.zip(credentials.get(&server.name)) {
+            Some((principal, gateway)) => Ok(credentials.of_user(&gateway, &principal)),
+            None => {
+                let name: String = name.chars().take(64).collect();
+                refuse(format!(
+                    "knows no user {name:?}: `mcpvisor keys` lists the keys"
+                ))
+            }
+        }
+    }
+
     /// The id by which the API knows a server.
     fn id_of(&self, name: &ServerName) -> String {
         let servers = self.servers.load();

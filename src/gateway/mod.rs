@@ -217,6 +217,7 @@ impl Gateway {
         let known = known.into_iter().map(|(part, _)| part).collect();
         self.offer_tree();
         self.arrange();
+        know_keys(&self.config, &self.state);
         // Orphans may hold what the servers need.
         self.spawner.end_orphans(self.config.orphan_grace).await;
         // Before the first request, which finds its server then, if not connected yet.
@@ -371,6 +372,7 @@ impl Gateway {
             // Of no call: whoever may still read opens another.
             self.state.sessions.end_general_streams();
             self.server.close_channels();
+            know_keys(&self.config, &self.state);
         }
         if plan.session_changed {
             self.state.sessions.configure(self.config.session.clone());
@@ -495,4 +497,13 @@ fn start_operator(
     let token = server.address.map(|_| ApiToken::open(&config.data_dir));
     let operator = GatewayOperator::new(state, config, token.transpose()?, server);
     Ok(operator)
+}
+
+/// Whose sign-ins at servers may be there: those of the keys, and of tokens.
+fn know_keys(config: &Config, state: &GatewayState) {
+    let auth = config.front.auth.clone();
+    state.key_principals.store(Arc::new(auth.principals()));
+    // Whoever gets a key of the same name later is somebody else.
+    let is_gone = move |principal: &_| auth.has_lost(principal);
+    state.credentials.forget_users(Arc::new(is_gone));
 }

@@ -29,7 +29,7 @@ use crate::credentials::Credentials;
 use crate::downstream::{Downstreams, Server, ServerOrder, ServerStatusView};
 use crate::front::{FrontServer, FrontTls, LocalClients};
 use crate::history::History;
-use crate::id::ViewId;
+use crate::id::{Principal, ViewId};
 use crate::metrics::Metrics;
 use crate::protocol::{ErrorKind, Failure, Request, Revision};
 use crate::publisher::{CatalogPublisher, CatalogView};
@@ -64,6 +64,8 @@ pub(super) struct GatewayState {
     /// Every configured server, in order.
     pub(super) servers: ArcSwap<Vec<ConfiguredServer>>,
     pub(super) config: ArcSwap<ConfigView>,
+    /// Those of the API keys.
+    pub(super) key_principals: ArcSwap<Vec<Principal>>,
 }
 
 pub(super) fn health_source(state: Arc<GatewayState>, closing: CancellationToken) -> HealthSource {
@@ -111,6 +113,11 @@ pub(super) fn tree_source(state: &Arc<GatewayState>, listen: String) -> TreeSour
         for server in tree["servers"].as_array_mut().into_iter().flatten() {
             if let Some(connection) = server["connection"].as_object_mut() {
                 connection.remove("log_tail");
+                let own = connection.get_mut("own").and_then(Value::as_array_mut);
+                let of_users = own.into_iter().flatten();
+                let of_users = of_users.filter(|own| own["is_of_user"] == true);
+                // Clients do not learn who the others are.
+                of_users.for_each(|own| own["owner"] = "a user".into());
                 if connection.remove("sign_in").is_some() {
                     let starting = connection.get("starting").cloned();
                     server["reason"] = starting.unwrap_or_default();
@@ -145,12 +152,16 @@ impl GatewayOperator {
         server: &FrontServer,
     ) -> (Arc<Self>, mpsc::Receiver<ConfigRequest>) {
         let (config_orders, config_requests) = ConfigOrders::channel();
+        let callback = callback_url(config, server.address);
+        if let Some(callback) = &callback {
+            state.credentials.set_callback(callback.clone());
+        }
         let operator = Self {
             state: state.clone(),
             listen: shown_address(server.address),
             data_dir: config.data_dir.clone(),
             token,
-            callback: callback_url(config, server.address),
+            callback,
             own_url: server.address.map(|address| config.front.base_url(address)),
             config_orders,
             clients: server.local_clients(),
@@ -219,9 +230,10 @@ impl Operator for GatewayOperator {
     fn login(
         &self,
         server: &str,
+        principal: Option<String>,
         order: LoginOrder,
     ) -> LocalBoxFuture<'static, Result<Value, Failure>> {
-        self.carry_out(server, order)
+        self.carry_out(server, principal, order)
     }
 
     fn finish_login(&self, query: String) -> LocalBoxFuture<'static, Result<Value, Failure>> {

@@ -69,7 +69,9 @@ impl CallOutcome {
             ErrorKind::ServerUnavailable
             | ErrorKind::ServerMisconfigured
             | ErrorKind::ShuttingDown => Self::Unavailable,
-            ErrorKind::InputRefused | ErrorKind::MissingCapability => Self::RefusedInput,
+            ErrorKind::InputRefused | ErrorKind::MissingCapability | ErrorKind::ConsentRequired => {
+                Self::RefusedInput
+            }
             _ => Self::ProtocolError,
         }
     }

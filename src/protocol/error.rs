@@ -154,6 +154,8 @@ kinds! {
     InputRefused = "input_refused", code::INTERNAL_ERROR, 502, false;
     /// The definition of the tool is not approved.
     ToolSuspended = "tool_suspended", code::INTERNAL_ERROR, 403, false;
+    /// The user of the client has to sign in to the server first.
+    ConsentRequired = "consent_required", code::INTERNAL_ERROR, 502, false;
     /// No answer within the deadline.
     Timeout = "timeout", code::INTERNAL_ERROR, 504, true;
     /// The client took the call back.
@@ -234,6 +236,20 @@ impl Failure {
         let details = self.details.get_or_insert_default();
         details.insert(name.to_owned(), value);
         self
+    }
+
+    /// The page that its user is to open, if there is one.
+    pub fn page(&self) -> Option<&str> {
+        self.details.as_ref()?.get("url")?.as_str()
+    }
+
+    /// The same for those who may not read the page: its address lets somebody sign in.
+    pub fn without_page(&self) -> Self {
+        let mut failure = self.clone();
+        if let Some(details) = &mut failure.details {
+            details.remove("url");
+        }
+        failure
     }
 
     pub fn cause(mut self, cause: Option<ErrorKind>) -> Self {

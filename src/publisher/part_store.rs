@@ -163,6 +163,7 @@ mod tests {
             era: EraChoice::Auto,
             start: StartMode::Eager,
             sharing: Sharing::Auto,
+            credentials: Default::default(),
             roots: Vec::new(),
             names: NameSettings::default(),
             resilience: Default::default(),

@@ -54,7 +54,7 @@ impl SourceSettings {
     ///
     /// Returns why what was kept cannot be read.
     pub fn servers(&self) -> io::Result<Option<Value>> {
-        let Some(kept) = self.kept.read(&self.name)? else {
+        let Some(kept) = self.kept.read(self.name.as_str())? else {
             return Ok(None);
         };
         serde_json::from_slice(&kept).map(Some).map_err(Into::into)

@@ -147,8 +147,8 @@ impl Source {
         let (kept, name) = (self.settings.kept.clone(), self.settings.name.clone());
         let text = file.map(Value::to_string);
         let done = spawn_blocking(move || match text {
-            Some(text) => kept.write(&name, text.as_bytes()),
-            None => kept.remove(&name),
+            Some(text) => kept.write(name.as_str(), text.as_bytes()),
+            None => kept.remove(name.as_str()),
         });
         done.await.map_err(io::Error::other)?
     }

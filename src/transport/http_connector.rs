@@ -18,6 +18,7 @@ use super::{
     Connector, EventSink, HttpKind, HttpSession, HttpSettings, Link, LinkError, LinkEvent,
     LinkOpenError, OutgoingFrame, SendError, SignInPlace, Tls, http_sse, streamable_http,
 };
+use crate::credentials::Credential;
 use crate::protocol::{Envelope, Outcome, Revision};
 use crate::telemetry::Counters;
 
@@ -98,6 +99,10 @@ impl Connector for HttpConnector {
             return None;
         }
         streamable_http::worker_link(&self.settings, &self.tls, &self.counters, session, sink)
+    }
+
+    fn credential(&self) -> Option<&Arc<Credential>> {
+        self.settings.credential.as_ref()
     }
 
     fn knows_call_of_requests(&self) -> bool {

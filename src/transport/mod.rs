@@ -32,6 +32,7 @@ use futures_util::future::LocalBoxFuture;
 use url::Url;
 
 use crate::bridge::headers::{ClientHeaders, Headers};
+use crate::credentials::Credential;
 use crate::protocol::{Envelope, Revision};
 use crate::telemetry::{Cause, Reason, one_line};
 
@@ -282,6 +283,11 @@ pub trait Connector: Send + Sync {
 
     /// Whether the transport tells on whose call's stream a request of the server came.
     fn knows_call_of_requests(&self) -> bool;
+
+    /// The token that its requests carry, if there is one to sign in for.
+    fn credential(&self) -> Option<&Arc<Credential>> {
+        None
+    }
 
     /// `stdio`, `http` or `sse`, for views and logs.
     fn transport(&self) -> &'static str;

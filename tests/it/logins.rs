@@ -186,7 +186,7 @@ async fn tokens_survive_a_kill_and_are_readable_nowhere() {
     assert!(!said.contains("canary"), "{said}");
 }
 
-fn files_below(directory: &std::path::Path) -> String {
+pub(crate) fn files_below(directory: &std::path::Path) -> String {
     let mut text = String::new();
     for entry in std::fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();

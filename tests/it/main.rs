@@ -66,5 +66,6 @@ mod tls_peers;
 mod tls_rotation;
 mod tools;
 mod tree;
+mod users;
 mod views;
 mod web_pages;

@@ -228,7 +228,7 @@ impl World {
             store: outage.store.clone(),
             random: Arc::new(SeededRandom::new(2)),
             starts: StartQueue::new(Some(starts_at_once)),
-            make_connector: Arc::new(move |server, _| {
+            make_connector: Arc::new(move |server, _, _| {
                 panic_if_due(&panics);
                 let made = made.lock().unwrap_or_else(PoisonError::into_inner);
                 made[server.name.as_str()].clone()
@@ -434,6 +434,7 @@ fn server_settings(name: &str) -> ServerSettings {
         era: EraChoice::Legacy,
         start: StartMode::Eager,
         sharing: Sharing::Auto,
+        credentials: Default::default(),
         roots: vec!["file:///configured".to_owned()],
         names: NameSettings::default(),
         resilience: Default::default(),

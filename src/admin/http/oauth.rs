@@ -11,7 +11,11 @@ use crate::protocol::Failure;
 pub(super) async fn authorize(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
     let redirect_uri = call.query.text("redirect_uri").map(str::to_owned);
     let order = LoginOrder::Begin { redirect_uri };
-    let begun = call.parts.operator.login(call.name(), order).await?;
+    let begun = call
+        .parts
+        .operator
+        .login(call.name(), user(&call), order)
+        .await?;
     Ok(ApiAnswer::redirect(
         begun["url"].as_str().unwrap_or_default(),
     ))
@@ -21,23 +25,36 @@ pub(super) async fn authorize(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure
 pub(super) async fn login(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
     let redirect_uri = call.sole_text("redirect_uri")?;
     let order = LoginOrder::Begin { redirect_uri };
-    let begun = call.parts.operator.login(call.name(), order).await?;
+    let begun = call
+        .parts
+        .operator
+        .login(call.name(), user(&call), order)
+        .await?;
     Ok(ApiAnswer::json(begun))
 }
 
 pub(super) async fn refresh(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
     let operator = &call.parts.operator;
-    let refreshed = operator.login(call.name(), LoginOrder::Refresh).await?;
+    let refreshed = operator
+        .login(call.name(), user(&call), LoginOrder::Refresh)
+        .await?;
     Ok(ApiAnswer::json(refreshed))
 }
 
 pub(super) async fn forget(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
     let operator = &call.parts.operator;
-    operator.login(call.name(), LoginOrder::Forget).await?;
+    operator
+        .login(call.name(), user(&call), LoginOrder::Forget)
+        .await?;
     Ok(ApiAnswer::no_content())
 }
 
 pub(super) async fn list(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
     let logins = call.parts.operator.logins().await;
     Ok(ApiAnswer::json(json!({ "logins": logins })))
+}
+
+/// The user whose login it is, if it is not that of the gateway.
+fn user(call: &ApiRequest<'_>) -> Option<String> {
+    call.query.text("principal").map(str::to_owned)
 }

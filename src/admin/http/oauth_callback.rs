@@ -73,8 +73,8 @@ fn page(done: &Result<Value, Failure>) -> String {
         Err(failure) => {
             let why = escaped(&failure.message);
             let text = format!(
-                "<h1>Not signed in</h1>\n<p>{why}.</p>\n<p>Begin again with <code>mcpvisor auth \
-                 login</code>.</p>\n"
+                "<h1>Not signed in</h1>\n<p>{why}.</p>\n<p>Begin again where you got the \
+                 link, or with <code>mcpvisor auth login</code>.</p>\n"
             );
             document("Not signed in", &text)
         }

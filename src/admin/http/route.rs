@@ -72,6 +72,12 @@ impl Route {
         self
     }
 
+    /// With these parameters in its query.
+    pub(super) const fn asks(mut self, query: &'static [&'static str]) -> Self {
+        self.query = query;
+        self
+    }
+
     /// With another status than 200.
     pub(super) const fn status(mut self, status: &'static str) -> Self {
         self.doc.status = status;

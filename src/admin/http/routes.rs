@@ -57,22 +57,27 @@ pub(super) const ROUTES: &[Route] = &[
     Route::post("/api/servers/{server}/login", Optional, |call| {
         Box::pin(oauth::login(call))
     })
+    .asks(&["principal"])
     .says("Begins a login at a server", "LoginPage")
     .takes("LoginRedirect"),
     Route::get("/api/logins", &[], |call| Box::pin(oauth::list(call)))
         .says("Lists the logins at servers", "Logins"),
-    Route::get("/oauth/authorize/{server}", &["redirect_uri"], |call| {
-        Box::pin(oauth::authorize(call))
-    })
+    Route::get(
+        "/oauth/authorize/{server}",
+        &["redirect_uri", "principal"],
+        |call| Box::pin(oauth::authorize(call)),
+    )
     .says("Leads to the page to sign in at", "")
     .status("302"),
     Route::post("/oauth/refresh/{server}", None, |call| {
         Box::pin(oauth::refresh(call))
     })
+    .asks(&["principal"])
     .says("Renews the token for a server", "RenewedToken"),
     Route::delete("/oauth/token/{server}", |call| {
         Box::pin(oauth::forget(call))
     })
+    .asks(&["principal"])
     .says("Forgets the token for a server, and revokes it", ""),
     Route::get("/api/tools", &["server", "limit", "offset"], |call| {
         Box::pin(tools::list(call))

@@ -211,6 +211,7 @@ fn under(server: &Value, below: &str, screen: &Screen) -> String {
         let owner = own["owner"].as_str().unwrap_or("?");
         let phase = own["connection"]["phase"].as_str().unwrap_or("?");
         let child = child(&own["connection"]);
+        let phase = own["starting"].as_str().unwrap_or(phase);
         let line = format!("   {below}   └─ {owner}{DOT}{phase}{child}");
         text.push_str(&screen.cut(&line, 0));
         text.push('\n');

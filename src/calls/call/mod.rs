@@ -5,6 +5,7 @@
 //! its client is there only while a request waits: gone before the answer, it takes the call back
 //! (S-CANC-01), and while it gathers what the server asked for, the call is parked.
 
+mod consent;
 mod questions;
 mod reply_target;
 mod response;
@@ -90,7 +91,8 @@ enum CallState {
 
 /// A call whose connection is being opened.
 struct OpeningCall {
-    outgoing: OutgoingCall,
+    /// `None` for one that will not be sent: its user has to sign in.
+    outgoing: Option<OutgoingCall>,
     /// Until the table runs it.
     opening: Option<ConnectionOpening>,
 }
@@ -265,7 +267,7 @@ impl Call {
         match route.access {
             ConnectionAccess::Open(senders) => self.send(outgoing, senders),
             ConnectionAccess::Opening(opening) => {
-                let opening = Some(opening);
+                let (outgoing, opening) = (Some(outgoing), Some(opening));
                 self.state = CallState::Opening(Box::new(OpeningCall { outgoing, opening }));
             }
         }
@@ -277,7 +279,11 @@ impl Call {
         owner: &mut impl CallOwner,
     ) {
         match (self.replace_state(CallState::NotSent), senders) {
-            (CallState::Opening(opening), Ok(senders)) => self.send(opening.outgoing, senders),
+            (CallState::Opening(opening), Ok(senders)) => {
+                if let Some(outgoing) = opening.outgoing {
+                    self.send(outgoing, senders);
+                }
+            }
             (CallState::Opening(_), Err(failure)) => self.on_answer(Err(failure), owner),
             (other, _) => self.state = other,
         }
@@ -320,6 +326,7 @@ impl Call {
             self.observe_answer(answer, sent);
         }
         match delivery.what {
+            CallEvent::Answer(Err(failure)) if self.turns_to_user(&failure, owner) => {}
             CallEvent::Answer(Err(failure)) if self.schedule_retry(&failure, owner) => {}
             CallEvent::Answer(answer) => self.on_answer(answer, owner),
             CallEvent::Notification(notification) if self.target.tasks == TaskMode::Bridged => {

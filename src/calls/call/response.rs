@@ -73,6 +73,9 @@ impl Call {
             Err(failure) if failure.kind == ErrorKind::Cancelled => {
                 self.reply(ClientReply::Accepted, CallEnding::Failed(&failure), owner);
             }
+            Err(failure) if failure.kind == ErrorKind::ConsentRequired => {
+                self.answer_with_page(&failure, owner);
+            }
             Err(failure) => self.answer_failure(&failure, owner),
         }
     }

@@ -119,6 +119,11 @@ fn check(keys: &mut OAuthKeys, section: &Section<'_>) {
 }
 
 impl OAuthKeys {
+    /// Whether the gateway signs in by itself.
+    pub(crate) fn needs_nobody(&self) -> bool {
+        self.grant == GrantKind::ClientCredentials
+    }
+
     /// Relative paths start at `directory`, that of the file.
     pub(crate) fn settings(&self, directory: &Path) -> OAuthSettings {
         let endpoint = |url: &Option<String>| url.as_ref().and_then(|url| url.parse().ok());

@@ -18,7 +18,9 @@ use crate::config::declaration::texts::{NamedSecrets, SecretText, named_texts, t
 use crate::config::programs::{check_command, warn_of_home};
 use crate::config::section::Section;
 use crate::config::units::{DAY, GIB, HOUR, MIB, MILLI, MINUTE, SECOND};
-use crate::downstream::{EraChoice, Resilience, ServerLimits, Sharing, StartMode};
+use crate::downstream::{
+    CredentialsChoice, EraChoice, Resilience, ServerLimits, Sharing, StartMode,
+};
 use crate::supervision::Tuning;
 use crate::transport::{ChildLimits, FaultSettings, HttpKind, InheritEnv, RecorderSettings};
 
@@ -61,6 +63,13 @@ fn sharing() -> ChoiceKind<Sharing> {
     ])
 }
 
+fn credentials() -> ChoiceKind<CredentialsChoice> {
+    choice(&[
+        ("shared", CredentialsChoice::Shared),
+        ("user", CredentialsChoice::User),
+    ])
+}
+
 /// Where clients of the API connect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ConnectionMode {
@@ -98,6 +107,7 @@ pub(crate) struct ServerKeys {
     pub(crate) transport: Option<TransportKind>,
     pub(crate) headers: NamedSecrets,
     pub(crate) forward_headers: NamedSecrets,
+    pub(crate) credentials: CredentialsChoice,
     pub(crate) oauth: OAuthKeys,
     pub(crate) stream_idle_timeout: Duration,
     pub(crate) enabled: bool,
@@ -134,6 +144,7 @@ impl Default for ServerKeys {
             transport: None,
             headers: Vec::new(),
             forward_headers: Vec::new(),
+            credentials: CredentialsChoice::default(),
             oauth: OAuthKeys::default(),
             stream_idle_timeout: 10 * MINUTE,
             enabled: true,
@@ -199,6 +210,10 @@ keys! {
         /// server with any is spoken to over Streamable HTTP.
         forward_headers: named_texts(forwarded_name, forwarded_to,
             "{ X-Tenant = \"X-Tenant\" }"), Reconnects;
+        /// With whose sign-in it is called: that of the gateway ("shared"), or that of each client's user
+        /// ("user"), who gets a link to sign in at with the first call. Each user is an API key then,
+        /// and has connections of its own.
+        credentials: credentials(), Reconnects;
         /// A stream that is silent for longer counts as broken.
         stream_idle_timeout: duration(SECOND..=DAY);
         /// By which the API knows the server, whatever its name; without it, its name. The API

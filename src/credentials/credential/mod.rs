@@ -5,6 +5,7 @@
 
 mod outcome;
 mod sign_in;
+mod user;
 
 use std::fmt;
 use std::fs;
@@ -25,8 +26,9 @@ use super::{
     TokenRequest, Tokens, Vault, Web, WebBody, WebRequest,
 };
 use crate::id::ServerName;
-pub use outcome::{CredentialView, Granted, NotRenewed, SignInError};
+pub use outcome::{CredentialView, Granted, LoginName, NotRenewed, SignInError};
 use sign_in::WaitingSignIn;
+use user::User;
 
 /// Pauses between attempts to renew a token while the authorization server is away.
 const RETRY_AFTER: [Duration; 3] = [
@@ -38,9 +40,14 @@ const RETRY_AFTER: [Duration; 3] = [
 /// After a failed renewal, requests fail for so long without another.
 const FAILED_FOR: Duration = Duration::from_secs(5);
 
-/// The credential of one server. Shared by all connections to it.
+/// The credential of the gateway, or of one principal, at one server. Shared by all connections that
+/// use it.
 pub struct Credential {
     name: ServerName,
+    /// Whose it is, if not the gateway's.
+    user: Option<User>,
+    /// Under which it is kept.
+    kept_as: String,
     url: Url,
     settings: OAuthSettings,
     web: Arc<dyn Web>,
@@ -88,10 +95,26 @@ impl Credential {
         web: Arc<dyn Web>,
         vault: Vault,
     ) -> Arc<Self> {
-        let kept = read(&vault, &name).filter(|kept| kept.server == url);
+        let kept_as = name.to_string();
+        Self::open_as(name, None, kept_as, (url, settings), web, vault)
+    }
+
+    fn open_as(
+        name: ServerName,
+        user: Option<User>,
+        kept_as: String,
+        (url, settings): (Url, OAuthSettings),
+        web: Arc<dyn Web>,
+        vault: Vault,
+    ) -> Arc<Self> {
+        let whose = user.as_ref().map(|user| &user.principal);
+        let kept = read(&vault, &name, &kept_as)
+            .filter(|kept| kept.server == url && kept.principal.as_ref() == whose);
         let current = kept.as_ref().and_then(AccessToken::of).map(Arc::new);
         Arc::new(Self {
             name,
+            user,
+            kept_as,
             url,
             settings,
             web,
@@ -218,15 +241,15 @@ impl Credential {
             return Ok(());
         };
         let refused = match error {
-            SignInError::MoreScopes => NotRenewed::MoreScopes(self.name.clone()),
+            SignInError::MoreScopes => NotRenewed::MoreScopes(self.login_name()),
             SignInError::Token(TokenError::UnknownClient) if self.settings.client_id.is_none() => {
                 self.sign_out(&mut exchange);
-                exchange.kept = None;
-                NotRenewed::LoginNeeded(self.name.clone())
+                self.forget_client(&mut exchange).await;
+                NotRenewed::LoginNeeded(self.login_name())
             }
             SignInError::NotSignedIn | SignInError::Token(TokenError::SignInAgain) => {
                 self.sign_out(&mut exchange);
-                NotRenewed::LoginNeeded(self.name.clone())
+                NotRenewed::LoginNeeded(self.login_name())
             }
             error => {
                 let failed = NotRenewed::Failed(error.to_string());
@@ -235,6 +258,7 @@ impl Credential {
             }
         };
         self.needs().refused = Some(refused.clone());
+        self.changes.send_replace(());
         Err(refused)
     }
 
@@ -318,7 +342,7 @@ impl Credential {
         };
         self.sign_out(&mut exchange);
         exchange.kept = None;
-        if let Err(error) = self.vault.remove(&self.name) {
+        if let Err(error) = self.vault.remove(&self.kept_as) {
             log::warn!(server = self.name.as_str(), error:%; "kept tokens are not removed");
         }
         let token = kept.refresh.as_ref().or(kept.access.as_ref());
@@ -339,9 +363,11 @@ impl Credential {
         let kept = exchange.kept.as_ref().filter(|kept| kept.access.is_some());
         CredentialView {
             server: self.name.to_string(),
+            principal: self.principal().map(|it| it.name().to_owned()),
             state: match (kept, self.refused()) {
                 (Some(_), Some(NotRenewed::MoreScopes(_))) => "wants more permissions",
                 (Some(_), _) => "signed in",
+                (None, Some(NotRenewed::LoginNeeded(_))) if self.user.is_some() => "needs consent",
                 (None, Some(NotRenewed::LoginNeeded(_))) => "needs login",
                 (None, _) => "none",
             },
@@ -404,8 +430,10 @@ impl Credential {
     }
 
     fn store(&self, kept: &StoredSignIn) -> Result<(), SignInError> {
-        let text = serde_json::to_vec(kept).map_err(|e| SignInError::Vault(e.to_string()))?;
-        let written = self.vault.write(&self.name, &text);
+        let mut kept = kept.clone();
+        kept.principal = self.principal().cloned();
+        let text = serde_json::to_vec(&kept).map_err(|e| SignInError::Vault(e.to_string()))?;
+        let written = self.vault.write(&self.kept_as, &text);
         written.map_err(|error| SignInError::Vault(error.to_string()))
     }
 
@@ -446,7 +474,7 @@ impl AccessToken {
 
 impl fmt::Debug for Credential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Credential({})", self.name)
+        write!(f, "Credential({})", self.login_name())
     }
 }
 
@@ -458,8 +486,8 @@ fn web_request(endpoint: &Endpoint, request: TokenRequest) -> WebRequest {
     }
 }
 
-fn read(vault: &Vault, name: &ServerName) -> Option<StoredSignIn> {
-    let read = vault.read(name);
+fn read(vault: &Vault, name: &ServerName, kept_as: &str) -> Option<StoredSignIn> {
+    let read = vault.read(kept_as);
     let text = read.unwrap_or_else(|error| {
         log::warn!(server = name.as_str(), error:%; "its tokens cannot be read; sign in again");
         None

@@ -1,9 +1,11 @@
 //! What comes of a sign-in or a renewal.
 
+use std::fmt;
+
 use serde::Serialize;
 
 use crate::credentials::{CallbackError, InvalidMetadata, RegistrationError, TokenError};
-use crate::id::ServerName;
+use crate::id::{Principal, ServerName};
 
 /// A sign-in that succeeded, or a token that was renewed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -25,7 +27,10 @@ pub struct Granted {
 #[serde(rename_all = "camelCase")]
 pub struct CredentialView {
     pub server: String,
-    /// `none`, `needs login`, `signed in` or `wants more permissions`.
+    /// For whom, if not for the gateway.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub principal: Option<String>,
+    /// `none`, `needs login`, `needs consent`, `signed in` or `wants more permissions`.
     pub state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub issuer: Option<String>,
@@ -41,13 +46,30 @@ pub struct CredentialView {
     pub is_renewable: bool,
 }
 
+/// Where and for whom somebody signs in, as `mcpvisor auth login` reads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoginName {
+    pub server: ServerName,
+    pub principal: Option<Principal>,
+}
+
+impl fmt::Display for LoginName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.server.as_str())?;
+        match &self.principal {
+            Some(principal) => write!(f, " --principal {}", principal.name()),
+            None => Ok(()),
+        }
+    }
+}
+
 /// Why a refused request is not sent again with another token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotRenewed {
     #[error("it needs a login: `mcpvisor auth login {0}`")]
-    LoginNeeded(ServerName),
+    LoginNeeded(LoginName),
     #[error("it wants more permissions: `mcpvisor auth login {0}`")]
-    MoreScopes(ServerName),
+    MoreScopes(LoginName),
     #[error("its token cannot be renewed: {0}")]
     Failed(String),
 }
@@ -72,6 +94,8 @@ pub enum SignInError {
     Registration(#[from] RegistrationError),
     #[error("its authorization server cannot be reached: {0}")]
     Unreachable(String),
+    #[error("its authorization server does not answer in time")]
+    Late,
     #[error("its authorization server answers with status {0}")]
     Unavailable(u16),
     #[error("{0}")]
@@ -92,6 +116,11 @@ pub enum SignInError {
     Vault(String),
     #[error("the system gives no random numbers")]
     Random,
+    #[error(
+        "nothing listens for the answer: set `callback_url` in [credentials], or run the gateway with \
+         a listener"
+    )]
+    NoCallback,
 }
 
 impl SignInError {

@@ -22,10 +22,10 @@ const SIGN_INS_MAX: usize = 4;
 
 /// A sign-in that a person was sent to.
 pub(super) struct WaitingSignIn {
-    pending: PendingSignIn,
-    kept: StoredSignIn,
+    pub(super) pending: PendingSignIn,
+    pub(super) kept: StoredSignIn,
     token_endpoint: Endpoint,
-    began: Instant,
+    pub(super) began: Instant,
 }
 
 impl Credential {
@@ -40,7 +40,10 @@ impl Credential {
             return Err(SignInError::ByItself);
         }
         let mut exchange = self.exchange.lock().await;
-        let challenge = self.needs().challenge.clone();
+        if let Some(page) = self.recent_page(&redirect_uri) {
+            return Ok(page);
+        }
+        let challenge = self.challenge();
         let authority = self.authority(challenge.as_ref()).await?;
         if !authority.server.checks_pkce {
             return Err(SignInError::NoPkce);
@@ -57,7 +60,7 @@ impl Credential {
             Some(redirect_uri.clone()),
             &scopes,
         );
-        if exchange.kept.is_none() {
+        if exchange.kept.is_none() && self.user.is_none() {
             // The registration is used again, also when this sign-in comes to nothing.
             self.store(&kept)?;
             exchange.kept = Some(kept.clone());
@@ -126,7 +129,13 @@ impl Credential {
         kept.take(&tokens);
         kept.signed_in_at = Some(unix_now());
         self.adopt(&mut exchange, kept)?;
-        log::info!(server = self.name.as_str(); "signed in");
+        match self.principal() {
+            None => log::info!(server = self.name.as_str(); "signed in"),
+            Some(principal) => {
+                let principal = principal.name();
+                log::info!(server = self.name.as_str(), principal; "a user signed in");
+            }
+        }
         self.granted(&exchange)
     }
 
@@ -166,8 +175,25 @@ impl Credential {
             .any(|sign_in| sign_in.kept.client_id == client_id)
     }
 
-    /// The client that is registered already, or one that is registered now.
+    /// The client that is registered already, or one that is registered now. All users of a server
+    /// have that of the gateway.
     pub(super) async fn client(
+        &self,
+        exchange: &Exchange,
+        authority: &Authority,
+        redirect_uri: &Url,
+        scopes: &Scopes,
+    ) -> Result<RegisteredClient, SignInError> {
+        match &self.user {
+            Some(user) => user.client(authority, redirect_uri, scopes).await,
+            None => {
+                let client = self.own_client(exchange, authority, redirect_uri, scopes);
+                client.await
+            }
+        }
+    }
+
+    pub(super) async fn own_client(
         &self,
         exchange: &Exchange,
         authority: &Authority,

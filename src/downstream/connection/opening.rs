@@ -226,9 +226,14 @@ impl Connection {
                 "server waits for a sign-in; `mcpvisor status` shows the page to open"
             ),
             SignInPlace::Gateway if self.spec.progress.get().is_some() => {}
-            SignInPlace::Gateway => {
-                log::warn!(server; "server needs a login: `mcpvisor auth login {server}`");
-            }
+            SignInPlace::Gateway => match self.spec.key.credentials.user() {
+                None => {
+                    log::warn!(server; "server needs a login: `mcpvisor auth login {server}`");
+                }
+                Some(user) => {
+                    log::info!(server, principal = user.name(); "a user has to sign in to the server");
+                }
+            },
         }
         if let Some(inquiry) = self.state.inquiry() {
             inquiry.on_sign_in(Instant::now());

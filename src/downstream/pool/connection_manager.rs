@@ -34,7 +34,7 @@ use crate::downstream::resilience::admission::{AdmissionGate, ConnectionLoad};
 use crate::downstream::resilience::breakers::Breakers;
 use crate::downstream::server_event::{RoutedServerEvent, ServerEvent, ServerEventListener};
 use crate::downstream::settings::{ServerSettings, StartMode};
-use crate::id::{ServerName, SessionId};
+use crate::id::{CredentialContext, ServerName, SessionId};
 use crate::protocol::Failure;
 use crate::supervision::{
     ChildPhase, ChildRef, ChildSpec, Inbox, InboxItem, Shutdown, Start, Supervisor, SupervisorLink,
@@ -162,7 +162,7 @@ impl ConnectionManager {
             ..Default::default()
         };
         let log = LogRing::new(kept, settings.transport.likely_secrets());
-        let connector = (self.parts.make_connector)(&settings, &log);
+        let connector = (self.parts.make_connector)(&settings, &log, &CredentialContext::Shared);
         let queue = settings.resilience.queue;
         let gate = Arc::new(AdmissionGate::new(settings.limits.calls_max, queue));
         let is_lazy = settings.start == StartMode::Lazy;
@@ -217,6 +217,11 @@ impl ConnectionManager {
     ) -> (ChildRef<CallSenders>, Arc<ConnectionSpec>) {
         let settings = of_server.settings.load();
         let server = &settings.name;
+        let mut of_server = of_server.clone();
+        if key.credentials != CredentialContext::Shared {
+            of_server.connector =
+                (self.parts.make_connector)(&settings, &of_server.log, &key.credentials);
+        }
         let is_known = known.is_some() && key.is_shared();
         let child = match &key.owner {
             ConnectionOwner::Shared => format!("server/{server}"),
@@ -228,7 +233,7 @@ impl ConnectionManager {
         let load = Arc::new(ConnectionLoad::new(of_server.gate.clone()));
         let spec = Arc::new(ConnectionSpec {
             server: server.clone(),
-            of_server: of_server.clone(),
+            of_server,
             of_all: self.parts.clone(),
             key,
             opener,
@@ -261,6 +266,9 @@ impl ConnectionManager {
         let server = server.ok_or_else(|| server_removed(&open.server))?;
         if let Some(child) = server.find(&open.key) {
             return Ok(child);
+        }
+        if server.is_halted() && open.key.credentials != CredentialContext::Shared {
+            return Err(server.halted());
         }
         // Its caller finds out.
         if server.is_halted() {

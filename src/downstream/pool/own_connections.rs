@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::credentials::Credential;
 use crate::downstream::connection::spec::{CallSenders, ConnectionSpec};
 use crate::downstream::connection_key::ConnectionKey;
 use crate::downstream::pool::lease::Leases;
+use crate::downstream::starting::StartStage;
 use crate::supervision::ChildRef;
 use crate::telemetry::millis;
 
@@ -37,6 +39,11 @@ struct OwnConnection {
 const REST_MIN: Duration = Duration::from_secs(1);
 
 impl OwnConnection {
+    /// Whether it cannot serve anybody before its user has signed in.
+    fn awaits_sign_in(&self) -> bool {
+        matches!(self.spec.progress.get(), Some(StartStage::SignIn(_)))
+    }
+
     /// Whether calls or tasks of clients are under way, or wait for their turn.
     fn is_in_use(&self) -> bool {
         !self.spec.load.is_idle() || self.spec.client_tasks.any(Instant::now())
@@ -59,6 +66,25 @@ impl OwnConnections {
         let now = self.now();
         found.last_used.store(now, Ordering::Relaxed);
         Some(found.child.clone())
+    }
+
+    /// The credential of the user whose connection it is, if it is one user's.
+    pub(crate) fn credential(&self, key: &ConnectionKey) -> Option<Arc<Credential>> {
+        key.credentials.user()?;
+        let table = self.table();
+        table
+            .get(key)?
+            .spec
+            .of_server
+            .connector
+            .credential()
+            .cloned()
+    }
+
+    pub(crate) fn each_spec(&self, mut visit: impl FnMut(&ConnectionSpec, &ChildRef<CallSenders>)) {
+        for own in self.table().values() {
+            visit(&own.spec, &own.child);
+        }
     }
 
     pub(crate) fn each(&self, mut visit: impl FnMut(&ConnectionKey, &ChildRef<CallSenders>)) {
@@ -132,7 +158,7 @@ impl OwnConnections {
         let used_before = self.now().saturating_sub(millis(REST_MIN));
         let unused = table.iter().filter(|(key, own)| {
             // The first call of one that starts waits elsewhere.
-            let has_started = own.child.current().is_ok();
+            let has_started = own.child.current().is_ok() || own.awaits_sign_in();
             let is_recent = own.last_used.load(Ordering::Relaxed) > used_before;
             has_started && !is_recent && !own.is_in_use() && !is_watched(key)
         });

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use crate::catalog::ServerPart;
+use crate::credentials::Credential;
 use crate::downstream::caller::Caller;
 use crate::downstream::cause::cause_of_exit;
 use crate::downstream::connection::spec::{CallSenders, ConnectionCommand, ConnectionSpec};
@@ -17,9 +18,11 @@ use crate::downstream::pool::own_connections::OwnConnections;
 use crate::downstream::pool::usage::{Usage, UseGuard};
 use crate::downstream::resilience::RetryBudget;
 use crate::downstream::resilience::breakers::BreakerPermit;
-use crate::downstream::settings::{EraChoice, ServerSettings, Sharing, TransportSettings};
+use crate::downstream::settings::{
+    CredentialsChoice, EraChoice, ServerSettings, Sharing, TransportSettings,
+};
 use crate::downstream::subscription_registry::SubscriptionRegistry;
-use crate::id::{CredentialContext, ServerName, SessionId};
+use crate::id::{CredentialContext, Principal, ServerName, SessionId};
 use crate::protocol::{Era, ErrorKind, Failure, RawJson};
 use crate::supervision::{ChildPhase, ChildRef, ChildUnavailable};
 use crate::telemetry::{LogRing, millis};
@@ -80,7 +83,10 @@ impl Server {
     /// The connection of a caller by the rules of sharing alone. A session that keeps the one which
     /// it shared with its audience is served there.
     fn own_key_for(&self, settings: &ServerSettings, caller: &Caller) -> ConnectionKey {
-        let key = connection_key_for(settings.sharing, self.can_attribute(), caller);
+        let key = ConnectionKey {
+            credentials: settings.credentials_of(&caller.principal),
+            ..connection_key_for(settings.sharing, self.can_attribute(), caller)
+        };
         match &key.owner {
             ConnectionOwner::Session(session, audience)
                 if self.parts.isolation.claimant(audience) == Some(*session) =>
@@ -152,7 +158,12 @@ impl Server {
     /// The connection whose lists this caller sees: the one that serves it, opened or not. The
     /// shared one lists the same to a client that declares nothing.
     pub(crate) fn list_key_for(&self, caller: &Caller) -> ConnectionKey {
-        if caller.profile.is_plain() {
+        let credentials = self.parts.settings.load().credentials;
+        let has_own = match credentials {
+            CredentialsChoice::Shared => !caller.profile.is_plain(),
+            CredentialsChoice::User => caller.principal != Principal::Anonymous,
+        };
+        if !has_own {
             return ConnectionKey::shared();
         }
         let older = self.older_key_for(caller);
@@ -222,6 +233,11 @@ impl Server {
             return Some(self.shared.clone());
         }
         self.own.find(key)
+    }
+
+    /// The credential of the user whose connection it is, once that was opened for it.
+    pub fn user_credential(&self, key: &ConnectionKey) -> Option<Arc<Credential>> {
+        self.own.credential(key)
     }
 
     /// Calls `visit` with every connection.
@@ -339,7 +355,8 @@ impl Server {
             }
         };
         let mut message = format!("server `{}` {state}", self.name());
-        if let Some(stage) = self.spec.progress.get() {
+        let is_shared = self.settings().credentials == CredentialsChoice::Shared;
+        if let Some(stage) = self.spec.progress.get().filter(|_| is_shared) {
             message.push_str(&format!(" ({})", stage.summary(self.name())));
         } else if let Some(why) = why {
             message.push_str(&format!(" (it {why})"));
@@ -366,7 +383,10 @@ impl ServerSettings {
             TransportSettings::Http(http) => http.kind != HttpKind::Sse,
         };
         let can_attribute = knows_call_of_requests || !is_isolated;
-        connection_key_for(self.sharing, can_attribute, caller)
+        ConnectionKey {
+            credentials: self.credentials_of(&caller.principal),
+            ..connection_key_for(self.sharing, can_attribute, caller)
+        }
     }
 }
 
@@ -401,7 +421,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::id::{Principal, SessionId, ViewId};
+    use crate::id::{SessionId, ViewId};
     use crate::protocol::{DeclaredCapabilities, Revision};
 
     #[test]

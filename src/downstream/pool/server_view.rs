@@ -56,7 +56,13 @@ pub struct OwnConnectionView {
     /// `session` with the beginning of its id, or `profile` for clients with equal capabilities,
     /// `call` with a number where each serves one call of these at a time; and `older era` where
     /// the server is spoken to in the newer one otherwise.
+    /// For one user's sign-in it is the name of the user.
     pub owner: String,
+    /// The reason why its start takes long: its user has to consent, for example.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub starting: Option<String>,
+    /// Whether it is one user's.
+    pub is_of_user: bool,
     pub connection: ChildView,
 }
 
@@ -86,9 +92,19 @@ const LOG_TAIL: usize = 5;
 impl Server {
     pub fn view(&self) -> ServerStatusView {
         let mut own = Vec::new();
-        self.own.each(|key, child| {
+        self.own.each_spec(|spec, child| {
+            let stage = spec.progress.get();
+            let user = spec.key.credentials.user();
+            let credential = spec.of_server.connector.credential();
+            let needs_consent = user.is_some() && credential.is_some_and(|it| it.needs_login());
+            let starting = match needs_consent {
+                true => Some("needs consent".to_owned()),
+                false => stage.map(|stage| stage.summary(self.name())),
+            };
             own.push(OwnConnectionView {
-                owner: key.to_string(),
+                owner: spec.key.to_string(),
+                starting,
+                is_of_user: user.is_some(),
                 connection: child.view(),
             });
         });

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use futures_util::future::{FutureExt as _, LocalBoxFuture};
 
 use super::{Connector, EventSink, HttpSession, Link, LinkOpenError};
+use crate::credentials::Credential;
 use crate::protocol::{Envelope, Method};
 use crate::supervision::Random;
 use crate::telemetry::{Counter, Counters, LogRing, LogSource};
@@ -112,6 +113,10 @@ impl Connector for FaultyConnector {
 
     fn knows_call_of_requests(&self) -> bool {
         self.inner.knows_call_of_requests()
+    }
+
+    fn credential(&self) -> Option<&Arc<Credential>> {
+        self.inner.credential()
     }
 
     fn transport(&self) -> &'static str {

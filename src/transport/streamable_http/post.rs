@@ -59,7 +59,8 @@ async fn run_call(
 }
 
 /// The server refuses the token, and there is no other. Its first request waits for somebody to
-/// sign in; a later one ends the link, and a new one waits.
+/// sign in; a later one ends the link, and a new one waits. That of a user stays: who calls is
+/// told to sign in, and the next call has the token.
 async fn refused_token(
     link_state: &Rc<HttpLinkState>,
     requests: &SessionRequests,
@@ -77,7 +78,7 @@ async fn refused_token(
             let reason = Reason::from(why.to_string());
             let error = LinkError::NotSent(reason.clone());
             link_state.tasks.fail(Some(call), error);
-            if needs_login {
+            if needs_login && credential.principal().is_none() {
                 link_state.tasks.emit(LinkEvent::Closed(reason.into()));
             }
             return;

@@ -18,10 +18,13 @@ use crate::support::HttpServer;
 /// What the authorization server knows and how it behaves; a test may change it at any time.
 #[derive(Debug, Default)]
 pub(crate) struct Grants {
-    /// Codes that were given out, with their PKCE challenge and redirect URI.
-    codes: HashMap<String, (String, String)>,
-    refresh_tokens: HashSet<String>,
+    /// Codes that were given out, with their PKCE challenge and redirect URI, and who agreed.
+    codes: HashMap<String, (String, String, String)>,
+    refresh_tokens: HashMap<String, String>,
+    /// Who agreed to each token, by the name that the page was opened with.
+    pub(crate) people: HashMap<String, String>,
     given: usize,
+    codes_given: usize,
     pub(crate) registered: usize,
     /// Clients that it knows.
     pub(crate) clients: HashSet<String>,
@@ -150,9 +153,11 @@ fn authorize(query: &HashMap<String, String>, grants: &mut Grants, url: &str) ->
     }
     assert_eq!(query["code_challenge_method"], "S256");
     assert_eq!(query["scope"], "tools");
-    let code = format!("code-{}", grants.codes.len());
+    grants.codes_given += 1;
+    let code = format!("canary-code-{}", grants.codes_given);
     let redirect = query["redirect_uri"].clone();
-    let kept = (query["code_challenge"].clone(), redirect.clone());
+    let person = query.get("person").cloned().unwrap_or_default();
+    let kept = (query["code_challenge"].clone(), redirect.clone(), person);
     grants.codes.insert(code.clone(), kept);
     let answer = form_urlencoded::Serializer::new(String::new())
         .append_pair("code", &code)
@@ -175,29 +180,35 @@ fn token(
     if basic.is_none() && !form.get("client_id").is_some_and(is_known) {
         return HttpResponse::Unauthorized().json(json!({ "error": "invalid_client" }));
     }
-    let is_granted = match form["grant_type"].as_str() {
-        "authorization_code" => grants.codes.remove(&form["code"]).is_some_and(|kept| {
+    let person = match form["grant_type"].as_str() {
+        "authorization_code" => grants.codes.remove(&form["code"]).and_then(|kept| {
+            let (challenge, redirect, person) = kept;
             let verifier = digest(&SHA256, form["code_verifier"].as_bytes());
-            let challenge = URL_SAFE_NO_PAD.encode(verifier);
-            kept == (challenge, form["redirect_uri"].clone())
+            let is_right =
+                challenge == URL_SAFE_NO_PAD.encode(verifier) && redirect == form["redirect_uri"];
+            is_right.then_some(person)
         }),
         "refresh_token" => {
             grants.refreshed += 1;
             grants.refresh_tokens.remove(&form["refresh_token"])
         }
         // machine:machine-secret
-        "client_credentials" => basic == Some("Basic bWFjaGluZTptYWNoaW5lLXNlY3JldA=="),
-        _ => false,
+        "client_credentials" => {
+            let is_right = basic == Some("Basic bWFjaGluZTptYWNoaW5lLXNlY3JldA==");
+            is_right.then(String::new)
+        }
+        _ => None,
     };
-    if !is_granted {
+    let Some(person) = person else {
         return HttpResponse::BadRequest().json(json!({ "error": "invalid_grant" }));
-    }
+    };
     grants.given += 1;
     let (access, refresh) = (
         format!("canary-access-{}", grants.given),
         format!("canary-refresh-{}", grants.given),
     );
-    grants.refresh_tokens.insert(refresh.clone());
+    grants.people.insert(access.clone(), person.clone());
+    grants.refresh_tokens.insert(refresh.clone(), person);
     site.server.lock().unwrap().tokens.insert(access.clone());
     HttpResponse::Ok().json(json!({
         "access_token": access,

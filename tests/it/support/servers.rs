@@ -66,6 +66,8 @@ pub(crate) struct Behaviour {
     /// The challenge to a request without one of the tokens; with none, nobody needs a token.
     pub(crate) challenge: Option<String>,
     pub(crate) tokens: HashSet<String>,
+    /// Only calls need a token.
+    pub(crate) lists_openly: bool,
     /// A method, and the status and body that it is answered with.
     pub(crate) fails: Option<(&'static str, u16, String)>,
     /// Headers of the last call, names in lower case.
@@ -173,7 +175,10 @@ async fn serve(request: HttpRequest, body: Bytes, behaviour: Shared) -> HttpResp
     if behaviour.lock().unwrap().refuses {
         return HttpResponse::Unauthorized().body("no token");
     }
-    if let Some(challenge) = unmet_challenge(&request, &behaviour.lock().unwrap()) {
+    let is_call = body.windows(12).any(|part| part == b"\"tools/call\"");
+    let lists_openly = behaviour.lock().unwrap().lists_openly;
+    let challenge = unmet_challenge(&request, &behaviour.lock().unwrap());
+    if let Some(challenge) = challenge.filter(|_| is_call || !lists_openly) {
         return HttpResponse::Unauthorized()
             .insert_header(("WWW-Authenticate", challenge))
             .finish();

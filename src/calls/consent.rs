@@ -1,0 +1,84 @@
+//! Users who have to sign in to a server before it is called for them (`credentials = "user"`).
+
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::LocalBoxFuture;
+use serde_json::json;
+use tokio::time::timeout;
+
+use crate::credentials::{Credential, SignInError};
+use crate::downstream::{
+    CallSenders, Caller, CredentialsChoice, Downstreams, Server, ServerSettings,
+};
+use crate::id::{Principal, ServerName};
+use crate::protocol::{ErrorKind, Failure};
+
+/// An authorization server that takes longer shows nobody a page.
+const PAGE_WITHIN: Duration = Duration::from_secs(30);
+
+/// Refuses a client of whom nobody knows whose it is.
+///
+/// # Errors
+///
+/// Returns the failure that the client is to read.
+pub(crate) fn check_known(settings: &ServerSettings, caller: &Caller) -> Result<(), Failure> {
+    let is_of_user = settings.credentials == CredentialsChoice::User;
+    if !is_of_user || caller.principal != Principal::Anonymous {
+        return Ok(());
+    }
+    let name = &settings.name;
+    let message = format!(
+        "server `{name}` is called with the sign-in of each user, and it is not known whose this \
+         client is: it needs an API key of this gateway"
+    );
+    Err(Failure::new(ErrorKind::ConsentRequired, message).server(name.as_str()))
+}
+
+/// Ends when the user of a credential has to sign in; never without one.
+pub(crate) async fn needed(credential: Option<&Arc<Credential>>) {
+    match credential {
+        Some(credential) => credential.login_needed().await,
+        None => pending().await,
+    }
+}
+
+/// Why a call waits for its user, with the page to sign in at.
+pub(crate) async fn failure(server: &ServerName, credential: &Credential) -> Failure {
+    let late = || Err(SignInError::Late);
+    let page = timeout(PAGE_WITHIN, credential.consent_page()).await;
+    match page.unwrap_or_else(|_| late()) {
+        Ok(page) => {
+            let message = format!("server `{server}` is used with a sign-in of your own");
+            Failure::new(ErrorKind::ConsentRequired, message).detail("url", json!(page.as_str()))
+        }
+        Err(error) => {
+            let message = format!("nobody can sign in to server `{server}`: {error}");
+            Failure::new(ErrorKind::LoginFailed, message)
+        }
+    }
+    .server(server.as_str())
+}
+
+/// Asks the user of this caller to sign in, if that is what the server waits for.
+pub(crate) fn asking(
+    downstreams: &Downstreams,
+    server: &ServerName,
+    caller: &Caller,
+) -> Option<LocalBoxFuture<'static, Result<CallSenders, Failure>>> {
+    let server = downstreams.get(server)?;
+    let credential = waiting(&server, caller)?;
+    let asking = async move { Err(failure(server.name(), &credential).await) };
+    Some(asking.boxed_local())
+}
+
+/// The credential of the caller's user, who has to sign in.
+fn waiting(server: &Server, caller: &Caller) -> Option<Arc<Credential>> {
+    if server.settings().credentials == CredentialsChoice::Shared {
+        return None;
+    }
+    let credential = server.user_credential(&server.connection_key_for(caller));
+    credential.filter(|credential| credential.needs_login())
+}

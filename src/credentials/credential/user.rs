@@ -1,0 +1,154 @@
+//! The credential that a principal has at a server: a sign-in of its own, as the client that the gateway
+//! registered for all of them.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use ring::digest::{SHA256, digest};
+use url::Url;
+
+use super::{Credential, Exchange, LoginName, SignInError};
+use crate::credentials::lookup::Authority;
+use crate::credentials::stored_sign_in::StoredSignIn;
+use crate::credentials::{BearerChallenge, RegisteredClient, Scopes};
+use crate::id::{Principal, ServerName};
+
+/// A link that was given out is given out again for so long: it has as long left at least.
+const LINK_FRESH: Duration = Duration::from_secs(5 * 60);
+
+/// Whose credential it is.
+pub(super) struct User {
+    pub(super) principal: Principal,
+    /// That of the gateway at the same server.
+    gateway: Arc<Credential>,
+    /// Where browsers come back to.
+    callback: Arc<OnceLock<Url>>,
+}
+
+impl User {
+    pub(super) async fn client(
+        &self,
+        authority: &Authority,
+        redirect_uri: &Url,
+        scopes: &Scopes,
+    ) -> Result<RegisteredClient, SignInError> {
+        let gateway = &self.gateway;
+        let mut exchange = gateway.exchange.lock().await;
+        let client = gateway.own_client(&exchange, authority, redirect_uri, scopes);
+        let client = client.await?;
+        let is_signed_in = |kept: &StoredSignIn| kept.access.is_some();
+        if !exchange.kept.as_ref().is_some_and(is_signed_in) {
+            let redirect_uri = Some(redirect_uri.clone());
+            let url = &gateway.url;
+            let kept = StoredSignIn::new(url, authority, &client, redirect_uri, scopes);
+            gateway.store(&kept)?;
+            exchange.kept = Some(kept);
+        }
+        Ok(client)
+    }
+}
+
+impl Credential {
+    /// The credential of a principal at the server of the gateway's own, with what was kept of it.
+    pub fn of_user(
+        gateway: &Arc<Self>,
+        principal: &Principal,
+        callback: &Arc<OnceLock<Url>>,
+    ) -> Arc<Self> {
+        let kept_as = kept_as(&gateway.name, principal);
+        Self::open_as(
+            gateway.name.clone(),
+            Some(User {
+                principal: principal.clone(),
+                gateway: Arc::clone(gateway),
+                callback: Arc::clone(callback),
+            }),
+            kept_as,
+            (gateway.url.clone(), gateway.settings.clone()),
+            Arc::clone(&gateway.web),
+            gateway.vault.clone(),
+        )
+    }
+
+    /// The principals of whom something is kept for this server.
+    pub fn known_users(&self) -> Vec<Principal> {
+        let names = self.vault.names(&format!("{}.", self.name)).into_iter();
+        let kept = names.filter_map(|name| super::read(&self.vault, &self.name, &name));
+        kept.filter_map(|kept| kept.principal).collect()
+    }
+
+    /// Whose it is, if not the gateway's.
+    pub fn principal(&self) -> Option<&Principal> {
+        self.user.as_ref().map(|user| &user.principal)
+    }
+
+    /// The page at which its user signs in.
+    ///
+    /// # Errors
+    ///
+    /// Returns why there is none.
+    pub async fn consent_page(&self) -> Result<Url, SignInError> {
+        let callback = self.user.as_ref().and_then(|user| user.callback.get());
+        self.begin(callback.ok_or(SignInError::NoCallback)?.clone())
+            .await
+    }
+
+    /// Whether nothing would be lost with it.
+    pub fn is_unused(&self) -> bool {
+        !self.has_token() && self.waiting().is_empty()
+    }
+
+    /// Waits until somebody has to sign in.
+    pub async fn login_needed(&self) {
+        let mut changes = self.changes.subscribe();
+        while !self.needs_login() && changes.changed().await.is_ok() {}
+    }
+
+    /// What the server said when it refused a request, of this user or else of the gateway.
+    pub(super) fn challenge(&self) -> Option<BearerChallenge> {
+        let of_gateway = || self.user.as_ref()?.gateway.needs().challenge.clone();
+        self.needs().challenge.clone().or_else(of_gateway)
+    }
+
+    pub(super) fn login_name(&self) -> LoginName {
+        LoginName {
+            server: self.name.clone(),
+            principal: self.principal().cloned(),
+        }
+    }
+
+    /// The page that a user was shown a moment ago, and has not come back from.
+    pub(super) fn recent_page(&self, redirect_uri: &Url) -> Option<Url> {
+        self.user.as_ref()?;
+        let waiting = self.waiting();
+        let recent = waiting.iter().rev().find(|sign_in| {
+            sign_in.began.elapsed() < LINK_FRESH
+                && sign_in.kept.redirect_uri.as_ref() == Some(redirect_uri)
+        });
+        recent.map(|sign_in| sign_in.pending.page())
+    }
+
+    /// The authorization server does not know the client any more.
+    pub(super) async fn forget_client(&self, exchange: &mut Exchange) {
+        let forgotten = exchange.kept.take().map(|kept| kept.client_id);
+        let Some(user) = &self.user else { return };
+        let mut of_gateway = user.gateway.exchange.lock().await;
+        let known = of_gateway.kept.as_ref();
+        let is_same = known.is_some_and(|kept| Some(&kept.client_id) == forgotten.as_ref());
+        if is_same {
+            user.gateway.sign_out(&mut of_gateway);
+            of_gateway.kept = None;
+        }
+    }
+}
+
+/// The name in the vault: principals may be of any length and spelling.
+fn kept_as(server: &ServerName, principal: &Principal) -> String {
+    let hash = digest(&SHA256, principal.as_str().as_bytes());
+    let hash: String = hash
+        .as_ref()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    format!("{server}.{hash}")
+}
