@@ -25,7 +25,7 @@ use crate::admin::operator::Operator;
 use crate::telemetry::unix_millis;
 
 /// How often a page is rendered anew.
-const PACE: Duration = Duration::from_millis(500);
+const PACE: Duration = Duration::from_millis(250);
 
 /// So many times as long as rendering took is waited at least.
 const REST: u32 = 20;

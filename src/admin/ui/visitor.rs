@@ -137,7 +137,7 @@ mod tests {
             "1.2.3",
             &longer,
             &format!("{good}0"),
-            &good[1..],
+            good.get(1..).unwrap(),
         ] {
             assert!(!is_good(wrong, 1000), "{wrong}");
         }

@@ -23,7 +23,7 @@ use super::page::{Outcome, Page, Section, View};
 use super::{parts, text};
 use crate::protocol::{ErrorKind, Failure};
 
-fn segments<'p>(path: &'p str) -> Vec<&'p str> {
+fn segments(path: &str) -> Vec<&str> {
     let below = path.strip_prefix("/ui").unwrap_or_default();
     let below = below.strip_prefix('/').unwrap_or_default();
     match below {
