@@ -26,7 +26,7 @@ fi
 
 if ! cmp -s $here/package-lock.json "$cache/installed"; then
   mkdir -p "$cache"
-  cp $here/package.json $here/package-lock.json "$cache"
+  cp $here/package.json $here/package-lock.json $here/.npmrc "$cache"
   npm ci --loglevel error --ignore-scripts --prefix "$cache"
   cp $here/package-lock.json "$cache/installed"
 fi
