@@ -305,22 +305,32 @@ impl Operator for GatewayOperator {
         let state = self.state.clone();
         Box::pin(async move {
             let view = ViewId::Server(found?.name().clone());
-            let site = state.arbiters.at(0);
-            let place = (site.index, &site.arbiter);
-            // As those read it that send no revision.
-            let as_client = (view, Revision::NEWEST_LEGACY);
-            let answer = answer_request(&state.sessions, place, request, as_client).await;
-            answer.ok_or_else(|| {
-                Failure::new(
-                    ErrorKind::ShuttingDown,
-                    "the gateway stops; try again later",
-                )
-            })
+            state.answer(request, view).await
         })
+    }
+
+    fn ask_all(&self, request: Request) -> LocalBoxFuture<'static, Result<Bytes, Failure>> {
+        let state = self.state.clone();
+        Box::pin(async move { state.answer(request, ViewId::Default).await })
     }
 }
 
 impl GatewayState {
+    /// The answer to a request of an operator in the place of a client of this view.
+    async fn answer(&self, request: Request, view: ViewId) -> Result<Bytes, Failure> {
+        let site = self.arbiters.at(0);
+        let place = (site.index, &site.arbiter);
+        // As those read it that send no revision.
+        let as_client = (view, Revision::NEWEST_LEGACY);
+        let answer = answer_request(&self.sessions, place, request, as_client).await;
+        answer.ok_or_else(|| {
+            Failure::new(
+                ErrorKind::ShuttingDown,
+                "the gateway stops; try again later",
+            )
+        })
+    }
+
     /// The server of this id or name, if it is one that can be operated.
     pub(super) fn find_operable_server(&self, name: &str) -> Result<Arc<Server>, Failure> {
         let servers = self.servers.load();

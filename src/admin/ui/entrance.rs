@@ -14,13 +14,16 @@ use url::form_urlencoded;
 use super::asked::Asked;
 use super::fields::{FORM_TOKEN, Fields, field, query_fields};
 use super::page::{Outcome, View};
-use super::visitor::{Visitor, cookie, message_cookie, set_cookie};
+use super::visitor::{Visitor, base_url, cookie, message_cookie, set_cookie};
 use super::{Dashboard, HostCheck, assets, frame, live, login, pages, response};
 use crate::protocol::{ErrorKind, Failure, sole_header};
 use crate::telemetry::unix_millis;
 
 /// Largest form, in bytes.
 const FORM_MAX: usize = 1 << 20;
+
+/// Largest form of somebody who has not signed in, in bytes.
+const LOGIN_FORM_MAX: usize = 4 << 10;
 
 /// How long a form may take to arrive.
 const FORM_TIMEOUT: Duration = Duration::from_secs(10);
@@ -42,12 +45,17 @@ pub(super) async fn serve(
         if let Some(file) = assets::file(request.path()) {
             return Ok(file);
         }
+        let token = operator.token().ok_or_else(nothing_here)?;
+        let visitor = Visitor::of(&request, token, unix_millis() / 1000);
+        let most = match visitor {
+            Some(_) => FORM_MAX,
+            None => LOGIN_FORM_MAX,
+        };
         let form = match *request.method() {
-            Method::GET | Method::HEAD => None,
-            Method::POST => Some(read_form(&request, payload).await?),
+            Method::GET => None,
+            Method::POST => Some(read_form(&request, payload, most).await?),
             _ => return Err(only_get_and_post()),
         };
-        let token = operator.token().ok_or_else(nothing_here)?;
         let asked = Asked {
             request: &request,
             dashboard: &dashboard,
@@ -55,7 +63,7 @@ pub(super) async fn serve(
             token,
             form,
         };
-        answer(asked).await
+        answer(asked, visitor).await
     };
     let failure = match AssertUnwindSafe(answered).catch_unwind().await {
         Ok(Ok(response)) => return response,
@@ -69,9 +77,7 @@ pub(super) async fn serve(
     response::page(status(&failure), frame::failure_page(&failure))
 }
 
-async fn answer(mut asked: Asked<'_>) -> Result<HttpResponse, Failure> {
-    let now = unix_millis() / 1000;
-    let visitor = Visitor::of(asked.request, asked.token, now);
+async fn answer(mut asked: Asked<'_>, visitor: Option<Visitor>) -> Result<HttpResponse, Failure> {
     let path = asked.request.path();
     if path == "/ui/login" {
         return login::answer(asked, visitor).await;
@@ -106,7 +112,7 @@ async fn answer(mut asked: Asked<'_>) -> Result<HttpResponse, Failure> {
         path,
         query,
         form_token: visitor.form_token(asked.token),
-        host: host(asked.request),
+        base: base_url(asked.request),
         endpoint: asked.dashboard.endpoint(),
         is_update: false,
     };
@@ -170,7 +176,11 @@ fn check_origin(request: &HttpRequest) -> Result<(), Failure> {
     }
 }
 
-async fn read_form(request: &HttpRequest, mut payload: web::Payload) -> Result<Fields, Failure> {
+async fn read_form(
+    request: &HttpRequest,
+    mut payload: web::Payload,
+    most: usize,
+) -> Result<Fields, Failure> {
     let content_type = request.headers().get(header::CONTENT_TYPE);
     let content_type = content_type.and_then(|value| value.to_str().ok());
     let media = content_type.and_then(|value| value.split(';').next());
@@ -185,8 +195,8 @@ async fn read_form(request: &HttpRequest, mut payload: web::Payload) -> Result<F
                 let message = format!("form: not readable: {error}");
                 Failure::new(ErrorKind::InvalidRequest, message)
             })?;
-            if body.len() + chunk.len() > FORM_MAX {
-                let message = format!("form: larger than {FORM_MAX} bytes");
+            if body.len() + chunk.len() > most {
+                let message = format!("form: larger than {most} bytes");
                 return Err(Failure::new(ErrorKind::TooLarge, message));
             }
             body.extend_from_slice(&chunk);
@@ -206,12 +216,6 @@ fn decoded(text: &str) -> Option<String> {
         .next()
         .map(|(_, value)| value.into_owned())
         .filter(|value| !value.is_empty())
-}
-
-fn host(request: &HttpRequest) -> String {
-    let host = request.headers().get(header::HOST);
-    let host = host.and_then(|host| host.to_str().ok());
-    host.unwrap_or_default().to_owned()
 }
 
 pub(super) fn status(failure: &Failure) -> StatusCode {

@@ -19,13 +19,13 @@ use super::asked::Asked;
 use super::assets::ASSETS;
 use super::fields::{Fields, field, query_fields};
 use super::page::View;
-use super::visitor::Visitor;
+use super::visitor::{Visitor, base_url};
 use super::{pages, response};
 use crate::admin::operator::Operator;
 use crate::telemetry::unix_millis;
 
 /// How often a page is rendered anew.
-const PACE: Duration = Duration::from_millis(500);
+const PACE: Duration = Duration::from_millis(250);
 
 /// So many times as long as rendering took is waited at least.
 const REST: u32 = 20;
@@ -42,7 +42,7 @@ struct LivePage {
     visitor: Visitor,
     path: String,
     query: Fields,
-    host: String,
+    base: String,
     endpoint: String,
     /// The pieces as the page has them.
     shown: BTreeMap<String, String>,
@@ -60,16 +60,12 @@ pub(super) fn answer(asked: &Asked<'_>, visitor: Visitor, query: &Fields) -> Htt
     };
     let page = field(query, "page").unwrap_or("/ui");
     let (path, query) = page.split_once('?').unwrap_or((page, ""));
-    let host = asked.request.headers().get(actix_web::http::header::HOST);
     let page = LivePage {
         operator: asked.operator.clone(),
         visitor,
         path: path.to_owned(),
         query: query_fields(query),
-        host: host
-            .and_then(|host| host.to_str().ok())
-            .unwrap_or_default()
-            .to_owned(),
+        base: base_url(asked.request),
         endpoint: asked.dashboard.endpoint().to_owned(),
         shown: BTreeMap::new(),
         said: Instant::now(),
@@ -131,7 +127,7 @@ impl LivePage {
             path: &self.path,
             query: self.query.clone(),
             form_token: token.map_or_else(String::new, |token| self.visitor.form_token(token)),
-            host: self.host.clone(),
+            base: self.base.clone(),
             endpoint: &self.endpoint,
             is_update: true,
         };

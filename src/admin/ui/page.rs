@@ -28,8 +28,8 @@ pub(super) struct View<'a> {
     pub(super) path: &'a str,
     pub(super) query: Fields,
     pub(super) form_token: String,
-    /// The host by which the browser knows the gateway.
-    pub(super) host: String,
+    /// The URL by which the browser knows the gateway.
+    pub(super) base: String,
     /// Where MCP is served.
     pub(super) endpoint: &'a str,
     /// Whether only the pieces that change by themselves are wanted.

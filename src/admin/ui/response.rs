@@ -17,9 +17,10 @@ const HEADERS: [(HeaderName, HeaderValue); 7] = [
         HeaderValue::from_static(POLICY),
     ),
     (header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
+    // Nothing for others. With `no-referrer` browsers would hide the origin of our own forms, too.
     (
         header::REFERRER_POLICY,
-        HeaderValue::from_static("no-referrer"),
+        HeaderValue::from_static("same-origin"),
     ),
     (
         header::X_CONTENT_TYPE_OPTIONS,

@@ -98,10 +98,22 @@ fn port(request: &HttpRequest) -> &str {
 
 /// A header that sets a cookie for the dashboard; for no seconds it removes it.
 pub(super) fn set_cookie(request: &HttpRequest, name: &str, value: &str, seconds: u64) -> String {
-    let forwarded = request.headers().get("x-forwarded-proto");
-    let is_secure = forwarded.is_some_and(|proto| proto.as_bytes() == b"https");
-    let secure = if is_secure { "; Secure" } else { "" };
+    let secure = if is_secure(request) { "; Secure" } else { "" };
     format!("{name}={value}; Path=/ui; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}")
+}
+
+/// Whether a proxy in front says that the browser speaks TLS.
+fn is_secure(request: &HttpRequest) -> bool {
+    let forwarded = request.headers().get("x-forwarded-proto");
+    forwarded.is_some_and(|proto| proto.as_bytes() == b"https")
+}
+
+/// The URL by which the browser knows the gateway. The host was checked.
+pub(super) fn base_url(request: &HttpRequest) -> String {
+    let scheme = if is_secure(request) { "https" } else { "http" };
+    let host = request.headers().get(header::HOST);
+    let host = host.and_then(|host| host.to_str().ok()).unwrap_or_default();
+    format!("{scheme}://{host}")
 }
 
 pub(super) fn cookie(request: &HttpRequest, name: &str) -> Option<String> {
@@ -137,7 +149,7 @@ mod tests {
             "1.2.3",
             &longer,
             &format!("{good}0"),
-            &good[1..],
+            good.get(1..).unwrap(),
         ] {
             assert!(!is_good(wrong, 1000), "{wrong}");
         }

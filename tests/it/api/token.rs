@@ -105,7 +105,7 @@ async fn whoever_starts_it_in_a_terminal_sees_the_token() {
     let seen = soon("the token in the terminal", async move {
         use tokio::io::AsyncReadExt as _;
         let mut seen = Vec::new();
-        while !String::from_utf8_lossy(&seen).contains("API token: ") || !seen.ends_with(b"\n") {
+        while !String::from_utf8_lossy(&seen).contains("Dashboard: ") || !seen.ends_with(b"\n") {
             assert_ne!(out.read_buf(&mut seen).await.unwrap(), 0);
         }
         String::from_utf8_lossy(&seen).into_owned()
@@ -114,6 +114,12 @@ async fn whoever_starts_it_in_a_terminal_sees_the_token() {
     let file = fs::read_to_string(setup.path(".mcpvisor/api-token")).unwrap();
     let line = format!("API token: {}", file.trim());
     assert!(seen.lines().any(|seen| seen.trim_end() == line), "{seen}");
+    let mut lines = seen.lines();
+    let link = lines.find_map(|line| line.trim_end().strip_prefix("Dashboard: http://"));
+    assert!(
+        link.is_some_and(|link| link.contains("/ui/login?code=")),
+        "{seen}"
+    );
     terminal.kill().await.unwrap();
 }
 

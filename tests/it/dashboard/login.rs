@@ -154,6 +154,11 @@ async fn only_own_pages_and_forms_are_answered() {
     let json = browser.form("/ui/servers/one/restart", &[]).await;
     let json = json.header("Content-Type", "application/json").send().await;
     assert_eq!(json.status, 415);
+    let long = "x".repeat(5000);
+    let long = post(&gateway, "/ui/login", &[("token", &long)])
+        .send()
+        .await;
+    assert_eq!(long.status, 413);
     let put = browser.get("/ui").with_method("PUT").send().await;
     assert_eq!(put.status, 405);
     let signed_out = post(&gateway, "/ui/servers/one/restart", &[]).send().await;

@@ -33,7 +33,7 @@ fn check_headers(answer: &Answer, path: &str) {
     );
     for (name, value) in [
         ("x-frame-options", "DENY"),
-        ("referrer-policy", "no-referrer"),
+        ("referrer-policy", "same-origin"),
         ("x-content-type-options", "nosniff"),
         ("cross-origin-resource-policy", "same-origin"),
     ] {

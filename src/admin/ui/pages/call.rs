@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::calls::{duration, outcome};
 use crate::admin::history::history_entry;
+use crate::admin::status::ToolView;
 use crate::admin::ui::page::{Outcome, Page, Section, View};
 use crate::admin::ui::parts::Button;
 use crate::admin::ui::{parts, text};
@@ -87,7 +88,11 @@ fn body(title: &str, body: &Value, state: &str) -> Markup {
 fn curl(view: &View<'_>, entry: &Value) -> Markup {
     let tools = view.operator.tools(&ViewId::Default);
     let target = entry["target"].as_str().unwrap_or_default();
-    let found = tools.iter().find(|tool| tool.name == target);
+    let is_it = |tool: &&ToolView| {
+        let is_native = tool.native_name == target && entry["serverId"] == tool.server;
+        tool.name == target || is_native
+    };
+    let found = tools.iter().find(is_it);
     let Some(tool) =
         found.filter(|_| entry["replayable"] == true && entry["method"] == "tools/call")
     else {
@@ -96,10 +101,7 @@ fn curl(view: &View<'_>, entry: &Value) -> Markup {
     let mut params = entry["params"].clone();
     params["name"] = json!(tool.native_name);
     let request = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
-    let place = format!(
-        "http://{}{}?serverId={}",
-        view.host, view.endpoint, tool.server
-    );
+    let place = format!("{}{}?serverId={}", view.base, view.endpoint, tool.server);
     html! {
         h2 { "For a terminal" }
         (parts::snippet("curl", &command(&place, &request.to_string())))

@@ -60,7 +60,7 @@ const SNIPPETS: [Snippet; 8] = [
 ];
 
 pub(super) fn page(view: &View<'_>) -> Page {
-    let url = format!("http://{}{}", view.host, view.endpoint);
+    let url = format!("{}{}", view.base, view.endpoint);
     Page::new(Section::Connect, "Connect").fixed(html! {
         (parts::heading("Connect a client", None))
         p { "Clients reach all servers at one address:" }

@@ -171,7 +171,7 @@ fn others(status: &Value) -> Markup {
             }))
         } @else if !well.is_empty() {
             section aria-labelledby="well" {
-                h2 #well { "Running" }
+                h2 #well { @if well.len() < servers.len() { "Other servers" } @else { "Servers" } }
                 ul .rows.card {
                     @for server in well {
                         @let name = server["name"].as_str().unwrap_or_default();

@@ -29,7 +29,7 @@ fn table(servers: &[&Value], view: &View<'_>) -> Markup {
                     tr {
                         th scope="col" { "Server" }
                         th scope="col" { "State" }
-                        th scope="col" { "Since" }
+                        th .extra scope="col" { "Since" }
                         th .number.extra scope="col" { "Restarts" }
                         th .number.extra scope="col" { "In flight" }
                         th .extra scope="col" { "Transport" }
@@ -55,7 +55,7 @@ fn row(server: &Value, view: &View<'_>) -> Markup {
                 @if !parts::is_well(server) && !why.is_empty() { p .why { (text::sentence(&why)) } }
             }
             td { (parts::state(server)) }
-            td .nowrap { (parts::since(&connection["shared"])) }
+            td .nowrap.extra { (parts::since(&connection["shared"])) }
             td .number.extra { (number(&connection["shared"]["restarts"])) }
             td .number.extra { (number(&connection["in_flight"])) }
             td .extra { (connection["transport"].as_str().unwrap_or_default()) }

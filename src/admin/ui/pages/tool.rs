@@ -105,11 +105,11 @@ pub(super) async fn call(view: &View<'_>, form: &Fields) -> Result<Outcome, Fail
             return Ok(Outcome::Page(StatusCode::UNPROCESSABLE_ENTITY, page));
         }
     };
-    let params = json!({ "name": tool.native_name, "arguments": given });
+    let params = json!({ "name": tool.name, "arguments": given });
     let params = RawJson::from_value(&params);
     let request = Request::new(&RequestId::from(1), Method::ToolsCall, Some(&params));
     let begun = Instant::now();
-    let answer = view.operator.ask(&tool.server, request).await;
+    let answer = view.operator.ask_all(request).await;
     let took = begun.elapsed().as_secs_f64() * 1000.0;
     let result = match answer {
         Ok(answer) => answered(&serde_json::from_slice(&answer).unwrap_or_default(), took),

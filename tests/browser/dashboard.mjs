@@ -1,0 +1,310 @@
+// The dashboard, as somebody uses it: each step needs the one before it.
+
+import assert from "node:assert/strict";
+import { execFileSync, spawn } from "node:child_process";
+import fs from "node:fs";
+import net from "node:net";
+import os from "node:os";
+import path from "node:path";
+import { createRequire } from "node:module";
+import { chromium } from "playwright-core";
+
+const MCPVISOR = process.env.MCPVISOR;
+const SHOTS = process.env.SHOTS;
+/** Longest wait for anything in a page, in milliseconds. */
+const WAIT_MS = 20_000;
+const AXE = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
+
+const directory = fs.mkdtempSync(path.join(os.tmpdir(), "mcpvisor-browser-"));
+const config = path.join(directory, "config.toml");
+const port = await freePort();
+const base = `http://127.0.0.1:${port}`;
+let gateway;
+let browser;
+
+fs.writeFileSync(
+  config,
+  `[gateway]
+listen = "127.0.0.1:${port}"
+data_dir = "${directory}/data"
+[history]
+enabled = true
+[supervision]
+backoff_initial = "300ms"
+backoff_max = "1s"
+jitter = 0.0
+[servers.example]
+command = "\${MCPVISOR_EXE}"
+args = ["example-server"]
+[servers.broken]
+command = "sh"
+args = ["-c", "exit 3"]
+[servers.lacks]
+command = "sh"
+env = { A = "\${NOT_SET_ANYWHERE}" }
+`,
+);
+
+function freePort() {
+  return new Promise((resolve) => {
+    const server = net.createServer();
+    server.listen(0, "127.0.0.1", () => {
+      const { port } = server.address();
+      server.close(() => resolve(port));
+    });
+  });
+}
+
+async function startGateway() {
+  const log = fs.openSync(path.join(directory, "log"), "a");
+  const env = { ...process.env, MCPVISOR_EXE: MCPVISOR };
+  delete env.MCPVISOR_LISTEN;
+  gateway = spawn(MCPVISOR, ["--config", config, "serve"], { stdio: ["ignore", log, log], env });
+  for (let tries = 0; tries < 400; tries += 1) {
+    const answer = await fetch(`${base}/readyz`).catch(() => null);
+    if (answer?.ok) return;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  throw new Error("the gateway does not start");
+}
+
+function run(...words) {
+  return execFileSync(MCPVISOR, ["--config", config, ...words]).toString().trim();
+}
+
+async function killGateway() {
+  const ended = new Promise((resolve) => gateway.once("exit", resolve));
+  gateway.kill("SIGKILL");
+  await ended;
+}
+
+async function step(name, work) {
+  const begun = performance.now();
+  await work();
+  console.log(`  ${name} (${Math.round(performance.now() - begun)} ms)`);
+}
+
+/** Errors that pages report; none is expected but where a step says so. */
+const errors = [];
+
+async function newPage(options) {
+  const context = await browser.newContext(options);
+  context.setDefaultTimeout(WAIT_MS);
+  const page = await context.newPage();
+  page.on("pageerror", (error) => errors.push(`${page.url()}: ${error.message}`));
+  page.on("console", (message) => {
+    // A policy that is broken reports itself as an error.
+    if (/Content.Security.Policy|Refused to/i.test(message.text())) errors.push(message.text());
+  });
+  page.on("request", (request) => {
+    if (!request.url().startsWith(base) && !request.url().startsWith("data:")) {
+      errors.push(`a request to ${request.url()}`);
+    }
+  });
+  return page;
+}
+
+async function checkPages(storageState, paths) {
+  for (const [colorScheme, width] of [["light", 1280], ["dark", 1280], ["dark", 390]]) {
+    const viewport = { width, height: 844 };
+    // axe is put into the page, which its policy forbids.
+    const page = await newPage({ colorScheme, viewport, storageState, bypassCSP: true });
+    for (const shown of paths) {
+      await page.goto(base + shown);
+      const overflow = await page.evaluate(
+        () => document.documentElement.scrollWidth - window.innerWidth,
+      );
+      assert.ok(overflow <= 0, `${shown} is ${overflow} pixels too wide at ${width}`);
+      if (SHOTS) {
+        const name = `${shown.replace(/\W+/g, "_")}-${colorScheme}-${width}.png`;
+        await page.screenshot({ path: path.join(SHOTS, name), fullPage: true });
+      }
+      if (width === 390) continue;
+      await page.addScriptTag({ path: AXE });
+      const violations = await page.evaluate(async () => {
+        const { violations } = await globalThis.axe.run();
+        return violations.map(({ id, nodes }) => `${id}: ${nodes.map((it) => it.html).join(" ")}`);
+      });
+      assert.deepEqual(violations, [], `${shown} in ${colorScheme}`);
+    }
+    await page.context().close();
+  }
+}
+
+async function test() {
+  await startGateway();
+  browser = await chromium.launch({
+    executablePath: process.env.CHROMIUM,
+    args: [
+      "--headless",
+      "--no-sandbox",
+      "--disable-gpu",
+      "--disable-quic",
+      "--no-first-run",
+      "--disable-background-networking",
+      "--disable-component-update",
+      "--disable-sync",
+    ],
+  });
+  const page = await newPage();
+
+  await step("a wrong token is refused, the right one signs in", async () => {
+    await page.goto(`${base}/ui/servers`);
+    await page.getByLabel("API token").fill("wrong");
+    await page.keyboard.press("Enter");
+    await page.getByText("not the token of this gateway").waitFor();
+    await page.getByLabel("API token").fill(run("token"));
+    await page.keyboard.press("Enter");
+    await page.waitForURL(`${base}/ui/servers`);
+    await page.getByRole("link", { name: "example" }).waitFor();
+  });
+
+  await step("the link of `mcpvisor ui` signs in once", async () => {
+    const link = run("ui", "--no-browser");
+    const other = await newPage();
+    await other.goto(link);
+    await other.waitForURL(`${base}/ui`);
+    await other.getByRole("heading", { name: "2 servers need attention" }).waitFor();
+    await other.context().clearCookies();
+    await other.goto(link);
+    await other.getByText("used already").waitFor();
+    await other.context().close();
+  });
+
+  await step("a server is added, and what is wrong is said beside its field", async () => {
+    await page.getByRole("link", { name: "Add a server" }).click();
+    await page.getByLabel("Name", { exact: true }).fill("not a name");
+    await page.getByLabel("Command").fill(MCPVISOR);
+    assert.equal(await page.getByLabel("URL", { exact: true }).isVisible(), false);
+    await page.getByRole("button", { name: "Add" }).click();
+    const name = page.getByLabel("Name", { exact: true });
+    assert.equal(await name.getAttribute("aria-invalid"), "true");
+    await page.getByText("a server name is 1 to 32 characters").waitFor();
+    await name.fill("added");
+    await page.getByLabel("Arguments").fill("example-server");
+    await page.getByRole("button", { name: "Add" }).click();
+    await page.getByText("is added").waitFor();
+    await page.getByText("up", { exact: true }).waitFor();
+  });
+
+  await step("a crash shows in the tree within a second, and that it is back", async () => {
+    await page.getByRole("link", { name: "Tree" }).click();
+    const node = page.locator('[data-server="added"]');
+    await node.getByText("0 restarts").waitFor();
+    const link = node.getByRole("link");
+    await link.focus();
+    run("servers", "kill", "added");
+    const killed = performance.now();
+    await node.getByText(/backoff|starting/).or(node.getByText("1 restart")).first().waitFor();
+    const seen = performance.now() - killed;
+    console.log(`    seen after ${Math.round(seen)} ms`);
+    await node.getByText("1 restart", { exact: true }).waitFor();
+    await node.getByText("up", { exact: true }).waitFor();
+    // What somebody reads and has in hand stays.
+    assert.ok(await link.evaluate((it) => it === document.activeElement));
+  });
+
+  await step("a tool is called", async () => {
+    await page.getByRole("link", { name: "Tools" }).click();
+    await page.getByLabel("Search").fill("added add");
+    await page.keyboard.press("Enter");
+    await page.getByRole("link", { name: "added__add", exact: true }).click();
+    await page.getByLabel(/^a/).fill("2");
+    await page.getByLabel(/^b/).fill("forty");
+    await page.getByRole("button", { name: "Call" }).click();
+    await page.getByText("must be a number").waitFor();
+    await page.getByLabel(/^b/).fill("40");
+    await page.getByRole("button", { name: "Call" }).click();
+    const result = page.getByRole("region", { name: "Result" });
+    await result.getByText("42").first().waitFor();
+    await result.getByText(" ms").waitFor();
+  });
+
+  await step("its call appears in the history, and can be copied", async () => {
+    await page.getByRole("link", { name: "Calls" }).click();
+    await page.getByRole("link", { name: /add/ }).first().click();
+    await page.getByRole("heading", { name: "Result" }).waitFor();
+  });
+
+  await step("a question is asked before a server is stopped", async () => {
+    await page.goto(`${base}/ui/servers/added`);
+    await page.getByRole("button", { name: "Stop" }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Cancel" }).click();
+    await page.getByRole("button", { name: "Stop" }).click();
+    await page.keyboard.press("Escape");
+    await page.getByRole("dialog").waitFor({ state: "detached" });
+    await page.getByRole("button", { name: "Stop" }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Stop" }).click();
+    await page.getByText("stopped", { exact: true }).waitFor();
+    await page.getByRole("button", { name: "Start" }).click();
+    await page.getByText("up", { exact: true }).waitFor();
+  });
+
+  await step("a gateway that is killed is missed, and comes back", async () => {
+    await page.goto(`${base}/ui`);
+    await page.getByRole("heading", { name: /need attention/ }).waitFor();
+    await killGateway();
+    await page.getByText("Connection to the gateway lost").waitFor();
+    await startGateway();
+    await page.getByText("Connected again").waitFor();
+    await page.getByRole("link", { name: "added" }).waitFor();
+    await page.getByText("Connected again").waitFor({ state: "hidden" });
+  });
+
+  await step("all works with the keyboard alone", async () => {
+    await page.goto(`${base}/ui`);
+    await page.keyboard.press("Tab");
+    const focused = () => page.evaluate(() => document.activeElement?.textContent);
+    assert.equal(await focused(), "Skip to the content");
+    await page.keyboard.press("Enter");
+    assert.equal(await page.evaluate(() => document.activeElement?.id), "main");
+    await page.keyboard.press("Tab");
+    await page.keyboard.press("Enter");
+    await page.waitForURL(`${base}/ui/servers/new`);
+  });
+
+  const storageState = await page.context().storageState();
+  await step("every page is accessible, in both themes, and fits a phone", async () => {
+    await page.goto(`${base}/ui/calls`);
+    const call = await page.locator('a[href^="/ui/calls/"]').first().getAttribute("href");
+    await checkPages(storageState, [
+      "/ui", "/ui/servers", "/ui/servers/example", "/ui/servers/broken", "/ui/servers/new",
+      "/ui/servers/example/edit", "/ui/tree", "/ui/sessions", "/ui/calls", call, "/ui/tools",
+      "/ui/tool?name=example__add", "/ui/logs", "/ui/config", "/ui/connect", "/ui/nothing",
+    ]);
+    await checkPages(undefined, ["/ui/login"]);
+  });
+
+  await step("without JavaScript a server is restarted and removed", async () => {
+    const plain = await newPage({ storageState, javaScriptEnabled: false });
+    await plain.goto(`${base}/ui/servers/added`);
+    await plain.getByRole("button", { name: "Restart" }).click();
+    await plain.getByRole("status").filter({ hasText: /\w/ }).waitFor();
+    await plain.getByRole("button", { name: "Remove" }).click();
+    await plain.getByText("Remove added from the configuration?").waitFor();
+    await plain.getByRole("button", { name: "Yes" }).click();
+    await plain.getByText("is removed").waitFor();
+    await plain.context().close();
+  });
+
+  await step("an open page learns that its login has ended", async () => {
+    await page.goto(`${base}/ui/tree`);
+    run("token", "--rotate");
+    await page.waitForURL(/\/ui\/login/);
+  });
+  assert.deepEqual(errors, []);
+}
+
+console.log("the dashboard in a browser");
+try {
+  await test();
+} catch (error) {
+  console.log(fs.readFileSync(path.join(directory, "log"), "utf8").slice(-4000));
+  throw error;
+} finally {
+  await browser?.close();
+  gateway?.kill("SIGTERM");
+  fs.rmSync(directory, { recursive: true, force: true });
+}
+console.log("passed");
+process.exit(0);

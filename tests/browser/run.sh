@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# The dashboard in a real browser: Debian's Chromium, driven by playwright-core, with axe-core on each
+# page in both themes; and TypeScript's check of the script in it. It needs Node with npm, Chromium,
+# and the network for packages at the first time; they are kept in the target directory.
+#
+#   tests/browser/run.sh             SHOTS=DIRECTORY keeps a picture of each page
+set -euo pipefail
+
+cd "$(dirname "$0")/../.."
+target=${CARGO_TARGET_DIR:-$PWD/target}
+cache=$target/browser
+here=tests/browser
+
+# Nothing is left out when the registry cannot be reached.
+trap 'echo "tests/browser did NOT run to its end: see above" >&2' ERR
+
+if ! command -v "${CHROMIUM:-chromium}" > /dev/null; then
+  as_root=()
+  if [ "$(id -u)" != 0 ]; then
+    as_root=(sudo)
+  fi
+  "${as_root[@]}" apt-get update -qq
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y -qq --no-install-recommends chromium
+fi
+
+if ! cmp -s $here/package-lock.json "$cache/installed"; then
+  mkdir -p "$cache"
+  cp $here/package.json $here/package-lock.json $here/.npmrc "$cache"
+  npm ci --loglevel error --ignore-scripts --prefix "$cache"
+  cp $here/package-lock.json "$cache/installed"
+fi
+
+"$cache/node_modules/.bin/tsc" -p $here/tsconfig.json
+
+cargo build --locked --quiet --bin mcpvisor
+# Beside the packages that it imports.
+cp $here/dashboard.mjs "$cache"
+MCPVISOR=$(realpath "$target/debug/mcpvisor") \
+  CHROMIUM=$(command -v "${CHROMIUM:-chromium}") \
+  node "$cache/dashboard.mjs"
