@@ -342,9 +342,7 @@ pub(super) async fn answer(operator: Arc<dyn Operator>, request: ControlRequest)
             server,
             principal,
             order,
-        } => {
-            done("login", operator.login(&server, principal, order).await)
-        }
+        } => done("login", operator.login(&server, principal, order).await),
         ControlRequest::FinishLogin { answer } => {
             done("login", operator.finish_login(query_of(&answer)).await)
         }

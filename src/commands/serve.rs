@@ -127,8 +127,8 @@ async fn run_gateway(
         loaded
     };
     let mut gateway = match mode {
-        ServeMode::Http => Gateway::start(loaded, inherited, log).await?,
-        ServeMode::Stdio(_) => Gateway::start_for_stdio(loaded, log).await?,
+        ServeMode::Http => Box::pin(Gateway::start(loaded, inherited, log)).await?,
+        ServeMode::Stdio(_) => Box::pin(Gateway::start_for_stdio(loaded, log)).await?,
     };
     let client = match mode {
         ServeMode::Http => None,

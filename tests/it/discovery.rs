@@ -282,7 +282,7 @@ async fn mistakes_are_told_to_the_model() {
 async fn many_tools_are_listed_as_few_and_few_as_they_are() {
     let views = "[views.some]\nservers = [\"one\", \"two\", \"three\"]\nexpose = \"auto\"\n\
                  [views.every]\nexpose = \"auto\"\n";
-    let three = ["one", "two", "three"].map(|name| example(name)).concat();
+    let three = ["one", "two", "three"].map(example).concat();
     let config = format!("{}{three}{views}", quick());
     let gateway = Gateway::start(&config).await;
     let [some, every] = ["/mcp/some", "/mcp/every"];

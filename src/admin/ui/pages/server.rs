@@ -319,7 +319,7 @@ async fn sign_in(view: &View<'_>, name: &str) -> Result<Outcome, Failure> {
         Some(page) => page.to_owned(),
         None => {
             let begin = LoginOrder::Begin { redirect_uri: None };
-            let begun = view.operator.login(name, begin).await?;
+            let begun = view.operator.login(name, None, begin).await?;
             begun["url"].as_str().unwrap_or_default().to_owned()
         }
     };
