@@ -160,7 +160,8 @@ pub async fn ask_status(data_dir: &Path) -> Result<Value, ControlError> {
 /// Returns [`ControlError::NotRunning`] when there is none, [`ControlError::Refused`] with its
 /// reason when it does not do what is asked.
 pub async fn ask(data_dir: &Path, request: &ControlRequest) -> Result<Value, ControlError> {
-    Ok(converse(data_dir, request).await?.0)
+    // Boxed, as whoever asks holds the buffers of the whole conversation otherwise.
+    Ok(Box::pin(converse(data_dir, request)).await?.0)
 }
 
 /// Opens the way of an MCP client of this view to the gateway that uses this data directory: lines

@@ -1,5 +1,6 @@
 //! `mcpvisor support-bundle`.
 
+use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -14,7 +15,7 @@ use mcpvisor::doctor::{masked_config, report_json, report_text};
 use mcpvisor::gateway::known_secrets;
 use mcpvisor::telemetry::{Paint, Secrets, rfc3339, unix_millis};
 use mcpvisor::transport;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::doctor::diagnose;
 use super::output::{CliError, current_thread_runtime, pretty, print};
@@ -112,8 +113,7 @@ async fn of_gateway(data_dir: &Path) -> Result<Files, CliError> {
             connection.remove("sign_in");
         }
     }
-    let mut crashes = ask(data_dir, &ControlRequest::Crashes { server: None }).await?;
-    forget_contents(&mut crashes);
+    let crashes = crashes(data_dir).await?;
     let parameters = [("limit", LOG_RECORDS), ("level", "info")];
     let parameters = parameters.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let parameters = Parameters::from(parameters);
@@ -124,6 +124,24 @@ async fn of_gateway(data_dir: &Path) -> Result<Files, CliError> {
         ("crashes.json", pretty(&crashes)?),
         ("log.jsonl", lines.collect()),
     ])
+}
+
+/// The list of crashes, and the whole last report of each server in it.
+async fn crashes(data_dir: &Path) -> Result<Value, CliError> {
+    let mut crashes = ask(data_dir, &ControlRequest::Crashes { server: None }).await?;
+    let listed = crashes["crashes"].as_array().into_iter().flatten();
+    let servers: BTreeSet<String> = listed
+        .filter_map(|crash| crash["server"].as_str().map(str::to_owned))
+        .collect();
+    let mut last = Map::new();
+    for name in servers {
+        let server = Some(name.clone());
+        let mut of_server = ask(data_dir, &ControlRequest::Crashes { server }).await?;
+        last.insert(name, of_server["last"].take());
+    }
+    crashes["last"] = last.into();
+    forget_contents(&mut crashes);
+    Ok(crashes)
 }
 
 /// Takes what servers and clients said out of crash reports, wherever it stands in them.

@@ -126,7 +126,7 @@ fn refusing_server(days: u64) -> (String, String, mpsc::Receiver<String>) {
     let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
     let ends = SystemTime::now() + Duration::from_secs(days * 86_400 + 86_399);
     let ends = humantime::format_rfc3339(ends).to_string();
-    let part = |at: std::ops::Range<usize>| ends[at].parse::<i32>().unwrap();
+    let part = |at: std::ops::Range<usize>| ends.get(at).unwrap().parse::<i32>().unwrap();
     let small = |at| u8::try_from(part(at)).unwrap();
     params.not_after = rcgen::date_time_ymd(part(0..4), small(5..7), small(8..10));
     let certificate = params.signed_by(&key, &issuer).unwrap();

@@ -60,17 +60,16 @@ async fn a_bundle_has_what_is_needed_and_no_secret() {
     assert!(said.contains(CANARY), "{said}");
     // Its last messages are those of the call.
     run(&gateway, &["servers", "kill", "two"]).await.unwrap();
-    let report = until("the reports", || async {
+    until("the reports", || async {
         let crashes = run(&gateway, &["servers", "crashes", "--json"])
             .await
             .unwrap();
         let both = ["\"two\"", "\"dies\""]
             .iter()
             .all(|name| crashes.contains(name));
-        both.then_some(crashes)
+        both.then_some(())
     })
     .await;
-    assert!(report.contains("\"tools/call\""), "{report}");
     let token = run(&gateway, &["token"]).await.unwrap();
     let said = run(&gateway, &["support-bundle", "b.tar.gz"])
         .await
@@ -88,7 +87,7 @@ async fn a_bundle_has_what_is_needed_and_no_secret() {
     for (name, part) in [
         ("README.txt", "look through them before you send them"),
         ("config.json", "\"command\": \"python3\""),
-        ("doctor.txt", "`dies` is "),
+        ("doctor.txt", "TCP: 127.0.0.1:9"),
         ("doctor.json", "\"errors\""),
         ("status.json", "\"generation\""),
         ("crashes.json", "process exited with code 3"),
@@ -99,10 +98,8 @@ async fn a_bundle_has_what_is_needed_and_no_secret() {
         assert!(text.contains(part), "{part} in {name}: {text}");
     }
     let crashes: Value = serde_json::from_str(file(&files, "crashes.json")).unwrap();
-    assert!(
-        crashes.to_string().contains("\"tools/call\""),
-        "{crashes:#}"
-    );
+    let last = crashes["last"]["two"]["messages"].to_string();
+    assert!(last.contains("\"tools/call\""), "{crashes:#}");
     // What is there is not replaced.
     let error = run(&gateway, &["support-bundle", "b.tar.gz"]).await;
     assert!(error.unwrap_err().contains("b.tar.gz: File exists"));
