@@ -6,9 +6,7 @@ use tokio::time::Instant;
 
 use crate::history::{CallEnding, CallOutcome, PendingCall, is_tool_error};
 use crate::id::ServerName;
-use crate::metrics::{
-    CLIENT_NETWORK, ErrorType, Measure, Metrics, MetricsShard, Series, method_label,
-};
+use crate::metrics::{ErrorType, Measure, MethodLabel, Metrics, MetricsShard, Network, Series};
 use crate::protocol::{ErrorKind, Failure, Method, Outcome, Request, Response, Revision};
 
 /// A request under way. Dropped without an end, it was cancelled: nobody was answered.
@@ -118,12 +116,12 @@ impl Timing {
     fn end(self, method: &Method, error: Option<ErrorType>) {
         let all = self.began.elapsed();
         let series = Series {
-            method: Some(method_label(method)),
+            method: Some(MethodLabel::of(method)),
             server: self.server.as_ref().map(ServerName::as_str),
             item: self.item.as_deref(),
             error,
             revision: Some(self.revision),
-            network: Some(CLIENT_NETWORK),
+            network: Some(Network::OF_CLIENTS),
             ..Series::of(Measure::ServerOperation)
         };
         self.shard.add(series, all);

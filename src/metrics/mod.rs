@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 pub use histogram::HistogramView;
-pub use series::{CLIENT_NETWORK, ErrorType, Measure, OTHER, Series, method_label, network_of};
+pub use series::{ErrorType, Measure, MethodLabel, Network, OTHER, Series};
 use shard::{Shard, Totals};
 
 /// Names of servers whose processes' ends are counted; those of others are added up.

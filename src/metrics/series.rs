@@ -1,10 +1,12 @@
 //! The labels that a duration is counted under.
 
+use std::hash::{Hash, Hasher};
+
 use super::histogram::{Bounds, OPERATION_BOUNDS, OVERHEAD_BOUNDS};
-use crate::protocol::{ErrorKind, Failure, Method, RawJson, Revision, code};
+use crate::protocol::{ErrorKind, Failure, Method, MethodName, RawJson, Revision, code};
 
 /// What is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
     /// A request of a client, from its arrival to its answer.
     ServerOperation,
@@ -32,17 +34,34 @@ impl Measure {
 
 /// A duration's labels; `N` is how names are kept. They are few by nature but for the names, of
 /// servers and of tools and prompts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Series<N> {
     pub measure: Measure,
-    pub method: Option<&'static str>,
+    pub method: Option<MethodLabel>,
     pub server: N,
     /// The public name of the tool or prompt.
     pub item: N,
     pub error: Option<ErrorType>,
     pub revision: Option<Revision>,
-    /// `pipe` or `tcp`.
-    pub network: Option<&'static str>,
+    pub network: Option<Network>,
+}
+
+/// Of what tells most series apart: to hash every label would take longer than to compare the few
+/// that are alike so.
+impl<N: Hash> Hash for Series<N> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.server.hash(state);
+        self.item.hash(state);
+        let method = self.method.map_or(0, MethodLabel::number);
+        let revision = self.revision.map_or(0, |revision| revision as usize);
+        let numbers = [
+            self.measure as usize,
+            method,
+            revision,
+            usize::from(self.error.is_some()),
+        ];
+        state.write_usize(numbers.iter().fold(0, |all, number| all << 8 | number));
+    }
 }
 
 /// The label of what has no series of its own: a name beyond the limits, a method or a code that
@@ -65,7 +84,7 @@ impl<N: Default> Series<N> {
     /// The one of those that have no place: only the measure is left.
     pub(super) fn overflow(&self, other: N) -> Self {
         Self {
-            method: Some(OTHER),
+            method: Some(MethodLabel::Other),
             server: other,
             ..Self::of(self.measure)
         }
@@ -86,25 +105,63 @@ impl<N> Series<N> {
     }
 }
 
-/// The name of a method of the protocol.
-pub fn method_label(method: &Method) -> &'static str {
-    method.known_name().unwrap_or(OTHER)
+/// A method as a label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MethodLabel {
+    Known(MethodName),
+    Other,
 }
 
-/// The network below the transports of clients: without HTTP there are no metrics.
-pub const CLIENT_NETWORK: &str = "tcp";
+impl MethodLabel {
+    pub fn of(method: &Method) -> Self {
+        method.name().map_or(Self::Other, Self::Known)
+    }
 
-/// The kind of network below a transport to servers.
-pub fn network_of(transport: &str) -> Option<&'static str> {
-    match transport {
-        "stdio" => Some("pipe"),
-        "http" | "sse" => Some("tcp"),
-        _ => None,
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Known(name) => name.as_str(),
+            Self::Other => OTHER,
+        }
+    }
+
+    fn number(self) -> usize {
+        match self {
+            Self::Known(name) => name as usize,
+            Self::Other => usize::from(u8::MAX),
+        }
+    }
+}
+
+/// The network below a transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Network {
+    Pipe,
+    Tcp,
+}
+
+impl Network {
+    /// That of clients: without HTTP there are no metrics.
+    pub const OF_CLIENTS: Self = Self::Tcp;
+
+    /// Below a transport to servers.
+    pub fn of(transport: &str) -> Option<Self> {
+        match transport {
+            "stdio" => Some(Self::Pipe),
+            "http" | "sse" => Some(Self::Tcp),
+            _ => None,
+        }
+    }
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pipe => "pipe",
+            Self::Tcp => "tcp",
+        }
     }
 }
 
 /// How an operation failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorType {
     /// A result with `isError`, of a server.
     ToolError,
@@ -210,7 +267,8 @@ mod tests {
 
     #[test]
     fn methods_that_nobody_knows_are_one_label() {
-        assert_eq!(method_label(&Method::ToolsCall), "tools/call");
-        assert_eq!(method_label(&Method::parse("vendor/thing")), OTHER);
+        let label = |name| MethodLabel::of(&Method::parse(name)).as_str();
+        assert_eq!(label("tools/call"), "tools/call");
+        assert_eq!(label("vendor/thing"), OTHER);
     }
 }

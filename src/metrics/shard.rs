@@ -32,8 +32,10 @@ impl Shard {
     pub(super) fn add(&mut self, series: Series<Option<&str>>, duration: Duration) {
         let bounds = series.measure.bounds();
         let series = series.with_names(|name| self.number(name));
-        let has_place = self.series.len() < SERIES_MAX || self.series.contains_key(&series);
-        let series = match has_place {
+        if let Some(histogram) = self.series.get_mut(&series) {
+            return histogram.add(duration, bounds);
+        }
+        let series = match self.series.len() < SERIES_MAX {
             true => series,
             false => series.overflow(OTHER_NAME),
         };

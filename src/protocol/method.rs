@@ -27,10 +27,24 @@ macro_rules! methods {
             }
 
             /// Its name if it is one of the protocol.
-            pub const fn known_name(&self) -> Option<&'static str> {
+            pub const fn name(&self) -> Option<MethodName> {
                 match self {
-                    $(Self::$variant => Some($name),)*
+                    $(Self::$variant => Some(MethodName::$variant),)*
                     Self::Other(_) => None,
+                }
+            }
+        }
+
+        /// The name of a method of the protocol.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum MethodName {
+            $($variant,)*
+        }
+
+        impl MethodName {
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
                 }
             }
         }
@@ -92,7 +106,10 @@ mod tests {
     #[test]
     fn every_name_survives_parsing() {
         for name in KNOWN.iter().chain(&["vendor/thing"]) {
-            assert_eq!(Method::parse(name).as_str(), *name);
+            let method = Method::parse(name);
+            assert_eq!(method.as_str(), *name);
+            let known = method.name().map(MethodName::as_str);
+            assert_eq!(known, KNOWN.contains(name).then_some(*name));
         }
         assert_eq!(Method::parse("tools/call"), Method::ToolsCall);
     }

@@ -23,5 +23,5 @@ pub use error::{ErrorKind, Failure, code, retry_after_seconds};
 pub use header::sole_header;
 pub use json_bounds::{DEPTH_MAX, is_too_deep, parse_bounded};
 pub use log_level::LogLevel;
-pub use method::Method;
+pub use method::{Method, MethodName};
 pub use revision::{Era, Revision};

@@ -7,8 +7,8 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
-use crate::metrics::{HistogramView, Histograms, Measure, Series};
-use crate::protocol::Method;
+use crate::metrics::{HistogramView, Histograms, Measure, MethodLabel, Series};
+use crate::protocol::MethodName;
 
 /// The labels of one series.
 pub(super) type Labels = Vec<(&'static str, String)>;
@@ -82,9 +82,12 @@ fn labels(series: &Series<Option<Arc<str>>>) -> Labels {
         labels.extend(value.map(|value| (name, value)));
     };
     let method = series.method;
-    let is_call = method == Method::ToolsCall.known_name();
+    let is_call = method == Some(MethodLabel::Known(MethodName::ToolsCall));
     let item = series.item.as_deref().map(str::to_owned);
-    add("mcp_method_name", method.map(str::to_owned));
+    add(
+        "mcp_method_name",
+        method.map(|method| method.as_str().to_owned()),
+    );
     add(
         "gen_ai_operation_name",
         is_call.then(|| "execute_tool".to_owned()),
@@ -103,7 +106,10 @@ fn labels(series: &Series<Option<Arc<str>>>) -> Labels {
     );
     let revision = series.revision.map(|revision| revision.as_str().to_owned());
     add("mcp_protocol_version", revision);
-    add("network_transport", series.network.map(str::to_owned));
+    add(
+        "network_transport",
+        series.network.map(|network| network.as_str().to_owned()),
+    );
     add(
         "mcpvisor_server",
         series.server.as_deref().map(str::to_owned),
@@ -114,8 +120,12 @@ fn labels(series: &Series<Option<Arc<str>>>) -> Labels {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::ErrorType;
+    use crate::metrics::{ErrorType, Network};
     use crate::protocol::{ErrorKind, Revision};
+
+    fn known(name: MethodName) -> Option<MethodLabel> {
+        Some(MethodLabel::Known(name))
+    }
 
     fn shown(series: &Series<Option<Arc<str>>>) -> String {
         let labels = labels(series);
@@ -127,21 +137,21 @@ mod tests {
     fn labels_are_those_of_the_conventions() {
         let none = Series::of(Measure::ServerOperation);
         let call = Series {
-            method: Some("tools/call"),
+            method: known(MethodName::ToolsCall),
             server: Some("docs".into()),
             item: Some("docs__find".into()),
             revision: Some(Revision::V2025_06_18),
-            network: Some("tcp"),
+            network: Some(Network::Tcp),
             ..none.clone()
         };
         let prompt = Series {
-            method: Some("prompts/get"),
+            method: known(MethodName::PromptsGet),
             item: Some("ask".into()),
             error: Some(ErrorType::Rpc(Some(-32602))),
             ..none.clone()
         };
         let failed = Series {
-            method: Some("tools/list"),
+            method: known(MethodName::ToolsList),
             error: Some(ErrorType::Failure(ErrorKind::Overloaded, true)),
             ..none.clone()
         };

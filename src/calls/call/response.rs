@@ -18,7 +18,7 @@ use crate::catalog::Snapshot;
 use crate::downstream::{TaskMode, lost};
 use crate::history::CallEnding;
 use crate::id::ServerName;
-use crate::metrics::{Measure, Series, method_label, network_of};
+use crate::metrics::{Measure, MethodLabel, Network, Series};
 use crate::protocol::{ErrorKind, Failure, Method, Outcome, RawJson, Response, error_frame};
 
 impl Call {
@@ -35,12 +35,12 @@ impl Call {
         };
         let is_named = matches!(self.method, Method::ToolsCall | Method::PromptsGet);
         let series = Series {
-            method: Some(method_label(&self.method)),
+            method: Some(MethodLabel::of(&self.method)),
             server: Some(self.target.server.as_str()),
             item: is_named.then_some(&*self.item),
             error: error_of_answer(answer, &self.method),
             revision: Some(sent_call.senders.revision()),
-            network: network_of(sent_call.senders.transport()),
+            network: Network::of(sent_call.senders.transport()),
             ..Series::of(Measure::ClientOperation)
         };
         shard.add(series, sent.elapsed());

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use super::Connection;
 use super::own_requests::OwnRequest;
 use crate::downstream::cause::error_kind;
-use crate::metrics::{ErrorType, Measure, Series, network_of};
+use crate::metrics::{ErrorType, Measure, Network, Series};
 use crate::protocol::{ErrorKind, Outcome, Response};
 use crate::telemetry::Cause;
 use crate::transport::{LinkEnd, ProcessExit};
@@ -36,7 +36,7 @@ impl Connection {
         Series {
             server: Some(self.spec.server().as_str()),
             revision: negotiated.map(|negotiated| negotiated.revision),
-            network: network_of(self.spec.of_server.connector.transport()),
+            network: Network::of(self.spec.of_server.connector.transport()),
             ..Series::of(measure)
         }
     }

@@ -57,7 +57,7 @@ use crate::downstream::in_flight::{CallsInFlight, UnhandledEvent};
 use crate::downstream::resilience::admission::QueueTurn;
 use crate::downstream::starting::StartPlace;
 use crate::downstream::timer::Timer;
-use crate::metrics::{ErrorType, method_label};
+use crate::metrics::{ErrorType, MethodLabel};
 use crate::protocol::{
     Era, ErrorKind, LogLevel, Method, Outcome, RequestId, Response, notification, request,
 };
@@ -154,7 +154,7 @@ impl Connection {
         match calls.link().send(outgoing) {
             Ok(()) => {
                 let is_question = matches!(own, OwnRequest::Initialize | OwnRequest::Discover);
-                let method = method_label(method);
+                let method = MethodLabel::of(method);
                 self.own.add(number, (own, method), Instant::now(), within);
                 if is_question && self.state.inquiry().is_some() {
                     // Its clock is that of the opening.

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use crate::downstream::connection::list_fetch::ListFetch;
 use crate::downstream::deadlines::Deadlines;
 use crate::id::QuickMap;
+use crate::metrics::MethodLabel;
 
 /// The purpose of a request of our own, which decides where its answer goes.
 #[derive(Debug)]
@@ -23,7 +24,7 @@ pub(crate) enum OwnRequest {
 
 struct UnderWay {
     own: OwnRequest,
-    method: &'static str,
+    method: MethodLabel,
     sent: Instant,
 }
 
@@ -34,11 +35,11 @@ pub(crate) struct OwnRequests {
 }
 
 impl OwnRequests {
-    /// Adds a request with the name of its method.
+    /// Adds a request with its method.
     pub(crate) fn add(
         &mut self,
         number: u64,
-        (own, method): (OwnRequest, &'static str),
+        (own, method): (OwnRequest, MethodLabel),
         sent: Instant,
         within: Duration,
     ) {
@@ -48,7 +49,7 @@ impl OwnRequests {
     }
 
     /// The method of a request under way, and when it was sent.
-    pub(crate) fn begun(&self, number: u64) -> Option<(&'static str, Instant)> {
+    pub(crate) fn begun(&self, number: u64) -> Option<(MethodLabel, Instant)> {
         let request = self.under_way.get(&number)?;
         Some((request.method, request.sent))
     }

@@ -20,7 +20,7 @@ use crate::calls::{CallTable, ClientReply, ClientRequest, EventLog, HasCalls};
 use crate::catalog::{Changes, Snapshot};
 use crate::downstream::{CallEvent, Caller, ConnectionCommand, Delivery};
 use crate::id::{QuickMap, ServerName, SessionId};
-use crate::metrics::{CLIENT_NETWORK, Measure, Series};
+use crate::metrics::{Measure, Network, Series};
 use crate::protocol::{Envelope, ErrorKind, Failure, Method, Notification};
 use crate::publisher::SessionEvent;
 use crate::sessions::SessionContext;
@@ -241,7 +241,7 @@ impl Session {
             let millis = (self.context.clock)().saturating_sub(opened_at);
             let series = Series {
                 revision: Some(self.record.revision),
-                network: Some(CLIENT_NETWORK),
+                network: Some(Network::OF_CLIENTS),
                 ..Series::of(Measure::ServerSession)
             };
             shard.add(series, Duration::from_millis(millis));
