@@ -90,7 +90,7 @@ fn arguments(words: &[String]) -> Option<Vec<&str>> {
         _ => return None,
     };
     let is_redirection = |word: &&str| word.starts_with(['<', '>']) || word.starts_with("2>");
-    let end = rest.iter().position(|word| is_redirection(word));
+    let end = rest.iter().position(is_redirection);
     Some(rest[..end.unwrap_or(rest.len())].to_vec())
 }
 

@@ -26,7 +26,7 @@ fn section<'d>(document: &'d str, heading: &str) -> &'d str {
         let next = rest.find(&format!("\n{} ", "#".repeat(level)));
         end = end.min(next.unwrap_or(end));
     }
-    &rest[..end]
+    rest.get(..end).unwrap()
 }
 
 /// The blocks of a language in a text.

@@ -17,6 +17,7 @@ work=$(mktemp -d)
 gateway=
 host=
 key=
+user=
 
 clean() {
   if [ -n "$gateway" ]; then
@@ -48,7 +49,7 @@ debian() {
 
 # serve ROOT PROGRAM: the gateway inside of a root, on an address of its own, until `/readyz` says 200.
 serve() {
-  local inside=(chroot "$1")
+  local inside=(chroot ${user:+--userspec="$user"} "$1")
   if [ "$1" = / ]; then
     inside=()
     export MCPVISOR_DATA=$work/data
@@ -213,7 +214,7 @@ tools() {
 
 # The Dockerfile is sound, and its last stage serves what npx and uvx start.
 try_docker() {
-  export BUILDAH_ISOLATION=chroot STORAGE_DRIVER=vfs
+  export BUILDAH_ISOLATION=chroot
   local base=localhost/mcpvisor-debian-node image=localhost/mcpvisor-tried container root
   "$(tools)/hadolint" contrib/docker/Dockerfile
   if ! buildah inspect "$base" > /dev/null 2>&1; then
@@ -241,9 +242,11 @@ try_docker() {
   root=$(buildah mount "$container")
   config=/etc/mcpvisor/config.toml
   mount_system "$root"
+  user=65532:65532
   serve "$root" /usr/local/bin/mcpvisor
   use
   stop
+  user=
   umount "$root/proc"
   buildah rm "$container" > /dev/null
   buildah rmi "$image" > /dev/null
