@@ -307,7 +307,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::admin::status::ConfigView;
+    use crate::admin::status::{CertificateView, ConfigView};
 
     fn status(servers: usize) -> Status {
         let server = |number| ServerStatus {
@@ -358,6 +358,23 @@ mod tests {
                 rss_bytes: 8192,
             }),
         }
+    }
+
+    #[test]
+    fn the_end_of_a_certificate_is_told_where_there_is_one() {
+        const NAME: &str = "mcpvisor_tls_certificate_days_left";
+        assert!(!exposition(&status(0)).unwrap().contains(NAME));
+        let mut status = status(0);
+        status.tls = Some(CertificateView {
+            certificate: "cert.pem".to_owned(),
+            requires_client_certificates: false,
+            not_after: None,
+            days_left: Some(-2),
+            standing: Some("expired"),
+            refused: None,
+        });
+        let text = exposition(&status).unwrap();
+        assert!(text.contains(&format!("\n{NAME} -2\n")), "{text}");
     }
 
     #[test]

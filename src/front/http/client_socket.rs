@@ -373,8 +373,9 @@ mod tests {
         socket.write_all(&[0; 150]).await.unwrap();
         let waited = tokio::time::timeout(BODY * 2 / 3, socket.flush()).await;
         assert!(waited.is_err());
-        client.read_exact(&mut [0; 150]).await.unwrap();
-        socket.flush().await.unwrap();
+        let mut read = [0; 150];
+        let (read, flushed) = tokio::join!(client.read_exact(&mut read), socket.flush());
+        assert!(read.is_ok() && flushed.is_ok());
         socket.write_all(&[0; 150]).await.unwrap();
         let began = Instant::now();
         let error = socket.flush().await.unwrap_err();
