@@ -57,7 +57,7 @@ fn hide_arguments(arguments: &mut [Value]) {
             continue;
         };
         let is_shown = !follows_secret && is_plain(text) && !text.contains('$');
-        follows_secret = text.starts_with('-') && names_secret(text);
+        follows_secret = is_shown && text.starts_with('-') && names_secret(text);
         if !is_shown {
             *argument = Value::String(REDACTED.to_owned());
         }
