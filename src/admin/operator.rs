@@ -319,10 +319,8 @@ pub(super) async fn answer(operator: Arc<dyn Operator>, request: ControlRequest)
             last,
         } => {
             let lines = operator.logs(&server);
-            done(
-                "logs",
-                lines.map(|lines| json!(selected(lines, after, last))),
-            )
+            let lines = lines.map(|lines| json!(selected(lines, after, last)));
+            done("logs", lines)
         }
         ControlRequest::Crashes { server } => {
             let crashes = operator.crashes(server.as_deref());

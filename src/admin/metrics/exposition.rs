@@ -363,9 +363,9 @@ mod tests {
     #[test]
     fn the_end_of_a_certificate_is_told_where_there_is_one() {
         const NAME: &str = "mcpvisor_tls_certificate_days_left";
-        assert!(!exposition(&status(0)).unwrap().contains(NAME));
-        let mut status = status(0);
-        status.tls = Some(CertificateView {
+        assert!(!exposition(scrape(0)).unwrap().contains(NAME));
+        let mut scrape = scrape(0);
+        scrape.status.tls = Some(CertificateView {
             certificate: "cert.pem".to_owned(),
             requires_client_certificates: false,
             not_after: None,
@@ -373,7 +373,7 @@ mod tests {
             standing: Some("expired"),
             refused: None,
         });
-        let text = exposition(&status).unwrap();
+        let text = exposition(scrape).unwrap();
         assert!(text.contains(&format!("\n{NAME} -2\n")), "{text}");
     }
 
