@@ -111,14 +111,15 @@ impl Credentials {
         self.by_server().get(server).map(|it| it.gateway.clone())
     }
 
-    /// The credential of the user whom a person calls so.
+    /// The credential of the user whom a person calls so: by issuer and subject, or by the subject
+    /// alone if no other issuer has it.
     pub fn find_user(&self, server: &ServerName, name: &str) -> Option<Arc<Credential>> {
         let by_server = self.by_server();
-        let mut users = by_server.get(server)?.users.iter();
-        let is_meant =
-            |principal: &Principal| principal.name() == name || principal.as_str() == name;
-        let found = users.find(|(principal, _)| is_meant(principal));
-        found.map(|(_, user)| user.clone())
+        let users = || by_server.get(server).into_iter().flat_map(|it| &it.users);
+        let whole = users().find(|(principal, _)| principal.as_str() == name);
+        let mut named = users().filter(|(principal, _)| principal.name() == name);
+        let sole = || named.next().filter(|_| named.next().is_none());
+        whole.or_else(sole).map(|(_, user)| user.clone())
     }
 
     /// Forgets the tokens of users of whom `is_gone` says so, now and whenever users are loaded.

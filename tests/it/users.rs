@@ -325,7 +325,8 @@ async fn users_are_shown_by_name_and_their_secrets_nowhere() {
     })
     .await;
     let authority = Authority::of(&server).await;
-    let history = "[history]\nenabled = true\nbodies = \"64KiB\"\n";
+    let history =
+        "[gateway]\ntree_resource = true\n[history]\nenabled = true\nbodies = \"64KiB\"\n";
     let config = format!("{}{history}{KEYS}{}{USER}", quick(), server.config("docs"));
     let gateway = Setup::new(&config)
         .variable("RUST_LOG", "debug")
@@ -357,6 +358,14 @@ async fn users_are_shown_by_name_and_their_secrets_nowhere() {
         "{logins}"
     );
     // What clients see of the gateway does not name the others.
+    let uri = json!({"uri": "mcpvisor://tree"});
+    let read = first.ask(7, "resources/read", uri).await;
+    let seen = read["result"]["contents"][0]["text"].as_str().unwrap();
+    assert!(seen.contains("\"a user\""), "{seen}");
+    assert!(
+        !seen.contains("\"second\"") && !seen.contains("principal"),
+        "{seen}"
+    );
     let mut said = format!("{tree}{logins}{}", gateway.log());
     for path in [
         "/api/tree",
