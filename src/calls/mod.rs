@@ -25,6 +25,7 @@ mod discovery;
 mod event_log;
 mod event_queue;
 mod input_requests;
+mod judgement;
 mod list_wait;
 mod parked_calls;
 mod peer_places;

@@ -42,6 +42,7 @@ pub fn merge(parts: &[(Arc<ServerPart>, NameSettings)], settings: &CatalogSettin
     Snapshot {
         exposure: settings.expose,
         search: OnceLock::new(),
+        whole: None,
         by_name: merger.views.iter().enumerate().map(by_name).collect(),
         by_wrap_prefix: merger.views.iter().enumerate().map(by_prefix).collect(),
         patterns: merger.patterns(),

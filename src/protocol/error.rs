@@ -150,6 +150,8 @@ kinds! {
     ServerProtocol = "server_protocol", code::INTERNAL_ERROR, 502, false;
     /// The server needs something of the client, which it cannot or would not give.
     InputRefused = "input_refused", code::INTERNAL_ERROR, 502, false;
+    /// A policy forbids it.
+    PolicyDenied = "policy_denied", code::INTERNAL_ERROR, 403, false;
     /// The definition of the tool is not approved.
     ToolSuspended = "tool_suspended", code::INTERNAL_ERROR, 403, false;
     /// No answer within the deadline.
@@ -171,6 +173,7 @@ impl ErrorKind {
                 | Self::ServerUnavailable
                 | Self::BreakerOpen
                 | Self::ToolSuspended
+                | Self::PolicyDenied
         )
     }
 }

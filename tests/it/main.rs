@@ -35,6 +35,7 @@ mod oddities;
 mod operating;
 mod pins;
 mod plans;
+mod policy;
 mod questions;
 mod rate_limits;
 mod relay;
