@@ -147,6 +147,14 @@ impl Principal {
         text.split_once(' ').map_or(text, |(_, subject)| subject)
     }
 
+    /// The issuer and the subject; two empty texts for nobody in particular.
+    pub fn parts(&self) -> (&str, &str) {
+        match self {
+            Self::Anonymous => ("", ""),
+            Self::Authenticated(name) => name.split_once(' ').unwrap_or(("", name)),
+        }
+    }
+
     /// The subject that this issuer vouches for. No issuer has a space in its name, so that no two
     /// pairs have the same text, and none that of [`Principal::Anonymous`].
     pub fn of(issuer: &str, subject: &str) -> Self {

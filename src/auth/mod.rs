@@ -1,9 +1,10 @@
-//! Who a request comes from, and what that principal may do. Policy allows everything so far.
+//! Who a request comes from, and what that principal may do.
 
 mod api_key;
 mod identity;
 mod introspection;
 mod jwt;
+mod policy;
 mod rate_limits;
 mod token_answer;
 mod tokens;
@@ -14,12 +15,16 @@ pub use api_key::{ApiKey, TokenHash, expiry_millis, random_token};
 pub use identity::Identity;
 pub use introspection::{AuthSecret, IntrospectionSettings};
 pub use jwt::{Algorithm, JwtSettings};
+pub use policy::{
+    Annotations, Asked, Condition, Denied, Effect, InvalidCondition, Policies, Policy, PolicyRule,
+    is_judged,
+};
 pub use rate_limits::{CountedCall, Rate, RateLimitSettings, RateLimits};
 pub use tokens::{TokenSettings, TokenVerifier};
 pub use verified_token::PresentedToken;
 pub use webhook::WebhookSettings;
 
-use crate::id::{Principal, ServerName};
+use crate::id::Principal;
 use crate::protocol::{ErrorKind, Failure, Method};
 
 /// The issuer of API keys, in the names of their principals.
@@ -173,28 +178,6 @@ fn bearer_token(authorization: &str) -> Option<&str> {
     let token = token.trim_start();
     let is_token = !token.is_empty() && !token.contains([' ', ',']);
     (scheme.eq_ignore_ascii_case("bearer") && is_token).then_some(token)
-}
-
-/// Decides what a principal may call.
-pub trait Policy: Send + Sync {
-    /// # Errors
-    ///
-    /// Returns the failure that the client is to read.
-    fn may_call(
-        &self,
-        principal: &Principal,
-        server: &ServerName,
-        item: &str,
-    ) -> Result<(), Failure>;
-}
-
-/// Allows every call.
-pub struct AllowAll;
-
-impl Policy for AllowAll {
-    fn may_call(&self, _: &Principal, _: &ServerName, _: &str) -> Result<(), Failure> {
-        Ok(())
-    }
 }
 
 #[cfg(test)]

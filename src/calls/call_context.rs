@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -25,7 +25,8 @@ pub(crate) struct CallContext {
     pub(crate) settings: ArcSwap<SessionSettings>,
     pub(crate) downstreams: Downstreams,
     pub(crate) catalog: CatalogView,
-    pub(crate) policy: Arc<dyn Policy>,
+    /// What principals may do; `None` allows everything.
+    pub(crate) policy: ArcSwapOption<Box<dyn Policy>>,
     pub(crate) rate_limits: RateLimits,
     pub(crate) numbers: CallNumbers,
     pub(crate) counters: Counters,

@@ -70,6 +70,7 @@ pub(crate) struct TargetTool {
 ///
 /// Returns the failure that the client is to read: the name is missing or unknown.
 pub(crate) fn target(request: &Request, catalog: &Snapshot) -> Result<CallTarget, Failure> {
+    let catalog = catalog.for_calls();
     let mut target = owner(request, catalog)?;
     if let Some(part) = catalog.part(&target.server) {
         check_declared(&request.method, part)?;

@@ -146,7 +146,7 @@ fn call(request: &Request, catalog: &Snapshot, named_by: &str) -> Result<Discove
     let arguments = arguments(request)?;
     let name = arguments[named_by].as_str();
     let name = name.ok_or_else(|| format!("`{named_by}` must be the name of a tool"))?;
-    if catalog.tool(name).is_none() {
+    if !catalog.knows_tool(name) {
         return Err(unknown(catalog, name));
     }
     forwarded(request, name, "arguments")

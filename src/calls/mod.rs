@@ -26,6 +26,7 @@ mod discovery;
 mod event_log;
 mod event_queue;
 mod input_requests;
+mod judgement;
 mod list_wait;
 mod observation;
 mod parked_calls;

@@ -43,6 +43,7 @@ pub fn merge(parts: &[(Arc<ServerPart>, NameSettings)], settings: &CatalogSettin
     Snapshot {
         exposure,
         search: OnceLock::new(),
+        whole: None,
         by_name: merger.views.iter().enumerate().map(by_name).collect(),
         by_wrap_prefix: merger.views.iter().enumerate().map(by_prefix).collect(),
         patterns: merger.patterns(),

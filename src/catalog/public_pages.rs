@@ -30,7 +30,7 @@ pub(super) struct PublicPages {
 }
 
 /// An item under its public name, in the words of its server.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct PublicItem {
     pub(super) text: Bytes,
     /// The revision of its server.
@@ -41,8 +41,22 @@ impl PublicPages {
     pub(super) fn new(kind: ItemKind, items: Vec<PublicItem>, settings: &CatalogSettings) -> Self {
         Self {
             kind,
-            fingerprint: fingerprint(&items, settings),
-            page_items: settings.page_items.max(1),
+            fingerprint: fingerprint(&items, settings.page_items),
+            page_items: settings.page_items,
+            items,
+            results: Default::default(),
+        }
+    }
+
+    /// The pages of some of the items, by their places.
+    pub(super) fn filtered(&self, keeps: impl Fn(usize) -> bool) -> Self {
+        let items = self.items.iter().enumerate();
+        let kept = items.filter(|(place, _)| keeps(*place));
+        let items: Vec<PublicItem> = kept.map(|(_, item)| item.clone()).collect();
+        Self {
+            kind: self.kind,
+            fingerprint: fingerprint(&items, self.page_items),
+            page_items: self.page_items,
             items,
             results: Default::default(),
         }
@@ -52,7 +66,7 @@ impl PublicPages {
     fn results(&self, to: Revision) -> &[RawJson] {
         self.results[to as usize].get_or_init(|| {
             let items: Vec<Bytes> = self.items.iter().map(|item| self.text(item, to)).collect();
-            let groups = groups(&items, self.page_items);
+            let groups = groups(&items, self.page_items.max(1));
             let count = groups.len();
             let result = |(index, group): (usize, &[Bytes])| {
                 let more = index + 1 < count;
@@ -104,9 +118,9 @@ fn cursor(kind: ItemKind, fingerprint: [u8; 16], index: usize) -> String {
     format!("{}{fingerprint:032x}{index:x}", kind.index())
 }
 
-fn fingerprint(items: &[PublicItem], settings: &CatalogSettings) -> [u8; 16] {
+fn fingerprint(items: &[PublicItem], page_items: usize) -> [u8; 16] {
     let mut hash = Context::new(&SHA256);
-    hash.update(&settings.page_items.to_be_bytes());
+    hash.update(&page_items.to_be_bytes());
     for item in items {
         hash.update(&item.text.len().to_be_bytes());
         hash.update(&item.text);

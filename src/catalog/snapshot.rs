@@ -125,6 +125,8 @@ pub struct Snapshot {
     pub(super) exposure: Exposure,
     /// Made for the first search.
     pub(super) search: OnceLock<SearchIndex>,
+    /// The catalog that this one shows a part of, to somebody who may not use the rest.
+    pub(super) whole: Option<Arc<Snapshot>>,
 }
 
 /// Which URIs of a server are wrapped.
@@ -137,7 +139,7 @@ pub(super) enum Wrapping {
 }
 
 /// One server in a snapshot.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct MergedServer {
     pub(super) part: Arc<ServerPart>,
     pub(super) wrap_prefix: String,
@@ -158,7 +160,7 @@ impl Snapshot {
 
     /// Whether a tool has this public name, whether it is listed or withheld.
     pub fn knows_tool(&self, public: &str) -> bool {
-        self.tool(public).is_some() || self.suspended_tool(public).is_some()
+        self.for_calls().tool(public).is_some() || self.suspended_tool(public).is_some()
     }
 
     /// How many tools of a server are withheld.
@@ -399,7 +401,7 @@ impl MergedServer {
 }
 
 /// Public names or URIs in list order, and by text.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct OwnerTable<T> {
     rows: Vec<(Arc<str>, T)>,
     index: HashMap<Arc<str>, usize>,
@@ -432,7 +434,7 @@ impl<T> OwnerTable<T> {
         Some((public, owner))
     }
 
-    fn iter(&self) -> impl Iterator<Item = (&str, &T)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &T)> {
         self.rows.iter().map(|(public, owner)| (&**public, owner))
     }
 }

@@ -88,6 +88,7 @@ fn example_header(table: &str) -> Option<&'static str> {
     match table {
         "sources" => Some("[sources.team]"),
         "views" => Some("[views.reading]"),
+        "policies" => Some("[policies.careful]"),
         _ => None,
     }
 }

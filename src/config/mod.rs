@@ -22,6 +22,7 @@ mod keys;
 mod mask;
 mod place;
 mod plan;
+mod policy;
 mod problem;
 mod programs;
 mod reader;
@@ -65,6 +66,7 @@ pub use server::{ServerEntry, ServerState};
 pub use server_file::{FileOutcome, ServerFile, replace as replace_file};
 pub use toml_json::{file_as_json, json_of_toml};
 
+use crate::auth::Policies;
 use crate::calls::SessionSettings;
 use crate::catalog::CatalogSettings;
 use crate::downstream::CredentialsChoice;
@@ -112,6 +114,8 @@ pub struct Config {
     pub sources: Vec<SourceSettings>,
     /// `[views.NAME]`, by name.
     pub views: NamedViews,
+    /// What clients may use: `[policies.NAME]`.
+    pub policies: Policies,
     /// Files in JSON with further servers, as the file says them.
     include: Vec<PathBuf>,
     allow_unauthenticated: bool,
@@ -140,6 +144,7 @@ impl Default for Config {
             servers: Vec::new(),
             sources: Vec::new(),
             views: NamedViews::new(),
+            policies: Policies::default(),
             include: Vec::new(),
             allow_unauthenticated: false,
             data_dir_key: None,
@@ -356,6 +361,8 @@ impl Config {
             let views = Section::root(&reader, tree.get_ref()).table("views");
             config.views = view::views(&views, &config);
         }
+        let policies = Section::root(&reader, tree.get_ref()).table("policies");
+        config.policies.rules = policy::policies(&policies);
         let (problems, mut warnings) = reader.finish();
         if !problems.is_empty() {
             let shown = mask::masked(text, tree.get_ref());

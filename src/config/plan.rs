@@ -29,7 +29,7 @@ pub struct Plan {
     /// `front` differs in what can be applied at once.
     pub front_changed: bool,
     pub session_changed: bool,
-    /// `catalog` or a view differs, or the order of the servers, which decides between equal names.
+    /// `catalog`, a view or a policy differs, or the order of the servers, which decides between equal names.
     pub catalog_changed: bool,
     pub history_changed: bool,
     pub sources_changed: bool,
@@ -101,6 +101,7 @@ impl Plan {
             session_changed: running.session != wanted.session,
             catalog_changed: running.catalog != wanted.catalog
                 || running.views != wanted.views
+                || running.policies != wanted.policies
                 || reordered(running, wanted),
             history_changed: running.history != wanted.history,
             sources_changed: running.sources != wanted.sources,

@@ -40,6 +40,7 @@ pub fn reference() -> String {
             let name = match key.name {
                 "servers" => "servers.NAME",
                 "sources" => "sources.NAME",
+                "policies" => "policies.NAME",
                 name => name,
             };
             table(&mut text, name, inner);

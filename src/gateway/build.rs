@@ -7,11 +7,10 @@ use arc_swap::ArcSwap;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::configured::{arrangement, configured_servers};
+use super::configured::{arrangement, configured_servers, policy};
 use super::logins::{credentials, with_credential};
 use super::state::GatewayState;
 use crate::admin::ConfigView;
-use crate::auth::AllowAll;
 use crate::calls::SealingKeys;
 use crate::catalog::ServerPart;
 use crate::config::Config;
@@ -93,7 +92,7 @@ pub(super) fn build(
         downstreams: downstreams.clone(),
         catalog: catalog.clone(),
         store: store.clone(),
-        policy: Arc::new(AllowAll),
+        policy: policy(config),
         numbers,
         random: Arc::new(SystemRandom::new()),
         mint: Uuid::new_v4,

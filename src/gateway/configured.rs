@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::state::ConfiguredServer;
 use crate::admin::ConfigView;
+use crate::auth::Policy;
 use crate::config::{Config, ServerEntry, ServerState};
 use crate::downstream::{ServerSettings, start_kind};
 use crate::publisher::{Arrangement, FirstListWait};
@@ -34,7 +35,14 @@ pub(super) fn arrangement(config: &Config) -> Arrangement {
             max: config.session.first_list_wait_max,
             kinds: kinds.collect(),
         },
+        policies: (!config.policies.allow_all()).then(|| Arc::new(config.policies.clone())),
     }
+}
+
+/// What principals may do; `None` allows everything.
+pub(super) fn policy(config: &Config) -> Option<Box<dyn Policy>> {
+    let policies = &config.policies;
+    (!policies.allow_all()).then(|| Box::new(policies.clone()) as Box<dyn Policy>)
 }
 
 pub(super) fn config_view(path: Option<PathBuf>, warnings: Vec<String>) -> ConfigView {

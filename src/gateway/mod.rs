@@ -45,7 +45,7 @@ use crate::supervision::Arbiters;
 use crate::telemetry::{Counter, Counters, EventFeed, LogRecords, unix_millis};
 use crate::transport::{ProcessOwner, Spawner};
 use build::{TreeInputs, build};
-use configured::{arrangement, config_view, configured_servers, ready_servers};
+use configured::{arrangement, config_view, configured_servers, policy, ready_servers};
 pub use history::known_secrets;
 use history::{secrets, start_history};
 use place::{listen_for_metrics, register};
@@ -377,6 +377,7 @@ impl Gateway {
         if plan.session_changed {
             self.state.sessions.configure(self.config.session.clone());
         }
+        self.state.sessions.set_policy(policy(&self.config));
         self.sources.follow(&self.config.sources, &self.state);
         self.state.history.configure(self.config.history.clone());
         self.state

@@ -60,7 +60,9 @@ impl CallOutcome {
     /// The outcome of a call that the gateway failed.
     pub const fn of_failure(kind: ErrorKind) -> Self {
         match kind {
-            ErrorKind::Forbidden => Self::Denied,
+            ErrorKind::Forbidden | ErrorKind::PolicyDenied | ErrorKind::ToolSuspended => {
+                Self::Denied
+            }
             ErrorKind::Timeout | ErrorKind::BodyTimeout => Self::Timeout,
             ErrorKind::Cancelled => Self::Cancelled,
             ErrorKind::ServerLost => Self::ServerLost,

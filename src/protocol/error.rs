@@ -152,6 +152,8 @@ kinds! {
     ServerProtocol = "server_protocol", code::INTERNAL_ERROR, 502, false;
     /// The server needs something of the client, which it cannot or would not give.
     InputRefused = "input_refused", code::INTERNAL_ERROR, 502, false;
+    /// A policy forbids it.
+    PolicyDenied = "policy_denied", code::INTERNAL_ERROR, 403, false;
     /// The definition of the tool is not approved.
     ToolSuspended = "tool_suspended", code::INTERNAL_ERROR, 403, false;
     /// The user of the client has to sign in to the server first.
@@ -175,6 +177,7 @@ impl ErrorKind {
                 | Self::ServerUnavailable
                 | Self::BreakerOpen
                 | Self::ToolSuspended
+                | Self::PolicyDenied
         )
     }
 }

@@ -65,16 +65,19 @@ impl CatalogView {
     }
 
     /// The catalog of a client that does not see the shared one: it entered by a view, its session
-    /// has a connection of its own, or its audience has.
+    /// has a connection of its own, or its audience has, or policies say what its principal sees.
     pub(crate) fn own(&self, caller: &Caller) -> Option<Arc<Snapshot>> {
         let own = self.of_connections(caller);
-        if caller.view == ViewId::Default {
+        let (views, view) = (&self.published.views, &caller.view);
+        if *view == ViewId::Default && !views.has_policies() {
             return own;
         }
-        let Some(base) = own else {
-            return Some(self.shown_in(&caller.view));
+        let base = own.unwrap_or_else(|| self.snapshot());
+        let shown = match view {
+            ViewId::Default => base,
+            view => views.catalog(view, &base),
         };
-        Some(self.published.views.catalog(&caller.view, &base))
+        Some(views.permitted(&caller.principal, view, shown))
     }
 
     /// The catalog of a client.
@@ -152,6 +155,7 @@ impl CatalogView {
         };
         let mut caching = catalog.caching(kind, age);
         caching.is_public &= self.published.own_views.load().is_empty();
+        caching.is_public &= !self.published.views.has_policies();
         if self.stale().is_some_and(|stale| !stale.missing.is_empty()) {
             caching.ttl_ms = 0;
         }

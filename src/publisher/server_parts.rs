@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
+use crate::auth::Policies;
 use crate::catalog::{self, CatalogSettings, NameSettings, PinMode, ServerPart, Snapshot};
 use crate::downstream::{ConnectionKey, ListTimes, Viewer};
 use crate::id::ServerName;
@@ -23,6 +24,8 @@ pub struct Arrangement {
     pub catalog: CatalogSettings,
     pub views: NamedViews,
     pub first_list_wait: FirstListWait,
+    /// What principals may do; `None` allows everything.
+    pub policies: Option<Arc<Policies>>,
 }
 
 #[derive(Default)]
@@ -107,6 +110,7 @@ impl ServerParts {
                 ..arranged.catalog
             },
             named: arranged.views,
+            policies: arranged.policies,
         }
     }
 

@@ -8,8 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 
-use crate::catalog::{CatalogSettings, Exposure, NameSettings, Snapshot, ViewSettings, merge_view};
-use crate::id::{ServerName, ViewId};
+use crate::auth::{Annotations, Asked, Policies, Policy as _};
+use crate::catalog::{
+    AskedItem, CatalogSettings, Exposure, ItemKind, NameSettings, Snapshot, ViewSettings,
+    merge_view,
+};
+use crate::id::{Principal, ServerName, ViewId};
+use crate::protocol::Method;
 
 /// Catalogs of views that are kept: of each view, one for everybody and some for clients that see
 /// something else.
@@ -22,6 +27,7 @@ pub type NamedViews = BTreeMap<Arc<str>, ViewSettings>;
 pub(super) struct Views {
     arranged: ArcSwap<ArrangedViews>,
     merged: Mutex<Vec<MergedView>>,
+    permitted: Mutex<Vec<PermittedView>>,
     /// Whether a client ever entered by one of them.
     is_used: AtomicBool,
 }
@@ -33,6 +39,7 @@ pub(super) struct ArrangedViews {
     pub(super) servers: Vec<(ServerName, NameSettings)>,
     pub(super) catalog: CatalogSettings,
     pub(super) named: NamedViews,
+    pub(super) policies: Option<Arc<Policies>>,
 }
 
 struct MergedView {
@@ -41,8 +48,20 @@ struct MergedView {
     merged: Arc<Snapshot>,
 }
 
+/// What one principal sees of a catalog.
+struct PermittedView {
+    principal: Principal,
+    view: ViewId,
+    base: Arc<Snapshot>,
+    policies: Arc<Policies>,
+    permitted: Arc<Snapshot>,
+}
+
 impl Views {
     pub(super) fn arrange(&self, arranged: ArrangedViews) {
+        if arranged.policies.is_some() {
+            self.is_used.store(true, Ordering::Relaxed);
+        }
         self.arranged.store(Arc::new(arranged));
         self.forget_merged();
     }
@@ -50,6 +69,55 @@ impl Views {
     /// Drops the merged catalogs: they are parts of some that are no longer shown.
     pub(super) fn forget_merged(&self) {
         self.kept().clear();
+        self.kept_permitted().clear();
+    }
+
+    /// Whether everybody may use everything.
+    pub(super) fn has_policies(&self) -> bool {
+        self.arranged.load().policies.is_some()
+    }
+
+    /// What a principal may use of the catalog `base` of a view.
+    pub(super) fn permitted(
+        &self,
+        principal: &Principal,
+        view: &ViewId,
+        base: Arc<Snapshot>,
+    ) -> Arc<Snapshot> {
+        let arranged = self.arranged.load();
+        let Some(policies) = &arranged.policies else {
+            return base;
+        };
+        let is_it = |one: &&PermittedView| {
+            one.principal == *principal
+                && one.view == *view
+                && Arc::ptr_eq(&one.base, &base)
+                && Arc::ptr_eq(&one.policies, policies)
+        };
+        if let Some(found) = self.kept_permitted().iter().find(is_it) {
+            return found.permitted.clone();
+        }
+        // Without the lock, as above.
+        let permits = |item: &AskedItem<'_>| permits(policies, principal, view, item);
+        let permitted = Arc::new(base.permitted(permits));
+        let mut kept = self.kept_permitted();
+        if kept.len() >= MERGED_MAX {
+            kept.remove(0);
+        }
+        kept.push(PermittedView {
+            principal: principal.clone(),
+            view: view.clone(),
+            base,
+            policies: policies.clone(),
+            permitted: permitted.clone(),
+        });
+        permitted
+    }
+
+    fn kept_permitted(&self) -> MutexGuard<'_, Vec<PermittedView>> {
+        self.permitted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The catalog of a view, as a part of `base`. That of a view which does not exist is empty.
@@ -127,6 +195,34 @@ impl Views {
     }
 }
 
+/// Whether a principal may use an item as it is meant to be used.
+fn permits(
+    policies: &Policies,
+    principal: &Principal,
+    view: &ViewId,
+    item: &AskedItem<'_>,
+) -> bool {
+    let method = match item.kind {
+        ItemKind::Tools => Method::ToolsCall,
+        ItemKind::Prompts => Method::PromptsGet,
+        ItemKind::Resources | ItemKind::ResourceTemplates => Method::ResourcesRead,
+    };
+    let hints = item.hints;
+    let asked = Asked {
+        principal,
+        view,
+        server: item.server,
+        method: &method,
+        item: item.native,
+        annotations: Annotations {
+            read_only: hints.read_only,
+            destructive: hints.destructive,
+            idempotent: hints.idempotent,
+        },
+    };
+    policies.judge(&asked).is_ok()
+}
+
 impl ArrangedViews {
     /// The servers of a view, in its order.
     fn servers(&self, view: &ViewId) -> Vec<(ServerName, NameSettings)> {
@@ -184,7 +280,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::catalog::{IngestLimits, ItemKind, ServerPart, merge};
+    use crate::catalog::{IngestLimits, ServerPart, merge};
     use crate::protocol::RawJson;
 
     /// A server with the tools `read` and `write`.
@@ -227,6 +323,7 @@ mod tests {
             servers: servers.collect(),
             catalog: CatalogSettings::default(),
             named: named.map(|(name, view)| (name.into(), view)).into(),
+            policies: None,
         });
         let shown = |view: ViewId| {
             let catalog = views.catalog(&view, &base);

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use bytes::Bytes;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -48,7 +48,8 @@ pub struct SessionsSpec {
     pub downstreams: Downstreams,
     pub catalog: CatalogView,
     pub store: Arc<dyn Store>,
-    pub policy: Arc<dyn Policy>,
+    /// What principals may do; `None` allows everything.
+    pub policy: Option<Box<dyn Policy>>,
     pub numbers: CallNumbers,
     pub random: Arc<dyn Random>,
     /// Mints session ids; they must not be guessable.
@@ -82,7 +83,7 @@ impl Sessions {
             sealing: Sealing::new(spec.sealing, spec.downstreams.clone()),
             downstreams: spec.downstreams,
             catalog: spec.catalog,
-            policy: spec.policy,
+            policy: ArcSwapOption::from_pointee(spec.policy),
             rate_limits: RateLimits::default(),
             numbers: spec.numbers,
             counters: spec.counters,
@@ -165,6 +166,11 @@ impl Sessions {
     /// Replaces the limits; those of streams hold for streams that are opened from now on.
     pub fn configure(&self, settings: SessionSettings) {
         self.0.calls.settings.store(Arc::new(settings));
+    }
+
+    /// What principals may do from now on; `None` allows everything.
+    pub fn set_policy(&self, policy: Option<Box<dyn Policy>>) {
+        self.0.calls.policy.store(policy.map(Arc::new));
     }
 
     /// From now on clients can read the state of the gateway, or cannot any more.

@@ -125,6 +125,7 @@ impl Sessions {
         }
         let outcome = self.try_serve(sessionless, &mut observation);
         let outcome = outcome.map_err(|failure| {
+            calls.count_denied(&failure);
             let reply = calls.answer_decorator.failed(&method, &id, &failure, to);
             if let Some(observation) = observation.take() {
                 observation.end(CallEnding::Failed(&failure), reply.size());
@@ -274,9 +275,9 @@ impl Sessions {
         if let Some(headers) = &headers {
             target.headers = check_params(headers, &request, &target)?;
         }
+        calls.judge(&request, &caller, &target, catalog)?;
         let item = request.item().map(|item| request.frame.share(item));
         let (item, server) = (item.unwrap_or_default(), &target.server);
-        calls.policy.may_call(&caller.principal, server, &item)?;
         let incoming = IncomingCall::read(request, &caller, server, &item, &calls.sealing)?;
         // A later round continues a call that was counted already.
         if incoming.round == 0 {

@@ -47,6 +47,8 @@ counters! {
     CallsCancelled = "calls_cancelled",
     /// Refused because a limit was reached.
     CallsShed = "calls_shed",
+    /// Refused because a policy forbids it, or the tool is suspended.
+    CallsDenied = "calls_denied",
     /// Refused because a breaker was open.
     CallsRejected = "calls_barred",
     /// Sent to their server once more by the gateway.

@@ -39,6 +39,7 @@ mod operating;
 mod picture;
 mod pins;
 mod plans;
+mod policy;
 mod questions;
 mod quick_start;
 mod rate_limits;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use actix::System;
 use bytes::Bytes;
 use futures_util::FutureExt;
-use mcpvisor::auth::Policy;
+use mcpvisor::auth::{Asked, Denied, Policy};
 use mcpvisor::calls::{SealingKeys, SessionSettings};
 use mcpvisor::catalog::{CatalogSettings, NameSettings};
 use mcpvisor::downstream::{
@@ -21,9 +21,8 @@ use mcpvisor::downstream::{
     start_kind,
 };
 use mcpvisor::history::History;
-use mcpvisor::id::{CallNumbers, Principal, ServerName};
+use mcpvisor::id::{CallNumbers, ServerName};
 use mcpvisor::metrics::Metrics;
-use mcpvisor::protocol::Failure;
 use mcpvisor::publisher::{
     Arrangement, CatalogPublisher, CatalogView, FirstListWait, NamedViews, RestoredCatalog,
 };
@@ -107,8 +106,8 @@ pub(crate) struct World {
 struct PanicsOnDemand;
 
 impl Policy for PanicsOnDemand {
-    fn may_call(&self, _: &Principal, _: &ServerName, item: &str) -> Result<(), Failure> {
-        if item.ends_with(PANIC_TOOL) {
+    fn judge(&self, asked: &Asked<'_>) -> Result<(), Denied> {
+        if asked.item.ends_with(PANIC_TOOL) {
             // A panic on which nobody comments.
             std::panic::resume_unwind(Box::new("panic on demand"));
         }
@@ -248,7 +247,7 @@ impl World {
             downstreams: downstreams.clone(),
             catalog: catalog.clone(),
             store: Arc::new(outage.clone()),
-            policy: Arc::new(PanicsOnDemand),
+            policy: Some(Box::new(PanicsOnDemand)),
             numbers,
             random: Arc::new(SessionRandom(SeededRandom::new(1))),
             mint,
@@ -345,6 +344,7 @@ impl World {
         change(&mut self.order.borrow_mut());
         let (usual, max) = self.first_list_wait;
         self.publisher.arrange(Arrangement {
+            policies: None,
             servers: self.order.borrow().clone(),
             catalog: CatalogSettings::default(),
             views: NamedViews::new(),

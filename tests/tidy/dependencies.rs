@@ -30,6 +30,10 @@ const BANNED: &[(&str, &str)] = &[
 /// Crates that are there in several versions, since those that use them disagree.
 const DUPLICATES: &[(&str, &str)] = &[
     ("base64", "a test dependency is ahead"),
+    (
+        "bit-set",
+        "regular expressions and the parser of conditions",
+    ),
     ("bit-vec", "regular expressions and property tests"),
     ("getrandom", "each generation of random crates has its own"),
     ("http", "actix-web stays on 0.2; test dependencies are on 1"),

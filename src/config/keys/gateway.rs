@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::policy::effect;
 use super::view::expose;
 use crate::catalog::PinMode;
 use crate::config::Config;
@@ -145,6 +146,8 @@ keys! {
         /// definition later, or was not there, is shown and reported ("warn"), or neither shown nor
         /// called ("block"), until `mcpvisor pins approve`. Can be set again for a server.
         pin_tools in every_server.names.pins: pin_tools();
+        /// What becomes of a request for which the condition of no policy holds ([policies.NAME]).
+        policy_default in policies.default: effect();
         /// Whether clients can read the state of the gateway and its servers, as
         /// `mcpvisor status --json` shows it without the servers' output, in the resource
         /// "mcpvisor://tree".

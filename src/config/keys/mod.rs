@@ -4,6 +4,7 @@
 mod auth;
 mod gateway;
 mod oauth;
+mod policy;
 mod server;
 mod source;
 mod tables;
@@ -28,6 +29,7 @@ pub use oauth::CredentialsKeys;
 pub(crate) use oauth::CredentialsTable;
 
 pub(crate) use gateway::GatewayTable;
+pub(crate) use policy::{PolicyKeys, PolicyTable};
 pub(crate) use server::{ChildLimitsTable, ResourcesTable, ServerKeys, ServerTable, TransportKind};
 pub(crate) use source::{SourceKeys, SourceTable, base_url};
 pub(crate) use tables::{
@@ -39,7 +41,7 @@ pub(crate) use tls::TlsTable;
 /// The names that [`crate::id::ServerName`] allows.
 const SERVER_NAME: &str = "^[A-Za-z0-9-]{1,32}$";
 
-/// The names that a view may have.
+/// The names that a view or policy may have.
 const VIEW_NAME: &str = "^[A-Za-z0-9_-]{1,64}$";
 
 /// The tables of the file, in its order.
@@ -54,6 +56,9 @@ pub(crate) fn tables() -> Vec<Key> {
     let about_servers = "The servers behind the gateway, each under its name.";
     let sources = named_tables::<SourceTable>("[sources.NAME]", SERVER_NAME);
     let about_sources = "APIs whose servers are served, each under its name.";
+    let policies = named_tables::<PolicyTable>("[policies.NAME]", VIEW_NAME);
+    let about_policies = "Rules about what clients may use, each under its name; the first whose \
+                          condition holds decides.";
     let views = named_tables::<ViewTable>("[views.NAME]", VIEW_NAME);
     let about_views = "Views, each at its own endpoint: `/mcp/NAME`.";
     vec![
@@ -74,6 +79,7 @@ pub(crate) fn tables() -> Vec<Key> {
         Key::new("servers", about_servers, &servers, &(), &[]),
         Key::new("sources", about_sources, &sources, &(), &[]),
         Key::new("views", about_views, &views, &(), &[]),
+        Key::new("policies", about_policies, &policies, &(), &[]),
     ]
 }
 
@@ -81,7 +87,7 @@ fn include() -> TextListKind<PathBuf> {
     texts(FILE, file).such_as("[\".vscode/mcp.json\"]")
 }
 
-/// Reads all tables but `servers`, `sources` and `views`.
+/// Reads all tables but `servers`, `sources`, `views` and `policies`.
 pub(crate) fn read(root: &Section<'_>, config: &mut Config) {
     let names: Vec<&str> = tables().iter().map(|table| table.name).collect();
     root.refuse_unknown(&names);

@@ -55,7 +55,10 @@ impl Session {
         });
         let target = match admitted {
             Ok(target) => target,
-            Err(failure) => return self.fail(request, &failure),
+            Err(failure) => {
+                self.context.calls.count_denied(&failure);
+                return self.fail(request, &failure);
+            }
         };
         match self.subscribe(&mut request, &target) {
             Some(Ok(answer)) => return request.answer(answer, CallEnding::Done),
@@ -93,10 +96,11 @@ impl Session {
             let message = "a request with this id is in flight already";
             return Err(Failure::new(ErrorKind::InvalidRequest, message));
         }
-        let target = tasks::target(request, &self.catalog(), &self.caller, &context.sealing)?;
+        let catalog = self.catalog();
+        let target = tasks::target(request, &catalog, &self.caller, &context.sealing)?;
         let item = request.item().unwrap_or_default();
         let principal = &self.record.principal;
-        context.policy.may_call(principal, &target.server, &item)?;
+        context.judge(request, &self.caller, &target, &catalog)?;
         context.count_call(&request.method, principal, &target.server, &item)?;
         Ok(target)
     }

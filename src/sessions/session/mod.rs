@@ -353,6 +353,8 @@ impl Handler<SessionCommand> for Session {
             SessionCommand::Adopt(principal) => {
                 self.record.principal = principal;
                 self.caller = Arc::new(self.record.caller(self.id));
+                // A policy may show the principal something else.
+                self.update_view();
                 self.save();
             }
             SessionCommand::EndGeneralStream => {

@@ -1,0 +1,216 @@
+//! What principals may do: rules with conditions in CEL, the first that holds decides.
+
+mod condition;
+
+use std::sync::Arc;
+
+pub use condition::{Condition, InvalidCondition};
+
+use crate::id::{Principal, ServerName, ViewId};
+use crate::protocol::{ErrorKind, Failure, Method};
+use crate::supervision::catch_panic;
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Effect {
+    #[default]
+    Allow,
+    Deny,
+}
+
+/// One rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyRule {
+    pub name: Arc<str>,
+    pub when: Condition,
+    pub effect: Effect,
+}
+
+/// Decides what may be asked.
+pub trait Policy: Send + Sync {
+    /// # Errors
+    ///
+    /// Says why the request is denied.
+    fn judge(&self, asked: &Asked<'_>) -> Result<(), Denied>;
+}
+
+/// The rules of a gateway, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Policies {
+    pub rules: Vec<PolicyRule>,
+    /// Where no rule holds.
+    pub default: Effect,
+}
+
+/// What a tool says of its effects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Annotations {
+    pub read_only: bool,
+    pub destructive: bool,
+    pub idempotent: bool,
+}
+
+/// A request that is judged, or an item that a request could name.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    pub principal: &'a Principal,
+    pub view: &'a ViewId,
+    pub server: &'a ServerName,
+    pub method: &'a Method,
+    /// The tool, prompt or resource, as its server knows it.
+    pub item: &'a str,
+    /// Those of the tool, if it is one.
+    pub annotations: Annotations,
+}
+
+/// Why a request is denied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Denied {
+    /// This rule says so.
+    By(Arc<str>),
+    /// The condition of this rule cannot be judged.
+    Unclear(Arc<str>),
+    /// No rule allows it.
+    ByDefault,
+}
+
+impl Policies {
+    /// Whether nothing is ever denied.
+    pub fn allow_all(&self) -> bool {
+        self.rules.is_empty() && self.default == Effect::Allow
+    }
+}
+
+impl Policy for Policies {
+    /// Judges a request by the first rule whose condition holds. One that cannot be judged denies.
+    fn judge(&self, asked: &Asked<'_>) -> Result<(), Denied> {
+        if self.rules.is_empty() {
+            return match self.default {
+                Effect::Allow => Ok(()),
+                Effect::Deny => Err(Denied::ByDefault),
+            };
+        }
+        let facts = condition::facts(asked);
+        for rule in &self.rules {
+            // A panic of the interpreter must not end more than this judgement.
+            let holds = catch_panic(|| rule.when.holds(&facts));
+            match (holds.ok().flatten(), rule.effect) {
+                (Some(false), _) => {}
+                (Some(true), Effect::Allow) => return Ok(()),
+                (Some(true), Effect::Deny) => return Err(Denied::By(rule.name.clone())),
+                (None, _) => return Err(Denied::Unclear(rule.name.clone())),
+            }
+        }
+        match self.default {
+            Effect::Allow => Ok(()),
+            Effect::Deny => Err(Denied::ByDefault),
+        }
+    }
+}
+
+impl Denied {
+    /// The refusal of a request.
+    pub fn failure(&self, asked: &Asked<'_>) -> Failure {
+        let why = match self {
+            Self::By(rule) => format!("the policy `{rule}` denies it"),
+            Self::Unclear(rule) => format!("the condition of the policy `{rule}` cannot be judged"),
+            Self::ByDefault => "no policy allows it".to_owned(),
+        };
+        let item: String = asked.item.chars().take(200).collect();
+        let message = format!(
+            "`{}` of `{item}` is not allowed: {why}; the gateway's operator can change that",
+            asked.method
+        );
+        let failure = Failure::new(ErrorKind::PolicyDenied, message);
+        failure.server(asked.server.as_str())
+    }
+}
+
+/// Whether a request of this method is judged. What follows up on a call was judged with it.
+pub fn is_judged(method: &Method) -> bool {
+    matches!(
+        method,
+        Method::ToolsCall
+            | Method::PromptsGet
+            | Method::ResourcesRead
+            | Method::ResourcesSubscribe
+            | Method::CompletionComplete
+            | Method::Other(_)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(rules: &[(&str, &str, Effect)], default: Effect) -> Policies {
+        let rule = |(name, when, effect): &(&str, &str, Effect)| PolicyRule {
+            name: (*name).into(),
+            when: Condition::try_new(when).unwrap(),
+            effect: *effect,
+        };
+        Policies {
+            rules: rules.iter().map(rule).collect(),
+            default,
+        }
+    }
+
+    fn judged(policies: &Policies, principal: &Principal, item: &str) -> Result<(), Denied> {
+        policies.judge(&Asked {
+            principal,
+            view: &ViewId::Default,
+            server: &ServerName::try_new("files").unwrap(),
+            method: &Method::ToolsCall,
+            item,
+            annotations: Annotations {
+                destructive: item.starts_with("rm"),
+                ..Annotations::default()
+            },
+        })
+    }
+
+    #[test]
+    fn the_first_rule_that_holds_decides() {
+        use Effect::{Allow, Deny};
+        let policies = rules(
+            &[
+                (
+                    "admins",
+                    r#"principal == {"issuer": "key", "name": "root"}"#,
+                    Allow,
+                ),
+                ("careful", "tool.annotations.destructiveHint", Deny),
+                ("reading", r#"tool.name.startsWith("read_")"#, Allow),
+            ],
+            Deny,
+        );
+        let [root, ann] = ["root", "ann"].map(|name| Principal::of("key", name));
+        let by = |rule: &str| Err(Denied::By(rule.into()));
+        let table = [
+            (&root, "rm_all", Ok(())),
+            (&ann, "rm_all", by("careful")),
+            (&ann, "read_file", Ok(())),
+            (&ann, "write_file", Err(Denied::ByDefault)),
+            (&Principal::Anonymous, "read_file", Ok(())),
+            (&Principal::of("idp", "root"), "rm_all", by("careful")),
+        ];
+        for (principal, item, expected) in table {
+            assert_eq!(judged(&policies, principal, item), expected, "{item}");
+        }
+    }
+
+    #[test]
+    fn without_rules_the_default_decides_and_what_cannot_be_judged_is_denied() {
+        let anybody = Principal::Anonymous;
+        assert!(rules(&[], Effect::Allow).allow_all());
+        assert_eq!(judged(&rules(&[], Effect::Allow), &anybody, "a"), Ok(()));
+        let denied = judged(&rules(&[], Effect::Deny), &anybody, "a");
+        assert_eq!(denied, Err(Denied::ByDefault));
+        // It is true or false for the tool that conditions are tried with, and not for this one.
+        let odd = r#"tool.name == "x" ? tool.name + 1 == "1" : true"#;
+        let policies = rules(&[("odd", odd, Effect::Allow)], Effect::Allow);
+        assert_eq!(judged(&policies, &anybody, "a"), Ok(()));
+        let denied = judged(&policies, &anybody, "x");
+        assert_eq!(denied, Err(Denied::Unclear("odd".into())));
+    }
+}

@@ -1,0 +1,95 @@
+//! The catalog of somebody who may not use everything.
+
+use std::sync::{Arc, OnceLock};
+
+use super::snapshot::OwnerTable;
+use super::{Exposure, ItemKind, Snapshot, ToolHints};
+use crate::id::ServerName;
+
+/// An item that is asked about.
+#[derive(Clone, Copy, Debug)]
+pub struct AskedItem<'a> {
+    pub kind: ItemKind,
+    pub server: &'a ServerName,
+    /// The name or URI that its server knows.
+    pub native: &'a str,
+    pub hints: ToolHints,
+}
+
+impl Snapshot {
+    /// The same catalog with lists of the items that are permitted. Calls look their targets up in
+    /// the whole one, so that who calls another item reads why not.
+    pub fn permitted(self: &Arc<Self>, permits: impl Fn(&AskedItem<'_>) -> bool) -> Self {
+        let named = |kind: ItemKind, owner: &super::ItemOwner| {
+            let native: String = owner.native.parse().unwrap_or_default();
+            permits(&AskedItem {
+                kind,
+                server: &owner.server,
+                native: &native,
+                hints: owner.hints,
+            })
+        };
+        let located = |kind: ItemKind, owner: &super::UriOwner| {
+            permits(&AskedItem {
+                kind,
+                server: &owner.server,
+                native: &owner.native,
+                hints: ToolHints::default(),
+            })
+        };
+        let (tools, tools_kept) = filtered(&self.tools, |it| named(ItemKind::Tools, it));
+        let (prompts, prompts_kept) = filtered(&self.prompts, |it| named(ItemKind::Prompts, it));
+        let (resources, resources_kept) =
+            filtered(&self.resources, |it| located(ItemKind::Resources, it));
+        let (templates, templates_kept) = filtered(&self.templates, |it| {
+            located(ItemKind::ResourceTemplates, it)
+        });
+        let kept = [tools_kept, prompts_kept, resources_kept, templates_kept];
+        let pages = ItemKind::ALL.map(|kind| {
+            let index = kind.index();
+            let is_static = kind == ItemKind::Tools && self.exposure != Exposure::All;
+            let keeps = |place: usize| is_static || kept[index].get(place) == Some(&true);
+            self.pages[index].filtered(keeps)
+        });
+        Self {
+            servers: self.servers.clone(),
+            by_name: self.by_name.clone(),
+            by_wrap_prefix: self.by_wrap_prefix.clone(),
+            tools,
+            suspended: self.suspended.clone(),
+            prompts,
+            resources,
+            templates,
+            patterns: self.patterns.clone(),
+            origins: self.origins.clone(),
+            pages,
+            instructions: self.instructions.clone(),
+            notices: Vec::new(),
+            exposure: self.exposure,
+            search: OnceLock::new(),
+            whole: Some(self.clone()),
+        }
+    }
+
+    /// The catalog in which the targets of calls are looked up.
+    pub fn for_calls(&self) -> &Self {
+        self.whole.as_deref().unwrap_or(self)
+    }
+}
+
+/// The rows that are kept, and which they were.
+fn filtered<T: Clone>(
+    table: &OwnerTable<T>,
+    keeps: impl Fn(&T) -> bool,
+) -> (OwnerTable<T>, Vec<bool>) {
+    let mut rest = OwnerTable::default();
+    let kept = table.iter().map(|(public, owner)| {
+        let is_kept = keeps(owner);
+        if is_kept {
+            rest.insert(public, owner.clone());
+        }
+        is_kept
+    });
+    let kept = kept.collect();
+    (rest, kept)
+}

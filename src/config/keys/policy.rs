@@ -1,0 +1,38 @@
+//! `[policies.NAME]`.
+
+use crate::auth::Effect;
+use crate::config::checks::{NOT_EMPTY, not_empty};
+use crate::config::declaration::keys;
+use crate::config::declaration::kinds::{ChoiceKind, choice, optional};
+use crate::config::declaration::texts::text;
+
+pub(super) fn effect() -> ChoiceKind<Effect> {
+    choice(&[("allow", Effect::Allow), ("deny", Effect::Deny)])
+}
+
+/// One policy as it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PolicyKeys {
+    pub(crate) when: Option<String>,
+    pub(crate) effect: Effect,
+}
+
+impl Default for PolicyKeys {
+    fn default() -> Self {
+        Self {
+            when: None,
+            effect: Effect::Deny,
+        }
+    }
+}
+
+keys! {
+    /// A rule about what clients may use: docs/policy.md. Of all, in the order of the file, the first
+    /// whose condition holds decides, in lists and in calls.
+    PolicyTable for PolicyKeys {
+        /// Its condition, in CEL.
+        when: optional(text(NOT_EMPTY, not_empty), "\"tool.annotations.destructiveHint\"");
+        /// What becomes of a request for which it holds.
+        effect: effect();
+    }
+}

@@ -1,0 +1,192 @@
+//! Policies: what which principal may use.
+
+use serde_json::{Value, json};
+
+use crate::api::get;
+use crate::auth::{KEYS, with_key};
+use crate::sessionless::modern_as;
+use crate::support::{
+    Gateway, Http, INITIALIZE, Setup, answer_in, call_params, example, names, quick, request,
+    text_of, until,
+};
+
+/// A server, two keys, a history, and these rules.
+fn config(rules: &str) -> String {
+    let history = "[history]\nenabled = true\n";
+    format!("{}{}{KEYS}{history}{rules}", quick(), example("one"))
+}
+
+const RULES: &str = r#"
+[policies.first-may-all]
+when = 'principal.issuer == "key" && principal.name == "first"'
+effect = "allow"
+[policies.nothing-destructive]
+when = 'tool.annotations.destructiveHint'
+[policies.no-sums]
+when = 'server == "one" && tool.name in ["add", "slow"]'
+[policies.no-about]
+when = 'method == "resources/read" && item.endsWith("about")'
+"#;
+
+/// A session of a key.
+struct Holder<'g> {
+    gateway: &'g Gateway,
+    key: &'static str,
+    session: String,
+}
+
+impl<'g> Holder<'g> {
+    async fn open(gateway: &'g Gateway, key: &'static str) -> Self {
+        let answer = with_key(Http::post(gateway.address, INITIALIZE), key);
+        let answer = answer.send().await;
+        let session = answer.header("mcp-session-id").unwrap().to_owned();
+        Self {
+            gateway,
+            key,
+            session,
+        }
+    }
+
+    async fn ask(&self, method: &str, params: Value) -> Value {
+        let body = request(1, method, params).to_string();
+        let http = with_key(Http::post(self.gateway.address, body), self.key);
+        answer_in(http.header("Mcp-Session-Id", &self.session).send().await).await
+    }
+
+    async fn tools(&self) -> Vec<String> {
+        let list = self.ask("tools/list", json!({})).await;
+        let names = names(&list["result"]["tools"]);
+        names.into_iter().map(str::to_owned).collect()
+    }
+
+    async fn call(&self, tool: &str, arguments: Value) -> Value {
+        self.ask("tools/call", call_params(tool, arguments)).await
+    }
+}
+
+fn has(names: &[String], name: &str) -> bool {
+    names.iter().any(|known| known == name)
+}
+
+#[tokio::test]
+async fn each_principal_sees_and_calls_what_the_first_rule_that_holds_allows() {
+    let gateway = Gateway::start(&config(RULES)).await;
+    let first = Holder::open(&gateway, "first-key").await;
+    let second = Holder::open(&gateway, "second-key").await;
+    let (all, some) = (first.tools().await, second.tools().await);
+    for hidden in ["one__add", "one__slow", "one__crash"] {
+        assert!(has(&all, hidden) && !has(&some, hidden), "{some:?}");
+    }
+    assert!(has(&some, "one__echo"));
+    let sum = json!({"a": 1, "b": 2});
+    assert!(first.call("one__add", sum.clone()).await["result"]["isError"].is_null());
+    let denied = second.call("one__add", sum.clone()).await;
+    let error = &denied["result"]["_meta"]["io.mcpvisor/error"];
+    assert_eq!(error["code"], "policy_denied", "{denied}");
+    assert!(text_of(&denied["result"]).contains("`no-sums`"), "{denied}");
+    let denied = second.call("one__crash", json!({})).await;
+    assert!(text_of(&denied["result"]).contains("`nothing-destructive`"));
+    assert!(!second.call("one__echo", json!({"message": "x"})).await["result"].is_null());
+
+    let about = json!({"uri": "example://about"});
+    let listed = |list: Value| list["result"]["resources"].to_string().contains("about");
+    assert!(listed(first.ask("resources/list", json!({})).await));
+    assert!(!listed(second.ask("resources/list", json!({})).await));
+    assert!(first.ask("resources/read", about.clone()).await["result"].is_object());
+    let denied = second.ask("resources/read", about).await;
+    assert_eq!(denied["error"]["data"]["code"], "policy_denied", "{denied}");
+
+    // Each denied call left one record, and counts.
+    let denied = get(&gateway, "/api/history?outcome=denied").await;
+    assert_eq!(denied["total"], 3, "{denied}");
+    let entry = &denied["entries"][2];
+    assert_eq!(entry["target"], "one__add", "{entry}");
+    assert_eq!(entry["error"]["code"], "policy_denied");
+    let of_adds = get(&gateway, "/api/history?text=one__add").await;
+    assert_eq!(of_adds["entries"].as_array().unwrap().len(), 2, "{of_adds}");
+    assert_eq!(gateway.status().await["counters"]["calls_denied"], 3);
+}
+
+#[tokio::test]
+async fn without_a_session_and_behind_static_tools_the_same_rules_hold() {
+    let search = "[views.found]\nexpose = \"search\"\n";
+    let gateway = Gateway::start(&config(&format!("{search}{RULES}"))).await;
+    let ask = |key, method: &'static str, path: &'static str, params: Value| {
+        let http = modern_as(&gateway, "1", method, params, json!({})).path(path);
+        let http = with_key(http, key);
+        async move { answer_in(http.send().await).await }
+    };
+    let list = ask("second-key", "tools/list", "/mcp", json!({})).await;
+    assert!(
+        !names(&list["result"]["tools"]).contains(&"one__add"),
+        "{list}"
+    );
+    assert_ne!(list["result"]["cacheScope"], "public", "{list}");
+    let list = ask("first-key", "tools/list", "/mcp", json!({})).await;
+    assert!(
+        names(&list["result"]["tools"]).contains(&"one__add"),
+        "{list}"
+    );
+    let sum = || call_params("one__add", json!({"a": 1, "b": 2}));
+    let denied = ask("second-key", "tools/call", "/mcp", sum()).await;
+    assert!(text_of(&denied["result"]).contains("`no-sums`"), "{denied}");
+
+    let find = |key| {
+        let find = call_params("find_tools", json!({"query": "add two numbers"}));
+        ask(key, "tools/call", "/mcp/found", find)
+    };
+    let finds = |found: Value| {
+        let text = text_of(&found["result"]).replace("one__add_tool", "");
+        text.contains("one__add")
+    };
+    assert!(finds(find("first-key").await));
+    assert!(!finds(find("second-key").await));
+    let inner = json!({"name": "one__add", "arguments": {"a": 1, "b": 2}});
+    let call = call_params("call_tool", inner);
+    let denied = ask("second-key", "tools/call", "/mcp/found", call).await;
+    assert!(text_of(&denied["result"]).contains("`no-sums`"), "{denied}");
+}
+
+#[tokio::test]
+async fn rules_change_with_the_configuration_and_the_default_may_deny() {
+    let gateway = Gateway::start(&config("")).await;
+    let second = Holder::open(&gateway, "second-key").await;
+    assert!(has(&second.tools().await, "one__add"));
+    let only_echo = "[policies.echo]\nwhen = 'tool.name == \"echo\"'\neffect = \"allow\"\n\
+                     [gateway]\npolicy_default = \"deny\"\n";
+    gateway.write_config(&config(only_echo));
+    until("one tool", || async {
+        (second.tools().await == ["one__echo"]).then_some(())
+    })
+    .await;
+    let denied = second.call("one__add", json!({"a": 1, "b": 2})).await;
+    assert!(
+        text_of(&denied["result"]).contains("no policy allows it"),
+        "{denied}"
+    );
+    assert_eq!(
+        second.ask("prompts/list", json!({})).await["result"]["prompts"],
+        json!([])
+    );
+    gateway.write_config(&config(""));
+    until("all tools", || async {
+        has(&second.tools().await, "one__add").then_some(())
+    })
+    .await;
+    assert!(second.call("one__add", json!({"a": 1, "b": 2})).await["result"]["isError"].is_null());
+}
+
+#[test]
+fn a_condition_that_is_none_is_told_with_its_place() {
+    let setup = Setup::new("[policies.odd]\nwhen = 'user == \"x\"'\n");
+    let (ok, printed) = setup.run(&["check"]);
+    assert!(!ok, "{printed}");
+    for word in [
+        "config.toml:2",
+        "`policies.odd.when` uses `user`",
+        "^",
+        "`principal.name`",
+    ] {
+        assert!(printed.contains(word), "{word}: {printed}");
+    }
+}
