@@ -36,6 +36,23 @@ async fn wait_pin(gateway: &Gateway, state: &str) -> Value {
     .await
 }
 
+/// Waits until so many tools are suspended.
+async fn wait_suspended(gateway: &Gateway, count: u64) {
+    until("suspended tools", || async {
+        let server = gateway.server("one").await;
+        (server["suspended"] == count).then_some(())
+    })
+    .await;
+}
+
+/// Waits until the log has these words.
+async fn wait_logged(gateway: &Gateway, words: &str) {
+    until(words, || async {
+        gateway.log().contains(words).then_some(())
+    })
+    .await;
+}
+
 /// Waits until `extra` is listed to clients, or is not any more.
 async fn wait_listed(visitor: &Visitor, is_listed: bool) {
     until("the list", || async {
@@ -57,12 +74,12 @@ async fn a_tool_that_changes_is_suspended_until_it_is_approved() {
     describe(&visitor, "Says hello.").await;
     let pin = wait_pin(&gateway, "new").await;
     assert_eq!(pin["suspended"], true);
+    wait_suspended(&gateway, 1).await;
     wait_listed(&visitor, false).await;
     let refused = visitor.call("one__extra").await;
     let error = &refused["result"]["_meta"]["io.mcpvisor/error"];
     assert_eq!(error["code"], "tool_suspended", "{refused}");
     assert!(text_of(&refused["result"]).contains("mcpvisor pins"));
-    assert_eq!(gateway.server("one").await["suspended"], 1);
     let (ok, printed) = gateway.setup.run(&["pins", "approve", "one", "extra"]);
     assert!(ok && printed.contains("approved: extra"), "{printed}");
     wait_listed(&visitor, true).await;
@@ -96,9 +113,8 @@ async fn a_tool_that_changes_is_suspended_until_it_is_approved() {
         status.contains("`mcpvisor pins show one extra`"),
         "{status}"
     );
-    let log = gateway.log();
-    assert!(log.contains("tool `extra` of `one` is suspended"), "{log}");
-    assert!(log.contains("hidden character"), "{log}");
+    wait_logged(&gateway, "tool `extra` of `one` is suspended").await;
+    wait_logged(&gateway, "hidden character").await;
 
     // The definition that was approved is good again, also in the next process.
     describe(&visitor, "Says hello.").await;
@@ -188,11 +204,7 @@ async fn a_warning_withholds_nothing_and_the_mode_changes_with_the_configuration
     let pin = wait_pin(&gateway, "changed").await;
     assert_eq!(pin["suspended"], false);
     assert!(visitor.call("one__extra").await["result"]["isError"].is_null());
-    let log = gateway.log();
-    assert!(
-        log.contains("tool `extra` of `one` is not approved"),
-        "{log}"
-    );
+    wait_logged(&gateway, "tool `extra` of `one` is not approved").await;
     gateway.write_config(&config("block"));
     wait_listed(&visitor, false).await;
     gateway.write_config(&config("off"));
