@@ -68,7 +68,7 @@ impl Traffic {
             text::count(most * PER_MINUTE),
             text::count(failed),
         );
-        let width = intervals.len().max(WIDTH_MIN);
+        let width = intervals.len().max(WIDTH_MIN) - 1;
         html! {
             @if calls + failed > 0 {
                 div .card.traffic {
