@@ -114,6 +114,7 @@ async fn answer(mut asked: Asked<'_>, visitor: Option<Visitor>) -> Result<HttpRe
         form_token: visitor.form_token(asked.token),
         base: base_url(asked.request),
         endpoint: asked.dashboard.endpoint(),
+        traffic: &asked.dashboard.0.traffic,
         is_update: false,
     };
     match asked.form.take() {
