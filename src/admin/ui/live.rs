@@ -19,8 +19,9 @@ use super::asked::Asked;
 use super::assets::ASSETS;
 use super::fields::{Fields, field, query_fields};
 use super::page::View;
-use super::visitor::{Visitor, base_url};
+use super::visitor::Visitor;
 use super::{Dashboard, pages, response};
+use crate::admin::base_url::base_url;
 use crate::admin::operator::Operator;
 use crate::telemetry::unix_millis;
 
