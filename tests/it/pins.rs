@@ -176,7 +176,7 @@ async fn the_api_shows_and_approves_definitions_and_tells_of_them() {
     wait_listed(&visitor, true).await;
     describe(&visitor, "Three.").await;
     wait_pin(&gateway, "changed").await;
-    let answer = request(&gateway, "POST", "/api/pins/one/approve")
+    let answer = request(&gateway, "POST", "/api/servers/one/approve")
         .send()
         .await;
     assert_eq!(answer.json().await, json!({ "approved": ["extra"] }));

@@ -4,11 +4,20 @@ use serde_json::{Value, json};
 use url::form_urlencoded;
 
 use super::answer::ApiAnswer;
-use super::request::ApiRequest;
+use super::request::{ApiRequest, invalid};
 use crate::protocol::Failure;
+
+/// The states that a pin may be listed by.
+const STATES: [&str; 4] = ["pinned", "changed", "new", "unlisted"];
 
 pub(super) async fn list(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
     let page = call.query.page()?;
+    if let Some(state) = call.query.text("state")
+        && !STATES.contains(&state)
+    {
+        let message = format!("`state` must be one of {}", STATES.join(", "));
+        return Err(invalid(message));
+    }
     let mut pins = call.parts.operator.pins();
     for filter in ["server", "state"] {
         if let Some(wanted) = call.query.text(filter) {

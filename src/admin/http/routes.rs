@@ -93,7 +93,7 @@ pub(super) const ROUTES: &[Route] = &[
         Box::pin(pins::one(call))
     })
     .says("Shows a pin with its definitions", "PinWithDefinitions"),
-    Route::post("/api/pins/{server}/approve", None, |call| {
+    Route::post("/api/servers/{server}/approve", None, |call| {
         Box::pin(pins::approve_all(call))
     })
     .says("Approves all tools of a server as they are", "Approved"),
