@@ -19,8 +19,9 @@ pub(super) async fn list(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
         return Err(invalid(message));
     }
     let mut pins = call.parts.operator.pins();
-    for filter in ["server", "state"] {
-        if let Some(wanted) = call.query.text(filter) {
+    let (server, state) = (call.query.server()?, call.query.text("state"));
+    for (filter, wanted) in [("server", server), ("state", state)] {
+        if let Some(wanted) = wanted {
             pins.retain(|pin| pin[filter] == wanted);
         }
     }

@@ -14,6 +14,9 @@ use crate::protocol::{ErrorKind, Failure, sole_header};
 /// Longest query, in bytes.
 const QUERY_MAX: usize = 16 * 1024;
 
+/// Longest name of a server in a query, in characters.
+const SERVER_MAX: usize = 256;
+
 /// Entries of a page that nobody set a limit for, and at most.
 const PAGE: usize = 100;
 const PAGE_MAX: usize = 1000;
@@ -103,6 +106,21 @@ impl Query {
         let mut read = self.0.iter();
         let found = read.find(|(known, _)| known == name);
         found.map(|(_, value)| value.as_str())
+    }
+
+    /// The server whose things are listed; `None` for all.
+    ///
+    /// # Errors
+    ///
+    /// Returns the 400 that the client is to read when no server has such a name.
+    pub(super) fn server(&self) -> Result<Option<&str>, Failure> {
+        match self.text("server") {
+            Some(name) if name.is_empty() || name.chars().count() > SERVER_MAX => {
+                let message = format!("query: `server` must have 1 to {SERVER_MAX} characters");
+                Err(invalid(message))
+            }
+            named => Ok(named),
+        }
     }
 
     /// All parameters, by name.

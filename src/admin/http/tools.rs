@@ -13,7 +13,7 @@ use crate::protocol::Failure;
 pub(super) async fn list(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
     let page = call.query.page()?;
     let mut tools = call.parts.operator.tools(&ViewId::Default);
-    if let Some(server) = call.query.text("server") {
+    if let Some(server) = call.query.server()? {
         tools.retain(|tool| tool.server == server);
     }
     let total = tools.len();
