@@ -37,7 +37,7 @@ keys! {
         /// it has some. With one,
         /// every request needs `Authorization: Bearer KEY`, and a session is its key's only.
         /// `mcpvisor keys` makes, lists, renews and removes them.
-        keys: ApiKeysKind;
+        keys: ApiKeysKind, Secret;
         /// Whether clients may look around without a key: they open a session, ping it and list, and
         /// what acts needs a key (`tools/call`, `resources/read` and all else). The first key that is
         /// used in such a session owns it from then on.
