@@ -3,6 +3,7 @@
 
 mod alternate_screen;
 mod api_token;
+mod base_url;
 mod config_order;
 mod control;
 mod crashes;

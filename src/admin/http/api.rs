@@ -14,7 +14,8 @@ use super::answer::{ApiAnswer, failure_response};
 use super::request::{ApiRequest, Query, header_text, invalid, object, presented_token};
 use super::route;
 use super::routes::ROUTES;
-use super::{AdminEndpoints, AdminParts, OperatorCheck, Scheme, with_title_case_headers};
+use super::{AdminEndpoints, AdminParts, OperatorCheck, with_title_case_headers};
+use crate::admin::base_url::base_url;
 use crate::protocol::{ErrorKind, Failure};
 
 /// Largest body, in bytes.
@@ -160,21 +161,6 @@ pub(super) async fn read_body(payload: &mut web::Payload) -> Result<BytesMut, Fa
         Failure::new(ErrorKind::BodyTimeout, message)
     })??;
     Ok(body)
-}
-
-/// The URL by which the client knows this gateway. The host was checked.
-fn base_url(request: &HttpRequest) -> String {
-    let forwarded = request.headers().get("x-forwarded-proto");
-    let scheme = match (forwarded, request.app_data::<Scheme>()) {
-        (Some(proto), _) if proto.as_bytes() == b"https" => "https",
-        (_, Some(Scheme(own))) => own,
-        (_, None) => "http",
-    };
-    let host = request.headers().get(header::HOST);
-    match host.and_then(|host| host.to_str().ok()) {
-        Some(host) => format!("{scheme}://{host}"),
-        None => String::new(),
-    }
 }
 
 fn with_allow(mut response: HttpResponse, path: &str) -> HttpResponse {

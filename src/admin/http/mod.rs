@@ -30,6 +30,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use futures_util::future::LocalBoxFuture;
 use tokio::sync::SetOnce;
 
+use super::base_url::OwnScheme;
 use super::operator::Operator;
 use super::ui::Dashboard;
 use crate::protocol::{ErrorKind, Failure};
@@ -38,10 +39,6 @@ pub use health::{Health, HealthSource, ServerHealth};
 
 /// Whether a request may come to this host from this web page.
 pub type RequestCheck = Arc<dyn Fn(&HttpRequest) -> Result<(), Failure> + Send + Sync>;
-
-/// Of the gateway's own URLs: `http` or `https`.
-#[derive(Clone, Copy)]
-struct Scheme(&'static str);
 
 /// Whether the credentials of a client allow it to use the API.
 pub type OperatorCheck = Arc<dyn Fn(&HttpRequest) -> LocalBoxFuture<'static, bool> + Send + Sync>;
@@ -77,7 +74,7 @@ impl AdminEndpoints {
         (check, operators): (&RequestCheck, &OperatorCheck),
     ) {
         app.app_data(web::Data::new(self.clone()))
-            .app_data(Scheme(scheme))
+            .app_data(OwnScheme(scheme))
             .app_data(web::Data::new(Arc::clone(operators)))
             .app_data(web::Data::from(check.clone()))
             .service(

@@ -14,8 +14,9 @@ use url::form_urlencoded;
 use super::asked::Asked;
 use super::fields::{FORM_TOKEN, Fields, field, query_fields};
 use super::page::{Outcome, View};
-use super::visitor::{Visitor, base_url, cookie, message_cookie, set_cookie};
+use super::visitor::{Visitor, cookie, message_cookie, set_cookie};
 use super::{Dashboard, HostCheck, assets, frame, live, login, pages, response};
+use crate::admin::base_url::base_url;
 use crate::protocol::{ErrorKind, Failure, sole_header};
 use crate::telemetry::unix_millis;
 
@@ -114,6 +115,7 @@ async fn answer(mut asked: Asked<'_>, visitor: Option<Visitor>) -> Result<HttpRe
         form_token: visitor.form_token(asked.token),
         base: base_url(asked.request),
         endpoint: asked.dashboard.endpoint(),
+        traffic: &asked.dashboard.0.traffic,
         is_update: false,
     };
     match asked.form.take() {

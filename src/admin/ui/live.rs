@@ -19,8 +19,9 @@ use super::asked::Asked;
 use super::assets::ASSETS;
 use super::fields::{Fields, field, query_fields};
 use super::page::View;
-use super::visitor::{Visitor, base_url};
-use super::{pages, response};
+use super::visitor::Visitor;
+use super::{Dashboard, pages, response};
+use crate::admin::base_url::base_url;
 use crate::admin::operator::Operator;
 use crate::telemetry::unix_millis;
 
@@ -43,7 +44,7 @@ struct LivePage {
     path: String,
     query: Fields,
     base: String,
-    endpoint: String,
+    dashboard: Dashboard,
     /// The pieces as the page has them.
     shown: BTreeMap<String, String>,
     said: Instant,
@@ -66,7 +67,7 @@ pub(super) fn answer(asked: &Asked<'_>, visitor: Visitor, query: &Fields) -> Htt
         path: path.to_owned(),
         query: query_fields(query),
         base: base_url(asked.request),
-        endpoint: asked.dashboard.endpoint().to_owned(),
+        dashboard: asked.dashboard.clone(),
         shown: BTreeMap::new(),
         said: Instant::now(),
         rest: Duration::ZERO,
@@ -128,7 +129,8 @@ impl LivePage {
             query: self.query.clone(),
             form_token: token.map_or_else(String::new, |token| self.visitor.form_token(token)),
             base: self.base.clone(),
-            endpoint: &self.endpoint,
+            endpoint: self.dashboard.endpoint(),
+            traffic: &self.dashboard.0.traffic,
             is_update: true,
         };
         let pieces = match pages::show(&view).await {

@@ -13,15 +13,18 @@ mod pages;
 mod parts;
 mod response;
 mod text;
+mod traffic;
 mod visitor;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use actix_web::{HttpRequest, web};
 use tokio::sync::{Semaphore, SetOnce};
+use tokio::time::sleep;
 
 use super::operator::Operator;
 use crate::protocol::Failure;
+use traffic::{LOOK_EVERY, Look, Traffic};
 
 /// Pages that are live at the same time; one more shows the state of its moment only.
 const LIVE_PAGES_MAX: usize = 32;
@@ -43,6 +46,7 @@ struct Inner {
     failed_logins: Semaphore,
     /// Where MCP is served.
     endpoint: OnceLock<String>,
+    traffic: Traffic,
 }
 
 impl Default for Inner {
@@ -52,12 +56,15 @@ impl Default for Inner {
             live_pages: Arc::new(Semaphore::new(LIVE_PAGES_MAX)),
             failed_logins: Semaphore::new(FAILED_LOGINS_MAX),
             endpoint: OnceLock::new(),
+            traffic: Traffic::default(),
         }
     }
 }
 
 impl Dashboard {
+    /// Requests are answered from now on. Must be called within an actix system.
     pub(super) fn open(&self, operator: Arc<dyn Operator>) {
+        actix_rt::spawn(watch_traffic(Arc::downgrade(&self.0)));
         // Opened twice, the first one stays.
         let _ = self.0.operator.set(operator);
     }
@@ -78,5 +85,21 @@ impl Dashboard {
 
     async fn operator(&self) -> &Arc<dyn Operator> {
         self.0.operator.wait().await
+    }
+}
+
+/// Reads the counters as long as the gateway is there.
+async fn watch_traffic(inner: Weak<Inner>) {
+    while let Some(inner) = inner.upgrade() {
+        if let Some(operator) = inner.operator.get() {
+            let counters = operator.status().counters;
+            let count = |name| counters.get(name).copied().unwrap_or(0);
+            inner.traffic.note(Look {
+                calls: count("calls_started"),
+                failed: count("calls_failed"),
+            });
+        }
+        drop(inner);
+        sleep(LOOK_EVERY).await;
     }
 }

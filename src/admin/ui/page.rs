@@ -5,6 +5,7 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::fields::{Fields, field};
+use super::traffic::Traffic;
 use crate::admin::operator::Operator;
 
 /// The entries of the navigation.
@@ -32,6 +33,7 @@ pub(super) struct View<'a> {
     pub(super) base: String,
     /// Where MCP is served.
     pub(super) endpoint: &'a str,
+    pub(super) traffic: &'a Traffic,
     /// Whether only the pieces that change by themselves are wanted.
     pub(super) is_update: bool,
 }

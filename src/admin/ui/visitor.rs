@@ -8,6 +8,7 @@ use actix_web::http::header;
 use secrecy::ExposeSecret as _;
 
 use crate::admin::ApiToken;
+use crate::admin::base_url::is_secure;
 use crate::auth::random_token;
 
 /// How long a login holds, in seconds.
@@ -100,20 +101,6 @@ fn port(request: &HttpRequest) -> &str {
 pub(super) fn set_cookie(request: &HttpRequest, name: &str, value: &str, seconds: u64) -> String {
     let secure = if is_secure(request) { "; Secure" } else { "" };
     format!("{name}={value}; Path=/ui; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}")
-}
-
-/// Whether a proxy in front says that the browser speaks TLS.
-fn is_secure(request: &HttpRequest) -> bool {
-    let forwarded = request.headers().get("x-forwarded-proto");
-    forwarded.is_some_and(|proto| proto.as_bytes() == b"https")
-}
-
-/// The URL by which the browser knows the gateway. The host was checked.
-pub(super) fn base_url(request: &HttpRequest) -> String {
-    let scheme = if is_secure(request) { "https" } else { "http" };
-    let host = request.headers().get(header::HOST);
-    let host = host.and_then(|host| host.to_str().ok()).unwrap_or_default();
-    format!("{scheme}://{host}")
 }
 
 pub(super) fn cookie(request: &HttpRequest, name: &str) -> Option<String> {

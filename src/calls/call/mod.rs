@@ -8,6 +8,7 @@
 mod consent;
 mod questions;
 mod reply_target;
+mod resending;
 mod response;
 mod task;
 
@@ -243,20 +244,6 @@ impl Call {
         }
     }
 
-    /// The client's answer was for one request of the server: a call that may have run with
-    /// it is not sent again.
-    fn retry_state(&self, request: &Request, deadline: Deadline) -> RetryState {
-        let mut retry = RetryState::new(request, &self.target, deadline);
-        if self
-            .rounds
-            .as_ref()
-            .is_some_and(|rounds| rounds.questions.round > 0)
-        {
-            retry.retry_only_if_unsent();
-        }
-        retry
-    }
-
     fn send_by(&mut self, route: CallRoute, request: Request, sent_as: u64) {
         let outgoing = OutgoingCall {
             request,
@@ -338,40 +325,6 @@ impl Call {
             }
             CallEvent::Question(question) => self.on_question(question),
             CallEvent::TaskCreated => self.retry = None,
-        }
-    }
-
-    /// Whether the call, which failed, is sent once more; then nobody is answered yet.
-    fn schedule_retry(&mut self, failure: &Failure, owner: &mut impl CallOwner) -> bool {
-        let retry = self.retry.as_mut();
-        let Some(delay) = retry.and_then(|retry| retry.next_delay(failure, &self.context)) else {
-            return false;
-        };
-        self.state = CallState::NotSent;
-        owner.on_call_returned(self, None);
-        self.alarms.set(Alarm::Retry, delay);
-        true
-    }
-
-    fn resend(&mut self, owner: &mut impl CallOwner) {
-        let Some(retry) = &self.retry else { return };
-        let (downstreams, before) = (&self.context.downstreams, Some(retry.deadline));
-        match find_route(
-            downstreams,
-            &self.method,
-            &retry.target,
-            &self.caller,
-            self.arbiter,
-            before,
-        ) {
-            Ok(route) => {
-                let request = retry.request.clone();
-                self.target = retry.target.clone();
-                // The server sees another request.
-                let sent_as = self.context.numbers.next();
-                self.send_by(route, request, sent_as);
-            }
-            Err(failure) => self.on_answer(Err(failure), owner),
         }
     }
 

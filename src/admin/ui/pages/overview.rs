@@ -19,6 +19,7 @@ pub(super) fn page(view: &View<'_>) -> Page {
         .live("remarks", remarks(&status))
         .live("troubled", troubled_servers(&troubled, view))
         .live("figures", figures(&status, view))
+        .live("traffic", view.traffic.plot())
         .live("others", others(&status))
 }
 
@@ -118,8 +119,8 @@ fn figures(status: &Value, view: &View<'_>) -> Markup {
                 &format!("{} tokens", text::count(tokens as u64))))
             (parts::figure("Sessions", &text::count(status["sessions"].as_u64().unwrap_or(0)), ""))
             (parts::figure("Calls in flight", &text::count(in_flight), &waiting))
-            (parts::figure("Calls answered", &text::count(answered), "since the start"))
-            (parts::figure("Calls failed", &text::count(failed), "since the start"))
+            (parts::figure("Calls answered", &text::count(answered), "in all"))
+            (parts::figure("Calls failed", &text::count(failed), "in all"))
         }
     }
 }
