@@ -35,12 +35,16 @@ fn ping(gateway: &Gateway, session: &str) -> Http {
 
 /// A 401 that says why and how. Returns its challenge.
 pub(crate) async fn refused(answer: Answer) -> String {
+    refused_with(answer, -32001).await
+}
+
+async fn refused_with(answer: Answer, code: i64) -> String {
     assert_eq!(answer.status, 401, "{answer:?}");
     assert_eq!(answer.header("content-type"), Some("application/json"));
     let challenge = answer.header("www-authenticate").unwrap().to_owned();
     let body = answer.json().await;
     assert_eq!(body["jsonrpc"], "2.0");
-    assert_eq!(body["error"]["code"], -32001, "{body}");
+    assert_eq!(body["error"]["code"], code, "{body}");
     assert_eq!(body["error"]["data"]["code"], "unauthorized");
     challenge
 }
@@ -300,6 +304,37 @@ async fn a_first_key_opens_a_public_address() {
     let (ended_well, _, said) = keys(&setup, &["add", "laptop"]);
     assert!(ended_well, "{said}");
     assert!(check());
+}
+
+#[tokio::test]
+async fn clients_of_another_gateway_read_the_code_that_they_know() {
+    let gateway = Gateway::start(&format!("[auth]\ncompat = \"tagoio\"\n{KEYS}")).await;
+    let without_key = Http::post(gateway.address, INITIALIZE);
+    for wrong in [without_key, initialize(&gateway, "wrong")] {
+        let challenge = refused_with(wrong.send().await, -32000).await;
+        assert!(challenge.starts_with("Bearer"), "{challenge}");
+    }
+    // All other refusals stay as they are.
+    let session = open(&gateway, "first-key").await;
+    let foreign = with_key(ping(&gateway, &session), "second-key")
+        .send()
+        .await;
+    assert_eq!(foreign.status, 404);
+}
+
+#[tokio::test]
+async fn a_key_is_made_with_a_scope_and_may_use_the_api_then() {
+    let gateway = Gateway::start(KEYS).await;
+    let status = async |key: &str| {
+        let http = with_key(Http::new(gateway.address, "GET", "/api/servers"), key);
+        http.send().await.status
+    };
+    assert_eq!(status("first-key").await, 401);
+    let (_, key, _) = keys(&gateway.setup, &["add", "ops", "--scope", "mcpvisor:admin"]);
+    until("the API answers the key", || async {
+        (status(&key).await == 200).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]

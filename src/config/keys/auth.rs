@@ -8,10 +8,10 @@ use serde_json::{Value as Json, json};
 use super::oauth::{ENDPOINT, SCOPE, endpoint, scope};
 use crate::auth::{
     Algorithm, ApiKey, AuthSecret, AuthSettings, IntrospectionSettings, JwtSettings, Rate,
-    RateLimitSettings, TokenHash, WebhookSettings, expiry_millis,
+    RateLimitSettings, RefusalCompat, TokenHash, WebhookSettings, expiry_millis,
 };
 use crate::config::checks::{NOT_EMPTY, not_empty};
-use crate::config::declaration::kinds::{duration, flag, optional, table};
+use crate::config::declaration::kinds::{choice, duration, flag, optional, table};
 use crate::config::declaration::texts::{TextListKind, TextValue, text, texts};
 use crate::config::declaration::{ValueKind, keys};
 use crate::config::environment::trimmed_var;
@@ -42,6 +42,9 @@ keys! {
         /// what acts needs a key (`tools/call`, `resources/read` and all else). The first key that is
         /// used in such a session owns it from then on.
         lazy: flag();
+        /// Whose clients are to understand a 401: those of TagoIO's MCP server ("tagoio") look for the
+        /// JSON-RPC code -32000 in it, all others for -32001.
+        compat: choice(&[("none", RefusalCompat::None), ("tagoio", RefusalCompat::TagoIo)]);
         /// The URL of this gateway's endpoint as clients know it. They ask for tokens for it.
         resource in tokens.resource: optional(text(ENDPOINT, as_written), "\"https://gateway.example.com/mcp\"");
         /// Scopes that every token needs.
