@@ -186,6 +186,29 @@ impl Peer {
     }
 }
 
+/// Whose share a place is of that all clients have in common: whoever says who they are has one
+/// by that name, wherever they connect from, and all others have one by their address.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Holder {
+    Peer(Peer),
+    Principal(Principal),
+}
+
+impl Holder {
+    pub fn of(principal: &Principal, peer: Peer) -> Self {
+        match principal {
+            Principal::Anonymous => Self::Peer(peer),
+            Principal::Authenticated(_) => Self::Principal(principal.clone()),
+        }
+    }
+
+    /// Nobody else could want its places: only this machine can connect, and nobody is asked who
+    /// they are.
+    pub fn is_alone(&self) -> bool {
+        *self == Self::Peer(Peer::Local)
+    }
+}
+
 /// Which part of the gateway a client sees. In the store it is `null`, `NAME` or `server/NAME`, as
 /// in the path of its endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -319,6 +342,21 @@ mod tests {
         assert_ne!(peer("10.0.0.1"), peer("10.0.0.2"));
         assert_eq!(peer("2001:db8::1"), peer("2001:db8::ffff:1"));
         assert_ne!(peer("2001:db8::1"), peer("2001:db8:0:1::1"));
+    }
+
+    #[test]
+    fn who_has_a_name_holds_places_by_it_and_all_others_by_their_address() {
+        let address = Peer::of("10.0.0.1".parse().unwrap());
+        let key = Principal::of("key", "laptop");
+        assert_eq!(Holder::of(&key, address), Holder::of(&key, Peer::Local));
+        assert_ne!(
+            Holder::of(&key, address),
+            Holder::of(&Principal::of("key", "phone"), address)
+        );
+        let nobody = |peer| Holder::of(&Principal::Anonymous, peer);
+        assert_eq!(nobody(address), Holder::Peer(address));
+        assert!(nobody(Peer::Local).is_alone());
+        assert!(!nobody(address).is_alone() && !Holder::of(&key, Peer::Local).is_alone());
     }
 
     #[test]

@@ -80,7 +80,8 @@ pub fn log_page<'p>(
 }
 
 /// Makes a call again as an operator without a session, on the arbiter of this index, and returns
-/// its JSON-RPC answer. It is recorded as any other call.
+/// its JSON-RPC answer. A call that was made at one server is made there again. It is recorded as
+/// any other call.
 ///
 /// # Errors
 ///
@@ -91,8 +92,9 @@ pub async fn replay(
     place: (usize, &ArbiterHandle),
     id: &str,
 ) -> Result<Value, RecordsError> {
-    let request = replay_request(&entry(history, id).await?)?;
-    let as_client = (ViewId::Default, Revision::NEWEST);
+    let entry = entry(history, id).await?;
+    let request = replay_request(&entry)?;
+    let as_client = (entry.view(), Revision::NEWEST);
     let frame = answer_request(sessions, place, request, as_client).await;
     let frame = frame.ok_or(RecordsError::Unanswered)?;
     Ok(serde_json::from_slice(&frame).unwrap_or_else(|_| json!(null)))

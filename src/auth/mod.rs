@@ -24,8 +24,10 @@ pub use tokens::{TokenSettings, TokenVerifier};
 pub use verified_token::PresentedToken;
 pub use webhook::WebhookSettings;
 
+use serde_json::json;
+
 use crate::id::Principal;
-use crate::protocol::{ErrorKind, Failure, Method};
+use crate::protocol::{ErrorKind, Failure, Method, RawJson};
 
 /// The issuer of API keys, in the names of their principals.
 const KEYS: &str = "key";
@@ -41,6 +43,28 @@ pub struct AuthSettings {
     pub tokens: Box<TokenSettings>,
     /// Whether a client may look around without credentials: only what acts needs them.
     pub lazy: bool,
+    /// Whose clients are to understand a refusal.
+    pub compat: RefusalCompat,
+}
+
+/// What a 401 looks like to clients that were written for another gateway.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RefusalCompat {
+    #[default]
+    None,
+    /// TagoIO's MCP server: JSON-RPC code -32000.
+    TagoIo,
+}
+
+impl RefusalCompat {
+    /// Gives a refusal the code that those clients know.
+    pub fn adapt(self, refusal: &mut Failure) {
+        if self == Self::TagoIo {
+            let mut error = refusal.error_object();
+            error["code"] = json!(-32000);
+            refusal.original = Some(RawJson::from_value(&error));
+        }
+    }
 }
 
 /// What the credentials of a request are, as far as it can be said at once.

@@ -15,7 +15,7 @@ use crate::calls::settings::SessionSettings;
 use crate::catalog::Snapshot;
 use crate::downstream::{Caller, Downstreams};
 use crate::history::{History, RecordedCaller};
-use crate::id::{CallNumbers, Principal, ServerName, SessionId};
+use crate::id::{CallNumbers, Principal, ServerName, SessionId, ViewId};
 use crate::metrics::Metrics;
 use crate::protocol::{Failure, Method, Request, Revision};
 use crate::publisher::CatalogView;
@@ -64,6 +64,10 @@ impl CallContext {
                 session: caller.session.map(SessionId::handle),
                 client: caller.client.as_ref(),
                 revision: caller.revision,
+                at_server: match &caller.view {
+                    ViewId::Server(server) => Some(server),
+                    ViewId::Default | ViewId::Named(_) => None,
+                },
             },
         );
         Observation::of_call(begun, request, record)

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::calls::peer_places::{NoPlace, PeerPlace, PeerPlaces, PlaceLimit};
 use crate::calls::worker_inbox::{ClientAction, WorkerInbox};
-use crate::id::Peer;
+use crate::id::Holder;
 
 /// Where the parked calls are, by a handle that only the sealed state of their client names.
 #[derive(Clone, Default)]
@@ -37,7 +37,7 @@ pub(crate) struct ParkedPermit {
 }
 
 impl ParkedCalls {
-    /// Takes a place for a call of this peer.
+    /// Takes a place for a call of this client.
     ///
     /// # Errors
     ///
@@ -46,10 +46,10 @@ impl ParkedCalls {
         &self,
         handle: Uuid,
         call: CallAddress,
-        peer: Peer,
+        holder: Holder,
         limit: &PlaceLimit,
     ) -> Result<ParkedPermit, NoPlace> {
-        let _place = self.places.take(peer, limit)?;
+        let _place = self.places.take(holder, limit)?;
         self.calls().insert(handle, call);
         Ok(ParkedPermit {
             parked: self.clone(),

@@ -1,9 +1,9 @@
-//! Places that all clients have in common, of which each peer has a share.
+//! Places that all clients have in common, of which each client has a share.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::id::Peer;
+use crate::id::Holder;
 use crate::protocol::{ErrorKind, Failure};
 
 /// The places of one kind. Cheap to clone.
@@ -13,13 +13,13 @@ pub(crate) struct PeerPlaces(Arc<Mutex<TakenPlaces>>);
 #[derive(Default)]
 struct TakenPlaces {
     all: usize,
-    by_peer: HashMap<Peer, usize>,
+    by_holder: HashMap<Holder, usize>,
 }
 
-/// One place of a peer; given back when dropped.
+/// One place of a client; given back when dropped.
 pub(crate) struct PeerPlace {
     places: PeerPlaces,
-    peer: Peer,
+    holder: Holder,
 }
 
 /// How many places of a kind there are.
@@ -30,18 +30,22 @@ pub(crate) struct PlaceLimit {
     /// The key that says how many there are.
     pub(crate) key: &'static str,
     pub(crate) max: usize,
-    /// In percent of `max`. So many places are left to peers that have less than that; nobody else
+    /// In percent of `max`. So many places are left to clients that have less than that; nobody else
     /// gets the last ones.
     pub(crate) peer_share: usize,
+    /// The most that one client gets, and the key that says so.
+    pub(crate) per_client: Option<(usize, &'static str)>,
 }
 
-/// Why there is no place for a peer.
+/// Why there is no place for a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoPlace {
     /// All are taken.
     Full,
-    /// The peer has its share, and the last places are for others.
+    /// The client has its share, and the last places are for others.
     Share,
+    /// The client has as many as one may have.
+    Own,
 }
 
 impl PlaceLimit {
@@ -52,12 +56,16 @@ impl PlaceLimit {
     /// Why a client finds no place, in words for it.
     pub(crate) fn reason(&self, why: NoPlace) -> String {
         let Self { of, key, max, .. } = self;
+        let (own, own_key) = self.per_client.unwrap_or_default();
         match why {
             NoPlace::Full => format!("there are {max} {of}, the limit (`{key}`)"),
             NoPlace::Share => format!(
-                "the last of {max} {of} (`{key}`) are kept for clients of other addresses, and yours has {} or more, its share (`sessions.peer_share`)",
+                "the last of {max} {of} (`{key}`) are kept for other clients, and you have {} or more, your share (`sessions.peer_share`)",
                 self.share()
             ),
+            NoPlace::Own => {
+                format!("one client may have {own} {of} (`{own_key}`), and you have as many")
+            }
         }
     }
 
@@ -73,35 +81,39 @@ impl PeerPlaces {
     ///
     /// # Errors
     ///
-    /// Says why there is none for this peer.
-    pub(crate) fn take(&self, peer: Peer, limit: &PlaceLimit) -> Result<PeerPlace, NoPlace> {
+    /// Says why there is none for this client.
+    pub(crate) fn take(&self, holder: Holder, limit: &PlaceLimit) -> Result<PeerPlace, NoPlace> {
         let taken = self.lock();
         let (free, share) = (limit.max.saturating_sub(taken.all), limit.share());
-        let own = taken.by_peer.get(&peer).copied().unwrap_or(0);
-        let is_shared = (1..limit.max).contains(&share) && peer != Peer::Local;
+        let own = taken.by_holder.get(&holder).copied().unwrap_or(0);
+        let has_others = !holder.is_alone();
+        if has_others && limit.per_client.is_some_and(|(max, _)| own >= max) {
+            return Err(NoPlace::Own);
+        }
+        let is_shared = (1..limit.max).contains(&share) && has_others;
         if is_shared && free <= share && own >= share {
             return Err(NoPlace::Share);
         }
         if free == 0 {
             return Err(NoPlace::Full);
         }
-        Ok(self.count(taken, peer))
+        Ok(self.count(taken, holder))
     }
 
     /// Takes a place beyond all limits, for what was there before.
-    pub(crate) fn restore(&self, peer: Peer) -> PeerPlace {
-        self.count(self.lock(), peer)
+    pub(crate) fn restore(&self, holder: Holder) -> PeerPlace {
+        self.count(self.lock(), holder)
     }
 
     pub(crate) fn len(&self) -> usize {
         self.lock().all
     }
 
-    fn count(&self, mut taken: MutexGuard<'_, TakenPlaces>, peer: Peer) -> PeerPlace {
+    fn count(&self, mut taken: MutexGuard<'_, TakenPlaces>, holder: Holder) -> PeerPlace {
         taken.all += 1;
-        *taken.by_peer.entry(peer).or_default() += 1;
+        *taken.by_holder.entry(holder.clone()).or_default() += 1;
         let places = self.clone();
-        PeerPlace { places, peer }
+        PeerPlace { places, holder }
     }
 
     fn lock(&self) -> MutexGuard<'_, TakenPlaces> {
@@ -110,8 +122,8 @@ impl PeerPlaces {
 }
 
 impl PeerPlace {
-    pub(crate) const fn peer(&self) -> Peer {
-        self.peer
+    pub(crate) const fn holder(&self) -> &Holder {
+        &self.holder
     }
 }
 
@@ -119,10 +131,10 @@ impl Drop for PeerPlace {
     fn drop(&mut self) {
         let mut taken = self.places.lock();
         taken.all -= 1;
-        if let Some(own) = taken.by_peer.get_mut(&self.peer) {
+        if let Some(own) = taken.by_holder.get_mut(&self.holder) {
             *own -= 1;
             if *own == 0 {
-                taken.by_peer.remove(&self.peer);
+                taken.by_holder.remove(&self.holder);
             }
         }
     }
@@ -131,6 +143,7 @@ impl Drop for PeerPlace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::id::{Peer, Principal};
 
     fn limit(max: usize, peer_share: usize) -> PlaceLimit {
         PlaceLimit {
@@ -138,18 +151,19 @@ mod tests {
             key: "calls.max",
             max,
             peer_share,
+            per_client: None,
         }
     }
 
-    fn peer(last: u8) -> Peer {
-        Peer::of([10, 0, 0, last].into())
+    fn peer(last: u8) -> Holder {
+        Holder::Peer(Peer::of([10, 0, 0, last].into()))
     }
 
-    /// How many places a peer gets, and why no more.
-    fn taken(places: &PeerPlaces, peer: Peer, limit: &PlaceLimit) -> (Vec<PeerPlace>, NoPlace) {
+    /// How many places a client gets, and why no more.
+    fn taken(places: &PeerPlaces, holder: Holder, limit: &PlaceLimit) -> (Vec<PeerPlace>, NoPlace) {
         let mut held = Vec::new();
         loop {
-            match places.take(peer, limit) {
+            match places.take(holder.clone(), limit) {
                 Ok(place) => held.push(place),
                 Err(why) => return (held, why),
             }
@@ -175,14 +189,14 @@ mod tests {
             assert_eq!(places.len(), 100);
             drop((first, second));
             assert_eq!(places.len(), 0);
-            assert!(places.lock().by_peer.is_empty());
+            assert!(places.lock().by_holder.is_empty());
         }
     }
 
     #[test]
     fn who_is_alone_or_has_few_places_gets_them_all() {
         let places = PeerPlaces::default();
-        let (all, why) = taken(&places, Peer::Local, &limit(100, 10));
+        let (all, why) = taken(&places, Holder::Peer(Peer::Local), &limit(100, 10));
         assert_eq!((all.len(), why), (100, NoPlace::Full));
         drop(all);
         let (all, why) = taken(&places, peer(1), &limit(9, 10));
@@ -190,6 +204,26 @@ mod tests {
         let _restored = places.restore(peer(1));
         assert_eq!(places.len(), 10);
         assert!(places.take(peer(2), &limit(9, 10)).is_err());
+    }
+
+    #[test]
+    fn one_client_gets_no_more_than_its_own_limit_wherever_it_connects_from() {
+        let limit = PlaceLimit {
+            per_client: Some((3, "sessions.max_per_client")),
+            ..limit(100, 10)
+        };
+        let places = PeerPlaces::default();
+        let key = |name| Holder::of(&Principal::of("key", name), Peer::Local);
+        let mut held = Vec::new();
+        for holder in [key("laptop"), key("phone"), peer(1)] {
+            let (own, why) = taken(&places, holder, &limit);
+            assert_eq!((own.len(), why), (3, NoPlace::Own));
+            held.extend(own);
+        }
+        let (own, why) = taken(&places, Holder::Peer(Peer::Local), &limit);
+        assert_eq!((own.len(), why), (91, NoPlace::Full));
+        let refusal = limit.failure(NoPlace::Own).message;
+        assert!(refusal.contains("3 calls") && refusal.contains("`sessions.max_per_client`"));
     }
 
     #[test]

@@ -39,9 +39,13 @@ pub struct SessionSettings {
     pub state_key_every: Duration,
     /// Clients without a session that listen (`subscriptions/listen`).
     pub listeners_max: usize,
-    /// The share of sessions, parked calls and listeners, in percent, that each peer has of the last
-    /// places.
+    /// The share of sessions, parked calls and listeners, in percent, that each client has of the
+    /// last places.
     pub peer_share: usize,
+    /// Sessions of one client; 0: no limit of its own.
+    pub sessions_per_client: usize,
+    /// The same of those that listen.
+    pub listeners_per_client: usize,
     /// Bytes of what one server says outside of calls that wait to be brought to sessions.
     pub server_events_max: usize,
     /// How long the first list waits for servers that were never listed.
@@ -61,26 +65,34 @@ impl SessionSettings {
     }
 
     pub(crate) fn sessions(&self) -> PlaceLimit {
-        self.places("sessions", "sessions.max", self.sessions_max)
+        let own = (self.sessions_per_client, "sessions.max_per_client");
+        self.places("sessions", ("sessions.max", self.sessions_max), Some(own))
     }
 
     pub(crate) fn listeners(&self) -> PlaceLimit {
         let of = "streams of clients that listen";
-        self.places(of, "sessions.listeners", self.listeners_max)
+        let own = (self.listeners_per_client, "sessions.listeners_per_client");
+        self.places(of, ("sessions.listeners", self.listeners_max), Some(own))
     }
 
     pub(crate) fn parked_calls(&self) -> PlaceLimit {
         let of = "calls that wait for their clients";
-        self.places(of, "sessions.parked_calls", self.parked_max)
+        self.places(of, ("sessions.parked_calls", self.parked_max), None)
     }
 
-    fn places(&self, of: &'static str, key: &'static str, max: usize) -> PlaceLimit {
+    fn places(
+        &self,
+        of: &'static str,
+        (key, max): (&'static str, usize),
+        own: Option<(usize, &'static str)>,
+    ) -> PlaceLimit {
         let peer_share = self.peer_share;
         PlaceLimit {
             of,
             key,
             max,
             peer_share,
+            per_client: own.filter(|(max, _)| *max > 0),
         }
     }
 }
@@ -105,6 +117,8 @@ impl Default for SessionSettings {
             state_key_every: Duration::from_secs(24 * 60 * 60),
             listeners_max: 1000,
             peer_share: 10,
+            sessions_per_client: 0,
+            listeners_per_client: 0,
             server_events_max: 16 << 20,
             first_list_wait: Duration::from_secs(2),
             first_list_wait_max: Duration::from_secs(25),

@@ -29,7 +29,14 @@ pub enum KeysVerb {
     ///
     /// With a first key, clients without one are refused. A running gateway takes it at once,
     /// unless `gateway.watch` is off.
-    Add(MadeKeyArguments),
+    Add {
+        #[command(flatten)]
+        made: MadeKeyArguments,
+
+        /// A scope of it, as mcpvisor:admin; may be said several times
+        #[arg(long = "scope", value_name = "SCOPE")]
+        scopes: Vec<String>,
+    },
 
     /// Make another key in the place of one, and print it: the old one is refused from then on
     Rotate(MadeKeyArguments),

@@ -20,8 +20,9 @@ pub(crate) fn run_keys_command(
     let (name, change) = match arguments.verb {
         None => return list(path, arguments.json),
         Some(KeysVerb::List { json }) => return list(path, json),
-        Some(KeysVerb::Add(MadeKeyArguments { name, expires_in })) => {
-            (name, KeyChange::Add(expiry(now, expires_in)))
+        Some(KeysVerb::Add { made, scopes }) => {
+            let expires = expiry(now, made.expires_in);
+            (made.name, KeyChange::Add { expires, scopes })
         }
         Some(KeysVerb::Rotate(MadeKeyArguments { name, expires_in })) => {
             (name, KeyChange::Rotate(expiry(now, expires_in)))

@@ -23,8 +23,11 @@ pub struct KeyFile<'a> {
 /// A change of the keys of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyChange {
-    /// Makes a key, which may expire at a time of RFC 3339.
-    Add(Option<String>),
+    /// Makes a key, which may expire at a time of RFC 3339, and have scopes.
+    Add {
+        expires: Option<String>,
+        scopes: Vec<String>,
+    },
     /// Makes another key in the place of an old one. It expires at this time, or when the old one
     /// did.
     Rotate(Option<String>),
@@ -99,8 +102,8 @@ fn apply(
     let keys = keys_of(document)?;
     let known = keys.get(name).and_then(Item::as_table_like);
     let expires = |known: &dyn TableLike| Some(known.get("expires")?.as_str()?.to_owned());
-    let expires = match (change, known) {
-        (KeyChange::Add(_), Some(_)) => {
+    let (expires, scopes) = match (change, known) {
+        (KeyChange::Add { .. }, Some(_)) => {
             return Err(format!(
                 "there is a key `{name}` already: `mcpvisor keys rotate {name}` replaces it"
             ));
@@ -114,8 +117,9 @@ fn apply(
             keys.remove(name);
             return Ok(None);
         }
-        (KeyChange::Add(expires) | KeyChange::Rotate(expires @ Some(_)), _) => expires,
-        (KeyChange::Rotate(None), Some(known)) => expires(known),
+        (KeyChange::Add { expires, scopes }, None) => (expires, scopes),
+        (KeyChange::Rotate(at @ Some(_)), _) => (at, Vec::new()),
+        (KeyChange::Rotate(None), Some(known)) => (expires(known), Vec::new()),
     };
     if let Some(expires) = &expires
         && expiry_millis(expires).is_some_and(|expires| expires <= now)
@@ -142,6 +146,10 @@ fn apply(
     entry.insert("hash", toml_edit::value(hash));
     if let Some(expires) = expires {
         entry.insert("expires", toml_edit::value(expires));
+    }
+    if !scopes.is_empty() {
+        let scopes: toml_edit::Array = scopes.iter().collect();
+        entry.insert("scopes", toml_edit::value(scopes));
     }
     if is_at_end {
         document.set_trailing("");
@@ -176,8 +184,12 @@ mod tests {
             let made = made.map(|key| key.map(|key| key.expose_secret().to_owned()));
             (made, document.to_string())
         };
+        let add = |expires| KeyChange::Add {
+            expires,
+            scopes: Vec::new(),
+        };
         let late = || Some("2030-01-01T00:00:00Z".to_owned());
-        let (first, text) = change("a", KeyChange::Add(late()));
+        let (first, text) = change("a", add(late()));
         let first = first.unwrap().unwrap();
         assert_eq!(first.len(), KEY_PREFIX.len() + 64);
         let hash = TokenHash::of(&first);
@@ -185,12 +197,7 @@ mod tests {
             "{before}\n[auth.keys.a]\nhash = \"{hash}\"\nexpires = \"2030-01-01T00:00:00Z\"\n"
         );
         assert_eq!(text, expected);
-        assert!(
-            change("a", KeyChange::Add(None))
-                .0
-                .unwrap_err()
-                .contains("rotate")
-        );
+        assert!(change("a", add(None)).0.unwrap_err().contains("rotate"));
         let (second, text) = change("a", KeyChange::Rotate(None));
         let second = second.unwrap().unwrap();
         assert_ne!(first, second);
@@ -210,11 +217,18 @@ mod tests {
                 .contains("no key `b`")
         );
         assert!(change("b", KeyChange::Rotate(None)).0.is_err());
-        assert!(change("a b", KeyChange::Add(None)).0.is_err());
+        assert!(change("a b", add(None)).0.is_err());
         assert_eq!(
             change("a", KeyChange::Remove),
             (Ok(None), before.to_owned())
         );
+    }
+
+    fn plain() -> KeyChange {
+        KeyChange::Add {
+            expires: None,
+            scopes: Vec::new(),
+        }
     }
 
     #[test]
@@ -224,7 +238,7 @@ mod tests {
             "[gateway]\nwatch = false\n\n# [servers.x]\n# url = \"y\"\n",
         ] {
             let mut document: DocumentMut = before.parse().unwrap();
-            apply(&mut document, "a", KeyChange::Add(None), 0).unwrap();
+            apply(&mut document, "a", plain(), 0).unwrap();
             let text = document.to_string();
             assert!(
                 text.starts_with(&format!("{before}[auth.keys.a]\nhash")),
@@ -234,11 +248,27 @@ mod tests {
     }
 
     #[test]
+    fn a_key_has_the_scopes_that_were_said_and_keeps_them() {
+        let mut document = DocumentMut::new();
+        let add = KeyChange::Add {
+            expires: None,
+            scopes: vec!["mcpvisor:admin".to_owned(), "read".to_owned()],
+        };
+        apply(&mut document, "a", add, 0).unwrap();
+        apply(&mut document, "a", KeyChange::Rotate(None), 0).unwrap();
+        let text = document.to_string();
+        assert!(
+            text.contains("scopes = [\"mcpvisor:admin\", \"read\"]\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
     fn keys_may_stand_in_one_line() {
         let text = "[auth]\nkeys = { a = { hash = \"x\" } }\n";
         let mut document: DocumentMut = text.parse().unwrap();
         apply(&mut document, "a", KeyChange::Rotate(None), 0).unwrap();
-        apply(&mut document, "b", KeyChange::Add(None), 0).unwrap();
+        apply(&mut document, "b", plain(), 0).unwrap();
         let text = document.to_string();
         let parsed: toml::Table = text.parse().unwrap();
         let keys = parsed["auth"]["keys"].as_table().unwrap();

@@ -5,43 +5,114 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::declaration::{Keys as _, Mark};
-use super::keys::ServerTable;
+use super::declaration::{Key, KeyTable, Mark};
+use super::keys;
 
-/// Keys of a server whose texts may be secret.
-fn secret_keys() -> Vec<&'static str> {
-    let keys = ServerTable::declared().into_iter();
-    keys.filter(|key| key.is(Mark::Secret))
-        .map(|key| key.name)
-        .collect()
-}
+/// A key that may hold a secret besides those that are declared as [`Mark::Secret`]: a command
+/// may hold arguments.
+const COMMAND: &str = "command";
 
-/// The text of a file with the secret texts of its servers hidden. Every byte stays where it is,
-/// so that spans still fit.
+/// The text of a file with all texts hidden that may be secret: the values of secret keys, and of
+/// unknown keys where a secret one may have been meant. Every byte stays where it is, so that spans
+/// still fit.
 pub(super) fn masked(text: &str, tree: &DeTable<'_>) -> String {
     let mut spans = Vec::new();
-    let secret_keys = secret_keys();
-    let servers = tree
-        .get("servers")
-        .and_then(|servers| servers.get_ref().as_table());
-    for server in servers.into_iter().flat_map(|servers| servers.values()) {
-        let Some(server) = server.get_ref().as_table() else {
-            continue;
-        };
-        if let Some(command) = server.get("command") {
-            spans.extend(arguments_in(text, command.span()));
+    secrets_of_table(text, tree, &keys::tables(), &mut spans);
+    hide(text, spans)
+}
+
+fn secrets_of_table(
+    text: &str,
+    table: &DeTable<'_>,
+    declared: &[Key],
+    spans: &mut Vec<Range<usize>>,
+) {
+    for (name, value) in table {
+        let key = declared.iter().find(|key| key.name == name.get_ref());
+        match key {
+            Some(key) if key.is(Mark::Secret) => secret_value(key, value, spans),
+            Some(key) if key.name == COMMAND => spans.extend(arguments_in(text, value.span())),
+            Some(key) => secrets_of_key(text, value, key.table.as_ref(), spans),
+            None if hold_secrets(declared) => secret_texts(value, spans),
+            None => {}
         }
-        for key in &secret_keys {
-            let Some(value) = server.get(*key) else {
-                continue;
-            };
-            let plain_url = |url: &str| *key == "url" && !url.contains(['@', '?']);
-            if !value.get_ref().as_str().is_some_and(plain_url) {
-                secret_texts(value, &mut spans);
+    }
+}
+
+/// A key with a table of its own, or with one for each name.
+fn secrets_of_key(
+    text: &str,
+    value: &Spanned<DeValue<'_>>,
+    declared: Option<&KeyTable>,
+    spans: &mut Vec<Range<usize>>,
+) {
+    let Some(declared) = declared.filter(|declared| hold_secrets(&declared.keys)) else {
+        return;
+    };
+    let Some(table) = value.get_ref().as_table() else {
+        return secret_texts(value, spans);
+    };
+    if !declared.has_free_names() {
+        return secrets_of_table(text, table, &declared.keys, spans);
+    }
+    for value in table.values() {
+        match value.get_ref().as_table() {
+            Some(table) => secrets_of_table(text, table, &declared.keys, spans),
+            None => secret_texts(value, spans),
+        }
+    }
+}
+
+fn secret_value(key: &Key, value: &Spanned<DeValue<'_>>, spans: &mut Vec<Range<usize>>) {
+    let plain_url = |url: &str| key.name == "url" && !url.contains(['@', '?']);
+    if !value.get_ref().as_str().is_some_and(plain_url) {
+        secret_texts(value, spans);
+    }
+}
+
+/// Whether one of these keys is secret, or has a table with such a key.
+fn hold_secrets(keys: &[Key]) -> bool {
+    keys.iter().any(holds_secrets)
+}
+
+fn holds_secrets(key: &Key) -> bool {
+    let inner = key.table.as_ref();
+    key.is(Mark::Secret)
+        || key.name == COMMAND
+        || inner.is_some_and(|table| hold_secrets(&table.keys))
+}
+
+/// The keys of all tables whose values are shown in a file that is no TOML, and those that have
+/// secrets in them. A name that is both, in two tables, is secret.
+#[derive(Default)]
+struct KnownNames {
+    shown: Vec<&'static str>,
+    secret: Vec<&'static str>,
+}
+
+impl KnownNames {
+    fn of_all_tables() -> Self {
+        let mut names = Self::default();
+        names.add(&keys::tables());
+        names
+    }
+
+    fn add(&mut self, keys: &[Key]) {
+        for key in keys {
+            match holds_secrets(key) {
+                true => self.secret.push(key.name),
+                false => self.shown.push(key.name),
+            }
+            if let Some(table) = &key.table {
+                self.add(&table.keys);
             }
         }
     }
-    hide(text, spans)
+
+    /// Whether the value of a key, as it is written in a line, is shown.
+    fn shows(&self, key: &str) -> bool {
+        self.shown.contains(&key) && !self.secret.contains(&key)
+    }
 }
 
 /// Everything behind the first word of a command.
@@ -51,9 +122,10 @@ fn arguments_in(text: &str, command: Range<usize>) -> Option<Range<usize>> {
     Some(command.start + first_space..command.end)
 }
 
-/// The same for a file that is no TOML: in lines that may belong to a secret key, all but keys
-/// and signs is hidden.
+/// The same for a file that is no TOML: in all lines but those of keys that are known and not
+/// secret, all but keys and signs is hidden.
 pub(super) fn masked_lines(text: &str, shown: &Range<usize>) -> String {
+    let names = KnownNames::of_all_tables();
     let mut spans = Vec::new();
     let mut table = "";
     let mut start = 0;
@@ -64,7 +136,7 @@ pub(super) fn masked_lines(text: &str, shown: &Range<usize>) -> String {
         }
         let end = start + line.trim_end().len();
         let is_shown = shown.start <= end && shown.end >= start;
-        if is_shown && may_be_secret(table, trimmed) {
+        if is_shown && may_be_secret(table, trimmed, &names) {
             let shown = line.trim_end();
             spans.extend(values_in(shown).map(|span| start + span.start..start + span.end));
         }
@@ -73,15 +145,14 @@ pub(super) fn masked_lines(text: &str, shown: &Range<usize>) -> String {
     hide(text, spans)
 }
 
-fn may_be_secret(table: &str, line: &str) -> bool {
-    let header = table.trim_end().trim_end_matches(']');
-    if !header.contains("servers") || std::ptr::eq(table, line) {
+fn may_be_secret(table: &str, line: &str, names: &KnownNames) -> bool {
+    if std::ptr::eq(table, line) {
         return false;
     }
-    let key = line.split_once('=').map(|(key, _)| key.trim());
-    let plain = |key: &str| key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    let header = table.trim_end().trim_end_matches(']');
     let in_secret_table = header.ends_with("env") || header.ends_with("headers");
-    in_secret_table || !key.is_some_and(|key| plain(key) && !secret_keys().contains(&key))
+    let key = line.split_once('=').map(|(key, _)| key.trim());
+    in_secret_table || !key.is_some_and(|key| names.shows(key))
 }
 
 /// The places in a line of a broken file that are neither keys nor signs of TOML. A word in front
@@ -156,6 +227,93 @@ fn hide(text: &str, spans: Vec<Range<usize>>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn tree_masked(text: &str) -> String {
+        let (tree, _) = DeTable::parse_recoverable(text);
+        masked(text, tree.get_ref())
+    }
+
+    /// A file with one key, below tables that may each have a free name.
+    fn file_with(path: &[&str], key: &str) -> String {
+        let header: Vec<&str> = path
+            .iter()
+            .map(|label| label.trim_matches(['[', ']']))
+            .collect();
+        format!("[{}]\n{key} = \"s1cret?\"\n", header.last().unwrap_or(&""))
+    }
+
+    fn secret_keys_below<'a>(keys: &'a [Key], path: &[&'a str], found: &mut Vec<String>) {
+        for key in keys {
+            if key.is(Mark::Secret) {
+                found.push(file_with(path, key.name));
+            }
+            if let Some(table) = &key.table {
+                secret_keys_below(&table.keys, &[path, &[table.label]].concat(), found);
+            }
+        }
+    }
+
+    #[test]
+    fn every_secret_key_is_hidden_in_files_that_are_toml_and_in_those_that_are_not() {
+        let (tables, mut files) = (keys::tables(), Vec::new());
+        secret_keys_below(&tables, &[], &mut files);
+        let keys = [
+            "client_secret",
+            "key",
+            "args",
+            "env",
+            "headers",
+            "url",
+            "keys",
+        ];
+        for key in keys {
+            let written = format!("\n{key} =");
+            assert!(files.iter().any(|file| file.contains(&written)), "{key}");
+        }
+        for file in files {
+            let shown = tree_masked(&file);
+            assert!(!shown.contains("s1cret"), "{file}\n{shown}");
+            let broken = format!("{file}=\n");
+            let shown = masked_lines(&broken, &(0..broken.len()));
+            assert!(!shown.contains("s1cret"), "{broken}\n{shown}");
+        }
+    }
+
+    #[test]
+    fn what_may_be_a_secret_by_mistake_is_hidden_and_all_else_is_shown() {
+        let hidden = [
+            "[server.a]\ncommand = 's1'",
+            "[servers.a.oauth]\nclient_secert = 's1'",
+            "[servers.a]\noauth = { client_id = 'x', client_secret = 's1' }",
+            "[servers.a]\noauth = 's1'",
+            "servers = 's1'",
+            "servers.a.oauth.client_secret = 's1'",
+            "[servers]\na = 's1'",
+            "[auth]\nintrospection = { client_secret = 's1' }",
+            "[auth.introspection]\nclient_secret = ['s1']",
+            "[auth.keys.laptop]\nhash = 's1'",
+            "[auth.keys]\nlaptop = { hash = 's1' }",
+            "[sources.a]\nkey = ['s1']",
+        ];
+        for file in hidden {
+            let shown = tree_masked(file);
+            assert!(!shown.contains("s1"), "{file}\n{shown}");
+            let shown = masked_lines(file, &(0..file.len()));
+            assert!(!shown.contains("s1"), "{file}\n{shown}");
+        }
+        let shown = [
+            "[gateway]\nlisten = '127.0.0.1'\nlisen = 'x'",
+            "[auth.introspection]\nendpoint = 'https://a.example'",
+            "[servers.a]\nurl = 'https://a.example/mcp'\nsharing = 'all'",
+            "[servers.a.oauth]\nclient_secret = '${SECRET}'",
+            "[sources.a]\nkey = '${SECRET}'",
+        ];
+        for file in shown {
+            assert_eq!(tree_masked(file), file);
+        }
+        let broken = "[gateway]\nlisten = 127.0.0.1";
+        assert_eq!(masked_lines(broken, &(0..broken.len())), broken);
+    }
 
     #[test]
     fn a_broken_line_shows_its_keys_and_signs_and_no_value() {

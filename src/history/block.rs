@@ -5,7 +5,7 @@
 use super::entry::HistoryEntry;
 use super::query::Kind;
 use super::record::CallRecord;
-use super::redaction::KeptBody;
+use super::redaction::{KeptBody, SERVER_NAMES};
 
 /// Numbers of a head, 8 bytes each.
 const NUMBERS: usize = 10;
@@ -24,7 +24,12 @@ const RESULT_SHIFT: u32 = 8;
 /// Appends a call.
 pub(super) fn push(block: &mut Vec<u8>, record: &CallRecord, id: i64, kind: i64) {
     let state = |body: &Option<KeptBody>| body.as_ref().map_or(0, KeptBody::state);
-    let states = state(&record.params) | state(&record.result) << RESULT_SHIFT;
+    let names = if record.has_server_names {
+        SERVER_NAMES
+    } else {
+        0
+    };
+    let states = state(&record.params) | names | state(&record.result) << RESULT_SHIFT;
     let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let durations = &record.durations;
     let numbers: [i64; NUMBERS] = [

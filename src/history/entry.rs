@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::redaction::{IS_REDACTED, WHOLE};
+use super::redaction::{IS_REDACTED, SERVER_NAMES, WHOLE};
+use crate::id::{ServerName, ViewId};
 use crate::protocol::{Method, request};
 
 /// A call that was kept.
@@ -133,6 +134,14 @@ impl HistoryEntry {
         texts.any(|in_text| contains(in_text.as_bytes(), text.as_bytes()))
     }
 
+    /// The view whose names the request uses: all servers, or the one by whose endpoint its client
+    /// entered.
+    pub fn view(&self) -> ViewId {
+        let has_server_names = self.params_state & SERVER_NAMES != 0;
+        let server = has_server_names.then(|| ServerName::try_new(&self.server).ok());
+        server.flatten().map_or(ViewId::Default, ViewId::Server)
+    }
+
     /// The request once more, as a client writes it.
     ///
     /// # Errors
@@ -201,6 +210,23 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    #[test]
+    fn a_call_at_a_server_belongs_to_its_view() {
+        let view = |server: &str, params_state| {
+            let server = server.to_owned();
+            let entry = HistoryEntry {
+                server,
+                params_state,
+                ..HistoryEntry::default()
+            };
+            entry.view()
+        };
+        let one = ServerName::try_new("one").unwrap();
+        assert_eq!(view("one", WHOLE | SERVER_NAMES), ViewId::Server(one));
+        assert_eq!(view("one", WHOLE), ViewId::Default);
+        assert_eq!(view("", WHOLE | SERVER_NAMES), ViewId::Default);
     }
 
     #[test]

@@ -34,6 +34,8 @@ pub struct RecordedCaller<'c> {
     /// The name that it gives itself.
     pub client: Option<&'c Arc<str>>,
     pub revision: Revision,
+    /// The server by whose endpoint it entered: it uses the names of that server.
+    pub at_server: Option<&'c ServerName>,
 }
 
 /// How a call ended.
@@ -81,12 +83,13 @@ impl PendingCall {
         let record = CallRecord {
             at: 0,
             method: cut(request.method.as_str(), METHOD_MAX),
-            server: None,
+            server: caller.at_server.cloned(),
             outcome: CallOutcome::Cancelled,
             name: match secrets.replaced(&name, super::REDACTED) {
                 Some(masked) => cut(&masked, NAME_MAX),
                 None => cut(&name, NAME_MAX),
             },
+            has_server_names: caller.at_server.is_some(),
             session: caller.session,
             client: caller.client.cloned(),
             revision: caller.revision.as_str(),

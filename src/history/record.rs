@@ -87,8 +87,10 @@ pub(super) struct CallRecord {
     pub(super) method: Box<str>,
     pub(super) server: Option<ServerName>,
     pub(super) outcome: CallOutcome,
-    /// The public name of the tool or prompt, or the URI.
+    /// The name of the tool or prompt, or the URI, as the client wrote it.
     pub(super) name: Box<str>,
+    /// The names are those of its server, not public ones.
+    pub(super) has_server_names: bool,
     /// The handle of the session.
     pub(super) session: Option<u32>,
     pub(super) client: Option<Arc<str>>,

@@ -201,7 +201,8 @@ pub struct Failure {
     pub retry_after_ms: Option<u64>,
     /// The members of `data` that the protocol demands, beside those of every failure.
     details: Option<Box<Map<String, Value>>>,
-    /// The JSON-RPC error object of a server, passed on as it wrote it.
+    /// The JSON-RPC error object that is sent as it is: that of a server, or one for clients that
+    /// know another.
     pub original: Option<super::RawJson>,
 }
 

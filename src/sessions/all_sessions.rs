@@ -17,7 +17,7 @@ use crate::calls::{
 };
 use crate::downstream::Downstreams;
 use crate::history::{CallEnding, History};
-use crate::id::{CallNumbers, Peer, Principal, SessionId, SessionOwner, ViewId};
+use crate::id::{CallNumbers, Holder, Peer, Principal, SessionId, SessionOwner, ViewId};
 use crate::memory::{self, KeptBytes};
 use crate::metrics::Metrics;
 use crate::protocol::{ErrorKind, Failure, Request, Revision, result_frame};
@@ -214,10 +214,12 @@ impl Sessions {
         mut record: SessionRecord,
         arbiter: usize,
     ) -> Result<(Revision, Bytes), Failure> {
-        let (context, peer) = (&self.0, record.peer);
+        let context = &self.0;
         record.opened_at = Some((context.clock)());
         let settings = context.calls.settings.load_full();
-        let place = self.place_for(peer, &settings.sessions()).await?;
+        let place = self
+            .place_for(record.holder(), &settings.sessions())
+            .await?;
         if context.write_record(id, record.to_bytes()).await.is_err() {
             context.calls.counters.add(Counter::SessionsRefused);
             let message = "the session cannot be kept: the gateway's state cannot be written now (its log says why); try again later";
@@ -237,15 +239,15 @@ impl Sessions {
     }
 
     /// A place for a new session. Sessions that were never used make room before anybody is refused:
-    /// those of the peer itself where it has its share.
-    async fn place_for(&self, peer: Peer, limit: &PlaceLimit) -> Result<PeerPlace, Failure> {
+    /// those of the client itself where it has its share.
+    async fn place_for(&self, holder: Holder, limit: &PlaceLimit) -> Result<PeerPlace, Failure> {
         let (registry, counters) = (&self.0.registry, &self.0.calls.counters);
         loop {
-            let why = match registry.reserve(peer, limit) {
+            let why = match registry.reserve(holder.clone(), limit) {
                 Ok(place) => return Ok(place),
                 Err(why) => why,
             };
-            let of = (why == NoPlace::Share).then_some(peer);
+            let of = (why != NoPlace::Full).then_some(&holder);
             let Some(unused) = registry.take_unused(of) else {
                 counters.add(Counter::SessionsRefused);
                 return Err(limit.failure(why));

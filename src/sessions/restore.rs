@@ -99,7 +99,7 @@ impl Sessions {
         let left = stored.expires_in.map_or(idle, seconds).min(idle);
         let registry = &context.registry;
         let owned = (id, record.owner());
-        registry.insert_dormant(owned, record.peer, record.revision, left, idle);
+        registry.insert_dormant(owned, record.holder(), record.revision, left, idle);
         let subscription_registry = context.calls.downstreams.subscription_registry();
         if let Some(level) = record.level {
             subscription_registry.set_level(id, level);

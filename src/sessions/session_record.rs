@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::downstream::{Caller, client_name};
-use crate::id::{Peer, Principal, ServerName, SessionId, SessionOwner, ViewId};
+use crate::id::{Holder, Peer, Principal, ServerName, SessionId, SessionOwner, ViewId};
 use crate::protocol::{CAPABILITIES_BYTES_MAX, DeclaredCapabilities, LogLevel, Request, Revision};
 use crate::store::StoredEntry;
 
@@ -19,7 +19,7 @@ use crate::store::StoredEntry;
 pub struct SessionRecord {
     pub revision: Revision,
     pub principal: Principal,
-    /// Whose share of the sessions it counts for.
+    /// Where its client connected from.
     #[serde(default)]
     pub peer: Peer,
     pub view: ViewId,
@@ -110,6 +110,11 @@ impl SessionRecord {
             level: None,
             subscriptions: Vec::new(),
         })
+    }
+
+    /// Whose share of the sessions it counts for.
+    pub(crate) fn holder(&self) -> Holder {
+        Holder::of(&self.principal, self.peer)
     }
 
     /// For whom the session exists.

@@ -8,7 +8,7 @@ use actix::Addr;
 use tokio::time::Instant;
 
 use crate::calls::{NoPlace, PeerPlace, PeerPlaces, PlaceLimit};
-use crate::id::{Peer, Principal, QuickMap, SessionId, SessionOwner};
+use crate::id::{Holder, Principal, QuickMap, SessionId, SessionOwner};
 use crate::protocol::Revision;
 use crate::sessions::session::Session;
 use crate::sessions::unused_sessions::UnusedSessions;
@@ -78,18 +78,18 @@ impl SessionRegistry {
         self.places.len()
     }
 
-    /// Takes a place for a new session of this peer.
+    /// Takes a place for a new session of this client.
     ///
     /// # Errors
     ///
     /// Says why there is none.
-    pub(crate) fn reserve(&self, peer: Peer, limit: &PlaceLimit) -> Result<PeerPlace, NoPlace> {
-        self.places.take(peer, limit)
+    pub(crate) fn reserve(&self, holder: Holder, limit: &PlaceLimit) -> Result<PeerPlace, NoPlace> {
+        self.places.take(holder, limit)
     }
 
-    /// The session that was opened first of those that were never used, of one peer or of all.
+    /// The session that was opened first of those that were never used, of one client or of all.
     /// Each is found once.
-    pub(crate) fn take_unused(&self, of: Option<Peer>) -> Option<SessionAddr> {
+    pub(crate) fn take_unused(&self, of: Option<&Holder>) -> Option<SessionAddr> {
         let id = self.unused.oldest(of, self.now())?;
         self.set_used(id);
         self.address(id)
@@ -104,7 +104,7 @@ impl SessionRegistry {
 
     fn forget_unused(&self, id: SessionId, slot: &mut SessionSlot) {
         if let Some(opened) = slot.unused_since.take() {
-            self.unused.remove(slot.place.peer(), opened, id);
+            self.unused.remove(slot.place.holder(), opened, id);
         }
     }
 
@@ -118,7 +118,7 @@ impl SessionRegistry {
         idle: u32,
     ) {
         let now = self.now();
-        self.unused.add(place.peer(), now, id);
+        self.unused.add(place.holder(), now, id);
         let slot = SessionSlot {
             address: Some(address),
             revision,
@@ -137,7 +137,7 @@ impl SessionRegistry {
     pub(crate) fn insert_dormant(
         &self,
         (id, owner): (SessionId, SessionOwner),
-        peer: Peer,
+        holder: Holder,
         revision: Revision,
         left: u32,
         idle: u32,
@@ -151,7 +151,7 @@ impl SessionRegistry {
             look_at: AtomicU32::new(expires),
             unused_since: None,
             is_ending: false,
-            place: self.places.restore(peer),
+            place: self.places.restore(holder),
         };
         self.write(id).insert(id, slot);
     }
@@ -186,6 +186,9 @@ impl SessionRegistry {
         };
         let is_free = slot.owner.principal == Principal::Anonymous && slot.owner.view == owner.view;
         if is_free {
+            self.forget_unused(id, slot);
+            let holder = Holder::Principal(owner.principal.clone());
+            slot.place = self.places.restore(holder);
             slot.owner = owner.clone();
         }
         is_free
@@ -333,6 +336,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::id::Peer;
 
     #[tokio::test(start_paused = true)]
     async fn sessions_come_due_once_and_in_time() {
@@ -340,14 +344,14 @@ mod tests {
         let [a, b] = [1, 2].map(|n| SessionId::new(Uuid::from_u128(n)));
         registry.insert_dormant(
             (a, SessionOwner::default()),
-            Peer::Local,
+            Holder::Peer(Peer::Local),
             Revision::V2025_11_25,
             10,
             20,
         );
         registry.insert_dormant(
             (b, SessionOwner::default()),
-            Peer::Local,
+            Holder::Peer(Peer::Local),
             Revision::V2025_11_25,
             12,
             20,

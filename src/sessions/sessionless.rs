@@ -19,13 +19,14 @@ use crate::calls::{
 use crate::catalog::{ItemKind, Snapshot};
 use crate::downstream::Caller;
 use crate::history::CallEnding;
-use crate::id::{Peer, Principal, ViewId};
+use crate::id::{Holder, Peer, Principal, ViewId};
 use crate::protocol::{
     DeclaredCapabilities, Era, ErrorKind, Failure, Method, RawJson, Request, Revision,
 };
 use crate::sessions::all_sessions::Sessions;
 use crate::sessions::handshake;
 use crate::sessions::listen_stream::{ListenFilter, ListenStream};
+use crate::telemetry::Counter;
 
 /// A request without a session, checked by the front as far as it can be without a catalog.
 pub struct SessionlessRequest<'h> {
@@ -248,8 +249,12 @@ impl Sessions {
             .map_err(|why| Failure::new(ErrorKind::InvalidParams, format!("`params`: {why}")))?;
         tasks::check_listening(request, &sessionless.caller)?;
         let limit = settings.listeners();
-        let place = context.listeners.places.take(sessionless.peer, &limit);
-        let place = place.map_err(|why| limit.failure(why))?;
+        let holder = Holder::of(&sessionless.caller.principal, sessionless.peer);
+        let place = context.listeners.places.take(holder, &limit);
+        let place = place.map_err(|why| {
+            context.calls.counters.add(Counter::ListenersRefused);
+            limit.failure(why)
+        })?;
         let (caller, arbiter) = (sessionless.caller.clone(), sessionless.arbiter);
         let events = ListenStream::start(context, place, caller, arbiter, request, filter);
         Ok(ClientReply::Stream(events))

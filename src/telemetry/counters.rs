@@ -38,6 +38,8 @@ counters! {
     /// Rebuilt from their record after their actor died.
     SessionsRebuilt = "sessions_rebuilt",
     SessionsRefused = "sessions_refused",
+    /// Streams of clients without a session that were refused, since there was no place.
+    ListenersRefused = "listeners_refused",
     /// Records of sessions that could not be written.
     SessionsUnsaved = "sessions_unsaved",
     CallsStarted = "calls_started",

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::sessionless::modern;
 use crate::support::{Answer, Events, Gateway, Http, INITIALIZE, Setup, request, until};
 
 /// The hashes of `first-key`, `second-key` and `old-key`.
@@ -21,9 +22,7 @@ pub(crate) fn with_key(http: Http, key: &str) -> Http {
 
 /// A session of the client with this key.
 async fn open(gateway: &Gateway, key: &str) -> String {
-    let answer = with_key(Http::post(gateway.address, INITIALIZE), key)
-        .send()
-        .await;
+    let answer = initialize(gateway, key).send().await;
     assert_eq!(answer.status, 200, "{answer:?}");
     answer.header("mcp-session-id").unwrap().to_owned()
 }
@@ -36,12 +35,16 @@ fn ping(gateway: &Gateway, session: &str) -> Http {
 
 /// A 401 that says why and how. Returns its challenge.
 pub(crate) async fn refused(answer: Answer) -> String {
+    refused_with(answer, -32001).await
+}
+
+async fn refused_with(answer: Answer, code: i64) -> String {
     assert_eq!(answer.status, 401, "{answer:?}");
     assert_eq!(answer.header("content-type"), Some("application/json"));
     let challenge = answer.header("www-authenticate").unwrap().to_owned();
     let body = answer.json().await;
     assert_eq!(body["jsonrpc"], "2.0");
-    assert_eq!(body["error"]["code"], -32001, "{body}");
+    assert_eq!(body["error"]["code"], code, "{body}");
     assert_eq!(body["error"]["data"]["code"], "unauthorized");
     challenge
 }
@@ -301,4 +304,85 @@ async fn a_first_key_opens_a_public_address() {
     let (ended_well, _, said) = keys(&setup, &["add", "laptop"]);
     assert!(ended_well, "{said}");
     assert!(check());
+}
+
+#[tokio::test]
+async fn clients_of_another_gateway_read_the_code_that_they_know() {
+    let gateway = Gateway::start(&format!("[auth]\ncompat = \"tagoio\"\n{KEYS}")).await;
+    let without_key = Http::post(gateway.address, INITIALIZE);
+    for wrong in [without_key, initialize(&gateway, "wrong")] {
+        let challenge = refused_with(wrong.send().await, -32000).await;
+        assert!(challenge.starts_with("Bearer"), "{challenge}");
+    }
+    // All other refusals stay as they are.
+    let session = open(&gateway, "first-key").await;
+    let foreign = with_key(ping(&gateway, &session), "second-key")
+        .send()
+        .await;
+    assert_eq!(foreign.status, 404);
+}
+
+#[tokio::test]
+async fn a_key_is_made_with_a_scope_and_may_use_the_api_then() {
+    let gateway = Gateway::start(KEYS).await;
+    let status = async |key: &str| {
+        let http = with_key(Http::new(gateway.address, "GET", "/api/servers"), key);
+        http.send().await.status
+    };
+    assert_eq!(status("first-key").await, 401);
+    let (_, key, _) = keys(&gateway.setup, &["add", "ops", "--scope", "mcpvisor:admin"]);
+    until("the API answers the key", || async {
+        (status(&key).await == 200).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn one_key_leaves_sessions_to_another() {
+    let gateway = Gateway::start(&format!("{KEYS}[sessions]\nmax = 10\n")).await;
+    for _ in 0..9 {
+        open(&gateway, "first-key").await;
+    }
+    let why = no_place(initialize(&gateway, "first-key").send().await).await;
+    assert!(why.contains("`sessions.peer_share`"), "{why}");
+    open(&gateway, "second-key").await;
+    assert_eq!(gateway.status().await["counters"]["sessions_refused"], 1);
+}
+
+#[tokio::test]
+async fn one_key_has_no_more_sessions_and_streams_than_a_client_may_have() {
+    let limits = "[sessions]\nmax_per_client = 2\nlisteners_per_client = 1\n";
+    let gateway = Gateway::start(&format!("{KEYS}{limits}")).await;
+    let listen = |key| {
+        let wanted = json!({ "notifications": { "toolsListChanged": true } });
+        with_key(modern(&gateway, "l", "subscriptions/listen", wanted), key)
+    };
+    let session = open(&gateway, "first-key").await;
+    open(&gateway, "first-key").await;
+    let stream = listen("first-key").send().await;
+    assert_eq!(stream.status, 200);
+    let why = no_place(initialize(&gateway, "first-key").send().await).await;
+    assert!(why.contains("`sessions.max_per_client`"), "{why}");
+    let why = no_place(listen("first-key").send().await).await;
+    assert!(why.contains("`sessions.listeners_per_client`"), "{why}");
+    open(&gateway, "second-key").await;
+    assert_eq!(listen("second-key").send().await.status, 200);
+    let counters = gateway.status().await["counters"].clone();
+    assert_eq!(counters["sessions_refused"], 1);
+    assert_eq!(counters["listeners_refused"], 1);
+    // A session that ends gives its place back.
+    let end = Http::new(gateway.address, "DELETE", "/mcp").header("Mcp-Session-Id", &session);
+    assert_eq!(with_key(end, "first-key").send().await.status, 200);
+    open(&gateway, "first-key").await;
+}
+
+fn initialize(gateway: &Gateway, key: &str) -> Http {
+    with_key(Http::post(gateway.address, INITIALIZE), key)
+}
+
+/// Why there is no place for a client.
+async fn no_place(refused: Answer) -> String {
+    let body = refused.json().await;
+    assert_eq!(body["error"]["data"]["code"], "overloaded", "{body}");
+    body["error"]["message"].as_str().unwrap().to_owned()
 }

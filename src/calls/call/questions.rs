@@ -19,6 +19,7 @@ use crate::calls::sealing::NewState;
 use crate::calls::sealing::state_used;
 use crate::downstream::Question;
 use crate::history::CallEnding;
+use crate::id::Holder;
 use crate::protocol::{ErrorKind, Failure, Method, RawJson, Request};
 use crate::telemetry::Counter;
 
@@ -97,7 +98,8 @@ impl Call {
             inbox: rounds.inbox.clone(),
             number: self.number,
         };
-        let permit = parked.enter(handle, call, rounds.peer, &limit);
+        let holder = Holder::of(&self.caller.principal, rounds.peer);
+        let permit = parked.enter(handle, call, holder, &limit);
         rounds.parked = Some(permit.map_err(|why| {
             let message = format!(
                 "server `{server}` has to ask the client, but {}; the call was taken back and may have partly run, so it is not repeated",

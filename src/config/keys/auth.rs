@@ -8,10 +8,10 @@ use serde_json::{Value as Json, json};
 use super::oauth::{ENDPOINT, SCOPE, endpoint, scope};
 use crate::auth::{
     Algorithm, ApiKey, AuthSecret, AuthSettings, IntrospectionSettings, JwtSettings, Rate,
-    RateLimitSettings, TokenHash, WebhookSettings, expiry_millis,
+    RateLimitSettings, RefusalCompat, TokenHash, WebhookSettings, expiry_millis,
 };
 use crate::config::checks::{NOT_EMPTY, not_empty};
-use crate::config::declaration::kinds::{duration, flag, optional, table};
+use crate::config::declaration::kinds::{choice, duration, flag, optional, table};
 use crate::config::declaration::texts::{TextListKind, TextValue, text, texts};
 use crate::config::declaration::{ValueKind, keys};
 use crate::config::environment::trimmed_var;
@@ -37,11 +37,14 @@ keys! {
         /// it has some. With one,
         /// every request needs `Authorization: Bearer KEY`, and a session is its key's only.
         /// `mcpvisor keys` makes, lists, renews and removes them.
-        keys: ApiKeysKind;
+        keys: ApiKeysKind, Secret;
         /// Whether clients may look around without a key: they open a session, ping it and list, and
         /// what acts needs a key (`tools/call`, `resources/read` and all else). The first key that is
         /// used in such a session owns it from then on.
         lazy: flag();
+        /// Whose clients are to understand a 401: those of TagoIO's MCP server ("tagoio") look for the
+        /// JSON-RPC code -32000 in it, all others for -32001.
+        compat: choice(&[("none", RefusalCompat::None), ("tagoio", RefusalCompat::TagoIo)]);
         /// The URL of this gateway's endpoint as clients know it. They ask for tokens for it.
         resource in tokens.resource: optional(text(ENDPOINT, as_written), "\"https://gateway.example.com/mcp\"");
         /// Scopes that every token needs.

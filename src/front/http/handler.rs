@@ -32,8 +32,12 @@ pub(in crate::front) async fn run_handler(
     let handled = AssertUnwindSafe(handling).catch_unwind().await;
     match handled {
         Ok(Ok(response)) => response,
-        Ok(Err(refused)) => {
+        Ok(Err(mut refused)) => {
             front.counters.add(Counter::RequestsRefused);
+            if refused.failure.kind == ErrorKind::Unauthorized {
+                let compat = front.settings.load().auth.compat;
+                compat.adapt(&mut refused.failure);
+            }
             let mut response = respond::failure_response(&refused);
             match refused.failure.kind {
                 ErrorKind::TooLarge => response

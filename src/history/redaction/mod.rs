@@ -26,6 +26,9 @@ pub(super) struct KeptBody {
 pub(super) const WHOLE: i64 = 1;
 pub(super) const IS_REDACTED: i64 = 2;
 
+/// A bit beside those of the parameters: their names are those of the server.
+pub(super) const SERVER_NAMES: i64 = 4;
+
 impl KeptBody {
     /// How much of it was kept, in bits.
     pub(super) fn state(&self) -> i64 {

@@ -37,6 +37,7 @@ pub(super) fn record(at: u64) -> CallRecord {
         server: ServerName::try_new(servers[turn % 3]).ok(),
         outcome: CallOutcome::ALL[turn % 4],
         name: format!("tool-{}", turn % 5).into(),
+        has_server_names: false,
         session: (turn % 7 > 0).then_some((turn % 7) as u32),
         client: Some("client".into()),
         revision: "2025-11-25",
@@ -106,6 +107,7 @@ fn begin(history: &History, params: &Value) -> PendingCall {
         session: Some(0xabcd),
         client: Some(&client),
         revision: Revision::NEWEST,
+        at_server: None,
     };
     history.begin(&request(params), &caller).unwrap()
 }
@@ -430,6 +432,7 @@ async fn nothing_is_recorded_while_it_is_off() {
         session: None,
         client: None,
         revision: Revision::NEWEST,
+        at_server: None,
     };
     assert!(history.begin(&request(&json!({})), &caller).is_none());
     assert_eq!(history.entry(1).await, Err(HistoryError::Off));

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{code_of, request, token_of, with_body};
-use crate::support::{Gateway, Http, example, names, quick, request as rpc, text_of};
+use super::{code_of, get, request, token_of, with_body};
+use crate::support::{Gateway, Http, Visitor, example, names, quick, request as rpc, text_of};
 
 fn config() -> String {
     quick() + &example("one") + &example("two") + "start = \"lazy\"\n"
@@ -34,6 +34,28 @@ async fn one_server_is_asked_without_a_session_under_its_own_names() {
     assert_eq!(answer["id"], 7);
     assert_eq!(text_of(&answer["result"]), "hi");
     assert_eq!(gateway.status().await["sessions"], 0);
+}
+
+#[tokio::test]
+async fn a_call_at_one_server_is_made_again_there() {
+    let config = config() + "[history]\nenabled = true\n";
+    let gateway = Gateway::start(&config).await;
+    for path in ["/mcp?serverId=two", "/mcp/server/two"] {
+        let echo = json!({"name": "echo", "arguments": {"message": path}});
+        if path.contains('?') {
+            ask(&gateway, "two", "tools/call", echo).send().await;
+        } else {
+            let two = Visitor::open(&gateway, path).await;
+            two.call_with("echo", json!({"message": path})).await;
+        }
+        let newest = get(&gateway, "/api/history?limit=1").await;
+        let id = newest["entries"][0]["id"].as_str().unwrap().to_owned();
+        let replay = format!("/api/history/{id}/replay");
+        let answer = request(&gateway, "POST", &replay).send().await;
+        assert_eq!(answer.status, 200);
+        let answer = answer.json().await;
+        assert_eq!(text_of(&answer["result"]), path, "{answer}");
+    }
 }
 
 #[tokio::test]
