@@ -12,7 +12,7 @@ mod verified_token;
 mod webhook;
 
 pub use api_key::{ApiKey, TokenHash, expiry_millis, random_token};
-pub use identity::Identity;
+pub use identity::{GrantedScopes, Identity, Requester};
 pub use introspection::{AuthSecret, IntrospectionSettings};
 pub use jwt::{Algorithm, JwtSettings};
 pub use policy::{

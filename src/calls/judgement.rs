@@ -57,6 +57,7 @@ fn judge(
     });
     let asked = Asked {
         principal: &caller.principal,
+        scopes: &caller.scopes,
         view: &caller.view,
         server: &target.server,
         method: &request.method,

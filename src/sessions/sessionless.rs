@@ -214,6 +214,7 @@ impl Sessions {
     ) -> Option<Bytes> {
         let caller = Caller {
             principal: Principal::default(),
+            scopes: None,
             view,
             session: None,
             revision,

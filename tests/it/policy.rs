@@ -190,3 +190,50 @@ fn a_condition_that_is_none_is_told_with_its_place() {
         assert!(printed.contains(word), "{word}: {printed}");
     }
 }
+
+/// Keys of which those named have the scope `admin`, and a rule that asks for it.
+fn scoped(admins: &[&str]) -> String {
+    let rules = "[policies.admins]\nwhen = '\"admin\" in principal.scopes'\neffect = \"allow\"\n\
+                 [policies.no-sums]\nwhen = 'tool.name == \"add\"'\n";
+    admins.iter().fold(config(rules), |config, name| {
+        let table = format!("[auth.keys.{name}]\n");
+        config.replace(&table, &format!("{table}scopes = [\"read\", \"admin\"]\n"))
+    })
+}
+
+#[tokio::test]
+async fn the_scopes_of_each_request_decide_with_a_session_and_without() {
+    let gateway = Gateway::start(&scoped(&["first"])).await;
+    let sum = || json!({"a": 1, "b": 2});
+    let [first, second] = ["first-key", "second-key"].map(|key| Holder::open(&gateway, key));
+    let (first, second) = (first.await, second.await);
+    assert!(has(&first.tools().await, "one__add"));
+    assert!(!has(&second.tools().await, "one__add"));
+    assert!(first.call("one__add", sum()).await["result"]["isError"].is_null());
+    let denied = second.call("one__add", sum()).await;
+    assert!(text_of(&denied["result"]).contains("`no-sums`"), "{denied}");
+
+    let modern = |key, method: &'static str, params: Value| {
+        let http = with_key(modern_as(&gateway, "1", method, params, json!({})), key);
+        async move { answer_in(http.send().await).await }
+    };
+    let sees = async |key| {
+        let list = modern(key, "tools/list", json!({})).await;
+        names(&list["result"]["tools"]).contains(&"one__add")
+    };
+    assert!(sees("first-key").await && !sees("second-key").await);
+    let denied = modern("second-key", "tools/call", call_params("one__add", sum())).await;
+    assert!(text_of(&denied["result"]).contains("`no-sums`"), "{denied}");
+
+    // The sessions go on, with what their keys allow from now on.
+    gateway.write_config(&scoped(&["second"]));
+    until("the other key", || async {
+        has(&second.tools().await, "one__add").then_some(())
+    })
+    .await;
+    assert!(second.call("one__add", sum()).await["result"]["isError"].is_null());
+    let denied = first.call("one__add", sum()).await;
+    assert!(text_of(&denied["result"]).contains("`no-sums`"), "{denied}");
+    assert!(!has(&first.tools().await, "one__add"));
+    assert!(sees("second-key").await && !sees("first-key").await);
+}

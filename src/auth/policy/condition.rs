@@ -28,9 +28,9 @@ const PARTS_MAX: usize = 500;
 
 /// What is known of a request.
 const NAMES: [&str; 11] = [
-    "principal",
     "principal.issuer",
     "principal.name",
+    "principal.scopes",
     "view",
     "server",
     "method",
@@ -115,6 +115,7 @@ impl Condition {
         let server = ServerName::try_new("server").ok()?;
         self.holds(&facts(&Asked {
             principal: &Principal::Anonymous,
+            scopes: &None,
             view: &ViewId::Default,
             server: &server,
             method: &Method::ToolsCall,
@@ -237,7 +238,13 @@ fn check_name(name: &str) -> Result<(), InvalidCondition> {
 pub(super) fn facts(asked: &Asked<'_>) -> Facts {
     let mut facts = Context::with_env(ENVIRONMENT.clone());
     let (issuer, name) = asked.principal.parts();
-    let principal = [("issuer", issuer), ("name", name)].map(|(key, text)| (key, text.into()));
+    let scopes = asked.scopes.iter().flat_map(|scopes| scopes.iter());
+    let scopes: Vec<Value> = scopes.map(Value::from).collect();
+    let principal = [
+        ("issuer", issuer.into()),
+        ("name", name.into()),
+        ("scopes", scopes.into()),
+    ];
     let view = Option::<String>::from(asked.view.clone()).unwrap_or_default();
     let is_tool = *asked.method == Method::ToolsCall;
     let annotations = asked.annotations;
@@ -285,7 +292,9 @@ mod tests {
             ("1 + 1", "true or false"),
             (r#"server < 1"#, "true or false"),
             ("user.name == 'x'", "`user.name`, which is unknown"),
-            ("principal.scopes == []", "`principal.scopes`"),
+            ("principal.scopes == []", ""),
+            (r#""admin" in principal.scopes"#, ""),
+            ("principal == {}", "`principal`, which is unknown"),
             ("tool == {}", "`tool`, which is unknown"),
             ("arguments.path == 'x'", "`principal.issuer`"),
             (r#"tool.name.matches("(a*)*b")"#, "`matches`"),

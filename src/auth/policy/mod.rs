@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 pub use condition::{Condition, InvalidCondition};
 
+use super::identity::GrantedScopes;
 use crate::id::{Principal, ServerName, ViewId};
 use crate::protocol::{ErrorKind, Failure, Method};
 use crate::supervision::catch_panic;
@@ -54,6 +55,7 @@ pub struct Annotations {
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
     pub principal: &'a Principal,
+    pub scopes: &'a GrantedScopes,
     pub view: &'a ViewId,
     pub server: &'a ServerName,
     pub method: &'a Method,
@@ -142,6 +144,7 @@ pub fn is_judged(method: &Method) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::credentials::Scopes;
 
     fn rules(rules: &[(&str, &str, Effect)], default: Effect) -> Policies {
         let rule = |(name, when, effect): &(&str, &str, Effect)| PolicyRule {
@@ -156,8 +159,18 @@ mod tests {
     }
 
     fn judged(policies: &Policies, principal: &Principal, item: &str) -> Result<(), Denied> {
+        judged_with(policies, principal, &None, item)
+    }
+
+    fn judged_with(
+        policies: &Policies,
+        principal: &Principal,
+        scopes: &GrantedScopes,
+        item: &str,
+    ) -> Result<(), Denied> {
         policies.judge(&Asked {
             principal,
+            scopes,
             view: &ViewId::Default,
             server: &ServerName::try_new("files").unwrap(),
             method: &Method::ToolsCall,
@@ -176,7 +189,7 @@ mod tests {
             &[
                 (
                     "admins",
-                    r#"principal == {"issuer": "key", "name": "root"}"#,
+                    r#"principal.issuer == "key" && principal.name == "root""#,
                     Allow,
                 ),
                 ("careful", "tool.annotations.destructiveHint", Deny),
@@ -197,6 +210,34 @@ mod tests {
         for (principal, item, expected) in table {
             assert_eq!(judged(&policies, principal, item), expected, "{item}");
         }
+    }
+
+    #[test]
+    fn scopes_are_whole_texts_and_none_where_credentials_have_none() {
+        use Effect::{Allow, Deny};
+        let policies = rules(
+            &[
+                ("admin", r#""admin" in principal.scopes"#, Allow),
+                ("two", "size(principal.scopes) == 2", Allow),
+            ],
+            Deny,
+        );
+        let ann = Principal::of("key", "ann");
+        let table = [
+            ("admin", true),
+            ("read admin write", true),
+            ("a b", true),
+            ("", false),
+            ("adm", false),
+            ("admin:all", false),
+            ("Admin", false),
+        ];
+        for (scopes, expected) in table {
+            let granted = Some(Arc::new(Scopes::parse(scopes).unwrap()));
+            let judged = judged_with(&policies, &ann, &granted, "a");
+            assert_eq!(judged.is_ok(), expected, "{scopes}");
+        }
+        assert_eq!(judged(&policies, &ann, "a"), Err(Denied::ByDefault));
     }
 
     #[test]
