@@ -214,6 +214,7 @@ fn permits(policies: &Policies, caller: &Caller, item: &AskedItem<'_>) -> bool {
             destructive: hints.destructive,
             idempotent: hints.idempotent,
         },
+        arguments: (method != Method::ToolsCall).then_some(b"{}"),
     };
     policies.judge(&asked).is_ok()
 }

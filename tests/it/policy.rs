@@ -191,6 +191,32 @@ fn a_condition_that_is_none_is_told_with_its_place() {
     }
 }
 
+#[tokio::test]
+async fn a_tool_is_listed_and_its_arguments_decide_each_call() {
+    let rules = "[policies.small]\nwhen = 'tool.name == \"add\" && arguments.a > 9'\n";
+    let search = "[views.found]\nexpose = \"search\"\n";
+    let gateway = Gateway::start(&config(&format!("{search}{rules}"))).await;
+    let first = Holder::open(&gateway, "first-key").await;
+    assert!(has(&first.tools().await, "one__add"));
+    let sum = |a: Value| json!({"a": a, "b": 2});
+    assert!(first.call("one__add", sum(json!(9))).await["result"]["isError"].is_null());
+    assert!(!first.call("one__echo", json!({"message": "x"})).await["result"].is_null());
+    // The last one has no `a` at all.
+    for wrong in [sum(json!(10)), sum(json!("1")), json!({"b": 2})] {
+        let denied = first.call("one__add", wrong.clone()).await;
+        assert!(text_of(&denied["result"]).contains("`small`"), "{denied}");
+        let inner = json!({"name": "one__add", "arguments": wrong});
+        let call = call_params("call_tool", inner);
+        let http = modern_as(&gateway, "1", "tools/call", call, json!({})).path("/mcp/found");
+        let denied = answer_in(with_key(http, "first-key").send().await).await;
+        assert!(text_of(&denied["result"]).contains("`small`"), "{denied}");
+    }
+    let twice = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"one__add","arguments":{"a":1,"a":10,"b":2}}}"#;
+    let http = with_key(Http::post(gateway.address, twice), "first-key");
+    let denied = answer_in(http.header("Mcp-Session-Id", &first.session).send().await).await;
+    assert!(text_of(&denied["result"]).contains("`small`"), "{denied}");
+}
+
 /// Keys of which those named have the scope `admin`, and a rule that asks for it.
 fn scoped(admins: &[&str]) -> String {
     let rules = "[policies.admins]\nwhen = '\"admin\" in principal.scopes'\neffect = \"allow\"\n\

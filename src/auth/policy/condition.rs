@@ -12,7 +12,7 @@ use cel::common::ast::{Expr, IdedExpr, SelectExpr};
 use cel::objects::{Key, Value};
 use cel::{Context, Env, Program};
 
-use super::{Annotations, Asked};
+use super::{Annotations, Asked, arguments};
 use crate::id::{Principal, ServerName, ViewId};
 use crate::protocol::Method;
 use crate::supervision::catch_panic;
@@ -27,7 +27,7 @@ const DEPTH_MAX: usize = 32;
 const PARTS_MAX: usize = 500;
 
 /// What is known of a request.
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 12] = [
     "principal.issuer",
     "principal.name",
     "principal.scopes",
@@ -39,10 +39,14 @@ const NAMES: [&str; 11] = [
     "tool.annotations.readOnlyHint",
     "tool.annotations.destructiveHint",
     "tool.annotations.idempotentHint",
+    ARGUMENTS,
 ];
 
+/// Those of a call of a tool, with any names below it.
+const ARGUMENTS: &str = "arguments";
+
 /// What can be done with it.
-const FUNCTIONS: [&str; 17] = [
+const FUNCTIONS: [&str; 18] = [
     "_?_:_",
     "_&&_",
     "_||_",
@@ -55,6 +59,7 @@ const FUNCTIONS: [&str; 17] = [
     "_>=_",
     "_+_",
     "@in",
+    "_[_]",
     "size",
     "contains",
     "startsWith",
@@ -69,6 +74,7 @@ static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib()
 pub struct Condition {
     text: Arc<str>,
     program: Arc<Program>,
+    asks_arguments: bool,
 }
 
 /// Why a text is no condition.
@@ -99,13 +105,17 @@ impl Condition {
             Ok(Err(errors)) => return Err(invalid(syntax_error(&errors))),
             Err(_) => return Err(invalid("cannot be read")),
         };
-        check(program.expression(), &mut 0)?;
+        let mut seen = Seen::default();
+        check(program.expression(), &mut seen)?;
         let condition = Self {
             text: text.into(),
             program: Arc::new(program),
+            asks_arguments: seen.arguments,
         };
         match catch_panic(|| condition.try_once()) {
             Ok(Some(_)) => Ok(condition),
+            // It is tried without any.
+            Ok(None) if condition.asks_arguments => Ok(condition),
             Ok(None) | Err(_) => Err(invalid("is not true or false")),
         }
     }
@@ -113,7 +123,7 @@ impl Condition {
     /// Tried with a tool of nobody, so that most mistakes are found before the first request.
     fn try_once(&self) -> Option<bool> {
         let server = ServerName::try_new("server").ok()?;
-        self.holds(&facts(&Asked {
+        let asked = Asked {
             principal: &Principal::Anonymous,
             scopes: &None,
             view: &ViewId::Default,
@@ -121,7 +131,14 @@ impl Condition {
             method: &Method::ToolsCall,
             item: "tool",
             annotations: Annotations::default(),
-        }))
+            arguments: None,
+        };
+        self.holds(&facts(&asked, false))
+    }
+
+    /// Whether the arguments of a call matter to it.
+    pub(super) fn asks_arguments(&self) -> bool {
+        self.asks_arguments
     }
 
     /// Whether it holds; `None` if it cannot be judged.
@@ -179,22 +196,32 @@ fn depth(text: &str) -> usize {
     deepest
 }
 
+/// The parts of a condition so far.
+#[derive(Default)]
+struct Seen {
+    parts: usize,
+    /// Whether one of them is about arguments.
+    arguments: bool,
+}
+
 /// Refuses what is unknown, and what could take long.
-fn check(expression: &IdedExpr, parts: &mut usize) -> Result<(), InvalidCondition> {
-    *parts += 1;
-    if *parts > PARTS_MAX {
+fn check(expression: &IdedExpr, seen: &mut Seen) -> Result<(), InvalidCondition> {
+    seen.parts += 1;
+    if seen.parts > PARTS_MAX {
         return Err(invalid(format!("has more than {PARTS_MAX} parts")));
     }
     match &expression.expr {
         Expr::Literal(_) => Ok(()),
-        Expr::Ident(name) => check_name(name),
-        Expr::Select(select) => check_name(&path(select).unwrap_or_default()),
-        Expr::List(list) => list.elements.iter().try_for_each(|it| check(it, parts)),
+        Expr::Ident(name) => check_name(name, seen),
+        // Below an argument there may be any names.
+        Expr::Select(select) if is_of_arguments(&select.operand) => check(&select.operand, seen),
+        Expr::Select(select) => check_name(&path(select).unwrap_or_default(), seen),
+        Expr::List(list) => list.elements.iter().try_for_each(|it| check(it, seen)),
         Expr::Map(map) => {
             for entry in &map.entries {
                 if let cel::common::ast::EntryExpr::MapEntry(entry) = &entry.expr {
-                    check(&entry.key, parts)?;
-                    check(&entry.value, parts)?;
+                    check(&entry.key, seen)?;
+                    check(&entry.value, seen)?;
                 }
             }
             Ok(())
@@ -207,7 +234,7 @@ fn check(expression: &IdedExpr, parts: &mut usize) -> Result<(), InvalidConditio
             }
             let target = call.target.as_deref();
             let mut inner = target.into_iter().chain(&call.args);
-            inner.try_for_each(|it| check(it, parts))
+            inner.try_for_each(|it| check(it, seen))
         }
         Expr::Comprehension(_) => Err(invalid("uses `all`, `exists`, `map` or `filter`")),
         Expr::Struct(_) | Expr::Unspecified => Err(invalid("is no expression of names")),
@@ -224,7 +251,20 @@ fn path(select: &SelectExpr) -> Option<String> {
     Some(format!("{before}.{}", select.field))
 }
 
-fn check_name(name: &str) -> Result<(), InvalidCondition> {
+/// Whether it is the arguments, or a part of them.
+fn is_of_arguments(expression: &IdedExpr) -> bool {
+    match &expression.expr {
+        Expr::Ident(name) => name == ARGUMENTS,
+        Expr::Select(select) => is_of_arguments(&select.operand),
+        Expr::Call(call) if call.func_name == "_[_]" => {
+            call.args.first().is_some_and(is_of_arguments)
+        }
+        _ => false,
+    }
+}
+
+fn check_name(name: &str, seen: &mut Seen) -> Result<(), InvalidCondition> {
+    seen.arguments |= name == ARGUMENTS;
     if NAMES.contains(&name) {
         return Ok(());
     }
@@ -235,7 +275,8 @@ fn check_name(name: &str) -> Result<(), InvalidCondition> {
     )))
 }
 
-pub(super) fn facts(asked: &Asked<'_>) -> Facts {
+/// Those of a request; with its arguments, as far as they are known and can be read.
+pub(super) fn facts(asked: &Asked<'_>, with_arguments: bool) -> Facts {
     let mut facts = Context::with_env(ENVIRONMENT.clone());
     let (issuer, name) = asked.principal.parts();
     let scopes = asked.scopes.iter().flat_map(|scopes| scopes.iter());
@@ -264,6 +305,10 @@ pub(super) fn facts(asked: &Asked<'_>) -> Facts {
     facts.add_variable_from_value("method", asked.method.as_str());
     facts.add_variable_from_value("item", asked.item);
     facts.add_variable_from_value("tool", map(tool));
+    let arguments = asked.arguments.filter(|_| with_arguments);
+    if let Some(arguments) = arguments.and_then(arguments::read) {
+        facts.add_variable_from_value(ARGUMENTS, arguments);
+    }
     facts
 }
 
@@ -296,7 +341,13 @@ mod tests {
             (r#""admin" in principal.scopes"#, ""),
             ("principal == {}", "`principal`, which is unknown"),
             ("tool == {}", "`tool`, which is unknown"),
-            ("arguments.path == 'x'", "`principal.issuer`"),
+            ("argument.path == 'x'", "`principal.issuer`"),
+            ("arguments.path == 'x'", ""),
+            (r#"arguments["dry-run"].all[0] == 'x'"#, ""),
+            ("has(arguments.path) && 'x' in arguments", ""),
+            ("arguments[server[0]].x.matches('a')", "`matches`"),
+            ("arguments.x[user] == 1", "`user`"),
+            ("arguments.all(x, x == 1)", "`all`"),
             (r#"tool.name.matches("(a*)*b")"#, "`matches`"),
             ("[1, 2].exists(x, x == 1)", "`exists`"),
             ("size('a').foo == 1", "unknown"),

@@ -1,5 +1,6 @@
 //! What principals may do: rules with conditions in CEL, the first that holds decides.
 
+mod arguments;
 mod condition;
 
 use std::sync::Arc;
@@ -63,6 +64,9 @@ pub struct Asked<'a> {
     pub item: &'a str,
     /// Those of the tool, if it is one.
     pub annotations: Annotations,
+    /// Those of a call of a tool, in JSON, and `{}` for what has none; `None` while a tool is only
+    /// listed.
+    pub arguments: Option<&'a [u8]>,
 }
 
 /// Why a request is denied.
@@ -92,11 +96,16 @@ impl Policy for Policies {
                 Effect::Deny => Err(Denied::ByDefault),
             };
         }
-        let facts = condition::facts(asked);
+        let asks_arguments = self.rules.iter().any(|rule| rule.when.asks_arguments());
+        let facts = condition::facts(asked, asks_arguments);
         for rule in &self.rules {
             // A panic of the interpreter must not end more than this judgement.
             let holds = catch_panic(|| rule.when.holds(&facts));
+            let is_open = asked.arguments.is_none() && rule.when.asks_arguments();
             match (holds.ok().flatten(), rule.effect) {
+                // Some arguments may make it hold, and others not: what may be allowed is listed.
+                (None, Effect::Allow) if is_open => return Ok(()),
+                (None, Effect::Deny) if is_open => {}
                 (Some(false), _) => {}
                 (Some(true), Effect::Allow) => return Ok(()),
                 (Some(true), Effect::Deny) => return Err(Denied::By(rule.name.clone())),
@@ -179,6 +188,7 @@ mod tests {
                 destructive: item.starts_with("rm"),
                 ..Annotations::default()
             },
+            arguments: Some(b"{}"),
         })
     }
 
@@ -238,6 +248,72 @@ mod tests {
             assert_eq!(judged.is_ok(), expected, "{scopes}");
         }
         assert_eq!(judged(&policies, &ann, "a"), Err(Denied::ByDefault));
+    }
+
+    fn judged_arguments(policies: &Policies, arguments: Option<&str>) -> bool {
+        let judged = policies.judge(&Asked {
+            principal: &Principal::Anonymous,
+            scopes: &None,
+            view: &ViewId::Default,
+            server: &ServerName::try_new("files").unwrap(),
+            method: &Method::ToolsCall,
+            item: "read",
+            annotations: Annotations::default(),
+            arguments: arguments.map(str::as_bytes),
+        });
+        judged.is_ok()
+    }
+
+    #[test]
+    fn arguments_decide_calls_and_a_list_shows_what_some_would_allow() {
+        use Effect::{Allow, Deny};
+        let etc = r#"arguments.path.startsWith("/etc/")"#;
+        let other = format!(r#"{etc} && server == "other""#);
+        let optional = r#"has(arguments.path) && arguments.path != "/tmp""#;
+        let small = r#"arguments["max-size"] <= 10"#;
+        let (in_etc, none) = (Some(r#"{"path":"/etc/passwd"}"#), Some("{}"));
+        let (in_tmp, twice) = (
+            Some(r#"{"path":"/tmp"}"#),
+            Some(r#"{"path":"/tmp","path":"/etc/passwd"}"#),
+        );
+        let table = [
+            (etc, Deny, in_etc, false),
+            (etc, Deny, in_tmp, true),
+            (etc, Deny, none, false),
+            (etc, Deny, twice, false),
+            (etc, Deny, Some("[]"), false),
+            (etc, Deny, Some(r#"{"path":["/etc/"]}"#), false),
+            (etc, Deny, None, true),
+            (etc, Allow, in_etc, true),
+            (etc, Allow, in_tmp, false),
+            (etc, Allow, none, false),
+            (etc, Allow, twice, false),
+            (etc, Allow, None, true),
+            (&other, Deny, none, true),
+            (&other, Allow, None, false),
+            (optional, Deny, none, true),
+            (optional, Deny, in_tmp, true),
+            (optional, Deny, in_etc, false),
+            (optional, Deny, twice, false),
+            (small, Allow, Some(r#"{"max-size":10}"#), true),
+            (small, Allow, Some(r#"{"max-size":10.5}"#), false),
+            (
+                small,
+                Allow,
+                Some(r#"{"max-size":18446744073709551615}"#),
+                false,
+            ),
+            (small, Allow, Some(r#"{"max-size":"1"}"#), false),
+        ];
+        for (when, effect, arguments, expected) in table {
+            let otherwise = if effect == Deny { Allow } else { Deny };
+            let policies = rules(&[("it", when, effect)], otherwise);
+            let judged = judged_arguments(&policies, arguments);
+            assert_eq!(judged, expected, "{when} {effect:?} {arguments:?}");
+        }
+        // A later rule still hides what this one leaves open.
+        let policies = rules(&[("etc", etc, Deny), ("all", "true", Deny)], Allow);
+        assert!(!judged_arguments(&policies, None));
     }
 
     #[test]
