@@ -263,3 +263,32 @@ async fn the_scopes_of_each_request_decide_with_a_session_and_without() {
     assert!(!has(&first.tools().await, "one__add"));
     assert!(sees("second-key").await && !sees("first-key").await);
 }
+
+#[test]
+fn policies_are_tried_with_the_cases_of_a_file() {
+    let setup = Setup::new(&scoped(&[]));
+    let tried = |cases: &str| {
+        std::fs::write(setup.path("cases.toml"), cases).unwrap();
+        setup.run(&["policy", "test", "cases.toml"])
+    };
+    let case = "[[case]]\nserver = \"one\"\ntool = \"add\"\n";
+    let denied = format!("{case}effect = \"deny\"\npolicy = \"no-sums\"\n");
+    let admin = format!("{case}name = \"admins add\"\nscopes = [\"admin\"]\n");
+    let (ok, printed) = tried(&format!("{denied}{admin}effect = \"allow\"\n"));
+    assert!(ok, "{printed}");
+    assert_eq!(
+        printed,
+        "ok     `tools/call` of `add` of one: denied by `no-sums`\n\
+         ok     admins add: allowed by `admins`\n"
+    );
+    let (ok, printed) = tried(&format!("{denied}{admin}effect = \"deny\"\n"));
+    assert!(!ok, "{printed}");
+    for words in [
+        "WRONG  admins add: allowed by `admins`, expected: denied",
+        "1 of 2 cases",
+    ] {
+        assert!(printed.contains(words), "{words}: {printed}");
+    }
+    let (ok, printed) = tried(&format!("{denied}{admin}effect = \"deny\"\nitem = \"x\"\n"));
+    assert!(!ok && printed.contains("cases.toml: case 2: "), "{printed}");
+}

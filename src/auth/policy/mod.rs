@@ -1,10 +1,14 @@
 //! What principals may do: rules with conditions in CEL, the first that holds decides.
 
 mod arguments;
+mod cases;
 mod condition;
 
 use std::sync::Arc;
 
+use serde::Deserialize;
+
+pub use cases::{PolicyCase, TriedCase, read_cases};
 pub use condition::{Condition, InvalidCondition};
 
 use super::identity::GrantedScopes;
@@ -13,7 +17,8 @@ use crate::protocol::{ErrorKind, Failure, Method};
 use crate::supervision::catch_panic;
 
 /// What becomes of a request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Effect {
     #[default]
     Allow,
@@ -85,16 +90,16 @@ impl Policies {
     pub fn allow_all(&self) -> bool {
         self.rules.is_empty() && self.default == Effect::Allow
     }
-}
 
-impl Policy for Policies {
-    /// Judges a request by the first rule whose condition holds. One that cannot be judged denies.
-    fn judge(&self, asked: &Asked<'_>) -> Result<(), Denied> {
+    /// Decides by the first rule whose condition holds, which is named; one that cannot be judged
+    /// denies.
+    ///
+    /// # Errors
+    ///
+    /// As [`Policy::judge`].
+    pub fn decide(&self, asked: &Asked<'_>) -> Result<Option<Arc<str>>, Denied> {
         if self.rules.is_empty() {
-            return match self.default {
-                Effect::Allow => Ok(()),
-                Effect::Deny => Err(Denied::ByDefault),
-            };
+            return self.by_default();
         }
         let asks_arguments = self.rules.iter().any(|rule| rule.when.asks_arguments());
         let facts = condition::facts(asked, asks_arguments);
@@ -104,18 +109,28 @@ impl Policy for Policies {
             let is_open = asked.arguments.is_none() && rule.when.asks_arguments();
             match (holds.ok().flatten(), rule.effect) {
                 // Some arguments may make it hold, and others not: what may be allowed is listed.
-                (None, Effect::Allow) if is_open => return Ok(()),
+                (None, Effect::Allow) if is_open => return Ok(Some(rule.name.clone())),
                 (None, Effect::Deny) if is_open => {}
                 (Some(false), _) => {}
-                (Some(true), Effect::Allow) => return Ok(()),
+                (Some(true), Effect::Allow) => return Ok(Some(rule.name.clone())),
                 (Some(true), Effect::Deny) => return Err(Denied::By(rule.name.clone())),
                 (None, _) => return Err(Denied::Unclear(rule.name.clone())),
             }
         }
+        self.by_default()
+    }
+
+    fn by_default(&self) -> Result<Option<Arc<str>>, Denied> {
         match self.default {
-            Effect::Allow => Ok(()),
+            Effect::Allow => Ok(None),
             Effect::Deny => Err(Denied::ByDefault),
         }
+    }
+}
+
+impl Policy for Policies {
+    fn judge(&self, asked: &Asked<'_>) -> Result<(), Denied> {
+        self.decide(asked).map(drop)
     }
 }
 
