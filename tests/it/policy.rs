@@ -4,10 +4,11 @@ use serde_json::{Value, json};
 
 use crate::api::get;
 use crate::auth::{KEYS, with_key};
+use crate::legacy_sse::SseClient;
 use crate::sessionless::modern_as;
 use crate::support::{
-    Gateway, Http, INITIALIZE, Setup, answer_in, call_params, example, names, quick, request,
-    text_of, until,
+    Gateway, Http, INITIALIZE, Issuer, RESOURCE, Setup, answer_in, call_params, example, names,
+    quick, request, text_of, unix_seconds, until,
 };
 
 /// A server, two keys, a history, and these rules.
@@ -31,12 +32,12 @@ when = 'method == "resources/read" && item.endsWith("about")'
 /// A session of a key.
 struct Holder<'g> {
     gateway: &'g Gateway,
-    key: &'static str,
+    key: &'g str,
     session: String,
 }
 
 impl<'g> Holder<'g> {
-    async fn open(gateway: &'g Gateway, key: &'static str) -> Self {
+    async fn open(gateway: &'g Gateway, key: &'g str) -> Self {
         let answer = with_key(Http::post(gateway.address, INITIALIZE), key);
         let answer = answer.send().await;
         let session = answer.header("mcp-session-id").unwrap().to_owned();
@@ -215,6 +216,65 @@ async fn a_tool_is_listed_and_its_arguments_decide_each_call() {
     let http = with_key(Http::post(gateway.address, twice), "first-key");
     let denied = answer_in(http.header("Mcp-Session-Id", &first.session).send().await).await;
     assert!(text_of(&denied["result"]).contains("`small`"), "{denied}");
+}
+
+#[tokio::test]
+async fn a_session_goes_by_the_token_of_each_request() {
+    let issuer = Issuer::start().await;
+    let rule =
+        "[policies.no-sums]\nwhen = 'tool.name == \"add\" && !(\"sums\" in principal.scopes)'\n";
+    let config = format!("{}{}{}{rule}", issuer.config(), quick(), example("one"));
+    let gateway = Gateway::start(&config).await;
+    let [plain, sums] = ["mcp", "mcp sums"].map(|scope| {
+        issuer.signed(&json!({
+            "iss": issuer.url(),
+            "aud": RESOURCE,
+            "sub": "ada",
+            "scope": scope,
+            "exp": unix_seconds() + 600,
+        }))
+    });
+    let plain = Holder::open(&gateway, &plain).await;
+    let stepped_up = Holder {
+        gateway: &gateway,
+        key: &sums,
+        session: plain.session.clone(),
+    };
+    let events = gateway.get("/mcp").header("Accept", "text/event-stream");
+    let events = events.header("Mcp-Session-Id", &plain.session);
+    let mut events = with_key(events, plain.key).send().await.events();
+    let sum = || json!({"a": 1, "b": 2});
+    for _ in 0..2 {
+        assert!(!has(&plain.tools().await, "one__add"));
+        let denied = plain.call("one__add", sum()).await;
+        assert!(text_of(&denied["result"]).contains("`no-sums`"), "{denied}");
+        let done = stepped_up.call("one__add", sum()).await;
+        assert!(done["result"]["isError"].is_null(), "{done}");
+        // It sees another list from now on.
+        events.method("notifications/tools/list_changed").await;
+        assert!(has(&stepped_up.tools().await, "one__add"));
+    }
+    let mut sse = gateway.get("/sse").header("Accept", "text/event-stream");
+    sse = with_key(sse, plain.key);
+    let mut sse = SseClient::open_stream(&gateway, sse).await;
+    let mut ask = async |id: u64, key: &str, method: &str, params: Value| {
+        let post = sse.post(request(id, method, params));
+        assert_eq!(with_key(post, key).send().await.status, 202);
+        loop {
+            let message = sse.events.message().await.unwrap();
+            if message["id"] == id {
+                return message;
+            }
+        }
+    };
+    let params = json!({"protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}});
+    ask(1, plain.key, "initialize", params).await;
+    let denied = ask(2, plain.key, "tools/call", call_params("one__add", sum())).await;
+    assert!(text_of(&denied["result"]).contains("`no-sums`"), "{denied}");
+    let done = ask(3, &sums, "tools/call", call_params("one__add", sum())).await;
+    assert!(done["result"]["isError"].is_null(), "{done}");
+    let denied = ask(4, plain.key, "tools/call", call_params("one__add", sum())).await;
+    assert!(text_of(&denied["result"]).contains("`no-sums`"), "{denied}");
 }
 
 /// Keys of which those named have the scope `admin`, and a rule that asks for it.

@@ -20,7 +20,7 @@ use crate::supervision::catch_panic;
 /// Longest condition, in bytes.
 const LENGTH_MAX: usize = 2048;
 
-/// Brackets within one another.
+/// Brackets within one another, and parts.
 const DEPTH_MAX: usize = 32;
 
 /// Parts of a condition.
@@ -45,6 +45,9 @@ const NAMES: [&str; 12] = [
 /// Those of a call of a tool, with any names below it.
 const ARGUMENTS: &str = "arguments";
 
+/// A member of a map or a list.
+const INDEX: &str = "_[_]";
+
 /// What can be done with it.
 const FUNCTIONS: [&str; 18] = [
     "_?_:_",
@@ -59,7 +62,7 @@ const FUNCTIONS: [&str; 18] = [
     "_>=_",
     "_+_",
     "@in",
-    "_[_]",
+    INDEX,
     "size",
     "contains",
     "startsWith",
@@ -200,6 +203,8 @@ fn depth(text: &str) -> usize {
 #[derive(Default)]
 struct Seen {
     parts: usize,
+    /// Of the one that is looked at.
+    depth: usize,
     /// Whether one of them is about arguments.
     arguments: bool,
 }
@@ -210,11 +215,23 @@ fn check(expression: &IdedExpr, seen: &mut Seen) -> Result<(), InvalidCondition>
     if seen.parts > PARTS_MAX {
         return Err(invalid(format!("has more than {PARTS_MAX} parts")));
     }
+    // The interpreter goes down as deep, on a stack that ends.
+    if seen.depth >= DEPTH_MAX {
+        let why = format!("has more than {DEPTH_MAX} parts within one another");
+        return Err(invalid(why));
+    }
+    seen.depth += 1;
+    let checked = check_part(expression, seen);
+    seen.depth -= 1;
+    checked
+}
+
+fn check_part(expression: &IdedExpr, seen: &mut Seen) -> Result<(), InvalidCondition> {
     match &expression.expr {
         Expr::Literal(_) => Ok(()),
         Expr::Ident(name) => check_name(name, seen),
         // Below an argument there may be any names.
-        Expr::Select(select) if is_of_arguments(&select.operand) => check(&select.operand, seen),
+        Expr::Select(select) if is_of_arguments(expression) => check(&select.operand, seen),
         Expr::Select(select) => check_name(&path(select).unwrap_or_default(), seen),
         Expr::List(list) => list.elements.iter().try_for_each(|it| check(it, seen)),
         Expr::Map(map) => {
@@ -252,14 +269,17 @@ fn path(select: &SelectExpr) -> Option<String> {
 }
 
 /// Whether it is the arguments, or a part of them.
-fn is_of_arguments(expression: &IdedExpr) -> bool {
-    match &expression.expr {
-        Expr::Ident(name) => name == ARGUMENTS,
-        Expr::Select(select) => is_of_arguments(&select.operand),
-        Expr::Call(call) if call.func_name == "_[_]" => {
-            call.args.first().is_some_and(is_of_arguments)
+fn is_of_arguments(mut expression: &IdedExpr) -> bool {
+    loop {
+        expression = match &expression.expr {
+            Expr::Ident(name) => return name == ARGUMENTS,
+            Expr::Select(select) => &select.operand,
+            Expr::Call(call) if call.func_name == INDEX => match call.args.first() {
+                Some(of) => of,
+                None => return false,
+            },
+            _ => return false,
         }
-        _ => false,
     }
 }
 
@@ -376,6 +396,14 @@ mod tests {
             long("true?true:") + "true",
             long("server+"),
             long("a."),
+            "arguments".to_owned() + &long(".a"),
+            "arguments".to_owned() + &".a".repeat(DEPTH_MAX) + " == 1",
+            "arguments".to_owned() + &".a".repeat(PARTS_MAX - 1),
+            "server".to_owned() + &"[0]".repeat(PARTS_MAX / 2 - 1) + "== 1",
+            "server".to_owned() + &"+server".repeat(PARTS_MAX / 2 - 2) + "== server",
+            "arguments".to_owned() + &"[0]".repeat(PARTS_MAX / 2 - 1),
+            long("arguments["),
+            long("has(arguments."),
             long("true&&") + "true",
             long("'a'+") + "'a' == ''",
             "x".repeat(LENGTH_MAX + 1),
