@@ -3,17 +3,26 @@
 use std::sync::Arc;
 
 use crate::credentials::Scopes;
-use crate::id::Principal;
+use crate::id::{Principal, SessionOwner};
+
+/// What the credentials of a request allow; `None` for those without scopes.
+pub type GrantedScopes = Option<Arc<Scopes>>;
 
 /// Who a request comes from, what its credentials allow, and how long they hold. Cheap to clone:
 /// each request has one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     pub principal: Principal,
-    /// `None` for credentials without scopes.
-    pub scopes: Option<Arc<Scopes>>,
+    pub scopes: GrantedScopes,
     /// In milliseconds since 1970.
     pub expires_at: Option<u64>,
+}
+
+/// Who asks: whose sessions they may use, and what the credentials of this request allow.
+#[derive(Clone, Debug, Default)]
+pub struct Requester {
+    pub owner: SessionOwner,
+    pub scopes: GrantedScopes,
 }
 
 impl Identity {

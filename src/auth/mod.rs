@@ -12,12 +12,12 @@ mod verified_token;
 mod webhook;
 
 pub use api_key::{ApiKey, TokenHash, expiry_millis, random_token};
-pub use identity::Identity;
+pub use identity::{GrantedScopes, Identity, Requester};
 pub use introspection::{AuthSecret, IntrospectionSettings};
 pub use jwt::{Algorithm, JwtSettings};
 pub use policy::{
-    Annotations, Asked, Condition, Denied, Effect, InvalidCondition, Policies, Policy, PolicyRule,
-    is_judged,
+    Annotations, Asked, Condition, Denied, Effect, InvalidCondition, Policies, Policy, PolicyCase,
+    PolicyRule, TriedCase, is_judged, read_cases,
 };
 pub use rate_limits::{CountedCall, Rate, RateLimitSettings, RateLimits};
 pub use tokens::{TokenSettings, TokenVerifier};

@@ -55,13 +55,18 @@ fn judge(
         destructive: hints.destructive,
         idempotent: hints.idempotent,
     });
+    let arguments = request.params.arguments.clone();
+    let arguments = arguments.filter(|_| request.method == Method::ToolsCall);
+    let arguments = arguments.and_then(|span| request.frame.as_bytes().get(span));
     let asked = Asked {
         principal: &caller.principal,
+        scopes: &caller.scopes,
         view: &caller.view,
         server: &target.server,
         method: &request.method,
         item: &item,
         annotations,
+        arguments: Some(arguments.unwrap_or(b"{}")),
     };
     policy
         .judge(&asked)

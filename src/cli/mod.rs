@@ -7,6 +7,7 @@ mod doctor;
 mod keys;
 mod pins;
 mod plan;
+mod policy;
 mod records;
 mod servers;
 mod shell;
@@ -24,6 +25,7 @@ pub use doctor::DoctorArguments;
 pub use keys::{KeysArguments, KeysVerb, MadeKeyArguments, TokenArguments, UiArguments};
 pub use pins::{PinsArguments, PinsVerb};
 pub use plan::{ApplyArguments, PlanArguments, RollbackArguments};
+pub use policy::{PolicyArguments, PolicyVerb};
 pub use records::{GatewayLogArguments, HistoryArguments, Moment, ShownRecords};
 pub use servers::{LogsArguments, ServersArguments, ServersVerb};
 pub use shell::{BundleArguments, CompletionsArguments, ManArguments};
@@ -147,6 +149,9 @@ pub enum Command {
     ///
     /// Without a verb it lists them. Speaks to the gateway as `servers` does.
     Pins(PinsArguments),
+
+    /// Try the policies of the configuration before clients do
+    Policy(PolicyArguments),
 
     /// Sign in to servers that want a login, or out
     Auth(AuthArguments),

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::auth::{GrantedScopes, Requester};
 use crate::bridge::meta::RequestMeta;
 use crate::downstream::connection_key::Audience;
-use crate::id::{Principal, SessionId, SessionOwner, ViewId};
+use crate::id::{Principal, SessionId, ViewId};
 use crate::protocol::{DeclaredCapabilities, Era, Failure, LogLevel, Revision, json};
 
 /// The client that a request comes from: as its handshake said, or, in the sessionless revision,
@@ -12,6 +13,8 @@ use crate::protocol::{DeclaredCapabilities, Era, Failure, LogLevel, Revision, js
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     pub principal: Principal,
+    /// For policies.
+    pub scopes: GrantedScopes,
     pub view: ViewId,
     /// `None` for a client without a session.
     pub session: Option<SessionId>,
@@ -40,12 +43,13 @@ impl Caller {
     /// # Errors
     ///
     /// Returns -32022 for a revision that is not served without a session (S-LIFE-09).
-    pub fn sessionless(claim: &RequestMeta, owner: SessionOwner) -> Result<Self, Failure> {
+    pub fn sessionless(claim: &RequestMeta, requester: Requester) -> Result<Self, Failure> {
         let revision = claim.revision.parse().ok();
         let revision = revision.filter(|revision: &Revision| revision.era() == Era::Modern);
         Ok(Self {
-            principal: owner.principal,
-            view: owner.view,
+            principal: requester.owner.principal,
+            scopes: requester.scopes,
+            view: requester.owner.view,
             session: None,
             revision: revision.ok_or_else(|| Failure::unsupported_version(&claim.revision))?,
             profile: DeclaredCapabilities::from_declared(&claim.capabilities),

@@ -11,7 +11,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
-use crate::auth::AuthSettings;
+use crate::auth::{AuthSettings, GrantedScopes};
 use crate::bridge::headers::ClientHeaders;
 use crate::bridge::meta::claims_modern;
 use crate::calls::ClientReply;
@@ -222,6 +222,7 @@ pub(super) fn send(
     envelope: Envelope,
     accepts_stream: bool,
     forwarded: Option<Arc<ClientHeaders>>,
+    scopes: GrantedScopes,
 ) -> SentMessage {
     let number = sessions.numbers().next();
     let (reply, answer) = oneshot::channel();
@@ -230,6 +231,7 @@ pub(super) fn send(
         number,
         accepts_stream,
         forwarded,
+        scopes,
         reply,
     });
     SentMessage { number, answer }
@@ -240,7 +242,7 @@ pub(super) fn cancel(sessions: &Sessions, session: &FoundSession, request: &Requ
     let params = format!(r#"{{"requestId":{}}}"#, request.as_str());
     let cancelled = Notification::new(Method::Cancelled, &RawJson::from_valid_parts(params));
     let envelope = Envelope::Notification(cancelled);
-    drop(send(sessions, session, envelope, false, None));
+    drop(send(sessions, session, envelope, false, None, None));
 }
 
 /// Opens a stream of a session: the general one, or the rest of the one that the client read up
@@ -274,7 +276,7 @@ pub(super) fn send_batch(
     sessions: &Sessions,
     session: &FoundSession,
     body: &Bytes,
-    forwarded: Option<&Arc<ClientHeaders>>,
+    (forwarded, scopes): (Option<&Arc<ClientHeaders>>, &GrantedScopes),
 ) -> Result<impl Future<Output = Option<Bytes>> + use<>, RequestFailure> {
     if !session.revision.has_batches() {
         let message = format!(
@@ -286,10 +288,13 @@ pub(super) fn send_batch(
     let members = members(body)?.into_iter();
     let sent: Vec<BatchMember> = members
         .map(|frame| match batch_member(frame) {
-            Ok(envelope) => BatchMember::Sent(
-                request_id_of(&envelope),
-                send(sessions, session, envelope, false, forwarded.cloned()).answer,
-            ),
+            Ok(envelope) => {
+                let (forwarded, scopes) = (forwarded.cloned(), scopes.clone());
+                BatchMember::Sent(
+                    request_id_of(&envelope),
+                    send(sessions, session, envelope, false, forwarded, scopes).answer,
+                )
+            }
             Err(failure) => BatchMember::Refused(failure),
         })
         .collect();

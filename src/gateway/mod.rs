@@ -6,6 +6,7 @@ mod configured;
 mod history;
 mod logins;
 mod place;
+mod saved_state;
 mod server_counts;
 mod server_times;
 pub mod service;
@@ -33,22 +34,21 @@ use crate::admin::{
     AdminEndpoints, AdminParts, ApiToken, ConfigRequest, ConfigView, ControlServer, CrashWriter,
     DataDir, DataDirError, MetricsServer, Operator as _, Registration,
 };
-use crate::calls::SealingKeys;
 use crate::catalog::ServerPart;
 use crate::config::{Config, ConfigError, Fingerprint, Loaded, Plan, ServerState};
-use crate::downstream::{ServerChange, ServerSettings};
+use crate::downstream::ServerChange;
 use crate::front::{Front, FrontServer, TlsError};
 use crate::id::ViewId;
-use crate::publisher::{Pins, StartTimes, load_parts};
 use crate::store::{OpenError, SqliteStore, StoreError};
 use crate::supervision::Arbiters;
-use crate::telemetry::{Counter, Counters, EventFeed, LogRecords, unix_millis};
+use crate::telemetry::{Counter, Counters, LogRecords, unix_millis};
 use crate::transport::{ProcessOwner, Spawner};
 use build::{TreeInputs, build};
 use configured::{arrangement, config_view, configured_servers, policy, ready_servers};
 pub use history::known_secrets;
 use history::{secrets, start_history};
 use place::{listen_for_metrics, register};
+use saved_state::SavedState;
 pub use server_counts::ServerCounts;
 use sources::SourceTasks;
 use startup::{ClientTransport, log_start, open_listener, start_front, start_metrics};
@@ -443,33 +443,6 @@ impl Gateway {
         if let Err(error) = self.arbiters.stop(grace / 10).await {
             log::warn!(error:%; "not every thread ended");
         }
-    }
-}
-
-/// State of the process before this one.
-struct SavedState {
-    /// The lists of each server, and when they were read.
-    parts: Vec<(Arc<ServerPart>, u64)>,
-    start_times: StartTimes,
-    sealing: Arc<SealingKeys>,
-    pins: Pins,
-}
-
-impl SavedState {
-    async fn load(
-        store: &Arc<SqliteStore>,
-        config: &Config,
-        servers: &[Arc<ServerSettings>],
-        events: EventFeed,
-    ) -> Result<Self, StoreError> {
-        let names: Vec<&str> = config.servers.iter().map(|s| s.name.as_str()).collect();
-        let configured = |name: &str| names.contains(&name);
-        Ok(Self {
-            parts: load_parts(&**store, servers, configured).await?,
-            pins: Pins::load(store.clone(), unix_millis, events, configured).await?,
-            start_times: StartTimes::load(store.clone()).await?,
-            sealing: SealingKeys::load(store.clone(), unix_millis).await?,
-        })
     }
 }
 

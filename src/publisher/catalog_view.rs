@@ -77,7 +77,7 @@ impl CatalogView {
             ViewId::Default => base,
             view => views.catalog(view, &base),
         };
-        Some(views.permitted(&caller.principal, view, shown))
+        Some(views.permitted(caller, shown))
     }
 
     /// The catalog of a client.

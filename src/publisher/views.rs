@@ -8,11 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 
-use crate::auth::{Annotations, Asked, Policies, Policy as _};
+use crate::auth::{Annotations, Asked, GrantedScopes, Policies, Policy as _};
 use crate::catalog::{
     AskedItem, CatalogSettings, Exposure, ItemKind, NameSettings, Snapshot, ViewSettings,
     merge_view,
 };
+use crate::downstream::Caller;
 use crate::id::{Principal, ServerName, ViewId};
 use crate::protocol::Method;
 
@@ -48,9 +49,10 @@ struct MergedView {
     merged: Arc<Snapshot>,
 }
 
-/// What one principal sees of a catalog.
+/// What one principal with the same scopes sees of a catalog.
 struct PermittedView {
     principal: Principal,
+    scopes: GrantedScopes,
     view: ViewId,
     base: Arc<Snapshot>,
     policies: Arc<Policies>,
@@ -77,20 +79,16 @@ impl Views {
         self.arranged.load().policies.is_some()
     }
 
-    /// What a principal may use of the catalog `base` of a view.
-    pub(super) fn permitted(
-        &self,
-        principal: &Principal,
-        view: &ViewId,
-        base: Arc<Snapshot>,
-    ) -> Arc<Snapshot> {
+    /// What a client may use of the catalog `base` of its view.
+    pub(super) fn permitted(&self, caller: &Caller, base: Arc<Snapshot>) -> Arc<Snapshot> {
         let arranged = self.arranged.load();
         let Some(policies) = &arranged.policies else {
             return base;
         };
         let is_it = |one: &&PermittedView| {
-            one.principal == *principal
-                && one.view == *view
+            one.principal == caller.principal
+                && one.scopes == caller.scopes
+                && one.view == caller.view
                 && Arc::ptr_eq(&one.base, &base)
                 && Arc::ptr_eq(&one.policies, policies)
         };
@@ -98,15 +96,16 @@ impl Views {
             return found.permitted.clone();
         }
         // Without the lock, as above.
-        let permits = |item: &AskedItem<'_>| permits(policies, principal, view, item);
+        let permits = |item: &AskedItem<'_>| permits(policies, caller, item);
         let permitted = Arc::new(base.permitted(permits));
         let mut kept = self.kept_permitted();
         if kept.len() >= MERGED_MAX {
             kept.remove(0);
         }
         kept.push(PermittedView {
-            principal: principal.clone(),
-            view: view.clone(),
+            principal: caller.principal.clone(),
+            scopes: caller.scopes.clone(),
+            view: caller.view.clone(),
             base,
             policies: policies.clone(),
             permitted: permitted.clone(),
@@ -195,13 +194,8 @@ impl Views {
     }
 }
 
-/// Whether a principal may use an item as it is meant to be used.
-fn permits(
-    policies: &Policies,
-    principal: &Principal,
-    view: &ViewId,
-    item: &AskedItem<'_>,
-) -> bool {
+/// Whether a client may use an item as it is meant to be used.
+fn permits(policies: &Policies, caller: &Caller, item: &AskedItem<'_>) -> bool {
     let method = match item.kind {
         ItemKind::Tools => Method::ToolsCall,
         ItemKind::Prompts => Method::PromptsGet,
@@ -209,8 +203,9 @@ fn permits(
     };
     let hints = item.hints;
     let asked = Asked {
-        principal,
-        view,
+        principal: &caller.principal,
+        scopes: &caller.scopes,
+        view: &caller.view,
         server: item.server,
         method: &method,
         item: item.native,
@@ -219,6 +214,7 @@ fn permits(
             destructive: hints.destructive,
             idempotent: hints.idempotent,
         },
+        arguments: (method != Method::ToolsCall).then_some(b"{}"),
     };
     policies.judge(&asked).is_ok()
 }

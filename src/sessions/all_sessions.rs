@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use crate::auth::{Policy, RateLimits};
+use crate::auth::{Policy, RateLimits, Requester};
 use crate::calls::{
     AnswerDecorator, CallContext, CallWorkers, NoPlace, ParkedCalls, PeerPlace, PlaceLimit,
     Sealing, SealingKeys, SessionSettings,
@@ -190,11 +190,11 @@ impl Sessions {
         &self,
         id: SessionId,
         request: &Request,
-        owner: SessionOwner,
+        requester: Requester,
         peer: Peer,
         arbiter: usize,
     ) -> Result<(Revision, Bytes), Failure> {
-        let mut record = record_of(request, owner)?;
+        let mut record = record_of(request, requester)?;
         let observation = self.0.calls.observe(request, record.revision, arbiter);
         record.peer = peer;
         let opened = self.try_open(id, request, record, arbiter).await;
@@ -267,9 +267,9 @@ impl Sessions {
     pub fn answer_initialize(
         &self,
         request: &Request,
-        owner: SessionOwner,
+        requester: Requester,
     ) -> Result<(Revision, Bytes), Failure> {
-        let record = record_of(request, owner)?;
+        let record = record_of(request, requester)?;
         let catalog = self.0.calls.catalog_of(&record.caller(self.mint()));
         let result = sessionless_initialize_result(record.revision, &catalog);
         Ok((record.revision, result_frame(&request.id, &result)))
@@ -420,9 +420,12 @@ pub(super) fn is_ending() -> Failure {
     Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000)
 }
 
-fn record_of(request: &Request, owner: SessionOwner) -> Result<SessionRecord, Failure> {
-    SessionRecord::from_initialize(request, owner).map_err(|reason| {
-        let message = format!("`params` of `initialize`: {reason}");
-        Failure::new(ErrorKind::InvalidParams, message)
-    })
+fn record_of(request: &Request, requester: Requester) -> Result<SessionRecord, Failure> {
+    let mut record =
+        SessionRecord::from_initialize(request, requester.owner).map_err(|reason| {
+            let message = format!("`params` of `initialize`: {reason}");
+            Failure::new(ErrorKind::InvalidParams, message)
+        })?;
+    record.scopes = requester.scopes;
+    Ok(record)
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use actix::Message;
 use tokio::sync::oneshot;
 
+use crate::auth::GrantedScopes;
 use crate::bridge::headers::ClientHeaders;
 use crate::calls::ClientReply;
 use crate::id::Principal;
@@ -22,6 +23,8 @@ pub struct FromClient {
     pub accepts_stream: bool,
     /// What it says in headers that servers are to read.
     pub forwarded: Option<Arc<ClientHeaders>>,
+    /// What a request may do.
+    pub scopes: GrantedScopes,
     pub reply: oneshot::Sender<ClientReply>,
 }
 

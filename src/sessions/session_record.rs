@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use crate::auth::GrantedScopes;
 use crate::downstream::{Caller, client_name};
 use crate::id::{Holder, Peer, Principal, ServerName, SessionId, SessionOwner, ViewId};
 use crate::protocol::{CAPABILITIES_BYTES_MAX, DeclaredCapabilities, LogLevel, Request, Revision};
@@ -19,6 +20,9 @@ use crate::store::StoredEntry;
 pub struct SessionRecord {
     pub revision: Revision,
     pub principal: Principal,
+    /// Those of the last request: each says anew what it may do.
+    #[serde(skip)]
+    pub scopes: GrantedScopes,
     /// Where its client connected from.
     #[serde(default)]
     pub peer: Peer,
@@ -102,6 +106,7 @@ impl SessionRecord {
         Ok(Self {
             revision: Revision::negotiate(&params.protocol_version),
             principal: owner.principal,
+            scopes: None,
             peer: Peer::default(),
             view: owner.view,
             profile: DeclaredCapabilities::from_declared(&declared),
@@ -129,6 +134,7 @@ impl SessionRecord {
     pub(crate) fn caller(&self, session: SessionId) -> Caller {
         Caller {
             principal: self.principal.clone(),
+            scopes: self.scopes.clone(),
             view: self.view.clone(),
             session: Some(session),
             revision: self.revision,

@@ -215,6 +215,7 @@ impl Sessions {
     ) -> Option<Bytes> {
         let caller = Caller {
             principal: Principal::default(),
+            scopes: None,
             view,
             session: None,
             revision,

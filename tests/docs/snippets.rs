@@ -160,13 +160,15 @@ fn strings(item: Option<&Item>) -> Vec<String> {
         .collect()
 }
 
-/// What is wrong with a snippet in TOML. `[mcp_servers.NAME]` is a client's file.
+/// What is wrong with a snippet in TOML. `[mcp_servers.NAME]` is a client's file, `[[case]]` one
+/// of cases for policies.
 fn fault_of_toml(text: &str) -> Option<String> {
     let judged = match text.parse::<DocumentMut>() {
         Ok(document) if document.contains_key("mcp_servers") => {
             let json = mcpvisor::config::json_of_toml(document.as_item());
             judge(&json.to_string())
         }
+        Ok(document) if document.contains_key("case") => mcpvisor::auth::read_cases(text).map(drop),
         _ => judge(text),
     };
     judged.err()

@@ -4,10 +4,11 @@ use serde_json::{Value, json};
 
 use crate::api::get;
 use crate::auth::{KEYS, with_key};
+use crate::legacy_sse::SseClient;
 use crate::sessionless::modern_as;
 use crate::support::{
-    Gateway, Http, INITIALIZE, Setup, answer_in, call_params, example, names, quick, request,
-    text_of, until,
+    Gateway, Http, INITIALIZE, Issuer, RESOURCE, Setup, answer_in, call_params, example, names,
+    quick, request, text_of, unix_seconds, until,
 };
 
 /// A server, two keys, a history, and these rules.
@@ -31,12 +32,12 @@ when = 'method == "resources/read" && item.endsWith("about")'
 /// A session of a key.
 struct Holder<'g> {
     gateway: &'g Gateway,
-    key: &'static str,
+    key: &'g str,
     session: String,
 }
 
 impl<'g> Holder<'g> {
-    async fn open(gateway: &'g Gateway, key: &'static str) -> Self {
+    async fn open(gateway: &'g Gateway, key: &'g str) -> Self {
         let answer = with_key(Http::post(gateway.address, INITIALIZE), key);
         let answer = answer.send().await;
         let session = answer.header("mcp-session-id").unwrap().to_owned();
@@ -189,4 +190,165 @@ fn a_condition_that_is_none_is_told_with_its_place() {
     ] {
         assert!(printed.contains(word), "{word}: {printed}");
     }
+}
+
+#[tokio::test]
+async fn a_tool_is_listed_and_its_arguments_decide_each_call() {
+    let rules = "[policies.small]\nwhen = 'tool.name == \"add\" && arguments.a > 9'\n";
+    let search = "[views.found]\nexpose = \"search\"\n";
+    let gateway = Gateway::start(&config(&format!("{search}{rules}"))).await;
+    let first = Holder::open(&gateway, "first-key").await;
+    assert!(has(&first.tools().await, "one__add"));
+    let sum = |a: Value| json!({"a": a, "b": 2});
+    assert!(first.call("one__add", sum(json!(9))).await["result"]["isError"].is_null());
+    assert!(!first.call("one__echo", json!({"message": "x"})).await["result"].is_null());
+    // The last one has no `a` at all.
+    for wrong in [sum(json!(10)), sum(json!("1")), json!({"b": 2})] {
+        let denied = first.call("one__add", wrong.clone()).await;
+        assert!(text_of(&denied["result"]).contains("`small`"), "{denied}");
+        let inner = json!({"name": "one__add", "arguments": wrong});
+        let call = call_params("call_tool", inner);
+        let http = modern_as(&gateway, "1", "tools/call", call, json!({})).path("/mcp/found");
+        let denied = answer_in(with_key(http, "first-key").send().await).await;
+        assert!(text_of(&denied["result"]).contains("`small`"), "{denied}");
+    }
+    let twice = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"one__add","arguments":{"a":1,"a":10,"b":2}}}"#;
+    let http = with_key(Http::post(gateway.address, twice), "first-key");
+    let denied = answer_in(http.header("Mcp-Session-Id", &first.session).send().await).await;
+    assert!(text_of(&denied["result"]).contains("`small`"), "{denied}");
+}
+
+#[tokio::test]
+async fn a_session_goes_by_the_token_of_each_request() {
+    let issuer = Issuer::start().await;
+    let rule =
+        "[policies.no-sums]\nwhen = 'tool.name == \"add\" && !(\"sums\" in principal.scopes)'\n";
+    let config = format!("{}{}{}{rule}", issuer.config(), quick(), example("one"));
+    let gateway = Gateway::start(&config).await;
+    let [plain, sums] = ["mcp", "mcp sums"].map(|scope| {
+        issuer.signed(&json!({
+            "iss": issuer.url(),
+            "aud": RESOURCE,
+            "sub": "ada",
+            "scope": scope,
+            "exp": unix_seconds() + 600,
+        }))
+    });
+    let plain = Holder::open(&gateway, &plain).await;
+    let stepped_up = Holder {
+        gateway: &gateway,
+        key: &sums,
+        session: plain.session.clone(),
+    };
+    let events = gateway.get("/mcp").header("Accept", "text/event-stream");
+    let events = events.header("Mcp-Session-Id", &plain.session);
+    let mut events = with_key(events, plain.key).send().await.events();
+    let sum = || json!({"a": 1, "b": 2});
+    for _ in 0..2 {
+        assert!(!has(&plain.tools().await, "one__add"));
+        let denied = plain.call("one__add", sum()).await;
+        assert!(text_of(&denied["result"]).contains("`no-sums`"), "{denied}");
+        let done = stepped_up.call("one__add", sum()).await;
+        assert!(done["result"]["isError"].is_null(), "{done}");
+        // It sees another list from now on.
+        events.method("notifications/tools/list_changed").await;
+        assert!(has(&stepped_up.tools().await, "one__add"));
+    }
+    let mut sse = gateway.get("/sse").header("Accept", "text/event-stream");
+    sse = with_key(sse, plain.key);
+    let mut sse = SseClient::open_stream(&gateway, sse).await;
+    let mut ask = async |id: u64, key: &str, method: &str, params: Value| {
+        let post = sse.post(request(id, method, params));
+        assert_eq!(with_key(post, key).send().await.status, 202);
+        loop {
+            let message = sse.events.message().await.unwrap();
+            if message["id"] == id {
+                return message;
+            }
+        }
+    };
+    let params = json!({"protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}});
+    ask(1, plain.key, "initialize", params).await;
+    let denied = ask(2, plain.key, "tools/call", call_params("one__add", sum())).await;
+    assert!(text_of(&denied["result"]).contains("`no-sums`"), "{denied}");
+    let done = ask(3, &sums, "tools/call", call_params("one__add", sum())).await;
+    assert!(done["result"]["isError"].is_null(), "{done}");
+    let denied = ask(4, plain.key, "tools/call", call_params("one__add", sum())).await;
+    assert!(text_of(&denied["result"]).contains("`no-sums`"), "{denied}");
+}
+
+/// Keys of which those named have the scope `admin`, and a rule that asks for it.
+fn scoped(admins: &[&str]) -> String {
+    let rules = "[policies.admins]\nwhen = '\"admin\" in principal.scopes'\neffect = \"allow\"\n\
+                 [policies.no-sums]\nwhen = 'tool.name == \"add\"'\n";
+    admins.iter().fold(config(rules), |config, name| {
+        let table = format!("[auth.keys.{name}]\n");
+        config.replace(&table, &format!("{table}scopes = [\"read\", \"admin\"]\n"))
+    })
+}
+
+#[tokio::test]
+async fn the_scopes_of_each_request_decide_with_a_session_and_without() {
+    let gateway = Gateway::start(&scoped(&["first"])).await;
+    let sum = || json!({"a": 1, "b": 2});
+    let [first, second] = ["first-key", "second-key"].map(|key| Holder::open(&gateway, key));
+    let (first, second) = (first.await, second.await);
+    assert!(has(&first.tools().await, "one__add"));
+    assert!(!has(&second.tools().await, "one__add"));
+    assert!(first.call("one__add", sum()).await["result"]["isError"].is_null());
+    let denied = second.call("one__add", sum()).await;
+    assert!(text_of(&denied["result"]).contains("`no-sums`"), "{denied}");
+
+    let modern = |key, method: &'static str, params: Value| {
+        let http = with_key(modern_as(&gateway, "1", method, params, json!({})), key);
+        async move { answer_in(http.send().await).await }
+    };
+    let sees = async |key| {
+        let list = modern(key, "tools/list", json!({})).await;
+        names(&list["result"]["tools"]).contains(&"one__add")
+    };
+    assert!(sees("first-key").await && !sees("second-key").await);
+    let denied = modern("second-key", "tools/call", call_params("one__add", sum())).await;
+    assert!(text_of(&denied["result"]).contains("`no-sums`"), "{denied}");
+
+    // The sessions go on, with what their keys allow from now on.
+    gateway.write_config(&scoped(&["second"]));
+    until("the other key", || async {
+        has(&second.tools().await, "one__add").then_some(())
+    })
+    .await;
+    assert!(second.call("one__add", sum()).await["result"]["isError"].is_null());
+    let denied = first.call("one__add", sum()).await;
+    assert!(text_of(&denied["result"]).contains("`no-sums`"), "{denied}");
+    assert!(!has(&first.tools().await, "one__add"));
+    assert!(sees("second-key").await && !sees("first-key").await);
+}
+
+#[test]
+fn policies_are_tried_with_the_cases_of_a_file() {
+    let setup = Setup::new(&scoped(&[]));
+    let tried = |cases: &str| {
+        std::fs::write(setup.path("cases.toml"), cases).unwrap();
+        setup.run(&["policy", "test", "cases.toml"])
+    };
+    let case = "[[case]]\nserver = \"one\"\ntool = \"add\"\n";
+    let denied = format!("{case}effect = \"deny\"\npolicy = \"no-sums\"\n");
+    let admin = format!("{case}name = \"admins add\"\nscopes = [\"admin\"]\n");
+    let (ok, printed) = tried(&format!("{denied}{admin}effect = \"allow\"\n"));
+    assert!(ok, "{printed}");
+    assert_eq!(
+        printed,
+        "ok     `tools/call` of `add` of one: denied by `no-sums`\n\
+         ok     admins add: allowed by `admins`\n"
+    );
+    let (ok, printed) = tried(&format!("{denied}{admin}effect = \"deny\"\n"));
+    assert!(!ok, "{printed}");
+    for words in [
+        "WRONG  admins add: allowed by `admins`, expected: denied",
+        "1 of 2 cases",
+    ] {
+        assert!(printed.contains(words), "{words}: {printed}");
+    }
+    let (ok, printed) = tried(&format!("{denied}{admin}effect = \"deny\"\nitem = \"x\"\n"));
+    assert!(!ok && printed.contains("cases.toml: case 2: "), "{printed}");
 }

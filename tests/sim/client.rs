@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use actix::Addr;
 use bytes::Bytes;
+use mcpvisor::auth::Requester;
 use mcpvisor::calls::{ClientReply, StreamEvent};
 use mcpvisor::id::{Peer, SessionId, SessionOwner};
 use mcpvisor::protocol::{Envelope, Failure, Request};
@@ -84,7 +85,7 @@ impl Client {
         let id = world.sessions.mint();
         let opened = world
             .sessions
-            .open(id, &initialize, SessionOwner::default(), peer, arbiter);
+            .open(id, &initialize, Requester::default(), peer, arbiter);
         let (_, answer) = opened.await?;
         Ok(Self {
             world,
@@ -121,6 +122,7 @@ impl Client {
             number,
             accepts_stream,
             forwarded: None,
+            scopes: None,
             reply,
         };
         self.address().await.expect("the session").do_send(message);

@@ -142,6 +142,7 @@ fn request(
     };
     let caller = Caller {
         principal: Principal::Anonymous,
+        scopes: None,
         view: ViewId::Default,
         session: None,
         revision,

@@ -12,7 +12,7 @@ use cel::common::ast::{Expr, IdedExpr, SelectExpr};
 use cel::objects::{Key, Value};
 use cel::{Context, Env, Program};
 
-use super::{Annotations, Asked};
+use super::{Annotations, Asked, arguments};
 use crate::id::{Principal, ServerName, ViewId};
 use crate::protocol::Method;
 use crate::supervision::catch_panic;
@@ -20,17 +20,17 @@ use crate::supervision::catch_panic;
 /// Longest condition, in bytes.
 const LENGTH_MAX: usize = 2048;
 
-/// Brackets within one another.
+/// Brackets within one another, and parts.
 const DEPTH_MAX: usize = 32;
 
 /// Parts of a condition.
 const PARTS_MAX: usize = 500;
 
 /// What is known of a request.
-const NAMES: [&str; 11] = [
-    "principal",
+const NAMES: [&str; 12] = [
     "principal.issuer",
     "principal.name",
+    "principal.scopes",
     "view",
     "server",
     "method",
@@ -39,10 +39,17 @@ const NAMES: [&str; 11] = [
     "tool.annotations.readOnlyHint",
     "tool.annotations.destructiveHint",
     "tool.annotations.idempotentHint",
+    ARGUMENTS,
 ];
 
+/// Those of a call of a tool, with any names below it.
+const ARGUMENTS: &str = "arguments";
+
+/// A member of a map or a list.
+const INDEX: &str = "_[_]";
+
 /// What can be done with it.
-const FUNCTIONS: [&str; 17] = [
+const FUNCTIONS: [&str; 18] = [
     "_?_:_",
     "_&&_",
     "_||_",
@@ -55,6 +62,7 @@ const FUNCTIONS: [&str; 17] = [
     "_>=_",
     "_+_",
     "@in",
+    INDEX,
     "size",
     "contains",
     "startsWith",
@@ -69,6 +77,7 @@ static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib()
 pub struct Condition {
     text: Arc<str>,
     program: Arc<Program>,
+    asks_arguments: bool,
 }
 
 /// Why a text is no condition.
@@ -99,13 +108,17 @@ impl Condition {
             Ok(Err(errors)) => return Err(invalid(syntax_error(&errors))),
             Err(_) => return Err(invalid("cannot be read")),
         };
-        check(program.expression(), &mut 0)?;
+        let mut seen = Seen::default();
+        check(program.expression(), &mut seen)?;
         let condition = Self {
             text: text.into(),
             program: Arc::new(program),
+            asks_arguments: seen.arguments,
         };
         match catch_panic(|| condition.try_once()) {
             Ok(Some(_)) => Ok(condition),
+            // It is tried without any.
+            Ok(None) if condition.asks_arguments => Ok(condition),
             Ok(None) | Err(_) => Err(invalid("is not true or false")),
         }
     }
@@ -113,14 +126,22 @@ impl Condition {
     /// Tried with a tool of nobody, so that most mistakes are found before the first request.
     fn try_once(&self) -> Option<bool> {
         let server = ServerName::try_new("server").ok()?;
-        self.holds(&facts(&Asked {
+        let asked = Asked {
             principal: &Principal::Anonymous,
+            scopes: &None,
             view: &ViewId::Default,
             server: &server,
             method: &Method::ToolsCall,
             item: "tool",
             annotations: Annotations::default(),
-        }))
+            arguments: None,
+        };
+        self.holds(&facts(&asked, false))
+    }
+
+    /// Whether the arguments of a call matter to it.
+    pub(super) fn asks_arguments(&self) -> bool {
+        self.asks_arguments
     }
 
     /// Whether it holds; `None` if it cannot be judged.
@@ -178,22 +199,46 @@ fn depth(text: &str) -> usize {
     deepest
 }
 
+/// The parts of a condition so far.
+#[derive(Default)]
+struct Seen {
+    parts: usize,
+    /// Of the one that is looked at.
+    depth: usize,
+    /// Whether one of them is about arguments.
+    arguments: bool,
+}
+
 /// Refuses what is unknown, and what could take long.
-fn check(expression: &IdedExpr, parts: &mut usize) -> Result<(), InvalidCondition> {
-    *parts += 1;
-    if *parts > PARTS_MAX {
+fn check(expression: &IdedExpr, seen: &mut Seen) -> Result<(), InvalidCondition> {
+    seen.parts += 1;
+    if seen.parts > PARTS_MAX {
         return Err(invalid(format!("has more than {PARTS_MAX} parts")));
     }
+    // The interpreter goes down as deep, on a stack that ends.
+    if seen.depth >= DEPTH_MAX {
+        let why = format!("has more than {DEPTH_MAX} parts within one another");
+        return Err(invalid(why));
+    }
+    seen.depth += 1;
+    let checked = check_part(expression, seen);
+    seen.depth -= 1;
+    checked
+}
+
+fn check_part(expression: &IdedExpr, seen: &mut Seen) -> Result<(), InvalidCondition> {
     match &expression.expr {
         Expr::Literal(_) => Ok(()),
-        Expr::Ident(name) => check_name(name),
-        Expr::Select(select) => check_name(&path(select).unwrap_or_default()),
-        Expr::List(list) => list.elements.iter().try_for_each(|it| check(it, parts)),
+        Expr::Ident(name) => check_name(name, seen),
+        // Below an argument there may be any names.
+        Expr::Select(select) if is_of_arguments(expression) => check(&select.operand, seen),
+        Expr::Select(select) => check_name(&path(select).unwrap_or_default(), seen),
+        Expr::List(list) => list.elements.iter().try_for_each(|it| check(it, seen)),
         Expr::Map(map) => {
             for entry in &map.entries {
                 if let cel::common::ast::EntryExpr::MapEntry(entry) = &entry.expr {
-                    check(&entry.key, parts)?;
-                    check(&entry.value, parts)?;
+                    check(&entry.key, seen)?;
+                    check(&entry.value, seen)?;
                 }
             }
             Ok(())
@@ -206,7 +251,7 @@ fn check(expression: &IdedExpr, parts: &mut usize) -> Result<(), InvalidConditio
             }
             let target = call.target.as_deref();
             let mut inner = target.into_iter().chain(&call.args);
-            inner.try_for_each(|it| check(it, parts))
+            inner.try_for_each(|it| check(it, seen))
         }
         Expr::Comprehension(_) => Err(invalid("uses `all`, `exists`, `map` or `filter`")),
         Expr::Struct(_) | Expr::Unspecified => Err(invalid("is no expression of names")),
@@ -223,7 +268,23 @@ fn path(select: &SelectExpr) -> Option<String> {
     Some(format!("{before}.{}", select.field))
 }
 
-fn check_name(name: &str) -> Result<(), InvalidCondition> {
+/// Whether it is the arguments, or a part of them.
+fn is_of_arguments(mut expression: &IdedExpr) -> bool {
+    loop {
+        expression = match &expression.expr {
+            Expr::Ident(name) => return name == ARGUMENTS,
+            Expr::Select(select) => &select.operand,
+            Expr::Call(call) if call.func_name == INDEX => match call.args.first() {
+                Some(of) => of,
+                None => return false,
+            },
+            _ => return false,
+        }
+    }
+}
+
+fn check_name(name: &str, seen: &mut Seen) -> Result<(), InvalidCondition> {
+    seen.arguments |= name == ARGUMENTS;
     if NAMES.contains(&name) {
         return Ok(());
     }
@@ -234,10 +295,17 @@ fn check_name(name: &str) -> Result<(), InvalidCondition> {
     )))
 }
 
-pub(super) fn facts(asked: &Asked<'_>) -> Facts {
+/// Those of a request; with its arguments, as far as they are known and can be read.
+pub(super) fn facts(asked: &Asked<'_>, with_arguments: bool) -> Facts {
     let mut facts = Context::with_env(ENVIRONMENT.clone());
     let (issuer, name) = asked.principal.parts();
-    let principal = [("issuer", issuer), ("name", name)].map(|(key, text)| (key, text.into()));
+    let scopes = asked.scopes.iter().flat_map(|scopes| scopes.iter());
+    let scopes: Vec<Value> = scopes.map(Value::from).collect();
+    let principal = [
+        ("issuer", issuer.into()),
+        ("name", name.into()),
+        ("scopes", scopes.into()),
+    ];
     let view = Option::<String>::from(asked.view.clone()).unwrap_or_default();
     let is_tool = *asked.method == Method::ToolsCall;
     let annotations = asked.annotations;
@@ -257,6 +325,10 @@ pub(super) fn facts(asked: &Asked<'_>) -> Facts {
     facts.add_variable_from_value("method", asked.method.as_str());
     facts.add_variable_from_value("item", asked.item);
     facts.add_variable_from_value("tool", map(tool));
+    let arguments = asked.arguments.filter(|_| with_arguments);
+    if let Some(arguments) = arguments.and_then(arguments::read) {
+        facts.add_variable_from_value(ARGUMENTS, arguments);
+    }
     facts
 }
 
@@ -285,9 +357,17 @@ mod tests {
             ("1 + 1", "true or false"),
             (r#"server < 1"#, "true or false"),
             ("user.name == 'x'", "`user.name`, which is unknown"),
-            ("principal.scopes == []", "`principal.scopes`"),
+            ("principal.scopes == []", ""),
+            (r#""admin" in principal.scopes"#, ""),
+            ("principal == {}", "`principal`, which is unknown"),
             ("tool == {}", "`tool`, which is unknown"),
-            ("arguments.path == 'x'", "`principal.issuer`"),
+            ("argument.path == 'x'", "`principal.issuer`"),
+            ("arguments.path == 'x'", ""),
+            (r#"arguments["dry-run"].all[0] == 'x'"#, ""),
+            ("has(arguments.path) && 'x' in arguments", ""),
+            ("arguments[server[0]].x.matches('a')", "`matches`"),
+            ("arguments.x[user] == 1", "`user`"),
+            ("arguments.all(x, x == 1)", "`all`"),
             (r#"tool.name.matches("(a*)*b")"#, "`matches`"),
             ("[1, 2].exists(x, x == 1)", "`exists`"),
             ("size('a').foo == 1", "unknown"),
@@ -316,6 +396,14 @@ mod tests {
             long("true?true:") + "true",
             long("server+"),
             long("a."),
+            "arguments".to_owned() + &long(".a"),
+            "arguments".to_owned() + &".a".repeat(DEPTH_MAX) + " == 1",
+            "arguments".to_owned() + &".a".repeat(PARTS_MAX - 1),
+            "server".to_owned() + &"[0]".repeat(PARTS_MAX / 2 - 1) + "== 1",
+            "server".to_owned() + &"+server".repeat(PARTS_MAX / 2 - 2) + "== server",
+            "arguments".to_owned() + &"[0]".repeat(PARTS_MAX / 2 - 1),
+            long("arguments["),
+            long("has(arguments."),
             long("true&&") + "true",
             long("'a'+") + "'a' == ''",
             "x".repeat(LENGTH_MAX + 1),

@@ -1,17 +1,24 @@
 //! What principals may do: rules with conditions in CEL, the first that holds decides.
 
+mod arguments;
+mod cases;
 mod condition;
 
 use std::sync::Arc;
 
+use serde::Deserialize;
+
+pub use cases::{PolicyCase, TriedCase, read_cases};
 pub use condition::{Condition, InvalidCondition};
 
+use super::identity::GrantedScopes;
 use crate::id::{Principal, ServerName, ViewId};
 use crate::protocol::{ErrorKind, Failure, Method};
 use crate::supervision::catch_panic;
 
 /// What becomes of a request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Effect {
     #[default]
     Allow,
@@ -54,6 +61,7 @@ pub struct Annotations {
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
     pub principal: &'a Principal,
+    pub scopes: &'a GrantedScopes,
     pub view: &'a ViewId,
     pub server: &'a ServerName,
     pub method: &'a Method,
@@ -61,6 +69,9 @@ pub struct Asked<'a> {
     pub item: &'a str,
     /// Those of the tool, if it is one.
     pub annotations: Annotations,
+    /// Those of a call of a tool, in JSON, and `{}` for what has none; `None` while a tool is only
+    /// listed.
+    pub arguments: Option<&'a [u8]>,
 }
 
 /// Why a request is denied.
@@ -79,32 +90,47 @@ impl Policies {
     pub fn allow_all(&self) -> bool {
         self.rules.is_empty() && self.default == Effect::Allow
     }
-}
 
-impl Policy for Policies {
-    /// Judges a request by the first rule whose condition holds. One that cannot be judged denies.
-    fn judge(&self, asked: &Asked<'_>) -> Result<(), Denied> {
+    /// Decides by the first rule whose condition holds, which is named; one that cannot be judged
+    /// denies.
+    ///
+    /// # Errors
+    ///
+    /// As [`Policy::judge`].
+    pub fn decide(&self, asked: &Asked<'_>) -> Result<Option<Arc<str>>, Denied> {
         if self.rules.is_empty() {
-            return match self.default {
-                Effect::Allow => Ok(()),
-                Effect::Deny => Err(Denied::ByDefault),
-            };
+            return self.by_default();
         }
-        let facts = condition::facts(asked);
+        let asks_arguments = self.rules.iter().any(|rule| rule.when.asks_arguments());
+        let facts = condition::facts(asked, asks_arguments);
         for rule in &self.rules {
             // A panic of the interpreter must not end more than this judgement.
             let holds = catch_panic(|| rule.when.holds(&facts));
+            let is_open = asked.arguments.is_none() && rule.when.asks_arguments();
             match (holds.ok().flatten(), rule.effect) {
+                // Some arguments may make it hold, and others not: what may be allowed is listed.
+                (None, Effect::Allow) if is_open => return Ok(Some(rule.name.clone())),
+                (None, Effect::Deny) if is_open => {}
                 (Some(false), _) => {}
-                (Some(true), Effect::Allow) => return Ok(()),
+                (Some(true), Effect::Allow) => return Ok(Some(rule.name.clone())),
                 (Some(true), Effect::Deny) => return Err(Denied::By(rule.name.clone())),
                 (None, _) => return Err(Denied::Unclear(rule.name.clone())),
             }
         }
+        self.by_default()
+    }
+
+    fn by_default(&self) -> Result<Option<Arc<str>>, Denied> {
         match self.default {
-            Effect::Allow => Ok(()),
+            Effect::Allow => Ok(None),
             Effect::Deny => Err(Denied::ByDefault),
         }
+    }
+}
+
+impl Policy for Policies {
+    fn judge(&self, asked: &Asked<'_>) -> Result<(), Denied> {
+        self.decide(asked).map(drop)
     }
 }
 
@@ -142,6 +168,7 @@ pub fn is_judged(method: &Method) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::credentials::Scopes;
 
     fn rules(rules: &[(&str, &str, Effect)], default: Effect) -> Policies {
         let rule = |(name, when, effect): &(&str, &str, Effect)| PolicyRule {
@@ -156,8 +183,18 @@ mod tests {
     }
 
     fn judged(policies: &Policies, principal: &Principal, item: &str) -> Result<(), Denied> {
+        judged_with(policies, principal, &None, item)
+    }
+
+    fn judged_with(
+        policies: &Policies,
+        principal: &Principal,
+        scopes: &GrantedScopes,
+        item: &str,
+    ) -> Result<(), Denied> {
         policies.judge(&Asked {
             principal,
+            scopes,
             view: &ViewId::Default,
             server: &ServerName::try_new("files").unwrap(),
             method: &Method::ToolsCall,
@@ -166,6 +203,7 @@ mod tests {
                 destructive: item.starts_with("rm"),
                 ..Annotations::default()
             },
+            arguments: Some(b"{}"),
         })
     }
 
@@ -176,7 +214,7 @@ mod tests {
             &[
                 (
                     "admins",
-                    r#"principal == {"issuer": "key", "name": "root"}"#,
+                    r#"principal.issuer == "key" && principal.name == "root""#,
                     Allow,
                 ),
                 ("careful", "tool.annotations.destructiveHint", Deny),
@@ -197,6 +235,100 @@ mod tests {
         for (principal, item, expected) in table {
             assert_eq!(judged(&policies, principal, item), expected, "{item}");
         }
+    }
+
+    #[test]
+    fn scopes_are_whole_texts_and_none_where_credentials_have_none() {
+        use Effect::{Allow, Deny};
+        let policies = rules(
+            &[
+                ("admin", r#""admin" in principal.scopes"#, Allow),
+                ("two", "size(principal.scopes) == 2", Allow),
+            ],
+            Deny,
+        );
+        let ann = Principal::of("key", "ann");
+        let table = [
+            ("admin", true),
+            ("read admin write", true),
+            ("a b", true),
+            ("", false),
+            ("adm", false),
+            ("admin:all", false),
+            ("Admin", false),
+        ];
+        for (scopes, expected) in table {
+            let granted = Some(Arc::new(Scopes::parse(scopes).unwrap()));
+            let judged = judged_with(&policies, &ann, &granted, "a");
+            assert_eq!(judged.is_ok(), expected, "{scopes}");
+        }
+        assert_eq!(judged(&policies, &ann, "a"), Err(Denied::ByDefault));
+    }
+
+    fn judged_arguments(policies: &Policies, arguments: Option<&str>) -> bool {
+        let judged = policies.judge(&Asked {
+            principal: &Principal::Anonymous,
+            scopes: &None,
+            view: &ViewId::Default,
+            server: &ServerName::try_new("files").unwrap(),
+            method: &Method::ToolsCall,
+            item: "read",
+            annotations: Annotations::default(),
+            arguments: arguments.map(str::as_bytes),
+        });
+        judged.is_ok()
+    }
+
+    #[test]
+    fn arguments_decide_calls_and_a_list_shows_what_some_would_allow() {
+        use Effect::{Allow, Deny};
+        let etc = r#"arguments.path.startsWith("/etc/")"#;
+        let other = format!(r#"{etc} && server == "other""#);
+        let optional = r#"has(arguments.path) && arguments.path != "/tmp""#;
+        let small = r#"arguments["max-size"] <= 10"#;
+        let (in_etc, none) = (Some(r#"{"path":"/etc/passwd"}"#), Some("{}"));
+        let (in_tmp, twice) = (
+            Some(r#"{"path":"/tmp"}"#),
+            Some(r#"{"path":"/tmp","path":"/etc/passwd"}"#),
+        );
+        let table = [
+            (etc, Deny, in_etc, false),
+            (etc, Deny, in_tmp, true),
+            (etc, Deny, none, false),
+            (etc, Deny, twice, false),
+            (etc, Deny, Some("[]"), false),
+            (etc, Deny, Some(r#"{"path":["/etc/"]}"#), false),
+            (etc, Deny, None, true),
+            (etc, Allow, in_etc, true),
+            (etc, Allow, in_tmp, false),
+            (etc, Allow, none, false),
+            (etc, Allow, twice, false),
+            (etc, Allow, None, true),
+            (&other, Deny, none, true),
+            (&other, Allow, None, false),
+            (optional, Deny, none, true),
+            (optional, Deny, in_tmp, true),
+            (optional, Deny, in_etc, false),
+            (optional, Deny, twice, false),
+            (small, Allow, Some(r#"{"max-size":10}"#), true),
+            (small, Allow, Some(r#"{"max-size":10.5}"#), false),
+            (
+                small,
+                Allow,
+                Some(r#"{"max-size":18446744073709551615}"#),
+                false,
+            ),
+            (small, Allow, Some(r#"{"max-size":"1"}"#), false),
+        ];
+        for (when, effect, arguments, expected) in table {
+            let otherwise = if effect == Deny { Allow } else { Deny };
+            let policies = rules(&[("it", when, effect)], otherwise);
+            let judged = judged_arguments(&policies, arguments);
+            assert_eq!(judged, expected, "{when} {effect:?} {arguments:?}");
+        }
+        // A later rule still hides what this one leaves open.
+        let policies = rules(&[("etc", etc, Deny), ("all", "true", Deny)], Allow);
+        assert!(!judged_arguments(&policies, None));
     }
 
     #[test]

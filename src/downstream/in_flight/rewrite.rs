@@ -210,6 +210,7 @@ mod tests {
     fn caller(revision: Revision, capabilities: &Value) -> Caller {
         Caller {
             principal: Principal::Anonymous,
+            scopes: None,
             view: ViewId::Default,
             session: None,
             revision,

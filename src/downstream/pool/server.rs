@@ -434,6 +434,7 @@ mod tests {
         let extended = DeclaredCapabilities::from_declared(extended.as_object().unwrap());
         let caller = |profile: &DeclaredCapabilities| Caller {
             principal: Principal::Anonymous,
+            scopes: None,
             view: ViewId::Default,
             session: Some(session),
             revision: Revision::NEWEST_LEGACY,

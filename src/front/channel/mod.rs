@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::intake::{self, Incoming, RequestFailure, request_id_of};
+use crate::auth::{GrantedScopes, Requester};
 use crate::bridge::headers::ClientHeaders;
 use crate::calls::{QueueRoom, QueuedBytes};
 use crate::id::{Peer, SessionId, SessionOwner};
@@ -143,23 +144,24 @@ impl Channel {
         self: &Arc<Self>,
         body: Bytes,
         forwarded: Option<Arc<ClientHeaders>>,
+        scopes: GrantedScopes,
     ) -> Result<(), RequestFailure> {
         let envelope = match intake::read(body, None, self.parts.closing.is_cancelled())? {
-            Incoming::Batch(body) => return self.batch(&body, forwarded).await,
+            Incoming::Batch(body) => return self.batch(&body, forwarded, &scopes).await,
             Incoming::Sessionless(request) => {
                 let id = Some(request.id.clone());
-                let served = self.serve(request, forwarded);
+                let served = self.serve(request, forwarded, scopes);
                 return served.map_err(|failure| RequestFailure { failure, id });
             }
             Incoming::Initialize(request) => {
-                let opened = self.initialize(&request).await;
+                let opened = self.initialize(&request, scopes).await;
                 let id = Some(request.id);
                 return opened.map_err(|failure| RequestFailure { failure, id });
             }
             Incoming::InSession(envelope) => envelope,
         };
         let id = request_id_of(&envelope);
-        self.pass_on(envelope, forwarded)
+        self.pass_on(envelope, forwarded, scopes)
             .await
             .map_err(|failure| RequestFailure { failure, id })
     }
@@ -169,6 +171,7 @@ impl Channel {
         self: &Arc<Self>,
         envelope: Envelope,
         forwarded: Option<Arc<ClientHeaders>>,
+        scopes: GrantedScopes,
     ) -> Result<(), Failure> {
         if let Envelope::Notification(notification) = &envelope
             && self.cancel_request(notification)
@@ -184,11 +187,11 @@ impl Channel {
         self.start_general_stream();
         let sessions = &self.parts.sessions;
         let Some(request) = request_id_of(&envelope) else {
-            drop(intake::send(sessions, &session, envelope, true, None));
+            drop(intake::send(sessions, &session, envelope, true, None, None));
             return Ok(());
         };
         let permit = self.permit()?;
-        let sent = intake::send(sessions, &session, envelope, true, forwarded);
+        let sent = intake::send(sessions, &session, envelope, true, forwarded, scopes);
         let channel = Arc::clone(self);
         let ended = self.ended.clone();
         actix_rt::spawn(self.requests.track_future(async move {
@@ -237,8 +240,8 @@ impl Channel {
     }
 
     /// Opens the session of this channel and writes the answer.
-    async fn initialize(&self, request: &Request) -> Result<(), Failure> {
-        let answer = self.open_with(request).await?;
+    async fn initialize(&self, request: &Request, scopes: GrantedScopes) -> Result<(), Failure> {
+        let answer = self.open_with(request, scopes).await?;
         self.write(answer).await;
         Ok(())
     }
@@ -252,13 +255,13 @@ impl Channel {
             "clientInfo": {"name": "unknown", "version": "unknown"},
         }));
         let initialize = Request::new(&RequestId::from(0), Method::Initialize, Some(&params));
-        self.open_with(&initialize).await?;
+        self.open_with(&initialize, None).await?;
         self.start_general_stream();
         Ok(())
     }
 
     /// Opens the session of this channel; the answer to its `initialize`.
-    async fn open_with(&self, request: &Request) -> Result<Bytes, Failure> {
+    async fn open_with(&self, request: &Request, scopes: GrantedScopes) -> Result<Bytes, Failure> {
         let _opening = self.opening.lock().await;
         if self.is_initialized() {
             let message = "this channel is initialized already; open another one";
@@ -275,7 +278,11 @@ impl Channel {
             arbiter,
             ..
         } = &self.parts;
-        let opened = sessions.open(*id, request, owner.clone(), *peer, *arbiter);
+        let requester = Requester {
+            owner: owner.clone(),
+            scopes,
+        };
+        let opened = sessions.open(*id, request, requester, *peer, *arbiter);
         let (_, answer) = opened.await?;
         // Only this task holds the lock.
         let _ = self.initialized.set(());
@@ -303,6 +310,7 @@ impl Channel {
         self: &Arc<Self>,
         body: &Bytes,
         forwarded: Option<Arc<ClientHeaders>>,
+        scopes: &GrantedScopes,
     ) -> Result<(), RequestFailure> {
         let Some(session) = self.find().await? else {
             let message = "a batch came before `initialize`";
@@ -310,7 +318,7 @@ impl Channel {
         };
         let permit = self.permit()?;
         let sessions = &self.parts.sessions;
-        let answers = intake::send_batch(sessions, &session, body, forwarded.as_ref())?;
+        let answers = intake::send_batch(sessions, &session, body, (forwarded.as_ref(), scopes))?;
         let channel = Arc::clone(self);
         self.spawn(async move {
             if let Some(answers) = answers.await {

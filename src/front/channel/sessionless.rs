@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::Channel;
+use crate::auth::{GrantedScopes, Requester};
 use crate::bridge::headers::ClientHeaders;
 use crate::bridge::meta::RequestMeta;
 use crate::calls::{ClientReply, StreamEvent};
@@ -60,10 +61,15 @@ impl Channel {
         self: &Arc<Self>,
         request: Request,
         forwarded: Option<Arc<ClientHeaders>>,
+        scopes: GrantedScopes,
     ) -> Result<(), Failure> {
         let id = request.id.clone();
         let claim = RequestMeta::read(&request)?;
-        let caller = Caller::sessionless(&claim, self.owner().clone())?;
+        let requester = Requester {
+            owner: self.owner().clone(),
+            scopes,
+        };
+        let caller = Caller::sessionless(&claim, requester)?;
         let permit = self.permit()?;
         let (number, cancelled) = self.sessionless.start(id.clone());
         let channel = Arc::clone(self);

@@ -6,8 +6,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::auth::Requester;
 use crate::downstream::Caller;
-use crate::id::SessionOwner;
 use crate::protocol::{Request, RequestId};
 
 /// Callers that are remembered; with more, the cache starts empty again.
@@ -24,11 +24,15 @@ pub(super) struct CallerCache(RefCell<BTreeMap<MetaKey, Arc<Caller>>>);
 type MetaKey = Vec<u8>;
 
 impl CallerCache {
-    /// The caller that had the same `_meta` before, is the same principal, and entered by the same view.
-    pub(super) fn find(&self, key: &[u8], owner: &SessionOwner) -> Option<Arc<Caller>> {
+    /// The caller that had the same `_meta` before, is the same principal with the same scopes, and entered by the
+    /// same view.
+    pub(super) fn find(&self, key: &[u8], requester: &Requester) -> Option<Arc<Caller>> {
         let cache = self.0.borrow();
         let caller = cache.get(key)?;
-        let is_theirs = caller.principal == owner.principal && caller.view == owner.view;
+        let owner = &requester.owner;
+        let is_theirs = caller.principal == owner.principal
+            && caller.view == owner.view
+            && caller.scopes == requester.scopes;
         is_theirs.then(|| caller.clone())
     }
 
@@ -64,6 +68,7 @@ mod tests {
 
     use super::*;
     use crate::bridge::meta::RequestMeta;
+    use crate::credentials::Scopes;
     use crate::protocol::Envelope;
 
     fn request(meta: &str) -> Request {
@@ -79,7 +84,7 @@ mod tests {
     #[test]
     fn only_who_says_the_same_is_recognised_whatever_the_progress_token() {
         let cache = CallerCache::default();
-        let anybody = SessionOwner::default();
+        let anybody = Requester::default();
         let first = request(r#""progressToken":1,"#);
         let claim = RequestMeta::read(&first).unwrap();
         let caller = Arc::new(Caller::sessionless(&claim, anybody.clone()).unwrap());
@@ -102,13 +107,20 @@ mod tests {
             let found = key.and_then(|key| cache.find(&key, &anybody));
             assert_eq!(found.is_some(), expected, "{meta}");
         }
+        let scopes = Scopes::of(["admin"]).unwrap();
+        let other = Requester {
+            scopes: Some(Arc::new(scopes)),
+            ..anybody
+        };
+        let key = meta_key_of(&first).unwrap();
+        assert!(cache.find(&key, &other).is_none());
     }
 
     #[test]
     fn no_more_are_remembered_than_may_be() {
         let cache = CallerCache::default();
         let claim = RequestMeta::read(&request("")).unwrap();
-        let caller = Caller::sessionless(&claim, SessionOwner::default());
+        let caller = Caller::sessionless(&claim, Requester::default());
         let caller = Arc::new(caller.unwrap());
         for number in 0..=CALLERS_MAX {
             cache.insert(number.to_string().as_bytes(), &caller);

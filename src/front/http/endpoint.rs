@@ -1,5 +1,6 @@
 //! The MCP endpoint: POST, GET, DELETE and OPTIONS of the revisions with a handshake.
 
+use std::mem::take;
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ use super::headers::{
     parse_revision, sole_text,
 };
 use super::{body, entrance, expiry, respond, sessionless};
+use crate::auth::{GrantedScopes, Identity, Requester};
 use crate::bridge::headers::ClientHeaders;
 use crate::calls::ClientReply;
 use crate::front::intake::{
@@ -71,14 +73,13 @@ fn handle<'a>(
             return Ok(response);
         }
         let identifying = authenticate(request, front, &settings)?;
-        let owner = SessionOwner {
-            principal: expiry::principal_of(identifying.await?, request, opens_stream),
-            view: entrance::view(request, front)?,
-        };
+        let mut requester = requester(identifying.await?, request, front)?;
         match *request.method() {
-            HttpMethod::POST => post(request, payload, front, &settings, owner).await,
-            HttpMethod::GET => get(request, front, &owner, &settings).await,
-            HttpMethod::DELETE => delete(request, front, &owner, settings.stateless).await,
+            HttpMethod::POST => post(request, payload, front, &settings, &mut requester).await,
+            HttpMethod::GET => get(request, front, &requester.owner, &settings).await,
+            HttpMethod::DELETE => {
+                delete(request, front, &requester.owner, settings.stateless).await
+            }
             ref other => {
                 let message =
                     format!("HTTP method `{other}` is not used here; MCP is POST, GET and DELETE");
@@ -86,6 +87,22 @@ fn handle<'a>(
             }
         }
     }
+}
+
+/// Not a part of the future, which would keep the identity.
+fn requester(
+    identity: Identity,
+    request: &HttpRequest,
+    front: &Front,
+) -> Result<Requester, Failure> {
+    expiry::note(&identity, request, opens_stream);
+    Ok(Requester {
+        owner: SessionOwner {
+            principal: identity.principal,
+            view: entrance::view(request, front)?,
+        },
+        scopes: identity.scopes,
+    })
 }
 
 /// Whether the answer is a stream that belongs to no call. The header says the same as the body
@@ -104,7 +121,7 @@ async fn post(
     payload: &mut web::Payload,
     front: &Front,
     settings: &FrontSettings,
-    owner: SessionOwner,
+    requester: &mut Requester,
 ) -> Result<HttpResponse, RequestFailure> {
     let announced = body::json_length(request)?;
     let AcceptedTypes { json, events } = AcceptedTypes::of(header_text(request, &header::ACCEPT));
@@ -116,19 +133,29 @@ async fn post(
     let body = body::read(payload, announced, settings, &mut permit).await?;
     let revision = header_text(request, &PROTOCOL_VERSION).and_then(|text| text.parse().ok());
     let incoming = intake::read(body, revision, front.is_draining());
-    let checked = incoming.and_then(|it| it.checked(&settings.auth, &owner.principal));
+    let checked = incoming.and_then(|it| it.checked(&settings.auth, &requester.owner.principal));
     let serving = match checked? {
         Incoming::Sessionless(message) => Either::Left(sessionless::serve(
-            request, message, owner, events, front, settings,
+            request,
+            message,
+            take(requester),
+            events,
+            front,
+            settings,
         )),
         Incoming::InSession(message) if !is_without_session(request, settings) => {
             Either::Right(Either::Left(serve_in_session(
-                request, front, owner, message, events, settings,
+                request, front, requester, message, events, settings,
             )))
         }
         // Boxed: every call would pay for the size of these rarer futures.
         other => Either::Right(Either::Right(Box::pin(serve_rarer(
-            request, front, other, owner, events, settings,
+            request,
+            front,
+            other,
+            take(requester),
+            events,
+            settings,
         )))),
     };
     serving.await
@@ -139,23 +166,31 @@ async fn serve_rarer(
     request: &HttpRequest,
     front: &Front,
     incoming: Incoming,
-    owner: SessionOwner,
+    requester: Requester,
     accepts_stream: bool,
     settings: &FrontSettings,
 ) -> Result<HttpResponse, RequestFailure> {
     match incoming {
-        Incoming::Batch(body) => batch(request, front, &owner, body).await,
+        Incoming::Batch(body) => batch(request, front, &requester, body).await,
         Incoming::Initialize(initialize) if settings.stateless => {
-            sessionless::initialize(front, &initialize, owner)
+            sessionless::initialize(front, &initialize, requester)
         }
-        Incoming::Initialize(initialize) => open(request, front, settings, initialize, owner).await,
+        Incoming::Initialize(initialize) => {
+            open(request, front, settings, initialize, requester).await
+        }
         Incoming::InSession(message) => {
-            let served =
-                sessionless::serve_legacy(request, message, owner, accepts_stream, front, settings);
+            let served = sessionless::serve_legacy(
+                request,
+                message,
+                requester,
+                accepts_stream,
+                front,
+                settings,
+            );
             served.await
         }
         Incoming::Sessionless(message) => {
-            sessionless::serve(request, message, owner, accepts_stream, front, settings).await
+            sessionless::serve(request, message, requester, accepts_stream, front, settings).await
         }
     }
 }
@@ -168,19 +203,24 @@ async fn serve_rarer(
 fn serve_in_session<'a>(
     request: &'a HttpRequest,
     front: &'a Front,
-    owner: SessionOwner,
+    requester: &'a mut Requester,
     envelope: Envelope,
     accepts_stream: bool,
     settings: &'a FrontSettings,
 ) -> impl Future<Output = Result<HttpResponse, RequestFailure>> + 'a {
     async move {
-        let found = find(request, front, &owner).await;
+        let found = find(request, front, &requester.owner).await;
         let session = found.map_err(|failure| RequestFailure {
             failure,
             id: request_id_of(&envelope),
         })?;
         let forwarded = forwarded_headers(request, settings)?;
-        let sent = (envelope, accepts_stream, forwarded);
+        let sent = (
+            envelope,
+            accepts_stream,
+            forwarded,
+            take(&mut requester.scopes),
+        );
         let answer = send_to_session(front, &session, sent, settings).await?;
         let revision = session.revision;
         Ok(respond::http_response(
@@ -194,11 +234,11 @@ async fn open(
     front: &Front,
     settings: &FrontSettings,
     initialize: Request,
-    owner: SessionOwner,
+    requester: Requester,
 ) -> Result<HttpResponse, RequestFailure> {
     let id = front.sessions.mint();
     let peer = peer(request, settings);
-    let opened = (front.sessions).open(id, &initialize, owner, peer, worker(request));
+    let opened = (front.sessions).open(id, &initialize, requester, peer, worker(request));
     let opened = opened.await;
     let (revision, answer) = opened.map_err(|failure| RequestFailure {
         failure,
@@ -211,10 +251,10 @@ async fn open(
 fn send_to_session<'a>(
     front: &Front,
     session: &'a FoundSession,
-    sent: (Envelope, bool, Option<Arc<ClientHeaders>>),
+    sent: (Envelope, bool, Option<Arc<ClientHeaders>>, GrantedScopes),
     settings: &'a FrontSettings,
 ) -> impl Future<Output = Result<ClientReply, RequestFailure>> + use<'a> {
-    let (envelope, accepts_stream, forwarded) = sent;
+    let (envelope, accepts_stream, forwarded, scopes) = sent;
     let id = request_id_of(&envelope);
     let is_accepted = !matches!(envelope, Envelope::Request(_)) && session.address.connected();
     let sent = intake::send(
@@ -223,6 +263,7 @@ fn send_to_session<'a>(
         envelope,
         accepts_stream,
         forwarded,
+        scopes,
     );
     async move {
         if is_accepted {
@@ -243,12 +284,18 @@ fn send_to_session<'a>(
 async fn batch(
     request: &HttpRequest,
     front: &Front,
-    owner: &SessionOwner,
+    requester: &Requester,
     body: Bytes,
 ) -> Result<HttpResponse, RequestFailure> {
-    let session = find(request, front, owner).await?;
+    let session = find(request, front, &requester.owner).await?;
     let forwarded = forwarded_headers(request, &front.settings.load())?;
-    let answers = intake::send_batch(&front.sessions, &session, &body, forwarded.as_ref())?.await;
+    let answers = intake::send_batch(
+        &front.sessions,
+        &session,
+        &body,
+        (forwarded.as_ref(), &requester.scopes),
+    )?
+    .await;
     Ok(match answers {
         Some(answers) => respond::json(BoxBody::new(answers), session.revision),
         None => respond::accepted(session.revision),

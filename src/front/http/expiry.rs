@@ -11,7 +11,6 @@ use futures_util::future::{FutureExt as _, LocalBoxFuture};
 use tokio::time::sleep;
 
 use crate::auth::Identity;
-use crate::id::Principal;
 use crate::telemetry::unix_millis;
 
 /// How often the clock is looked at: it may be set meanwhile.
@@ -21,21 +20,20 @@ const LOOK_EVERY: Duration = Duration::from_secs(60);
 /// would pay for.
 struct StreamEnd(u64);
 
-/// Whose request it is. Notes when the answer ends, if it is a stream of no call.
-pub(super) fn principal_of(
-    identity: Identity,
+/// Notes when the answer ends, if it is a stream of no call.
+pub(super) fn note(
+    identity: &Identity,
     request: &HttpRequest,
     opens_stream: impl FnOnce(&HttpRequest) -> bool,
-) -> Principal {
+) {
     if let Some(expires_at) = identity.expires_at
         && opens_stream(request)
     {
         request.extensions_mut().insert(StreamEnd(expires_at));
     }
-    identity.principal
 }
 
-/// Ends the answer when [`principal_of`] has noted it to.
+/// Ends the answer when [`note`] has noted it to.
 pub(super) fn ends_as_noted(response: HttpResponse, request: &HttpRequest) -> HttpResponse {
     let noted = request.extensions().get().map(|StreamEnd(at)| *at);
     match noted {

@@ -13,6 +13,7 @@ use super::headers::{
     METHOD, NAME, PROTOCOL_VERSION, forwarded_headers, parse_revision, sole_text,
 };
 use super::respond;
+use crate::auth::Requester;
 use crate::bridge::headers::{self, HttpHeaders, McpHeaders};
 use crate::bridge::meta::RequestMeta;
 use crate::calls::{ClientReply, RunningRequest};
@@ -20,7 +21,6 @@ use crate::downstream::Caller;
 use crate::front::intake::RequestFailure;
 use crate::front::settings::FrontSettings;
 use crate::front::state::Front;
-use crate::id::SessionOwner;
 use crate::protocol::{DeclaredCapabilities, Envelope, ErrorKind, Failure, Request, Revision};
 use crate::sessions::{ServeOutcome, SessionlessRequest};
 
@@ -29,13 +29,13 @@ use crate::sessions::{ServeOutcome, SessionlessRequest};
 pub(super) fn serve<'a>(
     http: &'a HttpRequest,
     request: Request,
-    owner: SessionOwner,
+    requester: Requester,
     accepts_stream: bool,
     front: &'a Front,
     settings: &'a FrontSettings,
 ) -> impl Future<Output = Result<HttpResponse, RequestFailure>> + 'a {
     let headers = McpHeaders::of(http.headers());
-    let caller = caller(http, &headers, &request, owner);
+    let caller = caller(http, &headers, &request, requester);
     let caller = caller.and_then(|caller| Ok((caller, forwarded_headers(http, settings)?)));
     let (caller, forwarded) = match caller {
         Ok(read) => read,
@@ -64,9 +64,9 @@ pub(super) fn serve<'a>(
 pub(super) fn initialize(
     front: &Front,
     request: &Request,
-    owner: SessionOwner,
+    requester: Requester,
 ) -> Result<HttpResponse, RequestFailure> {
-    let answered = front.sessions.answer_initialize(request, owner);
+    let answered = front.sessions.answer_initialize(request, requester);
     let (revision, answer) = answered.map_err(|failure| RequestFailure {
         failure,
         id: Some(request.id.clone()),
@@ -82,7 +82,7 @@ pub(super) fn initialize(
 pub(super) async fn serve_legacy(
     http: &HttpRequest,
     envelope: Envelope,
-    owner: SessionOwner,
+    requester: Requester,
     accepts_stream: bool,
     front: &Front,
     settings: &FrontSettings,
@@ -93,8 +93,9 @@ pub(super) async fn serve_legacy(
         return Ok(respond::accepted(revision));
     };
     let caller = Caller {
-        principal: owner.principal,
-        view: owner.view,
+        principal: requester.owner.principal,
+        scopes: requester.scopes,
+        view: requester.owner.view,
         session: None,
         revision,
         // The client declared its capabilities in another request.
@@ -185,18 +186,18 @@ fn caller(
     http: &HttpRequest,
     headers: &McpHeaders<'_>,
     request: &Request,
-    owner: SessionOwner,
+    requester: Requester,
 ) -> Result<Arc<Caller>, Failure> {
     let cached = http.app_data::<CallerCache>().zip(meta_key_of(request));
     if let Some((cache, key)) = &cached
-        && let Some(caller) = cache.find(key, &owner)
+        && let Some(caller) = cache.find(key, &requester)
     {
         headers.check(request, caller.revision.as_str())?;
         return Ok(caller);
     }
     let claim = RequestMeta::read(request)?;
     headers.check(request, &claim.revision)?;
-    let caller = Arc::new(Caller::sessionless(&claim, owner)?);
+    let caller = Arc::new(Caller::sessionless(&claim, requester)?);
     if let Some((cache, key)) = cached {
         cache.insert(&key, &caller);
     }

@@ -206,7 +206,8 @@ async fn receive(
     front: &Front,
 ) -> Result<HttpResponse, RequestFailure> {
     let settings = front.settings.load_full();
-    let principal = authenticate(request, front, &settings)?.await?.principal;
+    let identity = authenticate(request, front, &settings)?.await?;
+    let principal = identity.principal;
     let channel = session_id(request).and_then(|id| front.channels.find(id));
     let channel = channel.filter(|sse| sse.channel.owner().principal == principal);
     if channel.is_none() && !settings.legacy_sse {
@@ -227,7 +228,10 @@ async fn receive(
         intake::read(body.clone(), None, false)?.checked(&settings.auth, &principal)?;
     }
     let forwarded = forwarded_headers(request, &settings)?;
-    channel.channel.receive(body, forwarded).await?;
+    channel
+        .channel
+        .receive(body, forwarded, identity.scopes)
+        .await?;
     Ok(respond::empty(StatusCode::ACCEPTED))
 }
 

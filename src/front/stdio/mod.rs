@@ -156,7 +156,7 @@ async fn run_loop(
         let taken = match line {
             None => return true,
             Some(Line::Whole(line)) if line.trim_ascii().is_empty() => Ok(()),
-            Some(Line::Whole(line)) => channel.receive(line, None).await,
+            Some(Line::Whole(line)) => channel.receive(line, None, None).await,
             Some(Line::TooLong { .. }) => Err(too_long(front.settings.load().body_max).into()),
         };
         if let Err(refused) = taken {

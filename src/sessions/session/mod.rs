@@ -16,6 +16,7 @@ use std::time::Duration;
 use actix::{Actor, ActorContext, Context, Handler, Recipient};
 use tokio::sync::oneshot;
 
+use crate::auth::GrantedScopes;
 use crate::calls::{CallTable, ClientReply, ClientRequest, EventLog, HasCalls};
 use crate::catalog::{Changes, Snapshot};
 use crate::downstream::{CallEvent, Caller, ConnectionCommand, Delivery};
@@ -107,6 +108,17 @@ impl Session {
             missed: MissedEvents::default(),
             followed: None,
             elicitations: BTreeSet::new(),
+        }
+    }
+
+    /// The next request may do this.
+    fn use_scopes(&mut self, scopes: GrantedScopes) {
+        if self.record.scopes != scopes {
+            self.record.scopes = scopes;
+            self.caller = Arc::new(self.record.caller(self.id));
+            // A policy may show it something else.
+            self.update_view();
+            self.send_missed();
         }
     }
 
@@ -269,10 +281,12 @@ impl Handler<FromClient> for Session {
             number,
             accepts_stream,
             forwarded,
+            scopes,
             reply,
         } = message;
         match envelope {
             Envelope::Request(request) => {
+                self.use_scopes(scopes);
                 let revision = self.record.revision;
                 let calls = &self.context.calls;
                 let request = ClientRequest {

@@ -46,6 +46,7 @@ impl Session {
             return self.fail(request, &failure);
         }
         self.waiting += 1;
+        let scopes = self.record.scopes.clone();
         let list = WaitingList::take_over(&mut request, self.record.revision);
         let kind = ItemKind::listed_by(&request.request.method);
         let listed = async move {
@@ -59,6 +60,7 @@ impl Session {
         let listed = wrap_future::<_, Self>(listed);
         ctx.spawn(listed.map(move |list, session, ctx| {
             session.waiting -= 1;
+            session.use_scopes(scopes);
             session.update_view();
             session.answer_or_call(request, ctx);
             if let Some((list, mut answer)) = list

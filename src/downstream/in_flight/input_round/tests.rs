@@ -9,6 +9,7 @@ use crate::protocol::Envelope;
 fn caller(revision: Revision, capabilities: &Value) -> Caller {
     Caller {
         principal: Principal::Anonymous,
+        scopes: None,
         view: ViewId::Default,
         session: None,
         revision,

@@ -1,0 +1,41 @@
+//! What a gateway takes over from the process before it, beside the sessions.
+
+use std::sync::Arc;
+
+use crate::calls::SealingKeys;
+use crate::catalog::ServerPart;
+use crate::config::Config;
+use crate::downstream::ServerSettings;
+use crate::publisher::{Pins, StartTimes, load_parts};
+use crate::store::{SqliteStore, StoreError};
+use crate::telemetry::{EventFeed, unix_millis};
+
+/// State of the process before this one.
+pub(super) struct SavedState {
+    /// The lists of each server, and when they were read.
+    pub(super) parts: Vec<(Arc<ServerPart>, u64)>,
+    pub(super) start_times: StartTimes,
+    pub(super) sealing: Arc<SealingKeys>,
+    pub(super) pins: Pins,
+}
+
+impl SavedState {
+    /// # Errors
+    ///
+    /// Returns the error of the store when it cannot be read.
+    pub(super) async fn load(
+        store: &Arc<SqliteStore>,
+        config: &Config,
+        servers: &[Arc<ServerSettings>],
+        events: EventFeed,
+    ) -> Result<Self, StoreError> {
+        let names: Vec<&str> = config.servers.iter().map(|s| s.name.as_str()).collect();
+        let configured = |name: &str| names.contains(&name);
+        Ok(Self {
+            parts: load_parts(&**store, servers, configured).await?,
+            pins: Pins::load(store.clone(), unix_millis, events, configured).await?,
+            start_times: StartTimes::load(store.clone()).await?,
+            sealing: SealingKeys::load(store.clone(), unix_millis).await?,
+        })
+    }
+}
