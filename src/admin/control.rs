@@ -14,8 +14,9 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use super::control_request::ControlRequest;
 use super::data_dir::DataDir;
-use super::operator::{self, ControlRequest, Operator};
+use super::operator::{self, Operator};
 use crate::id::ViewId;
 
 /// Longest line in either direction, in bytes.

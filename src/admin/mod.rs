@@ -6,6 +6,7 @@ mod api_token;
 mod base_url;
 mod config_order;
 mod control;
+mod control_request;
 mod crashes;
 mod data_dir;
 mod history;
@@ -26,6 +27,7 @@ pub use config_order::{ConfigAnswer, ConfigOrder, ConfigOrders, ConfigRequest};
 pub use control::{
     ControlError, ControlHalves, ControlServer, ask, ask_status, is_served, open_client, read_line,
 };
+pub use control_request::{ControlRequest, LoginOrder, Parameters};
 pub use crashes::{CrashWriter, crashes};
 pub use data_dir::{DataDir, DataDirError};
 pub use history::{RecordsError, answer_request, history_entry, history_page, log_page, replay};
@@ -34,9 +36,7 @@ pub use http::{
 };
 pub use instances::{Instance, Instances, Registration, other_gateway};
 pub use metrics::MetricsServer;
-pub use operator::{
-    ControlRequest, Inoperable, LoginOrder, Operator, OrderOutcome, Parameters, no_api,
-};
+pub use operator::{Inoperable, Operator, OrderOutcome, no_api};
 pub use port_holder::address_in_use;
 pub use record_pages::{ask_last_records, ask_records};
 pub use render::{

@@ -1,7 +1,6 @@
-//! Requests of operators to a running gateway, and their answers: the same for the command line and
-//! the API.
+//! The running gateway as operators see it, and its answers: the same for the command line and the
+//! API.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -9,11 +8,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::api_token::ApiToken;
 use super::config_order::ConfigOrders;
+use super::control_request::{ControlRequest, LoginOrder, Parameters};
 use super::history::{RecordsError, history_page, log_page};
 use super::status::{Status, ToolView};
 use crate::downstream::ServerOrder;
@@ -23,123 +22,6 @@ use crate::metrics::Metrics;
 use crate::protocol::{ErrorKind, Failure, Request};
 use crate::sessions::Sessions;
 use crate::telemetry::{LogLine, LogRecords, one_line};
-
-/// The parameters of a page, by name.
-pub type Parameters = BTreeMap<String, String>;
-
-/// A request over the control socket.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "ask", rename_all = "kebab-case")]
-pub enum ControlRequest {
-    Status,
-    /// The tools that clients of a view see.
-    Tools {
-        view: ViewId,
-    },
-    /// After the answer, messages of an MCP client of this view and to it, a line each.
-    Client {
-        view: ViewId,
-    },
-    /// The configuration file is read again; the answer says how it went.
-    ReadConfig,
-    /// A fresh connection to a server, now.
-    Restart {
-        server: String,
-    },
-    /// A server out of service.
-    Stop {
-        server: String,
-    },
-    /// A server in service again.
-    Start {
-        server: String,
-    },
-    /// The processes of a server are killed.
-    Kill {
-        server: String,
-    },
-    /// No calls to a server, or to a tool of it, until a reset.
-    Trip {
-        server: String,
-        tool: Option<String>,
-    },
-    /// Calls again; without a tool to the server and all its tools.
-    Reset {
-        server: String,
-        tool: Option<String>,
-    },
-    /// The kept lines of a server: those after the line of this number, the last ones of them.
-    Logs {
-        server: String,
-        #[serde(default)]
-        after: u64,
-        #[serde(default)]
-        last: Option<usize>,
-    },
-    /// The crash reports of a server, or of all.
-    Crashes {
-        server: Option<String>,
-    },
-    /// The token of the API, a new one if it is to be replaced.
-    Token {
-        rotate: bool,
-    },
-    /// A link to the dashboard that signs in.
-    LoginLink,
-    /// A page of calls: the parameters of [`crate::history::HistoryQuery::from_pairs`].
-    History {
-        parameters: Parameters,
-    },
-    /// A call, made again.
-    Replay {
-        id: String,
-    },
-    /// The logins at servers.
-    Logins,
-    /// A login at a server, or the end of one.
-    Login {
-        server: String,
-        /// Of this user, not of the gateway.
-        #[serde(default)]
-        principal: Option<String>,
-        order: LoginOrder,
-    },
-    /// The address that a browser was sent back to at the end of a login, or its query.
-    FinishLogin {
-        answer: String,
-    },
-    /// The pins of tools.
-    Pins,
-    /// One pin, with its definitions.
-    Pin {
-        server: String,
-        tool: String,
-    },
-    /// Approves what is listed of a tool, or of all tools of a server; with a digest only that
-    /// definition.
-    ApprovePins {
-        server: String,
-        tool: Option<String>,
-        digest: Option<String>,
-    },
-    /// A page of the log: the parameters of [`crate::telemetry::LogQuery::from_pairs`].
-    GatewayLog {
-        parameters: Parameters,
-    },
-}
-
-/// What is done about the login at a server.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LoginOrder {
-    /// Answers with the page to open. The browser comes back to `redirect_uri`, which is on this
-    /// machine, or to the gateway.
-    Begin { redirect_uri: Option<String> },
-    /// Renews the token now.
-    Refresh,
-    /// Forgets the token, and revokes it.
-    Forget,
-}
 
 /// The outcome of an order: a sentence for people either way.
 pub type OrderOutcome = Result<String, Failure>;

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::control::{ControlError, ask};
-use super::operator::{ControlRequest, Parameters};
+use super::control_request::{ControlRequest, Parameters};
 
 /// Records, the oldest first.
 pub struct RecordPage {

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::answer::ApiAnswer;
 use super::request::ApiRequest;
-use crate::admin::operator::LoginOrder;
+use crate::admin::control_request::LoginOrder;
 use crate::protocol::Failure;
 
 /// `GET /oauth/authorize/ID`: leads to the page to sign in at.

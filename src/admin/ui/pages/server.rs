@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use super::confirm::{Question, confirm, is_sure};
 use crate::admin::config_order::ConfigOrder;
-use crate::admin::operator::{Inoperable, LoginOrder};
+use crate::admin::control_request::LoginOrder;
+use crate::admin::operator::Inoperable;
 use crate::admin::render::{breaker_text, open_breakers, reason};
 use crate::admin::ui::fields::{Fields, field};
 use crate::admin::ui::page::{Outcome, Page, Section, View};
