@@ -71,8 +71,8 @@ impl Arguments {
 pub enum Command {
     /// Run the gateway (the default)
     ///
-    /// It reads its configuration again when the file changes and on SIGHUP, and stops on Ctrl-C
-    /// and SIGTERM after the calls in flight.
+    /// It reads its configuration again when the file changes and on SIGHUP, and stops on Ctrl-C,
+    /// on SIGTERM and when its terminal closes, after the calls in flight.
     Serve,
 
     /// Serve one client over stdin and stdout

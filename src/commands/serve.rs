@@ -112,6 +112,8 @@ async fn run_gateway(
     (inherited, log): (Option<TcpListener>, LogRecords),
     file: ConfigFile<'_>,
 ) -> Result<(), CliError> {
+    // A terminal that closes sends SIGHUP, too, and takes the gateway with it as any other program.
+    let had_terminal = std::io::stdin().is_terminal();
     let mut hangup = signal(SignalKind::hangup())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let is_watched = loaded.config.watch && loaded.path.is_some();
@@ -163,7 +165,12 @@ async fn run_gateway(
                 change_file(&mut gateway, request, &file, &mut read_again).await;
                 continue;
             }
-            Some(()) = hangup.recv() => log::info!("SIGHUP: configuration is read again"),
+            Some(()) = hangup.recv() => {
+                if had_terminal && !std::io::stdin().is_terminal() {
+                    break;
+                }
+                log::info!("SIGHUP: configuration is read again");
+            }
             _ = terminate.recv() => break,
             _ = tokio::signal::ctrl_c() => break,
             () = &mut client_left => break,

@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use super::{code_of, request, token_of};
 use crate::operating::run;
-use crate::support::{Gateway, Http, Setup, StdioClient, example, quick, soon};
+use crate::support::{Gateway, Http, Setup, StdioClient, alive, example, quick, soon, until};
 
 async fn status_with(gateway: &Gateway, name: &str, value: &str) -> u16 {
     let request = Http::new(gateway.address, "GET", "/api/tree").header(name, value);
@@ -120,7 +120,15 @@ async fn whoever_starts_it_in_a_terminal_sees_the_token() {
         link.is_some_and(|link| link.contains("/ui/login?code=")),
         "{seen}"
     );
+    let run = fs::read(setup.path(".mcpvisor/run.json")).unwrap();
+    let run: serde_json::Value = serde_json::from_slice(&run).unwrap();
+    let gateway = i32::try_from(run["pid"].as_i64().unwrap()).unwrap();
+    // Its terminal goes with it, and the gateway with its terminal.
     terminal.kill().await.unwrap();
+    until("the end of the gateway", || async {
+        (!alive(gateway)).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]
