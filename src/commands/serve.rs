@@ -16,7 +16,7 @@ use mcpvisor::id::ViewId;
 use mcpvisor::protocol::Failure;
 use mcpvisor::telemetry::LogRecords;
 use mcpvisor::{telemetry, transport};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Interval, interval};
 use uuid::Uuid;
@@ -179,6 +179,11 @@ async fn run_gateway(
         gateway.reload(read_again());
         service::notify(ServiceState::Ready(&gateway.summary()));
     }
+    stop(gateway, terminate).await
+}
+
+/// Stops in order, unless a second signal comes meanwhile.
+async fn stop(gateway: Gateway, mut terminate: Signal) -> Result<(), CliError> {
     service::notify(ServiceState::Stopping);
     tokio::select! {
         () = gateway.stop() => Ok(()),
