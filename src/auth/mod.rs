@@ -16,8 +16,8 @@ pub use identity::{GrantedScopes, Identity, Requester};
 pub use introspection::{AuthSecret, IntrospectionSettings};
 pub use jwt::{Algorithm, JwtSettings};
 pub use policy::{
-    Annotations, Asked, Condition, Denied, Effect, InvalidCondition, Policies, Policy, PolicyCase,
-    PolicyRule, TriedCase, is_judged, read_cases,
+    AccessRequest, Annotations, Condition, Denied, Effect, InvalidCondition, Policies, Policy,
+    PolicyCase, PolicyRule, TriedCase, is_judged, read_cases,
 };
 pub use rate_limits::{CountedCall, Rate, RateLimitSettings, RateLimits};
 pub use tokens::{TokenSettings, TokenVerifier};
@@ -128,7 +128,7 @@ impl AuthSettings {
         is_key && !self.keys.iter().any(|key| key.name == principal.name())
     }
 
-    /// Who sends a request. Asked for every request, since a session is no authentication
+    /// Who sends a request. AccessRequest for every request, since a session is no authentication
     /// (S-SESS-09). `authorization` is the value of the header of that name, `now` in milliseconds
     /// since 1970.
     ///

@@ -82,7 +82,7 @@ impl TokenSettings {
 pub struct TokenVerifier {
     settings: TokenSettings,
     jwt: Option<JwtVerifier>,
-    voucher: Option<Voucher>,
+    remote: Option<RemoteVerifier>,
     known: Mutex<HashMap<TokenHash, KnownToken>>,
     /// A token is asked about by the one request that holds its lock.
     asking: [tokio::sync::Mutex<()>; ASKED_MAX],
@@ -91,7 +91,7 @@ pub struct TokenVerifier {
 }
 
 /// Who is asked about tokens that cannot be checked here.
-enum Voucher {
+enum RemoteVerifier {
     Introspection(Introspection),
     Webhook(Webhook),
 }
@@ -106,10 +106,13 @@ impl TokenVerifier {
     pub fn new(settings: TokenSettings, web: &Arc<dyn Web>) -> Self {
         let resource = settings.resource.as_deref();
         let introspection = Introspection::new(&settings.introspection, resource, web);
-        let webhook = || Webhook::new(&settings.webhook, resource, web).map(Voucher::Webhook);
+        let webhook =
+            || Webhook::new(&settings.webhook, resource, web).map(RemoteVerifier::Webhook);
         Self {
             jwt: JwtVerifier::new(&settings.jwt, resource, web),
-            voucher: introspection.map(Voucher::Introspection).or_else(webhook),
+            remote: introspection
+                .map(RemoteVerifier::Introspection)
+                .or_else(webhook),
             settings,
             known: Mutex::default(),
             asking: Default::default(),
@@ -135,13 +138,13 @@ impl TokenVerifier {
     /// Returns the failure that the client is to read.
     pub async fn verify(&self, token: PresentedToken<'_>, now: u64) -> Result<Identity, Failure> {
         let failure = |error| self.failure_of(error, now);
-        let voucher = match (&self.jwt, &self.voucher) {
-            (Some(jwt), voucher) if voucher.is_none() || jwt::is_token(token.text) => {
+        let remote = match (&self.jwt, &self.remote) {
+            (Some(jwt), remote) if remote.is_none() || jwt::is_token(token.text) => {
                 let verified = jwt.verify(token.text).await.map_err(failure)?;
                 let issuer = self.settings.jwt.issuer.as_deref();
                 return self.take(token, issuer, verified, KNOWN_FOR, now);
             }
-            (_, Some(voucher)) => voucher,
+            (_, Some(remote)) => remote,
             (_, None) => return Err(failure(TokenError::Inactive)),
         };
         let place = token.hash.number() % ASKED_MAX;
@@ -155,13 +158,13 @@ impl TokenVerifier {
             return Ok(identity);
         }
         let settings = &self.settings;
-        let (verified, issuer, cache_for) = match voucher {
-            Voucher::Introspection(introspection) => (
+        let (verified, issuer, cache_for) = match remote {
+            RemoteVerifier::Introspection(introspection) => (
                 introspection.verify(token.text).await,
                 settings.introspection.issuer.as_deref(),
                 settings.introspection.cache_for,
             ),
-            Voucher::Webhook(webhook) => (
+            RemoteVerifier::Webhook(webhook) => (
                 webhook.verify(token).await,
                 Some(WEBHOOK),
                 settings.webhook.cache_for,

@@ -1,6 +1,6 @@
 //! What policies say of a call.
 
-use crate::auth::{Annotations, Asked, Policy, is_judged};
+use crate::auth::{AccessRequest, Annotations, Policy, is_judged};
 use crate::calls::call_context::CallContext;
 use crate::calls::call_target::CallTarget;
 use crate::catalog::Snapshot;
@@ -58,7 +58,7 @@ fn judge(
     let arguments = request.params.arguments.clone();
     let arguments = arguments.filter(|_| request.method == Method::ToolsCall);
     let arguments = arguments.and_then(|span| request.frame.as_bytes().get(span));
-    let asked = Asked {
+    let asked = AccessRequest {
         principal: &caller.principal,
         scopes: &caller.scopes,
         view: &caller.view,

@@ -46,7 +46,7 @@ pub use list_page::{InvalidListPage, ListAge, ListCaching, ListPage};
 pub use merge::{merge, merge_view};
 pub use merge_notice::MergeNotice;
 pub use name_filter::InvalidNameSettings;
-pub use permitted::AskedItem;
+pub use permitted::PolicyItem;
 pub use pins::{PinMode, PinState, PinnedTools, UnapprovedTool};
 pub use public_name::may_belong_to;
 pub use public_pages::InvalidCursor;

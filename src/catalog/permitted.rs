@@ -8,7 +8,7 @@ use crate::id::ServerName;
 
 /// An item that is asked about.
 #[derive(Clone, Copy, Debug)]
-pub struct AskedItem<'a> {
+pub struct PolicyItem<'a> {
     pub kind: ItemKind,
     pub server: &'a ServerName,
     /// The name or URI that its server knows.
@@ -19,10 +19,10 @@ pub struct AskedItem<'a> {
 impl Snapshot {
     /// The same catalog with lists of the items that are permitted. Calls look their targets up in
     /// the whole one, so that who calls another item reads why not.
-    pub fn permitted(self: &Arc<Self>, permits: impl Fn(&AskedItem<'_>) -> bool) -> Self {
+    pub fn permitted(self: &Arc<Self>, permits: impl Fn(&PolicyItem<'_>) -> bool) -> Self {
         let named = |kind: ItemKind, owner: &super::ItemOwner| {
             let native: String = owner.native.parse().unwrap_or_default();
-            permits(&AskedItem {
+            permits(&PolicyItem {
                 kind,
                 server: &owner.server,
                 native: &native,
@@ -30,7 +30,7 @@ impl Snapshot {
             })
         };
         let located = |kind: ItemKind, owner: &super::UriOwner| {
-            permits(&AskedItem {
+            permits(&PolicyItem {
                 kind,
                 server: &owner.server,
                 native: &owner.native,

@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 
-use crate::auth::{Annotations, Asked, GrantedScopes, Policies, Policy as _};
+use crate::auth::{AccessRequest, Annotations, GrantedScopes, Policies, Policy as _};
 use crate::catalog::{
-    AskedItem, CatalogSettings, Exposure, ItemKind, NameSettings, Snapshot, ViewSettings,
+    CatalogSettings, Exposure, ItemKind, NameSettings, PolicyItem, Snapshot, ViewSettings,
     merge_view,
 };
 use crate::downstream::Caller;
@@ -96,7 +96,7 @@ impl Views {
             return found.permitted.clone();
         }
         // Without the lock, as above.
-        let permits = |item: &AskedItem<'_>| permits(policies, caller, item);
+        let permits = |item: &PolicyItem<'_>| permits(policies, caller, item);
         let permitted = Arc::new(base.permitted(permits));
         let mut kept = self.kept_permitted();
         if kept.len() >= MERGED_MAX {
@@ -195,14 +195,14 @@ impl Views {
 }
 
 /// Whether a client may use an item as it is meant to be used.
-fn permits(policies: &Policies, caller: &Caller, item: &AskedItem<'_>) -> bool {
+fn permits(policies: &Policies, caller: &Caller, item: &PolicyItem<'_>) -> bool {
     let method = match item.kind {
         ItemKind::Tools => Method::ToolsCall,
         ItemKind::Prompts => Method::PromptsGet,
         ItemKind::Resources | ItemKind::ResourceTemplates => Method::ResourcesRead,
     };
     let hints = item.hints;
-    let asked = Asked {
+    let asked = AccessRequest {
         principal: &caller.principal,
         scopes: &caller.scopes,
         view: &caller.view,

@@ -37,7 +37,7 @@ pub enum ChildStatus<T> {
     Broken {
         next_attempt: Instant,
     },
-    /// Asked to leave for good, or held and asked to leave.
+    /// AccessRequest to leave for good, or held and asked to leave.
     Stopping,
     /// Gone for good, or held: nothing but [`ChildRef::release`] brings it back.
     Stopped,

@@ -18,7 +18,7 @@ pub enum ChildPhase {
     Backoff,
     /// It failed too often; attempts are rare now.
     Broken,
-    /// Asked to leave, for good or until it is released.
+    /// AccessRequest to leave, for good or until it is released.
     Stopping,
     /// Gone for good, or held until it is released.
     Stopped,

@@ -21,19 +21,8 @@ if [ ! -e "$venv/$version" ]; then
   touch "$venv/$version"
 fi
 
-cargo build --locked --quiet --bin mcpvisor
-program=$(realpath "$target/debug/mcpvisor")
-here=$(mktemp -d)
-gateway=
-clean_up() {
-  if [ -n "$gateway" ]; then
-    kill "$gateway" 2> /dev/null && wait "$gateway" || true
-  fi
-  rm -rf "$here"
-}
-trap clean_up EXIT
-
-cat > "$here/config.toml" <<END
+. tests/gateway.sh
+start_gateway <<END
 [gateway]
 listen = "127.0.0.1:0"
 data_dir = "$here/data"
@@ -45,22 +34,6 @@ enabled = true
 command = "$program"
 args = ["example-server"]
 END
-"$program" serve --config "$here/config.toml" 2> "$here/log" &
-gateway=$!
-
-# Port 0 is any free one; the file of the run says which.
-address=
-for _ in $(seq 100); do
-  address=$(grep -o '127\.0\.0\.1:[0-9]*' "$here/log" | head -n 1 || true)
-  if [ -n "$address" ] && curl --silent --fail --output /dev/null "http://$address/readyz"; then
-    break
-  fi
-  sleep 0.1
-done
-if [ -z "$address" ]; then
-  cat "$here/log" >&2
-  exit 1
-fi
 
 # A server that is away is 502 to 504, and 500 is a bug. What is valid may be refused for what no schema
 # says, such as an `If-Match` of another content.

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use crate::support::login::{api_request as api, follow, log_in, login_needed, parts, protected};
 use crate::support::{
-    Authority, Behaviour, Client, Http, HttpServer, Setup, failure_of, quick, text_of, until,
+    Authority, Behaviour, Client, Gateway, Http, HttpServer, Setup, failure_of, quick, text_of,
+    until,
 };
 
 #[tokio::test]
@@ -170,6 +171,13 @@ async fn tokens_survive_a_kill_and_are_readable_nowhere() {
     assert_eq!(authority.grants().registered, 1);
     assert!(elsewhere.join("mcpvisor/credentials.key").exists());
     // Neither what the gateway keeps nor what it says shows a token.
+    let said = all_said(&gateway).await;
+    assert!(said.contains("docs"), "{said}");
+    assert!(!said.contains("canary"), "{said}");
+}
+
+/// The log of a gateway, all that its API shows, and all that it keeps.
+pub(crate) async fn all_said(gateway: &Gateway) -> String {
     let mut said = gateway.log();
     for path in [
         "/api/tree",
@@ -178,15 +186,14 @@ async fn tokens_survive_a_kill_and_are_readable_nowhere() {
         "/api/logs",
         "/config",
     ] {
-        let answer = api(&gateway, "GET", path).send().await;
+        let answer = api(gateway, "GET", path).send().await;
         said.push_str(&String::from_utf8_lossy(&answer.bytes().await));
     }
     said.push_str(&files_below(&gateway.data_dir()));
-    assert!(said.contains("docs"), "{said}");
-    assert!(!said.contains("canary"), "{said}");
+    said
 }
 
-pub(crate) fn files_below(directory: &std::path::Path) -> String {
+fn files_below(directory: &std::path::Path) -> String {
     let mut text = String::new();
     for entry in std::fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();

@@ -7,8 +7,8 @@ use crate::auth::{KEYS, with_key};
 use crate::legacy_sse::SseClient;
 use crate::sessionless::modern_as;
 use crate::support::{
-    Gateway, Http, INITIALIZE, Issuer, RESOURCE, Setup, answer_in, call_params, example, names,
-    quick, request, text_of, unix_seconds, until,
+    Gateway, Http, INITIALIZE, Issuer, Setup, answer_in, call_params, example, names, quick,
+    request, text_of, until,
 };
 
 /// A server, two keys, a history, and these rules.
@@ -225,15 +225,7 @@ async fn a_session_goes_by_the_token_of_each_request() {
         "[policies.no-sums]\nwhen = 'tool.name == \"add\" && !(\"sums\" in principal.scopes)'\n";
     let config = format!("{}{}{}{rule}", issuer.config(), quick(), example("one"));
     let gateway = Gateway::start(&config).await;
-    let [plain, sums] = ["mcp", "mcp sums"].map(|scope| {
-        issuer.signed(&json!({
-            "iss": issuer.url(),
-            "aud": RESOURCE,
-            "sub": "ada",
-            "scope": scope,
-            "exp": unix_seconds() + 600,
-        }))
-    });
+    let [plain, sums] = ["mcp", "mcp sums"].map(|scope| issuer.token_with("ada", scope, 600));
     let plain = Holder::open(&gateway, &plain).await;
     let stepped_up = Holder {
         gateway: &gateway,

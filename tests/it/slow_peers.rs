@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use serde_json::json;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
@@ -17,6 +17,15 @@ const MIB: u64 = 1024 * 1024;
 /// A connection that was served a request.
 async fn served(gateway: &Gateway) -> TcpStream {
     let mut stream = TcpStream::connect(gateway.address).await.unwrap();
+    be_served(gateway, &mut stream).await;
+    stream
+}
+
+/// Sends a request, and reads its answer.
+pub(crate) async fn be_served(
+    gateway: &Gateway,
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+) {
     stream
         .write_all(&gateway.get("/health").bytes())
         .await
@@ -26,7 +35,6 @@ async fn served(gateway: &Gateway) -> TcpStream {
         let read = soon("an answer", stream.read_buf(&mut answer)).await;
         assert!(read.unwrap() > 0, "the connection ended");
     }
-    stream
 }
 
 /// A client that asks for a large answer and does not read it.

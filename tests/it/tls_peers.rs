@@ -7,6 +7,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::client::TlsStream;
 
 use crate::sessionless::modern_as;
+use crate::slow_peers::be_served;
 use crate::support::{
     CertificateAuthority, Client, Gateway, Setup, TlsClient, call_params, request, soon, text_of,
     until,
@@ -120,15 +121,7 @@ async fn of_too_many_handshakes_the_oldest_ends() {
 async fn heads_have_their_time_over_tls() {
     let (gateway, tls) = gateway("", "[gateway]\nhead_timeout = \"300ms\"\n").await;
     let mut stream = tls.connect(gateway.address).await.unwrap();
-    stream
-        .write_all(&gateway.get("/health").bytes())
-        .await
-        .unwrap();
-    let mut answer = Vec::new();
-    while !answer.ends_with(b"}") {
-        let read = soon("an answer", stream.read_buf(&mut answer)).await;
-        assert!(read.unwrap() > 0, "the connection ended");
-    }
+    be_served(&gateway, &mut stream).await;
     stream
         .write_all(b"POST /mcp HTTP/1.1\r\nHost: loc")
         .await

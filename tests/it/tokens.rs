@@ -123,13 +123,7 @@ async fn s_auths_06_only_tokens_for_this_gateway_are_taken() {
 async fn s_auths_08_a_token_without_a_needed_scope_says_which() {
     let issuer = Issuer::start().await;
     let gateway = gateway(&issuer).await;
-    let token = issuer.signed(&json!({
-        "iss": issuer.url(),
-        "aud": RESOURCE,
-        "sub": "ada",
-        "scope": "openid",
-        "exp": unix_seconds() + 600,
-    }));
+    let token = issuer.token_with("ada", "openid", 600);
     let answer = initialize(&gateway, &token).send().await;
     assert_eq!(answer.status, 403, "{answer:?}");
     assert_eq!(
@@ -282,15 +276,7 @@ async fn a_scope_opens_the_api() {
     let admin = "[auth.keys.second]\nscopes = [\"mcpvisor:admin\"]\n";
     let keys = KEYS.replace("[auth.keys.second]\n", admin);
     let gateway = Gateway::start(&format!("{}{keys}", issuer.config())).await;
-    let token = |scope: &str| {
-        issuer.signed(&json!({
-            "iss": issuer.url(),
-            "aud": RESOURCE,
-            "sub": "ada",
-            "scope": scope,
-            "exp": unix_seconds() + 600,
-        }))
-    };
+    let token = |scope: &str| issuer.token_with("ada", scope, 600);
     let status = |token: String| with_key(gateway.get("/api/servers"), &token).send();
     for (token, expected) in [
         (token("mcp mcpvisor:admin"), 200),

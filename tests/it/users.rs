@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::auth::{KEYS, with_key};
 use crate::sessionless::modern_as;
-use crate::support::login::{api_request as api, follow, log_in, login_needed};
+use crate::support::login::{follow, log_in, login_needed};
 use crate::support::{
     Answer, Authority, Behaviour, Gateway, Http, HttpServer, Setup, answer_in, call_params,
     failure_of, initialize, quick, request, text_of, until,
@@ -366,19 +366,8 @@ async fn users_are_shown_by_name_and_their_secrets_nowhere() {
         !seen.contains("\"second\"") && !seen.contains("principal"),
         "{seen}"
     );
-    let mut said = format!("{tree}{logins}{}", gateway.log());
-    for path in [
-        "/api/tree",
-        "/api/logins",
-        "/api/history",
-        "/api/logs",
-        "/config",
-    ] {
-        let answer = api(&gateway, "GET", path).send().await;
-        said.push_str(&String::from_utf8_lossy(&answer.bytes().await));
-    }
+    let mut said = format!("{tree}{logins}{}", crate::logins::all_said(&gateway).await);
     said.push_str(&gateway.setup.run(&["history", "--json"]).1);
-    said.push_str(&crate::logins::files_below(&gateway.data_dir()));
     assert!(said.contains("docs__echo"), "{said}");
     for secret in ["canary", state] {
         assert!(!said.contains(secret), "{secret} in {said}");

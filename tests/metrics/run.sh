@@ -7,7 +7,6 @@
 set -euo pipefail
 
 cd "$(dirname "$0")/../.."
-target=${CARGO_TARGET_DIR:-$PWD/target}
 
 # A check that did not run is no success.
 trap 'echo "tests/metrics did NOT run to its end: see above" >&2' ERR
@@ -15,19 +14,8 @@ trap 'echo "tests/metrics did NOT run to its end: see above" >&2' ERR
 promtool check rules contrib/grafana/alerts.yaml
 promtool test rules tests/metrics/alerts.yaml
 
-cargo build --locked --quiet --bin mcpvisor
-program=$(realpath "$target/debug/mcpvisor")
-here=$(mktemp -d)
-gateway=
-clean_up() {
-  if [ -n "$gateway" ]; then
-    kill "$gateway" 2> /dev/null && wait "$gateway" || true
-  fi
-  rm -rf "$here"
-}
-trap clean_up EXIT
-
-cat > "$here/config.toml" <<END
+. tests/gateway.sh
+start_gateway <<END
 [gateway]
 listen = "127.0.0.1:0"
 data_dir = "$here/data"
@@ -39,25 +27,6 @@ listen = "127.0.0.1:0"
 command = "$program"
 args = ["example-server"]
 END
-"$program" serve --config "$here/config.toml" 2> "$here/log" &
-gateway=$!
-
-# Port 0 is any free one; the log says which.
-address_after() {
-  sed -n "s|.*$1 http://\(127\.0\.0\.1:[0-9]*\).*|\1|p" "$here/log" | head -n 1
-}
-address=
-for _ in $(seq 100); do
-  address=$(address_after serves)
-  if [ -n "$address" ] && curl --silent --fail --output /dev/null "http://$address/readyz"; then
-    break
-  fi
-  sleep 0.1
-done
-if [ -z "$address" ]; then
-  cat "$here/log" >&2
-  exit 1
-fi
 
 meta='"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}'
 curl --silent --show-error --fail --output "$here/answer" "http://$address/mcp" \

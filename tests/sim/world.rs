@@ -12,7 +12,7 @@ use std::time::Duration;
 use actix::System;
 use bytes::Bytes;
 use futures_util::FutureExt;
-use mcpvisor::auth::{Asked, Denied, Policy};
+use mcpvisor::auth::{AccessRequest, Denied, Policy};
 use mcpvisor::calls::{SealingKeys, SessionSettings};
 use mcpvisor::catalog::{CatalogSettings, NameSettings};
 use mcpvisor::downstream::{
@@ -106,7 +106,7 @@ pub(crate) struct World {
 struct PanicsOnDemand;
 
 impl Policy for PanicsOnDemand {
-    fn judge(&self, asked: &Asked<'_>) -> Result<(), Denied> {
+    fn judge(&self, asked: &AccessRequest<'_>) -> Result<(), Denied> {
         if asked.item.ends_with(PANIC_TOOL) {
             // A panic on which nobody comments.
             std::panic::resume_unwind(Box::new("panic on demand"));

@@ -50,7 +50,7 @@ impl Health {
     }
 }
 
-/// Asked for each request.
+/// AccessRequest for each request.
 pub type HealthSource = Arc<dyn Fn() -> Health + Send + Sync>;
 
 /// 200 while the process serves; what is wrong is in the body.

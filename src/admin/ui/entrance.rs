@@ -11,9 +11,9 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::time::timeout;
 use url::form_urlencoded;
 
-use super::asked::Asked;
 use super::fields::{FORM_TOKEN, Fields, field, query_fields};
 use super::page::{Outcome, View};
+use super::ui_request::UiRequest;
 use super::visitor::{Visitor, cookie, message_cookie, set_cookie};
 use super::{Dashboard, HostCheck, assets, frame, live, login, pages, response};
 use crate::admin::base_url::base_url;
@@ -57,7 +57,7 @@ pub(super) async fn serve(
             Method::POST => Some(read_form(&request, payload, most).await?),
             _ => return Err(only_get_and_post()),
         };
-        let asked = Asked {
+        let asked = UiRequest {
             request: &request,
             dashboard: &dashboard,
             operator,
@@ -78,7 +78,10 @@ pub(super) async fn serve(
     response::page(status(&failure), frame::failure_page(&failure))
 }
 
-async fn answer(mut asked: Asked<'_>, visitor: Option<Visitor>) -> Result<HttpResponse, Failure> {
+async fn answer(
+    mut asked: UiRequest<'_>,
+    visitor: Option<Visitor>,
+) -> Result<HttpResponse, Failure> {
     let path = asked.request.path();
     if path == "/ui/login" {
         return login::answer(asked, visitor).await;

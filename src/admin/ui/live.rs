@@ -15,10 +15,10 @@ use serde_json::json;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep};
 
-use super::asked::Asked;
 use super::assets::ASSETS;
 use super::fields::{Fields, field, query_fields};
 use super::page::View;
+use super::ui_request::UiRequest;
 use super::visitor::Visitor;
 use super::{Dashboard, pages, response};
 use crate::admin::base_url::base_url;
@@ -54,7 +54,7 @@ struct LivePage {
 }
 
 /// The stream of the page that the query names.
-pub(super) fn answer(asked: &Asked<'_>, visitor: Visitor, query: &Fields) -> HttpResponse {
+pub(super) fn answer(asked: &UiRequest<'_>, visitor: Visitor, query: &Fields) -> HttpResponse {
     let permit = asked.dashboard.0.live_pages.clone().try_acquire_owned();
     let Ok(permit) = permit else {
         return ended("full");

@@ -6,8 +6,8 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse};
 use maud::{Markup, html};
 
-use super::asked::Asked;
 use super::fields::{field, query_fields};
+use super::ui_request::UiRequest;
 use super::visitor::{Visitor, login_cookie, set_cookie};
 use super::{frame, response};
 use crate::protocol::{ErrorKind, Failure};
@@ -17,7 +17,7 @@ use crate::telemetry::unix_millis;
 const FAILED_DELAY: Duration = Duration::from_secs(1);
 
 pub(super) async fn answer(
-    asked: Asked<'_>,
+    asked: UiRequest<'_>,
     visitor: Option<Visitor>,
 ) -> Result<HttpResponse, Failure> {
     let query = query_fields(asked.request.query_string());

@@ -1,7 +1,6 @@
 //! The dashboard at `/ui`: pages for people, rendered here, over the functions that serve the API and
 //! the command line. They are whole without JavaScript, which only keeps them live.
 
-mod asked;
 mod assets;
 mod entrance;
 mod fields;
@@ -14,6 +13,7 @@ mod parts;
 mod response;
 mod text;
 mod traffic;
+mod ui_request;
 mod visitor;
 
 use std::sync::{Arc, OnceLock, Weak};

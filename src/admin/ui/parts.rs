@@ -141,6 +141,17 @@ pub(super) fn snippet(id: &str, content: &str) -> Markup {
     }
 }
 
+/// The end of a form of filters: a text to look for, and the button.
+pub(super) fn text_filter(view: &View<'_>) -> Markup {
+    html! {
+        div {
+            label for="text" { "Text" }
+            input #text name="text" type="search" value=[view.query("text")] maxlength="256";
+        }
+        div .submit { button type="submit" { "Filter" } }
+    }
+}
+
 /// A filter of which one value is chosen.
 pub(super) fn choice(name: &str, label: &str, values: &[&str], view: &View<'_>) -> Markup {
     let chosen = view.query(name);

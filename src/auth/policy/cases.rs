@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{Annotations, Asked, Denied, Effect, Policies, is_judged};
+use super::{AccessRequest, Annotations, Denied, Effect, Policies, is_judged};
 use crate::credentials::Scopes;
 use crate::id::{Principal, ServerName, ViewId};
 use crate::protocol::Method;
@@ -106,7 +106,7 @@ impl PolicyCase {
         let arguments = serde_json::to_vec(&self.arguments);
         let arguments = arguments.map_err(|error| error.to_string())?;
         let is_open = self.listed && method == Method::ToolsCall;
-        let decided = policies.decide(&Asked {
+        let decided = policies.decide(&AccessRequest {
             principal: &principal,
             scopes: &Some(Arc::new(scopes)),
             view: &view,

@@ -12,7 +12,7 @@ use cel::common::ast::{Expr, IdedExpr, SelectExpr};
 use cel::objects::{Key, Value};
 use cel::{Context, Env, Program};
 
-use super::{Annotations, Asked, arguments};
+use super::{AccessRequest, Annotations, arguments};
 use crate::id::{Principal, ServerName, ViewId};
 use crate::protocol::Method;
 use crate::supervision::catch_panic;
@@ -126,7 +126,7 @@ impl Condition {
     /// Tried with a tool of nobody, so that most mistakes are found before the first request.
     fn try_once(&self) -> Option<bool> {
         let server = ServerName::try_new("server").ok()?;
-        let asked = Asked {
+        let asked = AccessRequest {
             principal: &Principal::Anonymous,
             scopes: &None,
             view: &ViewId::Default,
@@ -296,7 +296,7 @@ fn check_name(name: &str, seen: &mut Seen) -> Result<(), InvalidCondition> {
 }
 
 /// Those of a request; with its arguments, as far as they are known and can be read.
-pub(super) fn facts(asked: &Asked<'_>, with_arguments: bool) -> Facts {
+pub(super) fn facts(asked: &AccessRequest<'_>, with_arguments: bool) -> Facts {
     let mut facts = Context::with_env(ENVIRONMENT.clone());
     let (issuer, name) = asked.principal.parts();
     let scopes = asked.scopes.iter().flat_map(|scopes| scopes.iter());

@@ -38,7 +38,7 @@ pub trait Policy: Send + Sync {
     /// # Errors
     ///
     /// Says why the request is denied.
-    fn judge(&self, asked: &Asked<'_>) -> Result<(), Denied>;
+    fn judge(&self, asked: &AccessRequest<'_>) -> Result<(), Denied>;
 }
 
 /// The rules of a gateway, in order.
@@ -59,7 +59,7 @@ pub struct Annotations {
 
 /// A request that is judged, or an item that a request could name.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct AccessRequest<'a> {
     pub principal: &'a Principal,
     pub scopes: &'a GrantedScopes,
     pub view: &'a ViewId,
@@ -97,7 +97,7 @@ impl Policies {
     /// # Errors
     ///
     /// As [`Policy::judge`].
-    pub fn decide(&self, asked: &Asked<'_>) -> Result<Option<Arc<str>>, Denied> {
+    pub fn decide(&self, asked: &AccessRequest<'_>) -> Result<Option<Arc<str>>, Denied> {
         if self.rules.is_empty() {
             return self.by_default();
         }
@@ -129,14 +129,14 @@ impl Policies {
 }
 
 impl Policy for Policies {
-    fn judge(&self, asked: &Asked<'_>) -> Result<(), Denied> {
+    fn judge(&self, asked: &AccessRequest<'_>) -> Result<(), Denied> {
         self.decide(asked).map(drop)
     }
 }
 
 impl Denied {
     /// The refusal of a request.
-    pub fn failure(&self, asked: &Asked<'_>) -> Failure {
+    pub fn failure(&self, asked: &AccessRequest<'_>) -> Failure {
         let why = match self {
             Self::By(rule) => format!("the policy `{rule}` denies it"),
             Self::Unclear(rule) => format!("the condition of the policy `{rule}` cannot be judged"),
@@ -192,7 +192,7 @@ mod tests {
         scopes: &GrantedScopes,
         item: &str,
     ) -> Result<(), Denied> {
-        policies.judge(&Asked {
+        policies.judge(&AccessRequest {
             principal,
             scopes,
             view: &ViewId::Default,
@@ -266,7 +266,7 @@ mod tests {
     }
 
     fn judged_arguments(policies: &Policies, arguments: Option<&str>) -> bool {
-        let judged = policies.judge(&Asked {
+        let judged = policies.judge(&AccessRequest {
             principal: &Principal::Anonymous,
             scopes: &None,
             view: &ViewId::Default,

@@ -54,7 +54,7 @@ pub(crate) enum ChildState {
         next_attempt: Instant,
         broken: bool,
     },
-    /// Asked to leave, or killed, and not known to be gone.
+    /// AccessRequest to leave, or killed, and not known to be gone.
     Ending {
         deadline: Instant,
         killed: bool,

@@ -130,11 +130,15 @@ impl Issuer {
 
     /// A token of this subject that holds for so many seconds.
     pub(crate) fn token(&self, subject: &str, seconds: u64) -> String {
+        self.token_with(subject, "openid mcp", seconds)
+    }
+
+    pub(crate) fn token_with(&self, subject: &str, scope: &str, seconds: u64) -> String {
         self.signed(&json!({
             "iss": self.url(),
             "aud": RESOURCE,
             "sub": subject,
-            "scope": "openid mcp",
+            "scope": scope,
             "exp": unix_seconds() + seconds,
         }))
     }

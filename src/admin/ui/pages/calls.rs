@@ -60,11 +60,7 @@ fn filter_form(view: &View<'_>) -> Markup {
             (parts::choice("server", "Server", &servers, view))
             (parts::choice("method", "Method", &methods, view))
             (parts::choice("outcome", "Outcome", &outcomes, view))
-            div {
-                label for="text" { "Text" }
-                input #text name="text" type="search" value=[view.query("text")] maxlength="256";
-            }
-            div .submit { button type="submit" { "Filter" } }
+            (parts::text_filter(view))
         }
     }
 }

@@ -30,11 +30,7 @@ pub(super) fn page(view: &View<'_>) -> Result<Page, Failure> {
         form .filters method="get" action="/ui/logs" data-auto {
             (parts::choice("level", "From level", &LEVELS, view))
             (parts::choice("server", "Server", &servers, view))
-            div {
-                label for="text" { "Text" }
-                input #text name="text" type="search" value=[view.query("text")] maxlength="256";
-            }
-            div .submit { button type="submit" { "Filter" } }
+            (parts::text_filter(view))
         }
     });
     Ok(page.live("records", records(&found)))

@@ -10,7 +10,7 @@ use crate::admin::ApiToken;
 use crate::admin::operator::Operator;
 
 /// A request that came from here, or from no page at all.
-pub(super) struct Asked<'a> {
+pub(super) struct UiRequest<'a> {
     pub(super) request: &'a HttpRequest,
     pub(super) dashboard: &'a Dashboard,
     pub(super) operator: &'a Arc<dyn Operator>,
