@@ -1,7 +1,5 @@
 //! The shared parts that every call uses.
 
-use std::sync::Arc;
-
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -12,7 +10,6 @@ use crate::calls::observation::Observation;
 use crate::calls::parked_calls::ParkedCalls;
 use crate::calls::sealing::Sealing;
 use crate::calls::settings::SessionSettings;
-use crate::catalog::Snapshot;
 use crate::downstream::{Caller, Downstreams};
 use crate::history::{History, RecordedCaller};
 use crate::id::{CallNumbers, Principal, ServerName, SessionId, ViewId};
@@ -96,11 +93,6 @@ impl CallContext {
         let settings = self.settings.load();
         let counted = (self.rate_limits).count(&settings.rate_limits, call, Instant::now());
         counted.inspect_err(|_| self.counters.add(Counter::CallsShed))
-    }
-
-    /// The catalog that a client sees.
-    pub(crate) fn catalog_of(&self, caller: &Caller) -> Arc<Snapshot> {
-        self.catalog.of(caller)
     }
 }
 

@@ -41,7 +41,7 @@ impl CallContext {
             return None;
         }
         let tool = exposure.tool(&request.name()?)?;
-        let catalog = self.catalog_of(caller);
+        let catalog = self.catalog.of(caller);
         let done = match tool {
             StaticTool::Call { named_by } => call(request, &catalog, named_by),
             StaticTool::CallInGroup => call_in_group(request, &catalog),

@@ -196,7 +196,7 @@ fn need_of(context: &CallContext, request: &Request, caller: &Caller) -> Option<
         Method::ToolsList if catalog.exposure(caller) != Exposure::All => None,
         method if ItemKind::listed_by(method).is_some() => Some(ListNeed::All),
         _ if catalog.is_listed() => None,
-        _ => call_target::target(request, &context.catalog_of(caller))
+        _ => call_target::target(request, &context.catalog.of(caller))
             .is_err()
             .then_some(ListNeed::Any),
     }
@@ -213,7 +213,7 @@ fn need_of_static_tool(
         return None;
     }
     exposure.tool(&request.name()?)?;
-    let catalog = context.catalog_of(caller);
+    let catalog = context.catalog.of(caller);
     let Some(called) = discovery::called_name(request, &catalog) else {
         return Some(Some(ListNeed::All));
     };

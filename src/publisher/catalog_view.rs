@@ -80,7 +80,7 @@ impl CatalogView {
         Some(views.permitted(caller, shown))
     }
 
-    /// The catalog of a client.
+    /// The catalog that a client sees.
     pub(crate) fn of(&self, caller: &Caller) -> Arc<Snapshot> {
         self.own(caller).unwrap_or_else(|| self.snapshot())
     }

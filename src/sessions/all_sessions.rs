@@ -226,7 +226,7 @@ impl Sessions {
             return Err(Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000));
         }
         let (revision, owner) = (record.revision, record.owner());
-        let catalog = context.calls.catalog_of(&record.caller(id));
+        let catalog = context.calls.catalog.of(&record.caller(id));
         let result = initialize_result(revision, &catalog);
         let answer = result_frame(&request.id, &result);
         let address = self.spawn(id, record, arbiter, false);
@@ -270,7 +270,7 @@ impl Sessions {
         requester: Requester,
     ) -> Result<(Revision, Bytes), Failure> {
         let record = record_of(request, requester)?;
-        let catalog = self.0.calls.catalog_of(&record.caller(self.mint()));
+        let catalog = self.0.calls.catalog.of(&record.caller(self.mint()));
         let result = sessionless_initialize_result(record.revision, &catalog);
         Ok((record.revision, result_frame(&request.id, &result)))
     }

@@ -149,7 +149,7 @@ impl Sessions {
         let calls = &self.context().calls;
         let decorator = &calls.answer_decorator;
         let request = &sessionless.request;
-        let catalog = calls.catalog_of(&sessionless.caller);
+        let catalog = calls.catalog.of(&sessionless.caller);
         let (to, accepts_stream) = (sessionless.caller.revision, sessionless.accepts_stream);
         if let Some(tree) = self.context().tree.read(request) {
             return Ok(ServeOutcome::Done(decorator.tree(&request.id, &tree, to)));

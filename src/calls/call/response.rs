@@ -103,7 +103,7 @@ impl Call {
             Err(failure) => return self.answer_failure(&failure, owner),
         };
         let result = askable.as_ref().unwrap_or(result);
-        let catalog = self.context.catalog_of(&self.caller);
+        let catalog = self.context.catalog.of(&self.caller);
         let translator = self.translator(&catalog);
         let translated = translator.result(result);
         let sealing = &self.context.sealing;
@@ -163,7 +163,7 @@ impl Call {
         if let Some(elicitations) = url_elicitations(error).filter(|_| is_modern) {
             return self.ask_for_url_visits(elicitations, owner);
         }
-        let catalog = self.context.catalog_of(&self.caller);
+        let catalog = self.context.catalog.of(&self.caller);
         let error_reply = |error: &RawJson| {
             let frame = error_frame(&self.id, error);
             if is_modern {
@@ -188,7 +188,7 @@ impl Call {
 
     /// The end of a task as `tasks/get` says it.
     pub(super) fn task_outcome(&self, response: &Response) -> Outcome {
-        let catalog = self.context.catalog_of(&self.caller);
+        let catalog = self.context.catalog.of(&self.caller);
         let translator = self.translator(&catalog);
         let decorator = &self.context.answer_decorator;
         match &response.outcome {
