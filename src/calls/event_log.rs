@@ -36,7 +36,10 @@ pub(crate) struct EventLog {
     /// Tells event ids of this actor from those of one before it.
     epoch: u32,
     streams: QuickMap<u64, LogStream>,
-    log: VecDeque<LoggedEvent>,
+    /// Events that were logged so far, on all streams: how old an event is among them.
+    pushed: u64,
+    /// Events that are kept, on all streams.
+    kept: usize,
     bytes: KeptShare,
     /// Streams that have ended, and when, the oldest first.
     finished: VecDeque<(Instant, u64)>,
@@ -45,35 +48,48 @@ pub(crate) struct EventLog {
 struct LogStream {
     /// The request whose answer ends the stream.
     request: Option<RequestId>,
+    /// The number of the newest event.
     sequence: u64,
-    logged: usize,
+    /// The newest events without a gap, the oldest first.
+    events: VecDeque<LoggedEvent>,
     ended: bool,
-    /// Absent while no client reads.
+    /// `None` while no client reads.
     reader: Option<EventSender>,
 }
 
 struct LoggedEvent {
-    id: EventId,
+    /// How many events were logged before it, on all streams.
+    age: u64,
     frame: Option<Bytes>,
     is_answer: bool,
 }
 
-/// A table that grows has room for twice as many events; the rest is for the memory of a frame.
-const EVENT_OVERHEAD: usize = 2 * size_of::<LoggedEvent>() + size_of::<LogStream>() + 64;
+/// A queue that grows has room for twice as many events; the rest is for the memory of a frame.
+const EVENT_OVERHEAD: usize = 2 * size_of::<LoggedEvent>() + 64;
+
+/// A stream in a table that grows alike, and the smallest queue of its events.
+const STREAM_OVERHEAD: usize = 2 * size_of::<LogStream>() + 4 * size_of::<LoggedEvent>();
 
 impl LoggedEvent {
-    fn event(&self) -> StreamEvent {
+    fn event(&self, id: EventId) -> StreamEvent {
         StreamEvent {
-            id: Some(self.id.clone()),
+            id: Some(id),
             frame: self.frame.clone(),
             is_answer: self.is_answer,
             queued: None,
         }
     }
 
-    /// Bytes that it takes, with its part in the tables that hold it.
+    /// Bytes that it takes, with its part in the queue that holds it.
     fn size(&self) -> usize {
         EVENT_OVERHEAD + self.frame.as_ref().map_or(0, Bytes::len)
+    }
+}
+
+impl LogStream {
+    /// The number of the oldest event that is kept, or of the next one.
+    fn first_kept(&self) -> u64 {
+        self.sequence + 1 - self.events.len() as u64
     }
 }
 
@@ -96,7 +112,8 @@ impl EventLog {
             limits,
             epoch,
             streams: QuickMap::default(),
-            log: VecDeque::new(),
+            pushed: 0,
+            kept: 0,
             bytes: all.share(),
             finished: VecDeque::new(),
         }
@@ -111,12 +128,16 @@ impl EventLog {
         priming: bool,
     ) -> Receiver<StreamEvent> {
         let (reader, events) = event_queue(self.limits.queue_max, self.limits.queue_bytes_max);
-        let stream = self.streams.entry(number).or_insert_with(|| LogStream {
-            request,
-            sequence: 0,
-            logged: 0,
-            ended: false,
-            reader: None,
+        let bytes = &mut self.bytes;
+        let stream = self.streams.entry(number).or_insert_with(|| {
+            bytes.add(STREAM_OVERHEAD);
+            LogStream {
+                request,
+                sequence: 0,
+                events: VecDeque::new(),
+                ended: false,
+                reader: None,
+            }
         });
         stream.reader = Some(reader);
         if priming {
@@ -176,8 +197,8 @@ impl EventLog {
         if let Some(stream) = self.streams.get_mut(&number) {
             stream.ended = true;
             stream.reader = None;
-            if stream.logged == 0 {
-                self.streams.remove(&number);
+            if stream.events.is_empty() {
+                self.remove(number);
             } else {
                 self.finished.push_back((Instant::now(), number));
             }
@@ -194,23 +215,13 @@ impl EventLog {
     pub(crate) fn drop_finished(&mut self) {
         let now = Instant::now();
         while self.next_drop().is_some_and(|at| at <= now) {
-            if let Some((_, number)) = self.finished.pop_front() {
-                self.streams.remove(&number);
-            }
+            self.drop_oldest_finished();
         }
-        let (streams, bytes) = (&self.streams, &mut self.bytes);
-        self.log.retain(|event| {
-            let is_kept = streams.contains_key(&event.id.stream);
-            if !is_kept {
-                bytes.subtract(event.size());
-            }
-            is_kept
-        });
     }
 
     /// Whether it holds nothing.
     pub(crate) fn is_empty(&self) -> bool {
-        self.streams.is_empty() && self.log.is_empty()
+        self.streams.is_empty()
     }
 
     /// Sends what followed an event, of the same stream only (S-SESS-08).
@@ -222,23 +233,28 @@ impl EventLog {
         let Some(stream) = self.streams.get_mut(&id.stream).filter(|_| known) else {
             return ResumeOutcome::Unknown(id.request);
         };
-        let missed: Vec<&LoggedEvent> = self
-            .log
-            .iter()
-            .filter(|event| event.id.stream == id.stream && event.id.sequence > id.sequence)
-            .collect();
-        if stream.ended && missed.is_empty() {
+        let first_kept = stream.first_kept();
+        let first_missed = id.sequence.saturating_add(1);
+        let seen = usize::try_from(first_missed.saturating_sub(first_kept)).unwrap_or(usize::MAX);
+        let missed = stream.events.len().saturating_sub(seen);
+        if stream.ended && missed == 0 {
             return ResumeOutcome::Over;
         }
-        let complete = (stream.sequence - id.sequence.min(stream.sequence)) == missed.len() as u64;
         let limits = self.limits;
-        let (reader, events) = event_queue(limits.queue_max + missed.len(), limits.queue_bytes_max);
-        for event in missed {
+        let (reader, events) = event_queue(limits.queue_max + missed, limits.queue_bytes_max);
+        let missed = (first_kept..).zip(&stream.events).skip(seen);
+        for (sequence, event) in missed {
+            let id = EventId {
+                epoch: self.epoch,
+                stream: id.stream,
+                sequence,
+                request: stream.request.clone(),
+            };
             // There is room for all of them, and the log holds their bytes.
-            let _ = reader.try_send_uncounted(event.event());
+            let _ = reader.try_send_uncounted(event.event(id));
         }
         stream.reader = (!stream.ended).then_some(reader);
-        if complete || id.stream != GENERAL_STREAM {
+        if first_missed >= first_kept || id.stream != GENERAL_STREAM {
             ResumeOutcome::Stream(events)
         } else {
             ResumeOutcome::Gap(events)
@@ -251,61 +267,84 @@ impl EventLog {
         };
         stream.sequence += 1;
         let event = LoggedEvent {
-            id: EventId {
-                epoch: self.epoch,
-                stream: number,
-                sequence: stream.sequence,
-                request: stream.request.clone(),
-            },
+            age: self.pushed,
             // Copied, since a slice of what a server sent would keep all of that in memory.
             frame: message.map(Bytes::copy_from_slice),
             is_answer,
         };
         if let Some(reader) = &stream.reader {
+            let event = event.event(EventId {
+                epoch: self.epoch,
+                stream: number,
+                sequence: stream.sequence,
+                request: stream.request.clone(),
+            });
             let sent = if is_answer {
-                reader.try_send_uncounted(event.event())
+                reader.try_send_uncounted(event)
             } else {
-                reader.try_send(event.event())
+                reader.try_send(event)
             };
             if sent.is_err() {
                 stream.reader = None;
             }
         }
-        stream.logged += 1;
+        self.pushed += 1;
+        self.kept += 1;
         self.bytes.add(event.size());
-        self.log.push_back(event);
-        self.trim(number);
+        stream.events.push_back(event);
+        let has_too_many = stream.events.len() > self.limits.events_per_stream;
+        if has_too_many {
+            self.drop_first(number);
+        }
+        self.trim();
     }
 
-    fn trim(&mut self, number: u64) {
-        let too_many = |streams: &QuickMap<u64, LogStream>, max| {
-            streams.get(&number).is_some_and(|s| s.logged > max)
-        };
-        if too_many(&self.streams, self.limits.events_per_stream)
-            && let Some(oldest) = self.log.iter().position(|event| event.id.stream == number)
+    /// Drops the oldest events, finished streams first, until the rest is within the limits. The
+    /// newest event of a session stays even if it alone is larger than a session may keep.
+    fn trim(&mut self) {
+        let limits = self.limits;
+        while (self.bytes.own() > limits.bytes_max && self.kept > 1)
+            || (self.bytes.all() > limits.all_bytes_max && self.kept > 0)
         {
-            self.drop_event(oldest);
-        }
-        let (own_max, all_max) = (self.limits.bytes_max, self.limits.all_bytes_max);
-        while !self.log.is_empty() && (self.bytes.own() > own_max || self.bytes.all() > all_max) {
-            self.drop_event(0);
-        }
-    }
-
-    fn drop_event(&mut self, index: usize) {
-        let Some(event) = self.log.remove(index) else {
-            return;
-        };
-        self.bytes.subtract(event.size());
-        if let Some(stream) = self.streams.get_mut(&event.id.stream) {
-            stream.logged -= 1;
-            if stream.ended && stream.logged == 0 {
-                self.streams.remove(&event.id.stream);
+            if !self.drop_oldest_finished() {
+                self.drop_oldest();
             }
         }
-        let streams = &self.streams;
-        let gone = |(_, number): &mut (Instant, u64)| !streams.contains_key(number);
-        while self.finished.pop_front_if(gone).is_some() {}
+    }
+
+    /// Whether there was a finished stream.
+    fn drop_oldest_finished(&mut self) -> bool {
+        let finished = self.finished.pop_front();
+        if let Some((_, number)) = finished {
+            self.remove(number);
+        }
+        finished.is_some()
+    }
+
+    /// Drops the oldest event.
+    fn drop_oldest(&mut self) {
+        let streams = self.streams.iter();
+        let ages = streams.filter_map(|(number, it)| Some((it.events.front()?.age, *number)));
+        if let Some((_, number)) = ages.min() {
+            self.drop_first(number);
+        }
+    }
+
+    /// Drops the oldest event of a stream.
+    fn drop_first(&mut self, number: u64) {
+        let stream = self.streams.get_mut(&number);
+        if let Some(event) = stream.and_then(|stream| stream.events.pop_front()) {
+            self.kept -= 1;
+            self.bytes.subtract(event.size());
+        }
+    }
+
+    fn remove(&mut self, number: u64) {
+        if let Some(stream) = self.streams.remove(&number) {
+            let events: usize = stream.events.iter().map(LoggedEvent::size).sum();
+            self.kept -= stream.events.len();
+            self.bytes.subtract(STREAM_OVERHEAD + events);
+        }
     }
 }
 
@@ -424,13 +463,52 @@ mod tests {
         for _ in 0..10 {
             streams.send(1, b"{}");
         }
-        assert_eq!(streams.log.len(), 3);
+        assert_eq!(streams.kept, 3);
         assert!(!streams.has_reader(1));
         drop(events);
+        // Larger than all that a session may keep: kept as long as it is the newest.
         streams.send(1, &[b'1'; 20_000]);
-        assert_eq!((streams.log.len(), streams.bytes.own()), (0, 0));
+        assert_eq!(streams.kept, 1);
+        assert!(matches!(
+            streams.resume("1.1.10.1"),
+            ResumeOutcome::Stream(_)
+        ));
+        streams.send(1, b"{}");
+        assert_eq!(streams.kept, 1);
+        assert!(streams.bytes.own() < LIMITS.bytes_max);
+        // Within what all sessions may keep, though.
+        streams.send(1, &[b'1'; 200_000]);
+        assert_eq!(streams.kept, 0);
         streams.end(1);
-        assert!(streams.streams.is_empty());
+        assert!(streams.is_empty());
+        assert_eq!(streams.bytes.own(), 0);
+    }
+
+    #[test]
+    fn streams_that_finished_make_room_before_those_that_are_open() {
+        let mut streams = EventLog::new(LIMITS, 1, &KeptBytes::default());
+        drop(streams.open(1, Some(id("1")), true));
+        for number in 2..20 {
+            drop(streams.open(number, Some(id("2")), false));
+            streams.answer(number, &[b'2'; 2000]);
+        }
+        assert!(streams.bytes.own() <= LIMITS.bytes_max);
+        for (event, is_known) in [("1.1.0.1", true), ("1.2.0.2", false), ("1.19.0.2", true)] {
+            let resumed = streams.resume(event);
+            assert_eq!(
+                !matches!(resumed, ResumeOutcome::Unknown(_)),
+                is_known,
+                "{event}"
+            );
+        }
+        // Without any, the oldest events of those that are open.
+        drop(streams.open(20, Some(id("3")), false));
+        for _ in 0..3 {
+            streams.send(20, &[b'3'; 4000]);
+        }
+        assert!(streams.finished.is_empty());
+        assert_eq!(streams.streams[&1].events.len(), 0);
+        assert_eq!(streams.streams[&20].events.len(), 2);
     }
 
     /// The finding: sessions with progress streams kept 52 MiB for good.

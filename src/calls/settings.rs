@@ -104,7 +104,7 @@ impl Default for SessionSettings {
             sessions_max: 100_000,
             calls_max: 64,
             events_per_stream: 256,
-            events_bytes_max: 1 << 20,
+            events_bytes_max: 256 << 10,
             events_bytes_all_max: 64 << 20,
             subscriptions_max: 1000,
             subscriptions_bytes_max: 256 << 10,

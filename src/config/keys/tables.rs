@@ -134,7 +134,8 @@ keys! {
         line in every_server.line_max: size(KIB..=GIB), ForStdioServers;
         /// Largest event of a server's stream.
         event in every_server.event_max: size(KIB..=GIB), ForHttpServers;
-        /// Events kept for Last-Event-ID, in bytes per session.
+        /// Events kept for Last-Event-ID, in bytes per session. The newest is kept even if it alone
+        /// is larger.
         events_bytes_per_session in session.events_bytes_max: size(KIB..=GIB);
         /// The same over all sessions: while it is reached, a session that is sent something keeps
         /// less.
