@@ -116,6 +116,32 @@ fn a_child_that_closed_its_input_is_of_no_use() {
     });
 }
 
+/// It closes both pipes before it exits, and its output ends last: the exit says more.
+#[test]
+fn the_exit_of_a_child_is_told_whichever_pipe_it_closes_first() {
+    run(async {
+        let spawner = Spawner::start(instance()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let flag = folder.path().join("go");
+        let script = format!(
+            "exec <&-; {}; until [ -e '{}' ]; do sleep 0.01; done; exec >&-; sleep 0.2; exit 3",
+            tell("$$"),
+            flag.display()
+        );
+        let mut child = shell(&spawner, &script).await;
+        child.events.params_name().await;
+        let frame = Bytes::from(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#);
+        child.link.send(OutgoingFrame::new(Some(1), frame)).unwrap();
+        assert_eq!(
+            child.events.next().await,
+            "failed 1: not sent: the server ended or stopped reading before"
+        );
+        std::fs::write(&flag, "").unwrap();
+        let expected = ["closed: process exited with code 3"];
+        assert_eq!(child.events.until_the_end().await, expected);
+    });
+}
+
 #[test]
 fn a_descendant_that_holds_the_pipe_does_not_hide_the_end() {
     run(async {

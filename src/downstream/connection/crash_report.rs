@@ -47,7 +47,7 @@ impl ConnectionSpec {
             generation: life.generation,
             was_up: life.was_up,
             lived_ms: u64::try_from(lived).unwrap_or(u64::MAX),
-            reason: secrets.masked(&format!("{ending:#}")),
+            reason: ending.reason.with_words(|words| secrets.masked(words)),
             exit: ending.exit,
             limit: ending.limit,
             pending_calls,

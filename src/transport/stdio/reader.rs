@@ -61,13 +61,6 @@ impl Reader {
             // A panic there is reported by the runtime.
             let _ = writer.await;
         }
-        let end = match end {
-            ReadStop::ProcessExit(_) | ReadStop::InputClosed => end,
-            ReadStop::OutputClosed => match timeout(EXIT_WAIT, &mut self.exit).await {
-                Ok(exit) => ReadStop::ProcessExit(exit.unwrap_or(ProcessExit::Unknown)),
-                Err(_) => end,
-            },
-        };
         // A descendant may hold the pipe open; what came until then is enough.
         let _ = timeout(QUIET, stderr).await;
         let link_end = link_end(end, &tail.borrow(), self.limits);
@@ -80,6 +73,7 @@ impl Reader {
         writer: &mut AbortOnDropHandle<()>,
     ) -> ReadStop {
         let mut lines = LineSplitter::new(self.line_max);
+        let mut is_open = true;
         let mut end = None;
         // Until then, once something has ended: silence, and in all.
         let mut quiet = None;
@@ -92,6 +86,9 @@ impl Reader {
                 }
             };
             let has_exited = matches!(end, Some(ReadStop::ProcessExit(_)));
+            if has_exited && !is_open {
+                break;
+            }
             tokio::select! {
                 biased;
                 exit = &mut self.exit, if !has_exited => {
@@ -104,9 +101,14 @@ impl Reader {
                     latest = Some(Instant::now() + EXIT_WAIT);
                 }
                 () = limit => break,
-                read = stdout.read_buf(lines.space()) => {
+                read = stdout.read_buf(lines.space()), if is_open => {
                     let Ok(count @ 1..) = read else {
-                        break;
+                        is_open = false;
+                        // What still waits for input reads its end.
+                        self.stop_writing.cancel();
+                        end = end.or(Some(ReadStop::OutputClosed));
+                        latest = latest.or(Some(Instant::now() + EXIT_WAIT));
+                        continue;
                     };
                     quiet = quiet.map(|_| Instant::now() + QUIET);
                     while let Some(line) = lines.next_line() {
