@@ -15,6 +15,7 @@ pub mod credentials;
 pub mod metrics;
 pub mod store;
 pub mod supervision;
+pub mod traces;
 
 pub mod auth;
 pub mod history;

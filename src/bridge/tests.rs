@@ -221,7 +221,7 @@ proptest! {
         let _ = (RequestMeta::read(&request), name_of(&request), super::meta::claims_modern(&request));
         let mut edits = project_params(&request, to);
         edits.push(request.edit_id(&RequestId::from(7)));
-        edits.push(declaration().edit(&request, None, Some(&RequestId::from(9))));
+        edits.push(declaration().edit(&request, None, Some(&RequestId::from(9)), None));
         let sent = splice(request.frame.as_bytes(), &mut edits);
         let text = std::str::from_utf8(&sent).unwrap();
         prop_assert!(text.contains(&unknown) && text.contains(r#","later":1}"#), "{}", text);

@@ -1,13 +1,18 @@
 //! The shared parts that every call uses.
 
+use std::sync::Arc;
+
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::auth::{CountedCall, Policy, RateLimits};
+use crate::bridge::headers::ClientHeaders;
+use crate::bridge::meta::TRACEPARENT;
 use crate::calls::answer_decorator::AnswerDecorator;
 use crate::calls::observation::Observation;
 use crate::calls::parked_calls::ParkedCalls;
+use crate::calls::request_trace::RequestTrace;
 use crate::calls::sealing::Sealing;
 use crate::calls::settings::SessionSettings;
 use crate::downstream::{Caller, Downstreams};
@@ -17,6 +22,7 @@ use crate::metrics::Metrics;
 use crate::protocol::{Failure, Method, Request, Revision};
 use crate::publisher::CatalogView;
 use crate::telemetry::{Counter, Counters};
+use crate::traces::Traces;
 
 pub(crate) struct CallContext {
     pub(crate) settings: ArcSwap<SessionSettings>,
@@ -29,6 +35,7 @@ pub(crate) struct CallContext {
     pub(crate) counters: Counters,
     pub(crate) history: History,
     pub(crate) metrics: Metrics,
+    pub(crate) traces: Traces,
     pub(crate) sealing: Sealing,
     pub(crate) answer_decorator: AnswerDecorator,
     pub(crate) parked: ParkedCalls,
@@ -43,18 +50,25 @@ impl CallContext {
         request: &Request,
         revision: Revision,
         worker: usize,
+        headers: Option<&Arc<ClientHeaders>>,
     ) -> Option<Box<Observation>> {
-        Observation::begin(&self.metrics, request, revision, worker)
+        let header = headers.and_then(|headers| headers.get(TRACEPARENT));
+        let trace = RequestTrace::begin(&self.traces, request, revision, header);
+        Observation::begin(&self.metrics, request, revision, worker, trace)
     }
 
     /// The observation of a request that is a call, with its record in the history, if there is
     /// one.
     pub(crate) fn observe_call(
         &self,
-        begun: Option<Box<Observation>>,
+        mut begun: Option<Box<Observation>>,
         request: &Request,
         caller: &Caller,
     ) -> Option<Box<Observation>> {
+        if let Some(trace) = begun.as_mut().and_then(|begun| begun.trace()) {
+            let session = caller.session.map(SessionId::handle);
+            trace.of_caller(session.map(|it| it.to_string()), view_name(&caller.view));
+        }
         let record = self.history.begin(
             request,
             &RecordedCaller {
@@ -93,6 +107,15 @@ impl CallContext {
         let settings = self.settings.load();
         let counted = (self.rate_limits).count(&settings.rate_limits, call, Instant::now());
         counted.inspect_err(|_| self.counters.add(Counter::CallsShed))
+    }
+}
+
+/// The view of a client that has not the default one.
+fn view_name(view: &ViewId) -> Option<String> {
+    match view {
+        ViewId::Default => None,
+        ViewId::Named(name) => Some(name.to_string()),
+        ViewId::Server(server) => Some(format!("server/{server}")),
     }
 }
 

@@ -34,6 +34,7 @@ mod peer_places;
 mod progress;
 mod queue_room;
 mod request_guard;
+mod request_trace;
 mod response_translator;
 mod retry;
 mod sealing;

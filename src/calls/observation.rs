@@ -1,9 +1,10 @@
-//! What is kept of a request of a client until it is answered: its record for the history, and its
-//! time for the metrics.
+//! What is kept of a request of a client until it is answered: its record for the history, its time
+//! for the metrics, and its spans for traces.
 
 use bytestring::ByteString;
 use tokio::time::Instant;
 
+use crate::calls::request_trace::{Destination, RequestTrace};
 use crate::history::{CallEnding, CallOutcome, PendingCall, is_tool_error};
 use crate::id::ServerName;
 use crate::metrics::{ErrorType, Measure, MethodLabel, Metrics, MetricsShard, Network, Series};
@@ -14,6 +15,7 @@ pub(crate) struct Observation {
     method: Method,
     record: Option<PendingCall>,
     timing: Option<Timing>,
+    trace: Option<Box<RequestTrace>>,
 }
 
 struct Timing {
@@ -29,25 +31,30 @@ struct Timing {
 
 impl Observation {
     /// Of a request that comes in on the worker thread of this index; `None` while nothing is
-    /// measured.
+    /// measured and it is not traced.
     pub(crate) fn begin(
         metrics: &Metrics,
         request: &Request,
         revision: Revision,
         worker: usize,
+        trace: Option<Box<RequestTrace>>,
     ) -> Option<Box<Self>> {
-        let timing = Timing {
-            shard: metrics.shard(worker)?.clone(),
+        let timing = metrics.shard(worker).map(|shard| Timing {
+            shard: shard.clone(),
             revision,
             began: Instant::now(),
             at_server: None,
             server: None,
             item: None,
-        };
+        });
+        if timing.is_none() && trace.is_none() {
+            return None;
+        }
         Some(Box::new(Self {
             method: request.method.clone(),
             record: None,
-            timing: Some(timing),
+            timing,
+            trace,
         }))
     }
 
@@ -63,6 +70,7 @@ impl Observation {
                 method: request.method.clone(),
                 record: None,
                 timing: None,
+                trace: None,
             })
         });
         observation.record = Some(record);
@@ -79,10 +87,29 @@ impl Observation {
             timing.server = Some(server.clone());
             timing.item = is_named.then(|| item.clone());
         }
+        if let Some(trace) = &mut self.trace {
+            trace.goes_to(&self.method, server, item);
+        }
+    }
+
+    /// Its spans, if it is traced.
+    pub(crate) fn trace(&mut self) -> Option<&mut RequestTrace> {
+        self.trace.as_deref_mut()
+    }
+
+    /// It is sent to its server, which is to read this `traceparent`; `None` where it is not
+    /// traced.
+    pub(crate) fn attempt(&mut self, destination: &Destination<'_>) -> Option<String> {
+        let trace = self.trace.as_mut()?;
+        Some(trace.attempt(destination, &self.method).to_string())
     }
 
     /// Its server, which had it from `sent` on, answered, or was given up.
-    pub(crate) fn came_back(&mut self, sent: Instant) {
+    pub(crate) fn came_back(&mut self, sent: Option<Instant>, answer: &Result<Response, Failure>) {
+        if let Some(trace) = &mut self.trace {
+            trace.end_attempt(sent, error_of_answer(answer, &self.method));
+        }
+        let Some(sent) = sent else { return };
         if let Some(record) = &mut self.record {
             record.sent_at(sent);
         }
@@ -96,18 +123,24 @@ impl Observation {
         if let Some(record) = self.record.take() {
             record.end(ending, outcome, answer_bytes);
         }
+        let error = || error_of(ending, outcome, &self.method);
         if let Some(timing) = self.timing.take() {
-            let error = error_of(ending, outcome, &self.method);
-            timing.end(&self.method, error);
+            timing.end(&self.method, error());
+        }
+        if let Some(trace) = self.trace.take() {
+            trace.end(error());
         }
     }
 }
 
 impl Drop for Observation {
     fn drop(&mut self) {
+        let cancelled = ErrorType::Failure(ErrorKind::Cancelled, false);
         if let Some(timing) = self.timing.take() {
-            let cancelled = ErrorType::Failure(ErrorKind::Cancelled, false);
             timing.end(&self.method, Some(cancelled));
+        }
+        if let Some(trace) = self.trace.take() {
+            trace.end(Some(cancelled));
         }
     }
 }

@@ -34,6 +34,7 @@ mod server;
 mod server_file;
 mod source;
 mod toml_json;
+mod traces;
 mod units;
 mod user_credentials;
 mod view;
@@ -74,6 +75,7 @@ use crate::front::FrontSettings;
 use crate::history::HistorySettings;
 use crate::publisher::NamedViews;
 use crate::sources::SourceSettings;
+use crate::traces::TraceSettings;
 use declaration::Keys as _;
 use include::Included;
 use interpolate::Interpolation;
@@ -106,6 +108,8 @@ pub struct Config {
     pub history: HistorySettings,
     /// Where `/metrics` is served; nowhere without it.
     pub metrics_listen: Option<SocketAddr>,
+    /// How requests are traced; `None` where they are not. From the environment alone.
+    pub traces: Option<TraceSettings>,
     /// How the gateway signs in to servers.
     pub credentials: CredentialsKeys,
     /// In the order of the file, which decides between equal public names.
@@ -140,6 +144,7 @@ impl Default for Config {
             catalog: CatalogSettings::default(),
             history: HistorySettings::default(),
             metrics_listen: None,
+            traces: None,
             credentials: CredentialsKeys::default(),
             servers: Vec::new(),
             sources: Vec::new(),
@@ -459,6 +464,7 @@ fn assemble(reader: &Reader<'_>, tree: &DeTable<'_>) -> Config {
     let mut choices = ready.clone().map(|server| server.keys.credentials);
     config.session.has_user_credentials = choices.any(|choice| choice == CredentialsChoice::User);
     config.front.forwarded_headers = forward_headers::all_of(ready.map(|server| &server.keys));
+    config.traces = traces::read(reader, &mut config.front.forwarded_headers);
     config.sources = source::sources(&root.table("sources"), &config);
     config
 }

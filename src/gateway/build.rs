@@ -29,6 +29,7 @@ use crate::sources::SourceStates;
 use crate::store::SqliteStore;
 use crate::supervision::{Arbiters, Random, SystemRandom};
 use crate::telemetry::{Counters, LogRecords, unix_millis};
+use crate::traces::Traces;
 use crate::transport::{
     Connector, FaultParts, FaultyConnector, HttpConnector, Spawner, StdioConnector, Tls,
 };
@@ -42,6 +43,7 @@ pub(super) struct TreeInputs<'g> {
     pub(super) crashes: CrashSink,
     pub(super) sealing: Arc<SealingKeys>,
     pub(super) history: History,
+    pub(super) traces: Traces,
     pub(super) log: LogRecords,
     pub(super) tls: Option<FrontTls>,
 }
@@ -65,6 +67,7 @@ pub(super) fn build(
         crashes,
         sealing,
         history,
+        traces,
         log,
         tls,
     } = inputs;
@@ -101,6 +104,7 @@ pub(super) fn build(
         counters: counters.clone(),
         history: history.clone(),
         metrics: metrics.clone(),
+        traces: traces.clone(),
     });
     publisher.attach(Arc::new(sessions.clone()));
     let state = GatewayState {
@@ -112,6 +116,7 @@ pub(super) fn build(
         catalog,
         counters,
         metrics,
+        traces,
         arbiters: arbiters.clone(),
         history,
         sources: SourceStates::default(),

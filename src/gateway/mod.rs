@@ -51,7 +51,9 @@ use place::{listen_for_metrics, register};
 use saved_state::SavedState;
 pub use server_counts::ServerCounts;
 use sources::SourceTasks;
-use startup::{ClientTransport, log_start, open_listener, start_front, start_metrics};
+use startup::{
+    ClientTransport, log_start, open_listener, start_front, start_metrics, start_traces,
+};
 use state::{GatewayOperator, GatewayState, health_source, shown_address, tree_source};
 use stdio::{adapt_to_stdio, free_data_dir};
 pub use stored_notices::stored_notices;
@@ -59,6 +61,9 @@ use tls::CertificateWatch;
 
 /// Time to finish what the store was asked for before the end.
 const STORE_FLUSH: Duration = Duration::from_secs(2);
+
+/// How long the collector may take for the last spans.
+const TRACES_FLUSH: Duration = Duration::from_secs(2);
 
 /// The store, in the data directory.
 const STATE_FILE: &str = "state.db";
@@ -165,6 +170,7 @@ impl Gateway {
         let saved = saved.map_err(unreadable)?;
         let counters = Counters::default();
         let history = start_history(&config, &servers, &counters, log.events())?;
+        let traces = start_traces(&config, &counters);
         let crashes = CrashWriter::start(&config.data_dir, unix_millis, counters.clone())?;
         let inputs = TreeInputs {
             arbiters: &arbiters,
@@ -174,6 +180,7 @@ impl Gateway {
             crashes: crashes.sink(),
             sealing: saved.sealing,
             history,
+            traces,
             log,
             tls,
         };
@@ -438,6 +445,7 @@ impl Gateway {
         let _ = timeout(STORE_FLUSH, spawn_blocking(move || history.stop())).await;
         // Records of sessions that were just written.
         let _ = timeout(STORE_FLUSH, self.store.flush()).await;
+        self.state.traces.stop(TRACES_FLUSH).await;
         // The last: sessions and connections lived on its threads.
         self.server.stop(grace / 10).await;
         if let Err(error) = self.arbiters.stop(grace / 10).await {

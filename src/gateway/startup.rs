@@ -10,6 +10,8 @@ use super::state::GatewayOperator;
 use crate::admin::{AdminEndpoints, MetricsServer};
 use crate::config::Config;
 use crate::front::{FrontServer, FrontTls};
+use crate::telemetry::Counters;
+use crate::traces::Traces;
 
 /// How clients reach a gateway.
 pub(super) enum ClientTransport {
@@ -60,6 +62,19 @@ pub(super) fn start_metrics(
 ) -> io::Result<Option<MetricsServer>> {
     let start = |listener| MetricsServer::start(listener, operator.clone());
     listener.map(start).transpose()
+}
+
+/// Traces requests if the environment asks for it. What is wrong there may be meant for other
+/// programs, and stops nothing.
+pub(super) fn start_traces(config: &Config, counters: &Counters) -> Traces {
+    let Some(settings) = &config.traces else {
+        return Traces::default();
+    };
+    let started = Traces::start(settings, counters.clone());
+    started.unwrap_or_else(|error| {
+        log::warn!(error:%; "requests are not traced");
+        Traces::default()
+    })
 }
 
 pub(super) fn log_start(address: Option<SocketAddr>, config: &Config) {

@@ -37,6 +37,7 @@ use crate::sessions::{Sessions, TreeSource};
 use crate::sources::SourceStates;
 use crate::supervision::Arbiters;
 use crate::telemetry::{Counters, LogLine, LogRecords, unix_millis};
+use crate::traces::Traces;
 
 /// A server of the configuration.
 pub(super) struct ConfiguredServer {
@@ -55,6 +56,7 @@ pub(super) struct GatewayState {
     pub(super) catalog: CatalogView,
     pub(super) counters: Counters,
     pub(super) metrics: Metrics,
+    pub(super) traces: Traces,
     pub(super) arbiters: Arbiters,
     pub(super) history: History,
     pub(super) sources: SourceStates,

@@ -34,6 +34,7 @@ use crate::sessions::tree_resource::{TreeResource, TreeSource};
 use crate::store::Store;
 use crate::supervision::{Arbiters, ExitReason, Random, spawn_temporary};
 use crate::telemetry::{Counter, Counters};
+use crate::traces::Traces;
 
 /// How often idle sessions are looked for.
 const TICK: Duration = Duration::from_secs(1);
@@ -61,6 +62,7 @@ pub struct SessionsSpec {
     pub counters: Counters,
     pub history: History,
     pub metrics: Metrics,
+    pub traces: Traces,
 }
 
 /// All sessions. Cheap to clone; may be used from any thread.
@@ -89,6 +91,7 @@ impl Sessions {
             counters: spec.counters,
             history: spec.history,
             metrics: spec.metrics,
+            traces: spec.traces,
             answer_decorator: AnswerDecorator::new(&server_info(Revision::NEWEST)),
             parked: ParkedCalls::default(),
             mint: spec.mint,
@@ -195,7 +198,10 @@ impl Sessions {
         arbiter: usize,
     ) -> Result<(Revision, Bytes), Failure> {
         let mut record = record_of(request, requester)?;
-        let observation = self.0.calls.observe(request, record.revision, arbiter);
+        let observation = self
+            .0
+            .calls
+            .observe(request, record.revision, arbiter, None);
         record.peer = peer;
         let opened = self.try_open(id, request, record, arbiter).await;
         if let Some(observation) = observation {

@@ -57,7 +57,12 @@ impl Sessions {
     ) -> Either<Ready<ServeOutcome>, LocalBoxFuture<'a, ServeOutcome>> {
         let calls = &self.context().calls;
         let (request, caller) = (&sessionless.request, &sessionless.caller);
-        let observation = calls.observe(request, caller.revision, sessionless.arbiter);
+        let observation = calls.observe(
+            request,
+            caller.revision,
+            sessionless.arbiter,
+            sessionless.forwarded.as_ref(),
+        );
         let Some(wait) = ListWait::of(calls, request, caller, sessionless.arbiter) else {
             return Either::Left(ready(self.start_serving(sessionless, observation)));
         };

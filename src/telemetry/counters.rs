@@ -95,6 +95,8 @@ counters! {
     CrashesUnreported = "crashes_unreported",
     /// Calls whose record was lost: the disk refused it, or there were too many at once.
     HistoryLost = "history_lost",
+    /// Spans that were lost: the collector did not take them, or there were too many at once.
+    SpansLost = "spans_lost",
     ConfigReloaded = "config_reloaded",
     ConfigRefused = "config_refused",
 }
@@ -111,8 +113,12 @@ impl Default for Counters {
 
 impl Counters {
     pub fn add(&self, counter: Counter) {
+        self.add_many(counter, 1);
+    }
+
+    pub fn add_many(&self, counter: Counter, many: usize) {
         if let Some(count) = self.0.get(counter as usize) {
-            count.fetch_add(1, Ordering::Relaxed);
+            count.fetch_add(many as u64, Ordering::Relaxed);
         }
     }
 

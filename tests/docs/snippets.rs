@@ -84,7 +84,7 @@ impl Environment for Variables {
         match name {
             "HOME" => Some(self.0.clone()),
             "MCPVISOR_EXE" => Some("/usr/bin/mcpvisor".into()),
-            name if of_gateway.contains(&name) => None,
+            name if of_gateway.contains(&name) || name.starts_with("OTEL_") => None,
             _ => Some("value".into()),
         }
     }

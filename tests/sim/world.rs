@@ -30,6 +30,7 @@ use mcpvisor::sessions::{Sessions, SessionsSpec};
 use mcpvisor::store::{MemoryStore, Store};
 use mcpvisor::supervision::{Arbiters, Random, SeededRandom, Settings, Tuning};
 use mcpvisor::telemetry::Counters;
+use mcpvisor::traces::Traces;
 use mcpvisor::transport::{Connector, StdioSettings};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -213,6 +214,7 @@ impl World {
         let numbers = CallNumbers::after(0);
         let subscription_registry = Arc::new(SubscriptionRegistry::default());
         let crashes: Arc<Mutex<Vec<CrashReport>>> = Arc::default();
+        let crash_list = crashes.clone();
         let connectors: Arc<Mutex<HashMap<String, Arc<dyn Connector>>>> = Arc::default();
         let outage = Outage::default();
         let (publisher, catalog) = CatalogPublisher::start(counters.clone(), before).unwrap();
@@ -235,12 +237,9 @@ impl World {
             counters: counters.clone(),
             metrics: Metrics::default(),
             events: Default::default(),
-            crashes: {
-                let crashes = crashes.clone();
-                Arc::new(move |report| crashes.lock().unwrap().push(report))
-            },
-        });
-        let downstreams = downstreams.unwrap();
+            crashes: Arc::new(move |report| crash_list.lock().unwrap().push(report)),
+        })
+        .unwrap();
         let sessions = Sessions::start(SessionsSpec {
             settings,
             arbiters,
@@ -256,6 +255,7 @@ impl World {
             counters: counters.clone(),
             history: History::off(),
             metrics: Metrics::default(),
+            traces: Traces::default(),
         });
         publisher.attach(Arc::new(sessions.clone()));
         Self {

@@ -36,8 +36,16 @@ const DUPLICATES: &[(&str, &str)] = &[
     ),
     ("bit-vec", "regular expressions and property tests"),
     ("getrandom", "each generation of random crates has its own"),
-    ("http", "actix-web stays on 0.2; test dependencies are on 1"),
+    (
+        "h2",
+        "of awc and of hyper, which exports traces; both are of its maintainers",
+    ),
+    (
+        "http",
+        "actix-web stays on 0.2; what exports traces is on 1",
+    ),
     ("r-efi", "of getrandom, for UEFI only"),
+    ("rand", "exporting traces is behind"),
     ("rand_core", "of getrandom"),
     ("syn", "derive macros move to 3 one by one"),
     ("synstructure", "of syn"),

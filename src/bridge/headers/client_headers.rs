@@ -46,6 +46,14 @@ impl ClientHeaders {
         Ok((!found.is_empty()).then(|| Arc::new(Self(found))))
     }
 
+    /// These headers with another one, in place of one of the same name.
+    pub fn with(headers: Option<&Self>, name: &str, value: String) -> Arc<Self> {
+        let others = headers.into_iter().flat_map(|headers| &headers.0);
+        let mut all: Vec<_> = others.filter(|(other, _)| other != name).cloned().collect();
+        all.push((name.to_owned(), value));
+        Arc::new(Self(all))
+    }
+
     /// The value of a header, by its name as it was asked for.
     pub fn get(&self, name: &str) -> Option<&str> {
         let mut all = self.0.iter();

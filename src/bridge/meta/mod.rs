@@ -3,13 +3,14 @@
 
 mod request_meta;
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 
 use bytes::Bytes;
 use memchr::memmem;
 use serde_json::{Map, Value};
 
-use crate::protocol::{Edit, LogLevel, RawJson, Request, RequestId, Revision, Span, json};
+use crate::protocol::{Edit, Era, LogLevel, RawJson, Request, RequestId, Revision, Span, json};
 
 use super::object::{self, MemberChange, Object};
 
@@ -26,6 +27,10 @@ pub(super) const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 pub(super) const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 pub(super) const PROGRESS_TOKEN: &str = "progressToken";
+
+/// Where a request stands among the spans of its trace (W3C Trace Context), in `_meta` whatever the
+/// transport is, and as a header of HTTP.
+pub const TRACEPARENT: &str = "traceparent";
 
 /// The `_meta` of each request to a sessionless server: revision, who we are, and what the
 /// client behind the request can be asked for. Made once, spliced in as it is.
@@ -53,24 +58,32 @@ impl MetaDeclaration {
         }
     }
 
-    /// The edit that gives the request this declaration, a log level and our progress token.
-    /// Everything else in its `_meta` stays, but not a client's own declaration.
+    /// The edit that gives the request this declaration, a log level, our progress token and the
+    /// context of its trace. Everything else in its `_meta` stays, but not a client's own
+    /// declaration.
     pub fn edit(
         &self,
         request: &Request,
         level: Option<LogLevel>,
         token: Option<&RequestId>,
+        traceparent: Option<&str>,
     ) -> Edit {
         let level = level.map(|level| RawJson::from_value(&level));
         let level = level.map(|level| format!(r#","{LOG_LEVEL}":{}"#, level.as_str()));
         let level = level.unwrap_or_default();
         let (key, token) = token.map_or(("", ""), |token| (r#","progressToken":"#, token.as_str()));
-        let ours = ["{", &self.members, &level, key, token, "}"].concat();
+        let trace = traceparent.map(|context| format!(",{}", trace_member(context)));
+        let trace = trace.unwrap_or_default();
+        let ours = ["{", &self.members, &level, key, token, &trace, "}"].concat();
         let dropped = |key: &str| {
             let replaced = [VERSION, CLIENT_INFO, CAPABILITIES, LOG_LEVEL];
             let of_others = [PROGRESS_TOKEN, RELATED_TASK, SUBSCRIPTION];
             replaced.contains(&key) || of_others.contains(&key)
         };
+        if traceparent.is_some() {
+            let dropped = |key: &str| key == TRACEPARENT || dropped(key);
+            return edit_meta(request, ours, |meta| json::has_only(meta, dropped), dropped);
+        }
         edit_meta(request, ours, |meta| self.is_bare(meta, dropped), dropped)
     }
 
@@ -124,6 +137,35 @@ pub fn strip_for_legacy(request: &Request, token: Option<&RequestId>) -> Option<
         is_bare,
         dropped,
     ))
+}
+
+/// The edit that puts the context of its trace into a request for a server with a handshake, beside
+/// what [`strip_for_legacy`] does where the client is of the newer era.
+pub fn trace_for_legacy(
+    request: &Request,
+    client: Era,
+    token: &RequestId,
+    traceparent: &str,
+) -> Edit {
+    let trace = trace_member(traceparent);
+    let ours = format!(r#"{{"{PROGRESS_TOKEN}":{},{trace}}}"#, token.as_str());
+    let dropped = |key: &str| {
+        let is_reserved = client == Era::Modern && key.starts_with(RESERVED);
+        key == PROGRESS_TOKEN || key == TRACEPARENT || is_reserved
+    };
+    let is_bare = |meta: &str| json::has_only(meta, dropped);
+    edit_meta(request, ours, is_bare, dropped)
+}
+
+fn trace_member(traceparent: &str) -> String {
+    format!(r#""{TRACEPARENT}":{}"#, json::quoted(traceparent).as_str())
+}
+
+/// The context of its trace that a request names in `_meta`.
+pub fn traceparent_of(request: &Request) -> Option<Cow<'_, str>> {
+    let span = request.params.meta.clone()?;
+    let meta = request.frame.as_str().get(span)?;
+    json::text(json::member(meta, TRACEPARENT)?)
 }
 
 /// Where `_meta` is, if it is an object, and its text.

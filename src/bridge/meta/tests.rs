@@ -44,11 +44,11 @@ fn a_declaration_gives_way_whether_it_was_seen_before_or_not() {
         let request = with_meta(meta);
         let (_, sent) = applied(
             &request,
-            ours.edit(&request, None, Some(&RequestId::from(5))),
+            ours.edit(&request, None, Some(&RequestId::from(5)), None),
         );
         let (_, alone) = applied(
             &request,
-            declaration().edit(&request, None, Some(&RequestId::from(5))),
+            declaration().edit(&request, None, Some(&RequestId::from(5)), None),
         );
         assert_eq!(sent, alone, "{meta}");
         let kept = sent["params"]["_meta"].get("a/b");
@@ -162,7 +162,12 @@ fn c_life_06_a_modern_server_gets_the_declaration_wherever_it_has_to_be_made() {
     ];
     for frame in frames {
         let request = request(frame);
-        let edit = declaration().edit(&request, Some(LogLevel::Info), Some(&RequestId::from(7)));
+        let edit = declaration().edit(
+            &request,
+            Some(LogLevel::Info),
+            Some(&RequestId::from(7)),
+            None,
+        );
         let (_, value) = applied(&request, edit);
         let meta = &value["params"]["_meta"];
         assert_eq!(meta[VERSION], "2026-07-28", "{frame}");
@@ -186,7 +191,7 @@ fn a_clients_own_declaration_is_replaced_and_its_extensions_stay() {
             "io.modelcontextprotocol/logLevel":"debug","progressToken":"p",
             "io.modelcontextprotocol/later":[1],"traceparent":"00-b"}"#,
     );
-    let (_, value) = applied(&request, declaration().edit(&request, None, None));
+    let (_, value) = applied(&request, declaration().edit(&request, None, None, None));
     let meta = value["params"]["_meta"].as_object().unwrap();
     assert_eq!(meta[CAPABILITIES], json!({ "roots": {} }));
     assert!(!meta.contains_key(LOG_LEVEL) && !meta.contains_key(PROGRESS_TOKEN));
@@ -194,12 +199,59 @@ fn a_clients_own_declaration_is_replaced_and_its_extensions_stay() {
     assert_eq!(meta["traceparent"], "00-b");
 }
 
+#[test]
+fn a_server_reads_the_context_of_its_attempt_and_none_besides() {
+    let ours = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let metas = [
+        "{}",
+        r#"{"traceparent":"00-theirs","tracestate":"a=1","progressToken":"p"}"#,
+        r#"{"com.example/x":1,"io.modelcontextprotocol/logLevel":"debug"}"#,
+    ];
+    let frames = metas.map(with_meta).into_iter();
+    let frames = frames.chain([request(r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#)]);
+    let token = RequestId::from(7);
+    for request in frames {
+        let legacy = trace_for_legacy(&request, Era::Modern, &token, ours);
+        let modern = declaration().edit(&request, None, Some(&token), Some(ours));
+        for edit in [legacy, modern] {
+            let (text, value) = applied(&request, edit);
+            let meta = &value["params"]["_meta"];
+            assert_eq!(text.matches("traceparent").count(), 1, "{text}");
+            assert_eq!(text.matches("progressToken").count(), 1, "{text}");
+            assert_eq!(
+                (&meta["traceparent"], &meta["progressToken"]),
+                (&json!(ours), &json!(7))
+            );
+            assert!(meta.get(LOG_LEVEL).is_none(), "{text}");
+            let before: Value = serde_json::from_str(request.frame.as_str()).unwrap();
+            for kept in ["tracestate", "com.example/x"] {
+                assert_eq!(meta[kept], before["params"]["_meta"][kept], "{text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_traceparent_is_read_where_it_is_a_text() {
+    let table = [
+        (r#"{"traceparent":"00-a\u002db"}"#, Some("00-a-b")),
+        (r#"{"traceparent":7}"#, None),
+        (r#"{"a":{"traceparent":"00-a"}}"#, None),
+        ("{}", None),
+        ("7", None),
+    ];
+    for (meta, expected) in table {
+        let request = with_meta(meta);
+        assert_eq!(traceparent_of(&request).as_deref(), expected, "{meta}");
+    }
+}
+
 proptest! {
     #[test]
     fn vendor_members_survive_byte_for_byte(number in any::<i64>(), text in "[a-z \\\\u00e9]{0,8}") {
         let vendor = format!("\"com.example/x\" :  [{number}.50e1, {}]", json!(text));
         let request = with_meta(&format!(r#"{{"{VERSION}":"x", {vendor} ,"{CAPABILITIES}":{{}}}}"#));
-        let (modern, _) = applied(&request, declaration().edit(&request, None, Some(&RequestId::from(1))));
+        let (modern, _) = applied(&request, declaration().edit(&request, None, Some(&RequestId::from(1)), None));
         prop_assert!(modern.contains(&vendor));
         let (legacy, _) = applied(&request, strip_for_legacy(&request, Some(&RequestId::from(1))).unwrap());
         prop_assert!(legacy.contains(&vendor));

@@ -20,6 +20,8 @@ use bytestring::ByteString;
 use futures_util::future::LocalBoxFuture;
 use tokio::time::Instant;
 
+use crate::bridge::headers::ClientHeaders;
+use crate::bridge::meta::TRACEPARENT;
 use crate::bridge::seal::Digest;
 use crate::calls::alarms::{Alarm, Alarms};
 use crate::calls::call_context::CallContext;
@@ -31,6 +33,7 @@ use crate::calls::input_requests::InputRequests;
 use crate::calls::observation::Observation;
 use crate::calls::parked_calls::ParkedPermit;
 use crate::calls::progress::Progress;
+use crate::calls::request_trace::Destination;
 use crate::calls::retry::RetryState;
 use crate::calls::worker_inbox::{ClientAction, WorkerInbox};
 use crate::downstream::{
@@ -286,20 +289,21 @@ impl Call {
         }
         let (server, reply_to) = (self.target.server.clone(), self.reply_to.clone());
         let (sent_as, mut permit) = (outgoing.sent_as, outgoing.permit);
+        self.server_revision = Some(senders.revision());
+        self.declaration = Some(senders.declaration());
+        let forwarded = self.forwarded_headers(&senders);
         let request = CallRequest {
             number: sent_as,
             caller: self.caller.clone(),
             request: outgoing.request,
             edits: std::mem::take(&mut self.target.edits),
             headers: std::mem::take(&mut self.target.headers),
-            forwarded: self.target.forwarded.take(),
+            forwarded,
             tasks: self.target.tasks,
             deadline: outgoing.deadline,
             lease: permit.take_lease(),
             reply: permit.reply(self.number, server, reply_to),
         };
-        self.server_revision = Some(senders.revision());
-        self.declaration = Some(senders.declaration());
         senders.send(self.arbiter, CallMessage::Start(Box::new(request)));
         self.state = CallState::Sent(SentCall {
             senders,
@@ -308,9 +312,28 @@ impl Call {
         });
     }
 
+    /// Headers of the client that go with it; where it is traced, with the span that its server
+    /// works for.
+    fn forwarded_headers(&mut self, senders: &CallSenders) -> Option<Arc<ClientHeaders>> {
+        let forwarded = self.target.forwarded.take();
+        let destination = Destination {
+            transport: senders.transport(),
+            revision: senders.revision(),
+        };
+        let observation = self.observation.as_mut();
+        match observation.and_then(|observation| observation.attempt(&destination)) {
+            Some(context) => Some(ClientHeaders::with(
+                forwarded.as_deref(),
+                TRACEPARENT,
+                context,
+            )),
+            None => forwarded,
+        }
+    }
+
     pub(crate) fn on_delivery(&mut self, delivery: Delivery, owner: &mut impl CallOwner) {
-        if let (CallEvent::Answer(answer), Some(sent)) = (&delivery.what, delivery.sent) {
-            self.observe_answer(answer, sent);
+        if let CallEvent::Answer(answer) = &delivery.what {
+            self.observe_answer(answer, delivery.sent);
         }
         match delivery.what {
             CallEvent::Answer(Err(failure)) if self.turns_to_user(&failure, owner) => {}

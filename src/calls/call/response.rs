@@ -22,12 +22,17 @@ use crate::metrics::{Measure, MethodLabel, Network, Series};
 use crate::protocol::{ErrorKind, Failure, Method, Outcome, RawJson, Response, error_frame};
 
 impl Call {
-    /// Its server answered, or was given up, after it had the request since `sent`.
-    pub(super) fn observe_answer(&mut self, answer: &Result<Response, Failure>, sent: Instant) {
+    /// Its server answered, or was given up, after it had the request since `sent`; `None` if it
+    /// never had it.
+    pub(super) fn observe_answer(
+        &mut self,
+        answer: &Result<Response, Failure>,
+        sent: Option<Instant>,
+    ) {
         if let Some(observation) = &mut self.observation {
-            observation.came_back(sent);
+            observation.came_back(sent, answer);
         }
-        let Some(shard) = self.context.metrics.shard(self.arbiter) else {
+        let Some((shard, sent)) = self.context.metrics.shard(self.arbiter).zip(sent) else {
             return;
         };
         let CallState::Sent(sent_call) = &self.state else {

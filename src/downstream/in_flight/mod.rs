@@ -38,6 +38,7 @@ use actix::{Actor, Addr, Context, Handler, Recipient};
 use serde::Deserialize;
 use tokio::time::Instant;
 
+use crate::bridge::meta::TRACEPARENT;
 use crate::downstream::call_request::{CallMessage, CallRequest, ClientAnswer};
 use crate::downstream::connection::spec::ConnectionSpec;
 use crate::downstream::deadlines::Deadlines;
@@ -182,6 +183,7 @@ impl CallsInFlight {
             lease,
             mut reply,
         } = request;
+        let traceparent = forwarded.as_ref().and_then(|said| said.get(TRACEPARENT));
         let (mut outgoing, repeatable) = if self.is_modern {
             let repeatable = RepeatableRequest {
                 request,
@@ -198,10 +200,12 @@ impl CallsInFlight {
                 &repeatable,
                 number,
                 None,
+                traceparent,
             );
             (outgoing, Some(Box::new(repeatable)))
         } else {
-            (rewrite::legacy(&request, edits, &caller, number), None)
+            let outgoing = rewrite::legacy(&request, edits, &caller, number, traceparent);
+            (outgoing, None)
         };
         outgoing.forwarded = forwarded;
         let state = if self.awaits_handshake {

@@ -2,6 +2,7 @@
 
 use tokio::time::Instant;
 
+use crate::bridge::meta::TRACEPARENT;
 use crate::bridge::result::InputRequired;
 use crate::downstream::call_request::{Question, lost};
 use crate::downstream::connection::handshake::error_text;
@@ -130,9 +131,18 @@ impl CallsInFlight {
         let wire_id = self.spec.of_all.numbers.next();
         let (spec, declared) = (&self.spec, &self.declared);
         let answers = answers.as_ref();
-        let mut outgoing =
-            rewrite::modern(spec, declared, &call.caller, repeatable, wire_id, answers);
-        outgoing.forwarded.clone_from(&call.outgoing.forwarded);
+        let forwarded = call.outgoing.forwarded.clone();
+        let traceparent = forwarded.as_ref().and_then(|said| said.get(TRACEPARENT));
+        let mut outgoing = rewrite::modern(
+            spec,
+            declared,
+            &call.caller,
+            repeatable,
+            wire_id,
+            answers,
+            traceparent,
+        );
+        outgoing.forwarded = forwarded;
         if let Err(error) = self.link.send(outgoing.clone()) {
             let server = &self.spec.server;
             let failure = repeatable.failed(server, not_sent(server, error));

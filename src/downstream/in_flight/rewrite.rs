@@ -9,7 +9,7 @@ use bytes::Bytes;
 use bytestring::ByteString;
 
 use crate::bridge::headers::{self, Headers, ParamHeaders};
-use crate::bridge::meta::{MetaDeclaration, strip_for_legacy};
+use crate::bridge::meta::{MetaDeclaration, strip_for_legacy, trace_for_legacy};
 use crate::bridge::projection::client_capabilities;
 use crate::bridge::task;
 use crate::downstream::call_request::edited_text;
@@ -31,6 +31,7 @@ struct ModernRequest<'a> {
     request: &'a Request,
     edits: &'a [Edit],
     caller: &'a Caller,
+    traceparent: Option<&'a str>,
 }
 
 /// The declaration that was sent last: most clients of a connection declare the same.
@@ -66,14 +67,16 @@ pub(super) fn legacy(
     mut edits: Vec<Edit>,
     caller: &Caller,
     number: u64,
+    traceparent: Option<&str>,
 ) -> OutgoingFrame {
     let id = RequestId::from(number);
     edits.push(request.edit_id(&id));
-    let stripped = match caller.revision.era() {
-        Era::Modern => strip_for_legacy(request, Some(&id)),
-        Era::Legacy => None,
+    let meta = match (traceparent, caller.revision.era()) {
+        (Some(context), era) => Some(trace_for_legacy(request, era, &id, context)),
+        (None, Era::Modern) => strip_for_legacy(request, Some(&id)),
+        (None, Era::Legacy) => None,
     };
-    edits.extend(stripped.or_else(|| request.edit_progress_token(&id)));
+    edits.extend(meta.or_else(|| request.edit_progress_token(&id)));
     let frame = splice(request.frame.as_bytes(), &mut edits);
     OutgoingFrame::new(Some(number), frame)
 }
@@ -86,12 +89,14 @@ pub(super) fn modern(
     repeatable: &RepeatableRequest,
     wire_id: u64,
     answers: Option<&InputAnswers>,
+    traceparent: Option<&str>,
 ) -> OutgoingFrame {
     let declaring_tasks = declaring_tasks(spec, caller, &repeatable.request);
     let rewritten = ModernRequest {
         request: &repeatable.request,
         edits: &repeatable.edits,
         caller: declaring_tasks.as_ref().unwrap_or(caller),
+        traceparent,
     };
     let mut outgoing = rewritten.frame(declared, wire_id, answers);
     if spec.of_server.connector.knows_call_of_requests() {
@@ -132,7 +137,7 @@ impl ModernRequest<'_> {
         let id = RequestId::from(wire_id);
         edits.push(request.edit_id(&id));
         let declaration = declared.of(caller);
-        edits.push(declaration.edit(request, caller.level, Some(&id)));
+        edits.push(declaration.edit(request, caller.level, Some(&id), self.traceparent));
         if let Some(answers) = answers {
             edits.extend(input_edits(request, answers));
         }
@@ -247,6 +252,7 @@ mod tests {
             request: &request,
             edits: &edits,
             caller: &caller,
+            traceparent: None,
         };
         let given = InputAnswers {
             responses: Some(r#"{"k":{"action":"cancel"}}"#.to_owned()),
@@ -298,6 +304,7 @@ mod tests {
             request: &request,
             edits: &[],
             caller: &caller,
+            traceparent: None,
         };
         let given = InputAnswers {
             responses: None,
@@ -318,6 +325,7 @@ mod tests {
             request: &request,
             edits: &edits,
             caller: &caller,
+            traceparent: None,
         };
         let tool = json!({"name": "n", "inputSchema": {"type": "object", "properties": {
             "region": {"type": "string", "x-mcp-header": "Region"},
@@ -337,7 +345,7 @@ mod tests {
             r#"{"name":"n","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","v":1}}"#,
         );
         let caller = caller(Revision::V2026_07_28, &json!({}));
-        let sent = legacy(&request, Vec::new(), &caller, 9);
+        let sent = legacy(&request, Vec::new(), &caller, 9, None);
         let frame: Value = serde_json::from_slice(&sent.frame).unwrap();
         assert_eq!(
             frame["params"]["_meta"],

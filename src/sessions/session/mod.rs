@@ -290,7 +290,12 @@ impl Handler<FromClient> for Session {
                 let revision = self.record.revision;
                 let calls = &self.context.calls;
                 let request = ClientRequest {
-                    observation: calls.observe(&request, revision, self.arbiter),
+                    observation: calls.observe(
+                        &request,
+                        revision,
+                        self.arbiter,
+                        forwarded.as_ref(),
+                    ),
                     request,
                     number,
                     accepts_stream,

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use super::link_state::HttpLinkState;
 use super::requests::SessionRequests;
 use crate::bridge::headers::{ClientHeaders, Headers};
+use crate::bridge::meta::TRACEPARENT;
 use crate::transport::http::authorized::is_final;
 use crate::transport::{HttpSettings, OutgoingFrame};
 
@@ -66,7 +67,7 @@ impl HttpMessage {
         self.send(link_state, &request, &extra).await
     }
 
-    /// What the client says in headers that this server is to read.
+    /// What the client says in headers that this server is to read, and the context of its trace.
     fn forwarded(&self, settings: &HttpSettings) -> HeaderMap {
         let mut headers = HeaderMap::new();
         let Some(said) = &self.forwarded else {
@@ -81,6 +82,11 @@ impl HttpMessage {
                 value.set_sensitive(true);
                 headers.insert(name, value);
             }
+        }
+        if let Some(context) = said.get(TRACEPARENT).map(HeaderValue::from_str)
+            && let Ok(context) = context
+        {
+            headers.insert(HeaderName::from_static(TRACEPARENT), context);
         }
         headers
     }

@@ -1,0 +1,111 @@
+//! Traces: what a request cost where, as spans for OpenTelemetry (OTLP).
+//!
+//! Off, a request costs one branch. On, a request that is sampled carries an [`ActiveSpan`], whose
+//! parts go with it and are exported by a thread of its own. Nobody waits for the collector: what
+//! does not fit into the queue is lost and counted.
+
+mod context;
+mod exporter;
+mod sampler;
+mod settings;
+mod span;
+
+use std::hash::BuildHasher as _;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use foldhash::fast::RandomState;
+
+use crate::telemetry::{Counter, Counters};
+
+pub use context::TraceContext;
+use exporter::Exporter;
+pub use sampler::Sampler;
+pub use settings::{InvalidVariable, OtlpProtocol, TraceSettings};
+use span::Span;
+pub use span::{ActiveSpan, SpanKind};
+
+/// A handle; clones are of the same exporter. Off by default.
+#[derive(Clone, Default)]
+pub struct Traces(Option<Arc<Parts>>);
+
+struct Parts {
+    sampler: Sampler,
+    exporter: Exporter,
+    counters: Counters,
+    /// Numbers of traces and spans are drawn from it.
+    random: RandomState,
+    drawn: AtomicU64,
+}
+
+impl Traces {
+    /// Starts the thread that exports.
+    ///
+    /// # Errors
+    ///
+    /// Returns what the exporter says of the variables that it reads, or the system of the thread.
+    pub fn start(settings: &TraceSettings, counters: Counters) -> io::Result<Self> {
+        let exporter = Exporter::start(settings.clone(), counters.clone())?;
+        Ok(Self(Some(Arc::new(Parts {
+            sampler: settings.sampler,
+            exporter,
+            counters,
+            random: RandomState::default(),
+            drawn: AtomicU64::new(0),
+        }))))
+    }
+
+    /// Whether spans are made at all.
+    pub fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Begins the span of a request that came in, with the context that it named; `None` where it
+    /// is not recorded.
+    pub fn begin(&self, parent: Option<TraceContext>) -> Option<ActiveSpan> {
+        let parts = self.0.as_ref()?;
+        let trace = match parent {
+            Some(parent) => parent.trace,
+            None => u128::from(parts.draw()) << 64 | u128::from(parts.draw()),
+        };
+        let context = TraceContext {
+            trace,
+            span: parts.draw(),
+            is_sampled: parts.sampler.samples(trace, parent),
+        };
+        let is_recorded = context.is_sampled;
+        is_recorded.then(|| {
+            let parent = parent.map(|parent| parent.span);
+            ActiveSpan::new(self.clone(), context, parent)
+        })
+    }
+
+    fn next_span(&self) -> u64 {
+        // A span is only made by one that is on.
+        self.0.as_ref().map_or(1, |parts| parts.draw())
+    }
+
+    fn export(&self, span: Span) {
+        let Some(parts) = &self.0 else { return };
+        if !parts.exporter.take(span) {
+            parts.counters.add(Counter::SpansLost);
+        }
+    }
+
+    /// Exports what waits, within this time; nothing is exported afterwards.
+    pub async fn stop(&self, within: Duration) {
+        if let Some(parts) = &self.0 {
+            parts.exporter.stop(within).await;
+        }
+    }
+}
+
+impl Parts {
+    /// A number that nobody else draws, and never 0.
+    fn draw(&self) -> u64 {
+        let number = self.drawn.fetch_add(1, Ordering::Relaxed);
+        self.random.hash_one(number).max(1)
+    }
+}
