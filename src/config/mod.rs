@@ -33,6 +33,7 @@ mod sent_headers;
 mod server;
 mod server_file;
 mod source;
+mod streamable;
 mod toml_json;
 mod units;
 mod user_credentials;
@@ -451,13 +452,14 @@ fn assemble(reader: &Reader<'_>, tree: &DeTable<'_>) -> Config {
     let ready = ready.filter(|server| matches!(server.state, ServerState::Ready(_)));
     for server in ready.clone() {
         let (name, keys) = (&server.name, &server.keys);
-        match config.front.auth.is_required() {
-            true => forward_headers::warn_of_key(name, keys, reader),
-            false => user_credentials::warn_of_nobody(name, keys, reader),
+        if config.front.auth.is_required() {
+            forward_headers::warn_of_key(name, keys, reader);
         }
+        user_credentials::warn_of_nobody(name, keys, &config.front.auth, reader);
     }
     let mut choices = ready.clone().map(|server| server.keys.credentials);
     config.session.has_user_credentials = choices.any(|choice| choice == CredentialsChoice::User);
+    config.front.keeps_tokens = ready.clone().any(|server| server.keys.oauth.exchanges());
     config.front.forwarded_headers = forward_headers::all_of(ready.map(|server| &server.keys));
     config.sources = source::sources(&root.table("sources"), &config);
     config

@@ -19,6 +19,7 @@ mod dashboard;
 mod discovery;
 mod doctor;
 mod edge;
+mod exchange;
 mod forwarding;
 mod handshake;
 mod history;
