@@ -76,6 +76,7 @@ use crate::history::HistorySettings;
 use crate::publisher::NamedViews;
 use crate::sources::SourceSettings;
 use declaration::Keys as _;
+use declaration::texts::SecretText;
 use include::Included;
 use interpolate::Interpolation;
 use keys::{GatewayTable, MetricsTable, ServerKeys};
@@ -446,6 +447,10 @@ fn assemble(reader: &Reader<'_>, tree: &DeTable<'_>) -> Config {
     keys::read(&root, &mut config);
     if let Some(file) = &mut config.credentials.key_file {
         *file = reader.interpolation.directory.join(&file);
+    }
+    if let Some(command) = config.credentials.key_command.first_mut() {
+        let directory = reader.interpolation.directory;
+        *command = SecretText::new(&server::program(command.expose(), directory));
     }
     config.servers = server::servers(&root.table("servers"), &config.every_server);
     let ready = config.servers.iter();

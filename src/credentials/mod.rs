@@ -42,5 +42,7 @@ pub use settings::{GrantKind, OAuthSettings, SubjectTokenType};
 pub use subject_tokens::{SubjectToken, SubjectTokens};
 pub use token::{TokenError, Tokens};
 pub use token_request::{ClientSecret, Grant, TokenRequest};
-pub use vault::{Vault, VaultKey, default_key_file};
+pub use vault::{
+    KeyCommand, Rotated, Vault, VaultKey, VaultPlace, default_key_file, rotate as rotate_vault,
+};
 pub use web::{ANSWER_MAX, Web, WebAnswer, WebBody, WebRequest};

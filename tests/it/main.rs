@@ -69,5 +69,6 @@ mod tool_commands;
 mod tools;
 mod tree;
 mod users;
+mod vault;
 mod views;
 mod web_pages;

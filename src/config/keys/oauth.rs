@@ -1,8 +1,9 @@
 //! `[credentials]` and `[servers.NAME.oauth]`.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::config::checks::{FILE, NOT_EMPTY, file, not_empty, secret};
+use crate::config::checks::{FILE, NO_NUL, NOT_EMPTY, file, not_empty, secret, secret_no_nul};
 use crate::config::declaration::keys;
 use crate::config::declaration::kinds::{ChoiceKind, choice, optional};
 use crate::config::declaration::texts::{SecretText, text, texts};
@@ -10,23 +11,43 @@ use crate::config::section::{Section, ValueError};
 use crate::credentials::{Endpoint, GrantKind, OAuthSettings, Scopes, SubjectTokenType};
 
 /// How the gateway signs in to servers.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Default, PartialEq)]
 pub struct CredentialsKeys {
     pub key_file: Option<PathBuf>,
+    pub(crate) key_command: Vec<SecretText>,
     pub callback_url: Option<String>,
+}
+
+/// Without values, since some are secret.
+impl fmt::Debug for CredentialsKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CredentialsKeys").finish_non_exhaustive()
+    }
 }
 
 keys! {
     /// How the gateway signs in to servers that want a token (OAuth): `mcpvisor auth login NAME`.
-    CredentialsTable for CredentialsKeys {
+    CredentialsTable for CredentialsKeys, check_key {
         /// The file with the key that kept tokens are sealed with: 32 bytes in base64, made when it
         /// is not there. The variable MCPVISOR_CREDENTIALS_KEY, if it is set, holds the key itself.
         /// Without both it is mcpvisor/credentials.key in XDG_CONFIG_HOME or ~/.config.
         key_file: optional(text(FILE, file), "\"/run/secrets/mcpvisor.key\""), NeedsRestart;
+        /// A program that prints the key, and its arguments, as that of a keyring; no shell reads
+        /// them. A relative path starts at the directory of this file.
+        key_command: texts(NO_NUL, secret_no_nul)
+            .such_as("[\"secret-tool\", \"lookup\", \"service\", \"mcpvisor\"]"), NeedsRestart, Secret;
         /// Where authorization servers send browsers back to: `/oauth/callback` of this gateway, as
         /// browsers reach it. Without it, that on the first address of `listen`.
         callback_url: optional(text(ENDPOINT, endpoint),
             "\"https://gateway.example.com/oauth/callback\""), NeedsRestart;
+    }
+}
+
+fn check_key(keys: &mut CredentialsKeys, section: &Section<'_>) {
+    if keys.key_file.is_some() && !keys.key_command.is_empty() {
+        let (file, command) = (section.path("key_file"), section.path("key_command"));
+        let message = format!("`{command}` does not go with `{file}`");
+        section.refuse(&["key_command"], message, None);
     }
 }
 
