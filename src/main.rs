@@ -13,8 +13,8 @@ use commands::{
     CliError, ServeMode, check, current_thread_runtime, print_completions, print_config, relay,
     run_apply_command, run_auth_command, run_bundle_command, run_clients_command,
     run_doctor_command, run_keys_command, run_pins_command, run_plan_command, run_policy_command,
-    run_rollback_command, run_servers_command, run_tools_command, serve, show_dashboard,
-    show_gateway_log, show_history, show_status, show_token, write_man_pages,
+    run_rollback_command, run_servers_command, run_tools_command, run_vault_command, serve,
+    show_dashboard, show_gateway_log, show_history, show_status, show_token, write_man_pages,
 };
 
 fn main() -> ExitCode {
@@ -45,6 +45,7 @@ fn main() -> ExitCode {
         Command::Pins(pins) => finish(run_pins_command(path, pins)),
         Command::Policy(policy) => finish(run_policy_command(path, &policy.verb)),
         Command::Auth(auth) => finish(run_auth_command(path, auth)),
+        Command::Vault(vault) => finish(run_vault_command(path, vault)),
         Command::Token(token) => finish(show_token(path, token)),
         Command::Ui(arguments) => finish(show_dashboard(path, &arguments)),
         Command::History(history) => finish(show_history(path, history)),

@@ -124,8 +124,7 @@ impl AuthSettings {
 
     /// Whether a principal is that of a key which is not there any more.
     pub fn has_lost(&self, principal: &Principal) -> bool {
-        let is_key = *principal == Principal::of(KEYS, principal.name());
-        is_key && !self.keys.iter().any(|key| key.name == principal.name())
+        is_key(principal) && !self.keys.iter().any(|key| key.name == principal.name())
     }
 
     /// Who sends a request. AccessRequest for every request, since a session is no authentication
@@ -176,6 +175,11 @@ impl AuthSettings {
             })),
         }
     }
+}
+
+/// Whether it is that of an API key, which is known to this gateway alone.
+pub fn is_key(principal: &Principal) -> bool {
+    principal.parts().0 == KEYS
 }
 
 /// Whether a method only looks around, so that it needs no credentials with `lazy`.

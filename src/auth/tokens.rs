@@ -13,7 +13,7 @@ use super::introspection::{Introspection, IntrospectionSettings};
 use super::jwt::{self, JwtSettings, JwtVerifier};
 use super::verified_token::{PresentedToken, TokenError, VerifiedToken};
 use super::webhook::{Webhook, WebhookSettings};
-use crate::credentials::Web;
+use crate::credentials::{SubjectTokens, Web};
 use crate::id::Principal;
 use crate::protocol::{ErrorKind, Failure};
 
@@ -83,6 +83,8 @@ pub struct TokenVerifier {
     settings: TokenSettings,
     jwt: Option<JwtVerifier>,
     remote: Option<RemoteVerifier>,
+    /// The tokens themselves, while a server wants others in exchange.
+    subjects: SubjectTokens,
     known: Mutex<HashMap<TokenHash, KnownToken>>,
     /// A token is asked about by the one request that holds its lock.
     asking: [tokio::sync::Mutex<()>; ASKED_MAX],
@@ -103,7 +105,7 @@ struct KnownToken {
 }
 
 impl TokenVerifier {
-    pub fn new(settings: TokenSettings, web: &Arc<dyn Web>) -> Self {
+    pub fn new(settings: TokenSettings, web: &Arc<dyn Web>, subjects: SubjectTokens) -> Self {
         let resource = settings.resource.as_deref();
         let introspection = Introspection::new(&settings.introspection, resource, web);
         let webhook =
@@ -114,6 +116,7 @@ impl TokenVerifier {
                 .map(RemoteVerifier::Introspection)
                 .or_else(webhook),
             settings,
+            subjects,
             known: Mutex::default(),
             asking: Default::default(),
             warned_at: AtomicU64::new(0),
@@ -128,7 +131,9 @@ impl TokenVerifier {
     pub fn find(&self, token: PresentedToken<'_>, now: u64) -> Option<Identity> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let found = known.get(&token.hash)?;
-        (found.until > now).then(|| found.identity.clone())
+        let identity = &found.identity;
+        let is_usable = found.until > now && !self.subjects.lacks(&identity.principal);
+        is_usable.then(|| identity.clone())
     }
 
     /// Asks who a token was given to, and remembers it.
@@ -205,6 +210,8 @@ impl TokenVerifier {
         };
         let again = now.saturating_add(millis(cache_for));
         let until = expires_at.map_or(again, |expires| expires.min(again));
+        let kept_until = expires_at.unwrap_or(until);
+        (self.subjects).keep(&identity.principal, token.text, kept_until);
         self.remember(token.hash, identity.clone(), until, now);
         Ok(identity)
     }

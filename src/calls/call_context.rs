@@ -1,5 +1,6 @@
 //! The shared parts that every call uses.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -15,7 +16,8 @@ use crate::calls::parked_calls::ParkedCalls;
 use crate::calls::request_trace::RequestTrace;
 use crate::calls::sealing::Sealing;
 use crate::calls::settings::SessionSettings;
-use crate::downstream::{Caller, Downstreams};
+use crate::catalog::{self, NameSettings};
+use crate::downstream::{Caller, Downstreams, Server};
 use crate::history::{History, RecordedCaller};
 use crate::id::{CallNumbers, Principal, ServerName, SessionId, ViewId};
 use crate::metrics::Metrics;
@@ -82,6 +84,30 @@ impl CallContext {
             },
         );
         Observation::of_call(begun, request, record)
+    }
+
+    /// Whether a name that no list has may be that of an item of a server, as this client sees it.
+    pub(crate) fn may_be_item_of(&self, name: &str, server: &Server, caller: &Caller) -> bool {
+        let settings = server.settings();
+        let names = self.names_of(server, &settings.names, &caller.view);
+        let name = self.catalog.name_before(&caller.view, name);
+        names.is_some_and(|names| catalog::may_belong_to(&name, server.name(), &names))
+    }
+
+    /// How clients of a view know the items of a server; `None` where it does not show that.
+    pub(crate) fn names_of<'s>(
+        &self,
+        server: &Server,
+        names: &'s NameSettings,
+        view: &ViewId,
+    ) -> Option<Cow<'s, NameSettings>> {
+        match view {
+            ViewId::Default => Some(Cow::Borrowed(names)),
+            view => {
+                let names = self.catalog.names_in(view, server.name());
+                names.map(Cow::Owned)
+            }
+        }
     }
 
     /// Counts a call for the rate limits of its principal. `item` is what it names.

@@ -164,6 +164,7 @@ impl ConnectionSearch {
             return Ok(ConnectionAccess::Opening(opening.boxed_local()));
         };
         let credential = self.server.user_credential(&key);
+        credential.as_ref().inspect(|it| it.look_again());
         if let Some(credential) = credential.filter(|it| it.needs_login()) {
             let asking =
                 async move { Err(consent::failure(self.server.name(), &credential).await) };

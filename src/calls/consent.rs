@@ -9,12 +9,14 @@ use futures_util::future::LocalBoxFuture;
 use serde_json::json;
 use tokio::time::timeout;
 
-use crate::credentials::{Credential, SignInError};
+use super::call_context::CallContext;
+use crate::auth;
+use crate::credentials::{Credential, NotRenewed, SignInError};
 use crate::downstream::{
     CallSenders, Caller, CredentialsChoice, Downstreams, Server, ServerSettings,
 };
 use crate::id::{Principal, ServerName};
-use crate::protocol::{ErrorKind, Failure};
+use crate::protocol::{ErrorKind, Failure, Request};
 
 /// An authorization server that takes longer shows nobody a page.
 const PAGE_WITHIN: Duration = Duration::from_secs(30);
@@ -25,16 +27,50 @@ const PAGE_WITHIN: Duration = Duration::from_secs(30);
 ///
 /// Returns the failure that the client is to read.
 pub(crate) fn check_known(settings: &ServerSettings, caller: &Caller) -> Result<(), Failure> {
-    let is_of_user = settings.credentials == CredentialsChoice::User;
-    if !is_of_user || caller.principal != Principal::Anonymous {
-        return Ok(());
-    }
+    let is_anonymous = caller.principal == Principal::Anonymous;
     let name = &settings.name;
-    let message = format!(
-        "server `{name}` is called with the sign-in of each user, and it is not known whose this \
-         client is: it needs an API key of this gateway"
-    );
+    let message = match (settings.credentials, settings.exchanges_tokens()) {
+        (CredentialsChoice::User, true) if is_anonymous || auth::is_key(&caller.principal) => {
+            format!(
+                "server `{name}` is called with a token in exchange for that of the client, and this \
+                 client has none, or an API key, which no authorization server knows: it needs a \
+                 token for this gateway"
+            )
+        }
+        (CredentialsChoice::User, false) if is_anonymous => format!(
+            "server `{name}` is called with the sign-in of each user, and it is not known whose \
+             this client is: it needs an API key or a token of this gateway"
+        ),
+        _ => return Ok(()),
+    };
     Err(Failure::new(ErrorKind::ConsentRequired, message).server(name.as_str()))
+}
+
+/// Why the call of an unknown item failed: perhaps its server lists it once it gets a token for this
+/// client.
+pub(crate) fn of_unknown(
+    unknown: Failure,
+    request: &Request,
+    context: &CallContext,
+    caller: &Caller,
+) -> Failure {
+    if !context.settings.load().has_user_credentials {
+        return unknown;
+    }
+    let Some(name) = request.name() else {
+        return unknown;
+    };
+    let servers = context.downstreams.all();
+    let refusal = |server: &Arc<Server>| {
+        check_known(&server.settings(), caller).err().or_else(|| {
+            let credential = waiting(server, caller)?;
+            not_exchanged(server.name(), &credential)
+        })
+    };
+    let mut owners = servers
+        .values()
+        .filter(|server| context.may_be_item_of(&name, server, caller));
+    owners.find_map(refusal).unwrap_or(unknown)
 }
 
 /// Ends when the user of a credential has to sign in; never without one.
@@ -47,6 +83,9 @@ pub(crate) async fn needed(credential: Option<&Arc<Credential>>) {
 
 /// Why a call waits for its user, with the page to sign in at.
 pub(crate) async fn failure(server: &ServerName, credential: &Credential) -> Failure {
+    if let Some(failure) = not_exchanged(server, credential) {
+        return failure;
+    }
     let late = || Err(SignInError::Late);
     let page = timeout(PAGE_WITHIN, credential.consent_page()).await;
     match page.unwrap_or_else(|_| late()) {
@@ -60,6 +99,18 @@ pub(crate) async fn failure(server: &ServerName, credential: &Credential) -> Fai
         }
     }
     .server(server.as_str())
+}
+
+fn not_exchanged(server: &ServerName, credential: &Credential) -> Option<Failure> {
+    let Some(NotRenewed::NotExchanged(why)) = credential.refused() else {
+        return None;
+    };
+    let message = format!(
+        "server `{server}` is called with a token in exchange for that of the client, and there is \
+         none: {why}"
+    );
+    let failure = Failure::new(ErrorKind::ConsentRequired, message);
+    Some(failure.server(server.as_str()))
 }
 
 /// Asks the user of this caller to sign in, if that is what the server waits for.

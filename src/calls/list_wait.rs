@@ -1,7 +1,6 @@
 //! A request that waits for lists: those of servers that start for the first time (B-LIST-01), and
 //! those that clients like its own see, whose connections are opened for it (B-LIST-02).
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
@@ -10,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::calls::awaited_lists::{ListNeed, ListSource, ServerList, is_coming, is_needed};
 use crate::calls::call_context::CallContext;
 use crate::calls::{call_target, consent, discovery};
-use crate::catalog::{self, Exposure, ItemKind, NameSettings, Snapshot};
+use crate::catalog::{Exposure, ItemKind, Snapshot};
 use crate::downstream::{Caller, ConnectionKey, Server};
 use crate::id::ViewId;
 use crate::protocol::{Method, Request};
@@ -92,10 +91,14 @@ impl ListWait {
         let servers = self.context.downstreams.all();
         let awaited = servers.values().filter_map(|server| {
             let limits = server.settings();
-            let names = self.names_of(server, &limits.names)?;
-            if let ListNeed::Item(name) = &self.need
-                && !self.may_belong_to(name, server, &names)
-            {
+            let is_seen = match &self.need {
+                ListNeed::Item(name) => self.context.may_be_item_of(name, server, &self.caller),
+                _ => self
+                    .context
+                    .names_of(server, &limits.names, &self.caller.view)
+                    .is_some(),
+            };
+            if !is_seen {
                 return None;
             }
             let key = server.list_key_for(&self.caller);
@@ -116,26 +119,6 @@ impl ListWait {
         awaited.collect()
     }
 
-    fn may_belong_to(&self, name: &str, server: &Server, names: &NameSettings) -> bool {
-        let name = self.context.catalog.name_before(&self.caller.view, name);
-        catalog::may_belong_to(&name, server.name(), names)
-    }
-
-    /// How the client knows the items of a server; `None` where its view does not show that.
-    fn names_of<'s>(
-        &self,
-        server: &Server,
-        names: &'s NameSettings,
-    ) -> Option<Cow<'s, NameSettings>> {
-        match &self.caller.view {
-            ViewId::Default => Some(Cow::Borrowed(names)),
-            view => {
-                let names = self.context.catalog.names_in(view, server.name());
-                names.map(Cow::Owned)
-            }
-        }
-    }
-
     /// Ends when a list was read, or its connection failed.
     async fn read(&self, AwaitedList { server, key }: AwaitedList) {
         let _in_use = key.is_shared().then(|| server.enter());
@@ -153,6 +136,7 @@ impl ListWait {
             return;
         };
         let credential = server.user_credential(&key);
+        credential.as_ref().inspect(|it| it.look_again());
         let mut changes = child.subscribe();
         if child.snapshot().status.phase() == ChildPhase::Idle {
             child.wake();

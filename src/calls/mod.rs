@@ -21,7 +21,7 @@ mod call_table;
 pub(crate) mod call_target;
 mod call_worker;
 mod client_reply;
-mod consent;
+pub(crate) mod consent;
 mod discovery;
 mod event_log;
 mod event_queue;

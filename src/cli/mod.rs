@@ -13,6 +13,7 @@ mod servers;
 mod shell;
 mod stdio;
 mod tools;
+mod vault;
 
 use std::path::PathBuf;
 
@@ -33,6 +34,7 @@ pub use stdio::{Header, StdioArguments};
 pub use tools::{
     CallArguments, ListArguments, NamedArgument, ShowArguments, ToolsArguments, ToolsVerb,
 };
+pub use vault::{VaultArguments, VaultVerb};
 
 /// A supervised gateway for MCP servers: one endpoint, every server behind it, nothing stays down.
 ///
@@ -155,6 +157,9 @@ pub enum Command {
 
     /// Sign in to servers that want a login, or out
     Auth(AuthArguments),
+
+    /// Look after the key that kept tokens are sealed with
+    Vault(VaultArguments),
 
     /// Show the token of the HTTP API
     ///

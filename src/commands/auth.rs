@@ -140,7 +140,7 @@ fn login_table(logins: &Value) -> String {
             };
             remarks.push(format!("{verb} {}", rfc3339(at.saturating_mul(1000))));
         }
-        if state != "signed in" {
+        if !matches!(state.as_str(), "signed in" | "needs token") {
             remarks.push(format!("`mcpvisor auth login {server}{option}`"));
         }
         text.push_str(&format!("{server}{of}  {state}  {}\n", remarks.join(", ")));

@@ -23,6 +23,7 @@ mod support_bundle;
 mod token;
 mod tools;
 mod ui;
+mod vault;
 
 pub(crate) use auth::run_auth_command;
 pub(crate) use check::{check, print_config};
@@ -43,3 +44,4 @@ pub(crate) use support_bundle::run_bundle_command;
 pub(crate) use token::show_token;
 pub(crate) use tools::run_tools_command;
 pub(crate) use ui::show_dashboard;
+pub(crate) use vault::run_vault_command;

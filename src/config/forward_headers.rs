@@ -3,8 +3,9 @@
 use super::keys::{ServerKeys, TransportKind};
 use super::reader::Reader;
 use super::section::Section;
+use super::streamable;
 use crate::id::ServerName;
-use crate::transport::{ForwardedHeader, HttpKind};
+use crate::transport::ForwardedHeader;
 
 const KEY: &str = "forward_headers";
 
@@ -14,15 +15,9 @@ pub(super) fn check(keys: &mut ServerKeys, section: &Section<'_>) {
     if keys.forward_headers.is_empty() {
         return;
     }
-    match &mut keys.transport {
-        Some(TransportKind::Http(HttpKind::Sse)) => {
-            let message = format!("`{}` does not go with HTTP+SSE", section.path(KEY));
-            let help = "only over Streamable HTTP (`transport = \"http\"`) it is certain that a \
-                        header stays with the client that sent it";
-            section.refuse(&[KEY], message, help.to_owned());
-        }
-        Some(TransportKind::Http(kind)) => *kind = HttpKind::Streamable,
-        Some(TransportKind::Stdio) | None => return,
+    streamable::require(keys, section, KEY);
+    if !matches!(keys.transport, Some(TransportKind::Http(_))) {
+        return;
     }
     for (at, (_, to)) in keys.forward_headers.iter().enumerate() {
         let to = to.expose();

@@ -33,6 +33,7 @@ mod sent_headers;
 mod server;
 mod server_file;
 mod source;
+mod streamable;
 mod toml_json;
 mod traces;
 mod units;
@@ -77,6 +78,7 @@ use crate::publisher::NamedViews;
 use crate::sources::SourceSettings;
 use crate::traces::TraceSettings;
 use declaration::Keys as _;
+use declaration::texts::SecretText;
 use include::Included;
 use interpolate::Interpolation;
 use keys::{GatewayTable, MetricsTable, ServerKeys};
@@ -451,18 +453,23 @@ fn assemble(reader: &Reader<'_>, tree: &DeTable<'_>) -> Config {
     if let Some(file) = &mut config.credentials.key_file {
         *file = reader.interpolation.directory.join(&file);
     }
+    if let Some(command) = config.credentials.key_command.first_mut() {
+        let directory = reader.interpolation.directory;
+        *command = SecretText::new(&server::program(command.expose(), directory));
+    }
     config.servers = server::servers(&root.table("servers"), &config.every_server);
     let ready = config.servers.iter();
     let ready = ready.filter(|server| matches!(server.state, ServerState::Ready(_)));
     for server in ready.clone() {
         let (name, keys) = (&server.name, &server.keys);
-        match config.front.auth.is_required() {
-            true => forward_headers::warn_of_key(name, keys, reader),
-            false => user_credentials::warn_of_nobody(name, keys, reader),
+        if config.front.auth.is_required() {
+            forward_headers::warn_of_key(name, keys, reader);
         }
+        user_credentials::warn_of_nobody(name, keys, &config.front.auth, reader);
     }
     let mut choices = ready.clone().map(|server| server.keys.credentials);
     config.session.has_user_credentials = choices.any(|choice| choice == CredentialsChoice::User);
+    config.front.keeps_tokens = ready.clone().any(|server| server.keys.oauth.exchanges());
     config.front.forwarded_headers = forward_headers::all_of(ready.map(|server| &server.keys));
     config.traces = traces::read(reader, &mut config.front.forwarded_headers);
     config.sources = source::sources(&root.table("sources"), &config);

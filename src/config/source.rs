@@ -10,7 +10,7 @@ use super::environment::{Environment, trimmed_var};
 use super::keys::{SourceKeys, SourceTable, base_url};
 use super::problem::Problem;
 use super::section::Section;
-use crate::credentials::{Vault, VaultKey, default_key_file};
+use crate::credentials::{KeyCommand, Vault, VaultKey, VaultPlace, default_key_file};
 use crate::id::ServerName;
 use crate::sources::SourceSettings;
 
@@ -20,6 +20,9 @@ const SOURCES_MAX: usize = 100;
 /// Where their answers are kept, in the data directory.
 const KEPT_DIR: &str = "sources";
 
+/// Where the tokens of servers are kept, in the data directory.
+const SIGN_INS_DIR: &str = "credentials";
+
 /// Holds the key of every vault, if it is set.
 const KEY_VARIABLE: &str = "MCPVISOR_CREDENTIALS_KEY";
 
@@ -27,25 +30,47 @@ const KEY_VARIABLE: &str = "MCPVISOR_CREDENTIALS_KEY";
 const OF_ENVIRONMENT: &str = "pluggedin";
 
 impl Config {
-    /// Sealed files in this directory of the data directory.
-    pub fn vault(&self, directory: &str, environment: &dyn Environment) -> Vault {
+    /// The tokens of servers.
+    pub fn vault(&self, environment: &dyn Environment) -> Vault {
+        self.vault_in(SIGN_INS_DIR, environment)
+    }
+
+    fn vault_in(&self, directory: &str, environment: &dyn Environment) -> Vault {
+        Vault::new(self.data_dir.join(directory), self.vault_key(environment))
+    }
+
+    /// Where the key of everything that is sealed is.
+    pub fn vault_key(&self, environment: &dyn Environment) -> VaultKey {
         let variable = |name: &str| {
             let value = environment.var(name)?.into_string().ok()?;
             (!value.is_empty()).then_some(value)
         };
-        let key = match (variable(KEY_VARIABLE), &self.credentials.key_file) {
-            (Some(key), _) => VaultKey::Given(key.into()),
-            (None, Some(file)) => VaultKey::File(file.clone()),
-            (None, None) => VaultKey::File(default_key_file(&self.data_dir, variable)),
-        };
-        Vault::new(self.data_dir.join(directory), key)
+        let keys = &self.credentials;
+        let command = (!keys.key_command.is_empty()).then_some(&keys.key_command);
+        match (variable(KEY_VARIABLE), command, &keys.key_file) {
+            (Some(key), ..) => VaultKey::Variable(KEY_VARIABLE, key.into()),
+            (None, Some(words), _) => {
+                VaultKey::Command(KeyCommand::new(words.iter().map(SecretText::to_secret)))
+            }
+            (None, None, Some(file)) => VaultKey::File(file.clone()),
+            (None, None, None) => VaultKey::File(default_key_file(&self.data_dir, variable)),
+        }
+    }
+
+    /// All that is sealed in the data directory.
+    pub fn vault_place(&self) -> VaultPlace {
+        let directories = [SIGN_INS_DIR, KEPT_DIR].map(|name| self.data_dir.join(name));
+        VaultPlace {
+            data_dir: self.data_dir.clone(),
+            directories: directories.to_vec(),
+        }
     }
 }
 
 /// Reads all sources, with that of the environment.
 pub(crate) fn sources(section: &Section<'_>, config: &Config) -> Vec<SourceSettings> {
     let environment = section.reader.interpolation.environment;
-    let vault = config.vault(KEPT_DIR, environment);
+    let vault = config.vault_in(KEPT_DIR, environment);
     let tables = section.named_tables();
     if tables.len() > SOURCES_MAX {
         let message = format!("`sources` holds more than {SOURCES_MAX} sources");

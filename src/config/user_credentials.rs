@@ -3,6 +3,8 @@
 use super::keys::ServerKeys;
 use super::reader::Reader;
 use super::section::Section;
+use super::streamable;
+use crate::auth::AuthSettings;
 use crate::downstream::{CredentialsChoice, Sharing};
 use crate::id::ServerName;
 
@@ -11,7 +13,15 @@ const KEY: &str = "credentials";
 /// Refuses what contradicts a sign-in of each user, who shares connections with nobody.
 pub(super) fn check(keys: &mut ServerKeys, section: &Section<'_>) {
     if keys.credentials == CredentialsChoice::Shared {
+        if keys.oauth.exchanges() {
+            let (grant, path) = (section.path("oauth.grant"), section.path(KEY));
+            let message = format!("`{grant} = \"token_exchange\"` needs `{path} = \"user\"`");
+            section.refuse(&["oauth"], message, None);
+        }
         return;
+    }
+    if keys.oauth.exchanges() {
+        streamable::require(keys, section, "oauth");
     }
     let path = section.path(KEY);
     let refuse = |with: &str, why: &str| {
@@ -44,9 +54,23 @@ pub(super) fn check(keys: &mut ServerKeys, section: &Section<'_>) {
     keys.sharing = Sharing::Principal;
 }
 
-/// Without keys nobody is known who could sign in.
-pub(super) fn warn_of_nobody(server: &ServerName, keys: &ServerKeys, reader: &Reader<'_>) {
-    if keys.credentials == CredentialsChoice::User {
+/// Without keys and tokens nobody is known who could sign in, and without tokens there is nothing to
+/// exchange.
+pub(super) fn warn_of_nobody(
+    server: &ServerName,
+    keys: &ServerKeys,
+    auth: &AuthSettings,
+    reader: &Reader<'_>,
+) {
+    if keys.credentials == CredentialsChoice::Shared {
+        return;
+    }
+    if keys.oauth.exchanges() && !auth.tokens.is_enabled() {
+        reader.warn(&format!(
+            "`servers.{server}.oauth.grant = \"token_exchange\"` needs clients with tokens, and none \
+             are taken: see `jwt`, `introspection` and `webhook` in [auth]"
+        ));
+    } else if !auth.is_required() {
         reader.warn(&format!(
             "`servers.{server}.{KEY} = \"user\"` needs API keys, which say who calls: \
              `mcpvisor keys add NAME`"

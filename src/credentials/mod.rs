@@ -19,7 +19,9 @@ mod registry;
 mod scopes;
 mod settings;
 mod stored_sign_in;
+mod subject_tokens;
 mod token;
+mod token_request;
 mod vault;
 mod web;
 
@@ -36,7 +38,11 @@ pub use pkce::Verifier;
 pub use registration::{RegisteredClient, RegistrationError, authentication, registration_request};
 pub use registry::{Credentials, IsGone};
 pub use scopes::{InvalidScope, Scopes};
-pub use settings::{GrantKind, OAuthSettings};
-pub use token::{ClientSecret, Grant, TokenError, TokenRequest, Tokens};
-pub use vault::{Vault, VaultKey, default_key_file};
+pub use settings::{GrantKind, OAuthSettings, SubjectTokenType};
+pub use subject_tokens::{SubjectToken, SubjectTokens};
+pub use token::{TokenError, Tokens};
+pub use token_request::{ClientSecret, Grant, TokenRequest};
+pub use vault::{
+    KeyCommand, Rotated, Vault, VaultKey, VaultPlace, default_key_file, rotate as rotate_vault,
+};
 pub use web::{ANSWER_MAX, Web, WebAnswer, WebBody, WebRequest};

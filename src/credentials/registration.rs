@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::json;
 use url::Url;
 
+use super::token_request::EXCHANGE_GRANT;
 use super::{ClientSecret, GrantKind};
 
 /// Longest client id that is taken.
@@ -58,6 +59,7 @@ pub fn registration_request(
             body["response_types"] = json!(["code"]);
         }
         GrantKind::ClientCredentials => body["grant_types"] = json!(["client_credentials"]),
+        GrantKind::TokenExchange => body["grant_types"] = json!([EXCHANGE_GRANT]),
     }
     if !scopes.is_empty() {
         body["scope"] = json!(scopes);

@@ -7,7 +7,8 @@ use url::Url;
 
 use super::authorization::state_of;
 use super::{
-    CallbackError, Credential, CredentialView, Granted, OAuthSettings, SignInError, Vault, Web,
+    CallbackError, Credential, CredentialView, Granted, OAuthSettings, SignInError, SubjectTokens,
+    Vault, Web,
 };
 use crate::id::{Principal, ServerName};
 
@@ -21,6 +22,7 @@ pub struct Credentials {
     by_server: Arc<Mutex<BTreeMap<ServerName, ServerCredentials>>>,
     /// Where browsers come back to.
     callback: Arc<OnceLock<Url>>,
+    subjects: SubjectTokens,
     is_gone: Arc<Mutex<Option<Arc<IsGone>>>>,
 }
 
@@ -39,6 +41,7 @@ impl Credentials {
             vault,
             by_server: Arc::default(),
             callback: Arc::default(),
+            subjects: SubjectTokens::default(),
             is_gone: Arc::default(),
         }
     }
@@ -46,6 +49,11 @@ impl Credentials {
     /// Says once where authorization servers send browsers back to.
     pub fn set_callback(&self, callback: Url) {
         let _ = self.callback.set(callback);
+    }
+
+    /// The tokens of clients, for those who check them.
+    pub fn subjects(&self) -> &SubjectTokens {
+        &self.subjects
     }
 
     /// The credential of the gateway at the server at `url`: the one that is there, unless the
@@ -82,7 +90,7 @@ impl Credentials {
             .find(|it| Arc::ptr_eq(&it.gateway, gateway));
         let Some(of_server) = of_server else {
             // The server has changed meanwhile: its connection ends.
-            return Credential::of_user(gateway, principal, &self.callback);
+            return Credential::of_user(gateway, principal, &self.callback, &self.subjects);
         };
         let users = &mut of_server.users;
         if let Some(known) = users.get(principal) {
@@ -91,7 +99,7 @@ impl Credentials {
         if users.len() >= USERS_MAX {
             users.retain(|_, user| !user.is_unused() || Arc::strong_count(user) > 1);
         }
-        let opened = Credential::of_user(gateway, principal, &self.callback);
+        let opened = Credential::of_user(gateway, principal, &self.callback, &self.subjects);
         if users.len() < USERS_MAX {
             users.insert(principal.clone(), Arc::clone(&opened));
         }

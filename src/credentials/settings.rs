@@ -20,6 +20,10 @@ pub struct OAuthSettings {
     /// With `token_url`, nothing is discovered.
     pub authorization_url: Option<Endpoint>,
     pub token_url: Option<Endpoint>,
+    /// Who is to take a token that was exchanged, if not the `resource` says it (RFC 8693).
+    pub audience: Option<String>,
+    /// What the tokens of clients are that are exchanged.
+    pub subject_token_type: SubjectTokenType,
 }
 
 /// Who signs in.
@@ -30,6 +34,28 @@ pub enum GrantKind {
     AuthorizationCode,
     /// The gateway itself, with its secret.
     ClientCredentials,
+    /// Each client, with the token that it has for the gateway (RFC 8693).
+    TokenExchange,
+}
+
+/// What a token is that is exchanged for another (RFC 8693, section 3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SubjectTokenType {
+    #[default]
+    AccessToken,
+    IdToken,
+    Jwt,
+}
+
+impl SubjectTokenType {
+    /// The identifier of the type.
+    pub fn uri(self) -> &'static str {
+        match self {
+            Self::AccessToken => "urn:ietf:params:oauth:token-type:access_token",
+            Self::IdToken => "urn:ietf:params:oauth:token-type:id_token",
+            Self::Jwt => "urn:ietf:params:oauth:token-type:jwt",
+        }
+    }
 }
 
 impl PartialEq for OAuthSettings {
@@ -46,5 +72,7 @@ impl PartialEq for OAuthSettings {
             && self.scopes == other.scopes
             && self.authorization_url == other.authorization_url
             && self.token_url == other.token_url
+            && self.audience == other.audience
+            && self.subject_token_type == other.subject_token_type
     }
 }

@@ -1,14 +1,11 @@
-//! Requests to a token endpoint, and its answers.
+//! Answers of a token endpoint.
 
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
-use url::{Url, form_urlencoded};
 
-use super::{ANSWER_MAX, Scopes, Verifier};
+use super::{ANSWER_MAX, Scopes, SubjectTokenType};
 
 /// Longest token that is taken; it must fit in one header.
 const TOKEN_MAX: usize = 16_384;
@@ -16,146 +13,6 @@ const TOKEN_MAX: usize = 16_384;
 const CODE_MAX: usize = 64;
 /// A token is renewed this long before it expires, or after half of its time if that is later.
 const RENEW_BEFORE: Duration = Duration::from_secs(60);
-
-/// RFC 7523, section 2.2.
-const ASSERTION_TYPE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
-
-/// The grant that a token is given for.
-#[derive(Debug)]
-pub enum Grant {
-    /// A user signed in.
-    AuthorizationCode {
-        code: SecretString,
-        verifier: Verifier,
-        redirect_uri: Url,
-    },
-    RefreshToken(SecretString),
-    ClientCredentials,
-}
-
-/// The secret of a client that has one, and where the authorization server wants it.
-#[derive(Clone, Debug)]
-pub enum ClientSecret {
-    None,
-    Basic(SecretString),
-    Post(SecretString),
-    /// A JWT that the client signed.
-    Assertion(SecretString),
-}
-
-impl ClientSecret {
-    /// A secret, if there is one, for an authorization server that takes it by this method.
-    pub(super) fn sent_as(secret: Option<SecretString>, method: &str) -> Self {
-        match (secret, method) {
-            (None, _) | (_, "none") => Self::None,
-            (Some(secret), "client_secret_post") => Self::Post(secret),
-            (Some(secret), _) => Self::Basic(secret),
-        }
-    }
-
-    pub(super) fn method(&self) -> &'static str {
-        match self {
-            Self::None | Self::Assertion(_) => "none",
-            Self::Basic(_) => "client_secret_basic",
-            Self::Post(_) => "client_secret_post",
-        }
-    }
-
-    pub(super) fn secret(&self) -> Option<&SecretString> {
-        match self {
-            Self::None | Self::Assertion(_) => None,
-            Self::Basic(secret) | Self::Post(secret) => Some(secret),
-        }
-    }
-}
-
-/// A request to a token endpoint: a form, and the header if the client's secret belongs there.
-#[derive(Debug)]
-pub struct TokenRequest {
-    pub authorization: Option<SecretString>,
-    pub body: SecretString,
-}
-
-impl TokenRequest {
-    pub fn new(
-        grant: &Grant,
-        client_id: &str,
-        secret: &ClientSecret,
-        resource: &str,
-        scopes: &Scopes,
-    ) -> Self {
-        let mut form = form_urlencoded::Serializer::new(String::new());
-        match grant {
-            Grant::AuthorizationCode {
-                code,
-                verifier,
-                redirect_uri,
-            } => {
-                form.append_pair("grant_type", "authorization_code");
-                form.append_pair("code", code.expose_secret());
-                form.append_pair("code_verifier", verifier.expose());
-                form.append_pair("redirect_uri", redirect_uri.as_str());
-            }
-            Grant::RefreshToken(token) => {
-                form.append_pair("grant_type", "refresh_token");
-                form.append_pair("refresh_token", token.expose_secret());
-            }
-            Grant::ClientCredentials => {
-                form.append_pair("grant_type", "client_credentials");
-                // The other grants have the scopes that the user agreed to.
-                if !scopes.is_empty() {
-                    form.append_pair("scope", &scopes.to_string());
-                }
-            }
-        }
-        form.append_pair("resource", resource);
-        Self::authenticated(form, client_id, secret)
-    }
-
-    /// A request about a token: what is known of it (RFC 7662), or that it ends (RFC 7009).
-    pub fn about(token: &str, client_id: &str, secret: &ClientSecret) -> Self {
-        let mut form = form_urlencoded::Serializer::new(String::new());
-        form.append_pair("token", token);
-        Self::authenticated(form, client_id, secret)
-    }
-
-    fn authenticated(
-        mut form: form_urlencoded::Serializer<'_, String>,
-        client_id: &str,
-        secret: &ClientSecret,
-    ) -> Self {
-        let authorization = match secret {
-            ClientSecret::Basic(secret) => Some(basic(client_id, secret)),
-            ClientSecret::Post(secret) => {
-                form.append_pair("client_id", client_id);
-                form.append_pair("client_secret", secret.expose_secret());
-                None
-            }
-            ClientSecret::Assertion(assertion) => {
-                form.append_pair("client_id", client_id);
-                form.append_pair("client_assertion_type", ASSERTION_TYPE);
-                form.append_pair("client_assertion", assertion.expose_secret());
-                None
-            }
-            ClientSecret::None => {
-                form.append_pair("client_id", client_id);
-                None
-            }
-        };
-        let body = form.finish().into();
-        Self {
-            authorization,
-            body,
-        }
-    }
-}
-
-/// Both parts are form-encoded before they are joined (RFC 6749, section 2.3.1).
-fn basic(client_id: &str, secret: &SecretString) -> SecretString {
-    let encode = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
-    let pair = format!("{}:{}", encode(client_id), encode(secret.expose_secret()));
-    format!("Basic {}", STANDARD.encode(pair)).into()
-}
 
 /// The answer of a token endpoint.
 #[derive(Debug)]
@@ -193,6 +50,7 @@ impl TokenError {
 struct Answer {
     access_token: SecretString,
     token_type: String,
+    issued_token_type: Option<String>,
     expires_in: Option<u64>,
     refresh_token: Option<SecretString>,
     scope: Option<String>,
@@ -210,6 +68,32 @@ impl Tokens {
     ///
     /// Returns why there is no token. Nothing of the answer but the code of an error is repeated.
     pub fn parse(status: u16, body: &[u8]) -> Result<Self, TokenError> {
+        Self::read(status, body).map(|(tokens, _)| tokens)
+    }
+
+    /// Reads the answer to an exchange (RFC 8693, section 2.2.1).
+    ///
+    /// # Errors
+    ///
+    /// As [`Tokens::parse`], and that what was issued is no access token.
+    pub fn parse_exchanged(status: u16, body: &[u8]) -> Result<Self, TokenError> {
+        let (tokens, issued) = Self::read(status, body)?;
+        let usable = [SubjectTokenType::AccessToken, SubjectTokenType::Jwt];
+        match issued {
+            Some(issued) if usable.iter().any(|it| it.uri() == issued) => Ok(Self {
+                // The client's next token is exchanged instead.
+                refresh: None,
+                ..tokens
+            }),
+            Some(_) => Err(TokenError::Invalid(
+                "`issued_token_type` is no access token",
+            )),
+            None => Err(TokenError::Invalid("`issued_token_type` is missing")),
+        }
+    }
+
+    /// The tokens, and of which type the first is, if the answer says so.
+    fn read(status: u16, body: &[u8]) -> Result<(Self, Option<String>), TokenError> {
         if body.len() > ANSWER_MAX {
             return Err(TokenError::Invalid("it is too large"));
         }
@@ -227,12 +111,13 @@ impl Tokens {
             ));
         }
         let scopes = answer.scope.as_deref().map(Scopes::parse).transpose();
-        Ok(Self {
+        let tokens = Self {
             scopes: scopes.map_err(|_| TokenError::Invalid("its scopes are malformed"))?,
             access: answer.access_token,
             refresh: answer.refresh_token,
             expires_in: answer.expires_in.map(Duration::from_secs),
-        })
+        };
+        Ok((tokens, answer.issued_token_type))
     }
 
     /// When to renew the token, counted from its answer; never if it does not expire.
@@ -273,42 +158,48 @@ fn is_token(token: &SecretString) -> bool {
 mod tests {
     use super::*;
 
-    fn body(grant: &Grant, secret: &ClientSecret) -> (Option<String>, String) {
-        let scopes = Scopes::parse("a b").unwrap();
-        let request = TokenRequest::new(grant, "me", secret, "https://a.example", &scopes);
-        let header = request
-            .authorization
-            .map(|value| value.expose_secret().to_owned());
-        (header, request.body.expose_secret().to_owned())
-    }
-
     #[test]
-    fn every_grant_names_the_resource() {
-        let end = "resource=https%3A%2F%2Fa.example";
-        let (header, form) = body(&Grant::RefreshToken("r+1".into()), &ClientSecret::None);
-        let expected = format!("grant_type=refresh_token&refresh_token=r%2B1&{end}&client_id=me");
-        assert_eq!((header, form), (None, expected));
-        let secret = ClientSecret::Basic("s:%".into());
-        let (header, form) = body(&Grant::ClientCredentials, &secret);
-        assert_eq!(
-            form,
-            format!("grant_type=client_credentials&scope=a+b&{end}")
-        );
-        let basic = format!("Basic {}", STANDARD.encode("me:s%3A%25"));
-        assert_eq!(header, Some(basic));
-        let (_, form) = body(&Grant::ClientCredentials, &ClientSecret::Post("s&".into()));
-        assert!(form.ends_with("&client_id=me&client_secret=s%26"), "{form}");
-        let verifier = Verifier::random().unwrap();
-        let kept = verifier.expose().to_owned();
-        let redirect_uri = Url::parse("http://127.0.0.1/cb").unwrap();
-        let grant = Grant::AuthorizationCode {
-            code: "c".into(),
-            verifier,
-            redirect_uri,
+    fn only_an_access_token_is_taken_in_exchange() {
+        let prefix = "urn:ietf:params:oauth:token-type:";
+        let answer = |issued: &str| {
+            format!(
+                r#"{{"access_token":"a","token_type":"Bearer","refresh_token":"r",
+                    "issued_token_type":"{prefix}{issued}"}}"#
+            )
         };
-        let (_, form) = body(&grant, &ClientSecret::None);
-        let start = format!("grant_type=authorization_code&code=c&code_verifier={kept}&");
-        assert!(form.starts_with(&start) && form.contains(end), "{form}");
+        for good in ["access_token", "jwt"] {
+            let tokens = Tokens::parse_exchanged(200, answer(good).as_bytes()).unwrap();
+            assert!(tokens.refresh.is_none(), "{good}");
+        }
+        let table = [
+            (
+                200,
+                answer("refresh_token"),
+                "`issued_token_type` is no access token",
+            ),
+            (
+                200,
+                answer("saml2"),
+                "`issued_token_type` is no access token",
+            ),
+            (
+                200,
+                answer("access_token").replace("Bearer", "N_A"),
+                "its token is no bearer token",
+            ),
+            (
+                200,
+                r#"{"access_token":"a","token_type":"Bearer"}"#.to_owned(),
+                "`issued_token_type` is missing",
+            ),
+        ];
+        for (status, body, expected) in table {
+            let error = Tokens::parse_exchanged(status, body.as_bytes()).unwrap_err();
+            assert_eq!(error, TokenError::Invalid(expected), "{body}");
+        }
+        let refused = Tokens::parse_exchanged(400, br#"{"error":"invalid_target"}"#);
+        let expected = TokenError::Refused("invalid_target".to_owned());
+        assert_eq!(refused.unwrap_err(), expected);
     }
 
     #[test]

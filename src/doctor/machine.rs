@@ -10,6 +10,7 @@ use rustix::fs::{Access, access, statvfs};
 use rustix::process::{Resource, geteuid, getrlimit};
 
 use super::finding::Finding;
+use crate::credentials::Vault;
 
 /// Fewer open files than this run out with a few dozen clients.
 const OPEN_FILES_MIN: u64 = 1024;
@@ -43,6 +44,19 @@ pub(super) fn config_file(path: &Path) -> Vec<Finding> {
         "config",
         format!("{shown}: only you can read it"),
     )]
+}
+
+/// Whether kept tokens can be read with the key that there is.
+pub(super) fn vault(vault: &Vault) -> Vec<Finding> {
+    vec![match vault.check() {
+        Ok(()) => Finding::good(
+            "credentials",
+            format!("kept tokens are sealed with {}", vault.key_source()),
+        ),
+        Err(error) => Finding::error("credentials", format!("kept tokens: {error}")).advice(
+            "bring the key back; until then the gateway keeps no token, and writes over none that it cannot read",
+        ),
+    }]
 }
 
 pub(super) fn data_dir(path: &Path) -> Vec<Finding> {

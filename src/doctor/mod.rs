@@ -111,6 +111,10 @@ pub fn checks(subject: &Subject<'_>) -> (Vec<Finding>, Vec<Check>) {
             machine::config_file(&path)
         }));
     }
+    let vault = config.vault(subject.environment);
+    checks.push(Check::blocking("credentials", move || {
+        machine::vault(&vault)
+    }));
     let held = subject.status.and_then(|status| {
         let listen = status["listen"].as_str()?.parse().ok()?;
         Some((listen, status["pid"].as_u64()?))

@@ -8,6 +8,7 @@ use secrecy::ExposeSecret;
 
 use crate::bridge::seal::Digest;
 use crate::catalog::NameSettings;
+use crate::credentials::GrantKind;
 use crate::downstream::resilience::Resilience;
 use crate::id::{CredentialContext, Principal, ServerName};
 use crate::supervision::Settings as SupervisionSettings;
@@ -80,6 +81,14 @@ impl ServerSettings {
                 Digest::of_declaration(&head.chain(args).collect::<Vec<_>>())
             }
             TransportSettings::Http(http) => Digest::of_declaration(&["http", http.url.as_str()]),
+        }
+    }
+
+    /// Whether it is called with tokens in exchange for those of clients.
+    pub fn exchanges_tokens(&self) -> bool {
+        match &self.transport {
+            TransportSettings::Http(http) => http.oauth.grant == GrantKind::TokenExchange,
+            TransportSettings::Stdio(_) => false,
         }
     }
 

@@ -52,7 +52,9 @@ impl StartStage {
     pub(crate) fn page(&self) -> Option<&Url> {
         match self {
             Self::SignIn(SignInPlace::Page(page)) => Some(page),
-            Self::Queued | Self::Download(_) | Self::SignIn(SignInPlace::Gateway) => None,
+            Self::Queued
+            | Self::Download(_)
+            | Self::SignIn(SignInPlace::Gateway | SignInPlace::Client) => None,
         }
     }
 
@@ -65,6 +67,7 @@ impl StartStage {
             Self::SignIn(SignInPlace::Gateway) => {
                 format!("needs login: `mcpvisor auth login {server}`")
             }
+            Self::SignIn(SignInPlace::Client) => "needs the token of a client".to_owned(),
         }
     }
 }

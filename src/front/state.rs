@@ -14,7 +14,7 @@ use super::http::guard::origin_is_allowed;
 use super::legacy_sse::sse_channel::SseChannels;
 use super::settings::FrontSettings;
 use crate::auth::{TokenSettings, TokenVerifier};
-use crate::credentials::Web;
+use crate::credentials::{SubjectTokens, Web};
 use crate::sessions::Sessions;
 use crate::telemetry::Counters;
 use crate::transport::{Tls, WebClient};
@@ -24,6 +24,8 @@ pub struct Front {
     pub(super) settings: ArcSwap<FrontSettings>,
     /// `None` where no tokens are taken.
     pub(super) tokens: ArcSwapOption<TokenVerifier>,
+    /// Tokens of clients that servers get others for.
+    subjects: SubjectTokens,
     pub(super) sessions: Sessions,
     pub(super) counters: Counters,
     pub(super) bytes: BytesInFlight,
@@ -65,9 +67,16 @@ impl FrontGate {
 pub(super) struct WorkerIndex(pub(super) usize);
 
 impl Front {
-    pub fn new(settings: FrontSettings, sessions: Sessions, counters: Counters) -> Self {
+    pub fn new(
+        settings: FrontSettings,
+        sessions: Sessions,
+        counters: Counters,
+        subjects: SubjectTokens,
+    ) -> Self {
+        subjects.set_wanted(settings.keeps_tokens);
         Self {
-            tokens: ArcSwapOption::new(token_verifier(&settings.auth.tokens)),
+            tokens: ArcSwapOption::new(token_verifier(&settings.auth.tokens, &subjects)),
+            subjects,
             settings: ArcSwap::from_pointee(settings),
             sessions,
             counters,
@@ -85,8 +94,10 @@ impl Front {
         let tokens = self.tokens.load();
         let present = tokens.as_ref().map(|tokens| tokens.settings());
         if present.unwrap_or(&TokenSettings::default()) != &*settings.auth.tokens {
-            self.tokens.store(token_verifier(&settings.auth.tokens));
+            let tokens = token_verifier(&settings.auth.tokens, &self.subjects);
+            self.tokens.store(tokens);
         }
+        self.subjects.set_wanted(settings.keeps_tokens);
         self.settings.store(Arc::new(settings));
     }
 
@@ -106,11 +117,15 @@ impl Front {
 }
 
 /// What the operator wrote down may be at a private address.
-fn token_verifier(settings: &TokenSettings) -> Option<Arc<TokenVerifier>> {
+fn token_verifier(
+    settings: &TokenSettings,
+    subjects: &SubjectTokens,
+) -> Option<Arc<TokenVerifier>> {
     if !settings.is_enabled() {
         return None;
     }
     let trusted = settings.asked().filter_map(|url| Url::parse(url).ok());
     let web: Arc<dyn Web> = Arc::new(WebClient::new(Tls::system(), trusted.collect()));
-    Some(Arc::new(TokenVerifier::new(settings.clone(), &web)))
+    let verifier = TokenVerifier::new(settings.clone(), &web, subjects.clone());
+    Some(Arc::new(verifier))
 }

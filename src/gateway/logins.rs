@@ -16,12 +16,13 @@ use crate::protocol::{ErrorKind, Failure};
 use crate::telemetry::rfc3339;
 use crate::transport::{HttpSettings, Tls, WebClient};
 
-/// Where tokens are kept, in the data directory.
-const VAULT_DIR: &str = "credentials";
-
 /// The credentials of this configuration's servers.
 pub(super) fn credentials(config: &Config) -> Credentials {
-    Credentials::new(config.vault(VAULT_DIR, &ProcessEnvironment::new()))
+    let vault = config.vault(&ProcessEnvironment::new());
+    if let Err(error) = vault.check() {
+        log::error!(error:%; "kept tokens cannot be read");
+    }
+    Credentials::new(vault)
 }
 
 /// The settings of a server with its credential, unless they say by themselves who the gateway is.

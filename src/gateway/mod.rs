@@ -297,6 +297,7 @@ impl Gateway {
             self.config.front.clone(),
             self.state.sessions.clone(),
             self.state.counters.clone(),
+            self.state.credentials.subjects().clone(),
         )
     }
 

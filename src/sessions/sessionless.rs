@@ -14,7 +14,7 @@ use crate::calls::call_target::CallTarget;
 use crate::calls::{
     CallAddress, CallWorker, ClientAction, ClientReply, ClientRequest, Discovered, IncomingCall,
     ListWait, NewCall, Observation, RequestGuard, RunningRequest, TaskLookup, WaitingList,
-    call_lost, find_task, tasks,
+    call_lost, consent, find_task, tasks,
 };
 use crate::catalog::{ItemKind, Snapshot};
 use crate::downstream::Caller;
@@ -282,7 +282,9 @@ impl Sessions {
             arbiter,
             accepts_stream,
         } = sessionless;
-        let mut target = tasks::target(&request, catalog, &caller, &calls.sealing)?;
+        let unknown = |failure| consent::of_unknown(failure, &request, calls, &caller);
+        let mut target =
+            tasks::target(&request, catalog, &caller, &calls.sealing).map_err(unknown)?;
         if let Some(headers) = &headers {
             target.headers = check_params(headers, &request, &target)?;
         }

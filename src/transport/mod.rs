@@ -88,6 +88,8 @@ pub enum SignInPlace {
     Page(Url),
     /// Through the gateway, which keeps the token.
     Gateway,
+    /// At the gateway, as its client: its token is exchanged.
+    Client,
 }
 
 /// How a link ended.

@@ -17,7 +17,7 @@ const OTHER_PLACES: [&str; 3] = [
 /// Constants that limit nothing: sizes of what is written, thresholds for guesses, numbers of the
 /// system, defaults of keys.
 const NO_LIMITS: &[(&str, &str)] = &[
-    ("src/credentials/vault.rs", "KEY_BYTES"),
+    ("src/credentials/vault/key.rs", "KEY_BYTES"),
     ("src/admin/api_token.rs", "TOKEN_BYTES"),
     ("src/auth/api_key.rs", "TOKEN_BYTES"),
     ("src/auth/webhook.rs", "NAME_LENGTH"),

@@ -193,7 +193,7 @@ pub(crate) async fn all_said(gateway: &Gateway) -> String {
     said
 }
 
-fn files_below(directory: &std::path::Path) -> String {
+pub(crate) fn files_below(directory: &std::path::Path) -> String {
     let mut text = String::new();
     for entry in std::fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();

@@ -114,6 +114,7 @@ fn describe(event: &LinkEvent) -> String {
         LinkEvent::SessionGone { call } => format!("session gone {call:?}"),
         LinkEvent::SignIn(SignInPlace::Page(url)) => format!("sign in at {url}"),
         LinkEvent::SignIn(SignInPlace::Gateway) => "sign in through the gateway".to_owned(),
+        LinkEvent::SignIn(SignInPlace::Client) => "sign in at the gateway".to_owned(),
         LinkEvent::Closed(ending) => format!("closed: {ending:#}"),
     }
 }

@@ -1,32 +1,53 @@
 //! `[credentials]` and `[servers.NAME.oauth]`.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::config::checks::{FILE, NOT_EMPTY, file, not_empty, secret};
+use crate::config::checks::{FILE, NO_NUL, NOT_EMPTY, file, not_empty, secret, secret_no_nul};
 use crate::config::declaration::keys;
 use crate::config::declaration::kinds::{ChoiceKind, choice, optional};
 use crate::config::declaration::texts::{SecretText, text, texts};
 use crate::config::section::{Section, ValueError};
-use crate::credentials::{Endpoint, GrantKind, OAuthSettings, Scopes};
+use crate::credentials::{Endpoint, GrantKind, OAuthSettings, Scopes, SubjectTokenType};
 
 /// How the gateway signs in to servers.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Default, PartialEq)]
 pub struct CredentialsKeys {
     pub key_file: Option<PathBuf>,
+    pub(crate) key_command: Vec<SecretText>,
     pub callback_url: Option<String>,
+}
+
+/// Without values, since some are secret.
+impl fmt::Debug for CredentialsKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CredentialsKeys").finish_non_exhaustive()
+    }
 }
 
 keys! {
     /// How the gateway signs in to servers that want a token (OAuth): `mcpvisor auth login NAME`.
-    CredentialsTable for CredentialsKeys {
+    CredentialsTable for CredentialsKeys, check_key {
         /// The file with the key that kept tokens are sealed with: 32 bytes in base64, made when it
         /// is not there. The variable MCPVISOR_CREDENTIALS_KEY, if it is set, holds the key itself.
         /// Without both it is mcpvisor/credentials.key in XDG_CONFIG_HOME or ~/.config.
         key_file: optional(text(FILE, file), "\"/run/secrets/mcpvisor.key\""), NeedsRestart;
+        /// A program that prints the key, and its arguments, as that of a keyring; no shell reads
+        /// them. A relative path starts at the directory of this file.
+        key_command: texts(NO_NUL, secret_no_nul)
+            .such_as("[\"secret-tool\", \"lookup\", \"service\", \"mcpvisor\"]"), NeedsRestart, Secret;
         /// Where authorization servers send browsers back to: `/oauth/callback` of this gateway, as
         /// browsers reach it. Without it, that on the first address of `listen`.
         callback_url: optional(text(ENDPOINT, endpoint),
             "\"https://gateway.example.com/oauth/callback\""), NeedsRestart;
+    }
+}
+
+fn check_key(keys: &mut CredentialsKeys, section: &Section<'_>) {
+    if keys.key_file.is_some() && !keys.key_command.is_empty() {
+        let (file, command) = (section.path("key_file"), section.path("key_command"));
+        let message = format!("`{command}` does not go with `{file}`");
+        section.refuse(&["key_command"], message, None);
     }
 }
 
@@ -41,6 +62,8 @@ pub(crate) struct OAuthKeys {
     scopes: Vec<String>,
     authorization_url: Option<String>,
     token_url: Option<String>,
+    audience: Option<String>,
+    subject_token_type: SubjectTokenType,
 }
 
 pub(super) const ENDPOINT: &str =
@@ -66,6 +89,15 @@ fn grant() -> ChoiceKind<GrantKind> {
     choice(&[
         ("authorization_code", GrantKind::AuthorizationCode),
         ("client_credentials", GrantKind::ClientCredentials),
+        ("token_exchange", GrantKind::TokenExchange),
+    ])
+}
+
+fn subject_token_type() -> ChoiceKind<SubjectTokenType> {
+    choice(&[
+        ("access_token", SubjectTokenType::AccessToken),
+        ("id_token", SubjectTokenType::IdToken),
+        ("jwt", SubjectTokenType::Jwt),
     ])
 }
 
@@ -73,8 +105,10 @@ keys! {
     /// How the gateway gets a token for this server. All of it may be left out: the server says
     /// where to sign in, and the gateway registers itself there.
     OAuthTable for OAuthKeys, check {
-        /// Who signs in: a person ("authorization_code", with `mcpvisor auth login`), or the
-        /// gateway itself with its secret ("client_credentials").
+        /// Who signs in: a person ("authorization_code", with `mcpvisor auth login`), the gateway
+        /// itself with its secret ("client_credentials"), or each client with the token that it has
+        /// for the gateway, which `token_url` is to take ("token_exchange", with
+        /// `credentials = "user"`).
         grant: grant(), Reconnects;
         /// The id of a client that was made for the gateway.
         client_id: optional(text(NOT_EMPTY, not_empty), "\"my-client\""), Reconnects;
@@ -96,6 +130,11 @@ keys! {
         /// Where tokens are given out; with it nothing is looked up, and `client_id` is needed.
         token_url: optional(text(ENDPOINT, endpoint),
             "\"https://auth.example.com/token\""), Reconnects;
+        /// For "token_exchange": the name of the server where tokens are given out; it is sent in
+        /// place of the server's URL (`resource`).
+        audience: optional(text(NOT_EMPTY, not_empty), "\"docs\""), Reconnects;
+        /// For "token_exchange": what the tokens of clients are.
+        subject_token_type: subject_token_type(), Reconnects;
     }
 }
 
@@ -116,12 +155,23 @@ fn check(keys: &mut OAuthKeys, section: &Section<'_>) {
     if keys.client_key_file.is_some() && keys.client_id.is_none() {
         needs("client_key_file", "client_id");
     }
+    if keys.exchanges() && keys.token_url.is_none() {
+        let (grant, token_url) = (section.path("grant"), section.path("token_url"));
+        let message = format!("`{grant} = \"token_exchange\"` needs `{token_url}`");
+        let help = "the server must not be the one to say who is shown the tokens of clients";
+        section.refuse(&["grant"], message, help.to_owned());
+    }
 }
 
 impl OAuthKeys {
     /// Whether the gateway signs in by itself.
     pub(crate) fn needs_nobody(&self) -> bool {
         self.grant == GrantKind::ClientCredentials
+    }
+
+    /// Whether tokens of clients are exchanged.
+    pub(crate) fn exchanges(&self) -> bool {
+        self.grant == GrantKind::TokenExchange
     }
 
     /// Relative paths start at `directory`, that of the file.
@@ -140,6 +190,8 @@ impl OAuthKeys {
             scopes: scopes.ok().filter(|scopes| !scopes.is_empty()),
             authorization_url: endpoint(&self.authorization_url),
             token_url: endpoint(&self.token_url),
+            audience: self.audience.clone(),
+            subject_token_type: self.subject_token_type,
         }
     }
 }

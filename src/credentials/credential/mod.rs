@@ -3,9 +3,12 @@
 //! Requests read it without waiting. Exchanges with the authorization server happen one at a time,
 //! in tasks of their own, so that a rotated token is never lost with the request that wanted it.
 
+mod access_token;
+mod exchange;
 mod outcome;
 mod sign_in;
 mod user;
+mod view;
 
 use std::fmt;
 use std::fs;
@@ -14,7 +17,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use secrecy::{ExposeSecret as _, SecretString};
 use tokio::sync::{Mutex as AsyncMutex, watch};
 use tokio::time::{Instant, sleep};
 use url::Url;
@@ -22,10 +24,11 @@ use url::Url;
 use super::assertion::assertion;
 use super::stored_sign_in::{StoredSignIn, unix_now};
 use super::{
-    BearerChallenge, ClientSecret, Endpoint, Grant, GrantKind, OAuthSettings, TokenError,
-    TokenRequest, Tokens, Vault, Web, WebBody, WebRequest,
+    BearerChallenge, ClientSecret, Endpoint, Grant, GrantKind, OAuthSettings, SubjectToken,
+    TokenError, TokenRequest, Tokens, Vault, Web, WebBody, WebRequest,
 };
 use crate::id::ServerName;
+pub use access_token::AccessToken;
 pub use outcome::{CredentialView, Granted, LoginName, NotRenewed, SignInError};
 use sign_in::WaitingSignIn;
 use user::User;
@@ -60,17 +63,6 @@ pub struct Credential {
     changes: watch::Sender<()>,
 }
 
-/// What requests carry.
-#[derive(Debug)]
-pub struct AccessToken {
-    /// The value of `Authorization`.
-    header: SecretString,
-    /// Unix seconds.
-    renew_at: Option<u64>,
-    /// Unix seconds.
-    expires_at: Option<u64>,
-}
-
 /// What only one task at a time may touch.
 #[derive(Default)]
 struct Exchange {
@@ -84,6 +76,16 @@ struct Needs {
     challenge: Option<BearerChallenge>,
     /// Why the last token that the server refused was not replaced.
     refused: Option<NotRenewed>,
+    refused_at: Option<Instant>,
+    /// The token of a client that was not exchanged.
+    refused_subject: Option<Arc<SubjectToken>>,
+}
+
+impl Needs {
+    fn refuse(&mut self, why: NotRenewed) {
+        self.refused = Some(why);
+        self.refused_at = Some(Instant::now());
+    }
 }
 
 impl Credential {
@@ -110,7 +112,8 @@ impl Credential {
         let whose = user.as_ref().map(|user| &user.principal);
         let kept = read(&vault, &name, &kept_as)
             .filter(|kept| kept.server == url && kept.principal.as_ref() == whose);
-        let current = kept.as_ref().and_then(AccessToken::of).map(Arc::new);
+        let token = |kept| AccessToken::of(kept, settings.grant);
+        let current = kept.as_ref().and_then(token).map(Arc::new);
         Arc::new(Self {
             name,
             user,
@@ -137,11 +140,13 @@ impl Credential {
     /// renewed meanwhile. Called on an arbiter.
     pub fn token(self: &Arc<Self>) -> Option<Arc<AccessToken>> {
         let token = self.current.load_full()?;
-        let is_due = token.renew_at.is_some_and(|at| at <= unix_now());
-        if is_due && !self.is_renewing.swap(true, Ordering::AcqRel) {
+        if token.is_due() && !self.is_renewing.swap(true, Ordering::AcqRel) {
             let (this, sent) = (Arc::clone(self), Arc::clone(&token));
             actix_rt::spawn(async move {
-                let renewed = this.renew_now(Some(&sent), None).await;
+                let renewed = match this.is_exchanged() {
+                    true => this.exchange_ahead(&sent).await,
+                    false => this.renew_now(Some(&sent), None).await,
+                };
                 if let Err(error) = renewed {
                     log::warn!(server = this.name.as_str(), error:%; "token is not renewed ahead of its time");
                 }
@@ -183,7 +188,7 @@ impl Credential {
 
     /// Whether the server refused what there is, and somebody has to sign in.
     pub fn needs_login(&self) -> bool {
-        matches!(self.refused(), Some(NotRenewed::LoginNeeded(_)))
+        self.refused().is_some_and(|refused| refused.needs_person())
     }
 
     /// Why the last token that the server refused was not replaced.
@@ -213,6 +218,12 @@ impl Credential {
         {
             return Err(error.clone());
         }
+        if self.is_exchanged() {
+            self.look_again();
+            if let Some(refused) = self.refused() {
+                return Err(refused);
+            }
+        }
         let has_tokens = exchange
             .kept
             .as_ref()
@@ -229,26 +240,35 @@ impl Credential {
         if let Some(challenge) = challenge {
             self.needs().challenge = Some(challenge);
         }
-        let renewed = match self.settings.grant {
-            GrantKind::ClientCredentials => self.obtain(&mut exchange).await,
-            GrantKind::AuthorizationCode if wants_more => Err(SignInError::MoreScopes),
-            GrantKind::AuthorizationCode => {
-                self.leave_former_authority(&mut exchange).await;
-                self.refresh_with_patience(&mut exchange).await
-            }
-        };
-        let Err(error) = renewed else {
-            return Ok(());
-        };
+        if is_person && wants_more {
+            return Err(self
+                .not_renewed(SignInError::MoreScopes, &mut exchange)
+                .await);
+        }
+        if is_person {
+            self.leave_former_authority(&mut exchange).await;
+        }
+        match self.renew_with_patience(&mut exchange).await {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.not_renewed(error, &mut exchange).await),
+        }
+    }
+
+    /// Notes that the token that the server refused is not replaced.
+    async fn not_renewed(&self, error: SignInError, exchange: &mut Exchange) -> NotRenewed {
         let refused = match error {
+            error if self.is_exchanged() && !error.is_passing() => {
+                self.sign_out(exchange);
+                NotRenewed::NotExchanged(error.to_string())
+            }
             SignInError::MoreScopes => NotRenewed::MoreScopes(self.login_name()),
             SignInError::Token(TokenError::UnknownClient) if self.settings.client_id.is_none() => {
-                self.sign_out(&mut exchange);
-                self.forget_client(&mut exchange).await;
+                self.sign_out(exchange);
+                self.forget_client(exchange).await;
                 NotRenewed::LoginNeeded(self.login_name())
             }
             SignInError::NotSignedIn | SignInError::Token(TokenError::SignInAgain) => {
-                self.sign_out(&mut exchange);
+                self.sign_out(exchange);
                 NotRenewed::LoginNeeded(self.login_name())
             }
             error => {
@@ -257,9 +277,9 @@ impl Credential {
                 failed
             }
         };
-        self.needs().refused = Some(refused.clone());
+        self.needs().refuse(refused.clone());
         self.changes.send_replace(());
-        Err(refused)
+        refused
     }
 
     /// Forgets what an authorization server gave that is no longer the server's: a client and its
@@ -278,9 +298,10 @@ impl Credential {
         }
     }
 
-    async fn refresh_with_patience(&self, exchange: &mut Exchange) -> Result<(), SignInError> {
+    /// Tries for some seconds while the authorization server is away.
+    async fn renew_with_patience(&self, exchange: &mut Exchange) -> Result<(), SignInError> {
         for pause in RETRY_AFTER {
-            match self.refresh_once(exchange).await {
+            match self.renew_once(exchange).await {
                 Err(error) if error.is_passing() => {
                     log::info!(server = self.name.as_str(), error:%; "token is not renewed yet");
                     sleep(pause).await;
@@ -288,7 +309,15 @@ impl Credential {
                 done => return done,
             }
         }
-        self.refresh_once(exchange).await
+        self.renew_once(exchange).await
+    }
+
+    async fn renew_once(&self, exchange: &mut Exchange) -> Result<(), SignInError> {
+        match self.settings.grant {
+            GrantKind::AuthorizationCode => self.refresh_once(exchange).await,
+            GrantKind::ClientCredentials => self.obtain(exchange).await,
+            GrantKind::TokenExchange => self.exchange_once(exchange).await,
+        }
     }
 
     async fn refresh_once(&self, exchange: &mut Exchange) -> Result<(), SignInError> {
@@ -325,10 +354,7 @@ impl Credential {
     /// Returns why it is not renewed; the old one stays.
     pub async fn refresh(&self) -> Result<Granted, SignInError> {
         let mut exchange = self.exchange.lock().await;
-        match self.settings.grant {
-            GrantKind::ClientCredentials => self.obtain(&mut exchange).await?,
-            GrantKind::AuthorizationCode => self.refresh_once(&mut exchange).await?,
-        }
+        self.renew_once(&mut exchange).await?;
         exchange.failed = None;
         self.granted(&exchange)
     }
@@ -357,29 +383,6 @@ impl Credential {
         true
     }
 
-    /// What operators see of it.
-    pub async fn view(&self) -> CredentialView {
-        let exchange = self.exchange.lock().await;
-        let kept = exchange.kept.as_ref().filter(|kept| kept.access.is_some());
-        CredentialView {
-            server: self.name.to_string(),
-            principal: self.principal().map(|it| it.name().to_owned()),
-            state: match (kept, self.refused()) {
-                (Some(_), Some(NotRenewed::MoreScopes(_))) => "wants more permissions",
-                (Some(_), _) => "signed in",
-                (None, Some(NotRenewed::LoginNeeded(_))) if self.user.is_some() => "needs consent",
-                (None, Some(NotRenewed::LoginNeeded(_))) => "needs login",
-                (None, _) => "none",
-            },
-            issuer: kept.map(|kept| kept.issuer.clone()),
-            scope: kept.map(|kept| kept.scopes.clone()),
-            expires_at: kept.and_then(|kept| kept.expires_at),
-            signed_in_at: kept.and_then(|kept| kept.signed_in_at),
-            is_renewable: kept.is_some_and(|kept| kept.refresh.is_some())
-                || self.settings.grant == GrantKind::ClientCredentials,
-        }
-    }
-
     async fn exchange_for(
         &self,
         grant: &Grant,
@@ -391,7 +394,10 @@ impl Credential {
         let request = TokenRequest::new(grant, id, &secret, resource, &kept.scopes());
         let answer = self.web.send(web_request(endpoint, request)).await;
         let answer = answer.map_err(SignInError::Unreachable)?;
-        Ok(Tokens::parse(answer.status, &answer.body)?)
+        Ok(match grant {
+            Grant::TokenExchange { .. } => Tokens::parse_exchanged(answer.status, &answer.body)?,
+            _ => Tokens::parse(answer.status, &answer.body)?,
+        })
     }
 
     fn client_secret(&self, kept: &StoredSignIn) -> Result<ClientSecret, SignInError> {
@@ -407,7 +413,8 @@ impl Credential {
 
     /// From now on requests carry these tokens.
     fn adopt(&self, exchange: &mut Exchange, kept: StoredSignIn) -> Result<(), SignInError> {
-        self.current.store(AccessToken::of(&kept).map(Arc::new));
+        let token = AccessToken::of(&kept, self.settings.grant);
+        self.current.store(token.map(Arc::new));
         let stored = self.store(&kept);
         exchange.kept = Some(kept);
         exchange.failed = None;
@@ -429,23 +436,16 @@ impl Credential {
         }
     }
 
+    /// Keeps it at rest, unless the next token of a client brings another.
     fn store(&self, kept: &StoredSignIn) -> Result<(), SignInError> {
+        if self.is_exchanged() {
+            return Ok(());
+        }
         let mut kept = kept.clone();
         kept.principal = self.principal().cloned();
         let text = serde_json::to_vec(&kept).map_err(|e| SignInError::Vault(e.to_string()))?;
         let written = self.vault.write(&self.kept_as, &text);
         written.map_err(|error| SignInError::Vault(error.to_string()))
-    }
-
-    fn granted(&self, exchange: &Exchange) -> Result<Granted, SignInError> {
-        let kept = exchange.kept.as_ref().ok_or(SignInError::NotSignedIn)?;
-        Ok(Granted {
-            server: self.name.clone(),
-            token_type: "Bearer",
-            expires_in: kept.expires_at.map(|at| at.saturating_sub(unix_now())),
-            expires_at: kept.expires_at,
-            scope: kept.scopes.clone(),
-        })
     }
 
     fn needs(&self) -> MutexGuard<'_, Needs> {
@@ -454,21 +454,6 @@ impl Credential {
 
     fn waiting(&self) -> MutexGuard<'_, Vec<WaitingSignIn>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl AccessToken {
-    /// The value of `Authorization`, for the request that carries it.
-    pub fn expose(&self) -> &str {
-        self.header.expose_secret()
-    }
-
-    fn of(kept: &StoredSignIn) -> Option<Self> {
-        Some(Self {
-            header: format!("Bearer {}", kept.access.as_ref()?).into(),
-            renew_at: kept.renew_at.filter(|_| kept.refresh.is_some()),
-            expires_at: kept.expires_at,
-        })
     }
 }
 

@@ -30,7 +30,8 @@ pub struct CredentialView {
     /// For whom, if not for the gateway.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub principal: Option<String>,
-    /// `none`, `needs login`, `needs consent`, `signed in` or `wants more permissions`.
+    /// `none`, `needs login`, `needs consent`, `needs token`, `signed in` or `wants more
+    /// permissions`.
     pub state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub issuer: Option<String>,
@@ -70,8 +71,18 @@ pub enum NotRenewed {
     LoginNeeded(LoginName),
     #[error("it wants more permissions: `mcpvisor auth login {0}`")]
     MoreScopes(LoginName),
+    /// The client has to come with another token of its own.
+    #[error("the token of the client is not exchanged for one of the server: {0}")]
+    NotExchanged(String),
     #[error("its token cannot be renewed: {0}")]
     Failed(String),
+}
+
+impl NotRenewed {
+    /// Whether there is another token only once somebody has signed in.
+    pub fn needs_person(&self) -> bool {
+        matches!(self, Self::LoginNeeded(_) | Self::NotExchanged(_))
+    }
 }
 
 /// Why nobody is signed in.
@@ -106,6 +117,10 @@ pub enum SignInError {
     Scopes,
     #[error("it signs in by itself (`grant = \"client_credentials\"`); nobody has to")]
     ByItself,
+    #[error("it takes the tokens of clients (`grant = \"token_exchange\"`); nobody signs in")]
+    ByExchange,
+    #[error("the gateway has no token of this client that holds")]
+    NoSubject,
     #[error("nobody is signed in")]
     NotSignedIn,
     #[error("the server wants more permissions than the token has")]

@@ -36,8 +36,10 @@ impl Credential {
     ///
     /// Returns why nobody can sign in.
     pub async fn begin(&self, redirect_uri: Url) -> Result<Url, SignInError> {
-        if self.settings.grant == GrantKind::ClientCredentials {
-            return Err(SignInError::ByItself);
+        match self.settings.grant {
+            GrantKind::AuthorizationCode => {}
+            GrantKind::ClientCredentials => return Err(SignInError::ByItself),
+            GrantKind::TokenExchange => return Err(SignInError::ByExchange),
         }
         let mut exchange = self.exchange.lock().await;
         if let Some(page) = self.recent_page(&redirect_uri) {

@@ -7,10 +7,10 @@ use std::time::Duration;
 use ring::digest::{SHA256, digest};
 use url::Url;
 
-use super::{Credential, Exchange, LoginName, SignInError};
+use super::{Credential, Exchange, LoginName, NotRenewed, SignInError};
 use crate::credentials::lookup::Authority;
 use crate::credentials::stored_sign_in::StoredSignIn;
-use crate::credentials::{BearerChallenge, RegisteredClient, Scopes};
+use crate::credentials::{BearerChallenge, RegisteredClient, Scopes, SubjectTokens};
 use crate::id::{Principal, ServerName};
 
 /// A link that was given out is given out again for so long: it has as long left at least.
@@ -23,6 +23,7 @@ pub(super) struct User {
     gateway: Arc<Credential>,
     /// Where browsers come back to.
     callback: Arc<OnceLock<Url>>,
+    pub(super) subjects: SubjectTokens,
 }
 
 impl User {
@@ -54,6 +55,7 @@ impl Credential {
         gateway: &Arc<Self>,
         principal: &Principal,
         callback: &Arc<OnceLock<Url>>,
+        subjects: &SubjectTokens,
     ) -> Arc<Self> {
         let kept_as = kept_as(&gateway.name, principal);
         Self::open_as(
@@ -62,6 +64,7 @@ impl Credential {
                 principal: principal.clone(),
                 gateway: Arc::clone(gateway),
                 callback: Arc::clone(callback),
+                subjects: subjects.clone(),
             }),
             kept_as,
             (gateway.url.clone(), gateway.settings.clone()),
@@ -95,7 +98,16 @@ impl Credential {
 
     /// Whether nothing would be lost with it.
     pub fn is_unused(&self) -> bool {
-        !self.has_token() && self.waiting().is_empty()
+        self.is_exchanged() || !self.has_token() && self.waiting().is_empty()
+    }
+
+    /// What the server waits for, if it is this user.
+    pub fn need(&self) -> Option<&'static str> {
+        match self.refused()? {
+            NotRenewed::LoginNeeded(_) => Some("needs consent"),
+            NotRenewed::NotExchanged(_) => Some("needs token"),
+            NotRenewed::MoreScopes(_) | NotRenewed::Failed(_) => None,
+        }
     }
 
     /// Waits until somebody has to sign in.

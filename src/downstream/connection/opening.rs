@@ -225,7 +225,7 @@ impl Connection {
                 server, host = page.host_str().unwrap_or_default();
                 "server waits for a sign-in; `mcpvisor status` shows the page to open"
             ),
-            SignInPlace::Gateway if self.spec.progress.get().is_some() => {}
+            SignInPlace::Gateway | SignInPlace::Client if self.spec.progress.get().is_some() => {}
             SignInPlace::Gateway => match self.spec.key.credentials.user() {
                 None => {
                     log::warn!(server; "server needs a login: `mcpvisor auth login {server}`");
@@ -234,6 +234,7 @@ impl Connection {
                     log::info!(server, principal = user.name(); "a user has to sign in to the server");
                 }
             },
+            SignInPlace::Client => log::info!(server; "server waits for the token of a client"),
         }
         if let Some(inquiry) = self.state.inquiry() {
             inquiry.on_sign_in(Instant::now());

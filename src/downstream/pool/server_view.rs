@@ -96,11 +96,11 @@ impl Server {
             let stage = spec.progress.get();
             let user = spec.key.credentials.user();
             let credential = spec.of_server.connector.credential();
-            let needs_consent = user.is_some() && credential.is_some_and(|it| it.needs_login());
-            let starting = match needs_consent {
-                true => Some("needs consent".to_owned()),
-                false => stage.map(|stage| stage.summary(self.name())),
-            };
+            let need = credential
+                .filter(|_| user.is_some())
+                .and_then(|it| it.need());
+            let stage = || stage.map(|stage| stage.summary(self.name()));
+            let starting = need.map(str::to_owned).or_else(stage);
             own.push(OwnConnectionView {
                 owner: spec.key.to_string(),
                 starting,

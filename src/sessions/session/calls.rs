@@ -7,7 +7,8 @@ use serde::Deserialize;
 
 use crate::calls::call_target::CallTarget;
 use crate::calls::{
-    Call, CallOwner, CallTable, ClientRequest, EventLog, HasCalls, NewCall, failed_by_bug, tasks,
+    Call, CallOwner, CallTable, ClientRequest, EventLog, HasCalls, NewCall, consent, failed_by_bug,
+    tasks,
 };
 use crate::downstream::TaskMode;
 use crate::history::CallEnding;
@@ -97,7 +98,9 @@ impl Session {
             return Err(Failure::new(ErrorKind::InvalidRequest, message));
         }
         let catalog = self.catalog();
-        let target = tasks::target(request, &catalog, &self.caller, &context.sealing)?;
+        let target = tasks::target(request, &catalog, &self.caller, &context.sealing);
+        let target = target
+            .map_err(|unknown| consent::of_unknown(unknown, request, context, &self.caller))?;
         let item = request.item().unwrap_or_default();
         let principal = &self.record.principal;
         context.judge(request, &self.caller, &target, &catalog)?;

@@ -128,7 +128,7 @@ impl RecordedMessage {
             LinkEvent::SignIn(place) => {
                 let host = match place {
                     SignInPlace::Page(url) => url.host_str().unwrap_or_default(),
-                    SignInPlace::Gateway => "",
+                    SignInPlace::Gateway | SignInPlace::Client => "",
                 };
                 event_of(None, RecordedKind::SignIn, host)
             }

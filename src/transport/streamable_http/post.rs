@@ -1,6 +1,7 @@
 //! One message, one POST, and what comes back for it.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use awc::ClientResponse;
@@ -14,7 +15,7 @@ use super::link_state::HttpLinkState;
 use super::message::HttpMessage;
 use super::requests::{SESSION_ID, SessionRequests};
 use super::stream;
-use crate::credentials::NotRenewed;
+use crate::credentials::{Credential, NotRenewed};
 use crate::protocol::{Envelope, Outcome, code};
 use crate::telemetry::Reason;
 use crate::transport::http::authorized::is_refusal;
@@ -47,6 +48,12 @@ async fn run_call(
     message: &HttpMessage,
 ) {
     link_state.tasks.wait_for_initialized().await;
+    let lacking = link_state.credential().filter(|it| it.lacks_token());
+    if let Some(credential) = lacking
+        && !Box::pin(exchanged_token(link_state, credential, message, call)).await
+    {
+        return;
+    }
     let send = || message.post(link_state, &requests.call);
     let sent = send_or_repeat(send, || is_repeatable(&message.frame)).await;
     match sent {
@@ -55,6 +62,30 @@ async fn run_call(
         }
         Ok(response) => answer(link_state, requests, message, call, response).await,
         Err(error) => link_state.tasks.fail(Some(call), link_error(&error)),
+    }
+}
+
+/// Gets a token for that of the client, and says whether there is one; the request does not go without.
+/// A first request waits until the client comes with a token that is taken.
+async fn exchanged_token(
+    link_state: &HttpLinkState,
+    credential: &Arc<Credential>,
+    message: &HttpMessage,
+    call: u64,
+) -> bool {
+    loop {
+        let Err(why) = credential.exchanged().await else {
+            return true;
+        };
+        if !why.needs_person() || !is_opening(&message.frame) {
+            let error = LinkError::NotSent(why.to_string().into());
+            link_state.tasks.fail(Some(call), error);
+            return false;
+        }
+        link_state
+            .tasks
+            .emit(LinkEvent::SignIn(SignInPlace::Client));
+        let _ = timeout(LOOK_AGAIN, credential.signed_in()).await;
     }
 }
 
@@ -73,7 +104,7 @@ async fn refused_token(
         let Some((credential, Some(why))) = refused else {
             break;
         };
-        let needs_login = matches!(why, NotRenewed::LoginNeeded(_));
+        let needs_login = why.needs_person();
         if !needs_login || !is_opening(&message.frame) {
             let reason = Reason::from(why.to_string());
             let error = LinkError::NotSent(reason.clone());
@@ -83,9 +114,11 @@ async fn refused_token(
             }
             return;
         }
-        link_state
-            .tasks
-            .emit(LinkEvent::SignIn(SignInPlace::Gateway));
+        let place = match why {
+            NotRenewed::NotExchanged(_) => SignInPlace::Client,
+            _ => SignInPlace::Gateway,
+        };
+        link_state.tasks.emit(LinkEvent::SignIn(place));
         // Perhaps the server wants no token any more.
         let _ = timeout(LOOK_AGAIN, credential.signed_in()).await;
         match message.post(link_state, &requests.call).await {

@@ -29,6 +29,10 @@ pub(crate) struct Grants {
     /// Clients that it knows.
     pub(crate) clients: HashSet<String>,
     pub(crate) refreshed: usize,
+    /// Tokens of clients that were to be exchanged, in order.
+    pub(crate) exchanged: Vec<String>,
+    /// The error that an exchange is answered with.
+    pub(crate) no_exchange: Option<&'static str>,
     pub(crate) revoked: Vec<String>,
     /// Seconds that a token holds.
     pub(crate) expires_in: u64,
@@ -37,6 +41,9 @@ pub(crate) struct Grants {
     /// It does not say that it checks PKCE.
     pub(crate) no_pkce: bool,
 }
+
+/// The client `machine` with the secret `machine-secret`.
+const MACHINE: &str = "Basic bWFjaGluZTptYWNoaW5lLXNlY3JldA==";
 
 pub(crate) struct Authority {
     pub(crate) address: SocketAddr,
@@ -180,7 +187,17 @@ fn token(
     if basic.is_none() && !form.get("client_id").is_some_and(is_known) {
         return HttpResponse::Unauthorized().json(json!({ "error": "invalid_client" }));
     }
+    let mut issued = None;
     let person = match form["grant_type"].as_str() {
+        "urn:ietf:params:oauth:grant-type:token-exchange" => {
+            grants.exchanged.push(form["subject_token"].clone());
+            if let Some(error) = grants.no_exchange {
+                return HttpResponse::BadRequest().json(json!({ "error": error }));
+            }
+            issued = Some("urn:ietf:params:oauth:token-type:access_token");
+            assert_eq!(form["subject_token_type"], issued.unwrap());
+            (basic == Some(MACHINE)).then(|| subject_of(&form["subject_token"]))
+        }
         "authorization_code" => grants.codes.remove(&form["code"]).and_then(|kept| {
             let (challenge, redirect, person) = kept;
             let verifier = digest(&SHA256, form["code_verifier"].as_bytes());
@@ -192,11 +209,7 @@ fn token(
             grants.refreshed += 1;
             grants.refresh_tokens.remove(&form["refresh_token"])
         }
-        // machine:machine-secret
-        "client_credentials" => {
-            let is_right = basic == Some("Basic bWFjaGluZTptYWNoaW5lLXNlY3JldA==");
-            is_right.then(String::new)
-        }
+        "client_credentials" => (basic == Some(MACHINE)).then(String::new),
         _ => None,
     };
     let Some(person) = person else {
@@ -213,7 +226,16 @@ fn token(
     HttpResponse::Ok().json(json!({
         "access_token": access,
         "token_type": "Bearer",
+        "issued_token_type": issued,
         "expires_in": grants.expires_in,
         "refresh_token": refresh,
     }))
+}
+
+/// Whose a JWT is; who gave it out was checked by whom it is for.
+fn subject_of(token: &str) -> String {
+    let claims = token.split('.').nth(1).unwrap();
+    let claims = URL_SAFE_NO_PAD.decode(claims).unwrap();
+    let claims: Value = serde_json::from_slice(&claims).unwrap();
+    claims["sub"].as_str().unwrap().to_owned()
 }

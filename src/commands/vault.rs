@@ -1,0 +1,57 @@
+//! `mcpvisor vault`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use mcpvisor::admin::ask_status;
+use mcpvisor::cli::{VaultArguments, VaultVerb};
+use mcpvisor::config::{Config, Lookup, ProcessEnvironment};
+use mcpvisor::credentials::{VaultKey, rotate_vault};
+use secrecy::SecretString;
+
+use super::output::{CliError, current_thread_runtime, print};
+
+pub(crate) fn run_vault_command(
+    path: Option<&Path>,
+    arguments: VaultArguments,
+) -> Result<(), CliError> {
+    let VaultVerb::Rotate { old_key_file } = arguments.verb;
+    let environment = ProcessEnvironment::new();
+    let loaded = Config::load(path, Lookup::WorkingDirectory, &environment)?;
+    let key = loaded.config.vault_key(&environment);
+    let place = loaded.config.vault_place();
+    let old = old_key_file.map(read_key).transpose()?;
+    let is_fixed = matches!(key, VaultKey::Variable(..));
+    if is_fixed && current_thread_runtime()?.block_on(is_running(&place.data_dir)) {
+        let why = format!(
+            "a gateway runs with {key}, and has the old one: stop it, and start it again with the new one"
+        );
+        return Err(why.into());
+    }
+    if !place.data_dir.is_dir() {
+        return Err("nothing is sealed yet".into());
+    }
+    let rotated = rotate_vault(&place, &key, old.as_ref())?;
+    let before = match rotated.went_on {
+        true => ", after what was done before",
+        false => "",
+    };
+    print(&format!(
+        "{} files are sealed anew{before}, with {key}\n",
+        rotated.resealed
+    ))?;
+    for file in &rotated.unreadable {
+        eprintln!("`{}` is sealed with neither key, and stays", file.display());
+    }
+    Ok(())
+}
+
+fn read_key(path: PathBuf) -> Result<SecretString, CliError> {
+    let unreadable = |error| format!("`{}` cannot be read: {error}", path.display());
+    let text = fs::read_to_string(&path).map_err(unreadable)?;
+    Ok(text.into())
+}
+
+async fn is_running(data_dir: &Path) -> bool {
+    ask_status(data_dir).await.is_ok()
+}

@@ -1,0 +1,117 @@
+//! The token of a client is exchanged for one of the server (RFC 8693).
+//!
+//! What comes of it is kept in memory only, and replaced with the newest token of the client. Only a
+//! configured authorization server is shown it: one that the server names could keep it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{AccessToken, Credential, Exchange, FAILED_FOR, NotRenewed, SignInError};
+use crate::credentials::stored_sign_in::StoredSignIn;
+use crate::credentials::{Grant, GrantKind, SubjectToken, lookup};
+
+/// A token that was not exchanged is tried again after so long; another one at once.
+const REFUSED_FOR: Duration = Duration::from_secs(10);
+
+impl Credential {
+    /// Whether its tokens are given for those of clients.
+    pub fn is_exchanged(&self) -> bool {
+        self.settings.grant == GrantKind::TokenExchange
+    }
+
+    /// Whether a request of its user has to wait for a token. It never goes without one.
+    pub fn lacks_token(&self) -> bool {
+        let is_usable = |token: &Arc<AccessToken>| !token.has_expired();
+        self.is_exchanged()
+            && self.user.is_some()
+            && !self.current.load().as_ref().is_some_and(is_usable)
+    }
+
+    /// Gets a token for a request that must not go without one. Called on an arbiter.
+    ///
+    /// # Errors
+    ///
+    /// Returns why there is none.
+    pub async fn exchanged(self: &Arc<Self>) -> Result<(), NotRenewed> {
+        self.renew(self.current.load_full(), None).await
+    }
+
+    /// Forgets that a token of the client was not exchanged, if the client has another by now or some
+    /// time has passed.
+    pub fn look_again(&self) {
+        let newest = self.subject();
+        let mut needs = self.needs();
+        if !matches!(needs.refused, Some(NotRenewed::NotExchanged(_))) {
+            return;
+        }
+        let is_same = match (&newest, &needs.refused_subject) {
+            (Some(newest), Some(refused)) => Arc::ptr_eq(newest, refused),
+            (newest, refused) => newest.is_none() && refused.is_none(),
+        };
+        let is_recent = needs
+            .refused_at
+            .is_some_and(|at| at.elapsed() < REFUSED_FOR);
+        if !(is_same && is_recent) {
+            needs.refused = None;
+            drop(needs);
+            self.changes.send_replace(());
+        }
+    }
+
+    /// The newest token of its user.
+    fn subject(&self) -> Option<Arc<SubjectToken>> {
+        let user = self.user.as_ref()?;
+        user.subjects.get(&user.principal)
+    }
+
+    pub(super) async fn exchange_once(&self, exchange: &mut Exchange) -> Result<(), SignInError> {
+        if self.user.is_none() {
+            return Err(SignInError::ByExchange);
+        }
+        let subject = self.subject();
+        self.needs().refused_subject.clone_from(&subject);
+        let subject = subject.ok_or(SignInError::NoSubject)?;
+        let until = subject.expires_at();
+        let challenge = self.needs().challenge.clone();
+        let authority = self.authority(None).await?;
+        let scopes = self.scopes(&authority, exchange, challenge.as_ref())?;
+        let (web, settings) = (&*self.web, &self.settings);
+        let client = lookup::client(web, &authority, settings, &self.url, &scopes).await?;
+        let mut kept = StoredSignIn::new(&self.url, &authority, &client, None, &scopes);
+        let grant = Grant::TokenExchange {
+            subject,
+            subject_type: settings.subject_token_type,
+            audience: settings.audience.clone(),
+        };
+        let endpoint = authority.server.token_endpoint;
+        let tokens = self.exchange_for(&grant, &endpoint, &kept).await?;
+        kept.take(&tokens);
+        // Of a token that does not say how long it holds, it is known that its user's did so long.
+        kept.expires_at = kept.expires_at.or(Some(until));
+        self.adopt(exchange, kept)
+    }
+
+    /// Replaces a token before it expires; if that fails, it is good until then.
+    pub(super) async fn exchange_ahead(&self, sent: &Arc<AccessToken>) -> Result<(), NotRenewed> {
+        let mut exchange = self.exchange.lock().await;
+        let current = self.current.load_full();
+        let is_current = current.is_some_and(|current| Arc::ptr_eq(&current, sent));
+        // Without a token of the client that holds, nobody calls.
+        if !is_current || self.subject().is_none() {
+            return Ok(());
+        }
+        if let Some((at, _)) = &exchange.failed
+            && at.elapsed() < FAILED_FOR
+        {
+            return Ok(());
+        }
+        let exchanged = self.exchange_once(&mut exchange).await;
+        exchanged.map_err(|error| {
+            let failed = NotRenewed::Failed(error.to_string());
+            exchange.failed = Some((Instant::now(), failed.clone()));
+            failed
+        })
+    }
+}

@@ -1,0 +1,135 @@
+//! The tokens with which principals came, for servers that get another one in exchange (RFC 8693). In
+//! memory only, and of each principal the newest.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use secrecy::SecretString;
+
+use crate::id::Principal;
+use crate::telemetry::unix_millis;
+
+/// Principals whose token is kept; with more, the one that expires first makes room, and is asked for
+/// again with the next request of its principal.
+const SUBJECTS_MAX: usize = 10_000;
+
+/// A token that a principal presented, and somebody vouched for.
+#[derive(Debug)]
+pub struct SubjectToken {
+    pub(super) text: SecretString,
+    /// In milliseconds since 1970.
+    until: u64,
+}
+
+/// The newest token of each principal. Clones share them. Nothing is kept before a server wants it.
+#[derive(Clone, Debug, Default)]
+pub struct SubjectTokens(Arc<Subjects>);
+
+#[derive(Debug, Default)]
+struct Subjects {
+    is_wanted: AtomicBool,
+    newest: Mutex<HashMap<Principal, Arc<SubjectToken>>>,
+}
+
+impl SubjectTokens {
+    /// Says whether any server wants them; otherwise all are forgotten.
+    pub fn set_wanted(&self, is_wanted: bool) {
+        self.0.is_wanted.store(is_wanted, Ordering::Release);
+        if !is_wanted {
+            self.newest().clear();
+        }
+    }
+
+    /// Keeps the token of a principal until it expires, in milliseconds since 1970.
+    pub fn keep(&self, principal: &Principal, token: &str, until: u64) {
+        if !self.is_wanted() {
+            return;
+        }
+        let now = unix_millis();
+        let mut newest = self.newest();
+        newest.retain(|_, token| token.until > now);
+        if newest.len() >= SUBJECTS_MAX && !newest.contains_key(principal) {
+            let first = newest.iter().min_by_key(|(_, token)| token.until);
+            if let Some(first) = first.map(|(principal, _)| principal.clone()) {
+                newest.remove(&first);
+            }
+        }
+        let text = token.to_owned().into();
+        newest.insert(principal.clone(), Arc::new(SubjectToken { text, until }));
+    }
+
+    /// Whether a server may want the token of this principal, and it is not here.
+    pub fn lacks(&self, principal: &Principal) -> bool {
+        self.is_wanted() && self.get(principal).is_none()
+    }
+
+    /// The newest token of a principal, if it still holds.
+    pub fn get(&self, principal: &Principal) -> Option<Arc<SubjectToken>> {
+        let now = unix_millis();
+        let found = self.newest().get(principal).cloned();
+        found.filter(|token| token.until > now)
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.0.is_wanted.load(Ordering::Acquire)
+    }
+
+    fn newest(&self) -> MutexGuard<'_, HashMap<Principal, Arc<SubjectToken>>> {
+        let newest = self.0.newest.lock();
+        newest.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SubjectToken {
+    /// When it expires, in Unix seconds.
+    pub(super) fn expires_at(&self) -> u64 {
+        self.until / 1000
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use secrecy::ExposeSecret as _;
+
+    use super::*;
+
+    fn of(number: usize) -> Principal {
+        Principal::of("https://as.example", &number.to_string())
+    }
+
+    #[test]
+    fn the_newest_token_is_kept_while_it_holds_and_somebody_wants_it() {
+        let (tokens, later) = (SubjectTokens::default(), unix_millis() + 60_000);
+        tokens.keep(&of(1), "s3cret", later);
+        assert!(tokens.get(&of(1)).is_none(), "nobody wants it");
+        assert!(!tokens.lacks(&of(1)));
+        tokens.set_wanted(true);
+        assert!(tokens.lacks(&of(1)));
+        for text in ["s3cret", "s3cret-2"] {
+            tokens.keep(&of(1), text, later);
+            assert_eq!(tokens.get(&of(1)).unwrap().text.expose_secret(), text);
+        }
+        assert!(!tokens.lacks(&of(1)) && tokens.lacks(&of(2)));
+        tokens.keep(&of(2), "s3cret", 1);
+        assert!(tokens.get(&of(2)).is_none(), "it has expired");
+        assert!(!format!("{tokens:?}").contains("s3cret"));
+        tokens.set_wanted(false);
+        tokens.set_wanted(true);
+        assert!(tokens.lacks(&of(1)));
+    }
+
+    #[test]
+    fn the_one_that_expires_first_makes_room() {
+        let (tokens, later) = (SubjectTokens::default(), unix_millis() + 60_000);
+        tokens.set_wanted(true);
+        for number in 0..=SUBJECTS_MAX {
+            let until = later + (number as u64 + 1) % 7;
+            tokens.keep(&of(number), "a", until);
+        }
+        assert_eq!(tokens.newest().len(), SUBJECTS_MAX);
+        assert!(tokens.get(&of(SUBJECTS_MAX)).is_some());
+        let gone = (0..SUBJECTS_MAX).filter(|number| tokens.lacks(&of(*number)));
+        assert_eq!(gone.map(|number| (number + 1) % 7).collect::<Vec<_>>(), [0]);
+    }
+}

@@ -1,0 +1,251 @@
+//! Requests to a token endpoint.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use secrecy::{ExposeSecret as _, SecretString};
+use url::{Url, form_urlencoded};
+
+use super::{Scopes, SubjectToken, SubjectTokenType, Verifier};
+
+/// RFC 8693, section 2.1.
+pub(super) const EXCHANGE_GRANT: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
+
+/// RFC 7523, section 2.2.
+const ASSERTION_TYPE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
+
+/// The grant that a token is given for.
+#[derive(Debug)]
+pub enum Grant {
+    /// A user signed in.
+    AuthorizationCode {
+        code: SecretString,
+        verifier: Verifier,
+        redirect_uri: Url,
+    },
+    RefreshToken(SecretString),
+    ClientCredentials,
+    /// A client has a token for the gateway (RFC 8693).
+    TokenExchange {
+        subject: Arc<SubjectToken>,
+        subject_type: SubjectTokenType,
+        /// Is sent in place of `resource`.
+        audience: Option<String>,
+    },
+}
+
+/// The secret of a client that has one, and where the authorization server wants it.
+#[derive(Clone, Debug)]
+pub enum ClientSecret {
+    None,
+    Basic(SecretString),
+    Post(SecretString),
+    /// A JWT that the client signed.
+    Assertion(SecretString),
+}
+
+impl ClientSecret {
+    /// A secret, if there is one, for an authorization server that takes it by this method.
+    pub(super) fn sent_as(secret: Option<SecretString>, method: &str) -> Self {
+        match (secret, method) {
+            (None, _) | (_, "none") => Self::None,
+            (Some(secret), "client_secret_post") => Self::Post(secret),
+            (Some(secret), _) => Self::Basic(secret),
+        }
+    }
+
+    pub(super) fn method(&self) -> &'static str {
+        match self {
+            Self::None | Self::Assertion(_) => "none",
+            Self::Basic(_) => "client_secret_basic",
+            Self::Post(_) => "client_secret_post",
+        }
+    }
+
+    pub(super) fn secret(&self) -> Option<&SecretString> {
+        match self {
+            Self::None | Self::Assertion(_) => None,
+            Self::Basic(secret) | Self::Post(secret) => Some(secret),
+        }
+    }
+}
+
+/// A request to a token endpoint: a form, and the header if the client's secret belongs there.
+#[derive(Debug)]
+pub struct TokenRequest {
+    pub authorization: Option<SecretString>,
+    pub body: SecretString,
+}
+
+impl TokenRequest {
+    pub fn new(
+        grant: &Grant,
+        client_id: &str,
+        secret: &ClientSecret,
+        resource: &str,
+        scopes: &Scopes,
+    ) -> Self {
+        let mut form = form_urlencoded::Serializer::new(String::new());
+        let mut target = ("resource", resource);
+        match grant {
+            Grant::AuthorizationCode {
+                code,
+                verifier,
+                redirect_uri,
+            } => {
+                form.append_pair("grant_type", "authorization_code");
+                form.append_pair("code", code.expose_secret());
+                form.append_pair("code_verifier", verifier.expose());
+                form.append_pair("redirect_uri", redirect_uri.as_str());
+            }
+            Grant::RefreshToken(token) => {
+                form.append_pair("grant_type", "refresh_token");
+                form.append_pair("refresh_token", token.expose_secret());
+            }
+            Grant::ClientCredentials => {
+                form.append_pair("grant_type", "client_credentials");
+            }
+            Grant::TokenExchange {
+                subject,
+                subject_type,
+                audience,
+            } => {
+                form.append_pair("grant_type", EXCHANGE_GRANT);
+                form.append_pair("subject_token", subject.text.expose_secret());
+                form.append_pair("subject_token_type", subject_type.uri());
+                let wanted = SubjectTokenType::AccessToken.uri();
+                form.append_pair("requested_token_type", wanted);
+                if let Some(audience) = audience {
+                    target = ("audience", audience);
+                }
+            }
+        }
+        // The other grants have the scopes that the user agreed to.
+        let names_scopes = matches!(
+            grant,
+            Grant::ClientCredentials | Grant::TokenExchange { .. }
+        );
+        if names_scopes && !scopes.is_empty() {
+            form.append_pair("scope", &scopes.to_string());
+        }
+        form.append_pair(target.0, target.1);
+        Self::authenticated(form, client_id, secret)
+    }
+
+    /// A request about a token: what is known of it (RFC 7662), or that it ends (RFC 7009).
+    pub fn about(token: &str, client_id: &str, secret: &ClientSecret) -> Self {
+        let mut form = form_urlencoded::Serializer::new(String::new());
+        form.append_pair("token", token);
+        Self::authenticated(form, client_id, secret)
+    }
+
+    fn authenticated(
+        mut form: form_urlencoded::Serializer<'_, String>,
+        client_id: &str,
+        secret: &ClientSecret,
+    ) -> Self {
+        let authorization = match secret {
+            ClientSecret::Basic(secret) => Some(basic(client_id, secret)),
+            ClientSecret::Post(secret) => {
+                form.append_pair("client_id", client_id);
+                form.append_pair("client_secret", secret.expose_secret());
+                None
+            }
+            ClientSecret::Assertion(assertion) => {
+                form.append_pair("client_id", client_id);
+                form.append_pair("client_assertion_type", ASSERTION_TYPE);
+                form.append_pair("client_assertion", assertion.expose_secret());
+                None
+            }
+            ClientSecret::None => {
+                form.append_pair("client_id", client_id);
+                None
+            }
+        };
+        let body = form.finish().into();
+        Self {
+            authorization,
+            body,
+        }
+    }
+}
+
+/// Both parts are form-encoded before they are joined (RFC 6749, section 2.3.1).
+fn basic(client_id: &str, secret: &SecretString) -> SecretString {
+    let encode = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
+    let pair = format!("{}:{}", encode(client_id), encode(secret.expose_secret()));
+    format!("Basic {}", STANDARD.encode(pair)).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::credentials::SubjectTokens;
+    use crate::id::Principal;
+
+    fn body(grant: &Grant, secret: &ClientSecret) -> (Option<String>, String) {
+        let scopes = Scopes::parse("a b").unwrap();
+        let request = TokenRequest::new(grant, "me", secret, "https://a.example", &scopes);
+        let header = request
+            .authorization
+            .map(|value| value.expose_secret().to_owned());
+        (header, request.body.expose_secret().to_owned())
+    }
+
+    #[test]
+    fn every_grant_names_the_resource() {
+        let end = "resource=https%3A%2F%2Fa.example";
+        let (header, form) = body(&Grant::RefreshToken("r+1".into()), &ClientSecret::None);
+        let expected = format!("grant_type=refresh_token&refresh_token=r%2B1&{end}&client_id=me");
+        assert_eq!((header, form), (None, expected));
+        let secret = ClientSecret::Basic("s:%".into());
+        let (header, form) = body(&Grant::ClientCredentials, &secret);
+        assert_eq!(
+            form,
+            format!("grant_type=client_credentials&scope=a+b&{end}")
+        );
+        let basic = format!("Basic {}", STANDARD.encode("me:s%3A%25"));
+        assert_eq!(header, Some(basic));
+        let (_, form) = body(&Grant::ClientCredentials, &ClientSecret::Post("s&".into()));
+        assert!(form.ends_with("&client_id=me&client_secret=s%26"), "{form}");
+        let verifier = Verifier::random().unwrap();
+        let kept = verifier.expose().to_owned();
+        let redirect_uri = Url::parse("http://127.0.0.1/cb").unwrap();
+        let grant = Grant::AuthorizationCode {
+            code: "c".into(),
+            verifier,
+            redirect_uri,
+        };
+        let (_, form) = body(&grant, &ClientSecret::None);
+        let start = format!("grant_type=authorization_code&code=c&code_verifier={kept}&");
+        assert!(form.starts_with(&start) && form.contains(end), "{form}");
+    }
+
+    #[test]
+    fn an_exchange_says_what_is_given_and_what_is_wanted() {
+        let subjects = SubjectTokens::default();
+        subjects.set_wanted(true);
+        let ada = Principal::of("https://as.example", "ada");
+        subjects.keep(&ada, "s+1", u64::MAX);
+        let exchange = |audience: Option<&str>| Grant::TokenExchange {
+            subject: subjects.get(&ada).unwrap(),
+            subject_type: SubjectTokenType::Jwt,
+            audience: audience.map(str::to_owned),
+        };
+        let kind = "urn%3Aietf%3Aparams%3Aoauth%3A";
+        let start = format!(
+            "grant_type={kind}grant-type%3Atoken-exchange&subject_token=s%2B1&\
+             subject_token_type={kind}token-type%3Ajwt&\
+             requested_token_type={kind}token-type%3Aaccess_token&scope=a+b"
+        );
+        let secret = ClientSecret::Post("s".into());
+        let end = "client_id=me&client_secret=s";
+        let (_, form) = body(&exchange(None), &secret);
+        let resource = "resource=https%3A%2F%2Fa.example";
+        assert_eq!(form, format!("{start}&{resource}&{end}"));
+        let (_, form) = body(&exchange(Some("docs")), &secret);
+        assert_eq!(form, format!("{start}&audience=docs&{end}"));
+        assert!(!format!("{:?}", exchange(None)).contains("s+1"));
+    }
+}

@@ -1,0 +1,182 @@
+//! A command that prints the key of the vault, as the keyrings of systems have one.
+
+use std::fmt;
+use std::io::{self, Read as _};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use secrecy::{ExposeSecret, SecretString};
+use tokio::time::Instant;
+
+/// How long it may take: perhaps a person unlocks the keyring first.
+const COMMAND_WITHIN: Duration = Duration::from_secs(30);
+
+/// Time between two looks whether it has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// Most bytes that it may print.
+const OUTPUT_MAX: u64 = 4096;
+
+/// A program and its arguments; no shell reads them. Its output is remembered by all clones.
+#[derive(Clone, Debug)]
+pub struct KeyCommand {
+    words: Arc<[SecretString]>,
+    printed: Arc<Mutex<Option<SecretString>>>,
+}
+
+impl KeyCommand {
+    /// The first word is the program.
+    pub fn new(words: impl IntoIterator<Item = SecretString>) -> Self {
+        Self {
+            words: words.into_iter().collect(),
+            printed: Arc::default(),
+        }
+    }
+
+    /// What it prints. Blocks, the first time.
+    ///
+    /// # Errors
+    ///
+    /// Says why there is nothing, and nothing of what it printed.
+    pub(super) fn text(&self) -> io::Result<SecretString> {
+        let mut printed = self.printed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(text) = &*printed {
+            return Ok(text.clone());
+        }
+        let text = self.run().map_err(|why| {
+            let message = format!("the command `{self}`, which prints the key, {why}");
+            io::Error::other(message)
+        })?;
+        *printed = Some(text.clone());
+        Ok(text)
+    }
+
+    /// Whether it is to run again; `false` if it has not run yet.
+    pub(super) fn forget(&self) -> bool {
+        let printed = self.printed.lock();
+        let printed = printed.unwrap_or_else(PoisonError::into_inner).take();
+        printed.is_some()
+    }
+
+    fn run(&self) -> Result<SecretString, String> {
+        let mut words = self.words.iter().map(ExposeSecret::expose_secret);
+        let mut command = Command::new(words.next().unwrap_or_default());
+        command.args(words);
+        command.stdin(Stdio::null()).stderr(Stdio::null());
+        let started = command.stdout(Stdio::piped()).spawn();
+        let mut child = started.map_err(|error| format!("cannot be started: {error}"))?;
+        let until = Instant::now() + COMMAND_WITHIN;
+        let read = read_within(&mut child, until);
+        let status = end_of(
+            &mut child,
+            if read.is_ok() { until } else { Instant::now() },
+        );
+        let text = read?;
+        match status {
+            Some(status) if status.success() => {}
+            Some(status) => return Err(format!("failed ({status})")),
+            None => return Err(late()),
+        }
+        if text.len() as u64 > OUTPUT_MAX {
+            return Err(format!("prints more than {OUTPUT_MAX} bytes"));
+        }
+        let text = String::from_utf8(text).map_err(|_| "prints no text".to_owned())?;
+        Ok(text.into())
+    }
+}
+
+/// The program alone: arguments may be secret.
+impl fmt::Display for KeyCommand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let program = self.words.first().map(ExposeSecret::expose_secret);
+        f.write_str(program.unwrap_or_default())
+    }
+}
+
+/// Reads on a thread of its own: whoever has inherited the pipe may keep it open.
+fn read_within(child: &mut Child, until: Instant) -> Result<Vec<u8>, String> {
+    let Some(stdout) = child.stdout.take() else {
+        return Err("prints nothing".to_owned());
+    };
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        let mut text = Vec::new();
+        let read = stdout.take(OUTPUT_MAX + 1).read_to_end(&mut text);
+        let _ = sender.send(read.map(|_| text));
+    });
+    match receiver.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        Ok(Ok(text)) => Ok(text),
+        Ok(Err(error)) => Err(format!("cannot be read: {error}")),
+        Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Err(late()),
+    }
+}
+
+/// How it ended; `None` if it had to be killed.
+fn end_of(child: &mut Child, until: Instant) -> Option<ExitStatus> {
+    loop {
+        if let Ok(Some(status)) = child.try_wait() {
+            return Some(status);
+        }
+        if Instant::now() >= until {
+            let _ = child.kill();
+            let _ = child.wait();
+            return None;
+        }
+        thread::park_timeout(LOOK_EVERY);
+    }
+}
+
+fn late() -> String {
+    let seconds = COMMAND_WITHIN.as_secs();
+    format!("did not end within {seconds} seconds")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(words: &[&str]) -> KeyCommand {
+        KeyCommand::new(words.iter().map(|word| (*word).into()))
+    }
+
+    #[test]
+    fn what_it_prints_is_taken_once_and_told_nobody() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("n");
+        let script = format!("echo -n x >> {0}; echo s3cret; cat {0}", file.display());
+        let command = of(&["sh", "-c", &script]);
+        for _ in 0..2 {
+            assert_eq!(command.clone().text().unwrap().expose_secret(), "s3cret\nx");
+        }
+        assert!(command.forget() && !command.forget());
+        assert_eq!(command.text().unwrap().expose_secret(), "s3cret\nxx");
+        assert_eq!(command.to_string(), "sh");
+        assert!(!format!("{command:?}").contains("s3cret"));
+    }
+
+    #[test]
+    fn a_command_that_gives_none_says_why() {
+        let many = "head -c 5000 /dev/zero";
+        let table: [(&[&str], &str); 5] = [
+            (&["/no/such/program"], "cannot be started"),
+            (
+                &["sh", "-c", "echo s3cret; exit 3"],
+                "failed (exit status: 3)",
+            ),
+            (
+                &["sh", "-c", "echo s3cret >&2; kill -9 $$"],
+                "failed (signal: 9",
+            ),
+            (&["sh", "-c", many], "prints more than 4096 bytes"),
+            (&["printf", "\\377"], "prints no text"),
+        ];
+        for (words, expected) in table {
+            let error = of(words).text().unwrap_err().to_string();
+            assert!(error.contains(expected), "{words:?}: {error}");
+            assert!(!error.contains("s3cret"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! The keys that a vault is read with at one moment: its own, and while it is sealed anew, the one before.
+//!
+//! `vault.check` in the data directory is sealed with the key, so that no other one is used by mistake.
+//! `vault.previous` is the key before, sealed with the new one. A lock on `vault.lock` holds both still.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use secrecy::{ExposeSecret as _, SecretString};
+
+use super::key::{Cipher, VaultKey, new_key};
+use super::names_in;
+use crate::store::{private_file, write_private};
+
+/// Sealed with the key.
+const CHECK: &str = "vault.check";
+
+/// The key before, as it is written, sealed with the new one.
+const PREVIOUS: &str = "vault.previous";
+
+const LOCK: &str = "vault.lock";
+
+/// Held with its lock: no key changes meanwhile.
+pub(super) struct KeyRing<'v> {
+    data_dir: &'v Path,
+    directory: &'v Path,
+    key: &'v VaultKey,
+    current: Option<(SecretString, Cipher)>,
+    pub(super) previous: Option<Cipher>,
+    _lock: File,
+}
+
+impl<'v> KeyRing<'v> {
+    /// The keys for reading a directory, shared with others who read and write.
+    ///
+    /// # Errors
+    ///
+    /// Names the key, if it is not that of the directory.
+    pub(super) fn shared(
+        data_dir: &'v Path,
+        directory: &'v Path,
+        key: &'v VaultKey,
+    ) -> io::Result<Self> {
+        let lock = lock_file(data_dir)?;
+        lock.lock_shared()?;
+        Self::fitting(data_dir, directory, key, lock)
+    }
+
+    /// The same for writing; makes the key and the check if they are not there.
+    ///
+    /// # Errors
+    ///
+    /// As [`KeyRing::shared`].
+    pub(super) fn for_writing(
+        data_dir: &'v Path,
+        directory: &'v Path,
+        key: &'v VaultKey,
+    ) -> io::Result<Self> {
+        let ring = Self::shared(data_dir, directory, key)?;
+        if ring.has_key() && ring.check_path().exists() {
+            return Ok(ring);
+        }
+        drop(ring);
+        let mut ring = Self::alone(data_dir, directory, key)?;
+        if !ring.has_key() {
+            ring.replace_key(&new_key()?)?;
+        }
+        ring.write_check()?;
+        drop(ring);
+        Self::shared(data_dir, directory, key)
+    }
+
+    /// The keys, while nobody else reads or writes.
+    ///
+    /// # Errors
+    ///
+    /// As [`KeyRing::shared`].
+    pub(super) fn alone(
+        data_dir: &'v Path,
+        directory: &'v Path,
+        key: &'v VaultKey,
+    ) -> io::Result<Self> {
+        let lock = lock_file(data_dir)?;
+        lock.lock()?;
+        Self::fitting(data_dir, directory, key, lock)
+    }
+
+    /// The keys while nobody else reads or writes, whether or not they fit.
+    pub(super) fn unchecked(
+        data_dir: &'v Path,
+        directory: &'v Path,
+        key: &'v VaultKey,
+    ) -> io::Result<Self> {
+        let lock = lock_file(data_dir)?;
+        lock.lock()?;
+        Self::load(data_dir, directory, key, lock)
+    }
+
+    fn fitting(
+        data_dir: &'v Path,
+        directory: &'v Path,
+        key: &'v VaultKey,
+        lock: File,
+    ) -> io::Result<Self> {
+        let mut ring = Self::load(data_dir, directory, key, lock)?;
+        // Somebody may have replaced it where it comes from.
+        if !ring.fits() && key.refresh() {
+            let Self { _lock: lock, .. } = ring;
+            ring = Self::load(data_dir, directory, key, lock)?;
+        }
+        match ring.fits() {
+            true => Ok(ring),
+            false => Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!(
+                    "{key} is not the one that `{}` is sealed with: bring that back, or seal all anew with \
+                     `mcpvisor vault rotate --old-key-file FILE`",
+                    directory.display()
+                ),
+            )),
+        }
+    }
+
+    fn load(
+        data_dir: &'v Path,
+        directory: &'v Path,
+        key: &'v VaultKey,
+        lock: File,
+    ) -> io::Result<Self> {
+        let current = key.read()?;
+        let current = current.and_then(|text| Some((text.clone(), Cipher::of(&text)?)));
+        let sealed = fs::read(data_dir.join(PREVIOUS)).ok();
+        let opened = current.as_ref().zip(sealed);
+        let opened = opened.and_then(|((_, cipher), sealed)| cipher.open(PREVIOUS, &sealed));
+        let previous = opened.and_then(|text| String::from_utf8(text).ok());
+        Ok(Self {
+            data_dir,
+            directory,
+            key,
+            current,
+            previous: previous.and_then(|text| Cipher::of(&text.into())),
+            _lock: lock,
+        })
+    }
+
+    pub(super) fn has_key(&self) -> bool {
+        self.current.is_some()
+    }
+
+    /// The key, as it is written.
+    pub(super) fn text(&self) -> Option<&SecretString> {
+        self.current.as_ref().map(|(text, _)| text)
+    }
+
+    /// Whether what is there was sealed with these keys, or nothing can tell. A key that is gone is
+    /// replaced with a new one.
+    fn fits(&self) -> bool {
+        if !self.has_key() {
+            return true;
+        }
+        if let Ok(sealed) = fs::read(self.check_path()) {
+            return self.open(CHECK, &sealed).is_some();
+        }
+        let names = names_in(self.directory);
+        names.is_empty() || names.iter().any(|name| self.opens_file(name))
+    }
+
+    fn opens_file(&self, name: &str) -> bool {
+        let sealed = fs::read(self.directory.join(name));
+        sealed.is_ok_and(|sealed| self.open(name, &sealed).is_some())
+    }
+
+    pub(super) fn open(&self, name: &str, sealed: &[u8]) -> Option<Vec<u8>> {
+        let before = || self.previous.as_ref()?.open(name, sealed);
+        self.open_with_current(name, sealed).or_else(before)
+    }
+
+    pub(super) fn open_with_current(&self, name: &str, sealed: &[u8]) -> Option<Vec<u8>> {
+        let (_, cipher) = self.current.as_ref()?;
+        cipher.open(name, sealed)
+    }
+
+    /// # Errors
+    ///
+    /// Returns that there is no key, or that it is too large.
+    pub(super) fn seal(&self, name: &str, plain: &[u8]) -> io::Result<Vec<u8>> {
+        let none = || io::Error::other(format!("{} is gone", self.key));
+        let (_, cipher) = self.current.as_ref().ok_or_else(none)?;
+        cipher.seal(name, plain)
+    }
+
+    /// Puts another key in the place of this one, which was kept before, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// Returns the system's error, or that the key is in no file.
+    pub(super) fn replace_key(&mut self, text: &SecretString) -> io::Result<()> {
+        let VaultKey::File(path) = self.key else {
+            return Err(io::Error::other(format!("{} is in no file", self.key)));
+        };
+        if let Some(directory) = path.parent() {
+            fs::create_dir_all(directory)?;
+        }
+        write_durably(path, format!("{}\n", text.expose_secret()).as_bytes())?;
+        self.previous = self.current.take().map(|(_, cipher)| cipher);
+        self.current = Cipher::of(text).map(|cipher| (text.clone(), cipher));
+        Ok(())
+    }
+
+    /// Keeps a key for whoever has the one after it.
+    ///
+    /// # Errors
+    ///
+    /// Returns the system's error.
+    pub(super) fn keep_previous(&self, old: &SecretString, new: &SecretString) -> io::Result<()> {
+        let none = || io::Error::other("the key is not 32 bytes in base64");
+        let cipher = Cipher::of(new).ok_or_else(none)?;
+        let sealed = cipher.seal(PREVIOUS, old.expose_secret().trim().as_bytes())?;
+        write_durably(&self.data_dir.join(PREVIOUS), &sealed)
+    }
+
+    /// # Errors
+    ///
+    /// Returns the system's error.
+    pub(super) fn forget_previous(&self) -> io::Result<()> {
+        fs::remove_file(self.data_dir.join(PREVIOUS))
+    }
+
+    /// From now on no other key is taken.
+    ///
+    /// # Errors
+    ///
+    /// Returns the system's error.
+    pub(super) fn write_check(&self) -> io::Result<()> {
+        write_private(&self.check_path(), &self.seal(CHECK, b"mcpvisor")?)
+    }
+
+    fn check_path(&self) -> PathBuf {
+        self.data_dir.join(CHECK)
+    }
+}
+
+fn lock_file(data_dir: &Path) -> io::Result<File> {
+    private_file(&data_dir.join(LOCK))
+}
+
+/// Written before anything depends on it, also if the machine stops.
+fn write_durably(path: &Path, text: &[u8]) -> io::Result<()> {
+    write_private(path, text)?;
+    File::open(path)?.sync_all()?;
+    match path.parent() {
+        Some(directory) => File::open(directory)?.sync_all(),
+        None => Ok(()),
+    }
+}
