@@ -12,6 +12,7 @@ mod default_file;
 mod describe;
 mod environment;
 mod fetched;
+mod fingerprint;
 mod forward_headers;
 mod include;
 mod interpolate;
@@ -48,12 +49,12 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use toml::de::DeTable;
 
 pub use default_file::default_file;
 pub use describe::describe;
 pub use environment::{Environment, ProcessEnvironment};
+pub use fingerprint::Fingerprint;
 pub use json::{JSON_OF_EDITORS, cst_input, is_json, server_table};
 pub use key_file::{KeyChange, KeyFile};
 pub use keys::{CredentialsKeys, LogFormat};
@@ -180,34 +181,6 @@ pub struct Loaded {
 pub struct LoadedFile {
     pub path: PathBuf,
     pub fingerprint: Fingerprint,
-}
-
-/// Tells two contents of a file apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fingerprint([u8; 32]);
-
-impl Fingerprint {
-    pub fn of(content: &[u8]) -> Self {
-        let mut bytes = [0; SHA256_OUTPUT_LEN];
-        bytes.copy_from_slice(digest(&SHA256, content).as_ref());
-        Self(bytes)
-    }
-
-    /// Of a content and the contents that it includes.
-    fn of_all(content: &[u8], included: &[Self]) -> Self {
-        if included.is_empty() {
-            return Self::of(content);
-        }
-        let each = included.iter().flat_map(|content| content.0);
-        let bytes: Vec<u8> = Self::of(content).0.into_iter().chain(each).collect();
-        Self::of(&bytes)
-    }
-
-    /// Half of it in hexadecimal digits: enough to tell contents apart.
-    fn short(&self) -> String {
-        let half = self.0.iter().take(SHA256_OUTPUT_LEN / 2);
-        half.map(|byte| format!("{byte:02x}")).collect()
-    }
 }
 
 impl Config {
