@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::support::{Gateway, Keeper, Setup};
+use crate::tenants;
 
 const STDIO: usize = 20;
 const HTTP: usize = 5;
@@ -92,6 +93,8 @@ pub(crate) struct Fleet {
     pub(crate) peers: Vec<Peer>,
     /// Nothing is set that has a default.
     has_defaults: bool,
+    /// Clients need one of so many API keys, if there are any.
+    tenants: u64,
     setup: std::cell::Cell<Option<Setup>>,
     directory: PathBuf,
 }
@@ -126,6 +129,7 @@ impl Fleet {
         Self {
             peers: (0..stdio + http).map(peer).collect(),
             has_defaults: false,
+            tenants: 0,
             setup: std::cell::Cell::new(Some(setup)),
             directory,
         }
@@ -133,6 +137,11 @@ impl Fleet {
 
     pub(crate) fn with_defaults(mut self) -> Self {
         self.has_defaults = true;
+        self
+    }
+
+    pub(crate) fn with_tenants(mut self, tenants: u64) -> Self {
+        self.tenants = tenants;
         self
     }
 
@@ -154,6 +163,7 @@ impl Fleet {
                 config.push_str("ping_every = \"500ms\"\nping_timeout = \"3s\"\n");
             }
         }
+        config.push_str(&tenants::keys(self.tenants));
         if variation.has_extra {
             let extra = stdio("extra", &self.directory, false);
             config.push_str(&format!("\n[servers.extra]\n{extra}\n"));

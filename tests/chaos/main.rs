@@ -3,7 +3,8 @@
 //! asked, and lose their streams.
 //! Apart from that, the gateway is killed at every message boundary of one call (`boundaries.rs`).
 //!
-//! `CHAOS_SECONDS` makes it longer, `CHAOS_SEED` repeats the order of the faults (though not what
+//! `CHAOS_TENANTS` and `CHAOS_SESSIONS` make more principals with more sessions of each. `CHAOS_SECONDS`
+//! makes it longer, `CHAOS_SEED` repeats the order of the faults (though not what
 //! they meet, since processes run as they like), `CHAOS_LOG` is the level of the gateway's log, which
 //! a failed run prints.
 
@@ -18,6 +19,7 @@ mod callers;
 mod channels;
 mod faults;
 mod fleet;
+mod tenants;
 
 #[path = "../it/support/mod.rs"]
 #[allow(dead_code, unused_imports, reason = "shared with the tests in `it`")]
@@ -37,6 +39,7 @@ use channels::ChannelCaller;
 use faults::{Report, Storm, memory};
 use fleet::Fleet;
 use support::Gateway;
+use tenants::{Leaked, Tenant};
 
 const CALLERS: u64 = 50;
 /// Clients of HTTP+SSE, and as many of stdio.
@@ -91,6 +94,41 @@ async fn nothing_is_lost_with_the_default_settings_either() {
     assert_eq!(report.gateways_killed, 1);
     let ran = calls_that_ran_once(&fleet);
     assert!(ran > 200, "only {ran} calls ran");
+}
+
+/// Many principals share servers, and try each other's sessions.
+#[tokio::test]
+async fn nobody_reads_what_is_somebody_elses() {
+    let seed = number("CHAOS_SEED", u64::from(std::process::id()));
+    let seconds = number("CHAOS_SECONDS", 20);
+    let (tenants, sessions) = (number("CHAOS_TENANTS", 20), number("CHAOS_SESSIONS", 5));
+    let fleet = Fleet::of(4, 2).with_tenants(tenants);
+    let gateway = fleet.serve().await;
+    let (places, place) = watch::channel(Place::of(&gateway));
+    let scene = Scene {
+        seed,
+        place,
+        servers: fleet.names().into(),
+        tally: Rc::default(),
+        hang: HANG,
+    };
+    let leaked = Rc::new(Leaked::default());
+    let open = |number| Tenant::open(number, sessions, scene.clone(), leaked.clone());
+    let all = join_all((0..tenants).map(open)).await;
+    let over = CancellationToken::new();
+    let all = all.into_iter().map(|tenant| tenant.run(over.clone()));
+    let mut storm = Storm::new(seed, gateway, &fleet, places);
+    let raging = async {
+        let report = storm.rage(Duration::from_secs(seconds)).await;
+        over.cancel();
+        report
+    };
+    let (all, report) = tokio::join!(join_all(all), raging);
+    assert!(report.gateways_killed >= 2, "{report:?}");
+    for mut tenant in all {
+        tenant.every_session_lives().await;
+    }
+    leaked.check(seconds);
 }
 
 /// All clients call while things go wrong; afterwards every session lives, every server answers,
