@@ -1,20 +1,37 @@
-//! What policies say of a call.
+//! Where a call goes, and what policies say of it.
 
 use crate::auth::{AccessRequest, Annotations, Policy, is_judged};
 use crate::calls::call_context::CallContext;
 use crate::calls::call_target::CallTarget;
+use crate::calls::{consent, tasks};
 use crate::catalog::Snapshot;
 use crate::downstream::Caller;
 use crate::protocol::{ErrorKind, Failure, Method, Request, json};
-use crate::telemetry::Counter;
+use crate::telemetry::{Counter, Denial};
 
 impl CallContext {
-    /// Judges a call by the policies, if there are any.
+    /// Finds the owner of what a call is about, and asks the policies, if there are any. A call that
+    /// is denied is counted and in the audit trail.
     ///
     /// # Errors
     ///
     /// Returns the failure that the client is to read.
-    pub(crate) fn judge(
+    pub(crate) fn allowed_target(
+        &self,
+        request: &Request,
+        caller: &Caller,
+        catalog: &Snapshot,
+    ) -> Result<CallTarget, Failure> {
+        let target = tasks::target(request, catalog, caller, &self.sealing);
+        let target = target.map_err(|unknown| consent::of_unknown(unknown, request, self, caller));
+        let allowed = target.and_then(|target| {
+            self.judge(request, caller, &target, catalog)?;
+            Ok(target)
+        });
+        allowed.inspect_err(|failure| self.note_denial(failure, request, caller))
+    }
+
+    fn judge(
         &self,
         request: &Request,
         caller: &Caller,
@@ -30,14 +47,24 @@ impl CallContext {
         }
     }
 
-    /// Counts a call that is not allowed, or whose tool is not approved.
-    pub(crate) fn count_denied(&self, failure: &Failure) {
-        if matches!(
+    /// Of a call that is not allowed, or whose tool is not approved.
+    fn note_denial(&self, failure: &Failure, request: &Request, caller: &Caller) {
+        if !matches!(
             failure.kind,
             ErrorKind::PolicyDenied | ErrorKind::ToolSuspended
         ) {
-            self.counters.add(Counter::CallsDenied);
+            return;
         }
+        self.counters.add(Counter::CallsDenied);
+        let item = request.item().unwrap_or_default();
+        Denial {
+            code: failure.kind.as_str(),
+            action: &format!("{} {item}", request.method),
+            principal: caller.principal.as_str(),
+            from: None,
+            reason: &failure.message,
+        }
+        .record();
     }
 }
 

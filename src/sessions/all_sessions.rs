@@ -296,7 +296,10 @@ impl Sessions {
         let context = &self.0;
         match context.registry.find(id, owner) {
             SessionLookup::Live(address, revision) => Ok(Some(FoundSession { address, revision })),
-            SessionLookup::Unknown => Ok(None),
+            SessionLookup::Unknown => {
+                context.registry.note_stranger(id, owner);
+                Ok(None)
+            }
             SessionLookup::Ending => Err(is_ending()),
             // Rare, and much larger than the rest.
             SessionLookup::Dormant => Box::pin(self.rebuild(id)).await,
@@ -340,7 +343,11 @@ impl Sessions {
     /// Ends a session of this owner for good: afterwards it does not exist, and neither does its
     /// record. False when it never did, or is somebody else's.
     pub async fn end(&self, id: SessionId, owner: &SessionOwner) -> bool {
-        let found = self.0.registry.find(id, owner);
+        let registry = &self.0.registry;
+        let found = registry.find(id, owner);
+        if matches!(found, SessionLookup::Unknown) {
+            registry.note_stranger(id, owner);
+        }
         self.end_found(id, found).await
     }
 

@@ -14,7 +14,7 @@ use crate::calls::call_target::CallTarget;
 use crate::calls::{
     CallAddress, CallWorker, ClientAction, ClientReply, ClientRequest, Discovered, IncomingCall,
     ListWait, NewCall, Observation, RequestGuard, RunningRequest, TaskLookup, WaitingList,
-    call_lost, consent, find_task, tasks,
+    call_lost, find_task, tasks,
 };
 use crate::catalog::{ItemKind, Snapshot};
 use crate::downstream::Caller;
@@ -131,7 +131,6 @@ impl Sessions {
         }
         let outcome = self.try_serve(sessionless, &mut observation);
         let outcome = outcome.map_err(|failure| {
-            calls.count_denied(&failure);
             let reply = calls.answer_decorator.failed(&method, &id, &failure, to);
             if let Some(observation) = observation.take() {
                 observation.end(CallEnding::Failed(&failure), reply.size());
@@ -282,13 +281,10 @@ impl Sessions {
             arbiter,
             accepts_stream,
         } = sessionless;
-        let unknown = |failure| consent::of_unknown(failure, &request, calls, &caller);
-        let mut target =
-            tasks::target(&request, catalog, &caller, &calls.sealing).map_err(unknown)?;
+        let mut target = calls.allowed_target(&request, &caller, catalog)?;
         if let Some(headers) = &headers {
             target.headers = check_params(headers, &request, &target)?;
         }
-        calls.judge(&request, &caller, &target, catalog)?;
         let item = request.item().map(|item| request.frame.share(item));
         let (item, server) = (item.unwrap_or_default(), &target.server);
         let incoming = IncomingCall::read(request, &caller, server, &item, &calls.sealing)?;

@@ -1,5 +1,6 @@
 //! The gateway's log and counters, and the last lines that servers wrote.
 
+mod audit;
 mod clock;
 mod counters;
 mod event_feed;
@@ -13,6 +14,7 @@ mod paint;
 mod reason;
 mod secrets;
 
+pub use audit::Denial;
 pub use clock::{ClockForm, local_time, millis, rfc3339, unix_millis};
 pub use counters::{Counter, Counters};
 pub use event_feed::{Event, EventBatch, EventFeed, EventKind, EventListener};

@@ -10,6 +10,7 @@
 mod added;
 mod again;
 mod api;
+mod audit;
 mod auth;
 mod batches;
 mod cli;

@@ -17,6 +17,7 @@ use super::routes::ROUTES;
 use super::{AdminEndpoints, AdminParts, OperatorCheck, with_title_case_headers};
 use crate::admin::base_url::base_url;
 use crate::protocol::{ErrorKind, Failure};
+use crate::telemetry::Denial;
 
 /// Largest body, in bytes.
 const BODY_MAX: usize = 1 << 20;
@@ -70,6 +71,9 @@ pub(super) async fn respond(
             Failure::new(ErrorKind::Internal, message)
         }
     };
+    if failure.kind == ErrorKind::SessionInvalid {
+        note_denial(&request, &failure);
+    }
     let mut response = failure_response(&failure, &base_url(&request));
     match failure.kind {
         ErrorKind::HttpMethodNotAllowed => with_allow(response, request.path()),
@@ -80,6 +84,17 @@ pub(super) async fn respond(
         }
         _ => response,
     }
+}
+
+pub(in crate::admin) fn note_denial(request: &HttpRequest, failure: &Failure) {
+    Denial {
+        code: failure.kind.as_str(),
+        action: &format!("{} {}", request.method(), request.path()),
+        principal: "",
+        from: request.peer_addr().map(|address| address.ip()),
+        reason: &failure.message,
+    }
+    .record();
 }
 
 async fn handle(

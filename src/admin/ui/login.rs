@@ -11,7 +11,7 @@ use super::ui_request::UiRequest;
 use super::visitor::{Visitor, login_cookie, set_cookie};
 use super::{frame, response};
 use crate::protocol::{ErrorKind, Failure};
-use crate::telemetry::unix_millis;
+use crate::telemetry::{Denial, unix_millis};
 
 /// How long the answer to a wrong token or code takes.
 const FAILED_DELAY: Duration = Duration::from_secs(1);
@@ -50,7 +50,14 @@ pub(super) async fn answer(
         let cookie = visitor.set_cookie(asked.request);
         return Ok(response::with_cookie(response::see_other(&next), &cookie));
     }
-    log::warn!("a login to the dashboard failed");
+    Denial {
+        code: ErrorKind::SessionInvalid.as_str(),
+        action: "login to the dashboard",
+        principal: "",
+        from: asked.request.peer_addr().map(|address| address.ip()),
+        reason: "the token or the link is not good",
+    }
+    .record();
     tokio::time::sleep(FAILED_DELAY).await;
     let why = match &asked.form {
         Some(_) => "This is not the token of this gateway.",

@@ -18,7 +18,7 @@ use crate::front::settings::FrontSettings;
 use crate::front::state::{Front, WorkerIndex};
 use crate::id::Peer;
 use crate::protocol::{ErrorKind, Failure};
-use crate::telemetry::{Counter, unix_millis};
+use crate::telemetry::{Counter, Denial, unix_millis};
 
 /// The response of a handler, or the failure or panic that it ended with, as HTTP. `methods` are
 /// those of its path. The handler is pinned by the caller, so that its future is stored once.
@@ -34,6 +34,7 @@ pub(in crate::front) async fn run_handler(
         Ok(Ok(response)) => response,
         Ok(Err(mut refused)) => {
             front.counters.add(Counter::RequestsRefused);
+            note_denial(request, &refused.failure);
             if refused.failure.kind == ErrorKind::Unauthorized {
                 let compat = front.settings.load().auth.compat;
                 compat.adapt(&mut refused.failure);
@@ -63,6 +64,24 @@ pub(in crate::front) async fn run_handler(
             respond::failure_response(&panicked().into())
         }
     }
+}
+
+/// Of a request that is refused for who sends it, or from where.
+pub(in crate::front) fn note_denial(request: &HttpRequest, failure: &Failure) {
+    if !matches!(
+        failure.kind,
+        ErrorKind::Unauthorized | ErrorKind::InsufficientScope | ErrorKind::Forbidden
+    ) {
+        return;
+    }
+    Denial {
+        code: failure.kind.as_str(),
+        action: &format!("{} {}", request.method(), request.path()),
+        principal: "",
+        from: request.peer_addr().map(|address| address.ip()),
+        reason: &failure.message,
+    }
+    .record();
 }
 
 /// The failure of a request that ended in a panic.

@@ -31,8 +31,9 @@ use super::http::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, forwarded_headers, h
 use super::http::{body, respond};
 use super::intake::{self, RequestFailure, refuse_if_shutting_down};
 use super::state::{Front, FrontGate};
-use crate::id::{SessionId, SessionOwner};
+use crate::id::{Principal, SessionId, SessionOwner};
 use crate::protocol::{Era, ErrorKind, Failure, Revision};
+use crate::telemetry::Denial;
 
 use outbox::SseEventId;
 use sse_channel::SseChannel;
@@ -209,7 +210,7 @@ async fn receive(
     let identity = authenticate(request, front, &settings)?.await?;
     let principal = identity.principal;
     let channel = session_id(request).and_then(|id| front.channels.find(id));
-    let channel = channel.filter(|sse| sse.channel.owner().principal == principal);
+    let channel = channel.filter(|sse| is_owner(request, sse.channel.owner(), &principal));
     if channel.is_none() && !settings.legacy_sse {
         return Err(legacy_sse_disabled().into());
     }
@@ -233,6 +234,22 @@ async fn receive(
         .receive(body, forwarded, identity.scopes)
         .await?;
     Ok(respond::empty(StatusCode::ACCEPTED))
+}
+
+/// Whether a channel is that of this principal; to others it is unknown.
+fn is_owner(request: &HttpRequest, owner: &SessionOwner, principal: &Principal) -> bool {
+    let is_owner = owner.principal == *principal;
+    if !is_owner {
+        Denial {
+            code: ErrorKind::SessionNotFound.as_str(),
+            action: &format!("POST {MESSAGES}"),
+            principal: principal.as_str(),
+            from: request.peer_addr().map(|address| address.ip()),
+            reason: "it is the channel of somebody else",
+        }
+        .record();
+    }
+    is_owner
 }
 
 fn legacy_sse_disabled() -> Failure {

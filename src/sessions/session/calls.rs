@@ -7,8 +7,7 @@ use serde::Deserialize;
 
 use crate::calls::call_target::CallTarget;
 use crate::calls::{
-    Call, CallOwner, CallTable, ClientRequest, EventLog, HasCalls, NewCall, consent, failed_by_bug,
-    tasks,
+    Call, CallOwner, CallTable, ClientRequest, EventLog, HasCalls, NewCall, failed_by_bug,
 };
 use crate::downstream::TaskMode;
 use crate::history::CallEnding;
@@ -56,10 +55,7 @@ impl Session {
         });
         let target = match admitted {
             Ok(target) => target,
-            Err(failure) => {
-                self.context.calls.count_denied(&failure);
-                return self.fail(request, &failure);
-            }
+            Err(failure) => return self.fail(request, &failure),
         };
         match self.subscribe(&mut request, &target) {
             Some(Ok(answer)) => return request.answer(answer, CallEnding::Done),
@@ -98,12 +94,9 @@ impl Session {
             return Err(Failure::new(ErrorKind::InvalidRequest, message));
         }
         let catalog = self.catalog();
-        let target = tasks::target(request, &catalog, &self.caller, &context.sealing);
-        let target = target
-            .map_err(|unknown| consent::of_unknown(unknown, request, context, &self.caller))?;
+        let target = context.allowed_target(request, &self.caller, &catalog)?;
         let item = request.item().unwrap_or_default();
         let principal = &self.record.principal;
-        context.judge(request, &self.caller, &target, &catalog)?;
         context.count_call(&request.method, principal, &target.server, &item)?;
         Ok(target)
     }

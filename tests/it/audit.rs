@@ -1,0 +1,91 @@
+//! The audit trail: one record for each request, call and login that is denied.
+
+use serde_json::json;
+
+use crate::auth::{KEYS, with_key};
+use crate::sessionless::modern;
+use crate::support::{Gateway, Http, INITIALIZE, call_params, example, quick, request};
+
+const RULES: &str = "[policies.nothing-destructive]\nwhen = 'tool.annotations.destructiveHint'\n";
+
+/// The records so far.
+fn records(gateway: &Gateway) -> Vec<String> {
+    let log = gateway.log();
+    let records = log.lines().filter(|line| line.contains("mcpvisor::audit"));
+    records.map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn each_denial_leaves_one_record_that_says_who_what_and_why() {
+    let config = format!("{}{}{KEYS}{RULES}", quick(), example("one"));
+    let gateway = Gateway::start(&config).await;
+    let answer = with_key(Http::post(gateway.address, INITIALIZE), "first-key");
+    let session = answer
+        .send()
+        .await
+        .header("mcp-session-id")
+        .unwrap()
+        .to_owned();
+    let post = |body: String| Http::post(gateway.address, body);
+    let ping = || post(request(1, "ping", json!({})).to_string());
+    let crash = || call_params("one__crash", json!({}));
+    let call = || post(request(2, "tools/call", crash()).to_string());
+    let in_session = |http: Http| http.header("Mcp-Session-Id", &session);
+    let end = || in_session(Http::new(gateway.address, "DELETE", "/mcp"));
+    let api = || Http::new(gateway.address, "GET", "/api/servers");
+    let second = |http| with_key(http, "second-key");
+    let table = [
+        (ping(), 401, "unauthorized", "POST /mcp"),
+        (with_key(ping(), "wrong"), 401, "unauthorized", "POST /mcp"),
+        (with_key(ping(), "old-key"), 401, "unauthorized", "expired"),
+        (
+            second(ping()).header("Origin", "https://evil.example"),
+            403,
+            "forbidden",
+            "POST /mcp",
+        ),
+        (
+            second(in_session(ping())),
+            404,
+            "session_not_found",
+            "key second",
+        ),
+        (second(end()), 404, "session_not_found", "key second"),
+        (
+            with_key(in_session(call()), "first-key"),
+            200,
+            "policy_denied",
+            "tools/call one__crash",
+        ),
+        (
+            second(modern(&gateway, "1", "tools/call", crash())),
+            200,
+            "policy_denied",
+            "key second",
+        ),
+        (api(), 401, "session_invalid", "GET /api/servers"),
+        (
+            with_key(api(), "first-key"),
+            401,
+            "session_invalid",
+            "GET /api/servers",
+        ),
+    ];
+    for (number, (http, status, code, said)) in table.into_iter().enumerate() {
+        let before = records(&gateway).len();
+        assert_eq!(before, number, "{:?}", records(&gateway));
+        let answer = http.send().await;
+        assert_eq!(answer.status, status, "{said}: {answer:?}");
+        drop(answer.bytes().await);
+        let records = records(&gateway);
+        assert_eq!(records.len(), number + 1, "{code}: {records:#?}");
+        let record = records.last().unwrap();
+        assert!(
+            record.contains(code) && record.contains(said),
+            "{code}, {said}: {record}"
+        );
+        for secret in ["first-key", "second-key", "old-key", "wrong", &session] {
+            assert!(!record.contains(secret), "{record}");
+        }
+    }
+}
