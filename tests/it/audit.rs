@@ -15,76 +15,53 @@ fn records(gateway: &Gateway) -> Vec<String> {
     records.map(str::to_owned).collect()
 }
 
+/// Requests that are denied, with the status and the code of their answers, and what their records say.
+fn denied<'a>(gateway: &Gateway, session: &str) -> [(Http, u16, &'a str, &'a str); 10] {
+    let post = |body: String| Http::post(gateway.address, body);
+    let ping = || post(request(1, "ping", json!({})).to_string());
+    let crash = || call_params("one__crash", json!({}));
+    let call = post(request(2, "tools/call", crash()).to_string());
+    let in_session = |http: Http| http.header("Mcp-Session-Id", session);
+    let end = in_session(Http::new(gateway.address, "DELETE", "/mcp"));
+    let api = || Http::new(gateway.address, "GET", "/api/servers");
+    let first = |http| with_key(http, "first-key");
+    let second = |http| with_key(http, "second-key");
+    let foreign = second(ping()).header("Origin", "https://evil.example");
+    let sessionless = modern(gateway, "1", "tools/call", crash());
+    let unknown = "session_not_found";
+    [
+        (ping(), 401, "unauthorized", "POST /mcp"),
+        (with_key(ping(), "wrong"), 401, "unauthorized", "POST /mcp"),
+        (with_key(ping(), "old-key"), 401, "unauthorized", "expired"),
+        (foreign, 403, "forbidden", "POST /mcp"),
+        (second(in_session(ping())), 404, unknown, "key second"),
+        (second(end), 404, unknown, "key second"),
+        (first(in_session(call)), 200, "policy_denied", "one__crash"),
+        (second(sessionless), 200, "policy_denied", "key second"),
+        (api(), 401, "session_invalid", "GET /api/servers"),
+        (first(api()), 401, "session_invalid", "GET /api/servers"),
+    ]
+}
+
 #[tokio::test]
 async fn each_denial_leaves_one_record_that_says_who_what_and_why() {
     let config = format!("{}{}{KEYS}{RULES}", quick(), example("one"));
     let gateway = Gateway::start(&config).await;
-    let answer = with_key(Http::post(gateway.address, INITIALIZE), "first-key");
-    let session = answer
-        .send()
-        .await
-        .header("mcp-session-id")
-        .unwrap()
-        .to_owned();
-    let post = |body: String| Http::post(gateway.address, body);
-    let ping = || post(request(1, "ping", json!({})).to_string());
-    let crash = || call_params("one__crash", json!({}));
-    let call = || post(request(2, "tools/call", crash()).to_string());
-    let in_session = |http: Http| http.header("Mcp-Session-Id", &session);
-    let end = || in_session(Http::new(gateway.address, "DELETE", "/mcp"));
-    let api = || Http::new(gateway.address, "GET", "/api/servers");
-    let second = |http| with_key(http, "second-key");
-    let table = [
-        (ping(), 401, "unauthorized", "POST /mcp"),
-        (with_key(ping(), "wrong"), 401, "unauthorized", "POST /mcp"),
-        (with_key(ping(), "old-key"), 401, "unauthorized", "expired"),
-        (
-            second(ping()).header("Origin", "https://evil.example"),
-            403,
-            "forbidden",
-            "POST /mcp",
-        ),
-        (
-            second(in_session(ping())),
-            404,
-            "session_not_found",
-            "key second",
-        ),
-        (second(end()), 404, "session_not_found", "key second"),
-        (
-            with_key(in_session(call()), "first-key"),
-            200,
-            "policy_denied",
-            "tools/call one__crash",
-        ),
-        (
-            second(modern(&gateway, "1", "tools/call", crash())),
-            200,
-            "policy_denied",
-            "key second",
-        ),
-        (api(), 401, "session_invalid", "GET /api/servers"),
-        (
-            with_key(api(), "first-key"),
-            401,
-            "session_invalid",
-            "GET /api/servers",
-        ),
-    ];
-    for (number, (http, status, code, said)) in table.into_iter().enumerate() {
-        let before = records(&gateway).len();
-        assert_eq!(before, number, "{:?}", records(&gateway));
+    let opened = with_key(Http::post(gateway.address, INITIALIZE), "first-key");
+    let opened = opened.send().await;
+    let session = opened.header("mcp-session-id").unwrap();
+    let all = denied(&gateway, session).into_iter().enumerate();
+    for (number, (http, status, code, said)) in all {
+        assert_eq!(records(&gateway).len(), number, "{:#?}", records(&gateway));
         let answer = http.send().await;
         assert_eq!(answer.status, status, "{said}: {answer:?}");
         drop(answer.bytes().await);
         let records = records(&gateway);
         assert_eq!(records.len(), number + 1, "{code}: {records:#?}");
         let record = records.last().unwrap();
-        assert!(
-            record.contains(code) && record.contains(said),
-            "{code}, {said}: {record}"
-        );
-        for secret in ["first-key", "second-key", "old-key", "wrong", &session] {
+        let is_about_it = record.contains(code) && record.contains(said);
+        assert!(is_about_it, "{code}, {said}: {record}");
+        for secret in ["first-key", "second-key", "old-key", "wrong", session] {
             assert!(!record.contains(secret), "{record}");
         }
     }
