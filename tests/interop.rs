@@ -141,6 +141,19 @@ fn an_authorization_server_is_asked_about_the_tokens_of_its_clients() {
     tokens("opaque", taken, 6);
 }
 
+#[test]
+fn the_gateway_signs_in_to_a_server_and_loses_no_call_whose_token_can_be_renewed() {
+    if scripts().is_none() {
+        return;
+    }
+    // The script runs both.
+    let [issuer, resource] =
+        ["", "/mcp"].map(|path| format!("http://127.0.0.1:{}{path}", free_port()));
+    let gateway = gateway(&format!("[servers.docs]\nurl = \"{resource}\"\n"));
+    let variables = [("ISSUER", issuer.as_str()), ("RESOURCE", resource.as_str())];
+    run(&gateway, "logins.mjs", &variables, 7);
+}
+
 /// A real authorization server, which the script runs, gives out tokens in this format.
 fn tokens(format: &str, taken: impl Fn(&str) -> String, tests: usize) {
     if scripts().is_none() {

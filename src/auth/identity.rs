@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::bridge::headers::{Claims, UserClaims};
 use crate::credentials::Scopes;
 use crate::id::{Principal, SessionOwner};
 
@@ -16,6 +17,8 @@ pub struct Identity {
     pub scopes: GrantedScopes,
     /// In milliseconds since 1970.
     pub expires_at: Option<u64>,
+    /// Claims that servers are to read.
+    pub claims: Option<Arc<Claims>>,
 }
 
 /// Who asks: whose sessions they may use, and what the credentials of this request allow.
@@ -29,5 +32,14 @@ impl Identity {
     pub fn has_scope(&self, scope: &str) -> bool {
         let scopes = self.scopes.as_ref();
         scopes.is_some_and(|scopes| scopes.contains(scope))
+    }
+
+    /// The same for servers that are to read it.
+    pub fn user(&self) -> UserClaims {
+        let is_known = self.principal != Principal::Anonymous;
+        UserClaims {
+            subject: is_known.then(|| self.principal.name().into()),
+            claims: self.claims.clone(),
+        }
     }
 }

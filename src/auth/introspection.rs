@@ -89,7 +89,11 @@ impl Introspection {
     /// # Errors
     ///
     /// Says why the token is refused, or why nobody can say whether it is good.
-    pub(super) async fn verify(&self, token: &str) -> Result<VerifiedToken, TokenError> {
+    pub(super) async fn verify(
+        &self,
+        token: &str,
+        claims: &[String],
+    ) -> Result<VerifiedToken, TokenError> {
         let asked = TokenRequest::about(token, &self.client_id, &self.client_secret);
         let answer = self.web.send(WebRequest {
             url: self.endpoint.clone(),
@@ -116,6 +120,6 @@ impl Introspection {
         }
         // A client that acts for itself may have no other name.
         let subject = answer.sub.clone().or_else(|| answer.client_id.clone());
-        answer.verified(subject)
+        answer.verified(subject, claims)
     }
 }

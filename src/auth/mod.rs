@@ -172,6 +172,7 @@ impl AuthSettings {
                 principal: Principal::of(KEYS, &key.name),
                 scopes: key.scopes.clone(),
                 expires_at: key.expires_at,
+                claims: None,
             })),
         }
     }

@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::verified_token::{TokenError, VerifiedToken, checked_subject};
+use crate::bridge::headers::Claims;
 use crate::credentials::Scopes;
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -20,12 +21,17 @@ pub(super) struct TokenAnswer {
     scope: Value,
     /// In seconds since 1970.
     exp: Option<f64>,
+    /// All of it.
+    #[serde(skip)]
+    whole: Value,
 }
 
 impl TokenAnswer {
     /// `None` if it is no such JSON.
     pub(super) fn parse(body: &[u8]) -> Option<Self> {
-        serde_json::from_slice(body).ok()
+        let answer: Self = serde_json::from_slice(body).ok()?;
+        let whole = serde_json::from_slice(body).ok()?;
+        Some(Self { whole, ..answer })
     }
 
     /// Whether one of these is in `aud`.
@@ -42,11 +48,16 @@ impl TokenAnswer {
     /// # Errors
     ///
     /// Says what of the answer cannot be used.
-    pub(super) fn verified(&self, subject: Option<String>) -> Result<VerifiedToken, TokenError> {
+    pub(super) fn verified(
+        &self,
+        subject: Option<String>,
+        claims: &[String],
+    ) -> Result<VerifiedToken, TokenError> {
         Ok(VerifiedToken {
             subject: checked_subject(subject.as_deref())?,
             scopes: scopes(&self.scope)?,
             expires_at: self.exp.map(|seconds| seconds as u64),
+            claims: Claims::read(claims, &self.whole),
         })
     }
 }
@@ -93,12 +104,12 @@ mod tests {
     #[test]
     fn an_answer_is_read_or_refused() {
         let good = answer(json!({ "scope": "a b", "exp": 10.5, "other": [] }));
-        let verified = good.verified(Some("ada".to_owned())).unwrap();
+        let verified = good.verified(Some("ada".to_owned()), &[]).unwrap();
         assert_eq!(
             (verified.expires_at, verified.scopes.to_string()),
             (Some(10), "a b".to_owned())
         );
-        let lasting = answer(json!({ "scope": ["a"] })).verified(Some("ada".to_owned()));
+        let lasting = answer(json!({ "scope": ["a"] })).verified(Some("ada".to_owned()), &[]);
         assert_eq!(lasting.unwrap().expires_at, None);
         for (value, subject, expected) in [
             (json!({}), None, TokenError::Claim("sub")),
@@ -109,7 +120,7 @@ mod tests {
                 TokenError::Claim("scope"),
             ),
         ] {
-            let refused = answer(value).verified(subject.map(str::to_owned));
+            let refused = answer(value).verified(subject.map(str::to_owned), &[]);
             assert_eq!(refused, Err(expected));
         }
         for wrong in [
@@ -118,6 +129,7 @@ mod tests {
             "[]",
             "{\"active\":\"yes\"}",
             "{\"exp\":\"soon\"}",
+            "{\"sub\":\"ada\",\"sub\":\"eve\"}",
         ] {
             assert!(TokenAnswer::parse(wrong.as_bytes()).is_none(), "{wrong}");
         }

@@ -46,6 +46,8 @@ pub struct TokenSettings {
     pub jwt: JwtSettings,
     pub introspection: IntrospectionSettings,
     pub webhook: WebhookSettings,
+    /// Paths of the claims that servers are to read.
+    pub claims: Vec<String>,
 }
 
 impl TokenSettings {
@@ -111,7 +113,7 @@ impl TokenVerifier {
         let webhook =
             || Webhook::new(&settings.webhook, resource, web).map(RemoteVerifier::Webhook);
         Self {
-            jwt: JwtVerifier::new(&settings.jwt, resource, web),
+            jwt: JwtVerifier::new(&settings.jwt, resource, &settings.claims, web),
             remote: introspection
                 .map(RemoteVerifier::Introspection)
                 .or_else(webhook),
@@ -165,12 +167,12 @@ impl TokenVerifier {
         let settings = &self.settings;
         let (verified, issuer, cache_for) = match remote {
             RemoteVerifier::Introspection(introspection) => (
-                introspection.verify(token.text).await,
+                introspection.verify(token.text, &settings.claims).await,
                 settings.introspection.issuer.as_deref(),
                 settings.introspection.cache_for,
             ),
             RemoteVerifier::Webhook(webhook) => (
-                webhook.verify(token).await,
+                webhook.verify(token, &settings.claims).await,
                 Some(WEBHOOK),
                 settings.webhook.cache_for,
             ),
@@ -207,6 +209,7 @@ impl TokenVerifier {
             principal: Principal::of(issuer.unwrap_or_default(), &verified.subject),
             scopes: (!verified.scopes.is_empty()).then(|| Arc::new(verified.scopes)),
             expires_at,
+            claims: verified.claims,
         };
         let again = now.saturating_add(millis(cache_for));
         let until = expires_at.map_or(again, |expires| expires.min(again));

@@ -1,6 +1,9 @@
 //! A token, what is known of it once somebody has vouched for it, and why one is refused.
 
+use std::sync::Arc;
+
 use super::api_key::TokenHash;
+use crate::bridge::headers::Claims;
 use crate::credentials::{InvalidScope, Scopes};
 
 /// Longest subject, in bytes: it is part of every key that must not be shared between users.
@@ -20,6 +23,8 @@ pub(super) struct VerifiedToken {
     pub(super) scopes: Scopes,
     /// From when on it is refused, in seconds since 1970.
     pub(super) expires_at: Option<u64>,
+    /// Those that servers are to read.
+    pub(super) claims: Option<Arc<Claims>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

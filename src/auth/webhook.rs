@@ -57,6 +57,7 @@ impl Webhook {
     pub(super) async fn verify(
         &self,
         token: PresentedToken<'_>,
+        claims: &[String],
     ) -> Result<VerifiedToken, TokenError> {
         let answer = self.web.send(WebRequest {
             url: self.url.clone(),
@@ -76,7 +77,7 @@ impl Webhook {
         let digits = token.hash.to_string().replace(':', "-");
         let name = || digits.chars().take(NAME_LENGTH).collect();
         let subject = answer.sub.clone().unwrap_or_else(name);
-        answer.verified(Some(subject))
+        answer.verified(Some(subject), claims)
     }
 }
 

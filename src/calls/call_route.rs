@@ -8,6 +8,7 @@ use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use tokio::time::{Instant, timeout_at};
 
+use crate::bridge::headers::ClientHeaders;
 use crate::calls::call_target::CallTarget;
 use crate::calls::{consent, tasks};
 use crate::downstream::{
@@ -65,6 +66,8 @@ struct ConnectionSearch {
     arbiter: usize,
     /// That of the client, if it has one.
     session: Option<SessionId>,
+    /// What its request says in headers.
+    said: Option<Arc<ClientHeaders>>,
     /// Its supervisor gives an attempt up after `connect_timeout`.
     opened_by: Instant,
     /// How long a connection is waited for that is away.
@@ -111,6 +114,7 @@ pub(crate) fn find_route(
     if server.is_halted() {
         return Err(server.halted());
     }
+    settings.check_user(target.forwarded.as_deref())?;
     consent::check_known(&settings, caller)?;
     let permit = Some(server.permit(target.tool.as_ref().map(|tool| &tool.native))?);
     let (key, lease) = server.reserve(caller)?;
@@ -129,6 +133,7 @@ pub(crate) fn find_route(
         server,
         arbiter,
         session: caller.session,
+        said: target.forwarded.clone(),
         opened_by: deadline.from(now),
         max_wait,
     };
@@ -249,8 +254,10 @@ impl ConnectionSearch {
         } else {
             child.wait_up(Instant::now() + self.max_wait).await
         };
-        up.map(|up| up.value)
-            .map_err(|away| self.server.away(&away))
+        let senders = up.map_err(|away| self.server.away(&away))?.value;
+        // It may be that of another server, which took the name meanwhile.
+        senders.settings().check_user(self.said.as_deref())?;
+        Ok(senders)
     }
 }
 

@@ -7,6 +7,7 @@ use url::Url;
 
 use super::declaration::texts::{NamedSecrets, SecretText};
 use super::section::{Section, ValueError};
+use crate::bridge::headers::UserClaim;
 use crate::credentials::is_loopback;
 use crate::id::ServerName;
 
@@ -170,13 +171,13 @@ pub(crate) fn header_name(name: &str, taken: &NamedSecrets) -> Result<(), ValueE
     }
 }
 
-/// Headers that a server may be to read of one client's request.
+/// Headers that a server may be to read of one client's request, or of its user.
 const FORWARDED_MAX: usize = 16;
 
 /// The name of a header of clients.
 pub(crate) fn forwarded_name(name: &str, taken: &NamedSecrets) -> Result<(), ValueError> {
     if taken.len() >= FORWARDED_MAX {
-        return Err("left out: a server reads at most 16 headers of clients".into());
+        return Err("left out: a server reads at most 16 headers of or about clients".into());
     }
     header_name(name, taken)?;
     forwardable(name)
@@ -186,6 +187,12 @@ pub(crate) fn forwarded_name(name: &str, taken: &NamedSecrets) -> Result<(), Val
 pub(crate) fn forwarded_to(name: &str) -> Result<(), ValueError> {
     header_name(name, &NamedSecrets::new())?;
     forwardable(name)
+}
+
+/// What a header says of a user.
+pub(crate) fn user_claim(text: &str) -> Result<(), ValueError> {
+    let wrong = || "\"sub\", or \"claims.NAME\" with the name of a claim".into();
+    UserClaim::parse(text).map(drop).ok_or_else(wrong)
 }
 
 fn forwardable(name: &str) -> Result<(), ValueError> {

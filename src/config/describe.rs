@@ -118,12 +118,15 @@ fn ready(out: &mut String, settings: &ServerSettings, keys: &ServerKeys) -> fmt:
     if !names.deny.is_empty() {
         line("tools denied", names.deny.join(", "))?;
     }
-    if let TransportSettings::Http(http) = &settings.transport
-        && !http.forward_headers.is_empty()
-    {
+    if let TransportSettings::Http(http) = &settings.transport {
         let forwarded = http.forward_headers.iter();
         let forwarded = forwarded.map(|header| format!("{} as {}", header.from, header.to));
-        line("forwarded", forwarded.collect::<Vec<_>>().join(", "))?;
+        let of_user = http.user_headers.iter();
+        let of_user = of_user.map(|(name, claim)| format!("{claim} as {name}"));
+        let sent: Vec<_> = forwarded.chain(of_user).collect();
+        if !sent.is_empty() {
+            line("forwarded", sent.join(", "))?;
+        }
     }
     if let Some(faults) = &settings.faults {
         line("FAULTS INJECTED", faults.to_string())?;

@@ -39,6 +39,7 @@ mod toml_json;
 mod traces;
 mod units;
 mod user_credentials;
+mod user_headers;
 mod view;
 pub mod watch;
 
@@ -443,6 +444,8 @@ fn assemble(reader: &Reader<'_>, tree: &DeTable<'_>) -> Config {
     let mut choices = ready.clone().map(|server| server.keys.credentials);
     config.session.has_user_credentials = choices.any(|choice| choice == CredentialsChoice::User);
     config.front.keeps_tokens = ready.clone().any(|server| server.keys.oauth.exchanges());
+    let with_keys = ready.clone().map(|server| (&server.name, &server.keys));
+    user_headers::apply(with_keys, &mut config.front, reader);
     config.front.forwarded_headers = forward_headers::all_of(ready.map(|server| &server.keys));
     config.traces = traces::read(reader, &mut config.front.forwarded_headers);
     config.sources = source::sources(&root.table("sources"), &config);

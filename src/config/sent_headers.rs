@@ -62,6 +62,12 @@ fn shown(http: &HttpSettings, credentials: CredentialsChoice) -> String {
         let (from, to) = (&header.from, &header.to);
         format!("{to}: {MASK}  (`{from}` of the client, with its calls)")
     }));
+    let of_user = http.user_headers.iter();
+    lines.extend(
+        of_user.map(|(name, claim)| {
+            format!("{name}: {MASK}  (`{claim}` of who calls, with each call)")
+        }),
+    );
     lines.push("Mcp-…: what the protocol demands of each request".to_owned());
     lines.join("\n") + "\n"
 }

@@ -14,6 +14,7 @@ use super::keys::{ServerKeys, ServerTable, TransportKind};
 use super::problem::Problem;
 use super::section::Section;
 use super::user_credentials;
+use super::user_headers;
 use crate::downstream::{ServerSettings, TransportSettings};
 use crate::id::ServerName;
 use crate::supervision::Settings as SupervisionSettings;
@@ -93,6 +94,7 @@ fn entry(name: ServerName, section: &Section<'_>, mut keys: ServerKeys) -> Serve
     ServerTable::read(section, &mut keys);
     keys.transport = transport_kind(section, keys.transport);
     forward_headers::check(&mut keys, section);
+    user_headers::check(&mut keys, section);
     user_credentials::check(&mut keys, section);
     let directory = section.reader.interpolation.directory;
     let settings = settings(&name, &keys, directory);
@@ -136,6 +138,7 @@ fn transport_kind(section: &Section<'_>, written: Option<TransportKind>) -> Opti
                 "url",
                 "headers",
                 "forward_headers",
+                "user_headers",
                 "credentials",
                 "oauth",
                 "stream_idle_timeout",
@@ -231,6 +234,7 @@ fn http(kind: HttpKind, keys: &ServerKeys, directory: &Path) -> Option<HttpSetti
         kind,
         headers: secrets(&keys.headers).collect(),
         forward_headers: forward_headers::settings(keys),
+        user_headers: user_headers::settings(keys),
         oauth: Box::new(keys.oauth.settings(directory)),
         credential: None,
         connect_timeout: keys.supervision.connect_timeout,

@@ -6,11 +6,13 @@ use std::time::Duration;
 use ring::digest::{Context, SHA256};
 use secrecy::ExposeSecret;
 
+use crate::bridge::headers::{ClientHeaders, UserClaim};
 use crate::bridge::seal::Digest;
 use crate::catalog::NameSettings;
 use crate::credentials::GrantKind;
 use crate::downstream::resilience::Resilience;
 use crate::id::{CredentialContext, Principal, ServerName};
+use crate::protocol::{ErrorKind, Failure};
 use crate::supervision::Settings as SupervisionSettings;
 use crate::telemetry::Secrets;
 use crate::transport::{FaultSettings, HttpSettings, RecorderSettings, StdioSettings};
@@ -82,6 +84,28 @@ impl ServerSettings {
             }
             TransportSettings::Http(http) => Digest::of_declaration(&["http", http.url.as_str()]),
         }
+    }
+
+    /// Checks that a client says in its credentials what the server reads of whose call it is.
+    ///
+    /// # Errors
+    ///
+    /// Returns the failure that the client is to read, which has no value.
+    pub(crate) fn check_user(&self, said: Option<&ClientHeaders>) -> Result<(), Failure> {
+        let TransportSettings::Http(http) = &self.transport else {
+            return Ok(());
+        };
+        let is_said = |claim: &UserClaim| said.is_some_and(|said| claim.of(said.user()).is_some());
+        let missing = http.user_headers.iter().find(|(_, claim)| !is_said(claim));
+        let Some((header, claim)) = missing else {
+            return Ok(());
+        };
+        let name = self.name.as_str();
+        let message = format!(
+            "server `{name}` reads `{claim}` of each client in `{header}`, and the credentials of \
+             this client do not say it, or not as a header can carry it; the call was not sent"
+        );
+        Err(Failure::new(ErrorKind::PolicyDenied, message).server(name))
     }
 
     /// Whether it is called with tokens in exchange for those of clients.

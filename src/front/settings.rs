@@ -28,6 +28,8 @@ pub struct FrontSettings {
     pub tls: TlsSettings,
     /// Headers of clients that servers are to read, in lower case.
     pub forwarded_headers: Vec<String>,
+    /// Whether a server is to read whose call it is (`user_headers`).
+    pub reads_users: bool,
     /// Whether a server gets tokens in exchange for those of clients.
     pub keeps_tokens: bool,
     /// Web worker threads.
@@ -70,6 +72,7 @@ impl Default for FrontSettings {
             auth: AuthSettings::default(),
             tls: TlsSettings::default(),
             forwarded_headers: Vec::new(),
+            reads_users: false,
             keeps_tokens: false,
             workers: thread::available_parallelism().map_or(1, usize::from),
             body_max: 16 << 20,

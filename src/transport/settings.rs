@@ -10,6 +10,7 @@ use secrecy::SecretString;
 use url::Url;
 
 use super::public_url::public_url;
+use crate::bridge::headers::UserClaim;
 use crate::credentials::{Credential, OAuthSettings};
 
 /// A child process that speaks over its standard input and output.
@@ -86,6 +87,8 @@ pub struct HttpSettings {
     pub headers: Vec<(String, SecretString)>,
     /// Sent with the requests of a client's call, if the client says them.
     pub forward_headers: Vec<ForwardedHeader>,
+    /// Sent with the requests of a client's call, which says whose it is; no call goes without them.
+    pub user_headers: Vec<(String, UserClaim)>,
     /// How the gateway signs in, where the server wants a token.
     pub oauth: Box<OAuthSettings>,
     /// The token; `None` where `headers` or `forward_headers` say who asks.

@@ -69,6 +69,7 @@ mod tokens;
 mod tool_commands;
 mod tools;
 mod tree;
+mod user_headers;
 mod users;
 mod vault;
 mod views;

@@ -125,6 +125,7 @@ pub(crate) fn settings(url: &str) -> HttpSettings {
         url: url.parse().unwrap(),
         headers: vec![("Authorization".to_owned(), "Bearer token".into())],
         forward_headers: Vec::new(),
+        user_headers: Vec::new(),
         connect_timeout: Duration::from_secs(5),
         body_max: 16 << 20,
         event_max: 16 << 20,

@@ -30,12 +30,13 @@ impl JwtVerifier {
     pub(super) fn new(
         settings: &JwtSettings,
         resource: Option<&str>,
+        claims: &[String],
         web: &Arc<dyn Web>,
     ) -> Option<Self> {
         settings.issuer.as_ref()?;
         provider::install();
         Some(Self {
-            expected: ExpectedToken::new(settings, resource),
+            expected: ExpectedToken::new(settings, resource, claims),
             keys: Arc::new(IssuerKeys::new(Arc::clone(web), settings)),
         })
     }

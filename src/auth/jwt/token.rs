@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::auth::token_answer::scopes;
 use crate::auth::verified_token::{TokenError, VerifiedToken, checked_subject};
+use crate::bridge::headers::Claims;
 
 /// Longest token, in bytes.
 const TOKEN_MAX: usize = 16 * 1024;
@@ -55,10 +56,12 @@ pub(super) struct ExpectedToken {
     algorithms: Vec<Algorithm>,
     /// In seconds.
     clock_skew: u64,
+    /// Paths of claims that servers are to read.
+    claims: Vec<String>,
 }
 
 impl ExpectedToken {
-    pub(super) fn new(settings: &JwtSettings, resource: Option<&str>) -> Self {
+    pub(super) fn new(settings: &JwtSettings, resource: Option<&str>, claims: &[String]) -> Self {
         let resource = resource.map(str::to_owned);
         Self {
             issuer: settings.issuer.clone().unwrap_or_default(),
@@ -68,6 +71,7 @@ impl ExpectedToken {
             },
             algorithms: settings.algorithms.clone(),
             clock_skew: settings.clock_skew.as_secs(),
+            claims: claims.to_vec(),
         }
     }
 
@@ -164,6 +168,7 @@ fn verify_with(
                 .unwrap_or(&Value::Null),
         )?,
         expires_at: Some(expires_at.saturating_add(expected.clock_skew)),
+        claims: Claims::read(&expected.claims, &Value::Object(claims)),
     })
 }
 
@@ -228,7 +233,7 @@ mod tests {
             algorithms: vec![Algorithm::ES256, Algorithm::RS256],
             ..JwtSettings::default()
         };
-        ExpectedToken::new(&settings, Some(RESOURCE))
+        ExpectedToken::new(&settings, Some(RESOURCE), &[])
     }
 
     fn now() -> u64 {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::HttpHeaders;
+use super::{HttpHeaders, UserClaims};
 use crate::protocol::{ErrorKind, Failure, sole_header};
 
 /// Names and values together that one request may have, in bytes.
@@ -11,19 +11,27 @@ const FORWARDED_BYTES_MAX: usize = 16 * 1024;
 
 /// What one request of a client says in them; nothing else of its headers reaches a server
 /// (C-AUTH-34). They go with the requests that its call makes, and
-/// with nothing else on the connection, which others share.
+/// with nothing else on the connection, which others share, and so does whose request it is.
 #[derive(Clone, PartialEq, Eq)]
-pub struct ClientHeaders(Vec<(String, String)>);
+pub struct ClientHeaders {
+    said: Vec<(String, String)>,
+    user: UserClaims,
+}
 
 impl ClientHeaders {
-    /// Reads the headers of these names; `None` if the request has none of them.
+    /// Reads the headers of these names; `None` if the request has none of them, and no server reads
+    /// whose it is.
     ///
     /// # Errors
     ///
     /// Returns the 400 that the client is to read when one came more than once, is not ASCII, or
     /// all are too long.
-    pub fn read(names: &[String], headers: &dyn HttpHeaders) -> Result<Option<Arc<Self>>, Failure> {
-        let mut found = Vec::new();
+    pub fn read(
+        names: &[String],
+        headers: &dyn HttpHeaders,
+        user: Option<UserClaims>,
+    ) -> Result<Option<Arc<Self>>, Failure> {
+        let mut said = Vec::new();
         let mut bytes = 0;
         for name in names {
             let Some((value, is_more)) = headers.first(name) else {
@@ -41,9 +49,16 @@ impl ClientHeaders {
                 );
                 return Err(Failure::new(ErrorKind::InvalidRequest, message));
             }
-            found.push((name.clone(), value.to_owned()));
+            said.push((name.clone(), value.to_owned()));
         }
-        Ok((!found.is_empty()).then(|| Arc::new(Self(found))))
+        let is_read = user.is_some() || !said.is_empty();
+        let user = user.unwrap_or_default();
+        Ok(is_read.then(|| Arc::new(Self { said, user })))
+    }
+
+    /// Whose request it is, as its credentials say.
+    pub const fn user(&self) -> &UserClaims {
+        &self.user
     }
 
     /// These headers with another one, in place of one of the same name.
@@ -56,7 +71,7 @@ impl ClientHeaders {
 
     /// The value of a header, by its name as it was asked for.
     pub fn get(&self, name: &str) -> Option<&str> {
-        let mut all = self.0.iter();
+        let mut all = self.said.iter();
         let (_, value) = all.find(|(other, _)| other == name)?;
         Some(value)
     }
@@ -65,7 +80,7 @@ impl ClientHeaders {
 /// Values are secret.
 impl fmt::Debug for ClientHeaders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = self.0.iter().map(|(name, _)| name);
+        let names = self.said.iter().map(|(name, _)| name);
         f.debug_list().entries(names).finish()
     }
 }
@@ -93,7 +108,7 @@ mod tests {
         let sent = sent
             .iter()
             .map(|(name, value)| (*name, (*value).to_owned()));
-        let read = ClientHeaders::read(&names, &Sent(sent.collect()));
+        let read = ClientHeaders::read(&names, &Sent(sent.collect()), None);
         read.map_err(|failure| {
             assert!(!failure.message.contains("s3cret"), "{failure}");
             failure.kind

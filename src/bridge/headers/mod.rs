@@ -1,6 +1,7 @@
 //! HTTP headers of the sessionless revision: they repeat parts of the body, so that others can
 //! route by them, and must say the same as the body (S-HDR-04, S-HDR-05, S-HDR-06, C-HTTP-04).
 
+mod claims;
 mod client_headers;
 mod param_headers;
 mod value;
@@ -11,6 +12,7 @@ use bytestring::ByteString;
 
 use crate::protocol::{Method, Request, json};
 
+pub use claims::{Claims, UserClaim, UserClaims};
 pub use client_headers::ClientHeaders;
 pub use param_headers::{InvalidAnnotation, ParamHeader, ParamHeaders, strip_annotations};
 pub use value::{decode, encode};

@@ -8,7 +8,7 @@ use crate::catalog::{NameSettings, Wrap};
 use crate::config::checks::{
     DIRECTORY, GLOB, ID, NO_NUL, NOT_EMPTY, PREFIX, ROOT, URL, directory, forwarded_name,
     forwarded_to, glob, header_name, header_value, id, no_nul, not_empty, prefix, root,
-    secret_no_nul, url, variable_name,
+    secret_no_nul, url, user_claim, variable_name,
 };
 use crate::config::declaration::keys;
 use crate::config::declaration::kinds::{
@@ -107,6 +107,7 @@ pub(crate) struct ServerKeys {
     pub(crate) transport: Option<TransportKind>,
     pub(crate) headers: NamedSecrets,
     pub(crate) forward_headers: NamedSecrets,
+    pub(crate) user_headers: NamedSecrets,
     pub(crate) credentials: CredentialsChoice,
     pub(crate) oauth: OAuthKeys,
     pub(crate) stream_idle_timeout: Duration,
@@ -144,6 +145,7 @@ impl Default for ServerKeys {
             transport: None,
             headers: Vec::new(),
             forward_headers: Vec::new(),
+            user_headers: Vec::new(),
             credentials: CredentialsChoice::default(),
             oauth: OAuthKeys::default(),
             stream_idle_timeout: 10 * MINUTE,
@@ -210,6 +212,12 @@ keys! {
         /// server with any is spoken to over Streamable HTTP.
         forward_headers: named_texts(forwarded_name, forwarded_to,
             "{ X-Tenant = \"X-Tenant\" }"), Reconnects;
+        /// Headers that tell it whose call it is: "sub" is the name of the client's API key or the
+        /// subject of its token, "claims.NAME" a claim of its token, or of what introspection or the
+        /// webhook answered ("claims.org.team" is one within another). They are sent with the requests
+        /// of each call; where one is missing, there is no call. A server with any is spoken to over
+        /// Streamable HTTP.
+        user_headers: named_texts(forwarded_name, user_claim, "{ X-User = \"sub\", X-Team = \"claims.team\" }"), Reconnects;
         /// With whose sign-in it is called: that of the gateway ("shared"), or that of each client's user
         /// ("user"), who gets a link to sign in at with the first call. Each user is an API key then,
         /// and has connections of its own.

@@ -91,6 +91,7 @@ struct CallSenderTable {
     by_arbiter: Vec<Recipient<CallMessage>>,
     owner: Recipient<ConnectionCommand>,
     revision: Revision,
+    settings: Arc<ServerSettings>,
     declaration: Digest,
     transport: &'static str,
 }
@@ -102,11 +103,13 @@ impl CallSenders {
         revision: Revision,
         spec: &ConnectionSpec,
     ) -> Self {
+        let settings = spec.settings();
         Self(Arc::new(CallSenderTable {
             by_arbiter,
             owner,
             revision,
-            declaration: spec.settings().declaration(),
+            declaration: settings.declaration(),
+            settings,
             transport: spec.of_server.connector.transport(),
         }))
     }
@@ -114,6 +117,11 @@ impl CallSenders {
     /// The revision that is spoken over the connection.
     pub fn revision(&self) -> Revision {
         self.0.revision
+    }
+
+    /// Those that it was opened with.
+    pub(crate) fn settings(&self) -> &ServerSettings {
+        &self.0.settings
     }
 
     /// That of the server at its other end.

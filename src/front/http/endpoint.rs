@@ -14,7 +14,7 @@ use futures_util::future::Either;
 use super::accept::AcceptedTypes;
 use super::handler::{authenticate, check_place, peer, run_handler, worker};
 use super::headers::{
-    LAST_EVENT_ID, METHOD, PROTOCOL_VERSION, SESSION_ID, forwarded_headers, header_text,
+    LAST_EVENT_ID, METHOD, PROTOCOL_VERSION, SESSION_ID, forwarded_headers, header_text, note_user,
     parse_revision, sole_text,
 };
 use super::{body, entrance, expiry, respond, sessionless};
@@ -73,7 +73,7 @@ fn handle<'a>(
             return Ok(response);
         }
         let identifying = authenticate(request, front, &settings)?;
-        let mut requester = requester(identifying.await?, request, front)?;
+        let mut requester = requester(identifying.await?, request, front, &settings)?;
         match *request.method() {
             HttpMethod::POST => post(request, payload, front, &settings, &mut requester).await,
             HttpMethod::GET => get(request, front, &requester.owner, &settings).await,
@@ -94,7 +94,9 @@ fn requester(
     identity: Identity,
     request: &HttpRequest,
     front: &Front,
+    settings: &FrontSettings,
 ) -> Result<Requester, Failure> {
+    note_user(&identity, request, settings);
     expiry::note(&identity, request, opens_stream);
     Ok(Requester {
         owner: SessionOwner {

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use actix_web::HttpRequest;
 use actix_web::http::header::{HeaderName, HeaderValue};
+use actix_web::{HttpMessage as _, HttpRequest};
 
-use crate::bridge::headers::{self, ClientHeaders};
+use crate::auth::Identity;
+use crate::bridge::headers::{self, ClientHeaders, UserClaims};
 use crate::front::settings::FrontSettings;
 use crate::protocol::{ErrorKind, Failure, Revision, sole_header};
 
@@ -64,9 +65,22 @@ pub(in crate::front) fn forwarded_headers(
     request: &HttpRequest,
     settings: &FrontSettings,
 ) -> Result<Option<Arc<ClientHeaders>>, Failure> {
-    match settings.forwarded_headers.as_slice() {
-        [] => Ok(None),
-        names => ClientHeaders::read(names, request.headers()),
+    if settings.forwarded_headers.is_empty() && !settings.reads_users {
+        return Ok(None);
+    }
+    let user = request.extensions().get::<UserClaims>().cloned();
+    ClientHeaders::read(&settings.forwarded_headers, request.headers(), user)
+}
+
+/// Notes whose request it is where servers read that: beside the request, and not in its future,
+/// which every request would pay for.
+pub(in crate::front) fn note_user(
+    identity: &Identity,
+    request: &HttpRequest,
+    settings: &FrontSettings,
+) {
+    if settings.reads_users {
+        request.extensions_mut().insert(identity.user());
     }
 }
 

@@ -27,7 +27,9 @@ use super::http::entrance;
 use super::http::event_body::EventBody;
 use super::http::expiry::ends_at;
 use super::http::handler::{answers_only, authenticate, peer, run_handler, worker};
-use super::http::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, forwarded_headers, header_text};
+use super::http::headers::{
+    LAST_EVENT_ID, PROTOCOL_VERSION, forwarded_headers, header_text, note_user,
+};
 use super::http::{body, respond};
 use super::intake::{self, RequestFailure, refuse_if_shutting_down};
 use super::state::{Front, FrontGate};
@@ -208,6 +210,7 @@ async fn receive(
 ) -> Result<HttpResponse, RequestFailure> {
     let settings = front.settings.load_full();
     let identity = authenticate(request, front, &settings)?.await?;
+    note_user(&identity, request, &settings);
     let principal = identity.principal;
     let channel = session_id(request).and_then(|id| front.channels.find(id));
     let channel = channel.filter(|sse| is_owner(request, sse.channel.owner(), &principal));

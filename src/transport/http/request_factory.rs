@@ -222,6 +222,7 @@ pub(in crate::transport) mod tests {
                 .map(|(name, value)| ((*name).to_owned(), (*value).into()))
                 .collect(),
             forward_headers: Vec::new(),
+            user_headers: Vec::new(),
             connect_timeout: Duration::from_secs(1),
             body_max: 1,
             event_max: 1,

@@ -77,10 +77,11 @@ impl HttpMessage {
             let Some(value) = said.get(&forward.from) else {
                 continue;
             };
-            let header = (forward.to.clone(), value.to_owned());
-            if let Some((name, mut value)) = readable(&header) {
-                value.set_sensitive(true);
-                headers.insert(name, value);
+            insert_secret(&mut headers, &forward.to, value);
+        }
+        for (to, claim) in &settings.user_headers {
+            if let Some(value) = claim.of(said.user()) {
+                insert_secret(&mut headers, to, value);
             }
         }
         if let Some(context) = said.get(TRACEPARENT).map(HeaderValue::from_str)
@@ -116,6 +117,13 @@ impl HttpMessage {
         }
         let (response, _) = Box::pin(whole().settle(None, response)).await?;
         Ok(response)
+    }
+}
+
+fn insert_secret(headers: &mut HeaderMap, name: &str, value: &str) {
+    if let Some((name, mut value)) = readable(&(name.to_owned(), value.to_owned())) {
+        value.set_sensitive(true);
+        headers.insert(name, value);
     }
 }
 

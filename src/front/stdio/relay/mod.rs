@@ -356,6 +356,7 @@ fn http_settings(settings: RelaySettings) -> HttpSettings {
         kind: HttpKind::Auto,
         headers: settings.headers,
         forward_headers: Vec::new(),
+        user_headers: Vec::new(),
         connect_timeout: settings.connect_timeout,
         body_max: settings.message_max,
         event_max: settings.message_max,
