@@ -63,10 +63,14 @@ impl ClientHeaders {
 
     /// These headers with another one, in place of one of the same name.
     pub fn with(headers: Option<&Self>, name: &str, value: String) -> Arc<Self> {
-        let others = headers.into_iter().flat_map(|headers| &headers.0);
-        let mut all: Vec<_> = others.filter(|(other, _)| other != name).cloned().collect();
-        all.push((name.to_owned(), value));
-        Arc::new(Self(all))
+        let others = headers.into_iter().flat_map(|headers| &headers.said);
+        let mut said: Vec<_> = others.filter(|(other, _)| other != name).cloned().collect();
+        said.push((name.to_owned(), value));
+        let user = headers.map(|headers| headers.user.clone());
+        Arc::new(Self {
+            said,
+            user: user.unwrap_or_default(),
+        })
     }
 
     /// The value of a header, by its name as it was asked for.
