@@ -448,6 +448,10 @@ fn assemble(reader: &Reader<'_>, tree: &DeTable<'_>) -> Config {
     user_headers::apply(with_keys, &mut config.front, reader);
     config.front.forwarded_headers = forward_headers::all_of(ready.map(|server| &server.keys));
     config.traces = traces::read(reader, &mut config.front.forwarded_headers);
+    if config.front.auth.certificates && config.front.tls.client_ca.is_none() {
+        let message = "`auth.certificates` needs `tls.client_ca`: no client is asked for one";
+        reader.problem(Problem::new("", message.to_owned()));
+    }
     config.sources = source::sources(&root.table("sources"), &config);
     config
 }
