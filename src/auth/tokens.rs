@@ -219,7 +219,7 @@ impl TokenVerifier {
         Ok(identity)
     }
 
-    /// What the client reads of it. An outage is logged now and then, however many clients come.
+    /// The failure for the client. An outage is logged now and then, however many clients come.
     fn failure_of(&self, error: TokenError, now: u64) -> Failure {
         let TokenError::Unavailable(why) = error else {
             return Failure::new(ErrorKind::Unauthorized, format!("{error}; sign in again"));

@@ -122,7 +122,7 @@ pub struct Config {
     pub sources: Vec<SourceSettings>,
     /// `[views.NAME]`, by name.
     pub views: NamedViews,
-    /// What clients may use: `[policies.NAME]`.
+    /// The rules on what clients may use: `[policies.NAME]`.
     pub policies: Policies,
     /// Files in JSON with further servers, as the file says them.
     include: Vec<PathBuf>,

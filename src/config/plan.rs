@@ -40,7 +40,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// What happens to which servers; only what happens to one at least.
+    /// The servers by what happens to them, without the changes that happen to none.
     pub fn server_changes(&self) -> Vec<(&'static str, Vec<ServerName>)> {
         let servers = |servers: &[Arc<ServerSettings>]| -> Vec<ServerName> {
             servers.iter().map(|server| server.name.clone()).collect()

@@ -49,7 +49,7 @@ pub struct SessionsSpec {
     pub downstreams: Downstreams,
     pub catalog: CatalogView,
     pub store: Arc<dyn Store>,
-    /// What principals may do; `None` allows everything.
+    /// The policy in force; `None` allows everything.
     pub policy: Option<Box<dyn Policy>>,
     pub numbers: CallNumbers,
     pub random: Arc<dyn Random>,
@@ -171,7 +171,7 @@ impl Sessions {
         self.0.calls.settings.store(Arc::new(settings));
     }
 
-    /// What principals may do from now on; `None` allows everything.
+    /// Sets the policy from now on; `None` allows everything.
     pub fn set_policy(&self, policy: Option<Box<dyn Policy>>) {
         self.0.calls.policy.store(policy.map(Arc::new));
     }

@@ -13,7 +13,7 @@ const RECORDS_PER_SECOND: u32 = 100;
 
 static BUDGET: Mutex<Budget> = Mutex::new(Budget::new());
 
-/// What was denied to whom.
+/// A denied request: whose, of what kind, and why.
 #[derive(Clone, Copy, Debug)]
 pub struct Denial<'a> {
     /// The code of the failure that the client reads (docs/errors.md).

@@ -79,7 +79,7 @@ impl Front {
         with_key(http, token)
     }
 
-    /// What the server read of each call: its argument `n`, and the values of both headers.
+    /// The calls that the server read: the argument `n` of each, and the values of both headers.
     fn calls(&self) -> Vec<(u64, [Option<String>; 2])> {
         let behaviour = self.server.behaviour();
         let calls = behaviour.seen.iter();

@@ -22,7 +22,7 @@ pub struct VaultPlace {
     pub directories: Vec<PathBuf>,
 }
 
-/// What was sealed anew.
+/// Counts of the files that were sealed anew.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rotated {
     pub resealed: usize,
@@ -135,7 +135,7 @@ fn begin(
     ring.keep_previous(old, &new).map(|()| false)
 }
 
-/// What became of a file.
+/// The outcome for one file.
 enum Resealed {
     Yes,
     /// It was before.
