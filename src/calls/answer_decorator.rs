@@ -142,7 +142,7 @@ impl AnswerDecorator {
                 Bytes::from([b",".as_slice(), &members, b"}"].concat())
             }
         };
-        Ok(ClientReply::List([Bytes::from(head), items, tail]))
+        Ok(ClientReply::Parts([Bytes::from(head), items, tail]))
     }
 
     /// A failure as the client of this request reads it: of a server that fails a tool call, as

@@ -11,7 +11,7 @@ use crate::calls::observation::Observation;
 use crate::calls::stream_event::StreamEvent;
 use crate::history::CallEnding;
 use crate::id::ServerName;
-use crate::protocol::{ErrorKind, RawJson, Request};
+use crate::protocol::{ErrorKind, RawJson, Request, RequestId, Response};
 
 /// A request whose client waits for the reply.
 pub(crate) struct ClientRequest {
@@ -54,8 +54,8 @@ impl ClientRequest {
 pub enum ClientReply {
     /// A JSON-RPC answer.
     Json(Bytes),
-    /// The same in parts, of which the middle is shared with other answers.
-    List([Bytes; 3]),
+    /// The same in parts, so that a long one is not copied.
+    Parts([Bytes; 3]),
     /// A JSON-RPC error of a request without a session, whose kind the transport may show, too.
     Error { error: ReplyError, frame: Bytes },
     /// The message has no answer.
@@ -78,12 +78,24 @@ pub enum ReplyError {
     Server(RawJson),
 }
 
+/// An answer from this size on is sent in parts, in bytes.
+const PARTS_MIN: usize = 16 * 1024;
+
 impl ClientReply {
+    /// The answer of a server as it wrote it, but for the id.
+    pub(crate) fn passed_on(response: &Response, id: &RequestId) -> Self {
+        if response.frame.as_bytes().len() < PARTS_MIN {
+            Self::Json(response.with_id(id))
+        } else {
+            Self::Parts(response.parts_with_id(id))
+        }
+    }
+
     /// Bytes of an answer.
     pub(crate) fn size(&self) -> usize {
         match self {
             Self::Json(frame) | Self::Error { frame, .. } => frame.len(),
-            Self::List(parts) => parts.iter().map(Bytes::len).sum(),
+            Self::Parts(parts) => parts.iter().map(Bytes::len).sum(),
             Self::Accepted | Self::Stream(_) | Self::Over => 0,
         }
     }
@@ -92,7 +104,7 @@ impl ClientReply {
     pub(crate) fn into_frame(self) -> Option<Bytes> {
         match self {
             Self::Json(frame) | Self::Error { frame, .. } => Some(frame),
-            Self::List(parts) => Some(Bytes::from(parts.concat())),
+            Self::Parts(parts) => Some(Bytes::from(parts.concat())),
             Self::Accepted | Self::Stream(_) | Self::Over => None,
         }
     }

@@ -1,7 +1,6 @@
 //! Progress of a call, on its way to the client that asked for it.
 
 use bytes::Bytes;
-use serde::Deserialize;
 
 use crate::bridge::projection::project_progress;
 use crate::protocol::{Notification, Request, Revision, splice};
@@ -33,16 +32,13 @@ impl Progress {
     /// The server's notification with the client's token; `None` when the client wants none, or
     /// the progress does not go forward (S-PROG-02).
     pub(crate) fn frame(&mut self, notification: &Notification) -> Option<Bytes> {
-        #[derive(Deserialize)]
-        struct ProgressParams {
-            progress: f64,
-        }
         let token = self.token.clone()?;
-        let params: ProgressParams = notification.params_as().ok()?;
-        if params.progress <= self.last {
+        let progress = notification.member(notification.params.progress.as_ref())?;
+        let progress: f64 = serde_json::from_slice(&progress).ok()?;
+        if progress <= self.last {
             return None;
         }
-        self.last = params.progress;
+        self.last = progress;
         let span = notification.params.progress_token.clone()?;
         let mut edits = project_progress(notification, self.to);
         edits.push((span, token));

@@ -1,5 +1,6 @@
 //! The one internal model of a request: what goes to a server, and the way back.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -113,8 +114,6 @@ pub struct Delivery {
     pub what: CallEvent,
     /// Of an answer: when the call was written to the server.
     pub sent: Option<Instant>,
-    /// Its part of what its server may have on the way, until it is taken.
-    pub(crate) _share: Option<KeptShare>,
 }
 
 impl Delivery {
@@ -123,7 +122,6 @@ impl Delivery {
             number,
             what,
             sent: None,
-            _share: None,
         }
     }
 }
@@ -131,12 +129,19 @@ impl Delivery {
 pub enum CallEvent {
     /// The one answer; nothing follows it.
     Answer(Result<Response, Failure>),
-    /// Progress or a log line of this call.
-    Notification(Notification),
+    /// Progress and log lines of this call, in their order.
+    Notifications(Vec<CallNotification>),
     /// The server asks the client something while the call runs.
     Question(Question),
     /// The server goes on in a task, which the call waits for: sent again, there would be two.
     TaskCreated,
+}
+
+/// Progress or a log line of a call.
+pub struct CallNotification {
+    notification: Notification,
+    /// Its part of what its server may have on the way, until it is taken.
+    _share: KeptShare,
 }
 
 /// A request of a server to the client (sampling, elicitation, roots), and the way back to the
@@ -205,6 +210,8 @@ pub struct Reply {
     sent: Option<Instant>,
     /// Learns how it went.
     permit: Option<BreakerPermit>,
+    /// What the caller is not told yet.
+    held: Vec<CallNotification>,
 }
 
 /// Sends notifications to the caller, also after its call was answered.
@@ -212,6 +219,25 @@ pub struct Reply {
 pub(crate) struct CallNotifier {
     number: u64,
     caller: Arc<Recipient<Delivery>>,
+}
+
+impl CallNotification {
+    /// `None` for what is left out, since its server says too much.
+    fn admit(notification: Notification, budget: &NotificationBudget) -> Option<Self> {
+        let _share = budget.admit(&notification)?;
+        Some(Self {
+            notification,
+            _share,
+        })
+    }
+}
+
+impl Deref for CallNotification {
+    type Target = Notification;
+
+    fn deref(&self) -> &Notification {
+        &self.notification
+    }
 }
 
 impl CallNotifier {
@@ -226,12 +252,8 @@ impl CallNotifier {
 
     /// Tells the caller something that is left out where its server says too much.
     pub(crate) fn notify(&self, notification: Notification, budget: &NotificationBudget) {
-        if let Some(share) = budget.admit(&notification) {
-            let what = CallEvent::Notification(notification);
-            self.caller.do_send(Delivery {
-                _share: Some(share),
-                ..Delivery::new(self.number, what)
-            });
+        if let Some(admitted) = CallNotification::admit(notification, budget) {
+            self.deliver(CallEvent::Notifications(vec![admitted]), None);
         }
     }
 
@@ -248,6 +270,7 @@ impl Reply {
             caller: Some(CallNotifier::new(number, caller)),
             sent: None,
             permit: None,
+            held: Vec::new(),
         }
     }
 
@@ -278,27 +301,44 @@ impl Reply {
         }
     }
 
-    pub(crate) fn notify(&self, notification: Notification, budget: &NotificationBudget) {
-        if let Some(caller) = &self.caller {
-            caller.notify(notification, budget);
+    /// Keeps a notification for the caller until [`Self::flush`], or until there is something else
+    /// to tell. True when it is the first.
+    pub(crate) fn hold(&mut self, notification: Notification, budget: &NotificationBudget) -> bool {
+        self.held
+            .extend(CallNotification::admit(notification, budget));
+        self.held.len() == 1
+    }
+
+    pub(crate) fn notify(&mut self, notification: Notification, budget: &NotificationBudget) {
+        self.hold(notification, budget);
+        self.flush();
+    }
+
+    /// Tells the caller what was kept for it.
+    pub(crate) fn flush(&mut self) {
+        let held = std::mem::take(&mut self.held);
+        if let Some(caller) = self.caller.as_ref().filter(|_| !held.is_empty()) {
+            caller.deliver(CallEvent::Notifications(held), None);
         }
     }
 
-    pub(crate) fn task_created(&self) {
+    pub(crate) fn task_created(&mut self) {
         self.deliver(CallEvent::TaskCreated);
     }
 
-    pub fn ask(&self, question: Question) {
+    pub fn ask(&mut self, question: Question) {
         self.deliver(CallEvent::Question(question));
     }
 
-    fn deliver(&self, what: CallEvent) {
+    fn deliver(&mut self, what: CallEvent) {
+        self.flush();
         if let Some(caller) = &self.caller {
             caller.deliver(what, None);
         }
     }
 
     fn answer_once(&mut self, answer: Result<Response, Failure>) {
+        self.flush();
         if let Some(caller) = self.caller.take() {
             self.report(&answer);
             caller.deliver(CallEvent::Answer(answer), self.sent);

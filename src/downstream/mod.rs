@@ -9,6 +9,7 @@
 //! - `connection`: the actor behind one connection: handshake, lists, pings, event stream
 //! - `worker_channel`: calls from other threads over the same HTTP connection
 //! - `parts`: what connections have in common
+//! - `link_inbox`: what came over a link, until its actor takes it
 //! - `notification_budget`: how much of what a server says in its calls waits for the callers' threads
 //! - `server_event`, `crash`: what servers say outside of calls, and how connections ended
 //! - `in_flight`: the calls under way on one link, used by connection and worker channel
@@ -28,6 +29,7 @@ mod deadlines;
 mod era;
 mod in_flight;
 mod isolation;
+mod link_inbox;
 mod notification_budget;
 mod parts;
 mod pool;
@@ -41,8 +43,8 @@ mod timer;
 mod worker_channel;
 
 pub use call_request::{
-    CallEvent, CallMessage, CallRequest, CancelCall, ClientAnswer, Deadline, Delivery, Question,
-    Reply, TaskMode,
+    CallEvent, CallMessage, CallNotification, CallRequest, CancelCall, ClientAnswer, Deadline,
+    Delivery, Question, Reply, TaskMode,
 };
 pub use caller::{Caller, client_name};
 pub use connection::handshake::{HandshakeError, Negotiated};

@@ -1,5 +1,7 @@
 //! How messages are written for clients: as events, as lines, and with which HTTP status. Pure.
 
+use std::io::Write as _;
+
 use actix_web::http::StatusCode;
 use bytes::Bytes;
 
@@ -9,17 +11,22 @@ use crate::calls::{ReplyError, StreamEvent};
 /// How long a client is to wait before it opens a stream again that broke off, in milliseconds.
 const RETRY_MS: u32 = 1000;
 
+/// Room for the fields of an event beside its data, in bytes.
+const FIELDS_LEN: usize = 96;
+
 /// An event of a session's stream. The first one of a stream has no data (S-HTTP-30) and says when
 /// to come back, since a connection may break before anything else can be sent (S-HTTP-31).
-pub(super) fn stream_event(event: &StreamEvent) -> Bytes {
-    match (&event.id, &event.frame) {
-        (Some(id), Some(frame)) => sse_event(&id.to_string(), frame),
-        (Some(id), None) => Bytes::from(format!("id: {id}\nretry: {RETRY_MS}\ndata: \n\n")),
-        (None, frame) => {
-            let frame = frame.as_deref().unwrap_or_default();
-            framed(b"event: message\ndata: ", frame, b"\n\n")
-        }
-    }
+pub(super) fn stream_event(event: &StreamEvent, text: &mut Vec<u8>) {
+    let frame = event.frame.as_deref().unwrap_or_default();
+    text.reserve(frame.len() + FIELDS_LEN);
+    // Writing to a vector does not fail.
+    let _ = match (&event.id, &event.frame) {
+        (Some(id), Some(_)) => write!(text, "event: message\nid: {id}\ndata: "),
+        (Some(id), None) => write!(text, "id: {id}\nretry: {RETRY_MS}\ndata: "),
+        (None, _) => text.write_all(b"event: message\ndata: "),
+    };
+    push_line(text, frame);
+    text.extend_from_slice(b"\n\n");
 }
 
 /// The HTTP status of an error that is answered to a request without a session.
@@ -42,22 +49,32 @@ pub(super) fn as_line(message: &[u8]) -> Bytes {
     framed(b"", message, b"\n")
 }
 
-/// Raw line breaks in JSON stand only between its tokens; here they would end the message.
 fn framed(before: &[u8], message: &[u8], after: &[u8]) -> Bytes {
     let mut text = Vec::with_capacity(before.len() + message.len() + after.len());
     text.extend_from_slice(before);
+    push_line(&mut text, message);
+    text.extend_from_slice(after);
+    Bytes::from(text)
+}
+
+/// Raw line breaks in JSON stand only between its tokens; here they would end the message.
+fn push_line(text: &mut Vec<u8>, message: &[u8]) {
     text.extend(message.iter().map(|byte| match byte {
         b'\n' | b'\r' => b' ',
         other => *other,
     }));
-    text.extend_from_slice(after);
-    Bytes::from(text)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::calls::EventId;
+
+    fn written_event(event: &StreamEvent) -> String {
+        let mut text = Vec::new();
+        stream_event(event, &mut text);
+        String::from_utf8(text).unwrap()
+    }
 
     #[test]
     fn s_stdio_01_a_message_is_one_line_and_one_event() {
@@ -69,7 +86,7 @@ mod tests {
         );
         let event = StreamEvent::message(message);
         let written = "event: message\ndata: {  \"a\": 1}\n\n";
-        assert_eq!(stream_event(&event), written);
+        assert_eq!(written_event(&event), written);
     }
 
     #[test]
@@ -78,8 +95,8 @@ mod tests {
         let mut event = StreamEvent::message(Bytes::from("{}"));
         event.id = Some(id.clone());
         let written = "event: message\nid: 1.0.0.\ndata: {}\n\n";
-        assert_eq!(stream_event(&event), written);
+        assert_eq!(written_event(&event), written);
         event.frame = None;
-        assert_eq!(stream_event(&event), "id: 1.0.0.\nretry: 1000\ndata: \n\n");
+        assert_eq!(written_event(&event), "id: 1.0.0.\nretry: 1000\ndata: \n\n");
     }
 }

@@ -344,7 +344,7 @@ impl BatchMember {
 fn answer_frame(reply: ClientReply) -> Option<Bytes> {
     match reply {
         ClientReply::Json(frame) | ClientReply::Error { frame, .. } => Some(frame),
-        ClientReply::List(parts) => Some(parts.concat().into()),
+        ClientReply::Parts(parts) => Some(parts.concat().into()),
         ClientReply::Accepted | ClientReply::Stream(_) | ClientReply::Over => None,
     }
 }

@@ -257,7 +257,7 @@ impl Exchange {
                     seen.take(std::str::from_utf8(&json).unwrap());
                     *state = State::Answered;
                 }
-                Ok(ClientReply::List(parts)) => {
+                Ok(ClientReply::Parts(parts)) => {
                     seen.take(std::str::from_utf8(&parts.concat()).unwrap());
                     *state = State::Answered;
                 }

@@ -339,10 +339,14 @@ impl Call {
             CallEvent::Answer(Err(failure)) if self.turns_to_user(&failure, owner) => {}
             CallEvent::Answer(Err(failure)) if self.schedule_retry(&failure, owner) => {}
             CallEvent::Answer(answer) => self.on_answer(answer, owner),
-            CallEvent::Notification(notification) if self.target.tasks == TaskMode::Bridged => {
-                self.on_bridged_notification(&notification, owner);
+            CallEvent::Notifications(notifications) => {
+                for notification in &notifications {
+                    match self.target.tasks {
+                        TaskMode::Bridged => self.on_bridged_notification(notification, owner),
+                        _ => self.on_notification(notification, owner),
+                    }
+                }
             }
-            CallEvent::Notification(notification) => self.on_notification(&notification, owner),
             CallEvent::Question(question) if matches!(self.state, CallState::Task(_)) => {
                 self.on_task_question(question);
             }

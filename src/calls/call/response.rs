@@ -120,14 +120,15 @@ impl Call {
             &self.caller,
             sealing,
         );
-        let frame = match named.or(translated) {
-            None if !is_modern => response.with_id(&self.id),
+        let reply = match named.or(translated) {
+            None if !is_modern => ClientReply::passed_on(response, &self.id),
             changed => {
                 let result = changed.as_ref().unwrap_or(result);
                 let is_read = self.method == Method::ResourcesRead;
                 let caching = (is_modern && is_read).then(|| CacheHints::of(result));
                 let decorator = &self.context.answer_decorator;
-                decorator.answer(&self.id, result, caching, self.caller.revision)
+                let to = self.caller.revision;
+                ClientReply::Json(decorator.answer(&self.id, result, caching, to))
             }
         };
         let ending = if self.is_created_task(result) {
@@ -135,7 +136,7 @@ impl Call {
         } else {
             CallEnding::Result(result)
         };
-        self.reply(ClientReply::Json(frame), ending, owner);
+        self.reply(reply, ending, owner);
     }
 
     /// Whether the server goes on in a task that the client follows.
@@ -179,7 +180,7 @@ impl Call {
             }
         };
         let reply = match self.translator(&catalog).error(error) {
-            None if !is_modern => ClientReply::Json(response.with_id(&self.id)),
+            None if !is_modern => ClientReply::passed_on(response, &self.id),
             None => error_reply(error),
             Some(TranslatedError::Error(translated)) => error_reply(&translated),
             Some(TranslatedError::Result(result)) => {

@@ -132,7 +132,7 @@ impl EventLog {
         let stream = self.streams.entry(number).or_insert_with(|| {
             bytes.add(STREAM_OVERHEAD);
             LogStream {
-                request,
+                request: request.map(|id| id.detached()),
                 sequence: 0,
                 events: VecDeque::new(),
                 ended: false,

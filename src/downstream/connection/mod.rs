@@ -39,9 +39,7 @@ mod state;
 use std::sync::Arc;
 
 use actix::fut::wrap_future;
-use actix::{
-    Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, SpawnHandle,
-};
+use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, SpawnHandle};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -54,6 +52,7 @@ use crate::downstream::connection::spec::{CallSenders, ConnectionCommand, Connec
 use crate::downstream::era::LiveConnection;
 use crate::downstream::era::modern;
 use crate::downstream::in_flight::{CallsInFlight, UnhandledEvent};
+use crate::downstream::link_inbox::{EventsArrived, LinkInbox};
 use crate::downstream::resilience::admission::QueueTurn;
 use crate::downstream::starting::StartPlace;
 use crate::downstream::timer::Timer;
@@ -70,6 +69,7 @@ use state::ConnectionState;
 pub(crate) struct Connection {
     spec: Arc<ConnectionSpec>,
     birth: supervision::SupervisorLink<CallSenders>,
+    inbox: LinkInbox,
     state: ConnectionState,
     /// Counts this connection as one that lives, until it is gone.
     living: Option<LiveConnection>,
@@ -90,11 +90,6 @@ pub(crate) struct Connection {
     up_since: Option<Instant>,
 }
 
-/// An event of a link that this actor owns.
-#[derive(Message)]
-#[rtype(result = "()")]
-struct LinkEventMessage(LinkEvent);
-
 impl Connection {
     pub(crate) fn new(
         spec: Arc<ConnectionSpec>,
@@ -110,6 +105,7 @@ impl Connection {
         Self {
             spec,
             birth,
+            inbox: LinkInbox::default(),
             state: ConnectionState::Opening,
             living: None,
             place: None,
@@ -183,9 +179,7 @@ impl Connection {
         }
     }
 
-    fn on_event(&mut self, event: LinkEvent, ctx: &mut Context<Self>) {
-        let now = Instant::now();
-        self.last_received = now;
+    fn on_event(&mut self, event: LinkEvent, now: Instant, ctx: &mut Context<Self>) {
         if matches!(event, LinkEvent::Received { .. }) {
             self.on_sign_of_life();
         }
@@ -199,7 +193,6 @@ impl Connection {
         if let Some(unhandled) = calls.on_event(event, now) {
             self.on_unhandled(unhandled, ctx);
         }
-        self.arm(ctx);
     }
 
     /// Handles an event that belongs to no client's call, on this link or on a worker channel.
@@ -370,11 +363,19 @@ impl Actor for Connection {
     }
 }
 
-impl Handler<LinkEventMessage> for Connection {
+impl Handler<EventsArrived> for Connection {
     type Result = ();
 
-    fn handle(&mut self, event: LinkEventMessage, ctx: &mut Self::Context) {
-        self.on_event(event.0, ctx);
+    fn handle(&mut self, _: EventsArrived, ctx: &mut Self::Context) {
+        let now = Instant::now();
+        self.last_received = now;
+        for event in self.inbox.take() {
+            self.on_event(event, now, ctx);
+        }
+        if let Some(calls) = self.state.calls_mut() {
+            calls.flush();
+        }
+        self.arm(ctx);
     }
 }
 

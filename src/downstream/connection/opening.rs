@@ -1,7 +1,6 @@
 //! From the start of a connection to its being ready: its turn in the queue, the questions,
 //! and the answer that is accepted.
 
-use std::rc::Rc;
 use std::time::Duration;
 
 use actix::fut::wrap_future;
@@ -9,11 +8,11 @@ use actix::{ActorContext as _, ActorFutureExt, AsyncContext, Context};
 use serde_json::json;
 use tokio::time::Instant;
 
+use crate::downstream::connection::Connection;
 use crate::downstream::connection::handshake::{self, Negotiated};
 use crate::downstream::connection::inquiry::{Inquiry, Step, StepTimeouts};
 use crate::downstream::connection::own_requests::OwnRequest;
 use crate::downstream::connection::state::ConnectionState;
-use crate::downstream::connection::{Connection, LinkEventMessage};
 use crate::downstream::era::KnownEra;
 use crate::downstream::in_flight::CallsInFlight;
 use crate::downstream::starting::{self, StartStage};
@@ -68,11 +67,8 @@ impl Connection {
             .still_starting(settings.limits.start_timeout + SUPERVISOR_LATER);
         ctx.run_later(PLACE_KEPT, |connection, _| drop(connection.place.take()));
         self.living = Some(self.spec.of_server.era.live());
-        let address = ctx.address();
         let recording = self.spec.recorder.load().recording();
-        let sink = recording.sink(Rc::new(move |event| {
-            address.do_send(LinkEventMessage(event))
-        }));
+        let sink = recording.sink(self.inbox.sink(ctx.address()));
         let opening = wrap_future::<_, Self>(self.spec.of_server.connector.open(sink));
         ctx.spawn(opening.map(move |link, connection, ctx| match link {
             Ok(link) => connection.opened(recording.link(link), known, ctx),

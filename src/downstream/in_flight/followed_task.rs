@@ -15,7 +15,7 @@ use crate::bridge::question::Question;
 use crate::bridge::result::InputRequired;
 use crate::bridge::task::{self, Task, TaskDetail, TaskStatus};
 use crate::catalog::ServerPart;
-use crate::downstream::call_request::{Deadline, TaskMode};
+use crate::downstream::call_request::{Deadline, Reply, TaskMode};
 use crate::downstream::caller::Caller;
 use crate::downstream::connection::handshake::error_text;
 use crate::downstream::in_flight::CallsInFlight;
@@ -100,9 +100,14 @@ impl CallsInFlight {
             call.deadline = Deadline { idle, latest };
             call.expires = latest;
             self.deadlines.set(number, latest);
-            send_state(call, &task, &self.spec.of_server.notification_budget);
+            send_state(
+                &mut call.reply,
+                &task,
+                &self.spec.of_server.notification_budget,
+            );
         } else if task.message.is_some() {
-            send_progress(call, &task, 0, &self.spec.of_server.notification_budget);
+            let budget = &self.spec.of_server.notification_budget;
+            send_progress(&mut call.reply, number, &task, 0, budget);
         }
         call.task = Some(Box::new(FollowedTask {
             task: task.clone(),
@@ -186,16 +191,16 @@ impl CallsInFlight {
         let says_more = old.message != task.message || old.status != task.status;
         let is_change = says_more || old.updated_at != task.updated_at;
         if is_bridged {
-            send_state(call, &task, &self.spec.of_server.notification_budget);
+            send_state(
+                &mut call.reply,
+                &task,
+                &self.spec.of_server.notification_budget,
+            );
         } else if says_more && !followed.server_reports_progress {
             followed.changes_sent += 1;
             let changes = followed.changes_sent;
-            send_progress(
-                call,
-                &task,
-                changes,
-                &self.spec.of_server.notification_budget,
-            );
+            let budget = &self.spec.of_server.notification_budget;
+            send_progress(&mut call.reply, number, &task, changes, budget);
         }
         if is_change {
             self.extend(number, now);
@@ -214,7 +219,7 @@ impl CallsInFlight {
         if call.task_mode == TaskMode::Bridged {
             call.state = WireState::AwaitsClient;
             send_state(
-                call,
+                &mut call.reply,
                 &followed.task,
                 &self.spec.of_server.notification_budget,
             );
@@ -265,7 +270,7 @@ impl CallsInFlight {
     /// The client asks for its bridged task. While the server is asked already, the client is told
     /// what is known.
     pub(super) fn check_task(&mut self, number: u64, now: Instant) {
-        let Some(call) = self.calls.get(&number) else {
+        let Some(call) = self.calls.get_mut(&number) else {
             return;
         };
         let Some(followed) = &call.task else {
@@ -275,7 +280,7 @@ impl CallsInFlight {
             self.ask_about_task(number, now);
         } else if followed.request != TaskRequestKind::Status {
             send_state(
-                call,
+                &mut call.reply,
                 &followed.task,
                 &self.spec.of_server.notification_budget,
             );
@@ -385,18 +390,23 @@ impl CallsInFlight {
 }
 
 /// Tells the caller of a call a change of its task, as progress.
-fn send_progress(call: &InFlightCall, task: &Task, changes: u64, budget: &NotificationBudget) {
-    let mut params = json!({ "progressToken": call.number, "progress": changes });
+fn send_progress(
+    reply: &mut Reply,
+    number: u64,
+    task: &Task,
+    changes: u64,
+    budget: &NotificationBudget,
+) {
+    let mut params = json!({ "progressToken": number, "progress": changes });
     if let Some(message) = &task.message {
         params["message"] = json!(message);
     }
     let params = RawJson::from_value(&params);
-    call.reply
-        .notify(Notification::new(Method::Progress, &params), budget);
+    reply.notify(Notification::new(Method::Progress, &params), budget);
 }
 
 /// Tells the caller of a bridged task how the task is now, under the server's own id.
-fn send_state(call: &InFlightCall, task: &Task, budget: &NotificationBudget) {
+fn send_state(reply: &mut Reply, task: &Task, budget: &NotificationBudget) {
     let state = Notification::new(Method::TaskStatus, &task.legacy());
-    call.reply.notify(state, budget);
+    reply.notify(state, budget);
 }

@@ -103,6 +103,8 @@ pub(crate) struct CallsInFlight {
     /// Questions that clients are asked for a call.
     questions: HashMap<RequestId, OpenQuestion>,
     declared: DeclarationCache,
+    /// Calls whose callers are to be told something.
+    holding: Vec<u64>,
 }
 
 impl CallsInFlight {
@@ -125,6 +127,7 @@ impl CallsInFlight {
             deadlines: Deadlines::default(),
             questions: HashMap::new(),
             declared: DeclarationCache::default(),
+            holding: Vec::new(),
         }
     }
 
@@ -238,7 +241,8 @@ impl CallsInFlight {
         self.calls.insert(number, call);
     }
 
-    /// Sorts what came over the link: what belongs to a client's call is delivered.
+    /// Sorts what came over the link: what belongs to a client's call is delivered, notifications
+    /// together, by [`Self::flush`] or before what follows them.
     pub(crate) fn on_event(&mut self, event: LinkEvent, now: Instant) -> Option<UnhandledEvent> {
         match event {
             LinkEvent::Received { call, envelope } => match envelope {
@@ -310,11 +314,22 @@ impl CallsInFlight {
         }
         let number = call.number;
         let budget = &self.spec.of_server.notification_budget;
-        call.reply.notify(notification, budget);
+        if call.reply.hold(notification, budget) {
+            self.holding.push(number);
+        }
         if is_progress {
             self.extend(number, now);
         }
         None
+    }
+
+    /// Tells callers what was held while events were taken in.
+    pub(crate) fn flush(&mut self) {
+        for number in self.holding.drain(..) {
+            if let Some(call) = self.calls.get_mut(&number) {
+                call.reply.flush();
+            }
+        }
     }
 
     /// The call that a log line belongs to, where the transport does not say: the only one that

@@ -106,15 +106,16 @@ impl CallsInFlight {
             call.expires = call.deadline.latest;
             self.deadlines.set(call.number, call.due());
         }
-        let Some(newest) = self.calls.values().max_by_key(|call| call.wire_id) else {
+        let Some(newest) = self.calls.values_mut().max_by_key(|call| call.wire_id) else {
             return Some(request);
         };
-        let calls = self.calls.keys().copied().collect();
-        let question = OpenQuestion::FromServer { calls, task: None };
-        self.questions.insert(request.id.clone(), question);
+        let id = request.id.clone();
         newest
             .reply
             .ask(Question::unattributed(request, self.asker.clone()));
+        let calls = self.calls.keys().copied().collect();
+        let question = OpenQuestion::FromServer { calls, task: None };
+        self.questions.insert(id, question);
         None
     }
 

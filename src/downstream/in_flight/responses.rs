@@ -87,7 +87,7 @@ impl CallsInFlight {
 
     /// Ends a call with the answer of a sessionless server, or of a task, as its caller reads it.
     pub(super) fn finish(&mut self, number: u64, answer: Result<Response, Failure>) {
-        let Some(call) = self.take(number) else {
+        let Some(mut call) = self.take(number) else {
             return;
         };
         let Some(repeatable) = &call.repeatable else {

@@ -1,7 +1,6 @@
 //! The sender of an HTTP connection on another worker thread, so that a call stays on the thread
 //! that it arrived on. It only relays calls; everything else goes to the connection.
 
-use std::rc::Rc;
 use std::sync::Arc;
 
 use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Handler, Message, Recipient};
@@ -10,6 +9,7 @@ use tokio::time::Instant;
 use crate::downstream::call_request::{CallMessage, ClientAnswer};
 use crate::downstream::connection::spec::ConnectionSpec;
 use crate::downstream::in_flight::{CallsInFlight, UnhandledEvent};
+use crate::downstream::link_inbox::{EventsArrived, LinkInbox};
 use crate::downstream::resilience::admission::QueueTurn;
 use crate::downstream::reverse_request;
 use crate::downstream::timer::Timer;
@@ -22,6 +22,7 @@ pub(crate) struct WorkerChannel {
     arbiter: usize,
     session: HttpSession,
     owner: Recipient<WorkerChannelEvent>,
+    inbox: LinkInbox,
     calls: Option<CallsInFlight>,
     timer: Timer,
 }
@@ -54,10 +55,6 @@ pub(crate) enum WorkerChannelCommand {
     End(String),
 }
 
-#[derive(Message)]
-#[rtype(result = "()")]
-struct LinkEventMessage(LinkEvent);
-
 /// The connection's handle on a worker channel, which ends when this is dropped.
 pub(crate) struct WorkerChannelHandle {
     pub(crate) arbiter: usize,
@@ -81,6 +78,7 @@ impl WorkerChannelHandle {
                 arbiter,
                 session,
                 owner,
+                inbox: LinkInbox::default(),
                 calls: None,
                 timer: Timer::default(),
             },
@@ -118,11 +116,8 @@ impl Actor for WorkerChannel {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        let address = ctx.address();
         let recording = self.spec.recorder.load().recording();
-        let sink = recording.sink(Rc::new(move |event| {
-            address.do_send(LinkEventMessage(event))
-        }));
+        let sink = recording.sink(self.inbox.sink(ctx.address()));
         let Some(link) = self
             .spec
             .of_server
@@ -140,12 +135,25 @@ impl Actor for WorkerChannel {
     }
 }
 
-impl Handler<LinkEventMessage> for WorkerChannel {
+impl Handler<EventsArrived> for WorkerChannel {
     type Result = ();
 
-    fn handle(&mut self, event: LinkEventMessage, ctx: &mut Self::Context) {
+    fn handle(&mut self, _: EventsArrived, ctx: &mut Self::Context) {
+        let now = Instant::now();
+        for event in self.inbox.take() {
+            self.on_event(event, now);
+        }
+        if let Some(calls) = &mut self.calls {
+            calls.flush();
+        }
+        self.arm(ctx);
+    }
+}
+
+impl WorkerChannel {
+    fn on_event(&mut self, event: LinkEvent, now: Instant) {
         let Some(calls) = &mut self.calls else { return };
-        match calls.on_event(event.0, Instant::now()) {
+        match calls.on_event(event, now) {
             None => {}
             Some(UnhandledEvent::SessionGone) => {
                 let session = self.session.clone();
@@ -160,7 +168,6 @@ impl Handler<LinkEventMessage> for WorkerChannel {
                 .owner
                 .do_send(WorkerChannelEvent::UnhandledEvent(Box::new(other))),
         }
-        self.arm(ctx);
     }
 }
 

@@ -27,7 +27,7 @@ impl Channel {
             Some(ClientReply::Json(answer) | ClientReply::Error { frame: answer, .. }) => {
                 self.write(answer).await;
             }
-            Some(ClientReply::List(list)) => self.write(list.concat().into()).await,
+            Some(ClientReply::Parts(parts)) => self.write(parts.concat().into()).await,
             Some(ClientReply::Accepted | ClientReply::Over) => {}
             Some(ClientReply::Stream(events)) => {
                 self.forward_stream(Some(&request), Some(events)).await

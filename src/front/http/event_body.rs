@@ -19,6 +19,8 @@ const COMMENT: Bytes = Bytes::from_static(b": keep-alive\n\n");
 pub(in crate::front) struct EventBody<S> {
     events: S,
     comments: Interval,
+    /// There were events since the next comment was planned.
+    had_event: bool,
     _in_flight: TaskTrackerToken,
     _waiting: Option<RequestGuard>,
 }
@@ -35,6 +37,7 @@ impl<S> EventBody<S> {
         Self {
             events,
             comments,
+            had_event: false,
             _in_flight: in_flight,
             _waiting: waiting,
         }
@@ -47,8 +50,12 @@ impl<S: Stream<Item = Bytes> + Unpin> Stream for EventBody<S> {
     fn poll_next(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let body = self.get_mut();
         if let Poll::Ready(event) = body.events.poll_next_unpin(task) {
-            body.comments.reset();
+            body.had_event = true;
             return Poll::Ready(event.map(Ok));
+        }
+        // Once for all that came together.
+        if std::mem::take(&mut body.had_event) {
+            body.comments.reset();
         }
         body.comments.poll_tick(task).map(|_| Some(Ok(COMMENT)))
     }

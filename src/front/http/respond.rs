@@ -1,25 +1,30 @@
 //! HTTP responses. Each body is JSON-RPC, also where HTTP alone could say no.
 
+use std::task::{Context, Poll};
+
 use actix_web::HttpResponse;
 use actix_web::body::BoxBody;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderValue};
 use bytes::Bytes;
+use futures_util::Stream;
 use futures_util::stream::poll_fn;
-use futures_util::{Stream, StreamExt as _};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::event_body::EventBody;
 use super::headers::{self, ACCEL_BUFFERING, PROTOCOL_VERSION, SESSION_ID};
-use super::list_body::ListBody;
-use crate::calls::{ClientReply, ReplyError, RequestGuard};
+use super::parts_body::PartsBody;
+use crate::calls::{ClientReply, ReplyError, RequestGuard, StreamEvent};
 use crate::front::encode;
 use crate::front::intake::RequestFailure;
 use crate::front::settings::FrontSettings;
 use crate::front::state::Front;
 use crate::id::SessionId;
 use crate::protocol::{Revision, retry_after_seconds};
+
+/// Events that are sent together, in bytes; the last may be longer.
+const TOGETHER_MAX: usize = 16 * 1024;
 
 /// Waits for the reply to a request; `None` when its session or call ended without one. A request
 /// that takes long is answered as a stream where `upgrade` can ask for that.
@@ -50,7 +55,7 @@ pub(in crate::front) fn http_response(
 ) -> HttpResponse {
     match answer {
         ClientReply::Json(body) => json(BoxBody::new(body), revision),
-        ClientReply::List(list) => json(BoxBody::new(ListBody::new(list)), revision),
+        ClientReply::Parts(parts) => json(BoxBody::new(PartsBody::new(parts)), revision),
         ClientReply::Error { error, frame } => {
             let mut response = json(BoxBody::new(frame), revision);
             *response.status_mut() = encode::error_status(&error);
@@ -62,14 +67,30 @@ pub(in crate::front) fn http_response(
         ClientReply::Accepted => accepted(revision),
         ClientReply::Over => no_content(revision),
         ClientReply::Stream(mut stream) => {
-            let frames = poll_fn(move |task| stream.poll_recv(task))
-                .map(|event| encode::stream_event(&event));
+            let frames = poll_fn(move |task| poll_events(&mut stream, task));
             let in_flight = front.in_flight.token();
             let comment_every = settings.sse_comment_every;
             let body = EventBody::new(frames, comment_every, in_flight, waiting);
             events(body, revision)
         }
     }
+}
+
+/// The events that are there, together.
+fn poll_events(
+    stream: &mut mpsc::Receiver<StreamEvent>,
+    task: &mut Context<'_>,
+) -> Poll<Option<Bytes>> {
+    let mut text = Vec::new();
+    while text.len() < TOGETHER_MAX {
+        match stream.poll_recv(task) {
+            Poll::Ready(Some(event)) => encode::stream_event(&event, &mut text),
+            Poll::Ready(None) if text.is_empty() => return Poll::Ready(None),
+            Poll::Pending if text.is_empty() => return Poll::Pending,
+            Poll::Ready(None) | Poll::Pending => break,
+        }
+    }
+    Poll::Ready(Some(Bytes::from(text)))
 }
 
 /// A JSON-RPC message, status 200.

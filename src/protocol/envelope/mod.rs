@@ -109,6 +109,8 @@ pub struct ParamSpans {
     pub request_state: Option<Span>,
     /// `progressToken`, of `_meta` in a request and of `params` in `notifications/progress`.
     pub progress_token: Option<Span>,
+    /// `progress` of `notifications/progress`.
+    pub progress: Option<Span>,
     /// `requestId` of `notifications/cancelled`.
     pub request_id: Option<Span>,
 }
@@ -314,6 +316,20 @@ impl Response {
             self.frame.as_bytes(),
             &mut [(self.id_span.clone(), id.as_bytes().clone())],
         )
+    }
+
+    /// The same in parts that are lent, not copied.
+    pub fn parts_with_id(&self, id: &RequestId) -> [Bytes; 3] {
+        if self.id_span.is_empty() {
+            return [self.with_id(id), Bytes::new(), Bytes::new()];
+        }
+        let frame = self.frame.as_bytes();
+        let Range { start, end } = self.id_span;
+        [
+            frame.slice(..start),
+            id.as_bytes().clone(),
+            frame.slice(end..),
+        ]
     }
 
     /// The same kind of answer with another id and another result or error.

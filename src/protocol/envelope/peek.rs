@@ -44,6 +44,7 @@ pub(super) struct ParamsPeek<'a> {
     reference: Option<&'a RawValue>,
     meta: Option<&'a RawValue>,
     progress_token: Option<&'a RawValue>,
+    progress: Option<&'a RawValue>,
     request_id: Option<&'a RawValue>,
     arguments: Option<&'a RawValue>,
     input_responses: Option<&'a RawValue>,
@@ -81,6 +82,7 @@ impl ParamsPeek<'_> {
             reference: at(self.reference),
             meta: at(meta),
             progress_token,
+            progress: at(self.progress),
             request_id: at(self.request_id),
             arguments: at(self.arguments),
             input_responses: at(self.input_responses),
@@ -117,6 +119,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for ParamsPeek<'a> {
                         ParamsKey::Ref => &mut peek.reference,
                         ParamsKey::Meta => &mut peek.meta,
                         ParamsKey::ProgressToken => &mut peek.progress_token,
+                        ParamsKey::Progress => &mut peek.progress,
                         ParamsKey::RequestId => &mut peek.request_id,
                         ParamsKey::Arguments => &mut peek.arguments,
                         ParamsKey::InputResponses => &mut peek.input_responses,
@@ -154,6 +157,8 @@ enum ParamsKey {
     Meta,
     #[serde(rename = "progressToken")]
     ProgressToken,
+    #[serde(rename = "progress")]
+    Progress,
     #[serde(rename = "requestId")]
     RequestId,
     #[serde(rename = "arguments")]

@@ -118,6 +118,11 @@ impl RequestId {
         self.0.as_bytes()
     }
 
+    /// The same in memory of its own, for who keeps it longer than the message that it came in.
+    pub fn detached(&self) -> Self {
+        Self(ByteString::from(self.as_str()))
+    }
+
     /// The number, if it is one of ours: requests that the gateway sends are numbered.
     pub fn as_number(&self) -> Option<u64> {
         self.as_str().parse().ok()

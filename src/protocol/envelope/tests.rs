@@ -174,6 +174,7 @@ fn a_response_gets_the_id_of_its_caller() {
         response.with_id(&id),
         r#"{"jsonrpc":"2.0","vendor":[1,2],"id":"c","result":{"id":41}}"#
     );
+    assert_eq!(response.parts_with_id(&id).concat(), response.with_id(&id));
     let Ok(Envelope::Response(response)) =
         parse(r#"{"jsonrpc":"2.0","error":{"code":1,"message":"m"}}"#)
     else {
@@ -184,6 +185,7 @@ fn a_response_gets_the_id_of_its_caller() {
         response.with_id(&id),
         r#"{"jsonrpc":"2.0","id":"c","error":{"code":1,"message":"m"}}"#
     );
+    assert_eq!(response.parts_with_id(&id).concat(), response.with_id(&id));
 }
 
 #[test]

@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use crate::auth::GrantedScopes;
 use crate::calls::{CallTable, ClientReply, ClientRequest, EventLog, HasCalls};
 use crate::catalog::{Changes, Snapshot};
-use crate::downstream::{CallEvent, Caller, ConnectionCommand, Delivery};
+use crate::downstream::{CallEvent, CallNotification, Caller, ConnectionCommand, Delivery};
 use crate::id::{QuickMap, ServerName, SessionId};
 use crate::metrics::{Measure, Network, Series};
 use crate::protocol::{Envelope, ErrorKind, Failure, Method, Notification};
@@ -320,13 +320,17 @@ impl Handler<FromClient> for Session {
 impl Handler<Delivery> for Session {
     type Result = ();
 
-    fn handle(&mut self, delivery: Delivery, ctx: &mut Self::Context) {
+    fn handle(&mut self, mut delivery: Delivery, ctx: &mut Self::Context) {
         let number = delivery.number;
-        match delivery.what {
-            CallEvent::Question(question) => self.on_question(number, question, ctx),
-            CallEvent::Notification(notification) if self.is_about_task(number, &notification) => {
+        if let CallEvent::Notifications(told) = &mut delivery.what {
+            let is_about_task = |it: &mut CallNotification| self.is_about_task(number, it);
+            let of_tasks: Vec<_> = told.extract_if(.., is_about_task).collect();
+            for notification in of_tasks {
                 self.on_task_notification(number, &notification);
             }
+        }
+        match delivery.what {
+            CallEvent::Question(question) => self.on_question(number, question, ctx),
             what => {
                 let delivery = Delivery { what, ..delivery };
                 self.with_call(number, ctx, |call, session| {

@@ -1,5 +1,5 @@
-//! The body of a long answer of which the middle is shared: a list is kept ready-made, and only
-//! the id before it differs from client to client.
+//! The body of a long answer, which is not copied for an id of its client: a list is kept ready-made,
+//! and a large result stays as its server wrote it.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -8,15 +8,15 @@ use std::task::{Context, Poll};
 use actix_web::body::{BodySize, MessageBody};
 use bytes::Bytes;
 
-pub(super) struct ListBody(std::array::IntoIter<Bytes, 3>);
+pub(super) struct PartsBody(std::array::IntoIter<Bytes, 3>);
 
-impl ListBody {
+impl PartsBody {
     pub(super) fn new(parts: [Bytes; 3]) -> Self {
         Self(parts.into_iter())
     }
 }
 
-impl MessageBody for ListBody {
+impl MessageBody for PartsBody {
     type Error = Infallible;
 
     fn size(&self) -> BodySize {
