@@ -127,9 +127,6 @@ pub trait Operator: Send + Sync {
         server: &str,
         request: Request,
     ) -> LocalBoxFuture<'static, Result<Bytes, Failure>>;
-
-    /// The JSON-RPC answer that a client of all servers gets, under the names that it sees.
-    fn ask_all(&self, request: Request) -> LocalBoxFuture<'static, Result<Bytes, Failure>>;
 }
 
 /// Why a server cannot be operated.

@@ -310,11 +310,6 @@ impl Operator for GatewayOperator {
             state.answer(request, view).await
         })
     }
-
-    fn ask_all(&self, request: Request) -> LocalBoxFuture<'static, Result<Bytes, Failure>> {
-        let state = self.state.clone();
-        Box::pin(async move { state.answer(request, ViewId::Default).await })
-    }
 }
 
 impl GatewayState {

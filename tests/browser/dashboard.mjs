@@ -220,6 +220,41 @@ async function test() {
     await result.getByText(" ms").waitFor();
   });
 
+  /** Calls a tool that asks, until it does. */
+  async function ask(shown) {
+    await shown.goto(`${base}/ui/tool?name=example__ask`);
+    await shown.getByLabel("question").fill("Which colour?");
+    await shown.getByRole("button", { name: "Call" }).click();
+    const result = shown.getByRole("region", { name: "Result" });
+    const question = result.getByText("Which colour?");
+    // It is there without JavaScript only.
+    const again = result.getByRole("link", { name: "Look again" });
+    for (;;) {
+      await question.or(again).first().waitFor();
+      if (await question.isVisible()) return result;
+      await again.click();
+    }
+  }
+
+  await step("a question of the server is answered in the page", async () => {
+    const result = await ask(page);
+    // What somebody types stays while the page is live.
+    await result.getByLabel("Your answer").pressSequentially("dark blue", { delay: 80 });
+    await result.getByRole("button", { name: "Answer" }).click();
+    await result.getByText("the user answered: dark blue").first().waitFor();
+  });
+
+  await step("a call shows its progress and is cancelled", async () => {
+    await page.goto(`${base}/ui/tool?name=example__slow`);
+    await page.getByLabel("steps").fill("1000");
+    await page.getByRole("button", { name: "Call" }).click();
+    await page.getByText(/^[3-9] of 1000: step/).waitFor();
+    const bar = page.getByRole("progressbar", { name: "Progress" });
+    assert.ok((await bar.evaluate((it) => it.value)) >= 3);
+    await page.getByRole("button", { name: "Cancel the call" }).click();
+    await page.getByText("cancelled", { exact: true }).waitFor();
+  });
+
   await step("its call appears in the history, and can be copied", async () => {
     await page.getByRole("link", { name: "Calls" }).click();
     await page.getByRole("link", { name: /add/ }).first().click();
@@ -267,16 +302,23 @@ async function test() {
   await step("every page is accessible, in both themes, and fits a phone", async () => {
     await page.goto(`${base}/ui/calls`);
     const call = await page.locator('a[href^="/ui/calls/"]').first().getAttribute("href");
+    await ask(page);
+    const asking = page.url().slice(base.length);
     await checkPages(storageState, [
       "/ui", "/ui/servers", "/ui/servers/example", "/ui/servers/broken", "/ui/servers/new",
       "/ui/servers/example/edit", "/ui/tree", "/ui/sessions", "/ui/calls", call, "/ui/tools",
-      "/ui/tool?name=example__add", "/ui/logs", "/ui/config", "/ui/connect", "/ui/nothing",
+      "/ui/tool?name=example__add", asking, "/ui/logs", "/ui/config", "/ui/connect", "/ui/nothing",
     ]);
     await checkPages(undefined, ["/ui/login"]);
   });
 
-  await step("without JavaScript a server is restarted and removed", async () => {
+  await step("without JavaScript a question is answered, a server is restarted and removed", async () => {
     const plain = await newPage({ storageState, javaScriptEnabled: false });
+    const result = await ask(plain);
+    await result.getByLabel("Your answer").fill("red");
+    await result.getByRole("button", { name: "Answer" }).click();
+    const answered = result.getByText("the user answered: red").first();
+    while (!(await answered.isVisible())) await plain.reload();
     await plain.goto(`${base}/ui/servers/added`);
     await plain.getByRole("button", { name: "Restart" }).click();
     await plain.getByRole("status").filter({ hasText: /\w/ }).waitFor();

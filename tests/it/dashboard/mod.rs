@@ -5,6 +5,7 @@ mod forms;
 mod live;
 mod login;
 mod pages;
+mod trials;
 
 use url::form_urlencoded::Serializer;
 
@@ -37,6 +38,13 @@ impl<'g> Browser<'g> {
         let answer = self.get(path).send().await;
         assert_eq!(answer.status, 200, "{path}: {answer:?}");
         text_of(answer).await
+    }
+
+    /// Sends a form that leads to another page; the path of that one.
+    async fn sent(&self, path: &str, fields: &[(&str, &str)]) -> String {
+        let answer = self.form(path, fields).await.send().await;
+        let to = answer.header("location").map(str::to_owned);
+        to.unwrap_or_else(|| panic!("{path}: {answer:?}"))
     }
 
     /// A form with the token that the page has.

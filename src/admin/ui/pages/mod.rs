@@ -15,6 +15,7 @@ mod sessions;
 mod tool;
 mod tools;
 mod tree;
+mod trial;
 
 use maud::html;
 
@@ -66,7 +67,7 @@ pub(super) async fn act(view: &View<'_>, form: &Fields) -> Result<Outcome, Failu
         ["servers", name, verb] => server::act(view, name, verb, form).await,
         ["sessions", handle, "end"] => sessions::end(view, handle, form).await,
         ["calls", id, "replay"] => call::replay(view, id).await,
-        ["tool"] => tool::call(view, form).await,
+        ["tool"] => tool::act(view, form).await,
         _ => Err(no_such_page()),
     }
 }
