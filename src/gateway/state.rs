@@ -352,10 +352,13 @@ impl GatewayState {
     }
 
     fn status(&self, listen: &str) -> Status {
+        let uptime = self.started.elapsed();
+        let uptime_millis = u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX);
         Status {
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
-            uptime_seconds: self.started.elapsed().as_secs(),
+            uptime_seconds: uptime.as_secs(),
+            started_at: unix_millis().saturating_sub(uptime_millis),
             listen: listen.to_string(),
             sessions: self.sessions.len(),
             event_bytes: self.sessions.event_bytes(),

@@ -23,7 +23,7 @@ mod unused_sessions;
 pub use all_sessions::{FoundSession, Sessions, SessionsSpec};
 pub use message::{FromClient, OpenStream, UpgradeToStream};
 pub use session::Session;
-pub use session_list::{ClientView, SessionView};
+pub use session_list::{ClientView, OpenCall, SessionDetail, SessionNow, SessionView};
 pub use session_record::SessionRecord;
 pub use sessionless::{ServeOutcome, SessionlessRequest};
 pub use tree_resource::TreeSource;

@@ -5,16 +5,20 @@ use std::time::Duration;
 use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
+use crate::calls::Call;
 use crate::id::SessionId;
 use crate::protocol::Revision;
 use crate::sessions::all_sessions::Sessions;
 use crate::sessions::message::SessionCommand;
-use crate::sessions::session_record::{SessionRecord, record_key};
+use crate::sessions::session_record::{SessionRecord, record_key, stored_sessions};
 
-/// How long the actor of a session may take to count its streams.
-const COUNT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Calls of a session that are shown.
+const CALLS_MAX: usize = 100;
+
+/// How long the actor of a session may take to say what it does.
+const TELL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Bytes of a handle; it is written as twice as many hexadecimal digits.
 const HANDLE_BYTES: usize = 8;
@@ -38,6 +42,41 @@ pub struct SessionView {
     pub idle_seconds: u64,
     /// Event streams that its client reads.
     pub streams: usize,
+    /// Its name in the history and the log.
+    pub recorded_as: String,
+}
+
+/// One session in full.
+#[derive(Clone, Debug)]
+pub struct SessionDetail {
+    pub session: SessionView,
+    /// The principal, where clients have one.
+    pub principal: String,
+    /// When it was opened, in milliseconds since 1970.
+    pub opened_at: Option<u64>,
+    /// `None` while it rests: it has no actor until its client comes back.
+    pub now: Option<SessionNow>,
+    /// URIs of resources, with their servers.
+    pub subscriptions: Vec<(String, String)>,
+}
+
+/// What a session does.
+#[derive(Clone, Debug, Default)]
+pub struct SessionNow {
+    pub streams: usize,
+    /// Milliseconds since its actor was built.
+    pub built_ms: u64,
+    pub calls: Vec<OpenCall>,
+}
+
+/// A call that is not answered.
+#[derive(Clone, Debug)]
+pub struct OpenCall {
+    pub method: String,
+    pub item: String,
+    pub server: String,
+    /// Of the connection that it was sent over.
+    pub server_revision: Option<Revision>,
 }
 
 /// Name and version of a client, as it says them.
@@ -47,6 +86,26 @@ pub struct ClientView {
     pub name: Option<String>,
     #[serde(default)]
     pub version: Option<String>,
+}
+
+impl SessionNow {
+    pub(crate) fn new<'c>(
+        streams: usize,
+        built_at: Instant,
+        calls: impl Iterator<Item = &'c Call>,
+    ) -> Self {
+        let shown = |call: &Call| OpenCall {
+            method: call.method.as_str().to_owned(),
+            item: call.item.to_string(),
+            server: call.target.server.to_string(),
+            server_revision: call.server_revision(),
+        };
+        Self {
+            streams,
+            built_ms: u64::try_from(built_at.elapsed().as_millis()).unwrap_or(u64::MAX),
+            calls: calls.take(CALLS_MAX).map(shown).collect(),
+        }
+    }
 }
 
 impl ClientView {
@@ -81,6 +140,24 @@ impl Sessions {
         self.view(self.id_of(wanted)?).await
     }
 
+    /// The same in full.
+    pub async fn detail_by_handle(&self, wanted: &str) -> Option<SessionDetail> {
+        let id = self.id_of(wanted)?;
+        let stored = self.context().store.scan(&record_key(id)).await.ok()?;
+        let record = stored_sessions(stored).0.pop()?.record;
+        let now = self.now(id).await;
+        let subscriptions = record.subscriptions.iter();
+        Some(SessionDetail {
+            session: self.shown(id, &record, now.as_ref())?,
+            principal: record.principal.name().to_owned(),
+            opened_at: record.opened_at,
+            subscriptions: subscriptions
+                .map(|it| (it.public.clone(), it.server.to_string()))
+                .collect(),
+            now,
+        })
+    }
+
     /// Ends the session of a handle for good; false when there is none.
     pub async fn end_by_handle(&self, wanted: &str) -> bool {
         match self.id_of(wanted) {
@@ -95,27 +172,35 @@ impl Sessions {
     }
 
     async fn view(&self, id: SessionId) -> Option<SessionView> {
-        let context = self.context();
-        let record = context.store.get(&record_key(id)).await.ok()??;
+        let record = self.context().store.get(&record_key(id)).await.ok()??;
         let record = SessionRecord::from_bytes(&record)?;
-        let streams = match context.registry.address(id) {
-            None => 0,
-            Some(address) => {
-                let (reply, counted) = oneshot::channel();
-                address.do_send(SessionCommand::CountStreams(reply));
-                let counted = timeout(COUNT_TIMEOUT, counted).await;
-                counted.ok().and_then(Result::ok).unwrap_or(0)
-            }
-        };
-        let now = (context.clock)();
+        self.shown(id, &record, self.now(id).await.as_ref())
+    }
+
+    fn shown(
+        &self,
+        id: SessionId,
+        record: &SessionRecord,
+        now: Option<&SessionNow>,
+    ) -> Option<SessionView> {
+        let context = self.context();
+        let age = |at| (context.clock)().saturating_sub(at) / 1000;
         Some(SessionView {
             handle: handle(id),
-            client: ClientView::of(&record),
+            client: ClientView::of(record),
             revision: record.revision,
-            age_seconds: record.opened_at.map(|at| now.saturating_sub(at) / 1000),
+            age_seconds: record.opened_at.map(age),
             idle_seconds: context.registry.idle_seconds(id)?,
-            streams,
+            streams: now.map_or(0, |now| now.streams),
+            recorded_as: format!("{:08x}", id.handle()),
         })
+    }
+
+    async fn now(&self, id: SessionId) -> Option<SessionNow> {
+        let address = self.context().registry.address(id)?;
+        let (reply, told) = oneshot::channel();
+        address.do_send(SessionCommand::Describe(reply));
+        timeout(TELL_TIMEOUT, told).await.ok()?.ok()
     }
 }
 

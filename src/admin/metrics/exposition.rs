@@ -325,6 +325,7 @@ mod tests {
             version: "1.2.3",
             pid: 1,
             uptime_seconds: 7,
+            started_at: 0,
             listen: "stdio".to_owned(),
             sessions: 3,
             event_bytes: 9,

@@ -219,6 +219,10 @@ impl Call {
     }
 
     /// A connection that is to be opened for the call, once.
+    pub(crate) fn server_revision(&self) -> Option<Revision> {
+        self.server_revision
+    }
+
     pub(crate) fn take_opening(&mut self) -> Option<ConnectionOpening> {
         match &mut self.state {
             CallState::Opening(opening) => opening.opening.take(),

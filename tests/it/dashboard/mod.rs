@@ -5,12 +5,13 @@ mod forms;
 mod live;
 mod login;
 mod pages;
+mod sessions;
 mod trials;
 
 use url::form_urlencoded::Serializer;
 
 use crate::api::token_of;
-use crate::support::{Answer, Gateway, Http};
+use crate::support::{Answer, Gateway, Http, until};
 
 /// Somebody who has signed in.
 struct Browser<'g> {
@@ -55,6 +56,15 @@ impl<'g> Browser<'g> {
         all.extend(fields);
         post(self.gateway, path, &all).header("Cookie", &self.cookie)
     }
+}
+
+/// Waits for a text on a page.
+async fn shown(browser: &Browser<'_>, path: &str, text: &str) -> String {
+    let look = || async {
+        let page = browser.page(path).await;
+        page.contains(text).then_some(page)
+    };
+    until(text, look).await
 }
 
 fn post(gateway: &Gateway, path: &str, fields: &[(&str, &str)]) -> Http {

@@ -11,6 +11,7 @@ mod overview;
 mod server;
 mod server_form;
 mod servers;
+mod session;
 mod sessions;
 mod tool;
 mod tools;
@@ -45,7 +46,7 @@ pub(super) async fn show(view: &View<'_>) -> Result<Page, Failure> {
         ["servers", name, "edit"] => server_form::edit_page(view, name).await,
         ["tree"] => Ok(tree::page(view)),
         ["sessions"] => Ok(sessions::page(view).await),
-        ["sessions", handle] => sessions::one(view, handle).await,
+        ["sessions", handle] => session::page(view, handle).await,
         ["calls"] => calls::page(view).await,
         ["calls", id] => call::page(view, id).await,
         ["tools"] => Ok(tools::page(view)),
