@@ -84,6 +84,12 @@ pub(super) fn apply<'a>(
                  key have the name of somebody with tokens"
             ));
         }
+        if reads_subject && auth.tokens.has_two_issuers() {
+            reader.warn(&format!(
+                "`{path}` sends the subject of a token, whoever gave it out: two issuers may mean two \
+                 people by the same; `claims.iss` beside it says which one, or `claims.email` who"
+            ));
+        }
     }
     paths.sort();
     paths.dedup();
