@@ -8,7 +8,8 @@ use std::time::Duration;
 use mcpvisor::admin::{ConfigOrder, ConfigRequest};
 use mcpvisor::config::watch::{Changed, Watch, WatchSettings};
 use mcpvisor::config::{
-    Config, ConfigError, FileOutcome, Loaded, LogFormat, Lookup, ProcessEnvironment, ServerFile,
+    Config, ConfigError, FileOutcome, Fingerprint, Loaded, LoadedFile, LogFormat, Lookup,
+    ProcessEnvironment, ServerFile,
 };
 use mcpvisor::gateway::service::{self, ServiceState};
 use mcpvisor::gateway::{Gateway, ServerCounts};
@@ -65,13 +66,19 @@ pub(crate) fn serve(path: Option<&Path>, mode: ServeMode, stateless: bool) -> Re
         check_view(&loaded.config, view)?;
     }
     let log = start_logging(&loaded);
-    let watched = loaded.path.clone();
-    let reload = || load(watched.as_deref().or(path));
+    let found = loaded.path.clone();
+    // One that is not there yet is looked for again.
+    let reload = || load(found.as_deref().or(path));
+    let file = match (&found, &mode) {
+        (None, ServeMode::Http) => Some(Config::file_to_write(path, &environment)?),
+        (found, _) => found.clone(),
+    };
     let carry_out = |order: ConfigOrder, if_match: Option<&str>| {
-        let file = ServerFile::new(watched.as_deref(), &environment, Uuid::new_v4)?;
+        let file = ServerFile::new(file.as_deref(), &environment, Uuid::new_v4)?;
         file.carry_out(order, if_match)
     };
     let file = ConfigFile {
+        path: file.as_deref(),
         reload: &reload,
         carry_out: &carry_out,
     };
@@ -82,10 +89,25 @@ type CarryOut<'a> = dyn Fn(ConfigOrder, Option<&str>) -> Result<FileOutcome, Fai
 
 /// The file that a gateway runs with.
 struct ConfigFile<'a> {
+    /// It may not be there yet; `None` is the built-in one for good.
+    path: Option<&'a Path>,
     /// Reads it again.
     reload: &'a dyn Fn() -> Result<Loaded, ConfigError>,
     /// Reads or changes its servers, if it has the tag that is given.
     carry_out: &'a CarryOut<'a>,
+}
+
+impl ConfigFile<'_> {
+    /// All files that a change is noticed of: those that were read, or the one that is not there yet.
+    fn watched(&self, loaded: &Loaded) -> Vec<LoadedFile> {
+        let fingerprint = Fingerprint::of(&[]);
+        let missing = self.path.filter(|_| loaded.path.is_none());
+        let missing = missing.map(|path| LoadedFile {
+            path: path.to_owned(),
+            fingerprint,
+        });
+        loaded.files.iter().cloned().chain(missing).collect()
+    }
 }
 
 /// Refuses a view that shows nothing.
@@ -116,15 +138,16 @@ async fn run_gateway(
     let had_terminal = std::io::stdin().is_terminal();
     let mut hangup = signal(SignalKind::hangup())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let is_watched = loaded.config.watch && loaded.path.is_some();
+    let is_watched = loaded.config.watch && file.path.is_some();
     // One change stands for all until it is taken.
     let (report, mut changes) = mpsc::channel(1);
     let settings = WatchSettings::default();
-    let mut watch = is_watched.then(|| Watch::start(&loaded.files, &settings, report.clone()));
+    let mut watch =
+        is_watched.then(|| Watch::start(&file.watched(&loaded), &settings, report.clone()));
     let mut read_again = || {
         let loaded = (file.reload)();
         if let (Some(watch), Ok(loaded)) = (&mut watch, &loaded) {
-            watch.follow(&loaded.files);
+            watch.follow(&file.watched(loaded));
         }
         loaded
     };

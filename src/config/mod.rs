@@ -202,7 +202,7 @@ impl Config {
         let here = current_dir(path, env)?;
         let Some(path) = place::find(path, lookup, &here, env) else {
             let name = "config.toml (built in)";
-            let directory = lookup.directory(&here, env);
+            let directory = place::built_in_directory(&here, env);
             return Self::parse(&default_file(), name, &directory, env);
         };
         let text = place::read(&path).map_err(|source| ConfigError::Read {
@@ -264,10 +264,13 @@ impl Config {
             },
         };
         let (tree, _) = DeTable::parse_recoverable(&text);
-        let directory = file.as_ref().and_then(|path| path.parent());
+        let directory = match &file {
+            Some(path) => path.parent().unwrap_or(&here).to_owned(),
+            None => place::built_in_directory(&here, env),
+        };
         let interpolation = Interpolation {
             environment: env,
-            directory: directory.unwrap_or(&here),
+            directory: &directory,
         };
         // Its problems are reported by whoever loads the file.
         let reader = Reader::new(interpolation, keys::known_tables);

@@ -18,7 +18,7 @@ use toml_edit::{DocumentMut, Item, Table};
 use uuid::Uuid;
 
 use super::environment::Environment;
-use super::{Config, ConfigError, Fingerprint, json as json_file, place};
+use super::{Config, ConfigError, Fingerprint, default_file, json as json_file, place};
 use crate::admin::{ConfigAnswer, ConfigOrder};
 use crate::id::ServerName;
 use crate::protocol::{ErrorKind, Failure};
@@ -42,9 +42,11 @@ pub struct FileOutcome {
 }
 
 impl<'a> ServerFile<'a> {
+    /// A file that is not there has the built-in configuration, and is written with the first change.
+    ///
     /// # Errors
     ///
-    /// Fails for the built-in configuration, which is no file.
+    /// Fails for a gateway that runs with no file, and would find none.
     pub fn new(
         path: Option<&Path>,
         environment: &'a dyn Environment,
@@ -73,7 +75,10 @@ impl<'a> ServerFile<'a> {
         order: ConfigOrder,
         if_match: Option<&str>,
     ) -> Result<FileOutcome, Failure> {
-        let text = place::read(&self.path).map_err(|error| io_failure("read", &error))?;
+        let text = match place::read(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => default_file(),
+            read => read.map_err(|error| io_failure("read", &error))?,
+        };
         check_tag(&text, if_match)?;
         let mut document = match json_file::is_json(&text) {
             // Its servers are changed as those of an included file.
@@ -299,8 +304,20 @@ fn check_tag(text: &str, if_match: Option<&str>) -> Result<(), Failure> {
 ///
 /// Returns the system's error; then the old text stays.
 pub fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let path = fs::canonicalize(path)?;
-    let mode = fs::metadata(&path)?.mode() & 0o777;
+    let (path, mode) = match fs::canonicalize(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            if let Some(directory) = path.parent() {
+                fs::create_dir_all(directory)?;
+            }
+            // It may get secrets.
+            (path.to_owned(), 0o600)
+        }
+        found => {
+            let found = found?;
+            let mode = fs::metadata(&found)?.mode() & 0o777;
+            (found, mode)
+        }
+    };
     let mut beside = path.clone().into_os_string();
     beside.push(".new");
     let beside = PathBuf::from(beside);

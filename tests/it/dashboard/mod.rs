@@ -40,7 +40,7 @@ impl<'g> Browser<'g> {
     }
 
     /// A form with the token that the page has.
-    async fn form(&self, path: &str, fields: &[(&str, &str)]) -> Http {
+    pub(crate) async fn form(&self, path: &str, fields: &[(&str, &str)]) -> Http {
         let page = self.page("/ui").await;
         let token = between(&page, "name=\"form_token\" value=\"", "\"").to_owned();
         let mut all = vec![("form_token", token.as_str())];
