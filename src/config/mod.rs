@@ -374,6 +374,7 @@ impl Config {
         MetricsTable::keep_fixed(&mut self, running);
         self.credentials.clone_from(&running.credentials);
         self.front.tls.clone_from(&running.front.tls);
+        self.front.auth.certificates &= running.front.tls.client_ca.is_some();
         self.front.workers = running.front.workers;
         // A gateway over stdio keeps its state elsewhere than its file says.
         self.data_dir.clone_from(&running.data_dir);
