@@ -40,6 +40,7 @@ mod traces;
 mod units;
 mod user_credentials;
 mod user_headers;
+mod version;
 mod view;
 pub mod watch;
 
@@ -326,6 +327,13 @@ impl Config {
             directory,
         };
         let reader = Reader::new(interpolation, keys::known_tables);
+        let invalid = |problems| {
+            let shown = mask::masked(text, tree.get_ref());
+            ConfigError::Invalid(Invalid::new(name, &shown, problems))
+        };
+        if !version::is_read(&Section::root(&reader, tree.get_ref())) {
+            return Err(invalid(reader.finish().0));
+        }
         let mut config = assemble(&reader, tree.get_ref());
         let mut included = Included::default();
         if !reader.has_problems() {
@@ -346,8 +354,7 @@ impl Config {
         config.policies.rules = policy::policies(&policies);
         let (problems, mut warnings) = reader.finish();
         if !problems.is_empty() {
-            let shown = mask::masked(text, tree.get_ref());
-            return Err(ConfigError::Invalid(Invalid::new(name, &shown, problems)));
+            return Err(invalid(problems));
         }
         warnings.extend(included.warnings);
         Ok(Loaded {

@@ -86,6 +86,12 @@ pub(super) fn apply<'a>(
                  the same: let nobody have the name of somebody else"
             ));
         }
+        if reads_subject && auth.tokens.has_two_issuers() {
+            reader.warn(&format!(
+                "`{path}` sends the subject of a token, whoever gave it out: two issuers may mean two \
+                 people by the same; `claims.iss` beside it says which one, or `claims.email` who"
+            ));
+        }
     }
     paths.sort();
     paths.dedup();

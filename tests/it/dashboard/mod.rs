@@ -12,13 +12,13 @@ use crate::api::token_of;
 use crate::support::{Answer, Gateway, Http};
 
 /// Somebody who has signed in.
-struct Browser<'g> {
+pub(crate) struct Browser<'g> {
     gateway: &'g Gateway,
     cookie: String,
 }
 
 impl<'g> Browser<'g> {
-    async fn sign_in(gateway: &'g Gateway) -> Self {
+    pub(crate) async fn sign_in(gateway: &'g Gateway) -> Self {
         let token = token_of(gateway);
         let answer = post(gateway, "/ui/login", &[("token", &token)])
             .send()
@@ -33,7 +33,7 @@ impl<'g> Browser<'g> {
     }
 
     /// The text of a page that is there.
-    async fn page(&self, path: &str) -> String {
+    pub(crate) async fn page(&self, path: &str) -> String {
         let answer = self.get(path).send().await;
         assert_eq!(answer.status, 200, "{path}: {answer:?}");
         text_of(answer).await
