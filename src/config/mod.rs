@@ -384,6 +384,7 @@ impl Config {
         MetricsTable::keep_fixed(&mut self, running);
         self.credentials.clone_from(&running.credentials);
         self.front.tls.clone_from(&running.front.tls);
+        self.front.auth.certificates &= running.front.tls.client_ca.is_some();
         self.front.workers = running.front.workers;
         // A gateway over stdio keeps its state elsewhere than its file says.
         self.data_dir.clone_from(&running.data_dir);
@@ -458,6 +459,10 @@ fn assemble(reader: &Reader<'_>, tree: &DeTable<'_>) -> Config {
     user_headers::apply(with_keys, &mut config.front, reader);
     config.front.forwarded_headers = forward_headers::all_of(ready.map(|server| &server.keys));
     config.traces = traces::read(reader, &mut config.front.forwarded_headers);
+    if config.front.auth.certificates && config.front.tls.client_ca.is_none() {
+        let message = "`auth.certificates` needs `tls.client_ca`: no client is asked for one";
+        reader.problem(Problem::new("", message.to_owned()));
+    }
     config.sources = source::sources(&root.table("sources"), &config);
     config
 }

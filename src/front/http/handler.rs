@@ -11,6 +11,7 @@ use futures_util::future::{Either, FutureExt as _, LocalBoxFuture, Ready, ready}
 
 use super::challenge::challenge;
 use super::headers::sole_text;
+use super::tcp_server::CertifiedClient;
 use super::{guard, respond};
 use crate::auth::{Credentials, Identity, PresentedToken};
 use crate::front::intake::RequestFailure;
@@ -113,7 +114,10 @@ pub(in crate::front) fn authenticate(
         }
     })?;
     let now = unix_millis();
-    let token = match settings.auth.authenticate(authorization, now)? {
+    let certified = request.conn_data::<CertifiedClient>();
+    let certified = certified.map(|CertifiedClient(principal)| principal);
+    let credentials = settings.auth.authenticate(authorization, certified, now)?;
+    let token = match credentials {
         Credentials::Known(identity) => return Ok(Either::Left(ready(Ok(identity)))),
         Credentials::Token(token) => token,
     };
