@@ -8,7 +8,7 @@ use serde_json::json;
 use super::shown_file::shown;
 use super::{ServerFile, conflict, io_failure, place, refused, replace, tag};
 use crate::admin::{ConfigAnswer, FileContent, FileOrder};
-use crate::catalog::line_diff;
+use crate::catalog::{around_changes, line_diff};
 use crate::config::{Config, ConfigError, KeptContents, Plan};
 use crate::protocol::{ErrorKind, Failure};
 
@@ -42,7 +42,7 @@ impl ServerFile<'_> {
                 let present_config = self.checked(&present).ok();
                 let plan = present_config.map(|config| Plan::between(&config, &wanted).to_json());
                 let [before, after] = [&*present, &*text].map(shown_lines);
-                json!({ "plan": plan, "diff": line_diff(&before, &after) })
+                json!({ "plan": plan, "diff": around_changes(&line_diff(&before, &after)) })
             }
             FileOrder::Replace(content) => {
                 let (text, kept) = self.content(content)?;

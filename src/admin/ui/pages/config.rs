@@ -15,9 +15,9 @@ pub(super) async fn page(view: &View<'_>) -> Page {
     Page::new(Section::Config, "Configuration")
         .fixed(parts::heading("Configuration", None))
         .live("config", state(&status["config"]))
-        .once(view, replacements(view, "", None))
-        .await
         .once(view, content(view))
+        .await
+        .once(view, replacements(view, "", None))
         .await
 }
 
@@ -237,7 +237,7 @@ async fn content(view: &View<'_>) -> Markup {
         Err(why) => html! { p .hint.after { (text::sentence(&why.message)) } },
         Ok(answer) => html! {
             h2 { "Content" }
-            p .hint { "Secrets are masked. Servers are changed on their pages; the rest in the file, which is watched." }
+            p .hint { "Secrets are masked. Servers are changed on their pages; the rest below, or in the file, which is watched." }
             (text::block(answer.body["text"].as_str().unwrap_or_default()))
         },
     }
