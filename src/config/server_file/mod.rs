@@ -7,6 +7,7 @@ mod json_edit;
 mod oauth_form;
 mod shown_file;
 mod texts;
+mod whole_file;
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -23,6 +24,7 @@ use crate::admin::{ConfigAnswer, ConfigOrder};
 use crate::id::ServerName;
 use crate::protocol::{ErrorKind, Failure};
 use included::{IncludedAnswer, IncludedServers};
+pub use whole_file::WholeFileOutcome;
 
 /// Servers and members that a message about an invalid configuration names.
 const PROBLEMS_SHOWN: usize = 5;
@@ -75,11 +77,7 @@ impl<'a> ServerFile<'a> {
         order: ConfigOrder,
         if_match: Option<&str>,
     ) -> Result<FileOutcome, Failure> {
-        let text = match place::read(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => default_file(),
-            read => read.map_err(|error| io_failure("read", &error))?,
-        };
-        check_tag(&text, if_match)?;
+        let text = self.text(if_match)?;
         let mut document = match json_file::is_json(&text) {
             // Its servers are changed as those of an included file.
             true => DocumentMut::new(),
@@ -118,6 +116,16 @@ impl<'a> ServerFile<'a> {
             answer: ConfigAnswer { body, etag },
             changed,
         })
+    }
+
+    /// The present content, if it has the tag that is given.
+    fn text(&self, if_match: Option<&str>) -> Result<String, Failure> {
+        let text = match place::read(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => default_file(),
+            read => read.map_err(|error| io_failure("read", &error))?,
+        };
+        check_tag(&text, if_match)?;
+        Ok(text)
     }
 
     fn apply(
@@ -180,10 +188,12 @@ fn create(
 /// Says every problem, without any value.
 pub(super) fn check(path: &Path, text: &str, environment: &dyn Environment) -> Result<(), Failure> {
     let directory = path.parent().unwrap_or(Path::new("."));
-    let Err(error) = Config::parse(text, &path.to_string_lossy(), directory, environment) else {
-        return Ok(());
-    };
-    Err(Failure::new(ErrorKind::InvalidConfig, sentence(&error)))
+    let parsed = Config::parse(text, &path.to_string_lossy(), directory, environment);
+    parsed.map(drop).map_err(|error| refused(&error))
+}
+
+fn refused(error: &ConfigError) -> Failure {
+    Failure::new(ErrorKind::InvalidConfig, sentence(error))
 }
 
 /// Every problem, without any value.

@@ -1,6 +1,7 @@
 //! The dashboard at `/ui`, as a browser without JavaScript meets it; `tests/browser` drives a real
 //! one.
 
+mod config;
 mod forms;
 mod live;
 mod login;
