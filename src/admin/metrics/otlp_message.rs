@@ -11,11 +11,6 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use super::family::{Family, Labels, Samples};
 use crate::metrics::{Exemplar, HistogramView};
 
-/// All totals are since the start.
-const CUMULATIVE: i32 = AggregationTemporality::Cumulative as i32;
-
-const NANOS_PER_MILLI: u64 = 1_000_000;
-
 /// When totals began, and now, in nanoseconds since 1970.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Period {
@@ -27,10 +22,14 @@ impl Period {
     /// Of milliseconds.
     pub(super) const fn new(began: u64, now: u64) -> Self {
         Self {
-            began: began.saturating_mul(NANOS_PER_MILLI),
-            now: now.saturating_mul(NANOS_PER_MILLI),
+            began: nanos(began),
+            now: nanos(now),
         }
     }
+}
+
+const fn nanos(millis: u64) -> u64 {
+    millis.saturating_mul(1_000_000)
 }
 
 /// The message with all of them.
@@ -66,10 +65,12 @@ pub(super) fn message(
 
 fn metric(family: &Family, period: Period) -> Metric {
     use number_data_point::Value::{AsDouble, AsInt};
+    // All totals are since the start.
+    let cumulative = AggregationTemporality::Cumulative.into();
     let sum = |data_points| {
         metric::Data::Sum(Sum {
             data_points,
-            aggregation_temporality: CUMULATIVE,
+            aggregation_temporality: cumulative,
             is_monotonic: true,
         })
     };
@@ -89,7 +90,7 @@ fn metric(family: &Family, period: Period) -> Metric {
             let points = histograms.map(|(labels, view)| histogram(labels, view, period));
             metric::Data::Histogram(Histogram {
                 data_points: points.collect(),
-                aggregation_temporality: CUMULATIVE,
+                aggregation_temporality: cumulative,
             })
         }
     };
@@ -139,7 +140,7 @@ fn histogram(labels: &Labels, view: &HistogramView, period: Period) -> Histogram
 
 fn exemplar(exemplar: &Exemplar) -> OtlpExemplar {
     OtlpExemplar {
-        time_unix_nano: exemplar.at.saturating_mul(NANOS_PER_MILLI),
+        time_unix_nano: nanos(exemplar.at),
         span_id: exemplar.span.span.to_be_bytes().to_vec(),
         trace_id: exemplar.span.trace.to_be_bytes().to_vec(),
         value: Some(exemplar::Value::AsDouble(exemplar.seconds)),
