@@ -93,7 +93,7 @@ const OF_CLIENTS: [(&str, &[&str]); 2] = [
 /// Scenarios that fail, each with the reason.
 type Failing = &'static [(&'static str, &'static str)];
 
-/// What is behind the gateway, which revision is spoken to the gateway, what is expected.
+/// The server behind the gateway, the revision that is spoken to the gateway, and the expected failures.
 const SERVERS: [(&str, &str, Failing); 6] = [
     ("legacy", OLD, &[]),
     ("dual", OLD, &[]),

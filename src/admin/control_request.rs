@@ -110,7 +110,7 @@ pub enum ControlRequest {
     },
 }
 
-/// What is done about the login at a server.
+/// An order about the login at a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LoginOrder {

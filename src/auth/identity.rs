@@ -6,7 +6,7 @@ use crate::bridge::headers::{Claims, UserClaims};
 use crate::credentials::Scopes;
 use crate::id::{Principal, SessionOwner};
 
-/// What the credentials of a request allow; `None` for those without scopes.
+/// The scopes of a request's credentials; `None` for those without scopes.
 pub type GrantedScopes = Option<Arc<Scopes>>;
 
 /// Who a request comes from, what its credentials allow, and how long they hold. Cheap to clone:

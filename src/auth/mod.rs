@@ -32,6 +32,9 @@ use crate::protocol::{ErrorKind, Failure, Method, RawJson};
 /// The issuer of API keys, in the names of their principals.
 const KEYS: &str = "key";
 
+/// The issuer of names in certificates of clients, in the names of their principals.
+const CERTIFICATES: &str = "certificate";
+
 /// The scope of those who may use the API of operators.
 pub const ADMIN_SCOPE: &str = "mcpvisor:admin";
 
@@ -41,6 +44,8 @@ pub struct AuthSettings {
     pub keys: Vec<ApiKey>,
     /// Boxed, since settings are moved often.
     pub tokens: Box<TokenSettings>,
+    /// Whether the name in a client's certificate says who it is.
+    pub certificates: bool,
     /// Whether a client may look around without credentials: only what acts needs them.
     pub lazy: bool,
     /// Whose clients are to understand a refusal.
@@ -78,7 +83,16 @@ pub enum Credentials<'a> {
 impl AuthSettings {
     /// Whether a request needs credentials.
     pub fn is_required(&self) -> bool {
+        self.takes_bearers() || self.certificates
+    }
+
+    fn takes_bearers(&self) -> bool {
         !self.keys.is_empty() || self.tokens.is_enabled()
+    }
+
+    /// The principal of a client whose certificate has this name.
+    pub fn certified(name: &str) -> Principal {
+        Principal::of(CERTIFICATES, name)
     }
 
     /// Refuses a request that needs credentials and has none.
@@ -101,18 +115,19 @@ impl AuthSettings {
     pub fn check_known(&self, principal: &Principal, what: &str) -> Result<(), Failure> {
         match *principal != Principal::Anonymous || !self.is_required() {
             true => Ok(()),
-            false => Err(unauthorized(&format!(
-                "{what} needs {}, as `Authorization: Bearer …`",
-                self.credential()
-            ))),
+            false => Err(unauthorized(&format!("{what} needs {}", self.credential()))),
         }
     }
 
     /// What a client needs.
     fn credential(&self) -> &'static str {
-        match self.tokens.is_enabled() {
-            true => "a token",
-            false => "an API key (its operator makes one with `mcpvisor keys add NAME`)",
+        match (self.takes_bearers(), self.tokens.is_enabled()) {
+            (false, _) => "a certificate with a URI or DNS name among its alternative names",
+            (true, true) => "a token, as `Authorization: Bearer …`",
+            (true, false) => {
+                "an API key (its operator makes one with `mcpvisor keys add NAME`), as \
+                 `Authorization: Bearer …`"
+            }
         }
     }
 
@@ -127,9 +142,9 @@ impl AuthSettings {
         is_key(principal) && !self.keys.iter().any(|key| key.name == principal.name())
     }
 
-    /// Who sends a request. AccessRequest for every request, since a session is no authentication
-    /// (S-SESS-09). `authorization` is the value of the header of that name, `now` in milliseconds
-    /// since 1970.
+    /// Who sends a request. Asked for every request, since a session is no authentication
+    /// (S-SESS-09). `authorization` is the value of the header of that name, which wins over the
+    /// client's certificate, `now` in milliseconds since 1970.
     ///
     /// # Errors
     ///
@@ -137,20 +152,25 @@ impl AuthSettings {
     pub fn authenticate<'a>(
         &self,
         authorization: Option<&'a str>,
+        certified: Option<&Principal>,
         now: u64,
     ) -> Result<Credentials<'a>, Failure> {
         let anybody = Credentials::Known(Identity::default());
         if !self.is_required() {
             return Ok(anybody);
         }
-        let Some(authorization) = authorization else {
-            if self.lazy {
-                return Ok(anybody);
-            }
-            let credential = self.credential();
-            return Err(unauthorized(&format!(
-                "this gateway needs {credential}, as `Authorization: Bearer …`"
-            )));
+        let Some(authorization) = authorization.filter(|_| self.takes_bearers()) else {
+            return match certified.filter(|_| self.certificates) {
+                Some(principal) => Ok(Credentials::Known(Identity {
+                    principal: principal.clone(),
+                    ..Identity::default()
+                })),
+                None if self.lazy => Ok(anybody),
+                None => {
+                    let message = format!("this gateway needs {}", self.credential());
+                    Err(unauthorized(&message))
+                }
+            };
         };
         let Some(token) = bearer_token(authorization) else {
             return Err(unauthorized("`Authorization` must be `Bearer KEY`"));
@@ -260,7 +280,7 @@ mod tests {
             (Some("first"), None),
         ];
         for (authorization, expected) in cases {
-            let found = settings.authenticate(authorization, 99);
+            let found = settings.authenticate(authorization, None, 99);
             assert_eq!(
                 found.clone().ok().and_then(principal),
                 expected,
@@ -271,7 +291,7 @@ mod tests {
                 assert!(!failure.message.contains("irs"), "{}", failure.message);
             }
         }
-        let expired = settings.authenticate(Some("Bearer second"), 100);
+        let expired = settings.authenticate(Some("Bearer second"), None, 100);
         assert!(expired.unwrap_err().message.contains("expired"));
     }
 
@@ -283,12 +303,18 @@ mod tests {
             ..AuthSettings::default()
         };
         assert_eq!(
-            settings.authenticate(None, 0),
+            settings.authenticate(None, None, 0),
             Ok(known(Principal::Anonymous))
         );
         // Wrong credentials are wrong all the same.
-        assert!(settings.authenticate(Some("Bearer wrong"), 0).is_err());
-        let first = settings.authenticate(Some("Bearer first"), 0).unwrap();
+        assert!(
+            settings
+                .authenticate(Some("Bearer wrong"), None, 0)
+                .is_err()
+        );
+        let first = settings
+            .authenticate(Some("Bearer first"), None, 0)
+            .unwrap();
         let first = principal(first).unwrap();
         for (method, is_open) in [
             ("initialize", true),
@@ -317,10 +343,44 @@ mod tests {
     }
 
     #[test]
+    fn a_certificate_says_who_it_is_where_it_is_asked_for_and_no_credentials_are_sent() {
+        let ann = AuthSettings::certified("ann.example");
+        let with = |keys: Vec<ApiKey>, certificates| AuthSettings {
+            keys,
+            certificates,
+            ..AuthSettings::default()
+        };
+        let keys = || vec![key("a", "first", None)];
+        let first = Some(Principal::of("key", "a"));
+        let anybody = Some(Principal::Anonymous);
+        let table = [
+            (with(keys(), true), None, Some(&ann), Some(ann.clone())),
+            (with(keys(), true), Some("Bearer first"), Some(&ann), first),
+            (with(keys(), true), Some("Bearer wrong"), Some(&ann), None),
+            (with(keys(), true), None, None, None),
+            (with(keys(), false), None, Some(&ann), None),
+            (with(Vec::new(), true), None, Some(&ann), Some(ann.clone())),
+            (
+                with(Vec::new(), true),
+                Some("Bearer x"),
+                Some(&ann),
+                Some(ann.clone()),
+            ),
+            (with(Vec::new(), true), Some("Bearer x"), None, None),
+            (with(Vec::new(), false), None, Some(&ann), anybody),
+        ];
+        for (settings, authorization, certified, expected) in table {
+            let found = settings.authenticate(authorization, certified, 0);
+            let found = found.ok().and_then(principal);
+            assert_eq!(found, expected, "{authorization:?}, {certified:?}");
+        }
+    }
+
+    #[test]
     fn without_keys_nobody_is_asked() {
         let settings = AuthSettings::default();
         for authorization in [None, Some("Bearer x"), Some("nonsense")] {
-            let found = settings.authenticate(authorization, 0);
+            let found = settings.authenticate(authorization, None, 0);
             assert_eq!(found, Ok(known(Principal::Anonymous)));
         }
     }
@@ -338,16 +398,18 @@ mod tests {
             }),
             ..AuthSettings::default()
         };
-        let first = settings.authenticate(Some("Bearer first"), 0).unwrap();
+        let first = settings
+            .authenticate(Some("Bearer first"), None, 0)
+            .unwrap();
         assert_eq!(principal(first), Some(Principal::of("key", "a")));
-        let other = settings.authenticate(Some("Bearer a.b.c"), 0);
+        let other = settings.authenticate(Some("Bearer a.b.c"), None, 0);
         let token = PresentedToken {
             text: "a.b.c",
             hash: TokenHash::of("a.b.c"),
         };
         assert_eq!(other, Ok(Credentials::Token(token)));
         for none in [None, Some("Basic a.b.c"), Some("Bearer ")] {
-            assert!(settings.authenticate(none, 0).is_err(), "{none:?}");
+            assert!(settings.authenticate(none, None, 0).is_err(), "{none:?}");
         }
     }
 }

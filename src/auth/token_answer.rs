@@ -1,4 +1,4 @@
-//! What others answer about a token: the members of RFC 7662, as far as they are read.
+//! The answer of others about a token: the members of RFC 7662, as far as they are read.
 
 use serde::Deserialize;
 use serde_json::Value;

@@ -68,6 +68,16 @@ impl TokenSettings {
             .map(String::as_str)
     }
 
+    /// Whether the same subject may be two people, whom two issuers vouch for.
+    pub fn has_two_issuers(&self) -> bool {
+        let (jwt, asked) = (&self.jwt.issuer, &self.introspection);
+        let other = match &asked.endpoint {
+            Some(_) => asked.issuer.as_deref().or(Some("")),
+            None => self.webhook.url.as_ref().map(|_| WEBHOOK),
+        };
+        jwt.is_some() && other.is_some() && jwt.as_deref() != other
+    }
+
     /// The URLs that are asked about tokens.
     pub fn asked(&self) -> impl Iterator<Item = &str> {
         let urls = [
@@ -219,7 +229,7 @@ impl TokenVerifier {
         Ok(identity)
     }
 
-    /// What the client reads of it. An outage is logged now and then, however many clients come.
+    /// The failure for the client. An outage is logged now and then, however many clients come.
     fn failure_of(&self, error: TokenError, now: u64) -> Failure {
         let TokenError::Unavailable(why) = error else {
             return Failure::new(ErrorKind::Unauthorized, format!("{error}; sign in again"));

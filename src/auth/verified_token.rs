@@ -16,7 +16,7 @@ pub struct PresentedToken<'a> {
     pub hash: TokenHash,
 }
 
-/// What a good token says.
+/// The contents of a token that passed its checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct VerifiedToken {
     pub(super) subject: String,

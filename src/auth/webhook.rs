@@ -33,7 +33,7 @@ impl Default for WebhookSettings {
 pub(super) struct Webhook {
     web: Arc<dyn Web>,
     url: Url,
-    /// What is sent with each token.
+    /// The body that is sent with each token.
     body: String,
 }
 

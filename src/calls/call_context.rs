@@ -30,7 +30,7 @@ pub(crate) struct CallContext {
     pub(crate) settings: ArcSwap<SessionSettings>,
     pub(crate) downstreams: Downstreams,
     pub(crate) catalog: CatalogView,
-    /// What principals may do; `None` allows everything.
+    /// The policy in force; `None` allows everything.
     pub(crate) policy: ArcSwapOption<Box<dyn Policy>>,
     pub(crate) rate_limits: RateLimits,
     pub(crate) numbers: CallNumbers,

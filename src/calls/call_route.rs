@@ -66,7 +66,7 @@ struct ConnectionSearch {
     arbiter: usize,
     /// That of the client, if it has one.
     session: Option<SessionId>,
-    /// What its request says in headers.
+    /// The headers of its request that servers may read.
     said: Option<Arc<ClientHeaders>>,
     /// Its supervisor gives an attempt up after `connect_timeout`.
     opened_by: Instant,

@@ -22,7 +22,7 @@ const TEASER_MAX: usize = 160;
 /// Largest answer, in bytes: what does not fit is left out, and the answer says so.
 const ANSWER_MAX: usize = 1 << 20;
 
-/// What becomes of a call of a static tool.
+/// The outcome of a call of a static tool.
 pub(crate) enum Discovered {
     /// The result of it.
     Answer(RawJson),
@@ -34,7 +34,7 @@ pub(crate) enum Discovered {
 type Mistake = String;
 
 impl CallContext {
-    /// What becomes of a request, if it calls a static tool of the client's view.
+    /// The outcome of a request, if it calls a static tool of the client's view.
     pub(crate) fn discover(&self, request: &Request, caller: &Caller) -> Option<Discovered> {
         let exposure = self.catalog.exposure(caller);
         if exposure == Exposure::All || request.method != Method::ToolsCall {

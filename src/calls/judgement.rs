@@ -64,7 +64,7 @@ impl CallContext {
             from: None,
             reason: &failure.message,
         }
-        .record();
+        .record(&self.counters);
     }
 }
 
@@ -100,7 +100,7 @@ fn judge(
         .map_err(|denied| denied.failure(&asked))
 }
 
-/// What the request names, as its server knows it.
+/// The item that a request names, as its server knows it.
 fn native_item(request: &Request, target: &CallTarget, catalog: &Snapshot) -> String {
     if let Some(tool) = &target.tool {
         return tool.native.parse().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What is kept of a request of a client until it is answered: its record for the history, its time
+//! The observation of a client's request until it is answered: its record for the history, its time
 //! for the metrics, and its spans for traces.
 
 use bytestring::ByteString;

@@ -23,7 +23,7 @@ pub(crate) struct RequestTrace {
     span: ActiveSpan,
     /// Of the request that a server has.
     attempt: Option<ActiveSpan>,
-    /// What both spans say alike.
+    /// Attributes of both spans.
     item: Option<(&'static str, ByteString)>,
     server: Option<ServerName>,
 }
@@ -67,7 +67,7 @@ impl RequestTrace {
         self.span.numbers()
     }
 
-    /// What is known of its caller.
+    /// Notes its caller.
     pub(crate) fn of_caller(&mut self, session: Option<String>, view: Option<String>) {
         if let Some(session) = session {
             self.span.set("mcp.session.id", session);

@@ -1,4 +1,4 @@
-//! The difference of two definitions, for people.
+//! The difference of two definitions, or of two texts, for people.
 
 use std::iter;
 
@@ -13,8 +13,12 @@ const COMPARED_MAX: usize = 1000;
 /// The second definition beside the first, line by line: `-` before what is gone, `+` before what
 /// is there now. Hidden characters are written out.
 pub fn definition_diff(before: &RawJson, after: &RawJson) -> String {
-    let (before, after) = (lines(before), lines(after));
-    let starts = iter::zip(&before, &after).take_while(|(a, b)| a == b);
+    line_diff(&lines(before), &lines(after))
+}
+
+/// As [`definition_diff`], of two texts in lines.
+pub fn line_diff(before: &[String], after: &[String]) -> String {
+    let starts = iter::zip(before, after).take_while(|(a, b)| a == b);
     let start = starts.count();
     let (old, new) = (&before[start..], &after[start..]);
     let ends = iter::zip(old.iter().rev(), new.iter().rev()).take_while(|(a, b)| a == b);

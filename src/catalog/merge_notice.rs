@@ -175,7 +175,7 @@ impl PinState {
     }
 }
 
-/// What a server says with characters that people do not see.
+/// Notices of the server's texts that hold characters which people do not see.
 pub(super) fn hidden_texts(part: &ServerPart) -> impl Iterator<Item = MergeNotice> {
     let server = part.server();
     let items = ItemKind::ALL.into_iter().flat_map(move |kind| {

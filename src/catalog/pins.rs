@@ -17,7 +17,7 @@ use super::{Item, ItemKind, ServerPart};
 /// differently to clients of different revisions or capabilities.
 const DEFINITIONS_MAX: usize = 4;
 
-/// What happens with a tool whose definition is not approved.
+/// How a tool whose definition is not approved is treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PinMode {

@@ -29,7 +29,7 @@ pub struct NameSettings {
     /// Globs over native tool names; wins over `allow`.
     pub deny: Vec<String>,
     pub wrap: Wrap,
-    /// What happens with its tools whose definition is not approved.
+    /// How its tools are treated whose definition is not approved.
     pub pins: PinMode,
 }
 

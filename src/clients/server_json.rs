@@ -226,7 +226,7 @@ impl Inputs<'_> {
         self.given.contains_key(key) || self.given.contains_key(key.trim_start_matches('-'))
     }
 
-    /// What is given counts, then what the file says.
+    /// The value of an input: the given one, else the file's.
     fn value(&mut self, key: &str, input: &Value) -> Option<String> {
         let given = self.given.get(key);
         let given = given.or_else(|| self.given.get(key.trim_start_matches('-')));

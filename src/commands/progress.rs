@@ -13,7 +13,7 @@ const BAR_WIDTH: usize = 24;
 /// Width of the whole line, which fits every terminal.
 const LINE_WIDTH: usize = 79;
 
-/// What takes no longer is not worth a line.
+/// Work that takes no longer is not worth a line.
 const SLOW: Duration = Duration::from_secs(1);
 
 pub(super) struct ProgressLine {

@@ -101,7 +101,7 @@ async fn gather(path: Option<&Path>) -> Result<Files, CliError> {
     Ok(files)
 }
 
-/// What the gateway that uses this data directory says; nothing if none runs.
+/// The answers of the gateway that uses this data directory; nothing if none runs.
 async fn of_gateway(data_dir: &Path) -> Result<Files, CliError> {
     let Ok(mut answer) = ask(data_dir, &ControlRequest::Status).await else {
         return Ok(Vec::new());

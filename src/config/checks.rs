@@ -189,7 +189,7 @@ pub(crate) fn forwarded_to(name: &str) -> Result<(), ValueError> {
     forwardable(name)
 }
 
-/// What a header says of a user.
+/// The claim of a user that a header carries.
 pub(crate) fn user_claim(text: &str) -> Result<(), ValueError> {
     let wrong = || "\"sub\", or \"claims.NAME\" with the name of a claim".into();
     UserClaim::parse(text).map(drop).ok_or_else(wrong)

@@ -12,7 +12,7 @@ use super::json_file::{JsonFile, Taken};
 use super::{Config, ConfigError, Fingerprint};
 use crate::sources::SourceSettings;
 
-/// What a source adds to a configuration beside its servers.
+/// The parts of a configuration that a source adds beside its servers.
 #[derive(Default)]
 pub(super) struct Fetched {
     /// `None` while nothing is kept of it.
@@ -103,7 +103,7 @@ fn leave_out(file: &mut Value, error: &ConfigError, warnings: &mut Vec<String>) 
     }
 }
 
-/// What an API says is meant as it stands: it must not read this environment or files.
+/// Escapes the variables in an API's answer, which must not read this environment or files.
 fn escape(value: &mut Value) {
     match value {
         Value::String(text) => *text = escaped(text),

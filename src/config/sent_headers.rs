@@ -7,7 +7,7 @@ use crate::telemetry::MASK;
 use crate::transport::HttpSettings;
 
 impl Config {
-    /// What the requests to a server carry, one line each.
+    /// The headers of requests to a server, one line each.
     ///
     /// # Errors
     ///

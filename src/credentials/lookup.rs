@@ -12,7 +12,7 @@ use super::{
 /// The authorization server of a server.
 #[derive(Clone, Debug)]
 pub(super) struct Authority {
-    /// What tokens are asked for.
+    /// The resource that tokens are asked for (RFC 8707).
     pub(super) resource: String,
     pub(super) server: AuthorizationServer,
     /// The scopes that the server supports.

@@ -1,4 +1,4 @@
-//! What a configuration may say of the sign-in at one server.
+//! The settings of the sign-in at one server.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ pub struct OAuthSettings {
     pub token_url: Option<Endpoint>,
     /// Who is to take a token that was exchanged, if not the `resource` says it (RFC 8693).
     pub audience: Option<String>,
-    /// What the tokens of clients are that are exchanged.
+    /// The type of the clients' tokens that are exchanged.
     pub subject_token_type: SubjectTokenType,
 }
 
@@ -38,7 +38,7 @@ pub enum GrantKind {
     TokenExchange,
 }
 
-/// What a token is that is exchanged for another (RFC 8693, section 3).
+/// The type of a token that is exchanged for another (RFC 8693, section 3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SubjectTokenType {
     #[default]

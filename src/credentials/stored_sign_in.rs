@@ -1,4 +1,4 @@
-//! What is kept of a sign-in: enough to renew its token without asking anybody.
+//! The stored form of a sign-in: enough to renew its token without asking anybody.
 
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};

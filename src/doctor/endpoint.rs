@@ -231,7 +231,7 @@ fn http_date(text: &str) -> Option<u64> {
     Some(since.as_secs())
 }
 
-/// What a status says of a server that was asked for a stream without a session.
+/// Judges the HTTP status with which a server answers a request for a stream without a session.
 fn judged(subject: &str, facts: &str, status: u16, signs_in: bool) -> Finding {
     let message = format!("{subject}: {facts}");
     match status {

@@ -1,4 +1,4 @@
-//! What a check found, and how it is shown.
+//! A finding of a check, and how it is shown.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ pub struct Finding {
     /// The kind of check, as `config`, `port` or `url`.
     pub check: &'static str,
     pub message: String,
-    /// What to do.
+    /// How to mend it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
 }

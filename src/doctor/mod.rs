@@ -35,7 +35,7 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(15);
 /// Checks at the same time.
 const CHECKS_AT_ONCE: usize = 32;
 
-/// What is looked at.
+/// The machine and configuration under examination.
 pub struct Subject<'s> {
     pub loaded: &'s Result<Loaded, ConfigError>,
     /// `None` where the configuration does not say.
@@ -94,7 +94,7 @@ pub fn run_checks(checks: Vec<Check>) -> impl Stream<Item = (String, Vec<Finding
         .buffer_unordered(CHECKS_AT_ONCE)
 }
 
-/// What is known at once, and the checks that take time.
+/// The findings that are known at once, and the checks that take time.
 pub fn checks(subject: &Subject<'_>) -> (Vec<Finding>, Vec<Check>) {
     let mut found = config_findings(subject);
     found.extend(running::findings(subject.status));

@@ -1,4 +1,4 @@
-//! What the gateway that runs knows of itself.
+//! Findings from the status of the gateway that runs.
 
 use serde_json::Value;
 

@@ -29,7 +29,7 @@ pub struct CallRequest {
     pub edits: Vec<Edit>,
     /// Headers of the client that go on to a server that reads headers.
     pub headers: PassedHeaders,
-    /// What the client says in headers that the server may be to read.
+    /// The client's headers that servers may read.
     pub forwarded: Option<Arc<ClientHeaders>>,
     pub tasks: TaskMode,
     pub deadline: Deadline,

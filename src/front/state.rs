@@ -116,7 +116,7 @@ impl Front {
     }
 }
 
-/// What the operator wrote down may be at a private address.
+/// Addresses from the configuration may be private ones.
 fn token_verifier(
     settings: &TokenSettings,
     subjects: &SubjectTokens,

@@ -137,7 +137,7 @@ fn metrics(config: &Config, arbiters: &Arbiters) -> Metrics {
     }
 }
 
-/// What the process before this one knew of its servers.
+/// The state of servers that the process before this one left.
 fn restored(
     config: &Config,
     store: &Arc<SqliteStore>,

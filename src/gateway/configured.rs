@@ -39,7 +39,7 @@ pub(super) fn arrangement(config: &Config) -> Arrangement {
     }
 }
 
-/// What principals may do; `None` allows everything.
+/// The policy in force; `None` allows everything.
 pub(super) fn policy(config: &Config) -> Option<Box<dyn Policy>> {
     let policies = &config.policies;
     (!policies.allow_all()).then(|| Box::new(policies.clone()) as Box<dyn Policy>)

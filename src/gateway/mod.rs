@@ -193,17 +193,16 @@ impl Gateway {
         data_dir.write_run_file(&address)?;
         let (operator, config_requests) = start_operator(&state, &config, &server)?;
         let metrics = start_metrics(metrics_listener, &operator)?;
-        let metrics_export = start_metrics_export(&config, &operator);
         let control = ControlServer::start(&config.data_dir, operator.clone())?;
         log_start(server.address, &config);
         let gateway = Self {
             _clocks: watch_clocks(&state),
+            metrics_export: start_metrics_export(&config, &operator),
             state,
             operator,
             server,
             endpoints,
             metrics,
-            metrics_export,
             arbiters,
             spawner,
             store,

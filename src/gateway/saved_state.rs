@@ -1,4 +1,4 @@
-//! What a gateway takes over from the process before it, beside the sessions.
+//! The state that a gateway takes over from the process before it, beside the sessions.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What a gateway listens on when it starts.
+//! The sockets that a gateway listens on when it starts.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};

@@ -198,6 +198,10 @@ impl Operator for GatewayOperator {
         &self.state.metrics
     }
 
+    fn counters(&self) -> &Counters {
+        &self.state.counters
+    }
+
     fn sessions(&self) -> &Sessions {
         &self.state.sessions
     }
@@ -392,7 +396,7 @@ impl GatewayState {
         self.catalog.shown_in(view).tools().map(tool).collect()
     }
 
-    /// What operators are to know of sources and of merged lists.
+    /// Notices to operators about sources and merged lists.
     fn notices(&self) -> Vec<String> {
         let catalog = self.catalog.snapshot();
         let merged = catalog.notices().iter().map(ToString::to_string);

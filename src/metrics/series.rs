@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 use super::histogram::{Bounds, OPERATION_BOUNDS, OVERHEAD_BOUNDS};
 use crate::protocol::{ErrorKind, Failure, Method, MethodName, RawJson, Revision, code};
 
-/// What is measured.
+/// A measured duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
     /// A request of a client, from its arrival to its answer.

@@ -18,7 +18,7 @@ const NAMES_MAX: usize = 1_000;
 /// Longest name with series of its own, in bytes.
 const NAME_MAX: usize = 128;
 
-/// What a worker thread measured since it was looked at last.
+/// The measurements of a worker thread since the last scrape.
 #[derive(Debug, Default)]
 pub(super) struct Shard {
     /// By name; 0 is no name, 1 all that have no place.

@@ -10,7 +10,7 @@ use crate::telemetry::{EventFeed, EventKind, unix_millis};
 /// Notices of one merge that are logged one by one.
 const LOGGED_MAX: usize = 20;
 
-/// What was told and still holds.
+/// Notices that were given and still hold.
 #[derive(Default)]
 pub(super) struct DefinitionNotices(HashSet<String>);
 

@@ -1,4 +1,4 @@
-//! What operators see of pins, and approve.
+//! Pins as operators see and approve them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -24,7 +24,7 @@ pub struct Arrangement {
     pub catalog: CatalogSettings,
     pub views: NamedViews,
     pub first_list_wait: FirstListWait,
-    /// What principals may do; `None` allows everything.
+    /// The policies in force; `None` allows everything.
     pub policies: Option<Arc<Policies>>,
 }
 
@@ -122,7 +122,7 @@ impl ServerParts {
         &self.pins
     }
 
-    /// What happens with tools of a server that nobody approved.
+    /// How tools of a server that nobody approved are treated.
     pub(super) fn pin_mode(&self, server: &ServerName) -> PinMode {
         let names = self.named().find(|(name, _)| name == server);
         names.map_or(PinMode::Off, |(_, names)| names.pins)
@@ -147,7 +147,7 @@ impl ServerParts {
         }
     }
 
-    /// What a server lists, to everybody and to others.
+    /// The lists of a server, shared ones and those of single clients.
     pub(super) fn all_of(&self, server: &ServerName) -> impl Iterator<Item = &Arc<ServerPart>> {
         let shared = self.shared.get(server).map(|shared| &shared.part);
         shared.into_iter().chain(self.own.parts(server))

@@ -49,7 +49,7 @@ struct MergedView {
     merged: Arc<Snapshot>,
 }
 
-/// What one principal with the same scopes sees of a catalog.
+/// The part of a catalog that one principal with the same scopes sees.
 struct PermittedView {
     principal: Principal,
     scopes: GrantedScopes,
@@ -79,7 +79,7 @@ impl Views {
         self.arranged.load().policies.is_some()
     }
 
-    /// What a client may use of the catalog `base` of its view.
+    /// The part of its view's catalog `base` that a client may use.
     pub(super) fn permitted(&self, caller: &Caller, base: Arc<Snapshot>) -> Arc<Snapshot> {
         let arranged = self.arranged.load();
         let Some(policies) = &arranged.policies else {

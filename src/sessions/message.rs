@@ -21,9 +21,9 @@ pub struct FromClient {
     /// Whether the client accepts the answer as an event stream. One that does not cannot be
     /// asked anything, and receives no progress.
     pub accepts_stream: bool,
-    /// What it says in headers that servers are to read.
+    /// The headers that servers may read.
     pub forwarded: Option<Arc<ClientHeaders>>,
-    /// What a request may do.
+    /// The scopes of the request's credentials.
     pub scopes: GrantedScopes,
     pub reply: oneshot::Sender<ClientReply>,
 }

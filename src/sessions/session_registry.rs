@@ -9,10 +9,9 @@ use tokio::time::Instant;
 
 use crate::calls::{NoPlace, PeerPlace, PeerPlaces, PlaceLimit};
 use crate::id::{Holder, Principal, QuickMap, SessionId, SessionOwner};
-use crate::protocol::{ErrorKind, Revision};
+use crate::protocol::Revision;
 use crate::sessions::session::Session;
 use crate::sessions::unused_sessions::UnusedSessions;
-use crate::telemetry::Denial;
 
 pub(crate) struct SessionRegistry {
     shards: Box<[RwLock<Shard>]>,
@@ -200,20 +199,6 @@ impl SessionRegistry {
         let shard = self.read(id);
         let slot = shard.get(&id);
         slot.is_some_and(|slot| slot.owner.principal != Principal::Anonymous)
-    }
-
-    /// Somebody named a session that is not theirs.
-    pub(crate) fn note_stranger(&self, id: SessionId, stranger: &SessionOwner) {
-        if stranger.principal != Principal::Anonymous && self.is_owned(id) {
-            Denial {
-                code: ErrorKind::SessionNotFound.as_str(),
-                action: &format!("session {id}"),
-                principal: stranger.principal.as_str(),
-                from: None,
-                reason: "it is the session of somebody else",
-            }
-            .record();
-        }
     }
 
     /// Finds a session whoever owns it, and notes that it is in use.

@@ -1,7 +1,7 @@
 //! Servers that come from an API elsewhere (`[sources.NAME]`): each source is asked from time to
 //! time, and its answer is kept, sealed, as a file of servers that the configuration includes.
 //!
-//! What the API says is pure ([`pluggedin`](self)); a [`Source`] asks and keeps.
+//! Reading the API's answers is pure ([`pluggedin`](self)); a [`Source`] asks and keeps.
 
 mod api;
 mod pluggedin;

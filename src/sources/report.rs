@@ -1,4 +1,4 @@
-//! What an API is told of the servers that come from it: their tools and resources. Pure.
+//! The report to an API on the servers that come from it: their tools and resources. Pure.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::pluggedin::InactiveTools;
 use crate::catalog::{Item, ItemKind, ServerPart};
 
-/// What the reports about a server are made of: two that are equal say the same.
+/// The material of the reports about a server: two that are equal say the same.
 #[derive(PartialEq)]
 pub(super) struct Reported {
     part: Arc<ServerPart>,

@@ -20,7 +20,7 @@ use crate::supervision::Random;
 /// Of two requests, the part of the time between them that is left to chance.
 const JITTER: f64 = 0.1;
 
-/// What operators are to know of each source, by its name; nothing of one that is fine. Clones
+/// Notices to operators about each source, by its name; none of one that is fine. Clones
 /// share it.
 #[derive(Clone, Debug, Default)]
 pub struct SourceStates(Arc<Mutex<BTreeMap<ServerName, Vec<String>>>>);

@@ -38,6 +38,7 @@ const NO_LIMITS: &[(&str, &str)] = &[
     ("src/config/default_file.rs", "WIDTH"),
     ("src/config/keys/server.rs", "LAZY_IDLE_STOP"),
     ("src/config/place.rs", "ROOT"),
+    ("src/config/version.rs", "VERSION"),
     ("src/config/place.rs", "WRITABLE_BY_ALL"),
     ("src/admin/render/tool_text.rs", "DEPTH_SHOWN"),
     ("src/commands/progress.rs", "BAR_WIDTH"),

@@ -37,6 +37,11 @@ impl Events {
         event.map_or_else(|| "nothing".to_owned(), |event| describe(&event))
     }
 
+    /// The next event, if it comes in this time.
+    pub(crate) async fn next_within(&mut self, limit: Duration) -> Option<String> {
+        timeout(limit, self.next()).await.ok()
+    }
+
     /// How the link ends, whatever comes before; for a child that must get CPU time to end.
     pub(crate) async fn end_within(&mut self, limit: Duration) -> String {
         let end = async {

@@ -1,11 +1,11 @@
-//! What the processes of servers use, added up for each server.
+//! Memory and processor time of the processes of servers, added up for each server.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use crate::transport::ProcessUsage;
 
-/// What the processes of one server use.
+/// Memory and processor time of the processes of one server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ChildUsage {
     /// Groups that have a process.

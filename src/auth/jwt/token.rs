@@ -49,7 +49,7 @@ impl Default for JwtSettings {
     }
 }
 
-/// What a token must be like.
+/// The requirements for a token.
 pub(super) struct ExpectedToken {
     issuer: String,
     audiences: Vec<String>,

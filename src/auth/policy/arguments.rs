@@ -48,7 +48,7 @@ impl<'de> Visitor<'de> for ArgumentVisitor {
         Ok(Value::Int(number))
     }
 
-    /// What a condition writes as `1` is signed.
+    /// Signed where it fits, as is a `1` in a condition.
     fn visit_u64<E>(self, number: u64) -> Result<Value, E> {
         Ok(i64::try_from(number).map_or(Value::UInt(number), Value::Int))
     }

@@ -56,14 +56,14 @@ struct CaseAnnotations {
     idempotent_hint: bool,
 }
 
-/// What became of a case.
+/// The result of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TriedCase {
-    /// What was asked, or how the file calls it.
+    /// The question, or how the file calls it.
     pub title: String,
-    /// What was decided, and by which policy.
+    /// The decision, and the policy that made it.
     pub decision: String,
-    /// What should have been decided, where that is something else.
+    /// The decision that the file expects, if it is another one.
     pub expected: Option<String>,
 }
 
@@ -139,7 +139,7 @@ impl PolicyCase {
         }
     }
 
-    /// What was expected, unless it is what was decided.
+    /// The expected decision, if it is another one than `decided`.
     fn mismatch(&self, decided: &Result<Option<Arc<str>>, Denied>) -> Option<String> {
         let (effect, by) = match decided {
             Ok(by) => (Effect::Allow, by.as_ref()),

@@ -26,7 +26,7 @@ const DEPTH_MAX: usize = 32;
 /// Parts of a condition.
 const PARTS_MAX: usize = 500;
 
-/// What is known of a request.
+/// The variables of a condition.
 const NAMES: [&str; 12] = [
     "principal.issuer",
     "principal.name",
@@ -48,7 +48,7 @@ const ARGUMENTS: &str = "arguments";
 /// A member of a map or a list.
 const INDEX: &str = "_[_]";
 
-/// What can be done with it.
+/// The functions and operators of a condition.
 const FUNCTIONS: [&str; 18] = [
     "_?_:_",
     "_&&_",

@@ -1,4 +1,4 @@
-//! What principals may do: rules with conditions in CEL, the first that holds decides.
+//! Rules on what principals may do, with conditions in CEL; the first that holds decides.
 
 mod arguments;
 mod cases;
@@ -16,7 +16,7 @@ use crate::id::{Principal, ServerName, ViewId};
 use crate::protocol::{ErrorKind, Failure, Method};
 use crate::supervision::catch_panic;
 
-/// What becomes of a request.
+/// The effect of a rule on a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Effect {
@@ -49,7 +49,7 @@ pub struct Policies {
     pub default: Effect,
 }
 
-/// What a tool says of its effects.
+/// The hints that a tool gives of its effects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Annotations {
     pub read_only: bool,

@@ -1,4 +1,4 @@
-//! What is known of a client's user, for servers that are to read it in headers (`user_headers`).
+//! Claims of a client's user, for servers that are to read them in headers (`user_headers`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -93,7 +93,7 @@ pub struct UserClaims {
     pub claims: Option<Arc<Claims>>,
 }
 
-/// What a header says of a user.
+/// The claim of a user that a header carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UserClaim {
     /// The name of an API key, or the subject of a token.

@@ -9,7 +9,7 @@ use crate::protocol::{ErrorKind, Failure, sole_header};
 /// Names and values together that one request may have, in bytes.
 const FORWARDED_BYTES_MAX: usize = 16 * 1024;
 
-/// What one request of a client says in them; nothing else of its headers reaches a server
+/// Those of one request of a client; nothing else of its headers reaches a server
 /// (C-AUTH-34). They go with the requests that its call makes, and
 /// with nothing else on the connection, which others share, and so does whose request it is.
 #[derive(Clone, PartialEq, Eq)]

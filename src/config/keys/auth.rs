@@ -38,6 +38,10 @@ keys! {
         /// every request needs `Authorization: Bearer KEY`, and a session is its key's only.
         /// `mcpvisor keys` makes, lists, renews and removes them.
         keys: ApiKeysKind, Secret;
+        /// Whether the name in the certificate of a client (`tls.client_ca`) says who it is: the first
+        /// URI among its alternative names, else the first DNS name. Who has one needs no key, and
+        /// its sessions are its own.
+        certificates: flag();
         /// Whether clients may look around without a key: they open a session, ping it and list, and
         /// what acts needs a key (`tools/call`, `resources/read` and all else). The first key that is
         /// used in such a session owns it from then on.

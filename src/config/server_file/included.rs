@@ -44,7 +44,7 @@ pub(super) enum IncludedAnswer {
     Changed(FileChange),
 }
 
-/// What is to be written into a file in JSON.
+/// A change to be written into a file in JSON.
 pub(super) struct FileChange {
     pub(super) path: PathBuf,
     pub(super) text: String,

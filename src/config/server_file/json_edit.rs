@@ -197,7 +197,7 @@ fn write(server: &CstObject, key: &str, value: Option<Value>) {
     }
 }
 
-/// What clients call a key.
+/// The names that clients have for a key.
 fn other_names(key: &str) -> impl Iterator<Item = &str> {
     let renamed = RENAMED.iter().filter(move |(_, known)| *known == key);
     renamed.map(|(other, _)| *other)

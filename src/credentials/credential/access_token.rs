@@ -1,4 +1,4 @@
-//! What requests carry.
+//! The token that requests carry.
 
 use secrecy::{ExposeSecret as _, SecretString};
 

@@ -63,14 +63,14 @@ pub struct Credential {
     changes: watch::Sender<()>,
 }
 
-/// What only one task at a time may touch.
+/// State that only one task at a time may touch.
 #[derive(Default)]
 struct Exchange {
     kept: Option<StoredSignIn>,
     failed: Option<(Instant, NotRenewed)>,
 }
 
-/// What a sign-in has to bring, as the server said when it refused a request.
+/// The needs of a sign-in, as the server said them when it refused a request.
 #[derive(Default)]
 struct Needs {
     challenge: Option<BearerChallenge>,

@@ -1,4 +1,4 @@
-//! What comes of a sign-in or a renewal.
+//! The outcome of a sign-in or a renewal.
 
 use std::fmt;
 

@@ -101,7 +101,7 @@ impl Credential {
         self.is_exchanged() || !self.has_token() && self.waiting().is_empty()
     }
 
-    /// What the server waits for, if it is this user.
+    /// The step that the server waits for, if it waits for this user.
     pub fn need(&self) -> Option<&'static str> {
         match self.refused()? {
             NotRenewed::LoginNeeded(_) => Some("needs consent"),
@@ -116,7 +116,7 @@ impl Credential {
         while !self.needs_login() && changes.changed().await.is_ok() {}
     }
 
-    /// What the server said when it refused a request, of this user or else of the gateway.
+    /// The server's last challenge, to this user or else to the gateway.
     pub(super) fn challenge(&self) -> Option<BearerChallenge> {
         let of_gateway = || self.user.as_ref()?.gateway.needs().challenge.clone();
         self.needs().challenge.clone().or_else(of_gateway)

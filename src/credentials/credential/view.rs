@@ -5,7 +5,7 @@ use crate::credentials::GrantKind;
 use crate::credentials::stored_sign_in::unix_now;
 
 impl Credential {
-    /// What operators see of it.
+    /// The state that operators see.
     pub async fn view(&self) -> CredentialView {
         let exchange = self.exchange.lock().await;
         let kept = exchange.kept.as_ref().filter(|kept| kept.access.is_some());

@@ -83,7 +83,7 @@ impl Cipher {
         Some(Self(LessSafeKey::new(key)))
     }
 
-    /// What was sealed under this name; `None` if that was with another key, or if it was changed.
+    /// Opens a secret that was sealed under this name; `None` if that was with another key, or if it was changed.
     pub(super) fn open(&self, name: &str, sealed: &[u8]) -> Option<Vec<u8>> {
         let (nonce, text) = sealed.split_at_checked(NONCE_LEN)?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;

@@ -36,7 +36,7 @@ impl KeyCommand {
         }
     }
 
-    /// What it prints. Blocks, the first time.
+    /// Its output. Blocks, the first time.
     ///
     /// # Errors
     ///

@@ -62,7 +62,7 @@ impl Vault {
         self.key.to_string()
     }
 
-    /// What was kept under a name.
+    /// The secret that is kept under a name.
     ///
     /// # Errors
     ///

@@ -64,13 +64,18 @@ pub(super) struct UnreadAnswers {
     trim_planned: Arc<AtomicBool>,
 }
 
-/// A stream of which what is written and not sent can be thrown away.
-pub(in crate::front) trait Discard {
-    /// Its end does not wait for anything to be sent.
+/// What HTTP is read from.
+pub(in crate::front) trait ClientStream {
+    /// Its end does not wait for anything that is written to be sent.
     fn discard_unsent(&self);
+
+    /// The name in the certificate of the client, if it has shown one.
+    fn certified_name(&self) -> Option<String> {
+        None
+    }
 }
 
-impl Discard for TcpStream {
+impl ClientStream for TcpStream {
     fn discard_unsent(&self) {
         // Otherwise the system keeps it for a while.
         let _ = self.set_zero_linger();
@@ -134,7 +139,7 @@ fn patience(settings: &FrontSettings, unread: usize) -> Duration {
     settings.body_timeout.min(patience)
 }
 
-impl<S: AsyncRead + AsyncWrite + Discard + Unpin> ClientSocket<S> {
+impl<S: AsyncRead + AsyncWrite + ClientStream + Unpin> ClientSocket<S> {
     pub(super) fn new(stream: S, limits: Rc<SocketLimits>) -> Self {
         Self {
             stream,
@@ -144,6 +149,11 @@ impl<S: AsyncRead + AsyncWrite + Discard + Unpin> ClientSocket<S> {
             timer: None,
             stalled: None,
         }
+    }
+
+    /// The name in the certificate of the client, if it has shown one.
+    pub(super) fn certified_name(&self) -> Option<String> {
+        self.stream.certified_name()
     }
 
     /// Knows whether a request is served; whoever serves one says so there.
@@ -212,7 +222,7 @@ impl<S> Drop for ClientSocket<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Discard + Unpin> AsyncRead for ClientSocket<S> {
+impl<S: AsyncRead + AsyncWrite + ClientStream + Unpin> AsyncRead for ClientSocket<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -232,7 +242,7 @@ impl<S: AsyncRead + AsyncWrite + Discard + Unpin> AsyncRead for ClientSocket<S> 
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Discard + Unpin> AsyncWrite for ClientSocket<S> {
+impl<S: AsyncRead + AsyncWrite + ClientStream + Unpin> AsyncWrite for ClientSocket<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -276,11 +286,11 @@ mod tests {
     use super::*;
     use crate::front::http::request_clock::ServedBody;
 
-    impl Discard for DuplexStream {
+    impl ClientStream for DuplexStream {
         fn discard_unsent(&self) {}
     }
 
-    impl Discard for BufWriter<DuplexStream> {
+    impl ClientStream for BufWriter<DuplexStream> {
         fn discard_unsent(&self) {}
     }
 

@@ -1,4 +1,4 @@
-//! What clients read to find the authorization server of the gateway (RFC 9728, S-AUTHS-02).
+//! The document in which clients find the authorization server of the gateway (RFC 9728, S-AUTHS-02).
 
 use std::pin::pin;
 

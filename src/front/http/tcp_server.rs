@@ -18,10 +18,12 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-use super::client_socket::{ClientSocket, Discard, SocketLimits, UnreadAnswers};
+use super::client_socket::{ClientSocket, ClientStream, SocketLimits, UnreadAnswers};
 use super::new_connections::NewConnections;
+use crate::auth::AuthSettings;
 use crate::front::settings::FrontSettings;
 use crate::front::state::FrontGate;
+use crate::id::Principal;
 
 /// How long a client may take to close its end after a refused body.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -32,7 +34,7 @@ const UNSENT_MAX: u32 = 256 * 1024;
 
 /// Makes of a client's connection what HTTP is read from, on one worker.
 pub(in crate::front) trait Acceptor: 'static {
-    type Stream: AsyncRead + AsyncWrite + Discard + Unpin + 'static;
+    type Stream: AsyncRead + AsyncWrite + ClientStream + Unpin + 'static;
 
     /// `None` if the connection ended instead.
     fn accept(
@@ -40,6 +42,9 @@ pub(in crate::front) trait Acceptor: 'static {
         stream: TcpStream,
     ) -> impl Future<Output = Option<Self::Stream>> + 'static;
 }
+
+/// Whom the certificate of a connection names.
+pub(in crate::front) struct CertifiedClient(pub(super) Principal);
 
 /// HTTP over TCP.
 pub(super) struct Plain;
@@ -107,6 +112,9 @@ where
             .on_connect_ext(move |socket: &ClientSocket<A::Stream>, data| {
                 arriving.on_connect(data);
                 data.insert(socket.clock());
+                if let Some(name) = socket.certified_name() {
+                    data.insert(CertifiedClient(AuthSettings::certified(&name)));
+                }
             })
             .h1(map_config(app, |()| AppConfig::default()));
         let accepted = move |stream: TcpStream| {

@@ -43,7 +43,7 @@ pub enum TlsError {
     Expired,
 }
 
-/// What the files say.
+/// The contents of the files.
 pub(super) struct Certificates {
     pub(super) config: Arc<ServerConfig>,
     pub(super) lifetime: Option<Lifetime>,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-/// What is left of a certificate that ends soon, unless its whole life is short.
+/// The rest of a certificate's life from which on it ends soon, unless its whole life is short.
 const SOON: Duration = Duration::from_secs(14 * 24 * 3600);
 
 /// The last part of its life in which any certificate ends soon: renewed ones are younger.

@@ -68,7 +68,7 @@ struct Shared {
     refused: ArcSwap<Option<String>>,
 }
 
-/// What came of reading the files again.
+/// The outcome of reading the files again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewal {
     Unchanged,

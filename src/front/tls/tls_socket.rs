@@ -6,9 +6,14 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::server::TlsStream;
+use webpki::EndEntityCert;
 
-use crate::front::http::client_socket::Discard;
+use crate::front::http::client_socket::ClientStream;
+
+/// Longest name of a client, in bytes; with a longer one it has none.
+const NAME_MAX: usize = 256;
 
 /// In a box, since it is moved a few times and large.
 pub(in crate::front) struct TlsSocket(Box<TlsStream<TcpStream>>);
@@ -19,11 +24,26 @@ impl TlsSocket {
     }
 }
 
-impl Discard for TlsSocket {
+impl ClientStream for TlsSocket {
     fn discard_unsent(&self) {
         let (stream, _) = self.0.get_ref();
         stream.discard_unsent();
     }
+
+    fn certified_name(&self) -> Option<String> {
+        let (_, connection) = self.0.get_ref();
+        name_in(connection.peer_certificates()?.first()?)
+    }
+}
+
+/// The first URI among the alternative names of a certificate, as of SPIFFE, or else the first DNS
+/// name. Common names are not read (RFC 9525, section 2).
+fn name_in(certificate: &CertificateDer<'_>) -> Option<String> {
+    let certificate = EndEntityCert::try_from(certificate).ok()?;
+    let uri = certificate.valid_uri_names().next();
+    let name = uri.or_else(|| certificate.valid_dns_names().next())?;
+    let is_name = name.len() <= NAME_MAX && name.bytes().all(|byte| byte.is_ascii_graphic());
+    is_name.then(|| name.to_owned())
 }
 
 impl AsyncRead for TlsSocket {

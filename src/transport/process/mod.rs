@@ -38,7 +38,7 @@ pub(crate) use unix::{ChildPipes, PipeGauge, ProcessGroup, prepare};
 /// Whether processes can be found by their tag on this system.
 pub(crate) const FINDS_TAGGED_PROCESSES: bool = cfg!(target_os = "linux");
 
-/// What a process uses.
+/// The resources that a process uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ProcessUsage {
     pub(crate) pid: u32,

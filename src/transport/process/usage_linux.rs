@@ -1,4 +1,4 @@
-//! What processes use, as `/proc/*/stat` shows it.
+//! The resources that processes use, as `/proc/*/stat` shows them.
 
 use std::fs;
 use std::time::Duration;

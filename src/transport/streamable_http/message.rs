@@ -67,7 +67,7 @@ impl HttpMessage {
         self.send(link_state, &request, &extra).await
     }
 
-    /// What the client says in headers that this server is to read, and the context of its trace.
+    /// The client's headers that this server is to read, and the context of its trace.
     fn forwarded(&self, settings: &HttpSettings) -> HeaderMap {
         let mut headers = HeaderMap::new();
         let Some(said) = &self.forwarded else {

@@ -1,4 +1,4 @@
-//! What the endpoints show and do.
+//! The endpoints: their answers and effects.
 
 use serde_json::{Value, json};
 

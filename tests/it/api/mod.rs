@@ -31,7 +31,7 @@ pub(crate) fn with_body(request: Http, body: &Value) -> Http {
     request.body(body.to_string())
 }
 
-/// What a GET of the API is answered with.
+/// The answer to a GET of the API.
 pub(crate) async fn get(gateway: &Gateway, path: &str) -> Value {
     let answer = request(gateway, "GET", path).send().await;
     assert_eq!(answer.status, 200, "{path}: {answer:?}");

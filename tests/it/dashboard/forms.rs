@@ -1,4 +1,4 @@
-//! What forms do.
+//! The effects of forms.
 
 use serde_json::json;
 

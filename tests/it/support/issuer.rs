@@ -17,7 +17,7 @@ use url::form_urlencoded;
 
 use super::web_server::serve_in_thread;
 
-/// What tokens of these tests are for.
+/// The resource that tokens of these tests are for.
 pub(crate) const RESOURCE: &str = "https://gateway.test/mcp";
 
 #[derive(Default)]
