@@ -4,6 +4,7 @@
 //! nobody else waits for but a scrape that takes what is in it.
 
 mod histogram;
+mod otlp_settings;
 mod series;
 mod shard;
 
@@ -11,9 +12,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-pub use histogram::HistogramView;
+pub use histogram::{Exemplar, HistogramView};
+pub use otlp_settings::OtlpSettings;
 pub use series::{ErrorType, Measure, MethodLabel, Network, OTHER, Series};
 use shard::{Shard, Totals};
+
+use crate::telemetry::{SpanNumbers, unix_millis};
 
 /// Names of servers whose processes' ends are counted; those of others are added up.
 const EXITS_MAX: usize = 500;
@@ -35,7 +39,18 @@ pub struct MetricsShard(Arc<Mutex<Shard>>);
 
 impl MetricsShard {
     pub fn add(&self, series: Series<Option<&str>>, duration: Duration) {
-        lock(&self.0).add(series, duration);
+        self.add_of(series, duration, None);
+    }
+
+    /// Of a request with this span, which a reader of the metrics can look up.
+    pub fn add_of(
+        &self,
+        series: Series<Option<&str>>,
+        duration: Duration,
+        span: Option<SpanNumbers>,
+    ) {
+        let exemplar = span.map(|span| (span, unix_millis()));
+        lock(&self.0).add(series, duration, exemplar);
     }
 }
 
