@@ -37,7 +37,7 @@ pub use http::{
     AdminEndpoints, AdminParts, Health, HealthSource, OperatorCheck, RequestCheck, ServerHealth,
 };
 pub use instances::{Instance, Instances, Registration, other_gateway};
-pub use metrics::MetricsServer;
+pub use metrics::{MetricsExporter, MetricsServer};
 pub use operator::{Inoperable, Operator, OrderOutcome, no_api};
 pub use port_holder::address_in_use;
 pub use record_pages::{ask_last_records, ask_records};

@@ -71,6 +71,7 @@ impl CallContext {
             let session = caller.session.map(SessionId::handle);
             trace.of_caller(session.map(|it| it.to_string()), view_name(&caller.view));
         }
+        let _log = Observation::log_scope(begun.as_deref());
         let record = self.history.begin(
             request,
             &RecordedCaller {

@@ -79,6 +79,7 @@ use crate::catalog::CatalogSettings;
 use crate::downstream::CredentialsChoice;
 use crate::front::FrontSettings;
 use crate::history::HistorySettings;
+use crate::metrics::OtlpSettings;
 use crate::publisher::NamedViews;
 use crate::sources::SourceSettings;
 use crate::traces::TraceSettings;
@@ -117,6 +118,8 @@ pub struct Config {
     pub metrics_listen: Option<SocketAddr>,
     /// How requests are traced; `None` where they are not. From the environment alone.
     pub traces: Option<TraceSettings>,
+    /// How metrics are sent to a collector; `None` where they are not. From the environment alone.
+    pub metrics_export: Option<OtlpSettings>,
     /// How the gateway signs in to servers.
     pub credentials: CredentialsKeys,
     /// In the order of the file, which decides between equal public names.
@@ -152,6 +155,7 @@ impl Default for Config {
             history: HistorySettings::default(),
             metrics_listen: None,
             traces: None,
+            metrics_export: None,
             credentials: CredentialsKeys::default(),
             servers: Vec::new(),
             sources: Vec::new(),
@@ -460,6 +464,7 @@ fn assemble(reader: &Reader<'_>, tree: &DeTable<'_>) -> Config {
     let with_keys = ready.clone().map(|server| (&server.name, &server.keys));
     user_headers::apply(with_keys, &mut config.front, reader);
     config.front.forwarded_headers = forward_headers::all_of(ready.map(|server| &server.keys));
+    config.metrics_export = traces::read_metrics(reader);
     config.traces = traces::read(reader, &mut config.front.forwarded_headers);
     if config.front.auth.certificates && config.front.tls.client_ca.is_none() {
         let message = "`auth.certificates` needs `tls.client_ca`: no client is asked for one";

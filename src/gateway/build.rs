@@ -129,11 +129,11 @@ pub(super) fn build(
     Ok(Arc::new(state))
 }
 
-/// Measures only where somebody can read it.
+/// Measures only where somebody reads it.
 fn metrics(config: &Config, arbiters: &Arbiters) -> Metrics {
-    match config.metrics_listen {
-        Some(_) => Metrics::on(arbiters.count().get()),
-        None => Metrics::default(),
+    match config.metrics_listen.is_some() || config.metrics_export.is_some() {
+        true => Metrics::on(arbiters.count().get()),
+        false => Metrics::default(),
     }
 }
 

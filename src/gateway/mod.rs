@@ -32,7 +32,7 @@ use uuid::Uuid;
 
 use crate::admin::{
     AdminEndpoints, AdminParts, ApiToken, ConfigRequest, ConfigView, ControlServer, CrashWriter,
-    DataDir, DataDirError, MetricsServer, Operator as _, Registration,
+    DataDir, DataDirError, MetricsExporter, MetricsServer, Operator as _, Registration,
 };
 use crate::catalog::ServerPart;
 use crate::config::{Config, ConfigError, Fingerprint, Loaded, Plan, ServerState};
@@ -52,7 +52,8 @@ use saved_state::SavedState;
 pub use server_counts::ServerCounts;
 use sources::SourceTasks;
 use startup::{
-    ClientTransport, log_start, open_listener, start_front, start_metrics, start_traces,
+    ClientTransport, log_start, open_listener, start_front, start_metrics, start_metrics_export,
+    start_traces,
 };
 use state::{GatewayOperator, GatewayState, health_source, shown_address, tree_source};
 use stdio::{adapt_to_stdio, free_data_dir};
@@ -62,8 +63,8 @@ use tls::CertificateWatch;
 /// Time to finish what the store was asked for before the end.
 const STORE_FLUSH: Duration = Duration::from_secs(2);
 
-/// How long the collector may take for the last spans.
-const TRACES_FLUSH: Duration = Duration::from_secs(2);
+/// How long the collector may take for the last metrics, and for the last spans.
+const COLLECTOR_FLUSH: Duration = Duration::from_secs(2);
 
 /// The store, in the data directory.
 const STATE_FILE: &str = "state.db";
@@ -92,6 +93,7 @@ pub struct Gateway {
     server: FrontServer,
     endpoints: AdminEndpoints,
     metrics: Option<MetricsServer>,
+    metrics_export: Option<MetricsExporter>,
     arbiters: Arbiters,
     spawner: Spawner,
     store: Arc<SqliteStore>,
@@ -195,6 +197,7 @@ impl Gateway {
         log_start(server.address, &config);
         let gateway = Self {
             _clocks: watch_clocks(&state),
+            metrics_export: start_metrics_export(&config, &operator),
             state,
             operator,
             server,
@@ -440,13 +443,16 @@ impl Gateway {
         if let Some(metrics) = &self.metrics {
             metrics.stop().await;
         }
+        if let Some(export) = &self.metrics_export {
+            export.stop(COLLECTOR_FLUSH).await;
+        }
         let writer = self.crashes;
         let _ = timeout(STORE_FLUSH, spawn_blocking(move || writer.stop())).await;
         let history = self.state.history.clone();
         let _ = timeout(STORE_FLUSH, spawn_blocking(move || history.stop())).await;
         // Records of sessions that were just written.
         let _ = timeout(STORE_FLUSH, self.store.flush()).await;
-        self.state.traces.stop(TRACES_FLUSH).await;
+        self.state.traces.stop(COLLECTOR_FLUSH).await;
         // The last: sessions and connections lived on its threads.
         self.server.stop(grace / 10).await;
         if let Err(error) = self.arbiters.stop(grace / 10).await {

@@ -106,6 +106,7 @@ impl Sessions {
         mut observation: Option<Box<Observation>>,
     ) -> ServeOutcome {
         let calls = &self.context().calls;
+        let _log = Observation::log_scope(observation.as_deref());
         match calls.discover(&sessionless.request, &sessionless.caller) {
             Some(Discovered::Call(request)) => {
                 sessionless.request = request;

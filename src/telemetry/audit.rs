@@ -60,7 +60,7 @@ impl Denial<'_> {
 
 fn cut(text: &str) -> &str {
     let end = text.char_indices().nth(TEXT_MAX);
-    end.map_or(text, |(end, _)| &text[..end])
+    end.and_then(|(end, _)| text.get(..end)).unwrap_or(text)
 }
 
 /// Records of the second that goes on, in Unix time.

@@ -96,12 +96,7 @@ impl Dashboard {
 async fn watch_traffic(inner: Weak<Inner>) {
     while let Some(inner) = inner.upgrade() {
         if let Some(operator) = inner.operator.get() {
-            let counters = operator.status().counters;
-            let count = |name| counters.get(name).copied().unwrap_or(0);
-            inner.traffic.note(Look {
-                calls: count("calls_started"),
-                failed: count("calls_failed"),
-            });
+            inner.traffic.note(Look::at(operator.as_ref()));
         }
         drop(inner);
         sleep(LOOK_EVERY).await;

@@ -7,7 +7,8 @@ use serde::Deserialize;
 
 use crate::calls::call_target::CallTarget;
 use crate::calls::{
-    Call, CallOwner, CallTable, ClientRequest, EventLog, HasCalls, NewCall, failed_by_bug,
+    Call, CallOwner, CallTable, ClientRequest, EventLog, HasCalls, NewCall, Observation,
+    failed_by_bug,
 };
 use crate::downstream::TaskMode;
 use crate::history::CallEnding;
@@ -48,6 +49,7 @@ impl Session {
         let begun = request.observation.take();
         let calls = &self.context.calls;
         request.observation = calls.observe_call(begun, &request.request, &self.caller);
+        let _log = Observation::log_scope(request.observation.as_deref());
         // A panic of a policy ends the call that it is asked about, and not its session.
         let admitted = catch_panic(|| self.admit(&request.request)).unwrap_or_else(|panic| {
             log::error!(panic = &*panic; "a bug ended a call");
