@@ -6,6 +6,7 @@ mod introspection;
 mod jwt;
 mod policy;
 mod rate_limits;
+mod remembered;
 mod token_answer;
 mod tokens;
 mod verified_token;
@@ -20,6 +21,7 @@ pub use policy::{
     PolicyCase, PolicyRule, TriedCase, is_judged, read_cases,
 };
 pub use rate_limits::{CountedCall, Rate, RateLimitSettings, RateLimits};
+pub use remembered::{RememberSettings, RememberedCredentials};
 pub use tokens::{TokenSettings, TokenVerifier};
 pub use verified_token::PresentedToken;
 pub use webhook::WebhookSettings;
@@ -48,6 +50,7 @@ pub struct AuthSettings {
     pub certificates: bool,
     /// Whether a client may look around without credentials: only what acts needs them.
     pub lazy: bool,
+    pub remember: RememberSettings,
     /// Whose clients are to understand a refusal.
     pub compat: RefusalCompat,
 }
@@ -177,24 +180,31 @@ impl AuthSettings {
         };
         let hash = TokenHash::of(token);
         // Whoever measures how long this takes learns of the hash, and nothing of the key.
-        let key = self.keys.iter().find(|key| key.hash == hash);
-        match key {
+        match self.identity_of_key(&hash, now)? {
+            Some(identity) => Ok(Credentials::Known(identity)),
             None if self.tokens.is_enabled() => {
                 Ok(Credentials::Token(PresentedToken { text: token, hash }))
             }
             None => Err(unauthorized("this gateway has no such API key")),
-            Some(key) if key.expires_at.is_some_and(|expires| expires <= now) => {
-                let message = "this API key has expired; the gateway's operator makes another \
-                               with `mcpvisor keys rotate`";
-                Err(unauthorized(message))
-            }
-            Some(key) => Ok(Credentials::Known(Identity {
-                principal: Principal::of(KEYS, &key.name),
-                scopes: key.scopes.clone(),
-                expires_at: key.expires_at,
-                claims: None,
-            })),
         }
+    }
+
+    /// Who has the key of this hash, if there is one.
+    fn identity_of_key(&self, hash: &TokenHash, now: u64) -> Result<Option<Identity>, Failure> {
+        let Some(key) = self.keys.iter().find(|key| key.hash == *hash) else {
+            return Ok(None);
+        };
+        if key.expires_at.is_some_and(|expires| expires <= now) {
+            let message = "this API key has expired; the gateway's operator makes another with \
+                           `mcpvisor keys rotate`";
+            return Err(unauthorized(message));
+        }
+        Ok(Some(Identity {
+            principal: Principal::of(KEYS, &key.name),
+            scopes: key.scopes.clone(),
+            expires_at: key.expires_at,
+            claims: None,
+        }))
     }
 }
 
@@ -222,7 +232,7 @@ fn unauthorized(message: &str) -> Failure {
 }
 
 /// The token of the scheme `Bearer` in the header, and nowhere else (S-AUTHS-11), whose name is written in any case (RFC 9110).
-fn bearer_token(authorization: &str) -> Option<&str> {
+pub fn bearer_token(authorization: &str) -> Option<&str> {
     let (scheme, token) = authorization.trim().split_once(' ')?;
     let token = token.trim_start();
     let is_token = !token.is_empty() && !token.contains([' ', ',']);

@@ -98,6 +98,9 @@ impl Front {
             self.tokens.store(tokens);
         }
         self.subjects.set_wanted(settings.keeps_tokens);
+        if !settings.auth.remember.by_session {
+            self.sessions.forget_all_credentials();
+        }
         self.settings.store(Arc::new(settings));
     }
 

@@ -47,6 +47,7 @@ mod quick_start;
 mod rate_limits;
 mod relay;
 mod reload;
+mod remembered;
 mod resumption;
 mod sdk;
 mod secrecy;

@@ -17,7 +17,7 @@ use crate::config::declaration::{ValueKind, keys};
 use crate::config::environment::trimmed_var;
 use crate::config::problem::Problem;
 use crate::config::section::{Section, ValueError};
-use crate::config::units::HOUR;
+use crate::config::units::{DAY, HOUR, SECOND};
 use crate::credentials::Scopes;
 
 /// API keys in one file.
@@ -46,6 +46,12 @@ keys! {
         /// what acts needs a key (`tools/call`, `resources/read` and all else). The first key that is
         /// used in such a session owns it from then on.
         lazy: flag();
+        /// Whether a session remembers the key or token that its client sent with `initialize`
+        /// ("session"): then its further requests need none, and whoever knows the id of a session
+        /// may use it. By default each request needs its own.
+        remember in remember.by_session: choice(&[("none", false), ("session", true)]);
+        /// A remembered token is checked again after so long; a key is with each request.
+        recheck in remember.recheck: duration(SECOND..=DAY);
         /// Whose clients are to understand a 401: those of TagoIO's MCP server ("tagoio") look for the
         /// JSON-RPC code -32000 in it, all others for -32001.
         compat: choice(&[("none", RefusalCompat::None), ("tagoio", RefusalCompat::TagoIo)]);
