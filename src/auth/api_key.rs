@@ -8,6 +8,7 @@ use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use secrecy::SecretString;
 
+use super::client_limits::ClientLimits;
 use crate::credentials::Scopes;
 
 /// Bytes of a token; it is written as twice as many hexadecimal digits.
@@ -26,6 +27,7 @@ pub struct ApiKey {
     pub scopes: Option<Arc<Scopes>>,
     /// In milliseconds since 1970.
     pub expires_at: Option<u64>,
+    pub limits: Option<Arc<ClientLimits>>,
 }
 
 /// The SHA-256 of a key or a token. A fast hash is enough: nobody can try 2^256 keys.

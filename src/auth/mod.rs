@@ -1,6 +1,7 @@
 //! Who a request comes from, and what that principal may do.
 
 mod api_key;
+mod client_limits;
 mod identity;
 mod introspection;
 mod jwt;
@@ -13,6 +14,7 @@ mod verified_token;
 mod webhook;
 
 pub use api_key::{ApiKey, TokenHash, expiry_millis, random_token};
+pub use client_limits::{ClientLimits, LimitsByClient};
 pub use identity::{GrantedScopes, Identity, Requester};
 pub use introspection::{AuthSecret, IntrospectionSettings};
 pub use jwt::{Algorithm, JwtSettings};
@@ -263,6 +265,7 @@ mod tests {
             hash: TokenHash::of(token),
             scopes: None,
             expires_at,
+            limits: None,
         }
     }
 

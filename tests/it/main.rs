@@ -14,6 +14,7 @@ mod audit;
 mod auth;
 mod batches;
 mod cli;
+mod client_limits;
 mod clients;
 mod crowds;
 mod dashboard;

@@ -26,7 +26,7 @@ use crate::front::intake::{
 };
 use crate::front::settings::FrontSettings;
 use crate::front::state::{Front, FrontGate};
-use crate::id::{Principal, SessionId, SessionOwner};
+use crate::id::{Holder, Principal, SessionId, SessionOwner};
 use crate::protocol::{Envelope, ErrorKind, Failure, Method, Request, Revision};
 use crate::sessions::{FoundSession, UpgradeToStream};
 
@@ -132,8 +132,9 @@ async fn post(
         let message = "`Accept` must allow application/json or text/event-stream";
         return Err(Failure::new(ErrorKind::NotAcceptable, message).into());
     }
-    let mut permit = front.bytes.permit();
-    let body = body::read(payload, announced, settings, &mut permit).await?;
+    let holder = Holder::of(&requester.owner.principal, peer(request, settings));
+    let mut taken = front.bytes.none(holder);
+    let body = body::read(payload, announced, settings, &mut taken).await?;
     let revision = header_text(request, &PROTOCOL_VERSION).and_then(|text| text.parse().ok());
     let incoming = intake::read(body, revision, front.is_draining());
     let checked = incoming.and_then(|it| it.checked(&settings.auth, &requester.owner.principal));
