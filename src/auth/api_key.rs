@@ -9,6 +9,7 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use secrecy::SecretString;
 
 use super::client_limits::ClientLimits;
+use super::last_use::LastUse;
 use crate::credentials::Scopes;
 
 /// Bytes of a token; it is written as twice as many hexadecimal digits.
@@ -28,6 +29,7 @@ pub struct ApiKey {
     /// In milliseconds since 1970.
     pub expires_at: Option<u64>,
     pub limits: Option<Arc<ClientLimits>>,
+    pub last_use: LastUse,
 }
 
 /// The SHA-256 of a key or a token. A fast hash is enough: nobody can try 2^256 keys.

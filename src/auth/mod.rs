@@ -5,6 +5,7 @@ mod client_limits;
 mod identity;
 mod introspection;
 mod jwt;
+mod last_use;
 mod policy;
 mod rate_limits;
 mod remembered;
@@ -18,6 +19,7 @@ pub use client_limits::{ClientLimits, LimitsByClient};
 pub use identity::{GrantedScopes, Identity, Requester};
 pub use introspection::{AuthSecret, IntrospectionSettings};
 pub use jwt::{Algorithm, JwtSettings};
+pub use last_use::LastUse;
 pub use policy::{
     AccessRequest, Annotations, Condition, Denied, Effect, InvalidCondition, Policies, Policy,
     PolicyCase, PolicyRule, TriedCase, is_judged, read_cases,
@@ -201,6 +203,7 @@ impl AuthSettings {
                            `mcpvisor keys rotate`";
             return Err(unauthorized(message));
         }
+        key.last_use.note(now);
         Ok(Some(Identity {
             principal: Principal::of(KEYS, &key.name),
             scopes: key.scopes.clone(),
@@ -266,6 +269,7 @@ mod tests {
             scopes: None,
             expires_at,
             limits: None,
+            last_use: LastUse::default(),
         }
     }
 

@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 use super::oauth::{ENDPOINT, SCOPE, endpoint, scope};
 use crate::auth::{
     Algorithm, ApiKey, AuthSecret, AuthSettings, ClientLimits, IntrospectionSettings, JwtSettings,
-    Rate, RateLimitSettings, RefusalCompat, TokenHash, WebhookSettings, expiry_millis,
+    LastUse, Rate, RateLimitSettings, RefusalCompat, TokenHash, WebhookSettings, expiry_millis,
 };
 use crate::config::checks::{NOT_EMPTY, not_empty};
 use crate::config::declaration::kinds::{
@@ -318,6 +318,7 @@ fn read_key(name: &str, section: &Section<'_>) -> Option<ApiKey> {
         scopes: scopes.filter(|scopes| !scopes.is_empty()).map(Arc::new),
         expires_at,
         limits: (limits != ClientLimits::default()).then(|| Arc::new(limits)),
+        last_use: LastUse::default(),
     })
 }
 
@@ -366,6 +367,7 @@ fn add_environment_key(settings: &mut AuthSettings, section: &Section<'_>) {
                 scopes: None,
                 expires_at: None,
                 limits: None,
+                last_use: LastUse::default(),
             }),
             None => refuse(
                 "the environment variable `REQUIRE_API_AUTH` is `true`, and `PLUGGEDIN_API_KEY`, \
