@@ -24,7 +24,9 @@ mod ui;
 
 pub use alternate_screen::AlternateScreen;
 pub use api_token::ApiToken;
-pub use config_order::{ConfigAnswer, ConfigOrder, ConfigOrders, ConfigRequest};
+pub use config_order::{
+    ConfigAnswer, ConfigOrder, ConfigOrders, ConfigRequest, FileContent, FileOrder,
+};
 pub use control::{
     ControlError, ControlHalves, ControlServer, ask, ask_status, is_served, open_client, read_line,
 };

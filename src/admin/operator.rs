@@ -21,7 +21,7 @@ use crate::id::ViewId;
 use crate::metrics::Metrics;
 use crate::protocol::{ErrorKind, Failure, Request};
 use crate::sessions::Sessions;
-use crate::telemetry::{LogLine, LogRecords, one_line};
+use crate::telemetry::{Counters, LogLine, LogRecords, one_line};
 
 /// The outcome of an order: a sentence for people either way.
 pub type OrderOutcome = Result<String, Failure>;
@@ -45,6 +45,8 @@ pub trait Operator: Send + Sync {
     ) -> io::Result<LocalBoxFuture<'static, ()>>;
 
     fn metrics(&self) -> &Metrics;
+
+    fn counters(&self) -> &Counters;
 
     fn sessions(&self) -> &Sessions;
 

@@ -11,6 +11,7 @@ use secrecy::SecretString;
 use super::client_limits::ClientLimits;
 use super::last_use::LastUse;
 use crate::credentials::Scopes;
+use crate::id::Principal;
 
 /// Bytes of a token; it is written as twice as many hexadecimal digits.
 const TOKEN_BYTES: usize = 32;
@@ -21,8 +22,9 @@ const ALGORITHM: &str = "sha256:";
 /// A key that clients may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiKey {
-    /// Its principal.
     pub name: String,
+    /// Made once, since each request has it.
+    pub principal: Principal,
     pub hash: TokenHash,
     /// `None` for none.
     pub scopes: Option<Arc<Scopes>>,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{KEYS, RateLimitSettings};
+use super::RateLimitSettings;
 use crate::auth::AuthSettings;
 use crate::id::{Holder, Principal};
 
@@ -29,7 +29,7 @@ impl LimitsByClient {
     pub fn of_keys(auth: &AuthSettings) -> Self {
         let limits = auth.keys.iter().filter_map(|key| {
             let limits = key.limits.as_deref()?;
-            Some((Principal::of(KEYS, &key.name), limits.clone()))
+            Some((key.principal.clone(), limits.clone()))
         });
         Self(Arc::new(limits.collect()))
     }

@@ -97,6 +97,11 @@ impl AuthSettings {
         !self.keys.is_empty() || self.tokens.is_enabled()
     }
 
+    /// The principal of a client whose key has this name.
+    pub fn keyed(name: &str) -> Principal {
+        Principal::of(KEYS, name)
+    }
+
     /// The principal of a client whose certificate has this name.
     pub fn certified(name: &str) -> Principal {
         Principal::of(CERTIFICATES, name)
@@ -141,7 +146,7 @@ impl AuthSettings {
     /// Those whom the keys stand for.
     pub fn principals(&self) -> Vec<Principal> {
         let keys = self.keys.iter();
-        keys.map(|key| Principal::of(KEYS, &key.name)).collect()
+        keys.map(|key| key.principal.clone()).collect()
     }
 
     /// Whether a principal is that of a key which is not there any more.
@@ -205,7 +210,7 @@ impl AuthSettings {
         }
         key.last_use.note(now);
         Ok(Some(Identity {
-            principal: Principal::of(KEYS, &key.name),
+            principal: key.principal.clone(),
             scopes: key.scopes.clone(),
             expires_at: key.expires_at,
             claims: None,
@@ -265,6 +270,7 @@ mod tests {
     fn key(name: &str, token: &str, expires_at: Option<u64>) -> ApiKey {
         ApiKey {
             name: name.to_owned(),
+            principal: AuthSettings::keyed(name),
             hash: TokenHash::of(token),
             scopes: None,
             expires_at,

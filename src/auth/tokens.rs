@@ -68,6 +68,16 @@ impl TokenSettings {
             .map(String::as_str)
     }
 
+    /// Whether the same subject may be two people, whom two issuers vouch for.
+    pub fn has_two_issuers(&self) -> bool {
+        let (jwt, asked) = (&self.jwt.issuer, &self.introspection);
+        let other = match &asked.endpoint {
+            Some(_) => asked.issuer.as_deref().or(Some("")),
+            None => self.webhook.url.as_ref().map(|_| WEBHOOK),
+        };
+        jwt.is_some() && other.is_some() && jwt.as_deref() != other
+    }
+
     /// The URLs that are asked about tokens.
     pub fn asked(&self) -> impl Iterator<Item = &str> {
         let urls = [

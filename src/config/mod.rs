@@ -18,6 +18,7 @@ mod include;
 mod interpolate;
 mod json;
 mod json_file;
+mod kept_contents;
 mod key_file;
 mod keys;
 mod mask;
@@ -40,6 +41,7 @@ mod traces;
 mod units;
 mod user_credentials;
 mod user_headers;
+mod version;
 mod view;
 pub mod watch;
 
@@ -57,6 +59,7 @@ pub use describe::describe;
 pub use environment::{Environment, ProcessEnvironment};
 pub use fingerprint::Fingerprint;
 pub use json::{JSON_OF_EDITORS, cst_input, is_json, server_table};
+pub use kept_contents::KeptContents;
 pub use key_file::{KeyChange, KeyFile};
 pub use keys::{CredentialsKeys, LogFormat};
 pub use place::Lookup;
@@ -67,7 +70,7 @@ pub use programs::{find_program, program_path, unable_servers};
 pub use reference::reference;
 pub use schema::schema;
 pub use server::{ServerEntry, ServerState};
-pub use server_file::{FileOutcome, ServerFile, replace as replace_file};
+pub use server_file::{FileOutcome, ServerFile, WholeFileOutcome, replace as replace_file};
 pub use toml_json::{file_as_json, json_of_toml};
 
 use crate::auth::{LimitsByClient, Policies};
@@ -201,7 +204,7 @@ impl Config {
         let here = current_dir(path, env)?;
         let Some(path) = place::find(path, lookup, &here, env) else {
             let name = "config.toml (built in)";
-            let directory = lookup.directory(&here, env);
+            let directory = place::built_in_directory(&here, env);
             return Self::parse(&default_file(), name, &directory, env);
         };
         let text = place::read(&path).map_err(|source| ConfigError::Read {
@@ -263,10 +266,13 @@ impl Config {
             },
         };
         let (tree, _) = DeTable::parse_recoverable(&text);
-        let directory = file.as_ref().and_then(|path| path.parent());
+        let directory = match &file {
+            Some(path) => path.parent().unwrap_or(&here).to_owned(),
+            None => place::built_in_directory(&here, env),
+        };
         let interpolation = Interpolation {
             environment: env,
-            directory: directory.unwrap_or(&here),
+            directory: &directory,
         };
         // Its problems are reported by whoever loads the file.
         let reader = Reader::new(interpolation, keys::known_tables);
@@ -326,6 +332,13 @@ impl Config {
             directory,
         };
         let reader = Reader::new(interpolation, keys::known_tables);
+        let invalid = |problems| {
+            let shown = mask::masked(text, tree.get_ref());
+            ConfigError::Invalid(Invalid::new(name, &shown, problems))
+        };
+        if !version::is_read(&Section::root(&reader, tree.get_ref())) {
+            return Err(invalid(reader.finish().0));
+        }
         let mut config = assemble(&reader, tree.get_ref());
         let mut included = Included::default();
         if !reader.has_problems() {
@@ -346,8 +359,7 @@ impl Config {
         config.policies.rules = policy::policies(&policies);
         let (problems, mut warnings) = reader.finish();
         if !problems.is_empty() {
-            let shown = mask::masked(text, tree.get_ref());
-            return Err(ConfigError::Invalid(Invalid::new(name, &shown, problems)));
+            return Err(invalid(problems));
         }
         warnings.extend(included.warnings);
         Ok(Loaded {
@@ -374,6 +386,7 @@ impl Config {
         MetricsTable::keep_fixed(&mut self, running);
         self.credentials.clone_from(&running.credentials);
         self.front.tls.clone_from(&running.front.tls);
+        self.front.auth.certificates &= running.front.tls.client_ca.is_some();
         self.front.workers = running.front.workers;
         // A gateway over stdio keeps its state elsewhere than its file says.
         self.data_dir.clone_from(&running.data_dir);

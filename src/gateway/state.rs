@@ -201,6 +201,10 @@ impl Operator for GatewayOperator {
         &self.state.metrics
     }
 
+    fn counters(&self) -> &Counters {
+        &self.state.counters
+    }
+
     fn sessions(&self) -> &Sessions {
         &self.state.sessions
     }

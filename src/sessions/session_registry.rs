@@ -10,10 +10,9 @@ use tokio::time::Instant;
 use crate::auth::RememberedCredentials;
 use crate::calls::{NoPlace, PeerPlace, PeerPlaces, PlaceLimit};
 use crate::id::{Holder, Principal, QuickMap, SessionId, SessionOwner};
-use crate::protocol::{ErrorKind, Revision};
+use crate::protocol::Revision;
 use crate::sessions::session::Session;
 use crate::sessions::unused_sessions::UnusedSessions;
-use crate::telemetry::Denial;
 
 pub(crate) struct SessionRegistry {
     shards: Box<[RwLock<Shard>]>,
@@ -230,20 +229,6 @@ impl SessionRegistry {
         if let Some(slot) = self.write(id).get_mut(&id) {
             let is_meant = |it: &mut _| credentials.is_none_or(|meant| Arc::ptr_eq(it, meant));
             slot.credentials.take_if(is_meant);
-        }
-    }
-
-    /// Somebody named a session that is not theirs.
-    pub(crate) fn note_stranger(&self, id: SessionId, stranger: &SessionOwner) {
-        if stranger.principal != Principal::Anonymous && self.is_owned(id) {
-            Denial {
-                code: ErrorKind::SessionNotFound.as_str(),
-                action: &format!("session {id}"),
-                principal: stranger.principal.as_str(),
-                from: None,
-                reason: "it is the session of somebody else",
-            }
-            .record();
         }
     }
 

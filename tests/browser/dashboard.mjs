@@ -104,31 +104,44 @@ async function newPage(options) {
   return page;
 }
 
-async function checkPages(storageState, paths) {
+/** The page that is open: it fits, and axe finds nothing, which is put into the page. */
+async function checkPage(page, name) {
+  const { width } = page.viewportSize();
+  const overflow = await page.evaluate(
+    () => document.documentElement.scrollWidth - window.innerWidth,
+  );
+  assert.ok(overflow <= 0, `${name} is ${overflow} pixels too wide`);
+  if (SHOTS) {
+    const file = `${name.replace(/\W+/g, "_")}-${width}.png`;
+    await page.screenshot({ path: path.join(SHOTS, file), fullPage: true });
+  }
+  if (width === 390) return;
+  await page.addScriptTag({ path: AXE });
+  const violations = await page.evaluate(async () => {
+    const { violations } = await globalThis.axe.run();
+    return violations.map(({ id, nodes }) => `${id}: ${nodes.map((it) => it.html).join(" ")}`);
+  });
+  assert.deepEqual(violations, [], name);
+}
+
+/** Opens pages in both themes, and as on a phone, and has each of them checked. */
+async function inAllForms(storageState, work) {
   for (const [colorScheme, width] of [["light", 1280], ["dark", 1280], ["dark", 390]]) {
     const viewport = { width, height: 844 };
-    // axe is put into the page, which its policy forbids.
+    // The policy of a page forbids axe.
     const page = await newPage({ colorScheme, viewport, storageState, bypassCSP: true });
-    for (const shown of paths) {
-      await page.goto(base + shown);
-      const overflow = await page.evaluate(
-        () => document.documentElement.scrollWidth - window.innerWidth,
-      );
-      assert.ok(overflow <= 0, `${shown} is ${overflow} pixels too wide at ${width}`);
-      if (SHOTS) {
-        const name = `${shown.replace(/\W+/g, "_")}-${colorScheme}-${width}.png`;
-        await page.screenshot({ path: path.join(SHOTS, name), fullPage: true });
-      }
-      if (width === 390) continue;
-      await page.addScriptTag({ path: AXE });
-      const violations = await page.evaluate(async () => {
-        const { violations } = await globalThis.axe.run();
-        return violations.map(({ id, nodes }) => `${id}: ${nodes.map((it) => it.html).join(" ")}`);
-      });
-      assert.deepEqual(violations, [], `${shown} in ${colorScheme}`);
-    }
+    await work(page, (name) => checkPage(page, `${name}-${colorScheme}`));
     await page.context().close();
   }
+}
+
+async function checkPages(storageState, paths) {
+  await inAllForms(storageState, async (page, check) => {
+    for (const shown of paths) {
+      await page.goto(base + shown);
+      await check(shown);
+    }
+  });
 }
 
 async function test() {
@@ -273,6 +286,31 @@ async function test() {
       "/ui/tool?name=example__add", "/ui/logs", "/ui/config", "/ui/connect", "/ui/nothing",
     ]);
     await checkPages(undefined, ["/ui/login"]);
+  });
+
+  await step("another content is planned, put in force, and put back", async () => {
+    const content = fs.readFileSync(config, "utf8")
+      + "[servers.planned]\ncommand = \"true\"\nenabled = false\n[limits]\nbody = \"1MiB\"\n";
+    await inAllForms(storageState, async (page, check) => {
+      await page.goto(`${base}/ui/config`);
+      await page.getByLabel("The whole file").fill("[servers.x]\ncomand = \"x\"");
+      await page.getByRole("button", { name: "See what changes" }).click();
+      await page.getByText("unknown key").waitFor();
+      await check("refused");
+      await page.getByLabel("The whole file").fill(content);
+      await page.getByRole("button", { name: "See what changes" }).click();
+      await page.getByText("+ [servers.planned]").waitFor();
+      await check("plan");
+    });
+    await page.goto(`${base}/ui/config`);
+    await page.getByLabel("The whole file").fill(content);
+    await page.getByRole("button", { name: "See what changes" }).click();
+    await page.getByRole("button", { name: "Put it in force" }).click();
+    await page.getByText("The new content is in force").waitFor();
+    await page.getByRole("button", { name: "Compare" }).first().click();
+    await page.getByText("- [servers.planned]").waitFor();
+    await page.getByRole("button", { name: "Put it in force" }).click();
+    await page.getByText("The new content is in force").waitFor();
   });
 
   await step("without JavaScript a server is restarted and removed", async () => {

@@ -174,8 +174,8 @@ async fn a_channel_of_http_and_sse_is_unknown_to_other_keys() {
     assert_eq!(with_key(message(), "first-key").send().await.status, 202);
 }
 
-/// Runs `mcpvisor keys`.
-fn keys(setup: &Setup, arguments: &[&str]) -> (bool, String, String) {
+/// Runs `mcpvisor keys`: whether it succeeds, and both of its outputs.
+pub(crate) fn keys(setup: &Setup, arguments: &[&str]) -> (bool, String, String) {
     let arguments = [&["keys"], arguments].concat();
     let output = setup.command(&arguments).output().unwrap();
     let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));

@@ -10,9 +10,11 @@
 mod added;
 mod again;
 mod api;
+mod attacks;
 mod audit;
 mod auth;
 mod batches;
+mod canaries;
 mod cli;
 mod client_limits;
 mod clients;

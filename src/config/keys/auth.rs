@@ -314,6 +314,7 @@ fn read_key(name: &str, section: &Section<'_>) -> Option<ApiKey> {
     }
     Some(ApiKey {
         name: name.to_owned(),
+        principal: AuthSettings::keyed(name),
         hash: hash?,
         scopes: scopes.filter(|scopes| !scopes.is_empty()).map(Arc::new),
         expires_at,
@@ -363,6 +364,7 @@ fn add_environment_key(settings: &mut AuthSettings, section: &Section<'_>) {
         Some(text) if text == "true" => match var("PLUGGEDIN_API_KEY") {
             Some(key) => settings.keys.push(ApiKey {
                 name: "PLUGGEDIN_API_KEY".to_owned(),
+                principal: AuthSettings::keyed("PLUGGEDIN_API_KEY"),
                 hash: TokenHash::of(&key),
                 scopes: None,
                 expires_at: None,

@@ -213,7 +213,7 @@ async fn receive(
     note_user(&identity, request, &settings);
     let principal = identity.principal;
     let channel = session_id(request).and_then(|id| front.channels.find(id));
-    let channel = channel.filter(|sse| is_owner(request, sse.channel.owner(), &principal));
+    let channel = channel.filter(|sse| is_owner(request, sse.channel.owner(), &principal, front));
     if channel.is_none() && !settings.legacy_sse {
         return Err(legacy_sse_disabled().into());
     }
@@ -241,7 +241,12 @@ async fn receive(
 }
 
 /// Whether a channel is that of this principal; to others it is unknown.
-fn is_owner(request: &HttpRequest, owner: &SessionOwner, principal: &Principal) -> bool {
+fn is_owner(
+    request: &HttpRequest,
+    owner: &SessionOwner,
+    principal: &Principal,
+    front: &Front,
+) -> bool {
     let is_owner = owner.principal == *principal;
     if !is_owner {
         Denial {
@@ -251,7 +256,7 @@ fn is_owner(request: &HttpRequest, owner: &SessionOwner, principal: &Principal) 
             from: request.peer_addr().map(|address| address.ip()),
             reason: "it is the channel of somebody else",
         }
-        .record();
+        .record(&front.counters);
     }
     is_owner
 }

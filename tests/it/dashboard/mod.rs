@@ -1,6 +1,7 @@
 //! The dashboard at `/ui`, as a browser without JavaScript meets it; `tests/browser` drives a real
 //! one.
 
+mod config;
 mod forms;
 mod live;
 mod login;
@@ -12,13 +13,13 @@ use crate::api::token_of;
 use crate::support::{Answer, Gateway, Http};
 
 /// Somebody who has signed in.
-struct Browser<'g> {
+pub(crate) struct Browser<'g> {
     gateway: &'g Gateway,
     cookie: String,
 }
 
 impl<'g> Browser<'g> {
-    async fn sign_in(gateway: &'g Gateway) -> Self {
+    pub(crate) async fn sign_in(gateway: &'g Gateway) -> Self {
         let token = token_of(gateway);
         let answer = post(gateway, "/ui/login", &[("token", &token)])
             .send()
@@ -33,14 +34,14 @@ impl<'g> Browser<'g> {
     }
 
     /// The text of a page that is there.
-    async fn page(&self, path: &str) -> String {
+    pub(crate) async fn page(&self, path: &str) -> String {
         let answer = self.get(path).send().await;
         assert_eq!(answer.status, 200, "{path}: {answer:?}");
         text_of(answer).await
     }
 
     /// A form with the token that the page has.
-    async fn form(&self, path: &str, fields: &[(&str, &str)]) -> Http {
+    pub(crate) async fn form(&self, path: &str, fields: &[(&str, &str)]) -> Http {
         let page = self.page("/ui").await;
         let token = between(&page, "name=\"form_token\" value=\"", "\"").to_owned();
         let mut all = vec![("form_token", token.as_str())];

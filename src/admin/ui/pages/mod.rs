@@ -65,6 +65,8 @@ pub(super) async fn act(view: &View<'_>, form: &Fields) -> Result<Outcome, Failu
         ["servers", name, "edit"] => server_form::update(view, name, form).await,
         ["servers", name, verb] => server::act(view, name, verb, form).await,
         ["sessions", handle, "end"] => sessions::end(view, handle, form).await,
+        ["config", "plan"] => config::plan(view, form).await,
+        ["config", "apply"] => config::apply(view, form).await,
         ["calls", id, "replay"] => call::replay(view, id).await,
         ["tool"] => tool::call(view, form).await,
         _ => Err(no_such_page()),

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::confirm::{Question, confirm, is_sure};
+use super::confirm::{Confirmation, confirm, is_sure};
 use crate::admin::ui::fields::Fields;
 use crate::admin::ui::page::{Outcome, Page, Section, View};
 use crate::admin::ui::parts::Button;
@@ -127,7 +127,7 @@ pub(super) async fn end(view: &View<'_>, handle: &str, form: &Fields) -> Result<
         let text = "End this session? Its client has to connect again.";
         return Ok(confirm(
             view,
-            Question {
+            Confirmation {
                 section: Section::Sessions,
                 text,
                 fields: form,
