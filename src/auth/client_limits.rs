@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::RateLimitSettings;
-use crate::auth::AuthSettings;
+use super::{AuthSettings, RateLimitSettings};
 use crate::id::{Holder, Principal};
 
 /// The limits of one client; where it has none of its own, it has those of all.

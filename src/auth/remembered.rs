@@ -91,10 +91,8 @@ impl RememberedCredentials {
         let Some(token) = &self.token else {
             let known = settings.identity_of_key(&self.hash, now)?;
             let known = known.filter(|it| it.principal == self.identity.principal);
-            return match known {
-                None => Err(unauthorized("the API key of this session is gone")),
-                known => Ok(known),
-            };
+            let gone = || unauthorized("the API key of this session is gone");
+            return known.map(Some).ok_or_else(gone);
         };
         let Some(verifier) = verifier else {
             return Ok(None);

@@ -148,7 +148,8 @@ keys! {
         subscriptions_bytes_per_session in session.subscriptions_bytes_max: size(KIB..=GIB);
         /// Request bodies under way, in all; a request beyond it is refused with 503.
         bytes_in_flight in front.bytes_in_flight_max: size(MIB..=64 * GIB);
-        /// The same of each client (0: as many as its share allows, `sessions.peer_share`).
+        /// The same of each client (0: as many as its share allows, `sessions.peer_share`); a body that is
+        /// larger is refused, too.
         bytes_per_client in front.bytes_per_client: size(0..=64 * GIB);
         /// Answers that clients do not read, in all; while there is more, a client that reads nothing
         /// for a second is disconnected, otherwise one that reads nothing for
