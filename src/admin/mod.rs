@@ -12,6 +12,7 @@ mod data_dir;
 mod history;
 mod http;
 mod instances;
+mod key_uses;
 mod login_codes;
 mod metrics;
 mod operator;
@@ -37,6 +38,7 @@ pub use http::{
     AdminEndpoints, AdminParts, Health, HealthSource, OperatorCheck, RequestCheck, ServerHealth,
 };
 pub use instances::{Instance, Instances, Registration, other_gateway};
+pub use key_uses::{KeyUses, key_uses, key_view, read_key_uses, write_key_uses};
 pub use metrics::{MetricsExporter, MetricsServer};
 pub use operator::{Inoperable, Operator, OrderOutcome, no_api};
 pub use port_holder::address_in_use;

@@ -50,6 +50,9 @@ pub trait Operator: Send + Sync {
 
     fn sessions(&self) -> &Sessions;
 
+    /// The API keys without their hashes, a JSON object each.
+    fn keys(&self) -> Vec<Value>;
+
     /// Where changes of the configuration go.
     fn config_orders(&self) -> &ConfigOrders;
 

@@ -144,8 +144,13 @@ impl TokenVerifier {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let found = known.get(&token.hash)?;
         let identity = &found.identity;
-        let is_usable = found.until > now && !self.subjects.lacks(&identity.principal);
+        let is_usable = found.until > now && !self.wants_text_of(&identity.principal);
         is_usable.then(|| identity.clone())
+    }
+
+    /// Whether a server gets others for the tokens of this client, and none of them is kept.
+    pub(super) fn wants_text_of(&self, principal: &Principal) -> bool {
+        self.subjects.lacks(principal)
     }
 
     /// Asks who a token was given to, and remembers it.

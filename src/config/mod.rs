@@ -73,7 +73,7 @@ pub use server::{ServerEntry, ServerState};
 pub use server_file::{FileOutcome, ServerFile, WholeFileOutcome, replace as replace_file};
 pub use toml_json::{file_as_json, json_of_toml};
 
-use crate::auth::Policies;
+use crate::auth::{LimitsByClient, Policies};
 use crate::calls::SessionSettings;
 use crate::catalog::CatalogSettings;
 use crate::downstream::CredentialsChoice;
@@ -448,6 +448,10 @@ fn assemble(reader: &Reader<'_>, tree: &DeTable<'_>) -> Config {
         let directory = reader.interpolation.directory;
         *command = SecretText::new(&server::program(command.expose(), directory));
     }
+    config.front.peer_share = config.session.peer_share;
+    let by_client = LimitsByClient::of_keys(&config.front.auth);
+    config.front.by_client = by_client.clone();
+    config.session.by_client = by_client;
     config.servers = server::servers(&root.table("servers"), &config.every_server);
     let ready = config.servers.iter();
     let ready = ready.filter(|server| matches!(server.state, ServerState::Ready(_)));

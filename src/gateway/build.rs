@@ -124,6 +124,7 @@ pub(super) fn build(
         tls,
         servers: ArcSwap::from_pointee(configured_servers(config)),
         config: ArcSwap::from_pointee(view),
+        keys: ArcSwap::default(),
         key_principals: ArcSwap::default(),
     };
     Ok(Arc::new(state))

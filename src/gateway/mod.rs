@@ -4,6 +4,7 @@ mod build;
 mod config_requests;
 mod configured;
 mod history;
+mod key_uses;
 mod logins;
 mod place;
 mod saved_state;
@@ -33,6 +34,7 @@ use uuid::Uuid;
 use crate::admin::{
     AdminEndpoints, AdminParts, ApiToken, ConfigRequest, ConfigView, ControlServer, CrashWriter,
     DataDir, DataDirError, MetricsExporter, MetricsServer, Operator as _, Registration,
+    read_key_uses,
 };
 use crate::catalog::ServerPart;
 use crate::config::{Config, ConfigError, Fingerprint, Loaded, Plan, ServerState};
@@ -101,6 +103,7 @@ pub struct Gateway {
     /// Another process may serve the socket after this one.
     shares_socket: bool,
     _clocks: AbortOnDropHandle<()>,
+    _key_uses: AbortOnDropHandle<()>,
     /// Ends streams when a key of the configuration expires.
     sources: SourceTasks,
     /// `None` where plain HTTP is served.
@@ -198,6 +201,7 @@ impl Gateway {
         let gateway = Self {
             _clocks: watch_clocks(&state),
             metrics_export: start_metrics_export(&config, &operator),
+            _key_uses: key_uses::keep(state.clone(), config.data_dir.clone()),
             state,
             operator,
             server,
@@ -227,6 +231,8 @@ impl Gateway {
         let known = known.into_iter().map(|(part, _)| part).collect();
         self.offer_tree();
         self.arrange();
+        let uses = read_key_uses(&self.config.data_dir);
+        key_uses::restore(&self.config.front.auth, &uses);
         know_keys(&self.config, &self.state);
         // Orphans may hold what the servers need.
         self.spawner.end_orphans(self.config.orphan_grace).await;
@@ -356,7 +362,7 @@ impl Gateway {
         self.state.sessions.offer_tree(source);
     }
 
-    fn apply(&mut self, loaded: Loaded) {
+    fn apply(&mut self, mut loaded: Loaded) {
         let plan = Plan::between(&self.config, &loaded.config);
         self.fingerprint = loaded.fingerprint;
         let mut view = config_view(loaded.path, loaded.warnings);
@@ -372,6 +378,7 @@ impl Gateway {
         }
         log::info!("configuration is applied: {}", plan.words());
         let auth_changed = self.config.front.auth != loaded.config.front.auth;
+        key_uses::take_over(&mut loaded.config.front.auth, &self.config.front.auth);
         self.config = loaded.config.with_fixed_of(&self.config);
         self.state
             .servers
@@ -446,6 +453,7 @@ impl Gateway {
         if let Some(export) = &self.metrics_export {
             export.stop(COLLECTOR_FLUSH).await;
         }
+        key_uses::write(&self.state, &self.config.data_dir);
         let writer = self.crashes;
         let _ = timeout(STORE_FLUSH, spawn_blocking(move || writer.stop())).await;
         let history = self.state.history.clone();
@@ -491,6 +499,7 @@ fn start_operator(
 /// Whose sign-ins at servers may be there: those of the keys, and of tokens.
 fn know_keys(config: &Config, state: &GatewayState) {
     let auth = config.front.auth.clone();
+    state.keys.store(Arc::new(auth.keys.clone()));
     state.key_principals.store(Arc::new(auth.principals()));
     // Whoever gets a key of the same name later is somebody else.
     let is_gone = move |principal: &_| auth.has_lost(principal);

@@ -19,10 +19,11 @@ use super::place::callback_url;
 use super::stdio::STDIO_DIR;
 use super::tls::certificate_view;
 use crate::admin::{
-    ApiToken, ConfigOrders, ConfigRequest, ConfigView, Health, HealthSource, Inoperable,
+    ApiToken, ConfigOrders, ConfigRequest, ConfigView, Health, HealthSource, Inoperable, KeyUses,
     LoginOrder, Operator, OrderOutcome, RecordsError, ServerHealth, ServerStatus, Status, ToolView,
-    answer_request, crashes, no_api, replay,
+    answer_request, crashes, key_view, no_api, replay,
 };
+use crate::auth::ApiKey;
 use crate::catalog::{ItemKind, ItemOwner};
 use crate::config::{Config, ServerState};
 use crate::credentials::Credentials;
@@ -66,6 +67,8 @@ pub(super) struct GatewayState {
     /// Every configured server, in order.
     pub(super) servers: ArcSwap<Vec<ConfiguredServer>>,
     pub(super) config: ArcSwap<ConfigView>,
+    /// The API keys.
+    pub(super) keys: ArcSwap<Vec<ApiKey>>,
     /// Those of the API keys.
     pub(super) key_principals: ArcSwap<Vec<Principal>>,
 }
@@ -244,6 +247,14 @@ impl Operator for GatewayOperator {
 
     fn finish_login(&self, query: String) -> LocalBoxFuture<'static, Result<Value, Failure>> {
         self.finish(&query)
+    }
+
+    fn keys(&self) -> Vec<Value> {
+        let (keys, now) = (self.state.keys.load(), unix_millis());
+        let views = keys.iter();
+        views
+            .map(|key| key_view(key, &KeyUses::default(), now))
+            .collect()
     }
 
     fn logins(&self) -> LocalBoxFuture<'static, Value> {

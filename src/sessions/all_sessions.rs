@@ -12,8 +12,8 @@ use uuid::Uuid;
 
 use crate::auth::{Policy, RateLimits, Requester};
 use crate::calls::{
-    AnswerDecorator, CallContext, CallWorkers, NoPlace, ParkedCalls, PeerPlace, PlaceLimit,
-    Sealing, SealingKeys, SessionSettings,
+    AnswerDecorator, CallContext, CallWorkers, NoPlace, ParkedCalls, PeerPlace, PeerPlaces,
+    PlaceLimit, Sealing, SealingKeys, SessionSettings,
 };
 use crate::downstream::Downstreams;
 use crate::history::{CallEnding, History};
@@ -87,6 +87,7 @@ impl Sessions {
             catalog: spec.catalog,
             policy: ArcSwapOption::from_pointee(spec.policy),
             rate_limits: RateLimits::default(),
+            in_flight: PeerPlaces::default(),
             numbers: spec.numbers,
             counters: spec.counters,
             history: spec.history,
@@ -224,7 +225,7 @@ impl Sessions {
         record.opened_at = Some((context.clock)());
         let settings = context.calls.settings.load_full();
         let place = self
-            .place_for(record.holder(), &settings.sessions())
+            .place_for(record.holder(), &settings.sessions(&record.holder()))
             .await?;
         if context.write_record(id, record.to_bytes()).await.is_err() {
             context.calls.counters.add(Counter::SessionsRefused);

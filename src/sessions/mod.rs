@@ -10,6 +10,7 @@ mod handshake;
 mod listen_stream;
 mod memory_reclaim;
 mod message;
+mod remembered;
 mod restore;
 mod session;
 mod session_list;

@@ -20,6 +20,7 @@ const NO_LIMITS: &[(&str, &str)] = &[
     ("src/credentials/vault/key.rs", "KEY_BYTES"),
     ("src/admin/api_token.rs", "TOKEN_BYTES"),
     ("src/auth/api_key.rs", "TOKEN_BYTES"),
+    ("src/auth/last_use.rs", "PRECISION"),
     ("src/auth/webhook.rs", "NAME_LENGTH"),
     ("src/admin/render/screen.rs", "COLUMNS_MIN"),
     ("src/admin/status.rs", "CHARACTERS_PER_TOKEN"),

@@ -31,6 +31,7 @@ use crate::calls::event_log::EventLog;
 use crate::calls::input_requests::InputRequests;
 use crate::calls::observation::Observation;
 use crate::calls::parked_calls::ParkedPermit;
+use crate::calls::peer_places::PeerPlace;
 use crate::calls::progress::Progress;
 use crate::calls::request_trace::{Destination, unrecorded};
 use crate::calls::retry::RetryState;
@@ -76,6 +77,8 @@ pub(crate) struct Call {
     rounds: Option<Box<ClientRounds>>,
     /// Of the request that the client waits for.
     observation: Option<Box<Observation>>,
+    /// Among the calls of its client, where they are limited.
+    _place: Option<PeerPlace>,
 }
 
 /// How far a call is on its way to its server and back.
@@ -138,6 +141,8 @@ pub(crate) struct NewCall {
     pub(crate) arbiter: usize,
     pub(crate) target: CallTarget,
     pub(crate) reply_to: Arc<Recipient<Delivery>>,
+    /// Among the calls of its client, where they are limited.
+    pub(crate) place: Option<PeerPlace>,
     /// Of the worker of a client without a session, where the client is, and how often it was
     /// asked already.
     pub(crate) sessionless: Option<(Arc<WorkerInbox>, Peer, u8)>,
@@ -186,6 +191,7 @@ impl Call {
         let call = Self {
             number,
             context: new_call.context,
+            _place: new_call.place,
             arbiter: new_call.arbiter,
             reply_to: new_call.reply_to,
             id: request.id.clone(),

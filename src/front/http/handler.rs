@@ -121,10 +121,7 @@ pub(in crate::front) fn authenticate(
         Credentials::Known(identity) => return Ok(Either::Left(ready(Ok(identity)))),
         Credentials::Token(token) => token,
     };
-    let tokens = front.tokens.load_full().ok_or_else(|| {
-        let message = "this gateway takes no tokens any more";
-        Failure::new(ErrorKind::Unauthorized, message)
-    })?;
+    let tokens = front.tokens.load_full().ok_or_else(no_tokens)?;
     if let Some(identity) = tokens.find(token, now) {
         return Ok(Either::Left(ready(Ok(identity))));
     }
@@ -136,10 +133,16 @@ pub(in crate::front) fn authenticate(
     Ok(Either::Right(verifying.boxed_local()))
 }
 
+/// Refuses a token where none are taken any more.
+pub(super) fn no_tokens() -> Failure {
+    let message = "this gateway takes no tokens any more";
+    Failure::new(ErrorKind::Unauthorized, message)
+}
+
 type Identified = Result<Identity, Failure>;
 
 /// Who sends a request, at once or later.
-type Identifying = Either<Ready<Identified>, LocalBoxFuture<'static, Identified>>;
+pub(super) type Identifying = Either<Ready<Identified>, LocalBoxFuture<'static, Identified>>;
 
 /// Whether a request may come to this host from this web page.
 ///

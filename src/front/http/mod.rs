@@ -8,6 +8,7 @@ mod endpoint;
 pub(super) mod entrance;
 mod list_body;
 pub(super) mod new_connections;
+mod remembered;
 mod server;
 mod sessionless;
 pub(super) mod tcp_server;

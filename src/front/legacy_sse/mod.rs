@@ -33,7 +33,7 @@ use super::http::headers::{
 use super::http::{body, respond};
 use super::intake::{self, RequestFailure, refuse_if_shutting_down};
 use super::state::{Front, FrontGate};
-use crate::id::{Principal, SessionId, SessionOwner};
+use crate::id::{Holder, Principal, SessionId, SessionOwner};
 use crate::protocol::{Era, ErrorKind, Failure, Revision};
 use crate::telemetry::Denial;
 
@@ -226,8 +226,9 @@ async fn receive(
         Failure::new(ErrorKind::SessionNotFound, message)
     })?;
     let announced = body::json_length(request)?;
-    let mut permit = front.bytes.permit();
-    let body = body::read(&mut payload, announced, &settings, &mut permit).await?;
+    let holder = Holder::of(&principal, peer(request, &settings));
+    let mut taken = front.bytes.none(holder);
+    let body = body::read(&mut payload, announced, &settings, &mut taken).await?;
     if settings.auth.lazy {
         intake::read(body.clone(), None, false)?.checked(&settings.auth, &principal)?;
     }
