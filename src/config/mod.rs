@@ -22,6 +22,7 @@ mod kept_contents;
 mod key_file;
 mod keys;
 mod mask;
+mod no_configuration;
 mod place;
 mod plan;
 mod policy;
@@ -88,6 +89,7 @@ use declaration::texts::SecretText;
 use include::Included;
 use interpolate::Interpolation;
 use keys::{GatewayTable, MetricsTable, ServerKeys};
+use no_configuration::{json_problem, no_toml};
 use reader::Reader;
 use section::Section;
 
@@ -410,30 +412,6 @@ impl Config {
         let asks = front.auth.is_required() || front.tls.client_ca.is_some();
         is_reached && !asks && !self.allow_unauthenticated
     }
-}
-
-/// Why there are no servers in a file that is JSON.
-fn json_problem(name: &str, why: String) -> ConfigError {
-    let help = "a configuration is TOML: `mcpvisor config default` prints one; of JSON, the \
-                `mcpServers` or `servers` of a client are read"
-        .to_owned();
-    let problem = Problem::new("", why).help(help);
-    ConfigError::Invalid(Invalid::new(name, "", vec![problem]))
-}
-
-fn no_toml(text: &str, name: &str, error: &toml::de::Error) -> Invalid {
-    let span = error.span().unwrap_or_default();
-    let line = text
-        .get(..text.floor_char_boundary(span.start))
-        .and_then(|before| before.rsplit('\n').next());
-    let value = line
-        .and_then(|line| line.split_once('='))
-        .map(|(_, value)| value.trim_start());
-    let is_bare = value.is_some_and(|value| !value.starts_with(['"', '\'', '[', '{']));
-    let help = is_bare.then(|| "a text stands in quotes: `key = \"text\"`".to_owned());
-    let shown = mask::masked_lines(text, &span);
-    let problem = Problem::new("", format!("no valid TOML: {}", error.message()));
-    Invalid::new(name, &shown, vec![problem.at(Some(span)).help(help)])
 }
 
 /// Reads all tables. What was refused has its default here, and a problem in the reader.

@@ -10,7 +10,7 @@ use crate::bridge::headers::ClientHeaders;
 use crate::calls::ClientReply;
 use crate::id::Principal;
 use crate::protocol::Envelope;
-use crate::sessions::session_list::SessionNow;
+use crate::sessions::session_activity::SessionActivity;
 
 /// One message of the client.
 #[derive(Message)]
@@ -59,7 +59,7 @@ pub(crate) enum SessionCommand {
     /// The gateway stops; the record stays.
     Drain,
     /// An operator asks what it does.
-    Describe(oneshot::Sender<SessionNow>),
+    Describe(oneshot::Sender<SessionActivity>),
     /// Its place is needed; one that was used stays. A message is sent once its record is deleted.
     EndIfUnused(oneshot::Sender<()>),
     /// The client ended the session. A message is sent once its record is deleted.

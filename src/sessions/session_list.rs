@@ -5,17 +5,14 @@ use std::time::Duration;
 use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
-use crate::calls::Call;
 use crate::id::SessionId;
 use crate::protocol::Revision;
 use crate::sessions::all_sessions::Sessions;
 use crate::sessions::message::SessionCommand;
+use crate::sessions::session_activity::SessionActivity;
 use crate::sessions::session_record::{SessionRecord, record_key, stored_sessions};
-
-/// Calls of a session that are shown.
-const CALLS_MAX: usize = 100;
 
 /// How long the actor of a session may take to say what it does.
 const TELL_TIMEOUT: Duration = Duration::from_secs(1);
@@ -55,28 +52,9 @@ pub struct SessionDetail {
     /// When it was opened, in milliseconds since 1970.
     pub opened_at: Option<u64>,
     /// `None` while it rests: it has no actor until its client comes back.
-    pub now: Option<SessionNow>,
+    pub now: Option<SessionActivity>,
     /// URIs of resources, with their servers.
     pub subscriptions: Vec<(String, String)>,
-}
-
-/// What a session does.
-#[derive(Clone, Debug, Default)]
-pub struct SessionNow {
-    pub streams: usize,
-    /// Milliseconds since its actor was built.
-    pub built_ms: u64,
-    pub calls: Vec<OpenCall>,
-}
-
-/// A call that is not answered.
-#[derive(Clone, Debug)]
-pub struct OpenCall {
-    pub method: String,
-    pub item: String,
-    pub server: String,
-    /// Of the connection that it was sent over.
-    pub server_revision: Option<Revision>,
 }
 
 /// Name and version of a client, as it says them.
@@ -86,26 +64,6 @@ pub struct ClientView {
     pub name: Option<String>,
     #[serde(default)]
     pub version: Option<String>,
-}
-
-impl SessionNow {
-    pub(crate) fn new<'c>(
-        streams: usize,
-        built_at: Instant,
-        calls: impl Iterator<Item = &'c Call>,
-    ) -> Self {
-        let shown = |call: &Call| OpenCall {
-            method: call.method.as_str().to_owned(),
-            item: call.item.to_string(),
-            server: call.target.server.to_string(),
-            server_revision: call.server_revision(),
-        };
-        Self {
-            streams,
-            built_ms: u64::try_from(built_at.elapsed().as_millis()).unwrap_or(u64::MAX),
-            calls: calls.take(CALLS_MAX).map(shown).collect(),
-        }
-    }
 }
 
 impl ClientView {
@@ -181,7 +139,7 @@ impl Sessions {
         &self,
         id: SessionId,
         record: &SessionRecord,
-        now: Option<&SessionNow>,
+        now: Option<&SessionActivity>,
     ) -> Option<SessionView> {
         let context = self.context();
         let age = |at| (context.clock)().saturating_sub(at) / 1000;
@@ -196,7 +154,7 @@ impl Sessions {
         })
     }
 
-    async fn now(&self, id: SessionId) -> Option<SessionNow> {
+    async fn now(&self, id: SessionId) -> Option<SessionActivity> {
         let address = self.context().registry.address(id)?;
         let (reply, told) = oneshot::channel();
         address.do_send(SessionCommand::Describe(reply));

@@ -25,6 +25,7 @@ const NO_LIMITS: &[(&str, &str)] = &[
     ("src/admin/render/screen.rs", "COLUMNS_MIN"),
     ("src/admin/status.rs", "CHARACTERS_PER_TOKEN"),
     ("src/admin/ui/traffic.rs", "HEIGHT"),
+    ("src/admin/ui/traffic.rs", "MIB"),
     ("src/admin/ui/traffic.rs", "PER_MINUTE"),
     ("src/admin/ui/traffic.rs", "WIDTH_MIN"),
     ("src/calls/call_target.rs", "EDITS"),

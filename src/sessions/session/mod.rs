@@ -28,7 +28,7 @@ use crate::publisher::SessionEvent;
 use crate::sessions::SessionContext;
 use crate::sessions::followed_tasks::FollowedTasks;
 use crate::sessions::message::{FromClient, OpenStream, SessionCommand, UpgradeToStream};
-use crate::sessions::session_list::SessionNow;
+use crate::sessions::session_activity::SessionActivity;
 use crate::sessions::session_record::SessionRecord;
 use crate::telemetry::Counter;
 use questions::SentQuestion;
@@ -387,7 +387,7 @@ impl Handler<SessionCommand> for Session {
             }
             SessionCommand::Describe(reply) => {
                 let readers = self.event_log.as_ref().map_or(0, |log| log.readers());
-                let now = SessionNow::new(readers, self.built_at, self.calls.iter());
+                let now = SessionActivity::new(readers, self.built_at, self.calls.iter());
                 // Who asked may have given up.
                 let _ = reply.send(now);
             }
