@@ -335,7 +335,7 @@ async fn headers_that_nobody_says_or_that_mean_two_people_are_named() {
         (KEYS, "A = \"sub\"", None),
         (KEYS, "A = \"claims.a\"", Some("needs clients with tokens")),
         (tokens, "A = \"sub\", B = \"claims.a\"", None),
-        (&both, "A = \"sub\"", Some("let no key have the name")),
+        (&both, "A = \"sub\"", Some("let nobody have the name")),
         (
             &hook,
             "A = \"sub\"",
