@@ -4,6 +4,11 @@
 //! reading order, from the leaves to the top; a module imports only from those above it
 //! (`tests/tidy` enforces the layers of `docs/architecture.md`).
 
+#[cfg(not(unix))]
+compile_error!(
+    "mcpvisor runs on Unix systems: it depends on their sockets, signals, process groups and owners of files"
+);
+
 pub mod id;
 mod memory;
 pub mod protocol;

@@ -22,6 +22,25 @@ pub enum ConfigOrder {
     Delete(String),
 }
 
+/// A request about the configuration file as a whole.
+#[derive(Clone, PartialEq)]
+pub enum FileOrder {
+    /// Names the earlier contents that are kept, the newest first.
+    Kept,
+    /// Says what a content would change.
+    Plan(FileContent),
+    /// Puts a content in the place of the present one, which is kept.
+    Replace(FileContent),
+}
+
+/// A content that the file may have. Not `Debug`: it holds secrets.
+#[derive(Clone, PartialEq)]
+pub enum FileContent {
+    Text(String),
+    /// A kept one, by its name. It is not kept any longer once it is in force.
+    Kept(String),
+}
+
 /// The outcome: JSON in the form of the API, and the tag of the whole file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConfigAnswer {
@@ -34,6 +53,12 @@ pub enum ConfigRequest {
     Servers {
         order: ConfigOrder,
         /// The tag that the file must have, if the client said one.
+        if_match: Option<String>,
+        reply: oneshot::Sender<Result<ConfigAnswer, Failure>>,
+    },
+    File {
+        order: FileOrder,
+        /// As above.
         if_match: Option<String>,
         reply: oneshot::Sender<Result<ConfigAnswer, Failure>>,
     },
@@ -61,6 +86,23 @@ impl ConfigOrders {
     ) -> Result<ConfigAnswer, Failure> {
         let (reply, answer) = oneshot::channel();
         self.send(ConfigRequest::Servers {
+            order,
+            if_match,
+            reply,
+        })?;
+        answer.await.unwrap_or_else(|_| Err(shutting_down()))
+    }
+
+    /// # Errors
+    ///
+    /// As [`ConfigOrders::ask`].
+    pub async fn ask_of_file(
+        &self,
+        order: FileOrder,
+        if_match: Option<String>,
+    ) -> Result<ConfigAnswer, Failure> {
+        let (reply, answer) = oneshot::channel();
+        self.send(ConfigRequest::File {
             order,
             if_match,
             reply,

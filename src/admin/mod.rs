@@ -12,6 +12,7 @@ mod data_dir;
 mod history;
 mod http;
 mod instances;
+mod key_uses;
 mod login_codes;
 mod metrics;
 mod operator;
@@ -23,7 +24,9 @@ mod ui;
 
 pub use alternate_screen::AlternateScreen;
 pub use api_token::ApiToken;
-pub use config_order::{ConfigAnswer, ConfigOrder, ConfigOrders, ConfigRequest};
+pub use config_order::{
+    ConfigAnswer, ConfigOrder, ConfigOrders, ConfigRequest, FileContent, FileOrder,
+};
 pub use control::{
     ControlError, ControlHalves, ControlServer, ask, ask_status, is_served, open_client, read_line,
 };
@@ -35,7 +38,8 @@ pub use http::{
     AdminEndpoints, AdminParts, Health, HealthSource, OperatorCheck, RequestCheck, ServerHealth,
 };
 pub use instances::{Instance, Instances, Registration, other_gateway};
-pub use metrics::MetricsServer;
+pub use key_uses::{KeyUses, key_uses, key_view, read_key_uses, write_key_uses};
+pub use metrics::{MetricsExporter, MetricsServer};
 pub use operator::{Inoperable, Operator, OrderOutcome, no_api};
 pub use port_holder::address_in_use;
 pub use record_pages::{ask_last_records, ask_records};

@@ -21,7 +21,7 @@ use crate::id::ViewId;
 use crate::metrics::Metrics;
 use crate::protocol::{ErrorKind, Failure, Request};
 use crate::sessions::Sessions;
-use crate::telemetry::{LogLine, LogRecords, one_line};
+use crate::telemetry::{Counters, LogLine, LogRecords, one_line};
 
 /// The outcome of an order: a sentence for people either way.
 pub type OrderOutcome = Result<String, Failure>;
@@ -46,7 +46,12 @@ pub trait Operator: Send + Sync {
 
     fn metrics(&self) -> &Metrics;
 
+    fn counters(&self) -> &Counters;
+
     fn sessions(&self) -> &Sessions;
+
+    /// The API keys without their hashes, a JSON object each.
+    fn keys(&self) -> Vec<Value>;
 
     /// Where changes of the configuration go.
     fn config_orders(&self) -> &ConfigOrders;
@@ -127,9 +132,6 @@ pub trait Operator: Send + Sync {
         server: &str,
         request: Request,
     ) -> LocalBoxFuture<'static, Result<Bytes, Failure>>;
-
-    /// The JSON-RPC answer that a client of all servers gets, under the names that it sees.
-    fn ask_all(&self, request: Request) -> LocalBoxFuture<'static, Result<Bytes, Failure>>;
 }
 
 /// Why a server cannot be operated.

@@ -13,6 +13,9 @@ pub struct Status {
     pub version: &'static str,
     pub pid: u32,
     pub uptime_seconds: u64,
+    /// When it started, in milliseconds since 1970.
+    #[serde(skip)]
+    pub started_at: u64,
     pub listen: String,
     pub sessions: usize,
     /// Bytes of events that are kept for clients that come back.

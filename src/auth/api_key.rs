@@ -8,7 +8,10 @@ use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use secrecy::SecretString;
 
+use super::client_limits::ClientLimits;
+use super::last_use::LastUse;
 use crate::credentials::Scopes;
+use crate::id::Principal;
 
 /// Bytes of a token; it is written as twice as many hexadecimal digits.
 const TOKEN_BYTES: usize = 32;
@@ -19,13 +22,16 @@ const ALGORITHM: &str = "sha256:";
 /// A key that clients may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiKey {
-    /// Its principal.
     pub name: String,
+    /// Made once, since each request has it.
+    pub principal: Principal,
     pub hash: TokenHash,
     /// `None` for none.
     pub scopes: Option<Arc<Scopes>>,
     /// In milliseconds since 1970.
     pub expires_at: Option<u64>,
+    pub limits: Option<Arc<ClientLimits>>,
+    pub last_use: LastUse,
 }
 
 /// The SHA-256 of a key or a token. A fast hash is enough: nobody can try 2^256 keys.

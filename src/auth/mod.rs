@@ -1,25 +1,31 @@
 //! Who a request comes from, and what that principal may do.
 
 mod api_key;
+mod client_limits;
 mod identity;
 mod introspection;
 mod jwt;
+mod last_use;
 mod policy;
 mod rate_limits;
+mod remembered;
 mod token_answer;
 mod tokens;
 mod verified_token;
 mod webhook;
 
 pub use api_key::{ApiKey, TokenHash, expiry_millis, random_token};
+pub use client_limits::{ClientLimits, LimitsByClient};
 pub use identity::{GrantedScopes, Identity, Requester};
 pub use introspection::{AuthSecret, IntrospectionSettings};
 pub use jwt::{Algorithm, JwtSettings};
+pub use last_use::LastUse;
 pub use policy::{
     AccessRequest, Annotations, Condition, Denied, Effect, InvalidCondition, Policies, Policy,
     PolicyCase, PolicyRule, TriedCase, is_judged, read_cases,
 };
 pub use rate_limits::{CountedCall, Rate, RateLimitSettings, RateLimits};
+pub use remembered::{RememberSettings, RememberedCredentials};
 pub use tokens::{TokenSettings, TokenVerifier};
 pub use verified_token::PresentedToken;
 pub use webhook::WebhookSettings;
@@ -48,6 +54,7 @@ pub struct AuthSettings {
     pub certificates: bool,
     /// Whether a client may look around without credentials: only what acts needs them.
     pub lazy: bool,
+    pub remember: RememberSettings,
     /// Whose clients are to understand a refusal.
     pub compat: RefusalCompat,
 }
@@ -88,6 +95,11 @@ impl AuthSettings {
 
     fn takes_bearers(&self) -> bool {
         !self.keys.is_empty() || self.tokens.is_enabled()
+    }
+
+    /// The principal of a client whose key has this name.
+    pub fn keyed(name: &str) -> Principal {
+        Principal::of(KEYS, name)
     }
 
     /// The principal of a client whose certificate has this name.
@@ -134,7 +146,7 @@ impl AuthSettings {
     /// Those whom the keys stand for.
     pub fn principals(&self) -> Vec<Principal> {
         let keys = self.keys.iter();
-        keys.map(|key| Principal::of(KEYS, &key.name)).collect()
+        keys.map(|key| key.principal.clone()).collect()
     }
 
     /// Whether a principal is that of a key which is not there any more.
@@ -177,24 +189,32 @@ impl AuthSettings {
         };
         let hash = TokenHash::of(token);
         // Whoever measures how long this takes learns of the hash, and nothing of the key.
-        let key = self.keys.iter().find(|key| key.hash == hash);
-        match key {
+        match self.identity_of_key(&hash, now)? {
+            Some(identity) => Ok(Credentials::Known(identity)),
             None if self.tokens.is_enabled() => {
                 Ok(Credentials::Token(PresentedToken { text: token, hash }))
             }
             None => Err(unauthorized("this gateway has no such API key")),
-            Some(key) if key.expires_at.is_some_and(|expires| expires <= now) => {
-                let message = "this API key has expired; the gateway's operator makes another \
-                               with `mcpvisor keys rotate`";
-                Err(unauthorized(message))
-            }
-            Some(key) => Ok(Credentials::Known(Identity {
-                principal: Principal::of(KEYS, &key.name),
-                scopes: key.scopes.clone(),
-                expires_at: key.expires_at,
-                claims: None,
-            })),
         }
+    }
+
+    /// Who has the key of this hash, if there is one.
+    fn identity_of_key(&self, hash: &TokenHash, now: u64) -> Result<Option<Identity>, Failure> {
+        let Some(key) = self.keys.iter().find(|key| key.hash == *hash) else {
+            return Ok(None);
+        };
+        if key.expires_at.is_some_and(|expires| expires <= now) {
+            let message = "this API key has expired; the gateway's operator makes another with \
+                           `mcpvisor keys rotate`";
+            return Err(unauthorized(message));
+        }
+        key.last_use.note(now);
+        Ok(Some(Identity {
+            principal: key.principal.clone(),
+            scopes: key.scopes.clone(),
+            expires_at: key.expires_at,
+            claims: None,
+        }))
     }
 }
 
@@ -222,7 +242,7 @@ fn unauthorized(message: &str) -> Failure {
 }
 
 /// The token of the scheme `Bearer` in the header, and nowhere else (S-AUTHS-11), whose name is written in any case (RFC 9110).
-fn bearer_token(authorization: &str) -> Option<&str> {
+pub fn bearer_token(authorization: &str) -> Option<&str> {
     let (scheme, token) = authorization.trim().split_once(' ')?;
     let token = token.trim_start();
     let is_token = !token.is_empty() && !token.contains([' ', ',']);
@@ -250,9 +270,12 @@ mod tests {
     fn key(name: &str, token: &str, expires_at: Option<u64>) -> ApiKey {
         ApiKey {
             name: name.to_owned(),
+            principal: AuthSettings::keyed(name),
             hash: TokenHash::of(token),
             scopes: None,
             expires_at,
+            limits: None,
+            last_use: LastUse::default(),
         }
     }
 

@@ -1,4 +1,4 @@
-//! How often a principal may call: in all, each server, and each tool.
+//! How often a client may call: in all, each server, and each tool.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::id::{Principal, ServerName};
+use crate::id::{Holder, ServerName};
 use crate::protocol::{ErrorKind, Failure, retry_after_seconds};
 
-/// Principals, servers and tools whose calls are counted at a time.
+/// Clients, servers and tools whose calls are counted at a time.
 const COUNTED_MAX: usize = 100_000;
 
 /// Most calls of a rate.
@@ -69,8 +69,8 @@ impl fmt::Display for Rate {
     }
 }
 
-/// How often each principal may call. Without a rate there is no limit.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// How often each client may call. Without a rate there is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RateLimitSettings {
     /// In all.
     pub calls: Option<Rate>,
@@ -80,10 +80,22 @@ pub struct RateLimitSettings {
     pub calls_per_tool: Option<Rate>,
 }
 
+impl RateLimitSettings {
+    /// These, and where they have no rate, others.
+    pub fn or(self, others: Self) -> Self {
+        Self {
+            calls: self.calls.or(others.calls),
+            calls_per_server: self.calls_per_server.or(others.calls_per_server),
+            calls_per_tool: self.calls_per_tool.or(others.calls_per_tool),
+        }
+    }
+}
+
 /// A call that is counted.
 #[derive(Clone, Copy, Debug)]
 pub struct CountedCall<'a> {
-    pub principal: &'a Principal,
+    /// Whoever has no name is counted by its address.
+    pub holder: &'a Holder,
     pub server: &'a ServerName,
     /// Its public name; `None` for what is no tool.
     pub tool: Option<&'a str>,
@@ -97,9 +109,9 @@ enum Scope {
 }
 
 /// Each of these has a count of its own. A changed rate begins a new one.
-type CountKey = (Principal, Scope, Rate);
+type CountKey = (Holder, Scope, Rate);
 
-/// The calls of all principals, as the theoretical arrival time of each count.
+/// The calls of all clients, as the theoretical arrival time of each count.
 #[derive(Debug, Default)]
 pub struct RateLimits(Mutex<HashMap<CountKey, Instant>>);
 
@@ -137,7 +149,7 @@ impl RateLimits {
             let Some((rate, scope)) = rate.zip(scope) else {
                 continue;
             };
-            let key = (call.principal.clone(), scope, rate);
+            let key = (call.holder.clone(), scope, rate);
             let before = counted.get(&key).copied();
             if is_full && before.is_none() {
                 return Err(full());
@@ -179,14 +191,11 @@ fn full() -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::id::{Peer, Principal};
 
-    fn call<'a>(
-        principal: &'a Principal,
-        server: &'a ServerName,
-        tool: &'a str,
-    ) -> CountedCall<'a> {
+    fn call<'a>(holder: &'a Holder, server: &'a ServerName, tool: &'a str) -> CountedCall<'a> {
         CountedCall {
-            principal,
+            holder,
             server,
             tool: Some(tool),
         }
@@ -239,7 +248,7 @@ mod tests {
     #[test]
     fn a_changed_rate_holds_at_once() {
         let limits = RateLimits::default();
-        let (one, server) = (Principal::Anonymous, ServerName::try_new("s").unwrap());
+        let (one, server) = (Holder::Peer(Peer::Local), ServerName::try_new("s").unwrap());
         let now = Instant::now();
         let count = |rate| {
             let settings = RateLimitSettings {
@@ -255,14 +264,15 @@ mod tests {
     }
 
     #[test]
-    fn each_principal_server_and_tool_has_its_own_limit() {
+    fn each_client_server_and_tool_has_its_own_limit() {
         let rate = |text| Rate::parse(text);
         let settings = RateLimitSettings {
             calls: rate("4/hour"),
             calls_per_server: rate("3/hour"),
             calls_per_tool: rate("2/hour"),
         };
-        let [one, other] = ["a", "b"].map(|name| Principal::of("key", name));
+        let [one, other] = ["a", "b"].map(|name| Holder::Principal(Principal::of("key", name)));
+        let address = Holder::Peer(Peer::of([10, 0, 0, 1].into()));
         let [s, t] = ["s", "t"].map(|name| ServerName::try_new(name).unwrap());
         let limits = RateLimits::default();
         let now = Instant::now();
@@ -283,6 +293,7 @@ mod tests {
             (call(&one, &t, "z"), None),
             (call(&one, &t, "z"), Some("rate_limits.calls`")),
             (call(&other, &s, "x"), None),
+            (call(&address, &s, "x"), None),
         ];
         for (number, (call, key)) in steps.into_iter().enumerate() {
             let refused = refused(call);
@@ -299,7 +310,7 @@ mod tests {
             calls_per_tool: Rate::parse("1/second"),
             ..RateLimitSettings::default()
         };
-        let (one, server) = (Principal::Anonymous, ServerName::try_new("s").unwrap());
+        let (one, server) = (Holder::Peer(Peer::Local), ServerName::try_new("s").unwrap());
         let limits = RateLimits::default();
         let now = Instant::now();
         for number in 0..COUNTED_MAX {

@@ -68,6 +68,16 @@ impl TokenSettings {
             .map(String::as_str)
     }
 
+    /// Whether the same subject may be two people, whom two issuers vouch for.
+    pub fn has_two_issuers(&self) -> bool {
+        let (jwt, asked) = (&self.jwt.issuer, &self.introspection);
+        let other = match &asked.endpoint {
+            Some(_) => asked.issuer.as_deref().or(Some("")),
+            None => self.webhook.url.as_ref().map(|_| WEBHOOK),
+        };
+        jwt.is_some() && other.is_some() && jwt.as_deref() != other
+    }
+
     /// The URLs that are asked about tokens.
     pub fn asked(&self) -> impl Iterator<Item = &str> {
         let urls = [
@@ -134,8 +144,13 @@ impl TokenVerifier {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let found = known.get(&token.hash)?;
         let identity = &found.identity;
-        let is_usable = found.until > now && !self.subjects.lacks(&identity.principal);
+        let is_usable = found.until > now && !self.wants_text_of(&identity.principal);
         is_usable.then(|| identity.clone())
+    }
+
+    /// Whether a server gets others for the tokens of this client, and none of them is kept.
+    pub(super) fn wants_text_of(&self, principal: &Principal) -> bool {
+        self.subjects.lacks(principal)
     }
 
     /// Asks who a token was given to, and remembers it.

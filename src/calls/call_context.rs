@@ -13,13 +13,14 @@ use crate::bridge::meta::TRACEPARENT;
 use crate::calls::answer_decorator::AnswerDecorator;
 use crate::calls::observation::Observation;
 use crate::calls::parked_calls::ParkedCalls;
+use crate::calls::peer_places::{PeerPlace, PeerPlaces};
 use crate::calls::request_trace::RequestTrace;
 use crate::calls::sealing::Sealing;
 use crate::calls::settings::SessionSettings;
 use crate::catalog::{self, NameSettings};
 use crate::downstream::{Caller, Downstreams, Server};
 use crate::history::{History, RecordedCaller};
-use crate::id::{CallNumbers, Principal, ServerName, SessionId, ViewId};
+use crate::id::{CallNumbers, Holder, ServerName, SessionId, ViewId};
 use crate::metrics::Metrics;
 use crate::protocol::{Failure, Method, Request, Revision};
 use crate::publisher::CatalogView;
@@ -33,6 +34,8 @@ pub(crate) struct CallContext {
     /// The policy in force; `None` allows everything.
     pub(crate) policy: ArcSwapOption<Box<dyn Policy>>,
     pub(crate) rate_limits: RateLimits,
+    /// Calls in flight of clients that may have so many.
+    pub(crate) in_flight: PeerPlaces,
     pub(crate) numbers: CallNumbers,
     pub(crate) counters: Counters,
     pub(crate) history: History,
@@ -71,6 +74,7 @@ impl CallContext {
             let session = caller.session.map(SessionId::handle);
             trace.of_caller(session.map(|it| it.to_string()), view_name(&caller.view));
         }
+        let _log = Observation::log_scope(begun.as_deref());
         let record = self.history.begin(
             request,
             &RecordedCaller {
@@ -110,7 +114,7 @@ impl CallContext {
         }
     }
 
-    /// Counts a call for the rate limits of its principal. `item` is what it names.
+    /// Counts a call for the rate limits of its client. `item` is what it names.
     ///
     /// # Errors
     ///
@@ -118,7 +122,7 @@ impl CallContext {
     pub(crate) fn count_call(
         &self,
         method: &Method,
-        principal: &Principal,
+        holder: &Holder,
         server: &ServerName,
         item: &str,
     ) -> Result<(), Failure> {
@@ -126,13 +130,32 @@ impl CallContext {
             return Ok(());
         }
         let call = CountedCall {
-            principal,
+            holder,
             server,
             tool: (*method == Method::ToolsCall).then_some(item),
         };
         let settings = self.settings.load();
-        let counted = (self.rate_limits).count(&settings.rate_limits, call, Instant::now());
+        let rates = settings.rates(holder);
+        let counted = self.rate_limits.count(&rates, call, Instant::now());
         counted.inspect_err(|_| self.counters.add(Counter::CallsShed))
+    }
+
+    /// The place of a call among those in flight of its client, where they are limited.
+    ///
+    /// # Errors
+    ///
+    /// Returns the failure that the client is to read.
+    pub(crate) fn place_of_call(&self, holder: Holder) -> Result<Option<PeerPlace>, Failure> {
+        let limit = self.settings.load().calls_in_flight(&holder);
+        if limit.per_client.is_none() {
+            return Ok(None);
+        }
+        let place = self.in_flight.take(holder, &limit);
+        let place = place.map_err(|why| {
+            self.counters.add(Counter::CallsShed);
+            limit.failure(why)
+        })?;
+        Ok(Some(place))
     }
 }
 

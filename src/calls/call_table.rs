@@ -81,6 +81,7 @@ fn work_on<O: HasCalls>(
     ctx: &mut Context<O>,
     work: impl FnOnce(&mut Call, &mut O),
 ) {
+    let _log = call.log_scope();
     if let Err(text) = catch_panic(|| work(&mut call, owner)) {
         log::error!(panic = &*text, server = call.target.server.as_str(); "a bug ended a call");
         // Also where its last words fail, only the call is lost.

@@ -64,7 +64,7 @@ impl CallContext {
             from: None,
             reason: &failure.message,
         }
-        .record();
+        .record(&self.counters);
     }
 }
 

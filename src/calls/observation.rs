@@ -9,6 +9,7 @@ use crate::history::{CallEnding, CallOutcome, PendingCall, is_tool_error};
 use crate::id::ServerName;
 use crate::metrics::{ErrorType, Measure, MethodLabel, Metrics, MetricsShard, Network, Series};
 use crate::protocol::{ErrorKind, Failure, Method, Outcome, Request, Response, Revision};
+use crate::telemetry::{LogScope, SpanNumbers};
 
 /// A request under way. Dropped without an end, it was cancelled: nobody was answered.
 pub(crate) struct Observation {
@@ -97,6 +98,16 @@ impl Observation {
         self.trace.as_deref_mut()
     }
 
+    /// The numbers of its span, if it is traced.
+    pub(crate) fn span(&self) -> Option<SpanNumbers> {
+        self.trace.as_ref().map(|trace| trace.numbers())
+    }
+
+    /// What the log says from now on is about this request, where it is traced.
+    pub(crate) fn log_scope(observation: Option<&Self>) -> Option<LogScope> {
+        LogScope::of(observation?.span())
+    }
+
     /// It is sent to its server, which is to read this `traceparent`; `None` where it is not
     /// traced.
     pub(crate) fn attempt(&mut self, destination: &Destination<'_>) -> Option<String> {
@@ -120,12 +131,13 @@ impl Observation {
 
     pub(crate) fn end(mut self: Box<Self>, ending: CallEnding<'_>, answer_bytes: usize) {
         let outcome = ending.outcome(&self.method);
+        let (span, _log) = (self.span(), Self::log_scope(Some(&self)));
         if let Some(record) = self.record.take() {
             record.end(ending, outcome, answer_bytes);
         }
         let error = || error_of(ending, outcome, &self.method);
         if let Some(timing) = self.timing.take() {
-            timing.end(&self.method, error());
+            timing.end(&self.method, error(), span);
         }
         if let Some(trace) = self.trace.take() {
             trace.end(error());
@@ -135,9 +147,11 @@ impl Observation {
 
 impl Drop for Observation {
     fn drop(&mut self) {
+        let (span, _log) = (self.span(), Self::log_scope(Some(self)));
+        drop(self.record.take());
         let cancelled = ErrorType::Failure(ErrorKind::Cancelled, false);
         if let Some(timing) = self.timing.take() {
-            timing.end(&self.method, Some(cancelled));
+            timing.end(&self.method, Some(cancelled), span);
         }
         if let Some(trace) = self.trace.take() {
             trace.end(Some(cancelled));
@@ -146,7 +160,7 @@ impl Drop for Observation {
 }
 
 impl Timing {
-    fn end(self, method: &Method, error: Option<ErrorType>) {
+    fn end(self, method: &Method, error: Option<ErrorType>, span: Option<SpanNumbers>) {
         let all = self.began.elapsed();
         let series = Series {
             method: Some(MethodLabel::of(method)),
@@ -157,13 +171,14 @@ impl Timing {
             network: Some(Network::OF_CLIENTS),
             ..Series::of(Measure::ServerOperation)
         };
-        self.shard.add(series, all);
+        self.shard.add_of(series, all, span);
         let is_answered = !matches!(error, Some(ErrorType::Failure(..)));
         if let Some((sent, answered)) = self.at_server.filter(|_| is_answered) {
             // A client that comes back with answers finds its call at the server.
             let at_server = answered.saturating_duration_since(sent.max(self.began));
             let overhead = all.saturating_sub(at_server);
-            self.shard.add(Series::of(Measure::Overhead), overhead);
+            self.shard
+                .add_of(Series::of(Measure::Overhead), overhead, span);
         }
     }
 }

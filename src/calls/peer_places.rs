@@ -16,10 +16,11 @@ struct TakenPlaces {
     by_holder: HashMap<Holder, usize>,
 }
 
-/// One place of a client; given back when dropped.
+/// Places of a client, mostly one; given back when dropped.
 pub(crate) struct PeerPlace {
     places: PeerPlaces,
     holder: Holder,
+    amount: usize,
 }
 
 /// How many places of a kind there are.
@@ -83,37 +84,29 @@ impl PeerPlaces {
     ///
     /// Says why there is none for this client.
     pub(crate) fn take(&self, holder: Holder, limit: &PlaceLimit) -> Result<PeerPlace, NoPlace> {
-        let taken = self.lock();
-        let (free, share) = (limit.max.saturating_sub(taken.all), limit.share());
-        let own = taken.by_holder.get(&holder).copied().unwrap_or(0);
-        let has_others = !holder.is_alone();
-        if has_others && limit.per_client.is_some_and(|(max, _)| own >= max) {
-            return Err(NoPlace::Own);
-        }
-        let is_shared = (1..limit.max).contains(&share) && has_others;
-        if is_shared && free <= share && own >= share {
-            return Err(NoPlace::Share);
-        }
-        if free == 0 {
-            return Err(NoPlace::Full);
-        }
-        Ok(self.count(taken, holder))
+        let mut place = self.none(holder);
+        place.grow(1, limit)?;
+        Ok(place)
     }
 
     /// Takes a place beyond all limits, for what was there before.
     pub(crate) fn restore(&self, holder: Holder) -> PeerPlace {
-        self.count(self.lock(), holder)
+        let mut place = self.none(holder);
+        place.count(self.lock(), 1);
+        place
+    }
+
+    /// No place yet for a client that takes some.
+    pub(crate) fn none(&self, holder: Holder) -> PeerPlace {
+        PeerPlace {
+            places: self.clone(),
+            holder,
+            amount: 0,
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
         self.lock().all
-    }
-
-    fn count(&self, mut taken: MutexGuard<'_, TakenPlaces>, holder: Holder) -> PeerPlace {
-        taken.all += 1;
-        *taken.by_holder.entry(holder.clone()).or_default() += 1;
-        let places = self.clone();
-        PeerPlace { places, holder }
     }
 
     fn lock(&self) -> MutexGuard<'_, TakenPlaces> {
@@ -125,14 +118,52 @@ impl PeerPlace {
     pub(crate) const fn holder(&self) -> &Holder {
         &self.holder
     }
+
+    /// Takes so many more.
+    ///
+    /// # Errors
+    ///
+    /// Says why there are not as many for this client.
+    pub(crate) fn grow(&mut self, amount: usize, limit: &PlaceLimit) -> Result<(), NoPlace> {
+        let places = self.places.clone();
+        let taken = places.lock();
+        let (free, share) = (limit.max.saturating_sub(taken.all), limit.share());
+        let own = taken.by_holder.get(&self.holder).copied().unwrap_or(0);
+        let has_others = !self.holder.is_alone();
+        let is_beyond = |(max, _)| own.saturating_add(amount) > max;
+        if has_others && limit.per_client.is_some_and(is_beyond) {
+            return Err(NoPlace::Own);
+        }
+        let is_shared = (1..limit.max).contains(&share) && has_others;
+        if is_shared && free <= share && own >= share {
+            return Err(NoPlace::Share);
+        }
+        if free < amount {
+            return Err(NoPlace::Full);
+        }
+        self.count(taken, amount);
+        Ok(())
+    }
+
+    fn count(&mut self, mut taken: MutexGuard<'_, TakenPlaces>, amount: usize) {
+        self.amount += amount;
+        taken.all += amount;
+        // Nobody asks what one has that is alone.
+        if !self.holder.is_alone() {
+            *taken.by_holder.entry(self.holder.clone()).or_default() += amount;
+        }
+    }
 }
 
 impl Drop for PeerPlace {
     fn drop(&mut self) {
+        if self.amount == 0 {
+            return;
+        }
         let mut taken = self.places.lock();
-        taken.all -= 1;
+        taken.all -= self.amount;
         if let Some(own) = taken.by_holder.get_mut(&self.holder) {
-            *own -= 1;
+            *own -= self.amount;
             if *own == 0 {
                 taken.by_holder.remove(&self.holder);
             }
@@ -224,6 +255,30 @@ mod tests {
         assert_eq!((own.len(), why), (91, NoPlace::Full));
         let refusal = limit.failure(NoPlace::Own).message;
         assert!(refusal.contains("3 calls") && refusal.contains("`sessions.max_per_client`"));
+    }
+
+    #[test]
+    fn places_are_taken_by_amounts_and_given_back_whole() {
+        let places = PeerPlaces::default();
+        let limit = limit(100, 10);
+        let mut greedy = places.none(peer(1));
+        assert_eq!(greedy.grow(60, &limit), Ok(()));
+        assert_eq!(greedy.grow(41, &limit), Err(NoPlace::Full));
+        assert_eq!(greedy.grow(30, &limit), Ok(()));
+        assert_eq!(greedy.grow(1, &limit), Err(NoPlace::Share));
+        let mut other = places.none(peer(2));
+        assert_eq!(other.grow(10, &limit), Ok(()));
+        drop(greedy);
+        assert_eq!(places.len(), 10);
+        let held = PlaceLimit {
+            per_client: Some((20, "limits.bytes_per_client")),
+            ..limit
+        };
+        assert_eq!(other.grow(11, &held), Err(NoPlace::Own));
+        assert_eq!(other.grow(10, &held), Ok(()));
+        drop(other);
+        assert_eq!(places.len(), 0);
+        assert!(places.lock().by_holder.is_empty());
     }
 
     #[test]

@@ -3,14 +3,21 @@
 use bytestring::ByteString;
 use tokio::time::Instant;
 
-use crate::bridge::meta::traceparent_of;
+use crate::bridge::headers::ClientHeaders;
+use crate::bridge::meta::{TRACEPARENT, traceparent_of};
 use crate::id::ServerName;
 use crate::metrics::{ErrorType, MethodLabel, Network};
 use crate::protocol::{Method, Request, RequestId, Revision};
+use crate::telemetry::SpanNumbers;
 use crate::traces::{ActiveSpan, TraceContext, Traces};
 
 /// Bytes of the id of a request in a span.
 const ID_MAX: usize = 128;
+
+/// Bytes of the URI of a resource in a span.
+const URI_MAX: usize = 512;
+
+const URI: &str = "mcp.resource.uri";
 
 pub(crate) struct RequestTrace {
     span: ActiveSpan,
@@ -56,6 +63,10 @@ impl RequestTrace {
         }))
     }
 
+    pub(crate) fn numbers(&self) -> SpanNumbers {
+        self.span.numbers()
+    }
+
     /// Notes its caller.
     pub(crate) fn of_caller(&mut self, session: Option<String>, view: Option<String>) {
         if let Some(session) = session {
@@ -71,7 +82,10 @@ impl RequestTrace {
         let key = match method {
             Method::ToolsCall => "gen_ai.tool.name",
             Method::PromptsGet => "gen_ai.prompt.name",
-            // Names of resources are too many for the name of a span.
+            // These are too many for the name of a span.
+            Method::ResourcesRead | Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => {
+                URI
+            }
             _ => "",
         };
         self.span.set("mcpvisor.server", server.as_str().to_owned());
@@ -79,9 +93,11 @@ impl RequestTrace {
             self.span.set("gen_ai.operation.name", "execute_tool");
         }
         if !key.is_empty() {
-            let name = format!("{} {item}", self.span.name());
-            self.span.set_name(name);
-            self.span.set(key, item.to_string());
+            if key != URI {
+                let name = format!("{} {item}", self.span.name());
+                self.span.set_name(name);
+            }
+            self.span.set(key, shown_item(item));
             self.item = Some((key, item.clone()));
         }
         self.server = Some(server.clone());
@@ -104,7 +120,7 @@ impl RequestTrace {
             attempt.set("mcpvisor.server", server.as_str().to_owned());
         }
         if let Some((key, item)) = &self.item {
-            attempt.set(key, item.to_string());
+            attempt.set(key, shown_item(item));
         }
         let context = attempt.context();
         self.attempt = Some(attempt);
@@ -132,10 +148,19 @@ impl RequestTrace {
     }
 
     pub(crate) fn end(mut self: Box<Self>, error: Option<ErrorType>) {
-        self.end_attempt(None, None);
+        // An attempt that nobody waits for any more ends as the request does.
+        self.end_attempt(None, error);
         fail(&mut self.span, error);
         self.span.end();
     }
+}
+
+/// What the server of a request reads that is not recorded: what its client says in the header, unless
+/// `_meta`, which goes on as it is, says something.
+pub(crate) fn unrecorded(request: &Request, said: &ClientHeaders) -> Option<String> {
+    let header = TraceContext::parse(said.get(TRACEPARENT)?)?;
+    let is_in_meta = traceparent_of(request).is_some();
+    (!is_in_meta).then(|| header.to_string())
 }
 
 fn fail(span: &mut ActiveSpan, error: Option<ErrorType>) {
@@ -148,7 +173,65 @@ fn fail(span: &mut ActiveSpan, error: Option<ErrorType>) {
 
 /// An id as text: of a string without its quotes.
 fn shown_id(id: &RequestId) -> String {
-    let text = id.as_str().trim_matches('"');
-    let end = text.floor_char_boundary(ID_MAX);
+    cut(id.as_str().trim_matches('"'), ID_MAX)
+}
+
+/// Only a URI, which clients make up, can be long.
+fn shown_item(item: &str) -> String {
+    cut(item, URI_MAX)
+}
+
+fn cut(text: &str, max: usize) -> String {
+    let end = text.floor_char_boundary(max);
     text.get(..end).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::bridge::headers::HttpHeaders;
+    use crate::protocol::Envelope;
+
+    struct Sent(&'static str);
+
+    impl HttpHeaders for Sent {
+        fn first(&self, name: &str) -> Option<(&[u8], bool)> {
+            (name == TRACEPARENT).then_some((self.0.as_bytes(), false))
+        }
+
+        fn params(&self) -> Vec<(&str, &[u8])> {
+            Vec::new()
+        }
+    }
+
+    #[test]
+    fn a_request_that_is_not_recorded_keeps_the_context_of_its_client() {
+        const CONTEXT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
+        let table = [
+            ("{}", CONTEXT, Some(CONTEXT)),
+            ("{}", "00-a, b=c", None),
+            (r#"{"traceparent":"00-own"}"#, CONTEXT, None),
+        ];
+        for (meta, header, expected) in table {
+            let frame = format!(
+                r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"_meta":{meta}}}}}"#
+            );
+            let Ok(Envelope::Request(request)) = Envelope::parse(Bytes::from(frame)) else {
+                panic!("no request");
+            };
+            let names = [TRACEPARENT.to_owned()];
+            let said = ClientHeaders::read(&names, &Sent(header), None);
+            let said = said.unwrap().unwrap();
+            assert_eq!(unrecorded(&request, &said).as_deref(), expected, "{meta}");
+            assert_eq!(said.traceparent(), None, "it is only what a client says");
+        }
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        assert_eq!(cut("a\u{e9}", 2), "a");
+        assert_eq!(shown_item(&"x".repeat(2 * URI_MAX)).len(), URI_MAX);
+    }
 }

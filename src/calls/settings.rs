@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use crate::auth::RateLimitSettings;
+use crate::auth::{ClientLimits, LimitsByClient, RateLimitSettings};
 use crate::calls::peer_places::PlaceLimit;
+use crate::id::Holder;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionSettings {
@@ -54,8 +55,12 @@ pub struct SessionSettings {
     pub first_list_wait_max: Duration,
     /// Whether any server is called with the sign-in of each user.
     pub has_user_credentials: bool,
-    /// How often each principal may call.
+    /// Calls in flight of one client; 0: as many as its sessions may have.
+    pub calls_per_client: usize,
+    /// How often each client may call.
     pub rate_limits: RateLimitSettings,
+    /// The clients for which some of these are other limits.
+    pub by_client: LimitsByClient,
 }
 
 impl SessionSettings {
@@ -64,15 +69,25 @@ impl SessionSettings {
         (self.stream_queue_max, self.stream_queue_bytes_max)
     }
 
-    pub(crate) fn sessions(&self) -> PlaceLimit {
-        let own = (self.sessions_per_client, "sessions.max_per_client");
-        self.places("sessions", ("sessions.max", self.sessions_max), Some(own))
+    pub(crate) fn sessions(&self, holder: &Holder) -> PlaceLimit {
+        let all = (self.sessions_per_client, "sessions.max_per_client");
+        let one = (
+            |it: &ClientLimits| it.sessions,
+            "auth.keys.NAME.limits.sessions",
+        );
+        let own = self.own(holder, all, one);
+        self.places("sessions", ("sessions.max", self.sessions_max), own)
     }
 
-    pub(crate) fn listeners(&self) -> PlaceLimit {
+    pub(crate) fn listeners(&self, holder: &Holder) -> PlaceLimit {
         let of = "streams of clients that listen";
-        let own = (self.listeners_per_client, "sessions.listeners_per_client");
-        self.places(of, ("sessions.listeners", self.listeners_max), Some(own))
+        let all = (self.listeners_per_client, "sessions.listeners_per_client");
+        let one = (
+            |it: &ClientLimits| it.listeners,
+            "auth.keys.NAME.limits.listeners",
+        );
+        let own = self.own(holder, all, one);
+        self.places(of, ("sessions.listeners", self.listeners_max), own)
     }
 
     pub(crate) fn parked_calls(&self) -> PlaceLimit {
@@ -80,11 +95,40 @@ impl SessionSettings {
         self.places(of, ("sessions.parked_calls", self.parked_max), None)
     }
 
+    /// Without a limit for all together: each server has one.
+    pub(crate) fn calls_in_flight(&self, holder: &Holder) -> PlaceLimit {
+        let all = (self.calls_per_client, "limits.calls_per_client");
+        let one = (
+            |it: &ClientLimits| it.calls_in_flight,
+            "auth.keys.NAME.limits.calls_in_flight",
+        );
+        let own = self.own(holder, all, one);
+        self.places("calls in flight", ("limits", usize::MAX), own)
+    }
+
+    /// How often a client may call.
+    pub(crate) fn rates(&self, holder: &Holder) -> RateLimitSettings {
+        let own = self.by_client.find(holder);
+        own.map_or(self.rate_limits, |own| own.rates.or(self.rate_limits))
+    }
+
+    /// The most that one client gets: its own number, or that of all. 0 is no limit.
+    fn own(
+        &self,
+        holder: &Holder,
+        all: (usize, &'static str),
+        (one, key): (impl Fn(&ClientLimits) -> Option<usize>, &'static str),
+    ) -> Option<(usize, &'static str)> {
+        let own = self.by_client.find(holder).and_then(one);
+        let limit = own.map_or(all, |own| (own, key));
+        Some(limit).filter(|(max, _)| *max > 0)
+    }
+
     fn places(
         &self,
         of: &'static str,
         (key, max): (&'static str, usize),
-        own: Option<(usize, &'static str)>,
+        per_client: Option<(usize, &'static str)>,
     ) -> PlaceLimit {
         let peer_share = self.peer_share;
         PlaceLimit {
@@ -92,7 +136,7 @@ impl SessionSettings {
             key,
             max,
             peer_share,
-            per_client: own.filter(|(max, _)| *max > 0),
+            per_client,
         }
     }
 }
@@ -123,7 +167,9 @@ impl Default for SessionSettings {
             first_list_wait: Duration::from_secs(2),
             first_list_wait_max: Duration::from_secs(25),
             has_user_credentials: false,
+            calls_per_client: 0,
             rate_limits: RateLimitSettings::default(),
+            by_client: LimitsByClient::default(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The difference of two definitions, for people.
+//! The difference of two definitions, or of two texts, for people.
 
 use std::iter;
 
@@ -10,11 +10,18 @@ use crate::protocol::RawJson;
 /// Lines of each side that are compared one by one, after those that both begin and end with.
 const COMPARED_MAX: usize = 1000;
 
+/// Lines before and behind a change that are shown with it.
+const CONTEXT_LINES: usize = 3;
+
 /// The second definition beside the first, line by line: `-` before what is gone, `+` before what
 /// is there now. Hidden characters are written out.
 pub fn definition_diff(before: &RawJson, after: &RawJson) -> String {
-    let (before, after) = (lines(before), lines(after));
-    let starts = iter::zip(&before, &after).take_while(|(a, b)| a == b);
+    line_diff(&lines(before), &lines(after))
+}
+
+/// As [`definition_diff`], of two texts in lines.
+pub fn line_diff(before: &[String], after: &[String]) -> String {
+    let starts = iter::zip(before, after).take_while(|(a, b)| a == b);
     let start = starts.count();
     let (old, new) = (&before[start..], &after[start..]);
     let ends = iter::zip(old.iter().rev(), new.iter().rev()).take_while(|(a, b)| a == b);
@@ -32,6 +39,29 @@ pub fn definition_diff(before: &RawJson, after: &RawJson) -> String {
     before[before.len() - end..]
         .iter()
         .for_each(|line| put(' ', line));
+    text
+}
+
+/// The changes of a difference, each with a few of the lines around it.
+pub fn around_changes(diff: &str) -> String {
+    let lines: Vec<&str> = diff.lines().collect();
+    let is_near = |at: usize| {
+        let end = (at + CONTEXT_LINES + 1).min(lines.len());
+        let near = lines.get(at.saturating_sub(CONTEXT_LINES)..end);
+        let mut near = near.into_iter().flatten();
+        near.any(|line| line.starts_with(['-', '+']))
+    };
+    let mut text = String::new();
+    let mut is_left_out = false;
+    for (at, line) in lines.iter().enumerate() {
+        let is_shown = is_near(at);
+        if is_shown {
+            text.extend([line, "\n"]);
+        } else if !is_left_out {
+            text.push_str("  …\n");
+        }
+        is_left_out = !is_shown;
+    }
     text
 }
 
@@ -116,6 +146,22 @@ mod tests {
         assert_eq!(definition_diff(&before, &after), expected);
         let same = definition_diff(&before, &before);
         assert!(same.lines().all(|line| line.starts_with("  ")), "{same}");
+    }
+
+    #[test]
+    fn changes_are_shown_with_the_lines_around_them() {
+        let lines =
+            |numbers: &[u32]| -> Vec<String> { numbers.iter().map(ToString::to_string).collect() };
+        let before: Vec<u32> = (0..20).collect();
+        let mut after = before.clone();
+        after.remove(5);
+        after.push(99);
+        let diff = line_diff(&lines(&before), &lines(&after));
+        let shown = "  …\n  2\n  3\n  4\n- 5\n  6\n  7\n  8\n  …\n  17\n  18\n  19\n+ 99\n";
+        assert_eq!(around_changes(&diff), shown);
+        let same = line_diff(&lines(&before), &lines(&before));
+        assert_eq!(around_changes(&same), "  …\n");
+        assert_eq!(around_changes(""), "");
     }
 
     #[test]

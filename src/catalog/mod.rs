@@ -37,7 +37,7 @@ mod uri_template;
 use crate::protocol::json;
 
 pub use definition::definition;
-pub use definition_diff::definition_diff;
+pub use definition_diff::{around_changes, definition_diff, line_diff};
 pub use exposure::{DESCRIBED_MAX, Exposure, FOUND, FOUND_MAX, LISTED_MAX, StaticTool};
 pub use hidden_text::HiddenText;
 pub use item::{Item, ToolHints};

@@ -24,10 +24,10 @@ pub(crate) fn run_add_command(
     let given: Given = settings
         .map(|it| (it.name.clone(), it.value.clone()))
         .collect();
-    let (name, entry) = match Origin::of(&arguments)? {
-        Origin::Server(url) => of_url(&url, given),
-        Origin::Document(url) => of_document(&fetch(url)?, &arguments, given)?,
-        Origin::File => {
+    let (name, entry) = match ServerOrigin::of(&arguments)? {
+        ServerOrigin::Server(url) => of_url(&url, given),
+        ServerOrigin::Document(url) => of_document(&fetch(url)?, &arguments, given)?,
+        ServerOrigin::File => {
             let name = &arguments.from;
             let text = read_file(Path::new(name)).map_err(|error| format!("{name}: {error}"))?;
             of_document(text.as_bytes(), &arguments, given)?
@@ -54,14 +54,14 @@ pub(crate) fn run_add_command(
 }
 
 /// Where a server comes from.
-enum Origin {
+enum ServerOrigin {
     Server(Url),
     /// A `server.json`.
     Document(Url),
     File,
 }
 
-impl Origin {
+impl ServerOrigin {
     fn of(arguments: &AddArguments) -> Result<Self, CliError> {
         let from = &arguments.from;
         let url = Url::parse(from).ok();

@@ -1,7 +1,7 @@
 //! `mcpvisor doctor`.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use futures_util::{StreamExt as _, pin_mut};
 use mcpvisor::admin::{Instances, Screen, address_in_use, ask_status};
@@ -38,14 +38,17 @@ pub(super) async fn diagnose(path: Option<&Path>) -> Result<Vec<Finding>, CliErr
     let environment = ProcessEnvironment::new();
     let loaded = Config::load(path, Lookup::WorkingDirectory, &environment);
     let data_dir = match &loaded {
-        Ok(loaded) => loaded.config.data_dir.clone(),
-        // A file that may not be read says of no directory.
-        Err(_) => Config::data_dir_of(path, &environment).unwrap_or_else(|_| PathBuf::from(".")),
+        Ok(loaded) => Some(loaded.config.data_dir.clone()),
+        // A file that cannot be read names none.
+        Err(_) => Config::data_dir_of(path, &environment).ok(),
     };
-    let status = ask_status(&data_dir).await.ok();
+    let status = match &data_dir {
+        Some(data_dir) => ask_status(data_dir).await.ok(),
+        None => None,
+    };
     let (mut findings, checks) = checks(&Subject {
         loaded: &loaded,
-        data_dir: &data_dir,
+        data_dir: data_dir.as_deref(),
         status: status.as_ref(),
         environment: &environment,
         address_in_use: held_by,

@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::time::Duration;
 
+use mcpvisor::admin::{key_view, read_key_uses};
 use mcpvisor::auth::ApiKey;
 use mcpvisor::cli::{KeysArguments, KeysVerb, MadeKeyArguments};
 use mcpvisor::config::{Config, KeyChange, KeyFile, Lookup, ProcessEnvironment};
 use mcpvisor::telemetry::{millis, rfc3339, unix_millis};
 use secrecy::ExposeSecret as _;
-use serde_json::json;
 
 use super::output::{CliError, pretty, print};
 
@@ -53,15 +53,9 @@ fn expiry(now: u64, expires_in: Option<Duration>) -> Option<String> {
 fn list(path: Option<&Path>, json: bool) -> Result<(), CliError> {
     let loaded = Config::load(path, Lookup::WorkingDirectory, &ProcessEnvironment::new())?;
     let (keys, now) = (&loaded.config.front.auth.keys, unix_millis());
+    let uses = read_key_uses(&loaded.config.data_dir);
     if json {
-        let view = |key: &ApiKey| {
-            json!({
-                "name": key.name,
-                "expiresAt": key.expires_at.map(rfc3339),
-                "expired": is_expired(key, now),
-            })
-        };
-        let views: Vec<_> = keys.iter().map(view).collect();
+        let views: Vec<_> = keys.iter().map(|key| key_view(key, &uses, now)).collect();
         return print(&pretty(&views.into())?);
     }
     if keys.is_empty() {
@@ -78,7 +72,11 @@ fn list(path: Option<&Path>, json: bool) -> Result<(), CliError> {
             Some(at) if is_expired(key, now) => format!("EXPIRED {at}"),
             Some(at) => format!("expires {at}"),
         };
-        print(&format!("{:width$}  {state}\n", key.name))?;
+        let used = match uses.get(&key.hash.to_string()) {
+            None => "never used".to_owned(),
+            Some(at) => format!("used {}", rfc3339(*at)),
+        };
+        print(&format!("{:width$}  {state}, {used}\n", key.name))?;
     }
     Ok(())
 }

@@ -1,25 +1,17 @@
 //! `mcpvisor plan`, `apply` and `rollback`: the configuration as a whole, changed with a way back.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use mcpvisor::admin::{ControlRequest, ask, ask_status};
 use mcpvisor::cli::{ApplyArguments, PlanArguments, RollbackArguments};
-use mcpvisor::config::{Config, Loaded, Plan, ProcessEnvironment, read_file, replace_file};
-use mcpvisor::store::{private_dir, write_private};
-use mcpvisor::telemetry::{one_line, rfc3339, unix_millis};
-use serde_json::{Map, Value, json};
+use mcpvisor::config::{
+    Config, KeptContents, Loaded, Plan, ProcessEnvironment, read_file, replace_file,
+};
+use mcpvisor::telemetry::one_line;
 
 use super::output::{CliError, current_thread_runtime, pretty, print};
 use super::running_gateway::gateway_data_dir;
-
-/// Contents that are kept for `rollback`.
-const KEPT_MAX: usize = 5;
-
-/// Behind the name of the configuration, the directory where they are kept: they hold what it
-/// holds, and the data directory is to hold no secret that can be read.
-const KEPT_DIR: &str = ".kept";
 
 pub(crate) fn run_plan_command(
     path: Option<&Path>,
@@ -29,7 +21,7 @@ pub(crate) fn run_plan_command(
     let wanted = target.candidate(&arguments.file)?;
     let plan = target.plan(&target.present()?, &wanted)?;
     print(&match arguments.json {
-        true => pretty(&plan_json(&plan))?,
+        true => pretty(&plan.to_json())?,
         false => plan_text(&plan),
     })
 }
@@ -52,7 +44,7 @@ pub(crate) fn run_rollback_command(
     arguments: &RollbackArguments,
 ) -> Result<(), CliError> {
     let target = Target::find(path)?;
-    let kept = target.kept()?;
+    let kept = KeptContents::of(&target.file).list()?;
     if arguments.list {
         let names: Vec<String> = kept
             .iter()
@@ -150,7 +142,7 @@ impl Target {
     fn replace(&self, present: &Content, wanted: &Candidate) -> Result<(), CliError> {
         // The old file may be broken: then there is nothing to compare with.
         let plan = self.plan(present, wanted).ok();
-        let kept = self.keep(&present.text)?;
+        let kept = KeptContents::of(&self.file).keep(&present.text)?;
         self.put(&present.text, &wanted.text).inspect_err(|_| {
             // It is the present content still. One too many does no harm.
             let _ = fs::remove_file(kept);
@@ -172,41 +164,6 @@ impl Target {
         // Whatever it says of the old content, that is what ran before.
         let _ = read_again(gateway);
         Err(format!("the gateway refuses it, and the file is as before: {why}").into())
-    }
-
-    /// Keeps a content, and forgets the oldest of too many.
-    fn keep(&self, text: &str) -> Result<PathBuf, CliError> {
-        let directory = self.kept_dir();
-        private_dir(&directory)?;
-        let now = rfc3339(unix_millis()).replace(':', "-");
-        let extension = self.file.extension().unwrap_or_default().to_string_lossy();
-        let name = directory.join(format!("{now}.{extension}"));
-        write_private(&name, text.as_bytes())?;
-        for old in self.kept()?.into_iter().skip(KEPT_MAX) {
-            fs::remove_file(old)?;
-        }
-        Ok(name)
-    }
-
-    fn kept_dir(&self) -> PathBuf {
-        let mut directory = self.file.clone().into_os_string();
-        directory.push(KEPT_DIR);
-        directory.into()
-    }
-
-    /// The kept contents, the newest first.
-    fn kept(&self) -> Result<Vec<PathBuf>, CliError> {
-        let entries = match fs::read_dir(self.kept_dir()) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries?,
-        };
-        let paths = entries.map(|entry| Ok(entry?.path()));
-        let mut kept = paths.collect::<io::Result<Vec<PathBuf>>>()?;
-        // One that a killed command left unfinished.
-        kept.retain(|path| path.extension().is_none_or(|it| it != "new"));
-        kept.sort();
-        kept.reverse();
-        Ok(kept)
     }
 }
 
@@ -236,19 +193,4 @@ fn plan_text(plan: &Plan) -> String {
         .gateway_changed()
         .then(|| "changed    keys of the gateway\n".to_owned());
     servers.chain(others).chain(keys).collect()
-}
-
-fn plan_json(plan: &Plan) -> Value {
-    let servers = plan.server_changes().into_iter();
-    let servers: Map<String, Value> = servers
-        .map(|(verb, names)| {
-            let names: Vec<String> = names.iter().map(ToString::to_string).collect();
-            (verb.to_owned(), json!(names))
-        })
-        .collect();
-    json!({
-        "servers": servers,
-        "gatewayChanged": plan.gateway_changed(),
-        "needsRestart": plan.needs_restart,
-    })
 }

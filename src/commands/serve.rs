@@ -5,10 +5,11 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::time::Duration;
 
-use mcpvisor::admin::{ConfigOrder, ConfigRequest};
+use mcpvisor::admin::ConfigRequest;
 use mcpvisor::config::watch::{Changed, Watch, WatchSettings};
 use mcpvisor::config::{
-    Config, ConfigError, FileOutcome, Loaded, LogFormat, Lookup, ProcessEnvironment, ServerFile,
+    Config, ConfigError, Fingerprint, Loaded, LoadedFile, LogFormat, Lookup, ProcessEnvironment,
+    ServerFile,
 };
 use mcpvisor::gateway::service::{self, ServiceState};
 use mcpvisor::gateway::{Gateway, ServerCounts};
@@ -65,27 +66,43 @@ pub(crate) fn serve(path: Option<&Path>, mode: ServeMode, stateless: bool) -> Re
         check_view(&loaded.config, view)?;
     }
     let log = start_logging(&loaded);
-    let watched = loaded.path.clone();
-    let reload = || load(watched.as_deref().or(path));
-    let carry_out = |order: ConfigOrder, if_match: Option<&str>| {
-        let file = ServerFile::new(watched.as_deref(), &environment, Uuid::new_v4)?;
-        file.carry_out(order, if_match)
+    let found = loaded.path.clone();
+    // One that is not there yet is looked for again.
+    let reload = || load(found.as_deref().or(path));
+    let file = match (&found, &mode) {
+        (None, ServeMode::Http) => Some(Config::file_to_write(path, &environment)?),
+        (found, _) => found.clone(),
     };
+    let open = || ServerFile::new(file.as_deref(), &environment, Uuid::new_v4);
     let file = ConfigFile {
+        path: file.as_deref(),
         reload: &reload,
-        carry_out: &carry_out,
+        open: &open,
     };
     actix::System::new().block_on(run_gateway(loaded, &mode, (inherited, log), file))
 }
 
-type CarryOut<'a> = dyn Fn(ConfigOrder, Option<&str>) -> Result<FileOutcome, Failure> + 'a;
-
 /// The file that a gateway runs with.
 struct ConfigFile<'a> {
+    /// It may not be there yet; `None` is the built-in one for good.
+    path: Option<&'a Path>,
     /// Reads it again.
     reload: &'a dyn Fn() -> Result<Loaded, ConfigError>,
-    /// Reads or changes its servers, if it has the tag that is given.
-    carry_out: &'a CarryOut<'a>,
+    /// Opens it to be shown or changed.
+    open: &'a dyn Fn() -> Result<ServerFile<'a>, Failure>,
+}
+
+impl ConfigFile<'_> {
+    /// All files that a change is noticed of: those that were read, or the one that is not there yet.
+    fn watched(&self, loaded: &Loaded) -> Vec<LoadedFile> {
+        let fingerprint = Fingerprint::of(&[]);
+        let missing = self.path.filter(|_| loaded.path.is_none());
+        let missing = missing.map(|path| LoadedFile {
+            path: path.to_owned(),
+            fingerprint,
+        });
+        loaded.files.iter().cloned().chain(missing).collect()
+    }
 }
 
 /// Refuses a view that shows nothing.
@@ -116,15 +133,16 @@ async fn run_gateway(
     let had_terminal = std::io::stdin().is_terminal();
     let mut hangup = signal(SignalKind::hangup())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let is_watched = loaded.config.watch && loaded.path.is_some();
+    let is_watched = loaded.config.watch && file.path.is_some();
     // One change stands for all until it is taken.
     let (report, mut changes) = mpsc::channel(1);
     let settings = WatchSettings::default();
-    let mut watch = is_watched.then(|| Watch::start(&loaded.files, &settings, report.clone()));
+    let mut watch =
+        is_watched.then(|| Watch::start(&file.watched(&loaded), &settings, report.clone()));
     let mut read_again = || {
         let loaded = (file.reload)();
         if let (Some(watch), Ok(loaded)) = (&mut watch, &loaded) {
-            watch.follow(&loaded.files);
+            watch.follow(&file.watched(loaded));
         }
         loaded
     };
@@ -234,29 +252,45 @@ async fn change_file(
     file: &ConfigFile<'_>,
     read_again: &mut dyn FnMut() -> Result<Loaded, ConfigError>,
 ) {
-    let (order, if_match, reply) = match request {
+    // A client may have left before its answer.
+    match request {
         ConfigRequest::Servers {
             order,
             if_match,
             reply,
-        } => (order, if_match, reply),
+        } => {
+            let opened = (file.open)();
+            let outcome = opened.and_then(|file| file.carry_out(order, if_match.as_deref()));
+            let answer = match outcome {
+                Ok(outcome) => {
+                    if outcome.changed.is_some() {
+                        gateway.reload(read_again());
+                    }
+                    Ok(gateway.with_times(outcome).await)
+                }
+                Err(refused) => Err(refused),
+            };
+            let _ = reply.send(answer);
+        }
+        ConfigRequest::File {
+            order,
+            if_match,
+            reply,
+        } => {
+            let opened = (file.open)();
+            let outcome = opened.and_then(|file| file.carry_out_whole(order, if_match.as_deref()));
+            let _ = reply.send(outcome.map(|outcome| {
+                if outcome.is_replaced {
+                    gateway.reload(read_again());
+                }
+                outcome.answer
+            }));
+        }
         ConfigRequest::Reload { reply } => {
             gateway.reload(read_again());
-            // Its client may have left.
             let _ = reply.send(gateway.config_view());
-            return;
         }
-    };
-    let answer = match (file.carry_out)(order, if_match.as_deref()) {
-        Ok(outcome) => {
-            if outcome.changed.is_some() {
-                gateway.reload(read_again());
-            }
-            Ok(gateway.with_times(outcome).await)
-        }
-        Err(refused) => Err(refused),
-    };
-    let _ = reply.send(answer);
+    }
 }
 
 /// For whoever sits before the terminal; a log is no place for it.

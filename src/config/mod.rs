@@ -18,9 +18,11 @@ mod include;
 mod interpolate;
 mod json;
 mod json_file;
+mod kept_contents;
 mod key_file;
 mod keys;
 mod mask;
+mod no_configuration;
 mod place;
 mod plan;
 mod policy;
@@ -40,6 +42,7 @@ mod traces;
 mod units;
 mod user_credentials;
 mod user_headers;
+mod version;
 mod view;
 pub mod watch;
 
@@ -57,6 +60,7 @@ pub use describe::describe;
 pub use environment::{Environment, ProcessEnvironment};
 pub use fingerprint::Fingerprint;
 pub use json::{JSON_OF_EDITORS, cst_input, is_json, server_table};
+pub use kept_contents::KeptContents;
 pub use key_file::{KeyChange, KeyFile};
 pub use keys::{CredentialsKeys, LogFormat};
 pub use place::Lookup;
@@ -67,15 +71,16 @@ pub use programs::{find_program, program_path, unable_servers};
 pub use reference::reference;
 pub use schema::schema;
 pub use server::{ServerEntry, ServerState};
-pub use server_file::{FileOutcome, ServerFile, replace as replace_file};
+pub use server_file::{FileOutcome, ServerFile, WholeFileOutcome, replace as replace_file};
 pub use toml_json::{file_as_json, json_of_toml};
 
-use crate::auth::Policies;
+use crate::auth::{LimitsByClient, Policies};
 use crate::calls::SessionSettings;
 use crate::catalog::CatalogSettings;
 use crate::downstream::CredentialsChoice;
 use crate::front::FrontSettings;
 use crate::history::HistorySettings;
+use crate::metrics::OtlpSettings;
 use crate::publisher::NamedViews;
 use crate::sources::SourceSettings;
 use crate::traces::TraceSettings;
@@ -84,6 +89,7 @@ use declaration::texts::SecretText;
 use include::Included;
 use interpolate::Interpolation;
 use keys::{GatewayTable, MetricsTable, ServerKeys};
+use no_configuration::{json_problem, no_toml};
 use reader::Reader;
 use section::Section;
 
@@ -114,6 +120,8 @@ pub struct Config {
     pub metrics_listen: Option<SocketAddr>,
     /// How requests are traced; `None` where they are not. From the environment alone.
     pub traces: Option<TraceSettings>,
+    /// How metrics are sent to a collector; `None` where they are not. From the environment alone.
+    pub metrics_export: Option<OtlpSettings>,
     /// How the gateway signs in to servers.
     pub credentials: CredentialsKeys,
     /// In the order of the file, which decides between equal public names.
@@ -149,6 +157,7 @@ impl Default for Config {
             history: HistorySettings::default(),
             metrics_listen: None,
             traces: None,
+            metrics_export: None,
             credentials: CredentialsKeys::default(),
             servers: Vec::new(),
             sources: Vec::new(),
@@ -201,7 +210,7 @@ impl Config {
         let here = current_dir(path, env)?;
         let Some(path) = place::find(path, lookup, &here, env) else {
             let name = "config.toml (built in)";
-            let directory = lookup.directory(&here, env);
+            let directory = place::built_in_directory(&here, env);
             return Self::parse(&default_file(), name, &directory, env);
         };
         let text = place::read(&path).map_err(|source| ConfigError::Read {
@@ -263,10 +272,13 @@ impl Config {
             },
         };
         let (tree, _) = DeTable::parse_recoverable(&text);
-        let directory = file.as_ref().and_then(|path| path.parent());
+        let directory = match &file {
+            Some(path) => path.parent().unwrap_or(&here).to_owned(),
+            None => place::built_in_directory(&here, env),
+        };
         let interpolation = Interpolation {
             environment: env,
-            directory: directory.unwrap_or(&here),
+            directory: &directory,
         };
         // Its problems are reported by whoever loads the file.
         let reader = Reader::new(interpolation, keys::known_tables);
@@ -326,6 +338,13 @@ impl Config {
             directory,
         };
         let reader = Reader::new(interpolation, keys::known_tables);
+        let invalid = |problems| {
+            let shown = mask::masked(text, tree.get_ref());
+            ConfigError::Invalid(Invalid::new(name, &shown, problems))
+        };
+        if !version::is_read(&Section::root(&reader, tree.get_ref())) {
+            return Err(invalid(reader.finish().0));
+        }
         let mut config = assemble(&reader, tree.get_ref());
         let mut included = Included::default();
         if !reader.has_problems() {
@@ -346,8 +365,7 @@ impl Config {
         config.policies.rules = policy::policies(&policies);
         let (problems, mut warnings) = reader.finish();
         if !problems.is_empty() {
-            let shown = mask::masked(text, tree.get_ref());
-            return Err(ConfigError::Invalid(Invalid::new(name, &shown, problems)));
+            return Err(invalid(problems));
         }
         warnings.extend(included.warnings);
         Ok(Loaded {
@@ -374,6 +392,7 @@ impl Config {
         MetricsTable::keep_fixed(&mut self, running);
         self.credentials.clone_from(&running.credentials);
         self.front.tls.clone_from(&running.front.tls);
+        self.front.auth.certificates &= running.front.tls.client_ca.is_some();
         self.front.workers = running.front.workers;
         // A gateway over stdio keeps its state elsewhere than its file says.
         self.data_dir.clone_from(&running.data_dir);
@@ -395,30 +414,6 @@ impl Config {
     }
 }
 
-/// Why there are no servers in a file that is JSON.
-fn json_problem(name: &str, why: String) -> ConfigError {
-    let help = "a configuration is TOML: `mcpvisor config default` prints one; of JSON, the \
-                `mcpServers` or `servers` of a client are read"
-        .to_owned();
-    let problem = Problem::new("", why).help(help);
-    ConfigError::Invalid(Invalid::new(name, "", vec![problem]))
-}
-
-fn no_toml(text: &str, name: &str, error: &toml::de::Error) -> Invalid {
-    let span = error.span().unwrap_or_default();
-    let line = text
-        .get(..text.floor_char_boundary(span.start))
-        .and_then(|before| before.rsplit('\n').next());
-    let value = line
-        .and_then(|line| line.split_once('='))
-        .map(|(_, value)| value.trim_start());
-    let is_bare = value.is_some_and(|value| !value.starts_with(['"', '\'', '[', '{']));
-    let help = is_bare.then(|| "a text stands in quotes: `key = \"text\"`".to_owned());
-    let shown = mask::masked_lines(text, &span);
-    let problem = Problem::new("", format!("no valid TOML: {}", error.message()));
-    Invalid::new(name, &shown, vec![problem.at(Some(span)).help(help)])
-}
-
 /// Reads all tables. What was refused has its default here, and a problem in the reader.
 fn assemble(reader: &Reader<'_>, tree: &DeTable<'_>) -> Config {
     let root = Section::root(reader, tree);
@@ -431,6 +426,10 @@ fn assemble(reader: &Reader<'_>, tree: &DeTable<'_>) -> Config {
         let directory = reader.interpolation.directory;
         *command = SecretText::new(&server::program(command.expose(), directory));
     }
+    config.front.peer_share = config.session.peer_share;
+    let by_client = LimitsByClient::of_keys(&config.front.auth);
+    config.front.by_client = by_client.clone();
+    config.session.by_client = by_client;
     config.servers = server::servers(&root.table("servers"), &config.every_server);
     let ready = config.servers.iter();
     let ready = ready.filter(|server| matches!(server.state, ServerState::Ready(_)));
@@ -447,6 +446,7 @@ fn assemble(reader: &Reader<'_>, tree: &DeTable<'_>) -> Config {
     let with_keys = ready.clone().map(|server| (&server.name, &server.keys));
     user_headers::apply(with_keys, &mut config.front, reader);
     config.front.forwarded_headers = forward_headers::all_of(ready.map(|server| &server.keys));
+    config.metrics_export = traces::read_metrics(reader);
     config.traces = traces::read(reader, &mut config.front.forwarded_headers);
     if config.front.auth.certificates && config.front.tls.client_ca.is_none() {
         let message = "`auth.certificates` needs `tls.client_ca`: no client is asked for one";

@@ -19,18 +19,19 @@ pub enum Lookup {
 }
 
 impl Lookup {
-    /// Where relative paths of the built-in configuration start.
-    pub(super) fn directory(self, here: &Path, environment: &dyn Environment) -> PathBuf {
-        let of_user = of_user(environment).filter(|_| self == Self::User);
-        let directory = of_user.as_deref().and_then(Path::parent);
-        directory.unwrap_or(here).to_owned()
-    }
-
     /// Whether a file is there that the lookup finds.
     pub fn finds_any(self, environment: &dyn Environment) -> bool {
         let here = environment.current_dir().unwrap_or_default();
         find(None, self, &here, environment).is_some()
     }
+}
+
+/// Where relative paths of the built-in configuration start: where the file of the user would be, so
+/// that they stay the same once it is written.
+pub(super) fn built_in_directory(here: &Path, environment: &dyn Environment) -> PathBuf {
+    let of_user = of_user(environment);
+    let directory = of_user.as_deref().and_then(Path::parent);
+    directory.unwrap_or(here).to_owned()
 }
 
 /// The named file, else the first one that is there; `None` stands for the built-in one. Relative

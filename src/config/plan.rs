@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde_json::{Map, Value, json};
+
 use super::declaration::{Key, Keys as _, Mark};
 use super::keys::{
     CredentialsTable, GatewayTable, LimitsTable, MetricsTable, RecorderTable, ServerTable,
@@ -67,6 +69,22 @@ impl Plan {
             return "no server changes".to_owned();
         }
         parts.join("; ")
+    }
+
+    /// For programs: the names of servers by what happens to them, and what else changes.
+    pub fn to_json(&self) -> Value {
+        let servers = self.server_changes().into_iter();
+        let servers: Map<String, Value> = servers
+            .map(|(verb, names)| {
+                let names: Vec<&str> = names.iter().map(ServerName::as_str).collect();
+                (verb.to_owned(), json!(names))
+            })
+            .collect();
+        json!({
+            "servers": servers,
+            "gatewayChanged": self.gateway_changed(),
+            "needsRestart": self.needs_restart,
+        })
     }
 
     /// Compares what runs with what is wanted. Secrets are compared by their values.

@@ -21,6 +21,10 @@ A file in JSON, as clients have it, is read as well: the servers under `mcpServe
 ([sources.md](sources.md)). `include = [\".vscode/mcp.json\"]`, which stands before all tables, serves
 those of further files in JSON beside the servers of this one.
 
+`version = 1`, which stands before all tables, too, says which version of the configuration the file is
+written in. There is no other yet, and a file without it has this one; a later mcpvisor that reads its
+keys differently will know it by that. A file of a later version is refused as a whole.
+
 This page is printed by `mcpvisor config reference`.
 ";
 

@@ -330,6 +330,12 @@ fn what_guards_a_gateway_stays_until_its_restart() {
         let is_guarded = in_force.front.auth.is_required();
         assert_eq!(is_guarded, expected.contains("auth"), "{text}");
     }
+    // Nobody is asked for a certificate before the restart, so nobody needs one.
+    let named = format!("{certificates}[auth]\ncertificates = true\n");
+    let wanted = config(&named, &[]);
+    assert!(wanted.front.auth.is_required());
+    let in_force = wanted.with_fixed_of(&config("", &[]));
+    assert!(!in_force.front.auth.is_required());
     let named = format!("[gateway]\nallowed_hosts = [\"x\"]\n{certificates}");
     let in_force = config(&named, &[]).with_fixed_of(&config("", &[]));
     assert!(in_force.front.allowed_hosts.is_empty());
@@ -343,6 +349,10 @@ fn certificates_come_with_their_keys_and_stand_beside_the_file() {
         (
             "client_ca = \"a\"",
             "`tls.client_ca` needs `tls.certificate`",
+        ),
+        (
+            "certificate = \"c\"\nkey = \"k\"\n[auth]\ncertificates = true",
+            "`auth.certificates` needs `tls.client_ca`",
         ),
     ];
     let parse = |text: &str| {

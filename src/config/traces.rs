@@ -1,12 +1,21 @@
-//! Traces, by the variables of OpenTelemetry.
+//! Traces and metrics for a collector, by the variables of OpenTelemetry.
 
 use super::environment::trimmed_var;
 use super::reader::Reader;
 use crate::bridge::meta::TRACEPARENT;
+use crate::metrics::OtlpSettings;
 use crate::traces::TraceSettings;
 
-/// Reads the variables, and has the front keep the header that they need. They may be meant for
-/// other programs, so that one that cannot be used stops nothing.
+/// Reads those of metrics. One that cannot be used may be meant for other programs, and stops
+/// nothing.
+pub(super) fn read_metrics(reader: &Reader<'_>) -> Option<OtlpSettings> {
+    let environment = reader.interpolation.environment;
+    let settings = OtlpSettings::read(|name| trimmed_var(environment, name));
+    let warn = |invalid| reader.warn(&format!("{invalid}; no metrics are sent"));
+    settings.map_err(warn).ok().flatten()
+}
+
+/// Reads those of traces, and has the front keep the header that they need.
 pub(super) fn read(
     reader: &Reader<'_>,
     forwarded_headers: &mut Vec<String>,

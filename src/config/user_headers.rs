@@ -67,21 +67,29 @@ pub(super) fn apply<'a>(
             UserClaim::Claim(path) => Some(path),
         }));
         let auth = &front.auth;
-        let (takes_keys, takes_tokens) = (!auth.keys.is_empty(), auth.tokens.is_enabled());
+        let takes_tokens = auth.tokens.is_enabled();
+        let kinds = [!auth.keys.is_empty(), takes_tokens, auth.certificates];
+        let kinds = kinds.into_iter().filter(|is_taken| *is_taken).count();
         let path = format!("servers.{name}.{KEY}");
         if paths.len() > count && !takes_tokens {
             reader.warn(&format!(
                 "`{path}` needs clients with tokens, which have claims, and none are taken: see `jwt`, \
                  `introspection` and `webhook` in [auth]"
             ));
-        } else if reads_subject && !takes_keys && !takes_tokens {
+        } else if reads_subject && kinds == 0 {
             reader.warn(&format!(
                 "`{path}` needs API keys or tokens, which say who calls: `mcpvisor keys add NAME`"
             ));
-        } else if reads_subject && takes_keys && takes_tokens {
+        } else if reads_subject && kinds > 1 {
             reader.warn(&format!(
-                "`{path}` sends the name of an API key and the subject of a token as the same: let no \
-                 key have the name of somebody with tokens"
+                "`{path}` sends names of API keys, subjects of tokens and names in certificates as \
+                 the same: let nobody have the name of somebody else"
+            ));
+        }
+        if reads_subject && auth.tokens.has_two_issuers() {
+            reader.warn(&format!(
+                "`{path}` sends the subject of a token, whoever gave it out: two issuers may mean two \
+                 people by the same; `claims.iss` beside it says which one, or `claims.email` who"
             ));
         }
     }

@@ -100,6 +100,8 @@ impl WatchedFile {
         let (poke, pokes) = mpsc::channel(1);
         let events = match watch_directory(path, poke) {
             Ok(events) => Some(events),
+            // Its directory may come with it.
+            Err(_) if !path.exists() => None,
             Err(error) => {
                 log::warn!(
                     path:% = path.display(), error:%;

@@ -91,7 +91,7 @@ pub fn report_text(findings: &[Finding], paint: Paint) -> String {
     );
     text.push_str(&match (errors, warnings) {
         (0, 0) => "nothing is wrong\n".to_owned(),
-        _ => format!("{errors} errors, {warnings} warnings\n"),
+        _ => format!("errors: {errors}, warnings: {warnings}\n"),
     });
     text
 }
@@ -115,7 +115,7 @@ ok       config: a
          b
 error    port: taken\\u{1b}[2J
          → free it
-1 errors, 0 warnings
+errors: 1, warnings: 0
 ";
         assert_eq!(report_text(&findings, Paint::default()), expected);
         assert_eq!(report_text(&[], Paint::default()), "nothing is wrong\n");

@@ -38,7 +38,8 @@ const CHECKS_AT_ONCE: usize = 32;
 /// The machine and configuration under examination.
 pub struct Subject<'s> {
     pub loaded: &'s Result<Loaded, ConfigError>,
-    pub data_dir: &'s Path,
+    /// `None` where the configuration does not say.
+    pub data_dir: Option<&'s Path>,
     /// The status of the gateway that runs with it, if one does.
     pub status: Option<&'s Value>,
     pub environment: &'s dyn Environment,
@@ -97,11 +98,11 @@ pub fn run_checks(checks: Vec<Check>) -> impl Stream<Item = (String, Vec<Finding
 pub fn checks(subject: &Subject<'_>) -> (Vec<Finding>, Vec<Check>) {
     let mut found = config_findings(subject);
     found.extend(running::findings(subject.status));
-    let data_dir = subject.data_dir.to_owned();
-    let mut checks = vec![
-        Check::blocking("data directory", move || machine::data_dir(&data_dir)),
-        Check::blocking("machine", machine::limits),
-    ];
+    let mut checks = vec![Check::blocking("machine", machine::limits)];
+    if let Some(data_dir) = subject.data_dir.map(Path::to_owned) {
+        let check = move || machine::data_dir(&data_dir);
+        checks.push(Check::blocking("data directory", check));
+    }
     let Ok(loaded) = subject.loaded else {
         return (found, checks);
     };

@@ -5,7 +5,9 @@ use std::thread;
 use std::time::Duration;
 
 use super::tls::TlsSettings;
-use crate::auth::AuthSettings;
+use crate::auth::{AuthSettings, LimitsByClient};
+use crate::calls::PlaceLimit;
+use crate::id::Holder;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrontSettings {
@@ -38,6 +40,12 @@ pub struct FrontSettings {
     pub body_max: usize,
     /// Bytes of all request bodies in flight; more are refused with 503.
     pub bytes_in_flight_max: usize,
+    /// The share of these, in percent, that each client has of the last ones.
+    pub peer_share: usize,
+    /// Those of one client; 0: as many as its share allows.
+    pub bytes_per_client: usize,
+    /// The clients that may have another number of them.
+    pub by_client: LimitsByClient,
     /// Bytes of answers that clients do not read, in all; while there are more, a client that
     /// reads nothing for a second is disconnected.
     pub unread_bytes_max: usize,
@@ -77,6 +85,9 @@ impl Default for FrontSettings {
             workers: thread::available_parallelism().map_or(1, usize::from),
             body_max: 16 << 20,
             bytes_in_flight_max: 256 << 20,
+            peer_share: 10,
+            bytes_per_client: 0,
+            by_client: LimitsByClient::default(),
             unread_bytes_max: 64 << 20,
             head_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
@@ -93,6 +104,22 @@ impl FrontSettings {
     /// Of the URLs of the gateway.
     pub fn scheme(&self) -> &'static str {
         if self.tls.is_on() { "https" } else { "http" }
+    }
+
+    /// Bytes of the request bodies of this client.
+    pub(super) fn body_bytes(&self, holder: &Holder) -> PlaceLimit {
+        let own = self.by_client.find(holder);
+        let (max, key) = match own.and_then(|own| own.bytes_in_flight) {
+            Some(own) => (own, "auth.keys.NAME.limits.bytes_in_flight"),
+            None => (self.bytes_per_client, "limits.bytes_per_client"),
+        };
+        PlaceLimit {
+            of: "bytes of request bodies in flight",
+            key: "limits.bytes_in_flight",
+            max: self.bytes_in_flight_max,
+            peer_share: self.peer_share,
+            per_client: (max > 0).then_some((max, key)),
+        }
     }
 
     /// The URL, without a path, under which clients on this machine find the gateway that listens

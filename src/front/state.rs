@@ -9,11 +9,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use url::Url;
 
-use super::http::body::BytesInFlight;
 use super::http::guard::origin_is_allowed;
 use super::legacy_sse::sse_channel::SseChannels;
 use super::settings::FrontSettings;
 use crate::auth::{TokenSettings, TokenVerifier};
+use crate::calls::PeerPlaces;
 use crate::credentials::{SubjectTokens, Web};
 use crate::sessions::Sessions;
 use crate::telemetry::Counters;
@@ -28,7 +28,8 @@ pub struct Front {
     subjects: SubjectTokens,
     pub(super) sessions: Sessions,
     pub(super) counters: Counters,
-    pub(super) bytes: BytesInFlight,
+    /// Bytes of the bodies of all requests in flight.
+    pub(super) bytes: PeerPlaces,
     /// Cancelled when the gateway stops.
     pub(super) draining: CancellationToken,
     /// Cancelled with `draining`, and earlier when the socket is handed over to another process:
@@ -80,7 +81,7 @@ impl Front {
             settings: ArcSwap::from_pointee(settings),
             sessions,
             counters,
-            bytes: BytesInFlight::default(),
+            bytes: PeerPlaces::default(),
             draining: CancellationToken::new(),
             closing: CancellationToken::new(),
             channels: SseChannels::default(),
@@ -98,6 +99,9 @@ impl Front {
             self.tokens.store(tokens);
         }
         self.subjects.set_wanted(settings.keeps_tokens);
+        if !settings.auth.remember.by_session {
+            self.sessions.forget_all_credentials();
+        }
         self.settings.store(Arc::new(settings));
     }
 

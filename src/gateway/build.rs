@@ -124,16 +124,17 @@ pub(super) fn build(
         tls,
         servers: ArcSwap::from_pointee(configured_servers(config)),
         config: ArcSwap::from_pointee(view),
+        keys: ArcSwap::default(),
         key_principals: ArcSwap::default(),
     };
     Ok(Arc::new(state))
 }
 
-/// Measures only where somebody can read it.
+/// Measures only where somebody reads it.
 fn metrics(config: &Config, arbiters: &Arbiters) -> Metrics {
-    match config.metrics_listen {
-        Some(_) => Metrics::on(arbiters.count().get()),
-        None => Metrics::default(),
+    match config.metrics_listen.is_some() || config.metrics_export.is_some() {
+        true => Metrics::on(arbiters.count().get()),
+        false => Metrics::default(),
     }
 }
 

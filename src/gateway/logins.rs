@@ -129,17 +129,13 @@ impl GatewayState {
             return refuse("is used with the sign-in of the gateway, not of each user".to_owned());
         }
         let credentials = &self.credentials;
-        if let Some(known) = credentials.find_user(&server.name, name) {
-            return Ok(known);
-        }
-        let key = self
-            .key_principals
-            .load()
-            .iter()
-            .find(|it| it.name() == name)
-            .cloned();
-        match key.zip(credentials.get(&server.name)) {
-            Some((principal, gateway)) => Ok(credentials.of_user(&gateway, &principal)),
+        // A subject of a token may have the name of a key, too: it is found by its issuer and its name.
+        let keys = self.key_principals.load();
+        let key = keys.iter().find(|it| it.name() == name);
+        let key = key.zip(credentials.get(&server.name));
+        let known = key.map(|(principal, gateway)| credentials.of_user(&gateway, principal));
+        match known.or_else(|| credentials.find_user(&server.name, name)) {
+            Some(known) => Ok(known),
             None => {
                 let name: String = name.chars().take(64).collect();
                 refuse(format!(

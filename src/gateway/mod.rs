@@ -4,6 +4,7 @@ mod build;
 mod config_requests;
 mod configured;
 mod history;
+mod key_uses;
 mod logins;
 mod place;
 mod saved_state;
@@ -14,6 +15,7 @@ mod sources;
 mod startup;
 mod state;
 mod stdio;
+mod stop;
 mod stored_notices;
 mod tls;
 
@@ -22,17 +24,15 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio::task::spawn_blocking;
-use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
 use crate::admin::{
     AdminEndpoints, AdminParts, ApiToken, ConfigRequest, ConfigView, ControlServer, CrashWriter,
-    DataDir, DataDirError, MetricsServer, Operator as _, Registration,
+    DataDir, DataDirError, MetricsExporter, MetricsServer, Operator as _, Registration,
+    read_key_uses,
 };
 use crate::catalog::ServerPart;
 use crate::config::{Config, ConfigError, Fingerprint, Loaded, Plan, ServerState};
@@ -52,18 +52,13 @@ use saved_state::SavedState;
 pub use server_counts::ServerCounts;
 use sources::SourceTasks;
 use startup::{
-    ClientTransport, log_start, open_listener, start_front, start_metrics, start_traces,
+    ClientTransport, log_start, open_listener, start_front, start_metrics, start_metrics_export,
+    start_traces,
 };
 use state::{GatewayOperator, GatewayState, health_source, shown_address, tree_source};
 use stdio::{adapt_to_stdio, free_data_dir};
 pub use stored_notices::stored_notices;
 use tls::CertificateWatch;
-
-/// Time to finish what the store was asked for before the end.
-const STORE_FLUSH: Duration = Duration::from_secs(2);
-
-/// How long the collector may take for the last spans.
-const TRACES_FLUSH: Duration = Duration::from_secs(2);
 
 /// The store, in the data directory.
 const STATE_FILE: &str = "state.db";
@@ -92,6 +87,7 @@ pub struct Gateway {
     server: FrontServer,
     endpoints: AdminEndpoints,
     metrics: Option<MetricsServer>,
+    metrics_export: Option<MetricsExporter>,
     arbiters: Arbiters,
     spawner: Spawner,
     store: Arc<SqliteStore>,
@@ -99,6 +95,7 @@ pub struct Gateway {
     /// Another process may serve the socket after this one.
     shares_socket: bool,
     _clocks: AbortOnDropHandle<()>,
+    _key_uses: AbortOnDropHandle<()>,
     /// Ends streams when a key of the configuration expires.
     sources: SourceTasks,
     /// `None` where plain HTTP is served.
@@ -195,6 +192,8 @@ impl Gateway {
         log_start(server.address, &config);
         let gateway = Self {
             _clocks: watch_clocks(&state),
+            metrics_export: start_metrics_export(&config, &operator),
+            _key_uses: key_uses::keep(state.clone(), config.data_dir.clone()),
             state,
             operator,
             server,
@@ -224,6 +223,8 @@ impl Gateway {
         let known = known.into_iter().map(|(part, _)| part).collect();
         self.offer_tree();
         self.arrange();
+        let uses = read_key_uses(&self.config.data_dir);
+        key_uses::restore(&self.config.front.auth, &uses);
         know_keys(&self.config, &self.state);
         // Orphans may hold what the servers need.
         self.spawner.end_orphans(self.config.orphan_grace).await;
@@ -353,7 +354,7 @@ impl Gateway {
         self.state.sessions.offer_tree(source);
     }
 
-    fn apply(&mut self, loaded: Loaded) {
+    fn apply(&mut self, mut loaded: Loaded) {
         let plan = Plan::between(&self.config, &loaded.config);
         self.fingerprint = loaded.fingerprint;
         let mut view = config_view(loaded.path, loaded.warnings);
@@ -369,6 +370,7 @@ impl Gateway {
         }
         log::info!("configuration is applied: {}", plan.words());
         let auth_changed = self.config.front.auth != loaded.config.front.auth;
+        key_uses::take_over(&mut loaded.config.front.auth, &self.config.front.auth);
         self.config = loaded.config.with_fixed_of(&self.config);
         self.state
             .servers
@@ -405,54 +407,6 @@ impl Gateway {
             known: Vec::new(),
         });
     }
-
-    /// Stops in order, within `shutdown_grace`: no new requests, streams end, calls are drained,
-    /// sessions, connections, threads.
-    pub async fn stop(self) {
-        let grace = self.config.shutdown_grace;
-        let deadline = Instant::now() + grace;
-        let within = humantime::format_duration(grace);
-        log::info!("stops; calls in flight may take up to {within}");
-        if self.shares_socket {
-            self.server.hand_over().await;
-        } else {
-            self.server.drain();
-        }
-        self.state.sessions.end_general_streams();
-        self.state.log.events().close();
-        // The rest is for servers and threads.
-        if timeout(grace * 7 / 10, self.server.drained())
-            .await
-            .is_err()
-        {
-            log::warn!("calls that did not end in time are cancelled");
-        }
-        self.server.drain();
-        self.state.sessions.drain();
-        let left = deadline.saturating_duration_since(Instant::now());
-        if timeout(left, self.state.downstreams.stop_all())
-            .await
-            .is_err()
-        {
-            log::warn!("servers that did not stop in time are killed");
-        }
-        self.spawner.stop().await;
-        if let Some(metrics) = &self.metrics {
-            metrics.stop().await;
-        }
-        let writer = self.crashes;
-        let _ = timeout(STORE_FLUSH, spawn_blocking(move || writer.stop())).await;
-        let history = self.state.history.clone();
-        let _ = timeout(STORE_FLUSH, spawn_blocking(move || history.stop())).await;
-        // Records of sessions that were just written.
-        let _ = timeout(STORE_FLUSH, self.store.flush()).await;
-        self.state.traces.stop(TRACES_FLUSH).await;
-        // The last: sessions and connections lived on its threads.
-        self.server.stop(grace / 10).await;
-        if let Err(error) = self.arbiters.stop(grace / 10).await {
-            log::warn!(error:%; "not every thread ended");
-        }
-    }
 }
 
 /// Starts the thread that starts and ends child processes.
@@ -485,6 +439,7 @@ fn start_operator(
 /// Whose sign-ins at servers may be there: those of the keys, and of tokens.
 fn know_keys(config: &Config, state: &GatewayState) {
     let auth = config.front.auth.clone();
+    state.keys.store(Arc::new(auth.keys.clone()));
     state.key_principals.store(Arc::new(auth.principals()));
     // Whoever gets a key of the same name later is somebody else.
     let is_gone = move |principal: &_| auth.has_lost(principal);

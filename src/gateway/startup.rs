@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::StartError;
 use super::place::listen;
 use super::state::GatewayOperator;
-use crate::admin::{AdminEndpoints, MetricsServer};
+use crate::admin::{AdminEndpoints, MetricsExporter, MetricsServer};
 use crate::config::Config;
 use crate::front::{FrontServer, FrontTls};
 use crate::telemetry::Counters;
@@ -75,6 +75,17 @@ pub(super) fn start_traces(config: &Config, counters: &Counters) -> Traces {
         log::warn!(error:%; "requests are not traced");
         Traces::default()
     })
+}
+
+/// Sends metrics to a collector if the environment asks for it.
+pub(super) fn start_metrics_export(
+    config: &Config,
+    operator: &Arc<GatewayOperator>,
+) -> Option<MetricsExporter> {
+    let settings = config.metrics_export.clone()?;
+    let started = MetricsExporter::start(settings, operator.clone());
+    let warn = |error: &io::Error| log::warn!(error:%; "no metrics are sent");
+    started.inspect_err(warn).ok()
 }
 
 pub(super) fn log_start(address: Option<SocketAddr>, config: &Config) {

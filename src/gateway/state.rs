@@ -19,10 +19,11 @@ use super::place::callback_url;
 use super::stdio::STDIO_DIR;
 use super::tls::certificate_view;
 use crate::admin::{
-    ApiToken, ConfigOrders, ConfigRequest, ConfigView, Health, HealthSource, Inoperable,
+    ApiToken, ConfigOrders, ConfigRequest, ConfigView, Health, HealthSource, Inoperable, KeyUses,
     LoginOrder, Operator, OrderOutcome, RecordsError, ServerHealth, ServerStatus, Status, ToolView,
-    answer_request, crashes, no_api, replay,
+    answer_request, crashes, key_view, no_api, replay,
 };
+use crate::auth::ApiKey;
 use crate::catalog::{ItemKind, ItemOwner};
 use crate::config::{Config, ServerState};
 use crate::credentials::Credentials;
@@ -66,6 +67,8 @@ pub(super) struct GatewayState {
     /// Every configured server, in order.
     pub(super) servers: ArcSwap<Vec<ConfiguredServer>>,
     pub(super) config: ArcSwap<ConfigView>,
+    /// The API keys.
+    pub(super) keys: ArcSwap<Vec<ApiKey>>,
     /// Those of the API keys.
     pub(super) key_principals: ArcSwap<Vec<Principal>>,
 }
@@ -198,6 +201,10 @@ impl Operator for GatewayOperator {
         &self.state.metrics
     }
 
+    fn counters(&self) -> &Counters {
+        &self.state.counters
+    }
+
     fn sessions(&self) -> &Sessions {
         &self.state.sessions
     }
@@ -240,6 +247,14 @@ impl Operator for GatewayOperator {
 
     fn finish_login(&self, query: String) -> LocalBoxFuture<'static, Result<Value, Failure>> {
         self.finish(&query)
+    }
+
+    fn keys(&self) -> Vec<Value> {
+        let (keys, now) = (self.state.keys.load(), unix_millis());
+        let views = keys.iter();
+        views
+            .map(|key| key_view(key, &KeyUses::default(), now))
+            .collect()
     }
 
     fn logins(&self) -> LocalBoxFuture<'static, Value> {
@@ -310,11 +325,6 @@ impl Operator for GatewayOperator {
             state.answer(request, view).await
         })
     }
-
-    fn ask_all(&self, request: Request) -> LocalBoxFuture<'static, Result<Bytes, Failure>> {
-        let state = self.state.clone();
-        Box::pin(async move { state.answer(request, ViewId::Default).await })
-    }
 }
 
 impl GatewayState {
@@ -357,10 +367,13 @@ impl GatewayState {
     }
 
     fn status(&self, listen: &str) -> Status {
+        let uptime = self.started.elapsed();
+        let uptime_millis = u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX);
         Status {
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
-            uptime_seconds: self.started.elapsed().as_secs(),
+            uptime_seconds: uptime.as_secs(),
+            started_at: unix_millis().saturating_sub(uptime_millis),
             listen: listen.to_string(),
             sessions: self.sessions.len(),
             event_bytes: self.sessions.event_bytes(),

@@ -39,6 +39,7 @@ pub(super) fn adapt_to_stdio(config: &mut Config, data_dir: PathBuf) {
     config.data_dir = data_dir;
     // Any number of gateways run with one configuration: only one could have the port.
     config.metrics_listen = None;
+    config.metrics_export = None;
     for server in &mut config.servers {
         if let ServerState::Ready(settings) = &mut server.state
             && settings.limits.queue_while_restarting.is_zero()

@@ -69,9 +69,9 @@ pub enum HistoryError {
 
 /// A handle; clones are of the same history.
 #[derive(Clone)]
-pub struct History(Arc<Parts>);
+pub struct History(Arc<HistoryParts>);
 
-struct Parts {
+struct HistoryParts {
     state: Arc<HistoryState>,
     secrets: ArcSwap<Secrets>,
     /// Where calls that ended are told.
@@ -113,7 +113,7 @@ impl History {
     }
 
     fn new(path: &Path, settings: HistorySettings, counters: Counters, events: EventFeed) -> Self {
-        Self(Arc::new(Parts {
+        Self(Arc::new(HistoryParts {
             state: Arc::new(HistoryState {
                 path: path.to_owned(),
                 settings: ArcSwap::from_pointee(settings),
@@ -253,7 +253,7 @@ impl fmt::Debug for History {
     }
 }
 
-impl Drop for Parts {
+impl Drop for HistoryParts {
     fn drop(&mut self) {
         self.state.queue.close();
     }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::telemetry::SpanNumbers;
+
 /// Upper bounds of the buckets of one histogram, in nanoseconds.
 pub(super) type Bounds = [u64; BUCKETS];
 
@@ -48,20 +50,48 @@ pub(super) const OVERHEAD_BOUNDS: Bounds = [
 ];
 
 /// How many durations were up to each bound, and beyond the last.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Histogram {
     counts: [u64; BUCKETS],
     beyond: u64,
     /// In nanoseconds.
     sum: u64,
+    /// The last traced one of each bucket, once there is any.
+    exemplars: Option<Box<[Option<Exemplar>; BUCKETS + 1]>>,
+}
+
+/// A duration whose request can be looked up.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Exemplar {
+    pub span: SpanNumbers,
+    pub seconds: f64,
+    /// When it was measured, in milliseconds since 1970.
+    pub at: u64,
 }
 
 impl Histogram {
-    pub(super) fn add(&mut self, duration: Duration, bounds: &Bounds) {
+    /// `exemplar` is the span of the request, if that is traced, and the time of day.
+    pub(super) fn add(
+        &mut self,
+        duration: Duration,
+        bounds: &Bounds,
+        exemplar: Option<(SpanNumbers, u64)>,
+    ) {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         let bucket = bounds.partition_point(|bound| *bound < nanos);
         *self.counts.get_mut(bucket).unwrap_or(&mut self.beyond) += 1;
         self.sum = self.sum.saturating_add(nanos);
+        if let Some((span, at)) = exemplar {
+            let exemplar = Exemplar {
+                span,
+                seconds: seconds(nanos),
+                at,
+            };
+            let kept = self.exemplars.get_or_insert_default();
+            if let Some(kept) = kept.get_mut(bucket) {
+                *kept = Some(exemplar);
+            }
+        }
     }
 
     pub(super) fn merge(&mut self, other: &Self) {
@@ -70,6 +100,13 @@ impl Histogram {
         }
         self.beyond += other.beyond;
         self.sum = self.sum.saturating_add(other.sum);
+        let later = other.exemplars.as_deref().into_iter().flatten();
+        for (index, later) in later.enumerate() {
+            let kept = self.exemplars.get_or_insert_default();
+            if let (Some(kept), Some(_)) = (kept.get_mut(index), later) {
+                *kept = *later;
+            }
+        }
     }
 
     pub(super) fn view(&self, bounds: &Bounds) -> HistogramView {
@@ -82,6 +119,10 @@ impl Histogram {
             count: buckets.iter().map(|(_, count)| count).sum(),
             sum: seconds(self.sum),
             buckets,
+            exemplars: self
+                .exemplars
+                .as_deref()
+                .map_or_else(Vec::new, |it| it.to_vec()),
         }
     }
 }
@@ -99,6 +140,15 @@ pub struct HistogramView {
     /// Upper bounds in seconds, each with the durations between it and the one before. The last
     /// is `f64::INFINITY`, for all that is longer.
     pub buckets: Vec<(f64, u64)>,
+    /// For each bucket; empty if there are none.
+    pub exemplars: Vec<Option<Exemplar>>,
+}
+
+impl HistogramView {
+    /// That of this bucket.
+    pub fn exemplar(&self, bucket: usize) -> Option<&Exemplar> {
+        self.exemplars.get(bucket)?.as_ref()
+    }
 }
 
 #[cfg(test)]
@@ -118,7 +168,7 @@ mod tests {
         ];
         for (duration, bound) in table {
             let mut histogram = Histogram::default();
-            histogram.add(duration, &OPERATION_BOUNDS);
+            histogram.add(duration, &OPERATION_BOUNDS, None);
             let view = histogram.view(&OPERATION_BOUNDS);
             let mut found = view.buckets.iter().filter(|(_, count)| *count > 0);
             assert_eq!(found.next(), Some(&(bound, 1)), "{duration:?}");
@@ -129,16 +179,38 @@ mod tests {
     #[test]
     fn merged_histograms_have_the_durations_of_both() {
         let mut both = Histogram::default();
-        let (mut one, mut other) = (both, both);
+        let (mut one, mut other) = (both.clone(), both.clone());
         for (nth, millis) in [1, 15, 70, 900_000].into_iter().enumerate() {
             let duration = Duration::from_millis(millis);
-            both.add(duration, &OPERATION_BOUNDS);
+            both.add(duration, &OPERATION_BOUNDS, None);
             let part = if nth % 2 == 0 { &mut one } else { &mut other };
-            part.add(duration, &OPERATION_BOUNDS);
+            part.add(duration, &OPERATION_BOUNDS, None);
         }
         one.merge(&other);
         assert_eq!(one, both);
         assert_eq!(one.view(&OPERATION_BOUNDS).sum, 900.086);
+    }
+
+    #[test]
+    fn the_last_traced_duration_of_a_bucket_is_its_exemplar() {
+        let (mut all, mut later) = (Histogram::default(), Histogram::default());
+        let traced = |trace| Some((SpanNumbers { trace, span: 1 }, 7));
+        let millis = Duration::from_millis;
+        all.add(millis(1), &OPERATION_BOUNDS, traced(1));
+        all.add(millis(2), &OPERATION_BOUNDS, traced(2));
+        all.add(millis(15), &OPERATION_BOUNDS, traced(3));
+        all.add(Duration::MAX, &OPERATION_BOUNDS, traced(4));
+        later.add(millis(3), &OPERATION_BOUNDS, traced(5));
+        later.add(millis(4), &OPERATION_BOUNDS, None);
+        all.merge(&later);
+        let view = all.view(&OPERATION_BOUNDS);
+        let trace = |bucket| view.exemplar(bucket).map(|it| it.span.trace);
+        assert_eq!((trace(0), trace(1), trace(2)), (Some(5), Some(3), None));
+        assert_eq!(trace(BUCKETS), Some(4));
+        assert_eq!(
+            view.exemplar(0).map(|it| (it.seconds, it.at)),
+            Some((0.003, 7))
+        );
     }
 
     #[test]

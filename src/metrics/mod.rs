@@ -4,6 +4,7 @@
 //! nobody else waits for but a scrape that takes what is in it.
 
 mod histogram;
+mod otlp_settings;
 mod series;
 mod shard;
 
@@ -11,9 +12,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-pub use histogram::HistogramView;
+pub use histogram::{Exemplar, HistogramView};
+pub use otlp_settings::OtlpSettings;
 pub use series::{ErrorType, Measure, MethodLabel, Network, OTHER, Series};
 use shard::{Shard, Totals};
+
+use crate::telemetry::{SpanNumbers, unix_millis};
 
 /// Names of servers whose processes' ends are counted; those of others are added up.
 const EXITS_MAX: usize = 500;
@@ -35,7 +39,18 @@ pub struct MetricsShard(Arc<Mutex<Shard>>);
 
 impl MetricsShard {
     pub fn add(&self, series: Series<Option<&str>>, duration: Duration) {
-        lock(&self.0).add(series, duration);
+        self.add_of(series, duration, None);
+    }
+
+    /// Of a request with this span, which a reader of the metrics can look up.
+    pub fn add_of(
+        &self,
+        series: Series<Option<&str>>,
+        duration: Duration,
+        span: Option<SpanNumbers>,
+    ) {
+        let exemplar = span.map(|span| (span, unix_millis()));
+        lock(&self.0).add(series, duration, exemplar);
     }
 }
 
@@ -87,6 +102,20 @@ impl Metrics {
         totals.view()
     }
 
+    /// How many requests of clients took up to each bound, in seconds, and more than the one before;
+    /// `None` where nothing is measured, or nothing was asked yet.
+    pub fn requests(&self) -> Option<Vec<(f64, u64)>> {
+        let all = self.histograms().into_iter();
+        let mut of_requests = all.filter(|(series, _)| series.measure == Measure::ServerOperation);
+        let (_, HistogramView { mut buckets, .. }) = of_requests.next()?;
+        for (_, histogram) in of_requests {
+            for ((_, count), (_, more)) in buckets.iter_mut().zip(histogram.buckets) {
+                *count += more;
+            }
+        }
+        Some(buckets)
+    }
+
     /// Ends of processes, by server and cause.
     pub fn exits(&self) -> BTreeMap<(Arc<str>, &'static str), u64> {
         let parts = self.0.as_ref();
@@ -123,6 +152,28 @@ mod tests {
             assert_eq!(histograms.len(), 1);
             assert_eq!(histograms[0].1.count, 3 * scrape);
         }
+    }
+
+    #[test]
+    fn requests_of_all_kinds_are_one_histogram() {
+        let metrics = Metrics::on(2);
+        assert_eq!(metrics.requests(), None);
+        for (worker, measure, millis) in [
+            (0, Measure::ServerOperation, 1),
+            (1, Measure::ServerOperation, 15),
+            (1, Measure::Overhead, 1),
+        ] {
+            let shard = metrics.shard(worker).unwrap();
+            for server in [None, Some("docs")] {
+                let series = Series {
+                    server,
+                    ..Series::of(measure)
+                };
+                shard.add(series, Duration::from_millis(millis));
+            }
+        }
+        let requests = metrics.requests().unwrap();
+        assert_eq!(requests[..3], [(0.01, 2), (0.02, 2), (0.05, 0)]);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::histogram::{Histogram, HistogramView};
 use super::series::{OTHER, Series};
 use crate::id::QuickMap;
+use crate::telemetry::SpanNumbers;
 
 /// Series; further ones are added up in one for each measure.
 const SERIES_MAX: usize = 2_000;
@@ -29,18 +30,23 @@ const NO_NAME: u16 = 0;
 const OTHER_NAME: u16 = 1;
 
 impl Shard {
-    pub(super) fn add(&mut self, series: Series<Option<&str>>, duration: Duration) {
+    pub(super) fn add(
+        &mut self,
+        series: Series<Option<&str>>,
+        duration: Duration,
+        exemplar: Option<(SpanNumbers, u64)>,
+    ) {
         let bounds = series.measure.bounds();
         let series = series.with_names(|name| self.number(name));
         if let Some(histogram) = self.series.get_mut(&series) {
-            return histogram.add(duration, bounds);
+            return histogram.add(duration, bounds, exemplar);
         }
         let series = match self.series.len() < SERIES_MAX {
             true => series,
             false => series.overflow(OTHER_NAME),
         };
         let histogram = self.series.entry(series).or_default();
-        histogram.add(duration, bounds);
+        histogram.add(duration, bounds, exemplar);
     }
 
     fn number(&mut self, name: Option<&str>) -> u16 {
@@ -127,9 +133,9 @@ mod tests {
         for names in [["a", "b"], ["b", "a"]] {
             let mut shard = Shard::default();
             for name in names {
-                shard.add(call("s", name), SHORT);
+                shard.add(call("s", name), SHORT, None);
             }
-            shard.add(Series::of(Measure::Overhead), SHORT);
+            shard.add(Series::of(Measure::Overhead), SHORT, None);
             totals.merge(shard);
         }
         let view = totals.view();
@@ -144,9 +150,9 @@ mod tests {
         for round in 0..2 {
             let mut shard = Shard::default();
             for number in 0..NAMES_MAX {
-                shard.add(call("s", &format!("{round}-{number}")), SHORT);
+                shard.add(call("s", &format!("{round}-{number}")), SHORT, None);
             }
-            shard.add(call("s", &long), SHORT);
+            shard.add(call("s", &long), SHORT, None);
             totals.merge(shard);
         }
         let view = totals.view();
@@ -165,7 +171,11 @@ mod tests {
             let mut shard = Shard::default();
             for server in 0..70 {
                 for item in 0..50 {
-                    shard.add(call(&format!("{round}-{server}"), &item.to_string()), SHORT);
+                    shard.add(
+                        call(&format!("{round}-{server}"), &item.to_string()),
+                        SHORT,
+                        None,
+                    );
                 }
             }
             assert_eq!(shard.series.len(), SERIES_MAX + 1);

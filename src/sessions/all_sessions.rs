@@ -12,8 +12,8 @@ use uuid::Uuid;
 
 use crate::auth::{Policy, RateLimits, Requester};
 use crate::calls::{
-    AnswerDecorator, CallContext, CallWorkers, NoPlace, ParkedCalls, PeerPlace, PlaceLimit,
-    Sealing, SealingKeys, SessionSettings,
+    AnswerDecorator, CallContext, CallWorkers, NoPlace, ParkedCalls, PeerPlace, PeerPlaces,
+    PlaceLimit, Sealing, SealingKeys, SessionSettings,
 };
 use crate::downstream::Downstreams;
 use crate::history::{CallEnding, History};
@@ -33,7 +33,7 @@ use crate::sessions::session_registry::{SessionAddr, SessionLookup, SessionRegis
 use crate::sessions::tree_resource::{TreeResource, TreeSource};
 use crate::store::Store;
 use crate::supervision::{Arbiters, ExitReason, Random, spawn_temporary};
-use crate::telemetry::{Counter, Counters};
+use crate::telemetry::{Counter, Counters, Denial};
 use crate::traces::Traces;
 
 /// How often idle sessions are looked for.
@@ -87,6 +87,7 @@ impl Sessions {
             catalog: spec.catalog,
             policy: ArcSwapOption::from_pointee(spec.policy),
             rate_limits: RateLimits::default(),
+            in_flight: PeerPlaces::default(),
             numbers: spec.numbers,
             counters: spec.counters,
             history: spec.history,
@@ -224,7 +225,7 @@ impl Sessions {
         record.opened_at = Some((context.clock)());
         let settings = context.calls.settings.load_full();
         let place = self
-            .place_for(record.holder(), &settings.sessions())
+            .place_for(record.holder(), &settings.sessions(&record.holder()))
             .await?;
         if context.write_record(id, record.to_bytes()).await.is_err() {
             context.calls.counters.add(Counter::SessionsRefused);
@@ -297,7 +298,7 @@ impl Sessions {
         match context.registry.find(id, owner) {
             SessionLookup::Live(address, revision) => Ok(Some(FoundSession { address, revision })),
             SessionLookup::Unknown => {
-                context.registry.note_stranger(id, owner);
+                self.note_stranger(id, owner);
                 Ok(None)
             }
             SessionLookup::Ending => Err(is_ending()),
@@ -329,6 +330,20 @@ impl Sessions {
         Ok(found)
     }
 
+    /// Somebody named a session that is not theirs.
+    fn note_stranger(&self, id: SessionId, stranger: &SessionOwner) {
+        if stranger.principal != Principal::Anonymous && self.is_owned(id) {
+            Denial {
+                code: ErrorKind::SessionNotFound.as_str(),
+                action: &format!("session {id}"),
+                principal: stranger.principal.as_str(),
+                from: None,
+                reason: "it is the session of somebody else",
+            }
+            .record(&self.0.calls.counters);
+        }
+    }
+
     /// Whether the session is somebody's who had to say who they are.
     pub fn is_owned(&self, id: SessionId) -> bool {
         self.0.registry.is_owned(id)
@@ -346,7 +361,7 @@ impl Sessions {
         let registry = &self.0.registry;
         let found = registry.find(id, owner);
         if matches!(found, SessionLookup::Unknown) {
-            registry.note_stranger(id, owner);
+            self.note_stranger(id, owner);
         }
         self.end_found(id, found).await
     }

@@ -10,6 +10,7 @@ use crate::bridge::headers::ClientHeaders;
 use crate::calls::ClientReply;
 use crate::id::Principal;
 use crate::protocol::Envelope;
+use crate::sessions::session_activity::SessionActivity;
 
 /// One message of the client.
 #[derive(Message)]
@@ -57,8 +58,8 @@ pub(crate) enum SessionCommand {
     EndIfIdle,
     /// The gateway stops; the record stays.
     Drain,
-    /// An operator asks how many event streams the client reads.
-    CountStreams(oneshot::Sender<usize>),
+    /// An operator asks what it does.
+    Describe(oneshot::Sender<SessionActivity>),
     /// Its place is needed; one that was used stays. A message is sent once its record is deleted.
     EndIfUnused(oneshot::Sender<()>),
     /// The client ended the session. A message is sent once its record is deleted.

@@ -11,10 +11,11 @@ use crate::id::SessionId;
 use crate::protocol::Revision;
 use crate::sessions::all_sessions::Sessions;
 use crate::sessions::message::SessionCommand;
-use crate::sessions::session_record::{SessionRecord, record_key};
+use crate::sessions::session_activity::SessionActivity;
+use crate::sessions::session_record::{SessionRecord, record_key, stored_sessions};
 
-/// How long the actor of a session may take to count its streams.
-const COUNT_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long the actor of a session may take to say what it does.
+const TELL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Bytes of a handle; it is written as twice as many hexadecimal digits.
 const HANDLE_BYTES: usize = 8;
@@ -38,6 +39,22 @@ pub struct SessionView {
     pub idle_seconds: u64,
     /// Event streams that its client reads.
     pub streams: usize,
+    /// Its name in the history and the log.
+    pub recorded_as: String,
+}
+
+/// One session in full.
+#[derive(Clone, Debug)]
+pub struct SessionDetail {
+    pub session: SessionView,
+    /// The principal, where clients have one.
+    pub principal: String,
+    /// When it was opened, in milliseconds since 1970.
+    pub opened_at: Option<u64>,
+    /// `None` while it rests: it has no actor until its client comes back.
+    pub now: Option<SessionActivity>,
+    /// URIs of resources, with their servers.
+    pub subscriptions: Vec<(String, String)>,
 }
 
 /// Name and version of a client, as it says them.
@@ -81,6 +98,24 @@ impl Sessions {
         self.view(self.id_of(wanted)?).await
     }
 
+    /// The same in full.
+    pub async fn detail_by_handle(&self, wanted: &str) -> Option<SessionDetail> {
+        let id = self.id_of(wanted)?;
+        let stored = self.context().store.scan(&record_key(id)).await.ok()?;
+        let record = stored_sessions(stored).0.pop()?.record;
+        let now = self.now(id).await;
+        let subscriptions = record.subscriptions.iter();
+        Some(SessionDetail {
+            session: self.shown(id, &record, now.as_ref())?,
+            principal: record.principal.name().to_owned(),
+            opened_at: record.opened_at,
+            subscriptions: subscriptions
+                .map(|it| (it.public.clone(), it.server.to_string()))
+                .collect(),
+            now,
+        })
+    }
+
     /// Ends the session of a handle for good; false when there is none.
     pub async fn end_by_handle(&self, wanted: &str) -> bool {
         match self.id_of(wanted) {
@@ -95,27 +130,35 @@ impl Sessions {
     }
 
     async fn view(&self, id: SessionId) -> Option<SessionView> {
-        let context = self.context();
-        let record = context.store.get(&record_key(id)).await.ok()??;
+        let record = self.context().store.get(&record_key(id)).await.ok()??;
         let record = SessionRecord::from_bytes(&record)?;
-        let streams = match context.registry.address(id) {
-            None => 0,
-            Some(address) => {
-                let (reply, counted) = oneshot::channel();
-                address.do_send(SessionCommand::CountStreams(reply));
-                let counted = timeout(COUNT_TIMEOUT, counted).await;
-                counted.ok().and_then(Result::ok).unwrap_or(0)
-            }
-        };
-        let now = (context.clock)();
+        self.shown(id, &record, self.now(id).await.as_ref())
+    }
+
+    fn shown(
+        &self,
+        id: SessionId,
+        record: &SessionRecord,
+        now: Option<&SessionActivity>,
+    ) -> Option<SessionView> {
+        let context = self.context();
+        let age = |at| (context.clock)().saturating_sub(at) / 1000;
         Some(SessionView {
             handle: handle(id),
-            client: ClientView::of(&record),
+            client: ClientView::of(record),
             revision: record.revision,
-            age_seconds: record.opened_at.map(|at| now.saturating_sub(at) / 1000),
+            age_seconds: record.opened_at.map(age),
             idle_seconds: context.registry.idle_seconds(id)?,
-            streams,
+            streams: now.map_or(0, |now| now.streams),
+            recorded_as: format!("{:08x}", id.handle()),
         })
+    }
+
+    async fn now(&self, id: SessionId) -> Option<SessionActivity> {
+        let address = self.context().registry.address(id)?;
+        let (reply, told) = oneshot::channel();
+        address.do_send(SessionCommand::Describe(reply));
+        timeout(TELL_TIMEOUT, told).await.ok()?.ok()
     }
 }
 

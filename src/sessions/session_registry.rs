@@ -7,12 +7,12 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use actix::Addr;
 use tokio::time::Instant;
 
+use crate::auth::RememberedCredentials;
 use crate::calls::{NoPlace, PeerPlace, PeerPlaces, PlaceLimit};
 use crate::id::{Holder, Principal, QuickMap, SessionId, SessionOwner};
-use crate::protocol::{ErrorKind, Revision};
+use crate::protocol::Revision;
 use crate::sessions::session::Session;
 use crate::sessions::unused_sessions::UnusedSessions;
-use crate::telemetry::Denial;
 
 pub(crate) struct SessionRegistry {
     shards: Box<[RwLock<Shard>]>,
@@ -32,6 +32,8 @@ struct SessionSlot {
     revision: Revision,
     /// For anybody else it does not exist.
     owner: SessionOwner,
+    /// Those of its owner, for requests without any.
+    credentials: Option<Arc<RememberedCredentials>>,
     /// Second, as [`SessionRegistry::now`] counts.
     last_seen: AtomicU32,
     /// The second in which it may have been idle for too long.
@@ -124,6 +126,7 @@ impl SessionRegistry {
             address: Some(address),
             revision,
             owner,
+            credentials: None,
             last_seen: AtomicU32::new(now),
             look_at: AtomicU32::new(now.saturating_add(idle)),
             unused_since: Some(now),
@@ -148,6 +151,7 @@ impl SessionRegistry {
             address: None,
             revision,
             owner,
+            credentials: None,
             last_seen: AtomicU32::new(expires.saturating_sub(idle)),
             look_at: AtomicU32::new(expires),
             unused_since: None,
@@ -202,17 +206,29 @@ impl SessionRegistry {
         slot.is_some_and(|slot| slot.owner.principal != Principal::Anonymous)
     }
 
-    /// Somebody named a session that is not theirs.
-    pub(crate) fn note_stranger(&self, id: SessionId, stranger: &SessionOwner) {
-        if stranger.principal != Principal::Anonymous && self.is_owned(id) {
-            Denial {
-                code: ErrorKind::SessionNotFound.as_str(),
-                action: &format!("session {id}"),
-                principal: stranger.principal.as_str(),
-                from: None,
-                reason: "it is the session of somebody else",
-            }
-            .record();
+    /// The credentials that a session remembers.
+    pub(crate) fn credentials(&self, id: SessionId) -> Option<Arc<RememberedCredentials>> {
+        self.read(id).get(&id)?.credentials.clone()
+    }
+
+    /// A session remembers credentials of its owner instead of what it did.
+    pub(crate) fn remember(&self, id: SessionId, credentials: Arc<RememberedCredentials>) {
+        let mut shard = self.write(id);
+        let slot = shard.get_mut(&id).filter(|slot| !slot.is_ending);
+        if let Some(slot) = slot.filter(|it| it.owner.principal == *credentials.principal()) {
+            slot.credentials = Some(credentials);
+        }
+    }
+
+    /// A session forgets these credentials, or any.
+    pub(crate) fn forget_credentials(
+        &self,
+        id: SessionId,
+        credentials: Option<&Arc<RememberedCredentials>>,
+    ) {
+        if let Some(slot) = self.write(id).get_mut(&id) {
+            let is_meant = |it: &mut _| credentials.is_none_or(|meant| Arc::ptr_eq(it, meant));
+            slot.credentials.take_if(is_meant);
         }
     }
 

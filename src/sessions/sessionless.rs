@@ -106,6 +106,7 @@ impl Sessions {
         mut observation: Option<Box<Observation>>,
     ) -> ServeOutcome {
         let calls = &self.context().calls;
+        let _log = Observation::log_scope(observation.as_deref());
         match calls.discover(&sessionless.request, &sessionless.caller) {
             Some(Discovered::Call(request)) => {
                 sessionless.request = request;
@@ -253,8 +254,8 @@ impl Sessions {
         let filter = ListenFilter::of(request, &settings)
             .map_err(|why| Failure::new(ErrorKind::InvalidParams, format!("`params`: {why}")))?;
         tasks::check_listening(request, &sessionless.caller)?;
-        let limit = settings.listeners();
         let holder = Holder::of(&sessionless.caller.principal, sessionless.peer);
+        let limit = settings.listeners(&holder);
         let place = context.listeners.places.take(holder, &limit);
         let place = place.map_err(|why| {
             context.calls.counters.add(Counter::ListenersRefused);
@@ -288,9 +289,15 @@ impl Sessions {
         let item = request.item().map(|item| request.frame.share(item));
         let (item, server) = (item.unwrap_or_default(), &target.server);
         let incoming = IncomingCall::read(request, &caller, server, &item, &calls.sealing)?;
+        let holder = Holder::of(&caller.principal, peer);
+        // A parked call has its place.
+        let place = match incoming.parked {
+            Some(_) => None,
+            None => calls.place_of_call(holder.clone())?,
+        };
         // A later round continues a call that was counted already.
         if incoming.round == 0 {
-            calls.count_call(&incoming.request.method, &caller.principal, server, &item)?;
+            calls.count_call(&incoming.request.method, &holder, server, &item)?;
         }
         let (mut request, answer) = self.client_request(incoming.request, accepts_stream, None);
         let (number, round) = (request.number, incoming.round);
@@ -323,6 +330,7 @@ impl Sessions {
             request,
             target,
             reply_to: inbox.deliveries(),
+            place,
             sessionless: Some((inbox.clone(), peer, round)),
         };
         match kept {

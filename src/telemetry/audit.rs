@@ -4,14 +4,21 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
 use super::clock::unix_millis;
+use super::counters::{Counter, Counters};
 
 /// The target of these records.
 const AUDIT: &str = "mcpvisor::audit";
 
-/// Records of one second; further ones are counted, so that nobody fills a disk with them.
+/// Records of one second about principals, and as many about nobody known; further ones are counted, so
+/// that nobody fills a disk with them.
 const RECORDS_PER_SECOND: u32 = 100;
 
-static BUDGET: Mutex<Budget> = Mutex::new(Budget::new());
+/// Longest action and reason in a record, in characters: a client may name what it likes.
+const TEXT_MAX: usize = 512;
+
+/// Who has no credentials cannot flood the records of those who have.
+static OF_PRINCIPALS: Mutex<Budget> = Mutex::new(Budget::new());
+static OF_STRANGERS: Mutex<Budget> = Mutex::new(Budget::new());
 
 /// A denied request: whose, of what kind, and why.
 #[derive(Clone, Copy, Debug)]
@@ -28,9 +35,14 @@ pub struct Denial<'a> {
 }
 
 impl Denial<'_> {
-    /// Writes its record.
-    pub fn record(&self) {
-        let taken = BUDGET
+    /// Counts it and writes its record.
+    pub fn record(&self, counters: &Counters) {
+        counters.add(Counter::Denials);
+        let budget = match self.principal {
+            "" => &OF_STRANGERS,
+            _ => &OF_PRINCIPALS,
+        };
+        let taken = budget
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take(unix_millis() / 1000);
@@ -41,9 +53,14 @@ impl Denial<'_> {
         let from = self.from.map(|from| from.to_string()).unwrap_or_default();
         log::warn!(
             target: AUDIT, "type" = "audit", code = self.code, principal = self.principal,
-            from = &*from, action = self.action, reason = self.reason; "denied"
+            from = &*from, action = cut(self.action), reason = cut(self.reason); "denied"
         );
     }
+}
+
+fn cut(text: &str) -> &str {
+    let end = text.char_indices().nth(TEXT_MAX);
+    end.and_then(|(end, _)| text.get(..end)).unwrap_or(text)
 }
 
 /// Records of the second that goes on, in Unix time.
@@ -80,6 +97,33 @@ impl Budget {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_has_no_credentials_cannot_hide_what_others_are_denied() {
+        let (counters, mut records) = (Counters::default(), 0);
+        let denial = |principal| Denial {
+            code: "unauthorized",
+            action: "POST /mcp",
+            principal,
+            from: None,
+            reason: "none",
+        };
+        while OF_STRANGERS.lock().unwrap().records < RECORDS_PER_SECOND {
+            denial("").record(&counters);
+            records += 1;
+        }
+        assert_eq!(OF_PRINCIPALS.lock().unwrap().records, 0);
+        denial("key ada").record(&counters);
+        assert_eq!(OF_PRINCIPALS.lock().unwrap().records, 1);
+        assert_eq!(counters.view()["denials"], records + 1);
+    }
+
+    #[test]
+    fn a_name_of_a_client_fills_no_disk() {
+        let long = "\u{e9}".repeat(1 << 20);
+        assert_eq!(cut(&long).chars().count(), TEXT_MAX);
+        assert_eq!(cut("tools/call a"), "tools/call a");
+    }
 
     #[test]
     fn a_flood_is_counted_and_said_with_the_next_record() {

@@ -22,6 +22,8 @@ macro_rules! counters {
 counters! {
     /// HTTP requests that were refused before they reached a session.
     RequestsRefused = "requests_refused",
+    /// Requests, calls and logins that were denied to whoever asked; each leaves a record in the log.
+    Denials = "denials",
     /// Requests whose handling panicked.
     RequestsPanicked = "requests_panicked",
     /// Connections of clients that sent no head in time, or did not read.

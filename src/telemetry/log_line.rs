@@ -1,8 +1,9 @@
 //! A line of the log for people: the time, how bad it is, who it is about, what happened and why.
 
-use log::Level;
 use log::kv::{Error, Key, Value, VisitSource};
+use log::{Level, Record};
 
+use super::log_scope::span_fields;
 use super::one_line::one_line;
 use super::paint::{Paint, Style};
 
@@ -36,6 +37,19 @@ pub(super) struct LogLineParts<'a> {
 /// The fields of a line, in order.
 #[derive(Debug, Default)]
 pub(super) struct Fields(Vec<(String, String)>);
+
+impl Fields {
+    pub(super) fn of(record: &Record<'_>) -> Self {
+        let mut fields = Self::default();
+        // A field that cannot be read is left out.
+        let _ = record.key_values().visit(&mut fields);
+        let span = span_fields().into_iter().flatten();
+        fields
+            .0
+            .extend(span.map(|(key, value)| (key.to_owned(), value)));
+        fields
+    }
+}
 
 impl<'kvs> VisitSource<'kvs> for Fields {
     fn visit_pair(&mut self, key: Key<'kvs>, value: Value<'kvs>) -> Result<(), Error> {

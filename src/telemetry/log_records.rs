@@ -9,6 +9,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::clock::unix_millis;
 use super::event_feed::{EventFeed, EventKind};
+use super::log_scope::span_fields;
 use super::one_line::one_line;
 
 /// Records that are kept.
@@ -37,8 +38,8 @@ pub(super) struct LogRecord {
     at: u64,
     level: Level,
     message: String,
-    /// `type`, `method`, `target`, `requestId`, `serverId`, `duration` and `success`, if it has
-    /// them.
+    /// `type`, `method`, `target`, `requestId`, `serverId`, `duration`, `success`, `trace_id` and
+    /// `span_id`, if it has them.
     fields: Map<String, Json>,
     /// All other fields, and the module that it comes from.
     data: Map<String, Json>,
@@ -95,6 +96,8 @@ impl LogRecord {
             mut known,
             mut data,
         } = fields;
+        let span = span_fields().into_iter().flatten();
+        known.extend(span.map(|(name, value)| (name.to_owned(), json!(value))));
         known.entry("type").or_insert_with(|| json!(APP));
         data.insert("module".to_owned(), json!(record.target()));
         Self {

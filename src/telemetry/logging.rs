@@ -52,15 +52,12 @@ fn with_form(mut builder: Builder, as_json: bool) -> Builder {
         };
         builder.format(move |out, record| {
             let time = local_time(unix_millis(), form);
-            let mut fields = Fields::default();
-            // A field that cannot be read is left out.
-            let _ = record.key_values().visit(&mut fields);
             let parts = LogLineParts {
                 time: &time,
                 level: record.level(),
                 target: record.target(),
                 message: record.args().to_string(),
-                fields,
+                fields: Fields::of(record),
             };
             writeln!(out, "{}", human_line(&parts, paint))
         });

@@ -9,16 +9,19 @@ use opentelemetry::trace::{
     Event, SpanContext, SpanId, SpanKind as OtelKind, Status, TraceFlags, TraceId, TraceState,
 };
 use opentelemetry::{InstrumentationScope, Key};
-use opentelemetry_otlp::{SpanExporter as OtlpExporter, WithExportConfig as _};
+use opentelemetry_otlp::tonic_types::transport::ClientTlsConfig;
+use opentelemetry_otlp::{
+    SpanExporter as OtlpExporter, WithExportConfig as _, WithHttpConfig as _, WithTonicConfig as _,
+};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanExporter as _, SpanLinks};
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::settings::{OtlpProtocol, TraceSettings};
+use super::settings::TraceSettings;
 use super::span::{Span, SpanEvent, SpanKind};
-use crate::telemetry::{Counter, Counters};
+use crate::telemetry::{Counter, Counters, OtlpProtocol};
 
 /// How long the thread may take until it can export.
 const START_MAX: Duration = Duration::from_secs(10);
@@ -81,7 +84,7 @@ fn run(
         .enable_all()
         .build()?;
     runtime.block_on(async move {
-        let exporter = otlp_exporter(settings.protocol)?;
+        let exporter = otlp_exporter(&settings)?;
         // The gateway waits for this.
         let _ = ready.send(Ok(()));
         let batches = Batches {
@@ -98,23 +101,42 @@ fn run(
     })
 }
 
-/// Reads the address, the headers and the time of one request from the environment.
-fn otlp_exporter(protocol: OtlpProtocol) -> io::Result<OtlpExporter> {
+/// Reads the address and the headers from the environment.
+fn otlp_exporter(settings: &TraceSettings) -> io::Result<OtlpExporter> {
     let builder = OtlpExporter::builder();
-    let built = match protocol {
+    let built = match settings.protocol {
+        // By itself it trusts no root certificate.
+        OtlpProtocol::Grpc if settings.is_encrypted => builder
+            .with_tonic()
+            .with_tls_config(ClientTlsConfig::new().with_enabled_roots())
+            .build(),
         OtlpProtocol::Grpc => builder.with_tonic().build(),
         OtlpProtocol::HttpProtobuf => builder
             .with_http()
             .with_protocol(opentelemetry_otlp::Protocol::HttpBinary)
+            .with_http_client(http_client(settings.send_timeout)?)
             .build(),
     };
-    let mut exporter = built.map_err(io::Error::other)?;
+    // Its words may have the address, with a password.
+    let refused = |_| io::Error::other("a variable of `OTEL_EXPORTER_OTLP_` cannot be used");
+    let mut exporter = built.map_err(refused)?;
     exporter.set_resource(&resource());
     Ok(exporter)
 }
 
-/// What is traced, by `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES`.
-fn resource() -> Resource {
+/// A client for a collector. It follows no redirect, which would take the headers along.
+///
+/// # Errors
+///
+/// Returns why there can be none.
+pub fn http_client(timeout: Duration) -> io::Result<reqwest::Client> {
+    let builder = reqwest::Client::builder().timeout(timeout);
+    let builder = builder.redirect(reqwest::redirect::Policy::none());
+    builder.build().map_err(io::Error::other)
+}
+
+/// What is observed, by `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES`.
+pub fn resource() -> Resource {
     let named = Resource::builder().build();
     let name = named.get(&Key::new("service.name"));
     let is_named = name.is_some_and(|name| !name.as_str().starts_with("unknown_service"));

@@ -22,8 +22,9 @@ use crate::telemetry::{Counter, Counters};
 
 pub use context::TraceContext;
 use exporter::Exporter;
+pub use exporter::{http_client, resource};
 pub use sampler::Sampler;
-pub use settings::{InvalidVariable, OtlpProtocol, TraceSettings};
+pub use settings::TraceSettings;
 use span::Span;
 pub use span::{ActiveSpan, SpanKind};
 

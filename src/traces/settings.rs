@@ -1,54 +1,48 @@
 //! The settings of traces: the standard variables of OpenTelemetry, and no others.
 
-use std::fmt;
 use std::time::Duration;
 
-use url::Url;
-
 use super::sampler::{Sampler, SamplerError};
+use crate::telemetry::{InvalidVariable, OtelSignal, OtelVariables, OtlpProtocol};
 
-/// Longest time that a variable may name, in milliseconds.
-const MILLIS_MAX: u64 = 3_600_000;
+const SIGNAL: OtelSignal = OtelSignal {
+    exporter: "OTEL_TRACES_EXPORTER",
+    endpoints: [
+        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+    ],
+    protocols: [
+        "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL",
+        "OTEL_EXPORTER_OTLP_PROTOCOL",
+    ],
+};
+
+const TIMEOUTS: [&str; 2] = [
+    "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT",
+    "OTEL_EXPORTER_OTLP_TIMEOUT",
+];
 
 /// Most spans that a variable may have wait.
 const QUEUE_MAX: u64 = 1_000_000;
 
-/// How spans are exported. Where to, with which headers and within which time, the exporter reads
-/// from the environment itself.
+/// How spans are exported. Where to and with which headers, the exporter reads from the environment
+/// itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceSettings {
     pub protocol: OtlpProtocol,
+    /// The collector is behind TLS.
+    pub is_encrypted: bool,
     pub sampler: Sampler,
+    /// How long one try to send them may take (`OTEL_EXPORTER_OTLP_TIMEOUT`).
+    pub send_timeout: Duration,
     /// Spans that wait (`OTEL_BSP_MAX_QUEUE_SIZE`); further ones are lost and counted.
     pub queue_max: usize,
     /// Spans of one request to the collector (`OTEL_BSP_MAX_EXPORT_BATCH_SIZE`).
     pub batch_max: usize,
     /// How long a span waits for others (`OTEL_BSP_SCHEDULE_DELAY`).
     pub delay: Duration,
-    /// How long one request may take (`OTEL_BSP_EXPORT_TIMEOUT`).
+    /// How long all tries together may take (`OTEL_BSP_EXPORT_TIMEOUT`).
     pub timeout: Duration,
-}
-
-/// The transport of OTLP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OtlpProtocol {
-    HttpProtobuf,
-    Grpc,
-}
-
-/// A variable that cannot be used, and what it must be. Its value, which may be secret, is not
-/// shown.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InvalidVariable {
-    pub name: &'static str,
-    pub must: String,
-}
-
-impl fmt::Display for InvalidVariable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, must } = self;
-        write!(f, "the environment variable `{name}` must be {must}")
-    }
 }
 
 impl TraceSettings {
@@ -61,98 +55,45 @@ impl TraceSettings {
     pub fn read(
         variable: impl Fn(&'static str) -> Option<String>,
     ) -> Result<Option<Self>, InvalidVariable> {
-        let endpoints = [
-            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
-            "OTEL_EXPORTER_OTLP_ENDPOINT",
-        ];
-        let endpoint = endpoints
-            .iter()
-            .find_map(|name| Some((*name, variable(name)?)));
-        let is_disabled =
-            variable("OTEL_SDK_DISABLED").is_some_and(|text| text.eq_ignore_ascii_case("true"));
-        let is_wanted = match variable("OTEL_TRACES_EXPORTER").as_deref() {
-            None => endpoint.is_some(),
-            Some("otlp") => true,
-            Some("none") => false,
-            Some(_) => return Err(invalid("OTEL_TRACES_EXPORTER", "`otlp` or `none`")),
-        };
-        if is_disabled || !is_wanted {
+        let variables = OtelVariables(variable);
+        if !variables.is_wanted(&SIGNAL)? {
             return Ok(None);
         }
-        if let Some((name, url)) = &endpoint {
-            let url = Url::parse(url).ok();
-            url.filter(|url| ["http", "https"].contains(&url.scheme()) && url.has_host())
-                .ok_or_else(|| invalid(name, "a URL, as `http://127.0.0.1:4318`"))?;
-        }
-        let millis = |name, default| {
-            let read = number(&variable, name, default, MILLIS_MAX);
-            read.map(Duration::from_millis)
-        };
+        let endpoint = variables.endpoint(&SIGNAL)?;
         let count = |name, default| {
-            let read = number(&variable, name, default, QUEUE_MAX);
+            let read = variables.number(name, default, QUEUE_MAX);
             read.map(|count| usize::try_from(count).unwrap_or(usize::MAX))
         };
         Ok(Some(Self {
-            protocol: protocol(&variable)?,
-            sampler: sampler(&variable)?,
+            protocol: variables.protocol(&SIGNAL)?,
+            is_encrypted: endpoint.is_some_and(|(_, url)| url.scheme() == "https"),
+            sampler: sampler(&variables)?,
+            send_timeout: variables.timeout(&TIMEOUTS)?,
             queue_max: count("OTEL_BSP_MAX_QUEUE_SIZE", 2048)?,
             batch_max: count("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512)?,
-            delay: millis("OTEL_BSP_SCHEDULE_DELAY", 5000)?,
-            timeout: millis("OTEL_BSP_EXPORT_TIMEOUT", 30_000)?,
+            delay: variables.millis("OTEL_BSP_SCHEDULE_DELAY", 5000)?,
+            timeout: variables.millis("OTEL_BSP_EXPORT_TIMEOUT", 30_000)?,
         }))
     }
 }
 
-fn invalid(name: &'static str, must: &str) -> InvalidVariable {
-    InvalidVariable {
-        name,
-        must: must.to_owned(),
-    }
-}
-
-fn protocol(
-    variable: &impl Fn(&'static str) -> Option<String>,
-) -> Result<OtlpProtocol, InvalidVariable> {
-    let names = [
-        "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL",
-        "OTEL_EXPORTER_OTLP_PROTOCOL",
-    ];
-    let named = names.iter().find_map(|name| Some((*name, variable(name)?)));
-    match named.as_ref().map(|(name, text)| (*name, text.as_str())) {
-        None | Some((_, "http/protobuf")) => Ok(OtlpProtocol::HttpProtobuf),
-        Some((_, "grpc")) => Ok(OtlpProtocol::Grpc),
-        Some((name, _)) => Err(invalid(name, "`http/protobuf` or `grpc`")),
-    }
-}
-
-fn sampler(variable: &impl Fn(&'static str) -> Option<String>) -> Result<Sampler, InvalidVariable> {
-    let Some(name) = variable("OTEL_TRACES_SAMPLER") else {
+fn sampler(
+    variables: &OtelVariables<impl Fn(&'static str) -> Option<String>>,
+) -> Result<Sampler, InvalidVariable> {
+    let Some(name) = variables.get("OTEL_TRACES_SAMPLER") else {
         return Ok(Sampler::default());
     };
-    let argument = variable("OTEL_TRACES_SAMPLER_ARG");
-    Sampler::parse(&name, argument.as_deref()).map_err(|error| match error {
-        SamplerError::Name => invalid(
+    let argument = variables.get("OTEL_TRACES_SAMPLER_ARG");
+    let sampler = Sampler::parse(&name, argument.as_deref());
+    sampler.map_err(|error| match error {
+        SamplerError::Name => InvalidVariable::new(
             "OTEL_TRACES_SAMPLER",
             "`always_on`, `always_off` or `traceidratio`, alone or after `parentbased_`",
         ),
-        SamplerError::Argument => invalid("OTEL_TRACES_SAMPLER_ARG", "a number from 0 to 1"),
+        SamplerError::Argument => {
+            InvalidVariable::new("OTEL_TRACES_SAMPLER_ARG", "a number from 0 to 1")
+        }
     })
-}
-
-fn number(
-    variable: &impl Fn(&'static str) -> Option<String>,
-    name: &'static str,
-    default: u64,
-    most: u64,
-) -> Result<u64, InvalidVariable> {
-    let Some(text) = variable(name) else {
-        return Ok(default);
-    };
-    let number = text
-        .parse()
-        .ok()
-        .filter(|number| (1..=most).contains(number));
-    number.ok_or_else(|| invalid(name, &format!("a whole number from 1 to {most}")))
 }
 
 #[cfg(test)]

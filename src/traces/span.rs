@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::Traces;
 use super::context::TraceContext;
+use crate::telemetry::SpanNumbers;
 
 /// Events that one span keeps; further ones are counted.
 const EVENTS_MAX: usize = 128;
@@ -86,6 +87,14 @@ impl ActiveSpan {
 
     pub fn context(&self) -> TraceContext {
         self.span.context
+    }
+
+    /// For the log.
+    pub fn numbers(&self) -> SpanNumbers {
+        SpanNumbers {
+            trace: self.span.context.trace,
+            span: self.span.context.span,
+        }
     }
 
     /// Few different ones: what differs for each request is an attribute.

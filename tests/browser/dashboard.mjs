@@ -104,31 +104,44 @@ async function newPage(options) {
   return page;
 }
 
-async function checkPages(storageState, paths) {
+/** The page that is open: it fits, and axe finds nothing, which is put into the page. */
+async function checkPage(page, name) {
+  const { width } = page.viewportSize();
+  const overflow = await page.evaluate(
+    () => document.documentElement.scrollWidth - window.innerWidth,
+  );
+  assert.ok(overflow <= 0, `${name} is ${overflow} pixels too wide`);
+  if (SHOTS) {
+    const file = `${name.replace(/\W+/g, "_")}-${width}.png`;
+    await page.screenshot({ path: path.join(SHOTS, file), fullPage: true });
+  }
+  if (width === 390) return;
+  await page.addScriptTag({ path: AXE });
+  const violations = await page.evaluate(async () => {
+    const { violations } = await globalThis.axe.run();
+    return violations.map(({ id, nodes }) => `${id}: ${nodes.map((it) => it.html).join(" ")}`);
+  });
+  assert.deepEqual(violations, [], name);
+}
+
+/** Opens pages in both themes, and as on a phone, and has each of them checked. */
+async function inAllForms(storageState, work) {
   for (const [colorScheme, width] of [["light", 1280], ["dark", 1280], ["dark", 390]]) {
     const viewport = { width, height: 844 };
-    // axe is put into the page, which its policy forbids.
+    // The policy of a page forbids axe.
     const page = await newPage({ colorScheme, viewport, storageState, bypassCSP: true });
-    for (const shown of paths) {
-      await page.goto(base + shown);
-      const overflow = await page.evaluate(
-        () => document.documentElement.scrollWidth - window.innerWidth,
-      );
-      assert.ok(overflow <= 0, `${shown} is ${overflow} pixels too wide at ${width}`);
-      if (SHOTS) {
-        const name = `${shown.replace(/\W+/g, "_")}-${colorScheme}-${width}.png`;
-        await page.screenshot({ path: path.join(SHOTS, name), fullPage: true });
-      }
-      if (width === 390) continue;
-      await page.addScriptTag({ path: AXE });
-      const violations = await page.evaluate(async () => {
-        const { violations } = await globalThis.axe.run();
-        return violations.map(({ id, nodes }) => `${id}: ${nodes.map((it) => it.html).join(" ")}`);
-      });
-      assert.deepEqual(violations, [], `${shown} in ${colorScheme}`);
-    }
+    await work(page, (name) => checkPage(page, `${name}-${colorScheme}`));
     await page.context().close();
   }
+}
+
+async function checkPages(storageState, paths) {
+  await inAllForms(storageState, async (page, check) => {
+    for (const shown of paths) {
+      await page.goto(base + shown);
+      await check(shown);
+    }
+  });
 }
 
 async function test() {
@@ -220,6 +233,41 @@ async function test() {
     await result.getByText(" ms").waitFor();
   });
 
+  /** Calls a tool that asks, until it does. */
+  async function ask(shown) {
+    await shown.goto(`${base}/ui/tool?name=example__ask`);
+    await shown.getByLabel("question").fill("Which colour?");
+    await shown.getByRole("button", { name: "Call" }).click();
+    const result = shown.getByRole("region", { name: "Result" });
+    const question = result.getByText("Which colour?");
+    // It is there without JavaScript only.
+    const again = result.getByRole("link", { name: "Look again" });
+    for (;;) {
+      await question.or(again).first().waitFor();
+      if (await question.isVisible()) return result;
+      await again.click();
+    }
+  }
+
+  await step("a question of the server is answered in the page", async () => {
+    const result = await ask(page);
+    // What somebody types stays while the page is live.
+    await result.getByLabel("Your answer").pressSequentially("dark blue", { delay: 80 });
+    await result.getByRole("button", { name: "Answer" }).click();
+    await result.getByText("the user answered: dark blue").first().waitFor();
+  });
+
+  await step("a call shows its progress and is cancelled", async () => {
+    await page.goto(`${base}/ui/tool?name=example__slow`);
+    await page.getByLabel("steps").fill("1000");
+    await page.getByRole("button", { name: "Call" }).click();
+    await page.getByText(/^[3-9] of 1000: step/).waitFor();
+    const bar = page.getByRole("progressbar", { name: "Progress" });
+    assert.ok((await bar.evaluate((it) => it.value)) >= 3);
+    await page.getByRole("button", { name: "Cancel the call" }).click();
+    await page.getByText("cancelled", { exact: true }).waitFor();
+  });
+
   await step("its call appears in the history, and can be copied", async () => {
     await page.getByRole("link", { name: "Calls" }).click();
     await page.getByRole("link", { name: /add/ }).first().click();
@@ -267,16 +315,48 @@ async function test() {
   await step("every page is accessible, in both themes, and fits a phone", async () => {
     await page.goto(`${base}/ui/calls`);
     const call = await page.locator('a[href^="/ui/calls/"]').first().getAttribute("href");
+    await ask(page);
+    const asking = page.url().slice(base.length);
     await checkPages(storageState, [
       "/ui", "/ui/servers", "/ui/servers/example", "/ui/servers/broken", "/ui/servers/new",
       "/ui/servers/example/edit", "/ui/tree", "/ui/sessions", "/ui/calls", call, "/ui/tools",
-      "/ui/tool?name=example__add", "/ui/logs", "/ui/config", "/ui/connect", "/ui/nothing",
+      "/ui/tool?name=example__add", asking, "/ui/logs", "/ui/config", "/ui/connect", "/ui/nothing",
     ]);
     await checkPages(undefined, ["/ui/login"]);
   });
 
-  await step("without JavaScript a server is restarted and removed", async () => {
+  await step("another content is planned, put in force, and put back", async () => {
+    const content = fs.readFileSync(config, "utf8")
+      + "[servers.planned]\ncommand = \"true\"\nenabled = false\n[limits]\nbody = \"1MiB\"\n";
+    await inAllForms(storageState, async (page, check) => {
+      await page.goto(`${base}/ui/config`);
+      await page.getByLabel("The whole file").fill("[servers.x]\ncomand = \"x\"");
+      await page.getByRole("button", { name: "See what changes" }).click();
+      await page.getByText("unknown key").waitFor();
+      await check("refused");
+      await page.getByLabel("The whole file").fill(content);
+      await page.getByRole("button", { name: "See what changes" }).click();
+      await page.getByText("+ [servers.planned]").waitFor();
+      await check("plan");
+    });
+    await page.goto(`${base}/ui/config`);
+    await page.getByLabel("The whole file").fill(content);
+    await page.getByRole("button", { name: "See what changes" }).click();
+    await page.getByRole("button", { name: "Put it in force" }).click();
+    await page.getByText("The new content is in force").waitFor();
+    await page.getByRole("button", { name: "Compare" }).first().click();
+    await page.getByText("- [servers.planned]").waitFor();
+    await page.getByRole("button", { name: "Put it in force" }).click();
+    await page.getByText("The new content is in force").waitFor();
+  });
+
+  await step("without JavaScript a question is answered, a server is restarted and removed", async () => {
     const plain = await newPage({ storageState, javaScriptEnabled: false });
+    const result = await ask(plain);
+    await result.getByLabel("Your answer").fill("red");
+    await result.getByRole("button", { name: "Answer" }).click();
+    const answered = result.getByText("the user answered: red").first();
+    while (!(await answered.isVisible())) await plain.reload();
     await plain.goto(`${base}/ui/servers/added`);
     await plain.getByRole("button", { name: "Restart" }).click();
     await plain.getByRole("status").filter({ hasText: /\w/ }).waitFor();

@@ -53,6 +53,7 @@ impl Leaked {
         let least = 10 * usize::try_from(seconds).unwrap();
         let is_enough = self.calls.get() >= least && self.trespasses.get() >= least;
         let counts = (self.calls.get(), self.trespasses.get());
+        eprintln!("calls and trespasses: {counts:?}");
         assert!(is_enough, "too little happened: {counts:?}");
     }
 }

@@ -88,12 +88,33 @@ fn the_working_directory_says_nothing_where_a_client_chose_it() {
     let built_in = Config::load(None, Lookup::User, &env).unwrap();
     assert_eq!(built_in.path, None);
     assert_eq!(built_in.config.data_dir, of_user.join(".mcpvisor"));
+    let data_dir = Config::data_dir_of(None, &env);
+    assert_eq!(data_dir.unwrap(), in_place.with_file_name(".mcpvisor"));
     let mine = of_user.join("config.toml");
     fs::write(&mine, "").unwrap();
     assert_eq!(path(Lookup::User), Some(mine.clone()));
     assert_eq!(path(Lookup::WorkingDirectory), Some(in_place.clone()));
     fs::remove_file(in_place).unwrap();
     assert_eq!(path(Lookup::WorkingDirectory), Some(mine));
+}
+
+/// The state of a gateway that began without a file is that of the file that is written then.
+#[test]
+fn a_file_that_is_written_later_has_the_state_of_the_built_in_one() {
+    let home = tempfile::tempdir().unwrap();
+    let env = OfUser(home.path());
+    fs::create_dir(home.path().join("work")).unwrap();
+    let load = || Config::load(None, Lookup::WorkingDirectory, &env).unwrap();
+    let (built_in, file) = (load(), Config::file_to_write(None, &env).unwrap());
+    assert_eq!(built_in.path, None);
+    let data_dir = Config::data_dir_of(None, &env).unwrap();
+    assert_eq!(built_in.config.data_dir, data_dir);
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(&file, mcpvisor::config::default_file()).unwrap();
+    let found = load();
+    assert_eq!(found.path, Some(file));
+    assert_eq!(found.config.data_dir, data_dir);
+    assert_eq!(found.fingerprint, built_in.fingerprint);
 }
 
 #[test]

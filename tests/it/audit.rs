@@ -16,7 +16,7 @@ fn records(gateway: &Gateway) -> Vec<String> {
 }
 
 /// Requests that are denied, with the status and the code of their answers, and what their records say.
-fn denied<'a>(gateway: &Gateway, session: &str) -> [(Http, u16, &'a str, &'a str); 10] {
+fn denied<'a>(gateway: &Gateway, session: &str) -> [(Http, u16, &'a str, &'a str); 14] {
     let post = |body: String| Http::post(gateway.address, body);
     let ping = || post(request(1, "ping", json!({})).to_string());
     let crash = || call_params("one__crash", json!({}));
@@ -26,20 +26,27 @@ fn denied<'a>(gateway: &Gateway, session: &str) -> [(Http, u16, &'a str, &'a str
     let api = || Http::new(gateway.address, "GET", "/api/servers");
     let first = |http| with_key(http, "first-key");
     let second = |http| with_key(http, "second-key");
-    let foreign = second(ping()).header("Origin", "https://evil.example");
+    let foreign = |http: Http| http.header("Origin", "https://evil.example");
+    let rebound = second(ping()).header("Host", "evil.example");
+    let smuggled = ping().header("Authorization", "Bearer first-key\u{f6}");
+    let callback = || gateway.get("/oauth/callback?code=secret-code&state=secret-state");
     let sessionless = modern(gateway, "1", "tools/call", crash());
     let unknown = "session_not_found";
     [
         (ping(), 401, "unauthorized", "POST /mcp"),
         (with_key(ping(), "wrong"), 401, "unauthorized", "POST /mcp"),
         (with_key(ping(), "old-key"), 401, "unauthorized", "expired"),
-        (foreign, 403, "forbidden", "POST /mcp"),
+        (foreign(second(ping())), 403, "forbidden", "POST /mcp"),
+        (rebound, 403, "forbidden", "POST /mcp"),
+        (smuggled, 400, "invalid_request", "authorization"),
         (second(in_session(ping())), 404, unknown, "key second"),
         (second(end), 404, unknown, "key second"),
         (first(in_session(call)), 200, "policy_denied", "one__crash"),
         (second(sessionless), 200, "policy_denied", "key second"),
         (api(), 401, "session_invalid", "GET /api/servers"),
         (first(api()), 401, "session_invalid", "GET /api/servers"),
+        (foreign(api()), 403, "forbidden", "GET /api/servers"),
+        (callback(), 400, "login_failed", "GET /oauth/callback"),
     ]
 }
 
@@ -61,8 +68,16 @@ async fn each_denial_leaves_one_record_that_says_who_what_and_why() {
         let record = records.last().unwrap();
         let is_about_it = record.contains(code) && record.contains(said);
         assert!(is_about_it, "{code}, {said}: {record}");
-        for secret in ["first-key", "second-key", "old-key", "wrong", session] {
+        for secret in [
+            "first-key",
+            "second-key",
+            "old-key",
+            "wrong",
+            "secret",
+            session,
+        ] {
             assert!(!record.contains(secret), "{record}");
         }
+        assert_eq!(gateway.status().await["counters"]["denials"], number + 1);
     }
 }

@@ -1,8 +1,10 @@
 //! Clients that authenticate with API keys.
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::sessionless::modern;
+use crate::support::login::api_request;
 use crate::support::{Answer, Events, Gateway, Http, INITIALIZE, Setup, request, until};
 
 /// The hashes of `first-key`, `second-key` and `old-key`.
@@ -172,8 +174,8 @@ async fn a_channel_of_http_and_sse_is_unknown_to_other_keys() {
     assert_eq!(with_key(message(), "first-key").send().await.status, 202);
 }
 
-/// Runs `mcpvisor keys`.
-fn keys(setup: &Setup, arguments: &[&str]) -> (bool, String, String) {
+/// Runs `mcpvisor keys`: whether it succeeds, and both of its outputs.
+pub(crate) fn keys(setup: &Setup, arguments: &[&str]) -> (bool, String, String) {
     let arguments = [&["keys"], arguments].concat();
     let output = setup.command(&arguments).output().unwrap();
     let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
@@ -232,6 +234,53 @@ async fn keys_are_made_replaced_and_removed_while_the_gateway_runs() {
     for key in [&first, &second, &renewed] {
         assert!(!file.contains(key.as_str()) && !log.contains(key.as_str()));
     }
+}
+
+#[tokio::test]
+async fn operators_see_when_a_key_was_used_last() {
+    let mut gateway = Gateway::start(KEYS).await;
+    let listed = |gateway: &Gateway| -> Vec<bool> {
+        let (_, listed, _) = keys(&gateway.setup, &["ls", "--json"]);
+        let listed: Vec<Value> = serde_json::from_str(&listed).unwrap();
+        listed
+            .iter()
+            .map(|key| key["lastUsedAt"].is_string())
+            .collect()
+    };
+    let shown = async |gateway: &Gateway| -> Vec<bool> {
+        let answer = api_request(gateway, "GET", "/api/keys").send().await;
+        let shown = answer.json().await;
+        let keys = shown["keys"].as_array().unwrap().iter();
+        keys.map(|key| key["lastUsedAt"].is_string()).collect()
+    };
+    let (never, first) = ([false; 3], [true, false, false]);
+    assert_eq!(shown(&gateway).await, never);
+    open(&gateway, "first-key").await;
+    // One that has expired is refused, and not used.
+    refused(initialize(&gateway, "old-key").send().await).await;
+    assert_eq!(shown(&gateway).await, first);
+    // Another configuration with the same keys forgets nothing.
+    gateway.write_config(&format!("[auth]\nlazy = true\n{KEYS}"));
+    until("the other configuration", || async {
+        let answer = Http::post(gateway.address, INITIALIZE).send().await;
+        (answer.status == 200).then_some(())
+    })
+    .await;
+    assert_eq!(shown(&gateway).await, first);
+    assert_eq!(listed(&gateway), never);
+    gateway.signal(Signal::TERM);
+    gateway.ended().await;
+    assert_eq!(listed(&gateway), first);
+    let (_, text, _) = keys(&gateway.setup, &["ls"]);
+    assert!(
+        text.contains("never used") && text.contains(", used 2"),
+        "{text}"
+    );
+    gateway.start_again().await;
+    assert_eq!(shown(&gateway).await, first);
+    // Another key of the same name was never used.
+    keys(&gateway.setup, &["rotate", "first"]);
+    assert_eq!(listed(&gateway), never);
 }
 
 /// The general stream of a session, and a channel of HTTP+SSE.

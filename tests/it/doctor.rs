@@ -59,6 +59,18 @@ async fn a_gateway_that_is_well_has_no_errors() {
     assert!(text.contains(&held), "{text}");
 }
 
+/// Else it would be told to close the directory that it stands in to others.
+#[tokio::test]
+async fn a_configuration_that_is_not_there_names_no_data_directory() {
+    let setup = Setup::new("");
+    std::fs::remove_file(setup.path("config.toml")).unwrap();
+    let (code, report) = doctor(&setup).await;
+    assert_eq!((code, &report["errors"]), (1, &1.into()), "{report:#}");
+    let findings = report["findings"].as_array().unwrap().iter();
+    let checks: Vec<_> = findings.map(|it| it["check"].as_str().unwrap()).collect();
+    assert!(!checks.contains(&"data directory"), "{checks:?}");
+}
+
 #[tokio::test]
 async fn every_fault_is_found_with_what_to_do() {
     let setup = Setup::new("");

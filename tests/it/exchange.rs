@@ -20,7 +20,7 @@ struct Exchange {
     gateway: Gateway,
 }
 
-fn oauth(authority: &Authority) -> String {
+pub(crate) fn oauth(authority: &Authority) -> String {
     format!(
         "credentials = \"user\"\n[servers.docs.oauth]\ngrant = \"token_exchange\"\n\
          client_id = \"machine\"\nclient_secret = \"machine-secret\"\n\

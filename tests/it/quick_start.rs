@@ -2,13 +2,19 @@
 
 use std::error::Error;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
 use rmcp::model::Tool;
 use rmcp::{ServiceExt, transport::StreamableHttpClientTransport};
 
-use crate::support::{Gateway, Setup, soon};
+use serde_json::json;
+
+use crate::api;
+use crate::dashboard::Browser;
+use crate::operating::run;
+use crate::support::{Client, Gateway, Setup, soon, until};
 
 /// The address that the documents name.
 const ADDRESS: &str = "127.0.0.1:12006";
@@ -69,7 +75,7 @@ fn assert_contains(said: &str, words: &[&str]) {
 async fn the_quick_start_of_the_readme_works() {
     let readme = document("README.md");
     let begin = blocks(&readme, "sh").remove(0);
-    assert_eq!(begin, "cargo install --locked --path .\nmcpvisor");
+    assert_eq!(begin, "cargo install --locked --path .\ncd && mcpvisor");
     let gateway = gateway_without_a_file().await;
     let script = blocks(section(&readme, "## Quick start"), "sh").join("\n");
     // A person waits until it is back; so does the test.
@@ -92,6 +98,60 @@ async fn the_quick_start_of_the_readme_works() {
             "generation 2 · 1 restarts · last exit: process ended by signal 9",
         ],
     );
+}
+
+#[tokio::test]
+async fn a_gateway_without_a_file_writes_one_with_the_first_server() {
+    let setup = Setup::new("");
+    fs::remove_file(setup.path("config.toml")).unwrap();
+    let (home, data_dir) = (setup.path("home"), setup.path(".mcpvisor"));
+    let mut setup = setup.variable("HOME", home.to_str().unwrap());
+    setup = setup.variable("MCPVISOR_DATA", data_dir.to_str().unwrap());
+    let mut gateway = setup.serve().await;
+    gateway.all_up().await;
+    let mut client = Client::open(&gateway).await;
+    let file = home.join(".config/mcpvisor/config.toml");
+    let shown = api::get(&gateway, "/config").await;
+    assert!(shown.to_string().contains("example"), "{shown}");
+    assert!(!file.exists());
+    let browser = Browser::sign_in(&gateway).await;
+    let fields = [
+        ("name", "two"),
+        ("kind", "stdio"),
+        ("command", Setup::BINARY),
+        ("args", "example-server"),
+        ("enabled", "on"),
+    ];
+    let added = browser.form("/ui/servers/new", &fields).await.send().await;
+    assert_eq!(added.status, 303, "{added:?}");
+    gateway.wait_state("two", "up").await;
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(text.contains("[servers.example]") && text.contains("[servers.two]"));
+    let mode = fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    // It is the file of the gateway from now on: by hand, by commands and after a restart.
+    let said = run(
+        &gateway,
+        &[
+            "servers",
+            "add",
+            "http://127.0.0.1:9/mcp",
+            "--name",
+            "three",
+        ],
+    );
+    assert!(said.await.unwrap().contains("config.toml"));
+    until("the third server", || async {
+        let (listed, found) = (gateway.status().await, "\"three\"");
+        listed["servers"].to_string().contains(found).then_some(())
+    })
+    .await;
+    gateway.kill();
+    gateway.start_again().await;
+    gateway.wait_state("two", "up").await;
+    client.follow(&gateway);
+    let answer = client.call("two__add", json!({ "a": 2, "b": 40 })).await;
+    assert_eq!(answer["structuredContent"]["sum"], 42, "{answer}");
 }
 
 #[tokio::test]

@@ -6,9 +6,10 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
+use crate::auth::{keys, with_key};
 use crate::support::{
-    CertificateAuthority, Client, Gateway, Http, INITIALIZE, Setup, StdioClient, call_params,
-    example, names, quick, soon, text_of, until,
+    CertificateAuthority, Client, Gateway, Http, INITIALIZE, Setup, StdioClient, TlsClient,
+    call_params, example, names, quick, soon, text_of, until,
 };
 
 /// Beyond the life of any test.
@@ -156,6 +157,63 @@ async fn clients_need_a_certificate_of_the_named_authority() {
         true
     );
     nothing_is_logged(&gateway);
+}
+
+#[tokio::test]
+async fn the_name_in_a_certificate_says_whose_session_it_is() {
+    let authority = CertificateAuthority::new();
+    let clients = CertificateAuthority::new();
+    let hides = |tool: &str, from: &str| {
+        format!(
+            "[policies.{tool}]\nwhen = 'tool.name == \"{tool}\" && principal.name == \"{from}\" \
+             && principal.issuer == \"certificate\"'\n"
+        )
+    };
+    let (echo, add) = (
+        hides("echo", "laptop.example"),
+        hides("add", "spiffe://example/bob"),
+    );
+    let tables = format!("[auth]\ncertificates = true\n{echo}{add}");
+    let setup = Setup::new(&https("client_ca = \"clients.pem\"", &tables));
+    fs::write(setup.path("clients.pem"), clients.pem()).unwrap();
+    let (_, key, _) = keys(&setup, &["add", "ci"]);
+    let gateway = serve(setup, &authority).await;
+    let show = |names: &[&str]| authority.client_with(&clients.issue(names, FUTURE));
+
+    let ann = show(&["laptop.example", "other.example"]);
+    let bob = show(&["bob.example", "spiffe://example/bob"]);
+    let of_ann = Client::open_over(&gateway, &ann).await;
+    let of_bob = Client::open_over(&gateway, &bob).await;
+    let seen = async |client: &Client| {
+        let tools = client.get("tools/list", json!({})).await;
+        let names = names(&tools["tools"]);
+        ["example__echo", "example__add"].map(|tool| names.contains(&tool))
+    };
+    assert_eq!(seen(&of_ann).await, [false, true]);
+    assert_eq!(seen(&of_bob).await, [true, false]);
+
+    let list = |session: &str, tls: &TlsClient| {
+        let body = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
+        let request = Http::post(gateway.address, body).over(Some(tls));
+        request.header("Mcp-Session-Id", session)
+    };
+    assert_eq!(list(&of_ann.session, &ann).send().await.status, 200);
+    assert_eq!(list(&of_ann.session, &bob).send().await.status, 404);
+    // A key is another principal, and wins.
+    for (key, status) in [(key.as_str(), 404), ("wrong", 401)] {
+        let request = with_key(list(&of_ann.session, &ann), key);
+        assert_eq!(request.send().await.status, status, "{key}");
+    }
+
+    // An address is no name.
+    let nobody = Http::post(gateway.address, INITIALIZE).over(Some(&show(&["127.0.0.1"])));
+    let refused = nobody.send().await;
+    assert_eq!(refused.status, 401);
+    let refused = refused.json().await.to_string();
+    assert!(
+        refused.contains("this gateway needs an API key"),
+        "{refused}"
+    );
 }
 
 #[tokio::test]

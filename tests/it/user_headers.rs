@@ -329,12 +329,19 @@ async fn headers_that_nobody_says_or_that_mean_two_people_are_named() {
     let tokens =
         "[auth]\nresource = \"https://g.test/mcp\"\njwt = { issuer = \"https://as.test\" }\n";
     let both = format!("{tokens}{KEYS}");
+    let hook = format!("{tokens}webhook = {{ url = \"https://hook.test\" }}\n");
     for (auth, headers, expected) in [
         ("", "A = \"sub\"", Some("needs API keys or tokens")),
         (KEYS, "A = \"sub\"", None),
         (KEYS, "A = \"claims.a\"", Some("needs clients with tokens")),
         (tokens, "A = \"sub\", B = \"claims.a\"", None),
-        (&both, "A = \"sub\"", Some("let no key have the name")),
+        (&both, "A = \"sub\"", Some("let nobody have the name")),
+        (
+            &hook,
+            "A = \"sub\"",
+            Some("two issuers may mean two people"),
+        ),
+        (&hook, "A = \"claims.a\"", None),
     ] {
         let server = "[servers.s]\nurl = \"http://h/\"\n";
         let config = format!("{auth}{server}user_headers = {{ {headers} }}\n");

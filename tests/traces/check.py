@@ -1,11 +1,13 @@
-"""Checks the spans of gateways: check.py PROGRAM"""
+"""Checks the spans and metrics of gateways: check.py PROGRAM"""
 
 import secrets
 import sys
 import threading
 
-from collector import CLIENT, SERVER, GrpcCollector, HttpCollector
-from gateway import Client, Gateway
+from collector import CLIENT, SERVER, GrpcCollector, HttpCollector, attributes
+from gateway import Client, Gateway, read
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
+from prometheus_client.parser import text_string_to_metric_families as plain_text
 
 PROGRAM = sys.argv[1]
 EXAMPLE = f"""
@@ -171,6 +173,97 @@ def check_sampler(collector):
     assert len(collector.spans) == before + 2
 
 
+def check_resource(collector, client):
+    """A resource by its URI, which is in no name."""
+    trace, _, traceparent = context()
+    uri = "example://about"
+    client.request("resources/read", {"uri": uri}, {"traceparent": traceparent})
+    for span in collector.of_trace(trace, 2):
+        assert span.name == "resources/read", span
+        assert span.attributes["mcp.resource.uri"] == uri, span
+
+
+def check_log(collector):
+    """Records of a traced request carry the numbers of its span; others do not."""
+    settings = {"RUST_LOG": "mcpvisor=debug", "OTEL_TRACES_SAMPLER": "parentbased_always_off"}
+    with Gateway(PROGRAM, EXAMPLE, variables(collector, **settings)) as gateway:
+        for sessionless in (True, False):
+            client = Client(gateway, sessionless)
+            # Ids that the other client has not.
+            client.number += 100 if sessionless else 200
+            trace, _, traceparent = context()
+            client.call("example__echo", {"message": "a"}, {"traceparent": traceparent})
+            traced = f"check-{client.number}"
+            client.call("example__echo", {"message": "b"})
+            other = f"check-{client.number}"
+            span = collector.of_trace(trace, 2)[0]
+            for kind in ("mcp_request", "mcp_response"):
+                records = [gateway.wait_for_record(kind, it) for it in (traced, other)]
+                assert records[0]["trace_id"] == trace and records[0]["span_id"] == span.id
+                assert "trace_id" not in records[1], records[1]
+
+
+def check_metrics(collector):
+    """The same families as at `/metrics`, with a trace of each kind of request."""
+    every = {"OTEL_METRIC_EXPORT_INTERVAL": "50", "OTEL_EXPORTER_OTLP_METRICS_HEADERS": "key=a%2Cb"}
+    # Of the gateways before.
+    collector.metrics.clear()
+    listen = '[metrics]\nlisten = "127.0.0.1:0"\n'
+    with Gateway(PROGRAM, listen + EXAMPLE, variables(collector, **every)) as gateway:
+        client = Client(gateway, False)
+        trace, _, traceparent = context()
+        client.call("example__echo", {"message": "a"}, {"traceparent": traceparent})
+        client.call("example__echo", {"message": "b"}, {"traceparent": traceparent})
+        labels = {"mcp.method.name": "tools/call", "gen_ai.tool.name": "example__echo"}
+
+        def calls(side):
+            metric = collector.metrics.get(f"mcp.{side}.operation.duration")
+            points = metric.histogram.data_points if metric else []
+            found = [it for it in points if labels.items() <= attributes(it.attributes).items()]
+            return found[0] if found and found[0].count == 2 else None
+
+        for side in ("server", "client"):
+            point = collector.wait_until(f"calls of the {side}", lambda: calls(side))
+            metric = collector.metrics[f"mcp.{side}.operation.duration"]
+            assert metric.unit == "s" and metric.histogram.aggregation_temporality == 2
+            assert len(point.bucket_counts) == len(point.explicit_bounds) + 1 == 15
+            assert sum(point.bucket_counts) == 2 and 0 < point.sum < 10
+            assert 0 < point.start_time_unix_nano < point.time_unix_nano
+            assert {it.trace_id.hex() for it in point.exemplars} == {trace}
+        started = collector.metrics["mcpvisor_calls_started"].sum
+        assert started.is_monotonic and started.data_points[0].as_int == 2
+        assert collector.metrics["mcpvisor_sessions"].gauge.data_points[0].as_int == 1
+        memory = collector.metrics["mcpvisor_child_rss_bytes"]
+        assert memory.unit == "By"
+        assert {attributes(it.attributes)["server"] for it in memory.gauge.data_points} == {
+            "example",
+            "brief",
+        }
+        assert collector.metrics_headers["key"] == "a,b"
+        assert collector.metrics_resource["service.name"] == "mcpvisor"
+        check_exposition(gateway, collector, trace)
+        before = client.number
+        client.call("example__echo", {"message": "c"})
+    # The last numbers go out before it ends.
+    assert client.number == before + 1
+    assert collector.metrics["mcpvisor_calls_started"].sum.data_points[0].as_int == 3
+
+
+def check_exposition(gateway, collector, trace):
+    """As the official client reads it."""
+    address = gateway.wait_for_log(r"metrics are at (http://[\d.:]+/metrics)").group(1)
+    families = {it.name: it for it in open_metrics(read(address, "application/openmetrics-text"))}
+    sent = {it.replace(".", "_") for it in collector.metrics}
+    served = {it.removesuffix("_seconds") if it.startswith("mcp_") else it for it in families}
+    assert sent == served, sent ^ served
+    buckets = families["mcp_server_operation_duration_seconds"].samples
+    exemplars = [it.exemplar for it in buckets if it.exemplar]
+    assert [it.labels["trace_id"] for it in exemplars].count(trace) >= 1, exemplars
+    older = read(address, "text/plain")
+    assert trace not in older and "mcp_server_operation_duration_seconds_bucket" in older
+    assert len(list(plain_text(older))) == len(families)
+
+
 def check_off(collector):
     """Without the variables nothing is sent, and a client's context goes on as it is."""
     before = len(collector.spans)
@@ -194,6 +287,7 @@ def check_protocol(collector):
             check_without_context(collector, client)
             check_unsampled(collector, client)
             check_failures(collector, client)
+            check_resource(collector, client)
             check_retry(collector, client, Client(gateway, sessionless))
         assert collector.headers["api-key"] == "for the collector", collector.headers
         assert collector.spans[0].resource["service.name"] == "mcpvisor"
@@ -208,6 +302,8 @@ def main():
     for collector in (HttpCollector(), GrpcCollector()):
         check_protocol(collector)
         check_sampler(collector)
+        check_log(collector)
+        check_metrics(collector)
         check_off(collector)
         print(f"{type(collector).__name__}: {len(collector.spans)} spans, all as they should be")
         collector.stop()

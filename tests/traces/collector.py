@@ -1,10 +1,12 @@
-"""Collectors that keep the spans that they are sent."""
+"""Collectors that keep the spans and metrics that they are sent."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import grpc
+from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as metrics_messages
+from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2_grpc as metrics_service
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as messages
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as service
 
@@ -36,10 +38,12 @@ def attributes(pairs):
 
 
 class Collector:
-    """Spans that came so far; `headers` are those of the last request."""
+    """Spans that came so far, and the last metrics by their names; `headers` are those of the last
+    request."""
 
     def __init__(self):
-        self.spans, self.headers = [], {}
+        self.spans, self.metrics, self.headers = [], {}, {}
+        self.metrics_headers, self.metrics_resource = {}, {}
         self.changed = threading.Condition()
 
     def take(self, request, headers):
@@ -50,12 +54,26 @@ class Collector:
                     self.spans += [Span(resource.resource, scope.scope, it) for it in scope.spans]
             self.changed.notify_all()
 
+    def take_metrics(self, request, headers):
+        with self.changed:
+            self.metrics_headers = {name.lower(): value for name, value in headers}
+            [resource] = request.resource_metrics
+            [scope] = resource.scope_metrics
+            assert scope.scope.name == "mcpvisor"
+            self.metrics_resource = attributes(resource.resource.attributes)
+            self.metrics = {metric.name: metric for metric in scope.metrics}
+            assert len(self.metrics) == len(scope.metrics), "a metric is there twice"
+            self.changed.notify_all()
+
     def wait_for(self, what, choose):
         """What `choose` makes of all spans, once that is something."""
+        return self.wait_until(f"{what} among {self.spans}", lambda: choose(self.spans))
+
+    def wait_until(self, what, condition):
         with self.changed:
-            if not self.changed.wait_for(lambda: choose(self.spans), WAIT_SECONDS):
-                raise AssertionError(f"no {what} among {self.spans}")
-            return choose(self.spans)
+            if not self.changed.wait_for(condition, WAIT_SECONDS):
+                raise AssertionError(f"no {what}")
+            return condition()
 
     def of_trace(self, trace, count):
         """All spans of a trace, which are so many, the oldest first."""
@@ -78,11 +96,16 @@ class HttpCollector(Collector):
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self):
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                assert self.path == "/v1/traces", self.path
                 assert self.headers["Content-Type"] == "application/x-protobuf"
-                request = messages.ExportTraceServiceRequest.FromString(body)
-                collector.take(request, self.headers.items())
-                answer = messages.ExportTraceServiceResponse().SerializeToString()
+                if self.path == "/v1/metrics":
+                    request = metrics_messages.ExportMetricsServiceRequest.FromString(body)
+                    collector.take_metrics(request, self.headers.items())
+                    answer = metrics_messages.ExportMetricsServiceResponse().SerializeToString()
+                else:
+                    assert self.path == "/v1/traces", self.path
+                    request = messages.ExportTraceServiceRequest.FromString(body)
+                    collector.take(request, self.headers.items())
+                    answer = messages.ExportTraceServiceResponse().SerializeToString()
                 self.send_response(200)
                 self.send_header("Content-Type", "application/x-protobuf")
                 self.send_header("Content-Length", str(len(answer)))
@@ -111,8 +134,14 @@ class GrpcCollector(Collector):
                 collector.take(request, context.invocation_metadata())
                 return messages.ExportTraceServiceResponse()
 
+        class MetricsService(metrics_service.MetricsServiceServicer):
+            def Export(self, request, context):
+                collector.take_metrics(request, context.invocation_metadata())
+                return metrics_messages.ExportMetricsServiceResponse()
+
         self.server = grpc.server(ThreadPoolExecutor(2))
         service.add_TraceServiceServicer_to_server(Service(), self.server)
+        metrics_service.add_MetricsServiceServicer_to_server(MetricsService(), self.server)
         self.port = self.server.add_insecure_port("127.0.0.1:0")
         self.server.start()
 

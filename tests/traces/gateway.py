@@ -55,8 +55,25 @@ class Gateway:
         except urllib.error.URLError:
             return False
 
+    def wait_for_record(self, kind, request):
+        """The record of this type about a request, where the log is JSON."""
+        def find():
+            lines = self.log.read_text().splitlines()
+            records = [json.loads(line) for line in lines if kind in line]
+            found = [it for it in records if it.get("requestId") == f'"{request}"']
+            return found[0] if found else None
+
+        return wait_until(f"{kind} of {request}", find)
+
     def wait_for_log(self, pattern):
         return wait_until(f"{pattern} in the log", lambda: re.search(pattern, self.log.read_text()))
+
+
+def read(address, accept):
+    """The text at an address."""
+    request = urllib.request.Request(address, headers={"Accept": accept})
+    with urllib.request.urlopen(request, timeout=WAIT_SECONDS) as answer:
+        return answer.read().decode()
 
 
 def wait_until(what, condition):
@@ -105,15 +122,18 @@ class Client:
 
     def call(self, tool, arguments, meta=None, headers=None, on_progress=None):
         """The answer of a tool."""
+        params = {"name": tool, "arguments": arguments}
+        return self.request("tools/call", params, meta, headers, on_progress)
+
+    def request(self, method, params, meta=None, headers=None, on_progress=None):
         meta, headers = dict(meta or {}), dict(headers or {})
         if on_progress:
             meta["progressToken"] = "p"
         if self.sessionless:
             meta["io.modelcontextprotocol/protocolVersion"] = "2026-07-28"
             meta["io.modelcontextprotocol/clientCapabilities"] = {}
-            headers |= {"Mcp-Method": "tools/call", "Mcp-Name": tool}
-        params = {"name": tool, "arguments": arguments, "_meta": meta}
-        with self.post("tools/call", params, headers) as answer:
+            headers |= {"Mcp-Method": method, "Mcp-Name": params.get("name") or params["uri"]}
+        with self.post(method, {**params, "_meta": meta}, headers) as answer:
             if "event-stream" not in answer.headers["Content-Type"]:
                 return json.loads(answer.read())
             for line in answer:
@@ -124,4 +144,4 @@ class Client:
                     return message
                 if on_progress:
                     on_progress()
-        raise AssertionError(f"no answer of {tool}")
+        raise AssertionError(f"no answer to {method} {params}")

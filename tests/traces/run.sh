@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks the spans of running gateways at collectors that are made of the official definitions of OTLP
-# (opentelemetry-proto from PyPI), over HTTP and gRPC. It needs Python 3.10 or later, and the network for
+# Checks the spans and metrics of running gateways at collectors that are made of the official definitions of
+# OTLP (opentelemetry-proto from PyPI), over HTTP and gRPC, and `/metrics` by Prometheus' own parser. It needs Python 3.10 or later, and the network for
 # packages at the first time; they are kept in the target directory.
 #
 #   tests/traces/run.sh
@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 target=${CARGO_TARGET_DIR:-$PWD/target}
 venv=$target/opentelemetry
-packages=(opentelemetry-proto==1.45.2 grpcio==1.76.0)
+packages=(opentelemetry-proto==1.45.2 grpcio==1.76.0 prometheus-client==0.23.1)
 
 # A check that did not run is no success.
 trap 'echo "tests/traces did NOT run to its end: see above" >&2' ERR

@@ -17,7 +17,7 @@ use super::routes::ROUTES;
 use super::{AdminEndpoints, AdminParts, OperatorCheck, with_title_case_headers};
 use crate::admin::base_url::base_url;
 use crate::protocol::{ErrorKind, Failure};
-use crate::telemetry::Denial;
+use crate::telemetry::{Counters, Denial};
 
 /// Largest body, in bytes.
 const BODY_MAX: usize = 1 << 20;
@@ -72,7 +72,7 @@ pub(super) async fn respond(
         }
     };
     if failure.kind == ErrorKind::SessionInvalid {
-        note_denial(&request, &failure);
+        note_denial(&request, &failure, parts.operator.counters());
     }
     let mut response = failure_response(&failure, &base_url(&request));
     match failure.kind {
@@ -86,7 +86,7 @@ pub(super) async fn respond(
     }
 }
 
-pub(in crate::admin) fn note_denial(request: &HttpRequest, failure: &Failure) {
+pub(in crate::admin) fn note_denial(request: &HttpRequest, failure: &Failure, counters: &Counters) {
     Denial {
         code: failure.kind.as_str(),
         action: &format!("{} {}", request.method(), request.path()),
@@ -94,7 +94,7 @@ pub(in crate::admin) fn note_denial(request: &HttpRequest, failure: &Failure) {
         from: request.peer_addr().map(|address| address.ip()),
         reason: &failure.message,
     }
-    .record();
+    .record(counters);
 }
 
 async fn handle(

@@ -7,6 +7,7 @@ mod events;
 mod health;
 mod help;
 mod history;
+mod keys;
 mod log_level;
 mod oauth;
 mod oauth_callback;

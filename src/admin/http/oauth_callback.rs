@@ -5,7 +5,7 @@ use actix_web::http::header::{self, HeaderValue};
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde_json::{Value, json};
 
-use super::api::Check;
+use super::api::{Check, note_denial};
 use super::help::{document, escaped};
 use super::{AdminEndpoints, with_title_case_headers};
 use crate::protocol::{ErrorKind, Failure};
@@ -20,10 +20,10 @@ pub(super) async fn callback(
     let parts = endpoints.parts().await;
     let done = match check(&request) {
         Ok(()) => {
-            parts
-                .operator
-                .finish_login(request.query_string().to_owned())
-                .await
+            let operator = &parts.operator;
+            let finished = operator.finish_login(request.query_string().to_owned());
+            let refused = |failure: &Failure| note_denial(&request, failure, operator.counters());
+            finished.await.inspect_err(refused)
         }
         Err(refused) => Err(refused),
     };

@@ -157,11 +157,11 @@ impl Query {
     /// # Errors
     ///
     /// As [`Query::number`].
-    pub(super) fn page(&self) -> Result<Page, Failure> {
+    pub(super) fn page(&self) -> Result<PageRange, Failure> {
         let limit = self.number("limit", 1..=PAGE_MAX as u64)?;
         let offset = self.number("offset", 0..=OFFSET_MAX as u64)?;
         let size = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-        Ok(Page {
+        Ok(PageRange {
             limit: limit.map_or(PAGE, size),
             offset: offset.map_or(0, size),
         })
@@ -170,7 +170,7 @@ impl Query {
 
 /// A part of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Page {
+pub(super) struct PageRange {
     pub(super) limit: usize,
     pub(super) offset: usize,
 }

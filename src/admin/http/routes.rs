@@ -2,7 +2,7 @@
 
 use super::request::BodyRule::{None, Optional, Required};
 use super::route::Route;
-use super::{config, events, history, log_level, oauth, pins, servers, sessions, tools};
+use super::{config, events, history, keys, log_level, oauth, pins, servers, sessions, tools};
 
 const HISTORY_QUERY: &[&str] = &[
     "method", "server", "serverId", "session", "outcome", "text", "since", "until", "limit",
@@ -114,6 +114,8 @@ pub(super) const ROUTES: &[Route] = &[
         Box::pin(sessions::end(call))
     })
     .says("Ends a session", ""),
+    Route::get("/api/keys", &[], |call| Box::pin(keys::list(call)))
+        .says("Lists the API keys", "Keys"),
     Route::get("/api/history", HISTORY_QUERY, |call| {
         Box::pin(history::calls(call))
     })

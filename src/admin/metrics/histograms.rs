@@ -1,78 +1,62 @@
-//! Durations in the names of OpenTelemetry's conventions for MCP, in the form of Prometheus.
+//! Durations as families of metrics, in the words of OpenTelemetry's conventions for MCP.
 
-use std::fmt;
 use std::sync::Arc;
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
-
-use crate::metrics::{HistogramView, Histograms, Measure, MethodLabel, Series};
+use super::family::{Family, Labels, Samples};
+use crate::metrics::{Histograms, Measure, MethodLabel, Series};
 use crate::protocol::MethodName;
 
-/// The labels of one series.
-pub(super) type Labels = Vec<(&'static str, String)>;
-
-/// A histogram's measure, name and help.
-type Descriptor = (Measure, &'static str, &'static str);
+/// A histogram's measure, its names for Prometheus and for OpenTelemetry, and its help.
+pub(super) type Descriptor = (Measure, &'static str, Option<&'static str>, &'static str);
 
 /// Those of the conventions.
 pub(super) const OF_CONVENTIONS: &[Descriptor] = &[
     (
         Measure::ServerOperation,
         "mcp_server_operation_duration_seconds",
+        Some("mcp.server.operation.duration"),
         "Time from a client's request to its answer.",
     ),
     (
         Measure::ClientOperation,
         "mcp_client_operation_duration_seconds",
+        Some("mcp.client.operation.duration"),
         "Time from a request to a server to its answer.",
     ),
     (
         Measure::ServerSession,
         "mcp_server_session_duration_seconds",
+        Some("mcp.server.session.duration"),
         "How long sessions of clients lasted that ended.",
     ),
     (
         Measure::ClientSession,
         "mcp_client_session_duration_seconds",
+        Some("mcp.client.session.duration"),
         "How long connections to servers lasted that ended.",
     ),
 ];
 
-/// Those of the gateway, without its prefix.
+/// Those of the gateway.
 pub(super) const OF_GATEWAY: &[Descriptor] = &[(
     Measure::Overhead,
-    "overhead_seconds",
+    "mcpvisor_overhead_seconds",
+    None,
     "Time of a client's request that its server did not take.",
 )];
 
-/// Some of the histograms.
-#[derive(Debug)]
-pub(super) struct HistogramCollector {
-    pub(super) descriptors: &'static [Descriptor],
-    pub(super) histograms: Arc<Histograms>,
-}
-
-impl Collector for HistogramCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        for (measure, name, help) in self.descriptors {
-            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
-            let histograms = self.histograms.iter();
-            for (series, view) in histograms.filter(|(series, _)| series.measure == *measure) {
-                let labels = labels(series);
-                match labels.is_empty() {
-                    true => encode(view, &mut family)?,
-                    false => encode(view, &mut family.encode_family(&labels)?)?,
-                }
-            }
-        }
-        Ok(())
+pub(super) fn histogram_family(
+    (measure, name, otel_name, help): &Descriptor,
+    histograms: &Histograms,
+) -> Family {
+    let of_measure = histograms
+        .iter()
+        .filter(|(series, _)| series.measure == *measure);
+    let samples = of_measure.map(|(series, view)| (labels(series), view.clone()));
+    Family {
+        otel_name: *otel_name,
+        ..Family::new(*name, *help, Samples::Histograms(samples.collect()))
     }
-}
-
-fn encode(view: &HistogramView, encoder: &mut MetricEncoder<'_>) -> fmt::Result {
-    encoder.encode_histogram::<NoLabelSet>(view.sum, view.count, &view.buckets, None)
 }
 
 /// In the names of the conventions; what a series does not have is left out.
@@ -85,33 +69,33 @@ fn labels(series: &Series<Option<Arc<str>>>) -> Labels {
     let is_call = method == Some(MethodLabel::Known(MethodName::ToolsCall));
     let item = series.item.as_deref().map(str::to_owned);
     add(
-        "mcp_method_name",
+        "mcp.method.name",
         method.map(|method| method.as_str().to_owned()),
     );
     add(
-        "gen_ai_operation_name",
+        "gen_ai.operation.name",
         is_call.then(|| "execute_tool".to_owned()),
     );
     add(
         match is_call {
-            true => "gen_ai_tool_name",
-            false => "gen_ai_prompt_name",
+            true => "gen_ai.tool.name",
+            false => "gen_ai.prompt.name",
         },
         item,
     );
-    add("error_type", series.error.map(|error| error.label()));
+    add("error.type", series.error.map(|error| error.label()));
     add(
-        "rpc_response_status_code",
+        "rpc.response.status_code",
         series.error.and_then(|error| error.status_code()),
     );
     let revision = series.revision.map(|revision| revision.as_str().to_owned());
-    add("mcp_protocol_version", revision);
+    add("mcp.protocol.version", revision);
     add(
-        "network_transport",
+        "network.transport",
         series.network.map(|network| network.as_str().to_owned()),
     );
     add(
-        "mcpvisor_server",
+        "mcpvisor.server",
         series.server.as_deref().map(str::to_owned),
     );
     labels
@@ -159,19 +143,19 @@ mod tests {
             (&none, ""),
             (
                 &call,
-                "mcp_method_name=tools/call gen_ai_operation_name=execute_tool \
-                 gen_ai_tool_name=docs__find mcp_protocol_version=2025-06-18 \
-                 network_transport=tcp mcpvisor_server=docs",
+                "mcp.method.name=tools/call gen_ai.operation.name=execute_tool \
+                 gen_ai.tool.name=docs__find mcp.protocol.version=2025-06-18 \
+                 network.transport=tcp mcpvisor.server=docs",
             ),
             (
                 &prompt,
-                "mcp_method_name=prompts/get gen_ai_prompt_name=ask error_type=-32602 \
-                 rpc_response_status_code=-32602",
+                "mcp.method.name=prompts/get gen_ai.prompt.name=ask error.type=-32602 \
+                 rpc.response.status_code=-32602",
             ),
             (
                 &failed,
-                "mcp_method_name=tools/list error_type=overloaded \
-                 rpc_response_status_code=-32603",
+                "mcp.method.name=tools/list error.type=overloaded \
+                 rpc.response.status_code=-32603",
             ),
         ];
         for (series, expected) in table {

@@ -3,8 +3,11 @@
 
 mod child_usage;
 mod exposition;
+mod families;
+mod family;
 mod histograms;
-mod plain_text;
+mod otlp_exporter;
+mod otlp_message;
 
 use std::io;
 use std::net::{IpAddr, TcpListener};
@@ -19,8 +22,8 @@ use tokio::time::timeout;
 use super::operator::Operator;
 use crate::transport::process_usage;
 use child_usage::CpuTimes;
-use exposition::{Scrape, exposition, label_of};
-use plain_text::plain_text;
+use exposition::{TextForm, exposition};
+use families::{Scrape, families, label_of};
 
 /// Open connections of scrapers; more wait to be accepted.
 const CONNECTIONS_MAX: usize = 16;
@@ -36,6 +39,8 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 /// The form before OpenMetrics, for scrapers that do not ask for that.
 const PLAIN_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
+pub use otlp_exporter::MetricsExporter;
+
 /// The listener for scrapers.
 pub struct MetricsServer(ServerHandle);
 
@@ -47,10 +52,7 @@ impl MetricsServer {
     /// Returns the system's error when the listener cannot be used.
     pub fn start(listener: TcpListener, operator: Arc<dyn Operator>) -> io::Result<Self> {
         let address = listener.local_addr()?;
-        let scraper = web::Data::new(Scraper {
-            operator,
-            cpu_times: Mutex::default(),
-        });
+        let scraper = web::Data::new(Scraper::new(operator));
         let app = move || {
             App::new()
                 .app_data(scraper.clone())
@@ -83,6 +85,13 @@ struct Scraper {
 }
 
 impl Scraper {
+    fn new(operator: Arc<dyn Operator>) -> Self {
+        Self {
+            operator,
+            cpu_times: Mutex::default(),
+        }
+    }
+
     fn scrape(&self) -> Scrape {
         let status = self.operator.status();
         let metrics = self.operator.metrics();
@@ -121,11 +130,12 @@ async fn metrics(request: HttpRequest, scraper: web::Data<Scraper>) -> HttpRespo
     let accept = request.headers().get(header::ACCEPT);
     let accept = accept.and_then(|accept| accept.to_str().ok());
     let knows_open_metrics = accept.is_some_and(|it| it.contains("application/openmetrics-text"));
-    match exposition(scraper.scrape()) {
-        Ok(text) if knows_open_metrics => HttpResponse::Ok().content_type(OPEN_METRICS).body(text),
-        Ok(text) => HttpResponse::Ok()
-            .content_type(PLAIN_TEXT)
-            .body(plain_text(&text)),
+    let (form, content_type) = match knows_open_metrics {
+        true => (TextForm::OpenMetrics, OPEN_METRICS),
+        false => (TextForm::Plain, PLAIN_TEXT),
+    };
+    match exposition(&families(&scraper.scrape()), form) {
+        Ok(text) => HttpResponse::Ok().content_type(content_type).body(text),
         Err(error) => {
             log::error!(error:%; "metrics cannot be written");
             HttpResponse::InternalServerError().body("metrics cannot be written\n")

@@ -119,6 +119,7 @@ async fn answer(
         base: base_url(asked.request),
         endpoint: asked.dashboard.endpoint(),
         traffic: &asked.dashboard.0.traffic,
+        trials: &asked.dashboard.0.trials,
         is_update: false,
     };
     match asked.form.take() {

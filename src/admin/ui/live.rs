@@ -131,6 +131,7 @@ impl LivePage {
             base: self.base.clone(),
             endpoint: self.dashboard.endpoint(),
             traffic: &self.dashboard.0.traffic,
+            trials: &self.dashboard.0.trials,
             is_update: true,
         };
         let pieces = match pages::show(&view).await {

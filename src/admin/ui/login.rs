@@ -57,7 +57,7 @@ pub(super) async fn answer(
         from: asked.request.peer_addr().map(|address| address.ip()),
         reason: "the token or the link is not good",
     }
-    .record();
+    .record(asked.operator.counters());
     tokio::time::sleep(FAILED_DELAY).await;
     let why = match &asked.form {
         Some(_) => "This is not the token of this gateway.",

@@ -13,6 +13,7 @@ mod parts;
 mod response;
 mod text;
 mod traffic;
+mod trials;
 mod ui_request;
 mod visitor;
 
@@ -25,6 +26,7 @@ use tokio::time::sleep;
 use super::operator::Operator;
 use crate::protocol::Failure;
 use traffic::{LOOK_EVERY, Look, Traffic};
+use trials::Trials;
 
 /// Pages that are live at the same time; one more shows the state of its moment only.
 const LIVE_PAGES_MAX: usize = 32;
@@ -47,6 +49,7 @@ struct Inner {
     /// Where MCP is served.
     endpoint: OnceLock<String>,
     traffic: Traffic,
+    trials: Trials,
 }
 
 impl Default for Inner {
@@ -57,6 +60,7 @@ impl Default for Inner {
             failed_logins: Semaphore::new(FAILED_LOGINS_MAX),
             endpoint: OnceLock::new(),
             traffic: Traffic::default(),
+            trials: Trials::default(),
         }
     }
 }
@@ -92,12 +96,7 @@ impl Dashboard {
 async fn watch_traffic(inner: Weak<Inner>) {
     while let Some(inner) = inner.upgrade() {
         if let Some(operator) = inner.operator.get() {
-            let counters = operator.status().counters;
-            let count = |name| counters.get(name).copied().unwrap_or(0);
-            inner.traffic.note(Look {
-                calls: count("calls_started"),
-                failed: count("calls_failed"),
-            });
+            inner.traffic.note(Look::at(operator.as_ref()));
         }
         drop(inner);
         sleep(LOOK_EVERY).await;

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::fields::{Fields, field};
 use super::traffic::Traffic;
+use super::trials::Trials;
 use crate::admin::operator::Operator;
 
 /// The entries of the navigation.
@@ -34,6 +35,7 @@ pub(super) struct View<'a> {
     /// Where MCP is served.
     pub(super) endpoint: &'a str,
     pub(super) traffic: &'a Traffic,
+    pub(super) trials: &'a Trials,
     /// Whether only the pieces that change by themselves are wanted.
     pub(super) is_update: bool,
 }

@@ -1,14 +1,17 @@
-//! The calls of the last hour, for the overview.
+//! The last hour in plots, for the overview, from the gateway's own memory.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use maud::{Markup, html};
 
 use super::text;
+use crate::admin::Status;
+use crate::admin::operator::Operator;
+use crate::transport::process_usage;
 
-/// Time between two looks at the counters.
+/// Time between two looks at the gateway.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// Looks that are kept: those of an hour.
@@ -17,17 +20,83 @@ const LOOKS_MAX: usize = 361;
 /// Looks in a minute.
 const PER_MINUTE: u64 = 6;
 
-/// Height of the plot, in its own units.
+/// Height of a plot, in its own units.
 const HEIGHT: u64 = 40;
 
 /// Intervals that a plot is wide at least; each is one unit.
 const WIDTH_MIN: usize = 36;
 
-/// Calls and failures since the start, at one moment.
-#[derive(Clone, Copy, Debug, Default)]
+const MIB: u64 = 1024 * 1024;
+
+/// The gateway at one moment, with counts since its start.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Look {
-    pub(super) calls: u64,
-    pub(super) failed: u64,
+    calls: u64,
+    failed: u64,
+    /// Connections to servers that ended.
+    lost: u64,
+    /// Memory of the processes of servers, in bytes.
+    memory: u64,
+    /// Requests by the bound of their duration, in seconds; empty where that is not measured.
+    requests: Vec<(f64, u64)>,
+}
+
+impl Look {
+    pub(super) fn at(operator: &dyn Operator) -> Self {
+        let status = operator.status();
+        let count = |name| status.counters.get(name).copied().unwrap_or(0);
+        Self {
+            calls: count("calls_started"),
+            failed: count("calls_failed"),
+            lost: count("servers_lost"),
+            memory: memory_of_servers(&status),
+            requests: operator.metrics().requests().unwrap_or_default(),
+        }
+    }
+
+    /// What happened since an earlier look.
+    fn since(&self, before: &Self) -> Self {
+        let requests = self.requests.iter().enumerate();
+        let requests = requests.map(|(index, (bound, count))| {
+            let before = before.requests.get(index).map_or(0, |(_, count)| *count);
+            (*bound, count.saturating_sub(before))
+        });
+        Self {
+            calls: self.calls.saturating_sub(before.calls),
+            failed: self.failed.saturating_sub(before.failed),
+            lost: self.lost.saturating_sub(before.lost),
+            memory: self.memory,
+            requests: requests.collect(),
+        }
+    }
+}
+
+fn memory_of_servers(status: &Status) -> u64 {
+    let connections = status
+        .servers
+        .iter()
+        .filter_map(|it| it.connection.as_ref());
+    let groups: HashSet<u32> = connections
+        .flat_map(|connection| connection.process_groups.iter().copied())
+        .collect();
+    if groups.is_empty() {
+        return 0;
+    }
+    let processes = process_usage().into_iter();
+    let of_servers = processes.filter(|process| groups.contains(&process.group));
+    of_servers.map(|process| process.rss_bytes).sum()
+}
+
+/// The bucket within which this part of the requests, in percent, was answered; `None` without
+/// requests.
+fn percentile(requests: &[(f64, u64)], percent: u64) -> Option<usize> {
+    let all: u64 = requests.iter().map(|(_, count)| count).sum();
+    let wanted = (all * percent).div_ceil(100).max(1);
+    let mut so_far = 0;
+    requests.iter().position(|(_, count)| {
+        so_far += count;
+        so_far >= wanted
+    })
 }
 
 /// The looks, the oldest first.
@@ -47,38 +116,27 @@ impl Traffic {
     fn intervals(&self) -> Vec<Look> {
         let looks = self.lock();
         let pairs = looks.iter().zip(looks.iter().skip(1));
-        pairs
-            .map(|(before, after)| Look {
-                calls: after.calls.saturating_sub(before.calls),
-                failed: after.failed.saturating_sub(before.failed),
-            })
-            .collect()
+        pairs.map(|(before, after)| after.since(before)).collect()
     }
 
-    /// A plot of the hour; nothing before there was a call.
-    pub(super) fn plot(&self) -> Markup {
-        let intervals = self.intervals();
-        let sum = |count: fn(&Look) -> u64| intervals.iter().map(count).sum::<u64>();
-        let (calls, failed) = (sum(|it| it.calls), sum(|it| it.failed));
-        let most = intervals.iter().map(|it| it.calls.max(it.failed)).max();
-        let most = most.unwrap_or(0);
-        let words = format!(
-            "{} in the last hour, up to {} a minute, {} failed",
-            text::many(calls, "call", "calls"),
-            text::count(most * PER_MINUTE),
-            text::count(failed),
-        );
-        let width = intervals.len().max(WIDTH_MIN) - 1;
+    /// What happened in the whole hour.
+    fn hour(&self) -> Look {
+        let looks = self.lock();
+        match (looks.front(), looks.back()) {
+            (Some(first), Some(last)) => last.since(first),
+            _ => Look::default(),
+        }
+    }
+
+    /// Plots of the hour, each where there is something to see.
+    pub(super) fn plots(&self) -> Markup {
+        let (intervals, hour) = (self.intervals(), self.hour());
         html! {
-            @if calls + failed > 0 {
-                div .card.traffic {
-                    svg .spark viewBox=(format!("0 -1 {width} {}", HEIGHT + 2)) preserveAspectRatio="none"
-                        role="img" aria-label=(words) {
-                        path .calls d=(line(&intervals, most, |it| it.calls)) {}
-                        @if failed > 0 { path .errors d=(line(&intervals, most, |it| it.failed)) {} }
-                    }
-                    p .hint { (words) }
-                }
+            div .plots {
+                (calls(&intervals, &hour))
+                (durations(&intervals, &hour))
+                (memory(&intervals))
+                (losses(&intervals, &hour))
             }
         }
     }
@@ -89,13 +147,94 @@ impl Traffic {
     }
 }
 
+fn calls(intervals: &[Look], hour: &Look) -> Markup {
+    let values = |count: fn(&Look) -> u64| intervals.iter().map(count).collect::<Vec<u64>>();
+    let (calls, failed) = (values(|it| it.calls), values(|it| it.failed));
+    let most = calls.iter().chain(&failed).copied().max().unwrap_or(0);
+    let words = format!(
+        "{} in the last hour, up to {} a minute, {} failed",
+        text::many(hour.calls, "call", "calls"),
+        text::count(most * PER_MINUTE),
+        text::count(hour.failed),
+    );
+    let lines = [("calls", calls), ("errors", failed)];
+    let is_any = hour.calls + hour.failed > 0;
+    html! { @if is_any { div .card.wide { (plot(&lines, &words)) } } }
+}
+
+/// How long requests took, in steps of the histograms.
+fn durations(intervals: &[Look], hour: &Look) -> Markup {
+    let within = |percent| {
+        let bucket = percentile(&hour.requests, percent)?;
+        let bound = |bucket: usize| {
+            let (bound, _) = hour.requests.get(bucket)?;
+            let bound = Duration::try_from_secs_f64(*bound).ok()?;
+            Some(humantime::format_duration(bound).to_string())
+        };
+        // Beyond the last bound there is none.
+        match bound(bucket) {
+            Some(bound) => Some(format!("up to {bound}")),
+            None => Some(format!("more than {}", bound(bucket.checked_sub(1)?)?)),
+        }
+    };
+    let line = |percent| -> Vec<u64> {
+        let steps = intervals.iter().map(|it| percentile(&it.requests, percent));
+        steps
+            .map(|step| step.map_or(0, |step| step as u64 + 1))
+            .collect()
+    };
+    let (Some(half), Some(most), Some(nearly_all)) = (within(50), within(95), within(99)) else {
+        return html! {};
+    };
+    let words = format!("Half of the requests took {half}, 95 % {most}, 99 % {nearly_all}");
+    let lines = [("p99", line(99)), ("p95", line(95)), ("calls", line(50))];
+    html! { div .card { (plot(&lines, &words)) } }
+}
+
+fn memory(intervals: &[Look]) -> Markup {
+    let memory: Vec<u64> = intervals.iter().map(|it| it.memory).collect();
+    let now = memory.last().copied().unwrap_or(0);
+    let most = memory.iter().copied().max().unwrap_or(0);
+    let words = format!(
+        "Processes of servers use {} MiB, at most {} MiB in the last hour",
+        text::count(now.div_ceil(MIB)),
+        text::count(most.div_ceil(MIB)),
+    );
+    html! { @if most > 0 { div .card { (plot(&[("calls", memory)], &words)) } } }
+}
+
+fn losses(intervals: &[Look], hour: &Look) -> Markup {
+    let lost: Vec<u64> = intervals.iter().map(|it| it.lost).collect();
+    let count = text::many(hour.lost, "connection", "connections");
+    let words = format!("{count} to servers ended in the last hour");
+    html! { @if hour.lost > 0 { div .card { (plot(&[("errors", lost)], &words)) } } }
+}
+
+/// Lines over one another, by the names of their styles, and what they say in words.
+fn plot(lines: &[(&str, Vec<u64>)], words: &str) -> Markup {
+    let values = || lines.iter().flat_map(|(_, values)| values);
+    let most = values().copied().max().unwrap_or(0);
+    let length = lines.iter().map(|(_, values)| values.len()).max();
+    let width = length.unwrap_or(0).max(WIDTH_MIN) - 1;
+    html! {
+        svg .spark viewBox=(format!("0 -1 {width} {}", HEIGHT + 2)) preserveAspectRatio="none"
+            role="img" aria-label=(words) {
+            @for (style, values) in lines.iter().filter(|(_, values)| values.iter().any(|it| *it > 0)) {
+                path .(style) d=(line(values, most)) {}
+            }
+        }
+        p .hint { (words) }
+    }
+}
+
 /// A path through the intervals, the newest at the right edge.
-fn line(intervals: &[Look], most: u64, count: fn(&Look) -> u64) -> String {
-    let start = WIDTH_MIN.saturating_sub(intervals.len());
-    let points = intervals.iter().enumerate().map(|(index, interval)| {
+fn line(values: &[u64], most: u64) -> String {
+    let start = WIDTH_MIN.saturating_sub(values.len());
+    let points = values.iter().enumerate().map(|(index, value)| {
         let verb = if index == 0 { 'M' } else { 'L' };
-        let (x, height) = (start + index, count(interval) * HEIGHT / most.max(1));
-        format!("{verb}{x} {}", HEIGHT - height.min(HEIGHT))
+        let height = u128::from(*value) * u128::from(HEIGHT) / u128::from(most.max(1));
+        let height = u64::try_from(height).unwrap_or(HEIGHT);
+        format!("{verb}{} {}", start + index, HEIGHT - height.min(HEIGHT))
     });
     points.collect()
 }
@@ -108,28 +247,75 @@ mod tests {
         let traffic = Traffic::default();
         for (calls, failed) in looks {
             let (calls, failed) = (*calls, *failed);
-            traffic.note(Look { calls, failed });
+            traffic.note(Look {
+                calls,
+                failed,
+                ..Look::default()
+            });
         }
         traffic
     }
 
     #[test]
     fn the_hour_is_a_line() {
+        assert_eq!(line(&[0, 20, 10], 20), "M33 40L34 0L35 20");
+        assert_eq!(line(&[u64::MAX, 0], u64::MAX), "M34 0L35 40");
         let traffic = traffic(&[(5, 0), (5, 0), (25, 10), (35, 10)]);
-        let intervals = traffic.intervals();
-        assert_eq!(line(&intervals, 20, |it| it.calls), "M33 40L34 0L35 20");
-        assert_eq!(line(&intervals, 20, |it| it.failed), "M33 40L34 20L35 40");
-        let plot = traffic.plot().into_string();
+        let plots = traffic.plots().into_string();
         assert!(
-            plot.contains("30 calls in the last hour, up to 120 a minute, 10 failed"),
-            "{plot}"
+            plots.contains("30 calls in the last hour, up to 120 a minute, 10 failed"),
+            "{plots}"
         );
+        assert!(plots.contains("M33 40L34 20L35 40"), "{plots}");
+    }
+
+    #[test]
+    fn requests_are_told_by_the_steps_of_their_durations() {
+        let bounds = [0.01, 0.02, f64::INFINITY];
+        let look = |counts: [u64; 3]| Look {
+            requests: bounds.into_iter().zip(counts).collect(),
+            ..Look::default()
+        };
+        let table = [
+            ([0, 0, 0], [None; 3]),
+            ([1, 0, 0], [Some(0); 3]),
+            ([50, 50, 0], [Some(0), Some(1), Some(1)]),
+            ([50, 48, 2], [Some(0), Some(1), Some(2)]),
+        ];
+        for (counts, expected) in table {
+            let requests = look(counts).requests;
+            let found = [50, 95, 99].map(|percent| percentile(&requests, percent));
+            assert_eq!(found, expected, "{counts:?}");
+        }
+        let traffic = Traffic::default();
+        traffic.note(look([7, 0, 0]));
+        assert!(!traffic.plots().into_string().contains("Half"));
+        traffic.note(look([57, 48, 2]));
+        let plots = traffic.plots().into_string();
+        let words = "Half of the requests took up to 10ms, 95 % up to 20ms, 99 % more than 20ms";
+        assert!(plots.contains(words), "{plots}");
+    }
+
+    #[test]
+    fn memory_and_lost_connections_are_plotted_where_there_are_any() {
+        let traffic = Traffic::default();
+        for (memory, lost) in [(0, 4), (3 * MIB, 4), (2 * MIB - 1, 6)] {
+            traffic.note(Look {
+                memory,
+                lost,
+                ..Look::default()
+            });
+        }
+        let plots = traffic.plots().into_string();
+        assert!(plots.contains("use 2 MiB, at most 3 MiB"), "{plots}");
+        assert!(plots.contains("2 connections to servers ended"), "{plots}");
     }
 
     #[test]
     fn nothing_is_plotted_without_calls() {
         for looks in [&[][..], &[(7, 1)], &[(7, 1), (7, 1)]] {
-            assert_eq!(traffic(looks).plot().into_string(), "");
+            let plots = traffic(looks).plots().into_string();
+            assert!(!plots.contains("svg"), "{plots}");
         }
     }
 
@@ -138,6 +324,6 @@ mod tests {
         let looks: Vec<(u64, u64)> = (0..1000).map(|number| (number, 0)).collect();
         let traffic = traffic(&looks);
         assert_eq!(traffic.intervals().len(), LOOKS_MAX - 1);
-        assert!(traffic.plot().into_string().contains("d=\"M0 0L1 0"));
+        assert!(traffic.plots().into_string().contains("d=\"M0 0L1 0"));
     }
 }

@@ -29,23 +29,23 @@ struct RingVerifier {
 }
 
 /// How ring checks an algorithm.
-enum Check {
+enum KeyCheck {
     Rsa(&'static RsaParameters),
     Key(&'static dyn VerificationAlgorithm),
 }
 
 /// `None` for those with a shared secret: whoever knows a public key could sign with it.
-fn check_of(algorithm: Algorithm) -> Option<Check> {
+fn check_of(algorithm: Algorithm) -> Option<KeyCheck> {
     Some(match algorithm {
-        Algorithm::RS256 => Check::Rsa(&RSA_PKCS1_2048_8192_SHA256),
-        Algorithm::RS384 => Check::Rsa(&RSA_PKCS1_2048_8192_SHA384),
-        Algorithm::RS512 => Check::Rsa(&RSA_PKCS1_2048_8192_SHA512),
-        Algorithm::PS256 => Check::Rsa(&RSA_PSS_2048_8192_SHA256),
-        Algorithm::PS384 => Check::Rsa(&RSA_PSS_2048_8192_SHA384),
-        Algorithm::PS512 => Check::Rsa(&RSA_PSS_2048_8192_SHA512),
-        Algorithm::ES256 => Check::Key(&ECDSA_P256_SHA256_FIXED),
-        Algorithm::ES384 => Check::Key(&ECDSA_P384_SHA384_FIXED),
-        Algorithm::EdDSA => Check::Key(&ED25519),
+        Algorithm::RS256 => KeyCheck::Rsa(&RSA_PKCS1_2048_8192_SHA256),
+        Algorithm::RS384 => KeyCheck::Rsa(&RSA_PKCS1_2048_8192_SHA384),
+        Algorithm::RS512 => KeyCheck::Rsa(&RSA_PKCS1_2048_8192_SHA512),
+        Algorithm::PS256 => KeyCheck::Rsa(&RSA_PSS_2048_8192_SHA256),
+        Algorithm::PS384 => KeyCheck::Rsa(&RSA_PSS_2048_8192_SHA384),
+        Algorithm::PS512 => KeyCheck::Rsa(&RSA_PSS_2048_8192_SHA512),
+        Algorithm::ES256 => KeyCheck::Key(&ECDSA_P256_SHA256_FIXED),
+        Algorithm::ES384 => KeyCheck::Key(&ECDSA_P384_SHA384_FIXED),
+        Algorithm::EdDSA => KeyCheck::Key(&ED25519),
         _ => return None,
     })
 }
@@ -66,10 +66,10 @@ impl Verifier<Vec<u8>> for RingVerifier {
     fn verify(&self, message: &[u8], signature: &Vec<u8>) -> Result<(), SignatureError> {
         let check = check_of(self.algorithm).ok_or_else(SignatureError::new)?;
         let checked = match (check, self.key.kind()) {
-            (Check::Rsa(parameters), DecodingKeyKind::RsaModulusExponent { n, e }) => {
+            (KeyCheck::Rsa(parameters), DecodingKeyKind::RsaModulusExponent { n, e }) => {
                 RsaPublicKeyComponents { n, e }.verify(parameters, message, signature)
             }
-            (Check::Key(algorithm), DecodingKeyKind::SecretOrDer(key)) => {
+            (KeyCheck::Key(algorithm), DecodingKeyKind::SecretOrDer(key)) => {
                 UnparsedPublicKey::new(algorithm, key).verify(message, signature)
             }
             _ => return Err(SignatureError::new()),

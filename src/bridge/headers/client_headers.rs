@@ -16,6 +16,7 @@ const FORWARDED_BYTES_MAX: usize = 16 * 1024;
 pub struct ClientHeaders {
     said: Vec<(String, String)>,
     user: UserClaims,
+    traceparent: Option<String>,
 }
 
 impl ClientHeaders {
@@ -53,7 +54,13 @@ impl ClientHeaders {
         }
         let is_read = user.is_some() || !said.is_empty();
         let user = user.unwrap_or_default();
-        Ok(is_read.then(|| Arc::new(Self { said, user })))
+        Ok(is_read.then(|| {
+            Arc::new(Self {
+                said,
+                user,
+                traceparent: None,
+            })
+        }))
     }
 
     /// Whose request it is, as its credentials say.
@@ -61,16 +68,19 @@ impl ClientHeaders {
         &self.user
     }
 
-    /// These headers with another one, in place of one of the same name.
-    pub fn with(headers: Option<&Self>, name: &str, value: String) -> Arc<Self> {
-        let others = headers.into_iter().flat_map(|headers| &headers.said);
-        let mut said: Vec<_> = others.filter(|(other, _)| other != name).cloned().collect();
-        said.push((name.to_owned(), value));
-        let user = headers.map(|headers| headers.user.clone());
+    /// These headers with the context that the server is to read.
+    pub fn traced(headers: Option<&Self>, traceparent: String) -> Arc<Self> {
         Arc::new(Self {
-            said,
-            user: user.unwrap_or_default(),
+            said: headers.map_or_else(Vec::new, |headers| headers.said.clone()),
+            user: headers.map_or_else(UserClaims::default, |headers| headers.user.clone()),
+            traceparent: Some(traceparent),
         })
+    }
+
+    /// Where the request stands among the spans of its trace, for every server; what a client said
+    /// of it is only a header like others.
+    pub fn traceparent(&self) -> Option<&str> {
+        self.traceparent.as_deref()
     }
 
     /// The value of a header, by its name as it was asked for.
@@ -128,6 +138,10 @@ mod tests {
         assert_eq!(headers.get("authorization"), None);
         assert_eq!(format!("{headers:?}"), r#"["x-one"]"#);
         assert_eq!(read(&[("other", "s3cret")]), Ok(None));
+        let traced = ClientHeaders::traced(Some(&headers), "00-a".to_owned());
+        assert_eq!(traced.get("x-one"), Some("s3cret"));
+        let contexts = (traced.traceparent(), headers.traceparent());
+        assert_eq!(contexts, (Some("00-a"), None));
     }
 
     #[test]

@@ -21,7 +21,6 @@ use futures_util::future::LocalBoxFuture;
 use tokio::time::Instant;
 
 use crate::bridge::headers::ClientHeaders;
-use crate::bridge::meta::TRACEPARENT;
 use crate::bridge::seal::Digest;
 use crate::calls::alarms::{Alarm, Alarms};
 use crate::calls::call_context::CallContext;
@@ -32,8 +31,9 @@ use crate::calls::event_log::EventLog;
 use crate::calls::input_requests::InputRequests;
 use crate::calls::observation::Observation;
 use crate::calls::parked_calls::ParkedPermit;
+use crate::calls::peer_places::PeerPlace;
 use crate::calls::progress::Progress;
-use crate::calls::request_trace::Destination;
+use crate::calls::request_trace::{Destination, unrecorded};
 use crate::calls::retry::RetryState;
 use crate::calls::worker_inbox::{ClientAction, WorkerInbox};
 use crate::downstream::{
@@ -44,7 +44,7 @@ use crate::id::Peer;
 use crate::protocol::{
     Era, ErrorKind, Failure, LogLevel, Method, Notification, Request, RequestId, Response, Revision,
 };
-use crate::telemetry::Counter;
+use crate::telemetry::{Counter, LogScope};
 use task::HostedTask;
 
 pub(crate) use reply_target::ReplyTarget;
@@ -77,6 +77,8 @@ pub(crate) struct Call {
     rounds: Option<Box<ClientRounds>>,
     /// Of the request that the client waits for.
     observation: Option<Box<Observation>>,
+    /// Among the calls of its client, where they are limited.
+    _place: Option<PeerPlace>,
 }
 
 /// How far a call is on its way to its server and back.
@@ -139,6 +141,8 @@ pub(crate) struct NewCall {
     pub(crate) arbiter: usize,
     pub(crate) target: CallTarget,
     pub(crate) reply_to: Arc<Recipient<Delivery>>,
+    /// Among the calls of its client, where they are limited.
+    pub(crate) place: Option<PeerPlace>,
     /// Of the worker of a client without a session, where the client is, and how often it was
     /// asked already.
     pub(crate) sessionless: Option<(Arc<WorkerInbox>, Peer, u8)>,
@@ -187,6 +191,7 @@ impl Call {
         let call = Self {
             number,
             context: new_call.context,
+            _place: new_call.place,
             arbiter: new_call.arbiter,
             reply_to: new_call.reply_to,
             id: request.id.clone(),
@@ -210,6 +215,11 @@ impl Call {
         (Box::new(call), request)
     }
 
+    /// What the log says from now on is about the request that the client waits for.
+    pub(crate) fn log_scope(&self) -> Option<LogScope> {
+        Observation::log_scope(self.observation.as_deref())
+    }
+
     pub(crate) const fn is_done(&self) -> bool {
         matches!(self.state, CallState::Done)
     }
@@ -219,6 +229,10 @@ impl Call {
     }
 
     /// A connection that is to be opened for the call, once.
+    pub(crate) fn server_revision(&self) -> Option<Revision> {
+        self.server_revision
+    }
+
     pub(crate) fn take_opening(&mut self) -> Option<ConnectionOpening> {
         match &mut self.state {
             CallState::Opening(opening) => opening.opening.take(),
@@ -291,7 +305,7 @@ impl Call {
         let (sent_as, mut permit) = (outgoing.sent_as, outgoing.permit);
         self.server_revision = Some(senders.revision());
         self.declaration = Some(senders.declaration());
-        let forwarded = self.forwarded_headers(&senders);
+        let forwarded = self.forwarded_headers(&senders, &outgoing.request);
         let request = CallRequest {
             number: sent_as,
             caller: self.caller.clone(),
@@ -312,21 +326,25 @@ impl Call {
         });
     }
 
-    /// Headers of the client that go with it; where it is traced, with the span that its server
-    /// works for.
-    fn forwarded_headers(&mut self, senders: &CallSenders) -> Option<Arc<ClientHeaders>> {
+    /// Headers of the client that go with it; with tracing, also the span that its server works
+    /// for.
+    fn forwarded_headers(
+        &mut self,
+        senders: &CallSenders,
+        request: &Request,
+    ) -> Option<Arc<ClientHeaders>> {
         let forwarded = self.target.forwarded.take();
         let destination = Destination {
             transport: senders.transport(),
             revision: senders.revision(),
         };
         let observation = self.observation.as_mut();
-        match observation.and_then(|observation| observation.attempt(&destination)) {
-            Some(context) => Some(ClientHeaders::with(
-                forwarded.as_deref(),
-                TRACEPARENT,
-                context,
-            )),
+        let traceparent = observation.and_then(|observation| observation.attempt(&destination));
+        let is_on = self.context.traces.is_on();
+        let said = forwarded.as_deref().filter(|_| is_on);
+        let traceparent = traceparent.or_else(|| unrecorded(request, said?));
+        match traceparent {
+            Some(context) => Some(ClientHeaders::traced(forwarded.as_deref(), context)),
             None => forwarded,
         }
     }

@@ -48,7 +48,8 @@ impl Call {
             network: Network::of(sent_call.senders.transport()),
             ..Series::of(Measure::ClientOperation)
         };
-        shard.add(series, sent.elapsed());
+        let span = self.observation.as_ref().and_then(|it| it.span());
+        shard.add_of(series, sent.elapsed(), span);
     }
 
     /// The one answer of the server, or of whoever knows that there will be none. It is kept if

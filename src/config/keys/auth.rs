@@ -7,17 +7,19 @@ use serde_json::{Value as Json, json};
 
 use super::oauth::{ENDPOINT, SCOPE, endpoint, scope};
 use crate::auth::{
-    Algorithm, ApiKey, AuthSecret, AuthSettings, IntrospectionSettings, JwtSettings, Rate,
-    RateLimitSettings, RefusalCompat, TokenHash, WebhookSettings, expiry_millis,
+    Algorithm, ApiKey, AuthSecret, AuthSettings, ClientLimits, IntrospectionSettings, JwtSettings,
+    LastUse, Rate, RateLimitSettings, RefusalCompat, TokenHash, WebhookSettings, expiry_millis,
 };
 use crate::config::checks::{NOT_EMPTY, not_empty};
-use crate::config::declaration::kinds::{choice, duration, flag, optional, table};
+use crate::config::declaration::kinds::{
+    TableKind, choice, count, duration, flag, optional, size, table,
+};
 use crate::config::declaration::texts::{TextListKind, TextValue, text, texts};
 use crate::config::declaration::{ValueKind, keys};
 use crate::config::environment::trimmed_var;
 use crate::config::problem::Problem;
 use crate::config::section::{Section, ValueError};
-use crate::config::units::HOUR;
+use crate::config::units::{DAY, GIB, HOUR, SECOND};
 use crate::credentials::Scopes;
 
 /// API keys in one file.
@@ -33,9 +35,8 @@ const EXPIRES: &str = "a time with its zone, as `\"2030-01-01T00:00:00Z\"`";
 keys! {
     /// How clients authenticate. Without it nobody is asked who they are.
     AuthTable for AuthSettings, check {
-        /// API keys, each in a table `[auth.keys.NAME]`: `hash`, `expires` if it does, and `scopes` if
-        /// it has some. With one,
-        /// every request needs `Authorization: Bearer KEY`, and a session is its key's only.
+        /// API keys, each in a table `[auth.keys.NAME]`: `hash`, `expires` if it does, `scopes` if
+        /// it has some, and `limits` in place of those of all clients. With one, every request needs `Authorization: Bearer KEY`, and a session is its key's only.
         /// `mcpvisor keys` makes, lists, renews and removes them.
         keys: ApiKeysKind, Secret;
         /// Whether the name in the certificate of a client (`tls.client_ca`) says who it is: the first
@@ -46,6 +47,12 @@ keys! {
         /// what acts needs a key (`tools/call`, `resources/read` and all else). The first key that is
         /// used in such a session owns it from then on.
         lazy: flag();
+        /// Whether a session remembers the key or token that its client sent with `initialize`
+        /// ("session"): then its further requests need none, and whoever knows the id of a session
+        /// may use it. By default each request needs its own.
+        remember in remember.by_session: choice(&[("none", false), ("session", true)]);
+        /// A remembered token is checked again after so long; a key is with each request.
+        recheck in remember.recheck: duration(SECOND..=DAY);
         /// Whose clients are to understand a 401: those of TagoIO's MCP server ("tagoio") look for the
         /// JSON-RPC code -32000 in it, all others for -32001.
         compat: choice(&[("none", RefusalCompat::None), ("tagoio", RefusalCompat::TagoIo)]);
@@ -180,7 +187,8 @@ fn rate(text: &str) -> Result<Rate, ValueError> {
 }
 
 keys! {
-    /// How often each API key may be used for calls; without keys all clients are counted together.
+    /// How often each client may call. A client is an API key, the subject of a token or the name in a
+    /// certificate, and without one an address.
     /// As many calls as a limit names may come at once. One more is refused, and its client reads
     /// when to try again.
     RateLimitsTable for RateLimitSettings {
@@ -190,6 +198,26 @@ keys! {
         calls_per_server: optional(text(RATE, rate), "\"300/minute\"");
         /// Calls of each tool.
         calls_per_tool: optional(text(RATE, rate), "\"60/minute\"");
+    }
+}
+
+keys! {
+    /// Limits of one key, in place of those that all clients have.
+    ClientLimitsTable for ClientLimits {
+        /// In place of `rate_limits.calls`.
+        calls in rates.calls: optional(text(RATE, rate), "\"6000/minute\"");
+        /// In place of `rate_limits.calls_per_server`.
+        calls_per_server in rates.calls_per_server: optional(text(RATE, rate), "\"3000/minute\"");
+        /// In place of `rate_limits.calls_per_tool`.
+        calls_per_tool in rates.calls_per_tool: optional(text(RATE, rate), "\"600/minute\"");
+        /// In place of `sessions.max_per_client`.
+        sessions: optional(count(0..=10_000_000), "1000");
+        /// In place of `sessions.listeners_per_client`.
+        listeners: optional(count(0..=1_000_000), "100");
+        /// In place of `limits.calls_per_client`.
+        calls_in_flight: optional(count(0..=1_000_000), "500");
+        /// In place of `limits.bytes_per_client`.
+        bytes_in_flight: optional(size(0..=64 * GIB), "\"64MiB\"");
     }
 }
 
@@ -215,6 +243,7 @@ impl ValueKind for ApiKeysKind {
                     "hash": { "type": "string", "description": HASH },
                     "expires": { "type": "string", "description": EXPIRES },
                     SCOPES: key_scopes().schema(),
+                    LIMITS: key_limits().schema(),
                 },
             },
         })
@@ -247,14 +276,19 @@ impl ValueKind for ApiKeysKind {
 }
 
 const SCOPES: &str = "scopes";
+const LIMITS: &str = "limits";
 
 fn key_scopes() -> TextListKind<String> {
     texts(SCOPE, scope)
 }
 
+fn key_limits() -> TableKind<ClientLimitsTable> {
+    table("[auth.keys.NAME.limits]")
+}
+
 /// One key; what is wrong with it is reported.
 fn read_key(name: &str, section: &Section<'_>) -> Option<ApiKey> {
-    section.refuse_unknown(&["hash", "expires", SCOPES]);
+    section.refuse_unknown(&["hash", "expires", SCOPES, LIMITS]);
     let Some(hash) = section.text("hash") else {
         if !section.has("hash") {
             section.refuse_table(format!("`{}` is missing", section.path("hash")), None);
@@ -267,6 +301,7 @@ fn read_key(name: &str, section: &Section<'_>) -> Option<ApiKey> {
         let parsed = expiry_millis(&expires.value).ok_or_else(ValueError::as_declared);
         section.checked(&expires, EXPIRES, parsed)
     });
+    let limits = key_limits().read(section, LIMITS).unwrap_or_default();
     let scopes = key_scopes().read(section, SCOPES).unwrap_or_default();
     let scopes = Scopes::of(scopes.iter().map(String::as_str)).ok();
     if !is_key_name(name) {
@@ -279,9 +314,12 @@ fn read_key(name: &str, section: &Section<'_>) -> Option<ApiKey> {
     }
     Some(ApiKey {
         name: name.to_owned(),
+        principal: AuthSettings::keyed(name),
         hash: hash?,
         scopes: scopes.filter(|scopes| !scopes.is_empty()).map(Arc::new),
         expires_at,
+        limits: (limits != ClientLimits::default()).then(|| Arc::new(limits)),
+        last_use: LastUse::default(),
     })
 }
 
@@ -326,9 +364,12 @@ fn add_environment_key(settings: &mut AuthSettings, section: &Section<'_>) {
         Some(text) if text == "true" => match var("PLUGGEDIN_API_KEY") {
             Some(key) => settings.keys.push(ApiKey {
                 name: "PLUGGEDIN_API_KEY".to_owned(),
+                principal: AuthSettings::keyed("PLUGGEDIN_API_KEY"),
                 hash: TokenHash::of(&key),
                 scopes: None,
                 expires_at: None,
+                limits: None,
+                last_use: LastUse::default(),
             }),
             None => refuse(
                 "the environment variable `REQUIRE_API_AUTH` is `true`, and `PLUGGEDIN_API_KEY`, \

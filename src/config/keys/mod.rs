@@ -20,6 +20,7 @@ use crate::config::declaration::texts::{TextListKind, texts};
 use crate::config::declaration::{Key, KeyTable, Keys, ValueKind as _};
 use crate::config::reader::KnownKeys;
 use crate::config::section::Section;
+use crate::config::version;
 
 pub use gateway::LogFormat;
 pub(crate) use view::{ViewKeys, ViewTable};
@@ -61,7 +62,16 @@ pub(crate) fn tables() -> Vec<Key> {
                           condition holds decides.";
     let views = named_tables::<ViewTable>("[views.NAME]", VIEW_NAME);
     let about_views = "Views, each at its own endpoint: `/mcp/NAME`.";
+    let about_version = "The version of this file. A file without it has this one, and one of a later version \
+                         is refused as a whole.";
     vec![
+        Key::new(
+            "version",
+            about_version,
+            &version::kind(),
+            &version::VERSION,
+            &[],
+        ),
         Key::new("include", about_include, &include(), &Vec::new(), &[]),
         root_table::<GatewayTable>("gateway", "[gateway]"),
         root_table::<TlsTable>("tls", "[tls]"),

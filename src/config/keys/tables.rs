@@ -113,7 +113,7 @@ keys! {
         /// Clients without a session that listen for changes (`subscriptions/listen`); one more is
         /// refused.
         listeners in session.listeners_max: count(1..=1_000_000);
-        /// Each client has a share of `max`, `parked_calls` and `listeners`, in percent: so many of
+        /// Each client has a share of `max`, `parked_calls`, `listeners` and `limits.bytes_in_flight`, in percent: so many of
         /// the last places are kept for clients that have fewer. A client is an API key or the
         /// subject of a token, and without one an address (or IPv6 network of 64 bits). No share is
         /// kept from clients without a key while only this machine can connect.
@@ -148,6 +148,9 @@ keys! {
         subscriptions_bytes_per_session in session.subscriptions_bytes_max: size(KIB..=GIB);
         /// Request bodies under way, in all; a request beyond it is refused with 503.
         bytes_in_flight in front.bytes_in_flight_max: size(MIB..=64 * GIB);
+        /// The same of each client (0: as many as its share allows, `sessions.peer_share`); a body that is
+        /// larger is refused, too.
+        bytes_per_client in front.bytes_per_client: size(0..=64 * GIB);
         /// Answers that clients do not read, in all; while there is more, a client that reads nothing
         /// for a second is disconnected, otherwise one that reads nothing for
         /// `gateway.body_timeout`.
@@ -161,6 +164,9 @@ keys! {
             size(64 * KIB..=64 * GIB), ForServers;
         /// Calls in flight of one session.
         calls_per_session in session.calls_max: count(1..=100_000);
+        /// Calls in flight of one client, over all its sessions (0: as many as they may have); one more
+        /// is refused.
+        calls_per_client in session.calls_per_client: count(0..=1_000_000);
         /// Calls in flight at one server.
         calls_per_server in every_server.limits.calls_max: count(1..=100_000), ForServers;
         /// Calls that wait at one server that has as many as it may, by turns of their sessions; 0

@@ -7,6 +7,7 @@ mod json_edit;
 mod oauth_form;
 mod shown_file;
 mod texts;
+mod whole_file;
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -18,11 +19,12 @@ use toml_edit::{DocumentMut, Item, Table};
 use uuid::Uuid;
 
 use super::environment::Environment;
-use super::{Config, ConfigError, Fingerprint, json as json_file, place};
+use super::{Config, ConfigError, Fingerprint, default_file, json as json_file, place};
 use crate::admin::{ConfigAnswer, ConfigOrder};
 use crate::id::ServerName;
 use crate::protocol::{ErrorKind, Failure};
 use included::{IncludedAnswer, IncludedServers};
+pub use whole_file::WholeFileOutcome;
 
 /// Servers and members that a message about an invalid configuration names.
 const PROBLEMS_SHOWN: usize = 5;
@@ -42,9 +44,11 @@ pub struct FileOutcome {
 }
 
 impl<'a> ServerFile<'a> {
+    /// A file that is not there has the built-in configuration, and is written with the first change.
+    ///
     /// # Errors
     ///
-    /// Fails for the built-in configuration, which is no file.
+    /// Fails for a gateway that runs with no file, and would find none.
     pub fn new(
         path: Option<&Path>,
         environment: &'a dyn Environment,
@@ -73,8 +77,7 @@ impl<'a> ServerFile<'a> {
         order: ConfigOrder,
         if_match: Option<&str>,
     ) -> Result<FileOutcome, Failure> {
-        let text = place::read(&self.path).map_err(|error| io_failure("read", &error))?;
-        check_tag(&text, if_match)?;
+        let text = self.text(if_match)?;
         let mut document = match json_file::is_json(&text) {
             // Its servers are changed as those of an included file.
             true => DocumentMut::new(),
@@ -113,6 +116,16 @@ impl<'a> ServerFile<'a> {
             answer: ConfigAnswer { body, etag },
             changed,
         })
+    }
+
+    /// The present content, if it has the tag that is given.
+    fn text(&self, if_match: Option<&str>) -> Result<String, Failure> {
+        let text = match place::read(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => default_file(),
+            read => read.map_err(|error| io_failure("read", &error))?,
+        };
+        check_tag(&text, if_match)?;
+        Ok(text)
     }
 
     fn apply(
@@ -175,10 +188,12 @@ fn create(
 /// Says every problem, without any value.
 pub(super) fn check(path: &Path, text: &str, environment: &dyn Environment) -> Result<(), Failure> {
     let directory = path.parent().unwrap_or(Path::new("."));
-    let Err(error) = Config::parse(text, &path.to_string_lossy(), directory, environment) else {
-        return Ok(());
-    };
-    Err(Failure::new(ErrorKind::InvalidConfig, sentence(&error)))
+    let parsed = Config::parse(text, &path.to_string_lossy(), directory, environment);
+    parsed.map(drop).map_err(|error| refused(&error))
+}
+
+fn refused(error: &ConfigError) -> Failure {
+    Failure::new(ErrorKind::InvalidConfig, sentence(error))
 }
 
 /// Every problem, without any value.
@@ -299,8 +314,20 @@ fn check_tag(text: &str, if_match: Option<&str>) -> Result<(), Failure> {
 ///
 /// Returns the system's error; then the old text stays.
 pub fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let path = fs::canonicalize(path)?;
-    let mode = fs::metadata(&path)?.mode() & 0o777;
+    let (path, mode) = match fs::canonicalize(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            if let Some(directory) = path.parent() {
+                fs::create_dir_all(directory)?;
+            }
+            // It may get secrets.
+            (path.to_owned(), 0o600)
+        }
+        found => {
+            let found = found?;
+            let mode = fs::metadata(&found)?.mode() & 0o777;
+            (found, mode)
+        }
+    };
     let mut beside = path.clone().into_os_string();
     beside.push(".new");
     let beside = PathBuf::from(beside);

@@ -3,11 +3,14 @@
 //! `vault.check` in the data directory is sealed with the key, so that no other one is used by mistake.
 //! `vault.previous` is the key before, sealed with the new one. A lock on `vault.lock` holds both still.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use secrecy::{ExposeSecret as _, SecretString};
+use tokio::time::Instant;
 
 use super::key::{Cipher, VaultKey, new_key};
 use super::names_in;
@@ -21,6 +24,12 @@ const PREVIOUS: &str = "vault.previous";
 
 const LOCK: &str = "vault.lock";
 
+/// How long the lock is waited for, on a thread that serves others, too.
+const LOCK_WITHIN: Duration = Duration::from_secs(5);
+
+/// Time between two attempts at the lock.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
 /// Held with its lock: no key changes meanwhile.
 pub(super) struct KeyRing<'v> {
     data_dir: &'v Path,
@@ -28,7 +37,7 @@ pub(super) struct KeyRing<'v> {
     key: &'v VaultKey,
     current: Option<(SecretString, Cipher)>,
     pub(super) previous: Option<Cipher>,
-    _lock: File,
+    lock: File,
 }
 
 impl<'v> KeyRing<'v> {
@@ -42,9 +51,8 @@ impl<'v> KeyRing<'v> {
         directory: &'v Path,
         key: &'v VaultKey,
     ) -> io::Result<Self> {
-        let lock = lock_file(data_dir)?;
-        lock.lock_shared()?;
-        Self::fitting(data_dir, directory, key, lock)
+        let lock = locked(data_dir, File::try_lock_shared)?;
+        Self::load(data_dir, directory, key, lock)?.fitting()
     }
 
     /// The same for writing; makes the key and the check if they are not there.
@@ -81,9 +89,8 @@ impl<'v> KeyRing<'v> {
         directory: &'v Path,
         key: &'v VaultKey,
     ) -> io::Result<Self> {
-        let lock = lock_file(data_dir)?;
-        lock.lock()?;
-        Self::fitting(data_dir, directory, key, lock)
+        let lock = locked(data_dir, File::try_lock)?;
+        Self::load(data_dir, directory, key, lock)?.fitting()
     }
 
     /// The keys while nobody else reads or writes, whether or not they fit.
@@ -92,22 +99,19 @@ impl<'v> KeyRing<'v> {
         directory: &'v Path,
         key: &'v VaultKey,
     ) -> io::Result<Self> {
-        let lock = lock_file(data_dir)?;
-        lock.lock()?;
+        let lock = locked(data_dir, File::try_lock)?;
         Self::load(data_dir, directory, key, lock)
     }
 
-    fn fitting(
-        data_dir: &'v Path,
-        directory: &'v Path,
-        key: &'v VaultKey,
-        lock: File,
-    ) -> io::Result<Self> {
-        let mut ring = Self::load(data_dir, directory, key, lock)?;
+    /// # Errors
+    ///
+    /// Names the key, if it is not that of the directory.
+    pub(super) fn fitting(self) -> io::Result<Self> {
+        let (data_dir, directory, key) = (self.data_dir, self.directory, self.key);
+        let mut ring = self;
         // Somebody may have replaced it where it comes from.
         if !ring.fits() && key.refresh() {
-            let Self { _lock: lock, .. } = ring;
-            ring = Self::load(data_dir, directory, key, lock)?;
+            ring = Self::load(data_dir, directory, key, ring.lock)?;
         }
         match ring.fits() {
             true => Ok(ring),
@@ -140,7 +144,7 @@ impl<'v> KeyRing<'v> {
             key,
             current,
             previous: previous.and_then(|text| Cipher::of(&text.into())),
-            _lock: lock,
+            lock,
         })
     }
 
@@ -224,7 +228,11 @@ impl<'v> KeyRing<'v> {
     ///
     /// Returns the system's error.
     pub(super) fn forget_previous(&self) -> io::Result<()> {
-        fs::remove_file(self.data_dir.join(PREVIOUS))
+        match fs::remove_file(self.data_dir.join(PREVIOUS)) {
+            // Another rotation came to its end first.
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     /// From now on no other key is taken.
@@ -241,12 +249,34 @@ impl<'v> KeyRing<'v> {
     }
 }
 
-fn lock_file(data_dir: &Path) -> io::Result<File> {
-    private_file(&data_dir.join(LOCK))
+/// Whoever holds the lock for longer has been stopped, and may never go on.
+fn locked(
+    data_dir: &Path,
+    try_lock: impl Fn(&File) -> Result<(), TryLockError>,
+) -> io::Result<File> {
+    let path = data_dir.join(LOCK);
+    let file = private_file(&path)?;
+    let until = Instant::now() + LOCK_WITHIN;
+    loop {
+        match try_lock(&file) {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::Error(error)) => return Err(error),
+            Err(TryLockError::WouldBlock) if Instant::now() < until => {
+                thread::park_timeout(LOOK_EVERY);
+            }
+            Err(TryLockError::WouldBlock) => {
+                let why = format!(
+                    "`{}` is held by another process: does a `mcpvisor vault rotate` hang?",
+                    path.display()
+                );
+                return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+            }
+        }
+    }
 }
 
 /// Written before anything depends on it, also if the machine stops.
-fn write_durably(path: &Path, text: &[u8]) -> io::Result<()> {
+pub(super) fn write_durably(path: &Path, text: &[u8]) -> io::Result<()> {
     write_private(path, text)?;
     File::open(path)?.sync_all()?;
     match path.parent() {

@@ -11,9 +11,8 @@ use std::path::PathBuf;
 use secrecy::SecretString;
 
 use super::key::{Cipher, VaultKey, new_key};
-use super::key_ring::KeyRing;
+use super::key_ring::{KeyRing, write_durably};
 use super::names_in;
-use crate::store::write_private;
 
 /// The directories of sealed files in one data directory.
 #[derive(Clone, Debug)]
@@ -94,7 +93,9 @@ fn begin(
     let any = place.directories.first().unwrap_or(&place.data_dir);
     // A command may print another key by now.
     key.refresh();
-    let mut ring = KeyRing::unchecked(&place.data_dir, any, key)?;
+    // Without the lock, which others wait for: a person may unlock the keyring first.
+    key.read()?;
+    let ring = KeyRing::unchecked(&place.data_dir, any, key)?;
     if ring.previous.is_some() {
         return Ok(true);
     }
@@ -108,8 +109,8 @@ fn begin(
                  (`--old-key-file`)"
             )));
         }
-        drop(ring);
-        ring = KeyRing::alone(&place.data_dir, any, key)?;
+        // Under the same lock: another rotation may wait for it.
+        let mut ring = ring.fitting()?;
         step()?;
         let fresh = new_key()?;
         ring.keep_previous(&new, &fresh)?;
@@ -155,7 +156,8 @@ fn reseal(ring: &KeyRing<'_>, path: PathBuf, name: &str) -> io::Result<Resealed>
     let Some(plain) = ring.open(name, &sealed) else {
         return Ok(Resealed::Unreadable(path));
     };
-    write_private(&path, &ring.seal(name, &plain)?)?;
+    // The key before is forgotten afterwards.
+    write_durably(&path, &ring.seal(name, &plain)?)?;
     Ok(Resealed::Yes)
 }
 
@@ -299,6 +301,65 @@ mod tests {
             let fresh = Vault::new(vault.directory().to_owned(), of_command());
             assert_eq!(fresh.read(name).unwrap().unwrap(), name.as_bytes());
         }
+    }
+
+    #[test]
+    fn a_rotation_that_another_one_overtakes_ends_well() {
+        let root = tempfile::tempdir().unwrap();
+        let key = VaultKey::File(root.path().join("key"));
+        let (place, kept) = sealed(root.path(), &key);
+        // Between two files, where it holds no lock.
+        for overtaken_at in 3..=6 {
+            let mut steps = 0;
+            rotate_until(&place, &key, None, &mut || {
+                steps += 1;
+                if steps == overtaken_at {
+                    rotate(&place, &key, None).unwrap();
+                }
+                false
+            })
+            .unwrap();
+            check_all(&kept);
+        }
+        assert!(!place.data_dir.join("vault.previous").exists());
+    }
+
+    #[test]
+    fn two_rotations_at_once_lose_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let key = VaultKey::File(root.path().join("key"));
+        let (place, kept) = sealed(root.path(), &key);
+        let rotate_often = || {
+            for _ in 0..20 {
+                rotate(&place, &key, None).unwrap();
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(rotate_often);
+            scope.spawn(rotate_often);
+        });
+        check_all(&kept);
+    }
+
+    #[test]
+    fn a_lock_that_is_never_given_back_hangs_nobody() {
+        let root = tempfile::tempdir().unwrap();
+        let key = VaultKey::File(root.path().join("key"));
+        let (place, kept) = sealed(root.path(), &key);
+        let lock = fs::File::open(place.data_dir.join("vault.lock")).unwrap();
+        lock.lock().unwrap();
+        let (vault, name) = &kept[0];
+        let timed_out = |refused: io::Result<()>| {
+            let why = refused.unwrap_err();
+            assert_eq!(why.kind(), io::ErrorKind::TimedOut, "{why}");
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| timed_out(vault.read(name).map(drop)));
+            scope.spawn(|| timed_out(vault.write(name, b"x")));
+            scope.spawn(|| timed_out(rotate(&place, &key, None).map(drop)));
+        });
+        drop(lock);
+        check_all(&kept);
     }
 
     #[test]

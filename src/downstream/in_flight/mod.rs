@@ -38,7 +38,6 @@ use actix::{Actor, Addr, Context, Handler, Recipient};
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use crate::bridge::meta::TRACEPARENT;
 use crate::downstream::call_request::{CallMessage, CallRequest, ClientAnswer};
 use crate::downstream::connection::spec::ConnectionSpec;
 use crate::downstream::deadlines::Deadlines;
@@ -186,7 +185,7 @@ impl CallsInFlight {
             lease,
             mut reply,
         } = request;
-        let traceparent = forwarded.as_ref().and_then(|said| said.get(TRACEPARENT));
+        let traceparent = forwarded.as_ref().and_then(|said| said.traceparent());
         let (mut outgoing, repeatable) = if self.is_modern {
             let repeatable = RepeatableRequest {
                 request,

@@ -2,7 +2,6 @@
 
 use tokio::time::Instant;
 
-use crate::bridge::meta::TRACEPARENT;
 use crate::bridge::result::InputRequired;
 use crate::downstream::call_request::{Question, lost};
 use crate::downstream::connection::handshake::error_text;
@@ -132,7 +131,7 @@ impl CallsInFlight {
         let (spec, declared) = (&self.spec, &self.declared);
         let answers = answers.as_ref();
         let forwarded = call.outgoing.forwarded.clone();
-        let traceparent = forwarded.as_ref().and_then(|said| said.get(TRACEPARENT));
+        let traceparent = forwarded.as_ref().and_then(|said| said.traceparent());
         let mut outgoing = rewrite::modern(
             spec,
             declared,

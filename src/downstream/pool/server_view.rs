@@ -5,7 +5,7 @@ use url::Url;
 
 use crate::downstream::pool::server::Server;
 use crate::downstream::resilience::breakers::BreakerView;
-use crate::protocol::Era;
+use crate::protocol::{Era, Revision};
 use crate::supervision::ChildView;
 use crate::telemetry::{LogCounters, LogLine};
 
@@ -17,6 +17,9 @@ pub struct ServerStatusView {
     pub transport: &'static str,
     /// `legacy` or `modern`, once it is known.
     pub era: Option<Era>,
+    /// The revision that the shared connection speaks, while it is up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revision: Option<Revision>,
     /// The reason why its start takes long, if there is one to tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub starting: Option<String>,
@@ -114,6 +117,7 @@ impl Server {
             name: self.name().to_string(),
             transport: self.parts.connector.transport(),
             era: self.era(),
+            revision: self.shared.current().ok().map(|up| up.value.revision()),
             starting: stage.as_ref().map(|stage| stage.summary(self.name())),
             sign_in: stage
                 .as_ref()

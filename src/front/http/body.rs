@@ -1,7 +1,6 @@
 //! Request bodies: bounded in size, in time, and all together.
 
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::accept::is_json;
 use super::headers::header_text;
+use crate::calls::PeerPlace;
 use crate::front::settings::FrontSettings;
 use crate::protocol::{ErrorKind, Failure};
 
@@ -21,45 +21,6 @@ use crate::protocol::{ErrorKind, Failure};
 /// client that is still sending would not see the answer otherwise.
 const DRAIN_MAX: usize = 64 * 1024 * 1024;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Bytes of the bodies of all requests in flight.
-#[derive(Debug, Default)]
-pub(in crate::front) struct BytesInFlight(AtomicUsize);
-
-/// The share of one request in [`BytesInFlight`]; given back when dropped.
-pub(in crate::front) struct BodyPermit<'a> {
-    all: &'a AtomicUsize,
-    bytes: usize,
-}
-
-impl BytesInFlight {
-    pub(in crate::front) fn permit(&self) -> BodyPermit<'_> {
-        BodyPermit {
-            all: &self.0,
-            bytes: 0,
-        }
-    }
-}
-
-impl BodyPermit<'_> {
-    fn grow(&mut self, bytes: usize, max: usize) -> Result<(), Failure> {
-        let before = self.all.fetch_add(bytes, Ordering::Relaxed);
-        self.bytes += bytes;
-        if before + bytes > max {
-            let message = format!(
-                "request bodies in flight exceed {max} bytes (`limits.bytes_in_flight`); try again later"
-            );
-            return Err(Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000));
-        }
-        Ok(())
-    }
-}
-
-impl Drop for BodyPermit<'_> {
-    fn drop(&mut self) {
-        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
 
 /// The length that a JSON body is announced with.
 ///
@@ -85,7 +46,7 @@ pub(in crate::front) async fn read(
     payload: &mut web::Payload,
     announced: Option<usize>,
     settings: &FrontSettings,
-    permit: &mut BodyPermit<'_>,
+    taken: &mut PeerPlace,
 ) -> Result<Bytes, Failure> {
     let max = settings.body_max;
     if announced.is_some_and(|length| length > max) {
@@ -113,7 +74,9 @@ pub(in crate::front) async fn read(
             drop((first, rest));
             return Box::pin(drain_and_refuse(payload, max)).await;
         }
-        permit.grow(chunk.len(), settings.bytes_in_flight_max)?;
+        let limit = settings.body_bytes(taken.holder());
+        let grown = taken.grow(chunk.len(), &limit);
+        grown.map_err(|why| limit.failure(why))?;
         if first.is_empty() && rest.is_empty() {
             first = chunk;
         } else {

@@ -12,12 +12,12 @@ use bytes::Bytes;
 use futures_util::future::Either;
 
 use super::accept::AcceptedTypes;
-use super::handler::{authenticate, check_place, peer, run_handler, worker};
+use super::handler::{check_place, peer, run_handler, worker};
 use super::headers::{
     LAST_EVENT_ID, METHOD, PROTOCOL_VERSION, SESSION_ID, forwarded_headers, header_text, note_user,
     parse_revision, sole_text,
 };
-use super::{body, entrance, expiry, respond, sessionless};
+use super::{body, entrance, expiry, remembered, respond, sessionless};
 use crate::auth::{GrantedScopes, Identity, Requester};
 use crate::bridge::headers::ClientHeaders;
 use crate::calls::ClientReply;
@@ -26,7 +26,7 @@ use crate::front::intake::{
 };
 use crate::front::settings::FrontSettings;
 use crate::front::state::{Front, FrontGate};
-use crate::id::{Principal, SessionId, SessionOwner};
+use crate::id::{Holder, Principal, SessionId, SessionOwner};
 use crate::protocol::{Envelope, ErrorKind, Failure, Method, Request, Revision};
 use crate::sessions::{FoundSession, UpgradeToStream};
 
@@ -72,7 +72,7 @@ fn handle<'a>(
             response.headers_mut().insert(header::ALLOW, METHODS);
             return Ok(response);
         }
-        let identifying = authenticate(request, front, &settings)?;
+        let identifying = remembered::authenticate(request, front, &settings)?;
         let mut requester = requester(identifying.await?, request, front, &settings)?;
         match *request.method() {
             HttpMethod::POST => post(request, payload, front, &settings, &mut requester).await,
@@ -98,6 +98,7 @@ fn requester(
 ) -> Result<Requester, Failure> {
     note_user(&identity, request, settings);
     expiry::note(&identity, request, opens_stream);
+    remembered::note(&identity, request, front, settings);
     Ok(Requester {
         owner: SessionOwner {
             principal: identity.principal,
@@ -131,12 +132,15 @@ async fn post(
         let message = "`Accept` must allow application/json or text/event-stream";
         return Err(Failure::new(ErrorKind::NotAcceptable, message).into());
     }
-    let mut permit = front.bytes.permit();
-    let body = body::read(payload, announced, settings, &mut permit).await?;
+    let holder = Holder::of(&requester.owner.principal, peer(request, settings));
+    let mut taken = front.bytes.none(holder);
+    let body = body::read(payload, announced, settings, &mut taken).await?;
     let revision = header_text(request, &PROTOCOL_VERSION).and_then(|text| text.parse().ok());
     let incoming = intake::read(body, revision, front.is_draining());
     let checked = incoming.and_then(|it| it.checked(&settings.auth, &requester.owner.principal));
-    let serving = match checked? {
+    let incoming = checked?;
+    remembered::check(&incoming, request, settings)?;
+    let serving = match incoming {
         Incoming::Sessionless(message) => Either::Left(sessionless::serve(
             request,
             message,
@@ -246,6 +250,7 @@ async fn open(
         failure,
         id: Some(initialize.id.clone()),
     })?;
+    remembered::keep(request, front, id);
     Ok(respond::initialize_response(answer, revision, id))
 }
 
@@ -358,10 +363,12 @@ async fn find(
 ) -> Result<FoundSession, Failure> {
     check_revision(request)?;
     let id = session_id(request)?;
-    match front.sessions.find(id, owner).await? {
-        Some(session) => Ok(session),
-        None => Box::pin(find_free(front, id, owner)).await,
-    }
+    let found = match front.sessions.find(id, owner).await? {
+        Some(session) => session,
+        None => Box::pin(find_free(front, id, owner)).await?,
+    };
+    remembered::keep(request, front, id);
+    Ok(found)
 }
 
 /// A session that was opened without credentials, for the first who uses it with some.

@@ -19,7 +19,7 @@ use crate::front::settings::FrontSettings;
 use crate::front::state::{Front, WorkerIndex};
 use crate::id::Peer;
 use crate::protocol::{ErrorKind, Failure};
-use crate::telemetry::{Counter, Denial, unix_millis};
+use crate::telemetry::{Counter, Counters, Denial, unix_millis};
 
 /// The response of a handler, or the failure or panic that it ended with, as HTTP. `methods` are
 /// those of its path. The handler is pinned by the caller, so that its future is stored once.
@@ -35,7 +35,7 @@ pub(in crate::front) async fn run_handler(
         Ok(Ok(response)) => response,
         Ok(Err(mut refused)) => {
             front.counters.add(Counter::RequestsRefused);
-            note_denial(request, &refused.failure);
+            note_denial(request, &refused.failure, &front.counters);
             if refused.failure.kind == ErrorKind::Unauthorized {
                 let compat = front.settings.load().auth.compat;
                 compat.adapt(&mut refused.failure);
@@ -67,14 +67,17 @@ pub(in crate::front) async fn run_handler(
     }
 }
 
-/// Of a request that is refused for who sends it, or from where.
-pub(in crate::front) fn note_denial(request: &HttpRequest, failure: &Failure) {
-    if !matches!(
+/// Records a request that is refused for who sends it, or from where.
+fn note_denial(request: &HttpRequest, failure: &Failure, counters: &Counters) {
+    if matches!(
         failure.kind,
         ErrorKind::Unauthorized | ErrorKind::InsufficientScope | ErrorKind::Forbidden
     ) {
-        return;
+        record_denial(request, failure, counters);
     }
+}
+
+pub(super) fn record_denial(request: &HttpRequest, failure: &Failure, counters: &Counters) {
     Denial {
         code: failure.kind.as_str(),
         action: &format!("{} {}", request.method(), request.path()),
@@ -82,7 +85,7 @@ pub(in crate::front) fn note_denial(request: &HttpRequest, failure: &Failure) {
         from: request.peer_addr().map(|address| address.ip()),
         reason: &failure.message,
     }
-    .record();
+    .record(counters);
 }
 
 /// The failure of a request that ended in a panic.
@@ -102,8 +105,14 @@ pub(in crate::front) fn authenticate(
     front: &Front,
     settings: &FrontSettings,
 ) -> Result<Identifying, Failure> {
-    check_place(request, settings)?;
-    let authorization = sole_text(request, &header::AUTHORIZATION)?;
+    let place = check_place(request, settings);
+    let authorization = place.and_then(|()| sole_text(request, &header::AUTHORIZATION));
+    let authorization = authorization.inspect_err(|failure| {
+        // A header that decides is there twice, or cannot be read.
+        if failure.kind == ErrorKind::InvalidRequest {
+            record_denial(request, failure, &front.counters);
+        }
+    })?;
     let now = unix_millis();
     let certified = request.conn_data::<CertifiedClient>();
     let certified = certified.map(|CertifiedClient(principal)| principal);
@@ -112,10 +121,7 @@ pub(in crate::front) fn authenticate(
         Credentials::Known(identity) => return Ok(Either::Left(ready(Ok(identity)))),
         Credentials::Token(token) => token,
     };
-    let tokens = front.tokens.load_full().ok_or_else(|| {
-        let message = "this gateway takes no tokens any more";
-        Failure::new(ErrorKind::Unauthorized, message)
-    })?;
+    let tokens = front.tokens.load_full().ok_or_else(no_tokens)?;
     if let Some(identity) = tokens.find(token, now) {
         return Ok(Either::Left(ready(Ok(identity))));
     }
@@ -127,10 +133,16 @@ pub(in crate::front) fn authenticate(
     Ok(Either::Right(verifying.boxed_local()))
 }
 
+/// Refuses a token where none are taken any more.
+pub(super) fn no_tokens() -> Failure {
+    let message = "this gateway takes no tokens any more";
+    Failure::new(ErrorKind::Unauthorized, message)
+}
+
 type Identified = Result<Identity, Failure>;
 
 /// Who sends a request, at once or later.
-type Identifying = Either<Ready<Identified>, LocalBoxFuture<'static, Identified>>;
+pub(super) type Identifying = Either<Ready<Identified>, LocalBoxFuture<'static, Identified>>;
 
 /// Whether a request may come to this host from this web page.
 ///

@@ -7,6 +7,7 @@ mod cors;
 mod endpoint;
 pub(super) mod entrance;
 pub(super) mod new_connections;
+mod remembered;
 mod server;
 mod sessionless;
 pub(super) mod tcp_server;

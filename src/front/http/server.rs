@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::caller_cache::CallerCache;
-use super::handler::{authenticate, check_host, check_place};
+use super::handler::{authenticate, check_host, check_place, record_denial};
 use super::new_connections::NewConnections;
 use super::request_clock::{RequestClock, ServedBody};
 use super::tcp_server::{self, Plain};
@@ -227,13 +227,17 @@ impl FrontServer {
 /// origins may call the rest.
 fn request_check(gate: web::Data<FrontGate>) -> RequestCheck {
     let is_dashboard = |path: &str| path == "/ui" || path.starts_with("/ui/");
-    Arc::new(move |request| match gate.front.get() {
-        Some(front) if is_dashboard(request.path()) => check_host(request, &front.settings.load()),
-        Some(front) => check_place(request, &front.settings.load()),
-        None => {
+    Arc::new(move |request| {
+        let Some(front) = gate.front.get() else {
             let message = "the gateway is starting; try again in a moment";
-            Err(Failure::new(ErrorKind::ShuttingDown, message))
-        }
+            return Err(Failure::new(ErrorKind::ShuttingDown, message));
+        };
+        let settings = front.settings.load();
+        let checked = match is_dashboard(request.path()) {
+            true => check_host(request, &settings),
+            false => check_place(request, &settings),
+        };
+        checked.inspect_err(|refused| record_denial(request, refused, &front.counters))
     })
 }
 

@@ -33,7 +33,7 @@ use super::http::headers::{
 use super::http::{body, respond};
 use super::intake::{self, RequestFailure, refuse_if_shutting_down};
 use super::state::{Front, FrontGate};
-use crate::id::{Principal, SessionId, SessionOwner};
+use crate::id::{Holder, Principal, SessionId, SessionOwner};
 use crate::protocol::{Era, ErrorKind, Failure, Revision};
 use crate::telemetry::Denial;
 
@@ -213,7 +213,7 @@ async fn receive(
     note_user(&identity, request, &settings);
     let principal = identity.principal;
     let channel = session_id(request).and_then(|id| front.channels.find(id));
-    let channel = channel.filter(|sse| is_owner(request, sse.channel.owner(), &principal));
+    let channel = channel.filter(|sse| is_owner(request, sse.channel.owner(), &principal, front));
     if channel.is_none() && !settings.legacy_sse {
         return Err(legacy_sse_disabled().into());
     }
@@ -226,8 +226,9 @@ async fn receive(
         Failure::new(ErrorKind::SessionNotFound, message)
     })?;
     let announced = body::json_length(request)?;
-    let mut permit = front.bytes.permit();
-    let body = body::read(&mut payload, announced, &settings, &mut permit).await?;
+    let holder = Holder::of(&principal, peer(request, &settings));
+    let mut taken = front.bytes.none(holder);
+    let body = body::read(&mut payload, announced, &settings, &mut taken).await?;
     if settings.auth.lazy {
         intake::read(body.clone(), None, false)?.checked(&settings.auth, &principal)?;
     }
@@ -240,7 +241,12 @@ async fn receive(
 }
 
 /// Whether a channel is that of this principal; to others it is unknown.
-fn is_owner(request: &HttpRequest, owner: &SessionOwner, principal: &Principal) -> bool {
+fn is_owner(
+    request: &HttpRequest,
+    owner: &SessionOwner,
+    principal: &Principal,
+    front: &Front,
+) -> bool {
     let is_owner = owner.principal == *principal;
     if !is_owner {
         Denial {
@@ -250,7 +256,7 @@ fn is_owner(request: &HttpRequest, owner: &SessionOwner, principal: &Principal) 
             from: request.peer_addr().map(|address| address.ip()),
             reason: "it is the channel of somebody else",
         }
-        .record();
+        .record(&front.counters);
     }
     is_owner
 }

@@ -7,7 +7,8 @@ use serde::Deserialize;
 
 use crate::calls::call_target::CallTarget;
 use crate::calls::{
-    Call, CallOwner, CallTable, ClientRequest, EventLog, HasCalls, NewCall, failed_by_bug,
+    Call, CallOwner, CallTable, ClientRequest, EventLog, HasCalls, NewCall, Observation, PeerPlace,
+    failed_by_bug,
 };
 use crate::downstream::TaskMode;
 use crate::history::CallEnding;
@@ -48,13 +49,14 @@ impl Session {
         let begun = request.observation.take();
         let calls = &self.context.calls;
         request.observation = calls.observe_call(begun, &request.request, &self.caller);
+        let _log = Observation::log_scope(request.observation.as_deref());
         // A panic of a policy ends the call that it is asked about, and not its session.
         let admitted = catch_panic(|| self.admit(&request.request)).unwrap_or_else(|panic| {
             log::error!(panic = &*panic; "a bug ended a call");
             Err(failed_by_bug())
         });
-        let target = match admitted {
-            Ok(target) => target,
+        let (target, place) = match admitted {
+            Ok(admitted) => admitted,
             Err(failure) => return self.fail(request, &failure),
         };
         match self.subscribe(&mut request, &target) {
@@ -72,6 +74,7 @@ impl Session {
             arbiter: self.arbiter,
             target,
             reply_to: reply_to.clone(),
+            place,
             sessionless: None,
         };
         self.context.calls.counters.add(Counter::CallsStarted);
@@ -79,7 +82,7 @@ impl Session {
     }
 
     /// Checks limits and policy, and finds the server.
-    fn admit(&self, request: &Request) -> Result<CallTarget, Failure> {
+    fn admit(&self, request: &Request) -> Result<(CallTarget, Option<PeerPlace>), Failure> {
         let context = &self.context.calls;
         let calls_max = context.settings.load().calls_max;
         if self.calls.len() >= calls_max {
@@ -96,9 +99,10 @@ impl Session {
         let catalog = self.catalog();
         let target = context.allowed_target(request, &self.caller, &catalog)?;
         let item = request.item().unwrap_or_default();
-        let principal = &self.record.principal;
-        context.count_call(&request.method, principal, &target.server, &item)?;
-        Ok(target)
+        let holder = self.record.holder();
+        let place = context.place_of_call(holder.clone())?;
+        context.count_call(&request.method, &holder, &target.server, &item)?;
+        Ok((target, place))
     }
 
     /// Turns a waiting JSON answer into an event stream. True when the call has a stream now.

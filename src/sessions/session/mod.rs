@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use actix::{Actor, ActorContext, Context, Handler, Recipient};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use crate::auth::GrantedScopes;
 use crate::calls::{CallTable, ClientReply, ClientRequest, EventLog, HasCalls};
@@ -27,6 +28,7 @@ use crate::publisher::SessionEvent;
 use crate::sessions::SessionContext;
 use crate::sessions::followed_tasks::FollowedTasks;
 use crate::sessions::message::{FromClient, OpenStream, SessionCommand, UpgradeToStream};
+use crate::sessions::session_activity::SessionActivity;
 use crate::sessions::session_record::SessionRecord;
 use crate::telemetry::Counter;
 use questions::SentQuestion;
@@ -41,6 +43,7 @@ pub struct Session {
     reply_to: Option<Arc<Recipient<Delivery>>>,
     /// Index of the arbiter that it lives on.
     arbiter: usize,
+    built_at: Instant,
     calls: CallTable,
     /// Requests that wait for lists.
     waiting: usize,
@@ -96,6 +99,7 @@ impl Session {
             caller,
             reply_to: None,
             arbiter,
+            built_at: Instant::now(),
             calls: CallTable::default(),
             waiting: 0,
             questions: QuickMap::default(),
@@ -385,10 +389,11 @@ impl Handler<SessionCommand> for Session {
                     streams.detach_general_reader();
                 }
             }
-            SessionCommand::CountStreams(reply) => {
+            SessionCommand::Describe(reply) => {
                 let readers = self.event_log.as_ref().map_or(0, |log| log.readers());
+                let now = SessionActivity::new(readers, self.built_at, self.calls.iter());
                 // Who asked may have given up.
-                let _ = reply.send(readers);
+                let _ = reply.send(now);
             }
             SessionCommand::Drain => self.end(SessionEnding::GatewayStops, ctx),
             SessionCommand::Delete(done) => self.end(SessionEnding::ForGood(Some(done)), ctx),

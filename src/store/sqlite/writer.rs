@@ -37,11 +37,11 @@ pub(super) enum StoreReply {
     Entries(Vec<StoredEntry>),
 }
 
-type Outcome = Result<StoreReply, StoreError>;
+type OperationOutcome = Result<StoreReply, StoreError>;
 
 pub(super) struct StoreRequest {
     pub(super) operation: StoreOperation,
-    pub(super) reply: oneshot::Sender<Outcome>,
+    pub(super) reply: oneshot::Sender<OperationOutcome>,
 }
 
 /// Works until the store is dropped.
@@ -64,7 +64,11 @@ pub(super) fn run(
     }
 }
 
-fn carry_out(connection: &mut Connection, operations: &[StoreOperation], now: i64) -> Vec<Outcome> {
+fn carry_out(
+    connection: &mut Connection,
+    operations: &[StoreOperation],
+    now: i64,
+) -> Vec<OperationOutcome> {
     if let Ok(outcomes) = commit(connection, operations, now) {
         return outcomes;
     }
@@ -88,7 +92,7 @@ fn commit(
     connection: &mut Connection,
     operations: &[StoreOperation],
     now: i64,
-) -> rusqlite::Result<Vec<Outcome>> {
+) -> rusqlite::Result<Vec<OperationOutcome>> {
     if let [operation] = operations {
         // It writes once at most, and a statement is a transaction of its own.
         return Ok(vec![operate(connection, operation, now)?]);
@@ -106,7 +110,7 @@ fn operate(
     connection: &Connection,
     operation: &StoreOperation,
     now: i64,
-) -> rusqlite::Result<Outcome> {
+) -> rusqlite::Result<OperationOutcome> {
     let reply = match operation {
         StoreOperation::Nothing => StoreReply::Done,
         StoreOperation::Get(key) => StoreReply::Value(table::get(connection, key, now)?),

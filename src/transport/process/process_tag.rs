@@ -48,6 +48,7 @@ impl ProcessOwner {
     }
 
     /// The tag in an environment as the system shows it, if it is one of this data directory.
+    #[cfg(any(target_os = "linux", test))]
     pub(crate) fn tag_in(&self, environ: &[u8]) -> Option<ProcessTag> {
         let value = variable(environ)?;
         let mut parts = value.splitn(3, '.');
@@ -69,6 +70,7 @@ impl ProcessOwner {
 }
 
 /// The tag's text. Of a variable that is there twice, programs read the first.
+#[cfg(any(target_os = "linux", test))]
 fn variable(environ: &[u8]) -> Option<&str> {
     let mut variables = environ.split(|byte| *byte == 0);
     let value = variables.find_map(|variable| {
@@ -78,6 +80,7 @@ fn variable(environ: &[u8]) -> Option<&str> {
     str::from_utf8(value).ok()
 }
 
+#[cfg(any(target_os = "linux", test))]
 fn id(text: &str) -> Option<Uuid> {
     Uuid::try_parse(text).ok()
 }

@@ -84,7 +84,7 @@ impl HttpMessage {
                 insert_secret(&mut headers, to, value);
             }
         }
-        if let Some(context) = said.get(TRACEPARENT).map(HeaderValue::from_str)
+        if let Some(context) = said.traceparent().map(HeaderValue::from_str)
             && let Ok(context) = context
         {
             headers.insert(HeaderName::from_static(TRACEPARENT), context);

@@ -7,7 +7,7 @@ use crate::operating::run;
 use crate::support::{Events, Gateway, example, quick};
 
 /// The next piece of a page that has this id and text.
-async fn piece(events: &mut Events, id: &str, text: &str) -> String {
+pub(super) async fn piece(events: &mut Events, id: &str, text: &str) -> String {
     loop {
         let event = events.next().await.expect("more events");
         let Some(data) = event.message() else {

@@ -1,24 +1,27 @@
 //! The dashboard at `/ui`, as a browser without JavaScript meets it; `tests/browser` drives a real
 //! one.
 
+mod config;
 mod forms;
 mod live;
 mod login;
 mod pages;
+mod sessions;
+mod trials;
 
 use url::form_urlencoded::Serializer;
 
 use crate::api::token_of;
-use crate::support::{Answer, Gateway, Http};
+use crate::support::{Answer, Gateway, Http, until};
 
 /// Somebody who has signed in.
-struct Browser<'g> {
+pub(crate) struct Browser<'g> {
     gateway: &'g Gateway,
     cookie: String,
 }
 
 impl<'g> Browser<'g> {
-    async fn sign_in(gateway: &'g Gateway) -> Self {
+    pub(crate) async fn sign_in(gateway: &'g Gateway) -> Self {
         let token = token_of(gateway);
         let answer = post(gateway, "/ui/login", &[("token", &token)])
             .send()
@@ -33,20 +36,36 @@ impl<'g> Browser<'g> {
     }
 
     /// The text of a page that is there.
-    async fn page(&self, path: &str) -> String {
+    pub(crate) async fn page(&self, path: &str) -> String {
         let answer = self.get(path).send().await;
         assert_eq!(answer.status, 200, "{path}: {answer:?}");
         text_of(answer).await
     }
 
+    /// Sends a form that leads to another page; the path of that one.
+    async fn sent(&self, path: &str, fields: &[(&str, &str)]) -> String {
+        let answer = self.form(path, fields).await.send().await;
+        let to = answer.header("location").map(str::to_owned);
+        to.unwrap_or_else(|| panic!("{path}: {answer:?}"))
+    }
+
     /// A form with the token that the page has.
-    async fn form(&self, path: &str, fields: &[(&str, &str)]) -> Http {
+    pub(crate) async fn form(&self, path: &str, fields: &[(&str, &str)]) -> Http {
         let page = self.page("/ui").await;
         let token = between(&page, "name=\"form_token\" value=\"", "\"").to_owned();
         let mut all = vec![("form_token", token.as_str())];
         all.extend(fields);
         post(self.gateway, path, &all).header("Cookie", &self.cookie)
     }
+}
+
+/// Waits for a text on a page.
+async fn shown(browser: &Browser<'_>, path: &str, text: &str) -> String {
+    let look = || async {
+        let page = browser.page(path).await;
+        page.contains(text).then_some(page)
+    };
+    until(text, look).await
 }
 
 fn post(gateway: &Gateway, path: &str, fields: &[(&str, &str)]) -> Http {

@@ -188,12 +188,8 @@ async fn hostile_texts_stay_texts() {
     let name = json!("<script>alert(3)</script>\u{202e}");
     let hello = INITIALIZE.replace("\"it\"", &name.to_string());
     assert_eq!(Http::post(gateway.address, hello).send().await.status, 200);
-    let tried = browser
-        .form("/ui/tool?name=evil__evil", &[])
-        .await
-        .send()
-        .await;
-    let tried = text_of(tried).await;
+    let tried = browser.sent("/ui/tool?name=evil__evil", &[]).await;
+    let tried = super::shown(&browser, &tried, "the tool failed").await;
     assert!(
         tried.contains("the tool failed") && tried.contains("&lt;script&gt;alert(1)"),
         "{tried}"

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use mcpvisor::transport::install_crypto_provider;
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType, date_time_ymd,
+};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -49,10 +51,16 @@ impl CertificateAuthority {
         pem("CERTIFICATE", self.root.der())
     }
 
-    /// A certificate for these names, in the years from 2020 on up to that of the end.
+    /// A certificate for these names, hosts or URIs, in the years from 2020 on up to that of the end.
     pub(crate) fn issue(&self, names: &[&str], until: i32) -> Pem {
-        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        let mut params = CertificateParams::new(names).unwrap();
+        let (uris, hosts): (Vec<&str>, Vec<&str>) =
+            names.iter().copied().partition(|name| name.contains("://"));
+        let hosts: Vec<String> = hosts.into_iter().map(str::to_owned).collect();
+        let mut params = CertificateParams::new(hosts).unwrap();
+        let uris = uris
+            .into_iter()
+            .map(|uri| SanType::URI(uri.try_into().unwrap()));
+        params.subject_alt_names.extend(uris);
         params.not_before = date_time_ymd(2020, 1, 1);
         params.not_after = date_time_ymd(until, 1, 1);
         let key = KeyPair::generate().unwrap();

@@ -1,4 +1,4 @@
-//! A form from the JSON Schema of a tool, and the arguments that it stands for. Pure.
+//! A form from the JSON Schema of a tool or of a question, and the values that it stands for. Pure.
 
 use maud::{Markup, html};
 use serde_json::{Map, Number, Value};
@@ -25,29 +25,67 @@ pub(super) struct Problem {
     message: &'static str,
 }
 
+/// The fields of a form, as they were filled in.
+pub(super) struct Inputs<'f> {
+    pub(super) schema: &'f Value,
+    /// Begins the ids of the fields.
+    pub(super) id: &'f str,
+    pub(super) filled_in: &'f Fields,
+    pub(super) problems: &'f [Problem],
+}
+
 /// How an argument is filled in.
 #[derive(Debug, PartialEq, Eq)]
 enum Kind<'s> {
     Text,
-    Number,
+    Number {
+        is_whole: bool,
+    },
     Boolean,
-    Choice(Vec<&'s Value>),
+    Choice(Vec<Choice<'s>>),
+    /// A list of some of these.
+    Several(Vec<Choice<'s>>),
     Json,
 }
 
+/// A value of an enum, and its title.
+type Choice<'s> = (&'s Value, Option<&'s str>);
+
 impl<'s> Kind<'s> {
     fn of(schema: &'s Value) -> Self {
-        let choices = schema["enum"].as_array().map_or(&[][..], Vec::as_slice);
-        if (1..=CHOICES_MAX).contains(&choices.len()) {
-            return Self::Choice(choices.iter().collect());
+        if let Some(choices) = choices(schema) {
+            return Self::Choice(choices);
         }
         match schema["type"].as_str() {
             Some("string") => Self::Text,
-            Some("number" | "integer") => Self::Number,
+            Some("number") => Self::Number { is_whole: false },
+            Some("integer") => Self::Number { is_whole: true },
             Some("boolean") => Self::Boolean,
+            Some("array") => choices(&schema["items"]).map_or(Self::Json, Self::Several),
             _ => Self::Json,
         }
     }
+}
+
+/// The values of an enum, with or without titles.
+fn choices(schema: &Value) -> Option<Vec<Choice<'_>>> {
+    let plain = schema["enum"].as_array().map(|values| {
+        let title = |index: usize| schema["enumNames"][index].as_str();
+        let values = values.iter().enumerate();
+        values.map(|(index, value)| (value, title(index))).collect()
+    });
+    let titled = || {
+        let titled = schema["oneOf"].as_array().or(schema["anyOf"].as_array())?;
+        let mut choices = Vec::new();
+        for one in titled {
+            choices.push((one.get("const")?, one["title"].as_str()));
+        }
+        Some(choices)
+    };
+    let choices: Vec<Choice<'_>> = plain.or_else(titled)?;
+    (1..=CHOICES_MAX)
+        .contains(&choices.len())
+        .then_some(choices)
 }
 
 /// The arguments with fields of their own; none if all of them are one object.
@@ -80,8 +118,11 @@ pub(super) fn read(schema: &Value, form: &Fields) -> Result<Value, Vec<Problem>>
     };
     let (mut given, mut problems) = (Map::new(), Vec::new());
     for (name, property) in properties {
-        let text = field(form, &field_name(name)).unwrap_or_default();
-        match value(property, text, is_required(schema, name)) {
+        match value(
+            property,
+            &given_texts(form, name),
+            is_required(schema, name),
+        ) {
             Ok(Some(value)) => drop(given.insert(name.clone(), value)),
             Ok(None) => {}
             Err(message) => problems.push(Problem {
@@ -96,9 +137,28 @@ pub(super) fn read(schema: &Value, form: &Fields) -> Result<Value, Vec<Problem>>
     }
 }
 
-/// An argument that was left empty is left out, but for a text that the tool requires.
-fn value(schema: &Value, text: &str, is_required: bool) -> Result<Option<Value>, &'static str> {
+/// What was filled in for an argument; several values were ticked.
+fn given_texts<'f>(form: &'f Fields, name: &str) -> Vec<&'f str> {
+    let name = field_name(name);
+    let given = form.iter().filter(|(known, _)| *known == name);
+    given.map(|(_, text)| text.as_str()).collect()
+}
+
+/// An argument that was left empty is left out, but for a text or a list that the tool requires.
+fn value(schema: &Value, texts: &[&str], is_required: bool) -> Result<Option<Value>, &'static str> {
     let kind = Kind::of(schema);
+    let chosen = |choices: &[Choice<'_>], text: &str| {
+        let index: Option<usize> = text.parse().ok();
+        let chosen = index.and_then(|index| choices.get(index));
+        let (value, _) = chosen.ok_or("must be one of the list")?;
+        Ok((*value).clone())
+    };
+    if let Kind::Several(choices) = &kind {
+        let given: Result<Vec<Value>, _> = texts.iter().map(|text| chosen(choices, text)).collect();
+        let given = given?;
+        return Ok((is_required || !given.is_empty()).then(|| given.into()));
+    }
+    let text = texts.first().copied().unwrap_or_default();
     if text.is_empty() && !(is_required && kind == Kind::Text) {
         return match is_required {
             true => Err("is required"),
@@ -107,54 +167,62 @@ fn value(schema: &Value, text: &str, is_required: bool) -> Result<Option<Value>,
     }
     match kind {
         Kind::Text => Ok(Some(Value::String(text.to_owned()))),
-        Kind::Number => {
+        Kind::Number { is_whole } => {
             let number: Result<Number, _> = serde_json::from_str(text.trim());
-            number
-                .map(|number| Some(Value::Number(number)))
-                .map_err(|_| "must be a number")
+            match number {
+                Ok(number) if is_whole && number.is_f64() => Err("must be a whole number"),
+                Ok(number) => Ok(Some(Value::Number(number))),
+                Err(_) => Err("must be a number"),
+            }
         }
         Kind::Boolean => Ok(Some(Value::Bool(text == "true"))),
-        Kind::Choice(choices) => {
-            let chosen: Option<usize> = text.parse().ok();
-            let chosen = chosen.and_then(|index| choices.get(index));
-            chosen
-                .map(|value| Some((*value).clone()))
-                .ok_or("must be one of the list")
-        }
-        Kind::Json => serde_json::from_str(text)
+        Kind::Choice(choices) => chosen(&choices, text).map(Some),
+        Kind::Several(_) | Kind::Json => serde_json::from_str(text)
             .map(Some)
             .map_err(|_| "must be JSON"),
     }
 }
 
-/// The fields of the form, as they were filled in.
-pub(super) fn fields(schema: &Value, filled_in: &Fields, problems: &[Problem]) -> Markup {
-    let problem = |name: &str| {
-        let found = problems.iter().find(|problem| problem.name == name);
-        found.map(|problem| problem.message)
-    };
-    let Some(properties) = properties(schema) else {
-        return html! {
-            div .field {
-                label for=(ALL) { "Arguments" }
-                textarea id=(ALL) name=(ALL) spellcheck="false" { (field(filled_in, ALL).unwrap_or("{}")) }
-                (error(ALL, problem(ALL)))
-            }
+impl Inputs<'_> {
+    /// The fields of the form; `none` stands there if there are none.
+    pub(super) fn show(&self, none: &str) -> Markup {
+        let problem = |name: &str| {
+            let found = self.problems.iter().find(|problem| problem.name == name);
+            found.map(|problem| problem.message)
         };
-    };
-    html! {
-        @if properties.is_empty() { p .hint.field { "It takes no arguments." } }
-        @for (index, (name, property)) in properties.iter().enumerate() {
-            @let id = format!("argument-{index}");
-            div .field {
-                label for=(id) {
-                    (text::line(name))
-                    @if is_required(schema, name) { " " span .hint { "required" } }
+        let (schema, filled_in) = (self.schema, self.filled_in);
+        let Some(properties) = properties(schema) else {
+            let id = format!("{}-{ALL}", self.id);
+            return html! {
+                div .field {
+                    label for=(id) { "Arguments" }
+                    textarea id=(id) name=(ALL) spellcheck="false" { (field(filled_in, ALL).unwrap_or("{}")) }
+                    (error(&id, problem(ALL)))
                 }
-                (control(&id, name, property, filled_in, problem(name).is_some()))
-                (error(&id, problem(name)))
-                @if let Some(about) = property["description"].as_str() {
-                    p .hint id=(format!("{id}-hint")) { (text::line(about)) }
+            };
+        };
+        html! {
+            @if properties.is_empty() { p .hint.field { (none) } }
+            @for (index, (name, property)) in properties.iter().enumerate() {
+                @let id = format!("{}-{index}", self.id);
+                @let label = html! {
+                    (text::line(property["title"].as_str().unwrap_or(name)))
+                    @if is_required(schema, name) { " " span .hint { "required" } }
+                };
+                div .field {
+                    @match Kind::of(property) {
+                        Kind::Several(choices) => {
+                            (several(&id, (name, property), &choices, filled_in, &label))
+                        }
+                        kind => {
+                            label for=(id) { (label) }
+                            (control(&id, (name, property), kind, filled_in, problem(name).is_some()))
+                        }
+                    }
+                    (error(&id, problem(name)))
+                    @if let Some(about) = property["description"].as_str() {
+                        p .hint id=(format!("{id}-hint")) { (text::line(about)) }
+                    }
                 }
             }
         }
@@ -177,8 +245,7 @@ fn field_name(name: &str) -> String {
 fn default(property: &Value) -> String {
     let text = match &property["default"] {
         Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
+        default => plain(default),
     };
     match printable(&text) == text {
         true => text,
@@ -186,7 +253,54 @@ fn default(property: &Value) -> String {
     }
 }
 
-fn control(id: &str, name: &str, property: &Value, filled_in: &Fields, is_wrong: bool) -> Markup {
+fn several(
+    id: &str,
+    (name, property): (&str, &Value),
+    choices: &[Choice<'_>],
+    filled_in: &Fields,
+    label: &Markup,
+) -> Markup {
+    let given = given_texts(filled_in, name);
+    let default = property["default"]
+        .as_array()
+        .map_or(&[][..], Vec::as_slice);
+    html! {
+        fieldset id=(id) {
+            legend { (label) }
+            div .choices {
+                @for (index, choice) in choices.iter().enumerate() {
+                    @let is_chosen = match filled_in.is_empty() {
+                        true => default.contains(choice.0),
+                        false => given.contains(&index.to_string().as_str()),
+                    };
+                    label {
+                        input type="checkbox" name=(field_name(name)) value=(index) checked[is_chosen];
+                        (text::line(&shown(choice)))
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A choice for people.
+fn shown((value, title): &Choice<'_>) -> String {
+    title.map_or_else(|| plain(value), str::to_owned)
+}
+
+/// A text as it is, anything else as JSON.
+fn plain(value: &Value) -> String {
+    let text = value.as_str().map(str::to_owned);
+    text.unwrap_or_else(|| value.to_string())
+}
+
+fn control(
+    id: &str,
+    (name, property): (&str, &Value),
+    kind: Kind<'_>,
+    filled_in: &Fields,
+    is_wrong: bool,
+) -> Markup {
     let field_name = field_name(name);
     let default = default(property);
     let value = field(filled_in, &field_name).unwrap_or(&default);
@@ -200,12 +314,12 @@ fn control(id: &str, name: &str, property: &Value, filled_in: &Fields, is_wrong:
     let described = (!described.is_empty()).then(|| described.join(" "));
     let invalid = is_wrong.then_some("true");
     html! {
-        @match Kind::of(property) {
+        @match kind {
             Kind::Text => {
                 textarea id=(id) name=(field_name) rows="1" .line spellcheck="false"
                     aria-describedby=[described] aria-invalid=[invalid] { (value) }
             }
-            Kind::Number => {
+            Kind::Number { .. } => {
                 input id=(id) name=(field_name) value=(value) inputmode="decimal" autocomplete="off"
                     aria-describedby=[described] aria-invalid=[invalid];
             }
@@ -221,13 +335,13 @@ fn control(id: &str, name: &str, property: &Value, filled_in: &Fields, is_wrong:
                 select id=(id) name=(field_name) aria-describedby=[described] aria-invalid=[invalid] {
                     option value="" { "not given" }
                     @for (index, choice) in choices.iter().enumerate() {
-                        @let shown = choice.as_str().map_or_else(|| choice.to_string(), str::to_owned);
-                        @let is_chosen = value == index.to_string() || (!default.is_empty() && value == shown);
-                        option value=(index) selected[is_chosen] { (text::line(&shown)) }
+                        @let is_default = plain(choice.0) == value;
+                        @let is_chosen = value == index.to_string() || (!default.is_empty() && is_default);
+                        option value=(index) selected[is_chosen] { (text::line(&shown(choice))) }
                     }
                 }
             }
-            Kind::Json => {
+            Kind::Several(_) | Kind::Json => {
                 textarea id=(id) name=(field_name) rows="2" spellcheck="false" placeholder="JSON"
                     aria-describedby=[described] aria-invalid=[invalid] { (value) }
             }
@@ -259,6 +373,9 @@ mod tests {
                 "flag": {"type": "boolean"},
                 "choice": {"enum": ["a", 2, null]},
                 "list": {"type": "array"},
+                "whole": {"type": "integer"},
+                "titled": {"oneOf": [{"const": "r", "title": "Red"}, {"const": "g", "title": "Green"}]},
+                "some": {"type": "array", "items": {"enum": ["x", "y", "z"]}},
             },
         });
         let all = form(&[
@@ -267,8 +384,15 @@ mod tests {
             ("flag", "false"),
             ("choice", "1"),
             ("list", "[1]"),
+            ("whole", "7"),
+            ("titled", "1"),
+            ("some", "0"),
+            ("some", "2"),
         ]);
-        let expected = json!({"text": "", "number": 2.50, "flag": false, "choice": 2, "list": [1]});
+        let expected = json!({
+            "text": "", "number": 2.50, "flag": false, "choice": 2, "list": [1], "whole": 7,
+            "titled": "g", "some": ["x", "z"],
+        });
         assert_eq!(read(&schema, &all).ok().unwrap(), expected);
         let few = form(&[("text", "x"), ("number", "1")]);
         assert_eq!(
@@ -281,6 +405,8 @@ mod tests {
             ("choice", "3", "must be one of the list"),
             ("choice", "a", "must be one of the list"),
             ("list", "[", "must be JSON"),
+            ("whole", "2.5", "must be a whole number"),
+            ("some", "3", "must be one of the list"),
         ];
         for (name, text, expected) in table {
             let mut pairs = vec![("text", "x"), ("number", "1")];
@@ -320,8 +446,16 @@ mod tests {
                 "type": "string", "description": "<b onclick=x>\u{202e}", "default": "</textarea><i>",
             },
             "e": {"enum": ["<option>", {"a": "</select>"}]},
+            "titled": {"title": "<script>", "oneOf": [{"const": 1, "title": "</select>"}]},
+            "some": {"type": "array", "items": {"enum": ["<script>"], "enumNames": ["<script>"]}},
         }});
-        let shown = fields(&schema, &Vec::new(), &[]).into_string();
+        let inputs = Inputs {
+            schema: &schema,
+            id: "argument",
+            filled_in: &Vec::new(),
+            problems: &[],
+        };
+        let shown = inputs.show("").into_string();
         for wrong in [
             "<script",
             "<b ",
@@ -332,6 +466,6 @@ mod tests {
         ] {
             assert!(!shown.contains(wrong), "{wrong}: {shown}");
         }
-        assert_eq!(shown.matches("</select>").count(), 1);
+        assert_eq!(shown.matches("</select>").count(), 2);
     }
 }

@@ -1,11 +1,14 @@
-//! `/ui/config`: the configuration that is in force.
+//! `/ui/config`: the configuration that is in force, and another one in its place.
 
+use actix_web::http::StatusCode;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use crate::admin::config_order::ConfigOrder;
-use crate::admin::ui::page::{Page, Section, View};
+use crate::admin::config_order::{ConfigOrder, FileContent, FileOrder};
+use crate::admin::ui::fields::{Fields, field};
+use crate::admin::ui::page::{Outcome, Page, Section, View};
 use crate::admin::ui::{parts, text};
+use crate::protocol::{ErrorKind, Failure};
 
 pub(super) async fn page(view: &View<'_>) -> Page {
     let status = view.status();
@@ -14,6 +17,180 @@ pub(super) async fn page(view: &View<'_>) -> Page {
         .live("config", state(&status["config"]))
         .once(view, content(view))
         .await
+        .once(view, replacements(view, "", None))
+        .await
+}
+
+/// Shows what a content would change.
+///
+/// # Errors
+///
+/// Returns the failure that the page is to show.
+pub(super) async fn plan(view: &View<'_>, form: &Fields) -> Result<Outcome, Failure> {
+    let content = content_of(form)?;
+    let order = FileOrder::Plan(content.clone());
+    let orders = view.operator.config_orders();
+    let answer = match (orders.ask_of_file(order, None).await, &content) {
+        (Err(refused), FileContent::Text(text)) if refused.kind == ErrorKind::InvalidConfig => {
+            return Ok(refused_again(view, text, &refused).await);
+        }
+        (answer, _) => answer?,
+    };
+    let page = Page::new(Section::Config, "Plan").fixed(html! {
+        (parts::heading("Plan", None))
+        (planned(&answer.body["plan"]))
+        h2 { "Before and after" }
+        p .hint { "Without comments, and with secrets masked: one that changes is not seen here." }
+        (text::block(answer.body["diff"].as_str().unwrap_or_default()))
+        form .actions.after method="post" action="/ui/config/apply" {
+            (parts::form_token(view))
+            input type="hidden" name="etag" value=(answer.etag);
+            @match &content {
+                FileContent::Text(text) => { input type="hidden" name="content" value=(text); }
+                FileContent::Kept(name) => { input type="hidden" name="kept" value=(name); }
+            }
+            button .primary type="submit" { "Put it in force" }
+            a .button href="/ui/config" { "Leave it" }
+        }
+    });
+    Ok(Outcome::Page(StatusCode::OK, page))
+}
+
+/// Puts a content in force, if the file is still the one that it was compared with.
+///
+/// # Errors
+///
+/// Returns the failure that the page is to show.
+pub(super) async fn apply(view: &View<'_>, form: &Fields) -> Result<Outcome, Failure> {
+    let etag = field(form, "etag").map(str::to_owned);
+    let order = FileOrder::Replace(content_of(form)?);
+    let orders = view.operator.config_orders();
+    let answer = orders.ask_of_file(order, etag).await.map_err(|failure| {
+        let message = "the file was changed after it was compared: look at the plan again";
+        match failure.kind {
+            ErrorKind::PreconditionFailed => Failure::new(failure.kind, message),
+            _ => failure,
+        }
+    })?;
+    let message = match answer.body["changed"].as_bool() {
+        Some(true) => "The new content is in force; the one before is kept below.",
+        _ => "Nothing changes: the file has this content.",
+    };
+    Ok(Outcome::Done {
+        to: "/ui/config".to_owned(),
+        message: message.to_owned(),
+    })
+}
+
+fn content_of(form: &Fields) -> Result<FileContent, Failure> {
+    if let Some(name) = field(form, "kept") {
+        return Ok(FileContent::Kept(name.to_owned()));
+    }
+    // Browsers send the ends of lines as HTTP does.
+    let content = field(form, "content").map(|text| text.replace("\r\n", "\n"));
+    content.map(FileContent::Text).ok_or_else(|| {
+        Failure::new(
+            ErrorKind::InvalidRequest,
+            "form: `content` or `kept` is missing",
+        )
+    })
+}
+
+async fn refused_again(view: &View<'_>, content: &str, refused: &Failure) -> Outcome {
+    let page = Page::new(Section::Config, "Configuration")
+        .fixed(parts::heading("Configuration", None))
+        .once(view, replacements(view, content, Some(refused)))
+        .await;
+    Outcome::Page(StatusCode::UNPROCESSABLE_ENTITY, page)
+}
+
+fn planned(plan: &Value) -> Markup {
+    let servers = plan["servers"].as_object().into_iter().flatten();
+    let changes: Vec<(&str, &Value)> = servers
+        .flat_map(|(verb, names)| {
+            names
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(move |name| (verb.as_str(), name))
+        })
+        .collect();
+    let needs_restart: Vec<&str> = plan["needsRestart"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    let gateway_changes = plan["gatewayChanged"] == true;
+    let nothing = changes.is_empty() && needs_restart.is_empty() && !gateway_changes;
+    html! {
+        @if plan.is_null() {
+            p .notice.warn { "The present file has an error, so it is not known what changes." }
+        } @else if nothing {
+            p .notice { "Nothing changes for servers and clients." }
+        } @else {
+            p .hint { "Sessions of clients go on; they hear which lists changed." }
+            ul .card {
+                @for (verb, name) in changes {
+                    li .row { (parts::badge(tone(verb), verb)) (text::code(name.as_str().unwrap_or_default())) }
+                }
+                @if gateway_changes { li .row { (parts::badge("quiet", "changed")) "keys of the gateway" } }
+                @for key in needs_restart {
+                    li .row { (parts::badge("warn", "next start")) (text::code(key)) }
+                }
+            }
+        }
+    }
+}
+
+fn tone(verb: &str) -> &'static str {
+    match verb {
+        "started" => "good",
+        "stopped" => "bad",
+        "restarted" => "warn",
+        _ => "quiet",
+    }
+}
+
+/// A form for another content, and the contents that were there before.
+async fn replacements(view: &View<'_>, content: &str, refused: Option<&Failure>) -> Markup {
+    let orders = view.operator.config_orders();
+    let kept = match orders.ask_of_file(FileOrder::Kept, None).await {
+        Ok(answer) => answer.body["kept"].as_array().cloned().unwrap_or_default(),
+        // There is no file to replace; the content says why.
+        Err(_) => return html! {},
+    };
+    let error = refused.map(|_| "content-error");
+    html! {
+        h2 { "Another content" }
+        form method="post" action="/ui/config/plan" {
+            (parts::form_token(view))
+            label for="content" { "The whole file, as it is to be" }
+            textarea #content .mono name="content" rows="12" required spellcheck="false"
+                aria-invalid=[error.map(|_| "true")] aria-describedby=[error] { "\n" (content) }
+            @if let Some(refused) = refused {
+                p #content-error .error { (text::sentence(&refused.message)) }
+            }
+            div .actions.after { button type="submit" { "See what changes" } }
+        }
+        h2 { "Contents before" }
+        @if kept.is_empty() {
+            p .hint { "The last five are kept beside the file whenever it is replaced here or with " code { "mcpvisor apply" } "." }
+        } @else {
+            ul .card {
+                @for name in kept.iter().filter_map(Value::as_str) {
+                    li .row {
+                        div .grow { (text::code(name)) }
+                        form method="post" action="/ui/config/plan" {
+                            (parts::form_token(view))
+                            input type="hidden" name="kept" value=(name);
+                            button type="submit" aria-label={ "Compare with " (name) } { "Compare" }
+                        }
+                    }
+                }
+            }
+        }
+    }
 }
 
 fn state(config: &Value) -> Markup {
@@ -60,7 +237,7 @@ async fn content(view: &View<'_>) -> Markup {
         Err(why) => html! { p .hint.after { (text::sentence(&why.message)) } },
         Ok(answer) => html! {
             h2 { "Content" }
-            p .hint { "Secrets are masked. Servers are changed on their pages; the rest in the file, which is watched." }
+            p .hint { "Secrets are masked. Servers are changed on their pages; the rest below, or in the file, which is watched." }
             (text::block(answer.body["text"].as_str().unwrap_or_default()))
         },
     }

@@ -10,7 +10,7 @@ use crate::admin::ui::parts;
 /// The member of a form that answers the question.
 const SURE: &str = "sure";
 
-pub(super) struct Question<'q> {
+pub(super) struct Confirmation<'q> {
     pub(super) section: Section,
     pub(super) text: &'q str,
     /// Sent again with the answer.
@@ -21,7 +21,7 @@ pub(super) fn is_sure(form: &Fields) -> bool {
     field(form, SURE) == Some("yes")
 }
 
-pub(super) fn confirm(view: &View<'_>, question: Question<'_>) -> Outcome {
+pub(super) fn confirm(view: &View<'_>, question: Confirmation<'_>) -> Outcome {
     let again = question.fields.iter();
     let again = again.filter(|(name, _)| name != FORM_TOKEN && name != SURE);
     let page = Page::new(question.section, "Are you sure?").fixed(html! {

@@ -11,10 +11,12 @@ mod overview;
 mod server;
 mod server_form;
 mod servers;
+mod session;
 mod sessions;
 mod tool;
 mod tools;
 mod tree;
+mod trial;
 
 use maud::html;
 
@@ -44,7 +46,7 @@ pub(super) async fn show(view: &View<'_>) -> Result<Page, Failure> {
         ["servers", name, "edit"] => server_form::edit_page(view, name).await,
         ["tree"] => Ok(tree::page(view)),
         ["sessions"] => Ok(sessions::page(view).await),
-        ["sessions", handle] => sessions::one(view, handle).await,
+        ["sessions", handle] => session::page(view, handle).await,
         ["calls"] => calls::page(view).await,
         ["calls", id] => call::page(view, id).await,
         ["tools"] => Ok(tools::page(view)),
@@ -65,8 +67,10 @@ pub(super) async fn act(view: &View<'_>, form: &Fields) -> Result<Outcome, Failu
         ["servers", name, "edit"] => server_form::update(view, name, form).await,
         ["servers", name, verb] => server::act(view, name, verb, form).await,
         ["sessions", handle, "end"] => sessions::end(view, handle, form).await,
+        ["config", "plan"] => config::plan(view, form).await,
+        ["config", "apply"] => config::apply(view, form).await,
         ["calls", id, "replay"] => call::replay(view, id).await,
-        ["tool"] => tool::call(view, form).await,
+        ["tool"] => tool::act(view, form).await,
         _ => Err(no_such_page()),
     }
 }

@@ -19,7 +19,7 @@ pub(super) fn page(view: &View<'_>) -> Page {
         .live("remarks", remarks(&status))
         .live("troubled", troubled_servers(&troubled, view))
         .live("figures", figures(&status, view))
-        .live("traffic", view.traffic.plot())
+        .live("traffic", view.traffic.plots())
         .live("others", others(&status))
 }
 

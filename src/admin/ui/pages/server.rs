@@ -4,7 +4,7 @@ use actix_web::http::StatusCode;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::confirm::{Question, confirm, is_sure};
+use super::confirm::{Confirmation, confirm, is_sure};
 use crate::admin::config_order::ConfigOrder;
 use crate::admin::control_request::LoginOrder;
 use crate::admin::operator::Inoperable;
@@ -277,7 +277,7 @@ pub(super) async fn act(
     if let Some(question) = question.filter(|_| !is_sure(form)) {
         return Ok(confirm(
             view,
-            Question {
+            Confirmation {
                 section: Section::Servers,
                 text: &question,
                 fields: form,
@@ -296,7 +296,7 @@ async fn remove(view: &View<'_>, name: &str, form: &Fields) -> Result<Outcome, F
         let text = format!("Remove {name} from the configuration?");
         return Ok(confirm(
             view,
-            Question {
+            Confirmation {
                 section: Section::Servers,
                 text: &text,
                 fields: form,

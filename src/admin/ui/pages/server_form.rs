@@ -23,7 +23,7 @@ const FIELDS: [&str; 8] = [
 ];
 
 /// A problem, and the field that it is about.
-struct Problem {
+struct FormProblem {
     field: Option<&'static str>,
     message: String,
 }
@@ -33,7 +33,7 @@ struct Form<'f> {
     /// The server that is changed; none for a new one.
     name: Option<&'f str>,
     values: Fields,
-    problem: Option<Problem>,
+    problem: Option<FormProblem>,
 }
 
 pub(super) fn new_page(view: &View<'_>) -> Page {
@@ -104,7 +104,7 @@ fn values(entry: &Value) -> Fields {
 }
 
 /// The body for the API that a form stands for.
-fn body(form: &Fields, is_new: bool) -> Result<Map<String, Value>, Problem> {
+fn body(form: &Fields, is_new: bool) -> Result<Map<String, Value>, FormProblem> {
     let text = |name: &str| field(form, name).unwrap_or_default().trim();
     let mut body = Map::new();
     if is_new {
@@ -146,12 +146,12 @@ fn lines<'f>(form: &'f Fields, name: &str) -> impl Iterator<Item = &'f str> {
     lines.map(str::trim).filter(|line| !line.is_empty())
 }
 
-fn named(form: &Fields, name: &'static str, between: char) -> Result<Value, Problem> {
+fn named(form: &Fields, name: &'static str, between: char) -> Result<Value, FormProblem> {
     let mut named = Map::new();
     for (index, line) in lines(form, name).enumerate() {
         let Some((key, value)) = line.split_once(between) else {
             let message = format!("line {} has no `{between}`", index + 1);
-            return Err(Problem {
+            return Err(FormProblem {
                 field: Some(name),
                 message,
             });
@@ -161,12 +161,12 @@ fn named(form: &Fields, name: &'static str, between: char) -> Result<Value, Prob
     Ok(Value::Object(named))
 }
 
-fn number(form: &Fields, name: &'static str) -> Result<Option<u64>, Problem> {
+fn number(form: &Fields, name: &'static str) -> Result<Option<u64>, FormProblem> {
     let text = field(form, name).unwrap_or_default().trim();
     if text.is_empty() {
         return Ok(None);
     }
-    text.parse().map(Some).map_err(|_| Problem {
+    text.parse().map(Some).map_err(|_| FormProblem {
         field: Some(name),
         message: "must be a number of milliseconds".to_owned(),
     })
@@ -242,20 +242,20 @@ pub(super) async fn update(
     })
 }
 
-fn problem(failure: Failure) -> Problem {
+fn problem(failure: Failure) -> FormProblem {
     let field = match failure.kind {
         ErrorKind::InvalidConfig => field_of(&failure.message),
         ErrorKind::Conflict if failure.message.starts_with("there is a server") => Some("name"),
         _ => None,
     };
-    Problem {
+    FormProblem {
         field,
         message: failure.message,
     }
 }
 
 /// The form as it was sent, with what is wrong in it.
-fn again(view: &View<'_>, name: Option<&str>, fields: &Fields, problem: Problem) -> Outcome {
+fn again(view: &View<'_>, name: Option<&str>, fields: &Fields, problem: FormProblem) -> Outcome {
     let form = Form {
         name,
         values: fields.clone(),

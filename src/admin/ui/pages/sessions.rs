@@ -2,10 +2,9 @@
 
 use maud::{Markup, html};
 
-use super::confirm::{Question, confirm, is_sure};
+use super::confirm::{Confirmation, confirm, is_sure};
 use crate::admin::ui::fields::Fields;
 use crate::admin::ui::page::{Outcome, Page, Section, View};
-use crate::admin::ui::parts::Button;
 use crate::admin::ui::{parts, text};
 use crate::protocol::{ErrorKind, Failure};
 use crate::sessions::SessionView;
@@ -75,7 +74,7 @@ fn pager(total: usize, offset: usize, view: &View<'_>) -> Markup {
     }
 }
 
-fn client(session: &SessionView) -> Markup {
+pub(super) fn client(session: &SessionView) -> Markup {
     let name = session
         .client
         .name
@@ -87,36 +86,10 @@ fn client(session: &SessionView) -> Markup {
     }
 }
 
-fn age(session: &SessionView) -> String {
+pub(super) fn age(session: &SessionView) -> String {
     let age = session.age_seconds;
     age.map(|age| text::age(age.saturating_mul(1000)))
         .unwrap_or_default()
-}
-
-/// # Errors
-///
-/// Says that there is no such session.
-pub(super) async fn one(view: &View<'_>, handle: &str) -> Result<Page, Failure> {
-    let session = view.operator.sessions().find_by_handle(handle).await;
-    let session = session.ok_or_else(unknown)?;
-    let end = Button::new(&format!("/ui/sessions/{handle}/end"), "End it")
-        .danger()
-        .asks("End this session? Its client has to connect again.")
-        .show(view);
-    Ok(Page::new(Section::Sessions, "Session").fixed(html! {
-        p .crumb { a href="/ui/sessions" { "Sessions" } }
-        header .heading { h1 { (client(&session)) } div .actions { (end) } }
-    }).live("session", html! {
-        div .card {
-            dl .facts {
-                dt { "Handle" } dd { (text::code(&session.handle)) }
-                dt { "Revision" } dd { (session.revision.as_str()) }
-                dt { "Open for" } dd { (age(&session)) }
-                dt { "Last heard" } dd { (text::age(session.idle_seconds.saturating_mul(1000))) " ago" }
-                dt { "Streams" } dd { (session.streams) }
-            }
-        }
-    }))
 }
 
 /// # Errors
@@ -127,7 +100,7 @@ pub(super) async fn end(view: &View<'_>, handle: &str, form: &Fields) -> Result<
         let text = "End this session? Its client has to connect again.";
         return Ok(confirm(
             view,
-            Question {
+            Confirmation {
                 section: Section::Sessions,
                 text,
                 fields: form,
@@ -143,7 +116,7 @@ pub(super) async fn end(view: &View<'_>, handle: &str, form: &Fields) -> Result<
     }
 }
 
-fn unknown() -> Failure {
+pub(super) fn unknown() -> Failure {
     let message = "this session is not there any more";
     Failure::new(ErrorKind::SessionNotFound, message)
 }

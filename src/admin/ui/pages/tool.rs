@@ -2,25 +2,47 @@
 
 use actix_web::http::StatusCode;
 use maud::{Markup, html};
-use serde_json::{Value, json};
-use tokio::time::Instant;
+use serde_json::Value;
 
-use super::arguments::{self, Problem};
+use super::arguments::{self, Inputs, Problem};
 use super::tools::{description, entry, link};
+use super::trial;
 use crate::admin::status::ToolView;
-use crate::admin::ui::fields::Fields;
+use crate::admin::ui::fields::{Fields, field};
 use crate::admin::ui::page::{Outcome, Page, Section, View};
 use crate::admin::ui::{parts, text};
 use crate::id::ViewId;
-use crate::protocol::{ErrorKind, Failure, Method, RawJson, Request, RequestId};
+use crate::protocol::{ErrorKind, Failure};
+
+/// A form as it was filled in, with what is wrong with it.
+type Filled<'f> = (&'f Fields, &'f [Problem]);
+
+/// The piece with the call that the query names.
+const CALL: &str = "call";
 
 /// # Errors
 ///
 /// Says that there is no such tool.
 pub(super) fn page(view: &View<'_>) -> Result<Page, Failure> {
-    let tool = find(view)?;
-    let entry = entry(&tool);
-    Ok(shown(view, &tool, &entry, &Vec::new(), &[], None))
+    let Some(id) = view.query(CALL) else {
+        return Ok(shown(view, &find(view)?, (&Vec::new(), &[]), None));
+    };
+    let called = view.trials.find(&view.form_token, id);
+    let piece = match &called {
+        Some(called) => trial::piece(view, called, (&Vec::new(), &[])),
+        None => trial::forgotten(),
+    };
+    let live = (CALL.to_owned(), piece.0.clone());
+    let mut page = match view.is_update {
+        true => Page::new(Section::Tools, ""),
+        false => {
+            let form = called.as_ref().map(|called| called.form.clone());
+            let form = form.unwrap_or_default();
+            shown(view, &find(view)?, (&form, &[]), Some(piece))
+        }
+    };
+    page.live.push(live);
+    Ok(page)
 }
 
 fn find(view: &View<'_>) -> Result<ToolView, Failure> {
@@ -38,11 +60,10 @@ fn find(view: &View<'_>) -> Result<ToolView, Failure> {
 fn shown(
     view: &View<'_>,
     tool: &ToolView,
-    entry: &Value,
-    filled_in: &Fields,
-    problems: &[Problem],
-    result: Option<Markup>,
+    (filled_in, problems): Filled<'_>,
+    call: Option<Markup>,
 ) -> Page {
+    let entry = &entry(tool);
     let schema = &entry["inputSchema"];
     Page::new(Section::Tools, tool.name.clone()).fixed(html! {
         p .crumb { a href="/ui/tools" { "Tools" } }
@@ -68,10 +89,14 @@ fn shown(
                 form .card.padded method="post" action=(link(&tool.name)) {
                     h2 .first { "Try it" }
                     (parts::form_token(view))
-                    (arguments::fields(schema, filled_in, problems))
+                    (Inputs { schema, id: "argument", filled_in, problems }.show("It takes no arguments."))
                     button .primary type="submit" { "Call" }
+                    p .hint.after {
+                        "Questions of the server appear here. It is lent no model, and told no folders but the "
+                        code { "roots" } " of its configuration."
+                    }
                 }
-                @if let Some(result) = result { (result) }
+                @if let Some(call) = call { div id=(CALL) { (call) } }
             }
         }
     })
@@ -90,79 +115,48 @@ fn hints(annotations: &Value) -> Vec<&'static str> {
     said.map(|(_, _, words)| words).collect()
 }
 
-/// Calls the tool with the arguments of the form.
+/// Calls the tool with the arguments of the form, or does to a call what the form says.
 ///
 /// # Errors
 ///
-/// Says that there is no such tool.
-pub(super) async fn call(view: &View<'_>, form: &Fields) -> Result<Outcome, Failure> {
+/// Says why it does not.
+pub(super) async fn act(view: &View<'_>, form: &Fields) -> Result<Outcome, Failure> {
+    if let Some(order) = field(form, trial::ORDER) {
+        return order_call(view, order, form).await;
+    }
     let tool = find(view)?;
-    let entry = entry(&tool);
-    let given = match arguments::read(&entry["inputSchema"], form) {
-        Ok(given) => given,
+    let arguments = match arguments::read(&entry(&tool)["inputSchema"], form) {
+        Ok(arguments) => arguments,
         Err(problems) => {
-            let page = shown(view, &tool, &entry, form, &problems, None);
+            let page = shown(view, &tool, (form, &problems), None);
             return Ok(Outcome::Page(StatusCode::UNPROCESSABLE_ENTITY, page));
         }
     };
-    let params = json!({ "name": tool.name, "arguments": given });
-    let params = RawJson::from_value(&params);
-    let request = Request::new(&RequestId::from(1), Method::ToolsCall, Some(&params));
-    let begun = Instant::now();
-    let answer = view.operator.ask_all(request).await;
-    let took = begun.elapsed().as_secs_f64() * 1000.0;
-    let result = match answer {
-        Ok(answer) => answered(&serde_json::from_slice(&answer).unwrap_or_default(), took),
-        Err(why) => result(
-            "bad",
-            "failed",
-            took,
-            html! { p { (text::sentence(&why.message)) } },
-        ),
-    };
-    let page = shown(view, &tool, &entry, form, &[], Some(result));
-    Ok(Outcome::Page(StatusCode::OK, page))
+    let call = (tool.name.as_str(), arguments);
+    let called = view
+        .trials
+        .start(view.operator, &view.form_token, call, form)?;
+    called.settled().await;
+    Ok(Outcome::Done {
+        to: trial::link(&called),
+        message: String::new(),
+    })
 }
 
-fn answered(answer: &Value, took: f64) -> Markup {
-    let raw = serde_json::to_string_pretty(answer).unwrap_or_default();
-    let whole = html! { details .after { summary { "The whole answer" } (text::block(&raw)) } };
-    let error = &answer["error"];
-    if error.is_object() {
-        let message = error["message"].as_str().unwrap_or_default();
-        return result(
-            "bad",
-            "error",
-            took,
-            html! { (text::block(message)) (whole) },
-        );
+async fn order_call(view: &View<'_>, order: &str, form: &Fields) -> Result<Outcome, Failure> {
+    let id = view.query(CALL).unwrap_or_default();
+    let called = view.trials.find(&view.form_token, id).ok_or_else(|| {
+        let message = "this call is not kept any more";
+        Failure::new(ErrorKind::NotFound, message)
+    })?;
+    let problems = trial::act(&called, order, form).await?;
+    if problems.is_empty() {
+        return Ok(Outcome::Done {
+            to: trial::link(&called),
+            message: String::new(),
+        });
     }
-    let content = answer["result"]["content"].as_array().into_iter().flatten();
-    let (tone, word) = match answer["result"]["isError"] == true {
-        true => ("warn", "the tool failed"),
-        false => ("good", "ok"),
-    };
-    result(
-        tone,
-        word,
-        took,
-        html! {
-            @for item in content {
-                @match item["text"].as_str() {
-                    Some(shown) => { (text::block(shown)) }
-                    None => { p .hint { "Content of type " (text::line(item["type"].as_str().unwrap_or("?"))) } }
-                }
-            }
-            (whole)
-        },
-    )
-}
-
-fn result(tone: &str, word: &str, took: f64, content: Markup) -> Markup {
-    html! {
-        section #result .card.padded.after aria-label="Result" {
-            p .title { (parts::badge(tone, word)) " " span .hint { (super::calls::duration(&json!(took))) } }
-            (content)
-        }
-    }
+    let piece = trial::piece(view, &called, (form, &problems));
+    let page = shown(view, &find(view)?, (&called.form, &[]), Some(piece));
+    Ok(Outcome::Page(StatusCode::UNPROCESSABLE_ENTITY, page))
 }

@@ -1,0 +1,49 @@
+//! When API keys were used last, in a file of the data directory: written once in a while by the
+//! gateway, and read by `mcpvisor keys`, which needs no gateway.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::auth::ApiKey;
+use crate::store::write_private;
+use crate::telemetry::rfc3339;
+
+const FILE: &str = "key-uses.json";
+
+/// The times of the last uses, in milliseconds since 1970, by the hashes of the keys.
+pub type KeyUses = BTreeMap<String, u64>;
+
+/// The uses of these keys.
+pub fn key_uses(keys: &[ApiKey]) -> KeyUses {
+    let used = keys
+        .iter()
+        .filter_map(|key| Some((key.hash.to_string(), key.last_use.get()?)));
+    used.collect()
+}
+
+/// Reads what was written last. Where nothing can be read, no key was used.
+pub fn read_key_uses(data_dir: &Path) -> KeyUses {
+    let text = std::fs::read(data_dir.join(FILE)).unwrap_or_default();
+    serde_json::from_slice(&text).unwrap_or_default()
+}
+
+/// # Errors
+///
+/// Returns the system's error when the file cannot be written.
+pub fn write_key_uses(data_dir: &Path, uses: &KeyUses) -> io::Result<()> {
+    write_private(&data_dir.join(FILE), &serde_json::to_vec(uses)?)
+}
+
+/// A key as operators see it: without its hash. `uses` are those that are known beside its own.
+pub fn key_view(key: &ApiKey, uses: &KeyUses, now: u64) -> Value {
+    let used = uses.get(&key.hash.to_string()).copied();
+    json!({
+        "name": key.name,
+        "expiresAt": key.expires_at.map(rfc3339),
+        "expired": key.expires_at.is_some_and(|expires| expires <= now),
+        "lastUsedAt": key.last_use.get().or(used).map(rfc3339),
+    })
+}

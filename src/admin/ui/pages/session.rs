@@ -1,0 +1,220 @@
+//! `/ui/sessions/HANDLE`: one session: what it has open, the servers that it uses, and its time line.
+
+use std::collections::BTreeSet;
+
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::calls::{duration, outcome};
+use super::sessions::{age, client, unknown};
+use crate::admin::history::history_page;
+use crate::admin::status::{ServerStatus, Status};
+use crate::admin::ui::page::{Page, Section, View};
+use crate::admin::ui::parts::Button;
+use crate::admin::ui::{parts, text};
+use crate::protocol::Failure;
+use crate::sessions::SessionDetail;
+use crate::telemetry::unix_millis;
+
+/// Calls in a time line; older ones are on the page of calls.
+const CALLS: &str = "50";
+
+/// Subscriptions that are shown.
+const SUBSCRIPTIONS_MAX: usize = 100;
+
+/// An actor that is younger than its session by this was rebuilt, in milliseconds.
+const REBUILT_AFTER_MS: u64 = 1000;
+
+/// # Errors
+///
+/// Says that there is no such session.
+pub(super) async fn page(view: &View<'_>, handle: &str) -> Result<Page, Failure> {
+    let found = view.operator.sessions().detail_by_handle(handle).await;
+    let detail = found.ok_or_else(unknown)?;
+    let recorded_as = detail.session.recorded_as.as_str();
+    let query = [("session", recorded_as), ("limit", CALLS)];
+    // Where calls are not recorded the rest is worth showing.
+    let calls = history_page(&view.operator.history(), query).await.ok();
+    let status = view.operator.status();
+    let end = Button::new(&format!("/ui/sessions/{handle}/end"), "End it")
+        .danger()
+        .asks("End this session? Its client has to connect again.")
+        .show(view);
+    let page = Page::new(Section::Sessions, "Session").fixed(html! {
+        p .crumb { a href="/ui/sessions" { "Sessions" } }
+        header .heading { h1 { (client(&detail.session)) } div .actions { (end) } }
+    });
+    Ok(page
+        .live("session", facts(&detail))
+        .live("open", open(&detail))
+        .live("servers", servers(&detail, calls.as_ref(), &status))
+        .live("timeline", time_line(&detail, calls.as_ref(), &status)))
+}
+
+fn facts(detail: &SessionDetail) -> Markup {
+    let session = &detail.session;
+    html! {
+        div .card {
+            dl .facts {
+                dt { "Handle" } dd { (text::code(&session.handle)) }
+                dt { "In history and log" } dd { (text::code(&session.recorded_as)) }
+                dt { "Its revision" } dd { (session.revision.as_str()) }
+                @if !detail.principal.is_empty() { dt { "Principal" } dd { (text::line(&detail.principal)) } }
+                dt { "Open for" } dd { (age(session)) }
+                dt { "Last heard" } dd { (text::age(session.idle_seconds.saturating_mul(1000))) " ago" }
+                dt { "Streams" } dd { (session.streams) }
+                @if detail.now.is_none() {
+                    dt { "State" } dd { "at rest: it is built from its record when its client comes back" }
+                }
+            }
+        }
+    }
+}
+
+fn open(detail: &SessionDetail) -> Markup {
+    let calls = detail.now.as_ref().map_or(&[][..], |now| &now.calls);
+    let subscriptions = &detail.subscriptions;
+    html! {
+        @if !calls.is_empty() {
+            h2 { "Calls under way" }
+            ul .rows.card {
+                @for call in calls {
+                    li .row {
+                        p .grow { (text::code(&call.item)) " " span .hint { (text::line(&call.method)) } }
+                        a href=(format!("/ui/servers/{}", call.server)) { (text::line(&call.server)) }
+                        span .hint {
+                            @match call.server_revision { Some(it) => (it.as_str()), None => "not sent yet" }
+                        }
+                    }
+                }
+            }
+        }
+        @if !subscriptions.is_empty() {
+            h2 { "Subscriptions" }
+            ul .rows.card {
+                @for (uri, server) in subscriptions.iter().take(SUBSCRIPTIONS_MAX) {
+                    li .row {
+                        p .grow { (text::code(uri)) }
+                        a href=(format!("/ui/servers/{server}")) { (text::line(server)) }
+                    }
+                }
+            }
+            @if subscriptions.len() > SUBSCRIPTIONS_MAX {
+                p .hint.after { (subscriptions.len() - SUBSCRIPTIONS_MAX) " more" }
+            }
+        }
+    }
+}
+
+/// The servers that its calls and subscriptions lead to.
+fn servers(detail: &SessionDetail, calls: Option<&Value>, status: &Status) -> Markup {
+    let recorded = calls.and_then(|calls| calls["entries"].as_array());
+    let recorded = recorded.into_iter().flatten();
+    let recorded = recorded.filter_map(|entry| entry["serverId"].as_str());
+    let open = detail.now.iter().flat_map(|now| &now.calls);
+    let open = open.map(|call| call.server.as_str());
+    let subscribed = detail.subscriptions.iter();
+    let subscribed = subscribed.map(|(_, server)| server.as_str());
+    let used: BTreeSet<&str> = recorded.chain(open).chain(subscribed).collect();
+    let is_used = |server: &&ServerStatus| {
+        used.contains(server.name.as_str()) || used.contains(server.id.as_str())
+    };
+    let used: Vec<&ServerStatus> = status.servers.iter().filter(is_used).collect();
+    html! {
+        @if !used.is_empty() {
+            h2 { "Servers that it uses" }
+            ul .rows.card {
+                @for server in used { (server_row(detail, server)) }
+            }
+        }
+    }
+}
+
+fn server_row(detail: &SessionDetail, server: &ServerStatus) -> Markup {
+    let state = serde_json::to_value(server).unwrap_or_default();
+    let connection = server.connection.as_ref();
+    let revision = connection.and_then(|connection| connection.revision);
+    let own_name = format!("session {}", detail.session.recorded_as);
+    let own = connection.map_or(&[][..], |connection| &connection.own);
+    let has_own = own.iter().any(|own| own.owner.starts_with(&own_name));
+    html! {
+        li .row {
+            p .title.grow {
+                a href=(format!("/ui/servers/{}", server.name)) { (text::line(&server.name)) }
+                (parts::state(&state))
+                @if has_own { span .hint { "by a connection of its own" } }
+            }
+            span .hint {
+                @match revision { Some(revision) => (revision.as_str()), None => "not connected" }
+            }
+        }
+    }
+}
+
+/// The newest moments first.
+fn time_line(detail: &SessionDetail, calls: Option<&Value>, status: &Status) -> Markup {
+    let entries = calls.and_then(|calls| calls["entries"].as_array());
+    let entries = entries.map_or(&[][..], Vec::as_slice);
+    let is_cut = calls.is_some_and(|calls| calls["next"].is_string());
+    let at = |entry: &Value| entry["timestamp"].as_u64().unwrap_or(0);
+    let mut moments: Vec<(u64, Markup)> = entries.iter().map(|it| (at(it), call(it))).collect();
+    let from = entries.last().filter(|_| is_cut).map_or(0, at);
+    let others = turns(detail, status, unix_millis());
+    let others = others.into_iter().filter(|(at, _)| *at >= from);
+    moments.extend(others.map(|(at, words)| (at, html! { (words) })));
+    moments.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
+    html! {
+        h2 { "Time line" }
+        ol .rows.card {
+            @for (at, moment) in &moments {
+                li .row { span .hint.nowrap { (text::moment(*at)) } p .grow { (moment) } }
+            }
+        }
+        p .hint.after {
+            @match calls {
+                None => { "Its calls are not recorded." }
+                Some(_) => {
+                    a href=(format!("/ui/calls?session={}", detail.session.recorded_as)) { "All its calls" }
+                }
+            }
+        }
+    }
+}
+
+/// When the session was opened, and what it outlived. In whole seconds: two clocks are compared, and
+/// a page that is open is not to flicker.
+fn turns(detail: &SessionDetail, status: &Status, now: u64) -> Vec<(u64, &'static str)> {
+    let mut turns = Vec::new();
+    let opened = detail.opened_at;
+    turns.extend(opened.map(|opened| (opened, "The client opened it")));
+    let started = status.started_at;
+    if opened.is_none_or(|opened| started > opened) {
+        turns.push((started, "The gateway started again, and kept it"));
+    }
+    let built = detail.now.as_ref();
+    let built = built.map(|built| now.saturating_sub(built.built_ms));
+    // An actor of this gateway that is as old as its session was not rebuilt.
+    let is_later = |built: &u64| {
+        opened.is_none_or(|opened| opened < started || *built > opened + REBUILT_AFTER_MS)
+    };
+    turns.extend(built.filter(is_later).map(|built| {
+        let words = "It was built from its record, as its client came back";
+        (built, words)
+    }));
+    let rounded = |at: u64| at.saturating_add(500) / 1000 * 1000;
+    let turns = turns.into_iter();
+    turns.map(|(at, words)| (rounded(at), words)).collect()
+}
+
+fn call(entry: &Value) -> Markup {
+    let text = |name: &str| entry[name].as_str().unwrap_or_default();
+    let name = match text("target") {
+        "" => text("method"),
+        target => target,
+    };
+    html! {
+        a href=(format!("/ui/calls/{}", text("id"))) { (text::line(name)) }
+        " " span .hint { (text::line(text("serverId"))) } " "
+        (outcome(entry)) " " span .hint { (duration(&entry["duration"])) }
+    }
+}

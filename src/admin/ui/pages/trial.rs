@@ -1,0 +1,262 @@
+//! A call that somebody made on the page of its tool: how it goes, its questions and its answer.
+
+use maud::{Markup, html};
+use serde_json::json;
+use url::Url;
+
+use super::arguments::{self, Inputs, Problem};
+use super::calls::duration;
+use crate::admin::ui::fields::{Fields, field};
+use crate::admin::ui::page::View;
+use crate::admin::ui::trials::{Answer, Ending, Item, Outcome, Progress, Question, Stage, Trial};
+use crate::admin::ui::{parts, text};
+use crate::protocol::{ErrorKind, Failure};
+
+/// The field that says what a form does to a call: `answer`, `decline` or `cancel`.
+pub(super) const ORDER: &str = "order";
+
+/// The field of the question that a form answers.
+const QUESTION: &str = "question";
+
+/// The page of a call.
+pub(super) fn link(trial: &Trial) -> String {
+    format!("{}&call={}", super::tools::link(&trial.tool), trial.id)
+}
+
+/// Does to a call what a form says. Values of an answer that cannot be read come back.
+///
+/// # Errors
+///
+/// Says why it is not done.
+pub(super) async fn act(
+    trial: &Trial,
+    order: &str,
+    form: &Fields,
+) -> Result<Vec<Problem>, Failure> {
+    if order == "cancel" {
+        trial.cancel();
+        trial.settled().await;
+        return Ok(Vec::new());
+    }
+    let Stage::Asks(question) = trial.state().stage else {
+        return Err(answered_already());
+    };
+    let result = match (order, &question.url) {
+        ("answer", Some(_)) => json!({"action": "accept"}),
+        ("answer", None) => match arguments::read(&question.schema, form) {
+            Ok(content) => json!({"action": "accept", "content": content}),
+            Err(problems) => return Ok(problems),
+        },
+        _ => json!({"action": "decline"}),
+    };
+    let number = field(form, QUESTION).and_then(|number| number.parse().ok());
+    if !number.is_some_and(|number| trial.answer(number, result)) {
+        return Err(answered_already());
+    }
+    trial.settled().await;
+    Ok(Vec::new())
+}
+
+fn answered_already() -> Failure {
+    let message = "this question is not asked any more: go back and reload the page";
+    Failure::new(ErrorKind::Conflict, message)
+}
+
+/// The call as it is now. `filled_in` is an answer with problems.
+pub(super) fn piece(
+    view: &View<'_>,
+    trial: &Trial,
+    (filled_in, problems): (&Fields, &[Problem]),
+) -> Markup {
+    let state = trial.state();
+    let millis = |time: std::time::Duration| json!(time.as_secs_f64() * 1000.0);
+    let (tone, word, time) = match &state.stage {
+        Stage::Running => ("quiet", "running", None),
+        Stage::Asks(_) => ("warn", "asks you", None),
+        Stage::Ended(ending) => {
+            let (tone, word) = verdict(ending);
+            (tone, word, Some(duration(&millis(ending.took))))
+        }
+    };
+    let time = time.unwrap_or_else(|| format!("for {}", text::age(whole_millis(trial))));
+    html! {
+        section #result .card.padded.after aria-label="Result" {
+            p .title {
+                span role="status" { (parts::badge(tone, word)) } " " span .hint { (time) }
+            }
+            @match &state.stage {
+                Stage::Ended(ending) => { (ended(ending)) }
+                Stage::Running => { (progress(state.progress.as_ref())) (cancel(view, trial)) }
+                Stage::Asks(question) => {
+                    (asked(view, trial, question, (filled_in, problems)))
+                    (cancel(view, trial))
+                }
+            }
+        }
+    }
+}
+
+/// In the place of a call that is not kept.
+pub(super) fn forgotten() -> Markup {
+    html! {
+        section #result .card.padded.after aria-label="Result" {
+            p .hint { "This call is not kept any more." }
+        }
+    }
+}
+
+fn whole_millis(trial: &Trial) -> u64 {
+    u64::try_from(trial.running_for().as_millis()).unwrap_or(u64::MAX)
+}
+
+fn verdict(ending: &Ending) -> (&'static str, &'static str) {
+    match &ending.outcome {
+        Outcome::Answered(answer) if answer.error.is_some() => ("bad", "error"),
+        Outcome::Answered(answer) if answer.is_tool_error => ("warn", "the tool failed"),
+        Outcome::Answered(_) => ("good", "ok"),
+        Outcome::Failed(_) => ("bad", "failed"),
+        Outcome::Cancelled => ("warn", "cancelled"),
+    }
+}
+
+fn progress(progress: Option<&Progress>) -> Markup {
+    html! {
+        @if let Some(progress) = progress {
+            div .after {
+                progress aria-label="Progress" value=[progress.total.map(|_| progress.done)] max=[progress.total] {}
+                p .hint {
+                    @if let Some(total) = progress.total { (progress.done) " of " (total) }
+                    @else { (progress.done) " so far" }
+                    @if !progress.word.is_empty() { ": " (text::line(&progress.word)) }
+                }
+            }
+        }
+        noscript { p .after { a .button href="" { "Look again" } } }
+    }
+}
+
+fn cancel(view: &View<'_>, trial: &Trial) -> Markup {
+    html! {
+        form .after method="post" action=(link(trial)) {
+            (parts::form_token(view))
+            button type="submit" name=(ORDER) value="cancel" { "Cancel the call" }
+        }
+    }
+}
+
+fn asked(
+    view: &View<'_>,
+    trial: &Trial,
+    question: &Question,
+    (filled_in, problems): (&Fields, &[Problem]),
+) -> Markup {
+    let inputs = Inputs {
+        schema: &question.schema,
+        id: &format!("question-{}", question.number),
+        filled_in,
+        problems,
+    };
+    html! {
+        // Its id is its own: nothing that was filled in for another question stays.
+        form .after id=(format!("question-{}", question.number)) method="post" action=(link(trial)) {
+            h2 .first { "The server asks" }
+            (text::paragraph(&question.text))
+            (parts::form_token(view))
+            input type="hidden" name=(QUESTION) value=(question.number);
+            div .after {
+                @match &question.url {
+                    Some(url) => { (page_to_open(url)) }
+                    None => { (inputs.show("There is nothing to fill in.")) }
+                }
+            }
+            div .actions {
+                button .primary type="submit" name=(ORDER) value="answer" {
+                    @if question.url.is_some() { "I agree" } @else { "Answer" }
+                }
+                button type="submit" name=(ORDER) value="decline" { "Decline" }
+            }
+        }
+    }
+}
+
+/// A page of somebody else, with its host in plain sight.
+fn page_to_open(url: &str) -> Markup {
+    let parsed = Url::parse(url).ok();
+    let web = parsed.filter(|url| matches!(url.scheme(), "https" | "http"));
+    html! {
+        @match web.as_ref().and_then(|url| Some((url, url.host_str()?))) {
+            Some((url, host)) => {
+                p {
+                    "It wants you to open a page of "
+                    span .strong { (text::line(host)) } ":"
+                }
+                (text::block(url.as_str()))
+                p .field.after {
+                    a .button href=(url) target="_blank" rel="noopener noreferrer" { "Open it in a new tab" }
+                }
+            }
+            None => {
+                p { "It wants you to open an address that is no web page:" }
+                (text::block(url))
+            }
+        }
+    }
+}
+
+fn ended(ending: &Ending) -> Markup {
+    let answer = match &ending.outcome {
+        Outcome::Answered(answer) => answer,
+        Outcome::Failed(why) => return html! { p { (text::sentence(why)) } },
+        Outcome::Cancelled => {
+            return html! { p { "It is cancelled; the tool may have run, or run still." } };
+        }
+    };
+    html! {
+        @match &answer.error {
+            Some(message) => { (text::block(message)) }
+            None => { (content(answer)) }
+        }
+        details .after { summary { "The whole answer" } (text::block(&answer.whole)) }
+    }
+}
+
+fn content(answer: &Answer) -> Markup {
+    html! {
+        @for item in &answer.items {
+            @match item {
+                Item::Text(shown) => { (text::block(shown)) }
+                Item::Other(kind) => { p .hint { "Content of type " (text::line(kind)) } }
+            }
+        }
+        @if answer.is_cut { p .hint { "There is more than a page shows." } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_web_pages_are_links() {
+        let table = [
+            (
+                "https://good.example@evil.example/x",
+                "evil.example</bdi></span>",
+                true,
+            ),
+            ("http://a.example/\"><script>", "%22%3E%3Cscript%3E", true),
+            ("javascript:alert(1)", "no web page", false),
+            ("data:text/html,<b>", "no web page", false),
+            ("/ui/logout", "no web page", false),
+        ];
+        for (url, expected, is_link) in table {
+            let shown = page_to_open(url).into_string();
+            assert!(shown.contains(expected), "{shown}");
+            assert_eq!(shown.contains("<a "), is_link, "{shown}");
+            assert!(
+                !shown.contains("<script") && !shown.contains("href=\"j"),
+                "{shown}"
+            );
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! One client of the gateway for one call: opens a session, calls, passes questions to the page and
+//! answers back.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use serde_json::{Value, json};
+use tokio::net::UnixStream;
+use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
+use tokio_util::codec::{Framed, LinesCodec, LinesCodecError};
+
+use super::message::{Answer, Message, Question};
+use super::{Outcome, Stage, Trial};
+
+/// The newest revision with a session, in which questions come as requests in the middle of a call.
+const REVISION: &str = "2025-11-25";
+
+/// Longest message of the gateway, in bytes.
+const LINE_MAX: usize = 64 * 1024 * 1024;
+
+/// Questions of a call that wait for an answer at the same time; one more is declined.
+const QUESTIONS_MAX: usize = 8;
+
+/// How long a call may take, whatever the configuration allows.
+const DEADLINE: Duration = Duration::from_secs(3600);
+
+pub(super) struct Conversation<'t> {
+    lines: Framed<UnixStream, LinesCodec>,
+    trial: &'t Trial,
+    answers: mpsc::Receiver<(u64, Value)>,
+    /// Those without an answer, with the ids of their requests.
+    questions: VecDeque<(Value, Arc<Question>)>,
+    asked: u64,
+    /// The id of the last request.
+    requested: u64,
+}
+
+/// Why a call ends without an answer.
+type Unanswered = Outcome;
+
+impl<'t> Conversation<'t> {
+    pub(super) fn new(
+        socket: UnixStream,
+        trial: &'t Trial,
+        answers: mpsc::Receiver<(u64, Value)>,
+    ) -> Self {
+        Self {
+            lines: Framed::new(socket, LinesCodec::new_with_max_length(LINE_MAX)),
+            trial,
+            answers,
+            questions: VecDeque::new(),
+            asked: 0,
+            requested: 0,
+        }
+    }
+
+    /// Calls the tool, until it is answered, cancelled or too late.
+    pub(super) async fn hold(mut self, arguments: Value) -> Outcome {
+        let call = json!({
+            "name": self.trial.tool, "arguments": arguments, "_meta": {"progressToken": "call"},
+        });
+        let (cancelled, deadline) = (self.trial.cancelled.clone(), sleep(DEADLINE));
+        let ended = tokio::select! {
+            ended = self.call(&call) => Some(ended),
+            () = cancelled.cancelled() => None,
+            () = deadline => {
+                let within = humantime::format_duration(DEADLINE);
+                Some(Err(Outcome::Failed(format!("there was no answer within {within}"))))
+            }
+        };
+        match ended {
+            Some(Ok(answer)) => Outcome::Answered(answer),
+            Some(Err(unanswered)) => unanswered,
+            // The end of the connection says it, too, if this cannot be sent.
+            None => {
+                let params =
+                    json!({"requestId": self.requested, "reason": "cancelled in the dashboard"});
+                let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
+                let _ = self.send(&cancel).await;
+                Outcome::Cancelled
+            }
+        }
+    }
+
+    async fn call(&mut self, call: &Value) -> Result<Answer, Unanswered> {
+        // No model is lent and no folder shown: neither sampling nor roots are declared.
+        let hello = json!({
+            "protocolVersion": REVISION,
+            "capabilities": {"elicitation": {"form": {}, "url": {}}},
+            "clientInfo": {"name": "mcpvisor-dashboard", "version": env!("CARGO_PKG_VERSION")},
+        });
+        let answer = self.request("initialize", &hello).await?;
+        if answer.error.is_some() {
+            return Ok(answer);
+        }
+        self.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))
+            .await?;
+        self.request("tools/call", call).await
+    }
+
+    async fn request(&mut self, method: &str, params: &Value) -> Result<Answer, Unanswered> {
+        self.requested += 1;
+        let id = self.requested;
+        self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
+            .await?;
+        loop {
+            let line = tokio::select! {
+                line = self.lines.next() => line,
+                Some((number, result)) = self.answers.recv() => {
+                    self.answer(number, result).await?;
+                    continue;
+                }
+            };
+            let line = match line {
+                Some(Ok(line)) => line,
+                Some(Err(error)) => return Err(lost(&error)),
+                None => {
+                    let why = "the gateway ended the connection: its log says why";
+                    return Err(Outcome::Failed(why.to_owned()));
+                }
+            };
+            // A large one takes longer than a thread with connections should be busy.
+            let read = spawn_blocking(move || Message::read(&line)).await;
+            match read.unwrap_or(Message::Other) {
+                Message::Answer(answered, answer) if answered == id => return Ok(answer),
+                message => self.take(message).await?,
+            }
+        }
+    }
+
+    async fn take(&mut self, message: Message) -> Result<(), Unanswered> {
+        match message {
+            Message::Progress(progress) => {
+                self.trial
+                    .state
+                    .send_modify(|state| state.progress = Some(progress));
+            }
+            Message::Asks(id, _) if self.questions.len() >= QUESTIONS_MAX => {
+                self.respond(id, "result", json!({"action": "decline"}))
+                    .await?;
+            }
+            Message::Asks(id, question) => {
+                self.asked += 1;
+                let number = self.asked;
+                self.questions
+                    .push_back((id, Arc::new(Question { number, ..question })));
+                self.show();
+            }
+            Message::Withdrawn(id) => {
+                self.questions.retain(|(asked, _)| *asked != id);
+                self.show();
+            }
+            Message::Ping(id) => self.respond(id, "result", json!({})).await?,
+            Message::Refused(id, why) => {
+                let error = json!({"code": -32601, "message": why});
+                self.respond(id, "error", error).await?;
+            }
+            Message::Answer(..) | Message::Other => {}
+        }
+        Ok(())
+    }
+
+    async fn answer(&mut self, number: u64, result: Value) -> Result<(), Unanswered> {
+        let is_it = |(_, question): &(Value, Arc<Question>)| question.number == number;
+        let found = self.questions.iter().position(is_it);
+        // The server may have withdrawn it.
+        if let Some((id, _)) = found.and_then(|index| self.questions.remove(index)) {
+            self.respond(id, "result", result).await?;
+        }
+        self.show();
+        Ok(())
+    }
+
+    /// The page shows the oldest question.
+    fn show(&self) {
+        let oldest = self.questions.front();
+        let stage = oldest.map_or(Stage::Running, |(_, question)| {
+            Stage::Asks(question.clone())
+        });
+        self.trial.state.send_modify(|state| state.stage = stage);
+    }
+
+    async fn respond(&mut self, id: Value, name: &str, with: Value) -> Result<(), Unanswered> {
+        self.send(&json!({"jsonrpc": "2.0", "id": id, name: with}))
+            .await
+    }
+
+    async fn send(&mut self, message: &Value) -> Result<(), Unanswered> {
+        let sent = self.lines.send(message.to_string()).await;
+        sent.map_err(|error| lost(&error))
+    }
+}
+
+fn lost(error: &LinesCodecError) -> Outcome {
+    Outcome::Failed(match error {
+        LinesCodecError::MaxLineLengthExceeded => {
+            format!("the answer is larger than {} MiB", LINE_MAX >> 20)
+        }
+        LinesCodecError::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
+            "the answer is not text".to_owned()
+        }
+        LinesCodecError::Io(error) => format!("the connection to the gateway broke: {error}"),
+    })
+}

@@ -1,0 +1,219 @@
+//! Messages of the gateway to the client that tries a tool, cut to what a page shows. Pure.
+
+use serde_json::Value;
+
+/// Largest question, in bytes; a larger one is declined.
+const QUESTION_MAX: usize = 256 * 1024;
+
+/// Largest part of a result that is kept, in bytes.
+const PART_MAX: usize = 64 * 1024;
+
+/// All parts of a result together, in bytes.
+const RESULT_MAX: usize = 256 * 1024;
+
+/// Longest word of progress, in bytes.
+const PROGRESS_MAX: usize = 1024;
+
+/// A message that matters to a call.
+#[derive(Debug)]
+pub(super) enum Message {
+    /// The answer to a request of this id.
+    Answer(Value, Answer),
+    Progress(Progress),
+    /// The request of this id is a question.
+    Asks(Value, Question),
+    /// The server waits no more for the answer to its request of this id.
+    Withdrawn(Value),
+    Ping(Value),
+    /// A request that gets no answer but this error.
+    Refused(Value, &'static str),
+    Other,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(in crate::admin::ui) struct Progress {
+    pub(in crate::admin::ui) done: f64,
+    pub(in crate::admin::ui) total: Option<f64>,
+    pub(in crate::admin::ui) word: String,
+}
+
+/// A question of the server.
+#[derive(Debug, Default, PartialEq)]
+pub(in crate::admin::ui) struct Question {
+    /// Which of the call it is.
+    pub(in crate::admin::ui) number: u64,
+    pub(in crate::admin::ui) text: String,
+    /// A page to open in the place of a form.
+    pub(in crate::admin::ui) url: Option<String>,
+    pub(in crate::admin::ui) schema: Value,
+}
+
+/// The answer to a call.
+#[derive(Debug, Default, PartialEq)]
+pub(in crate::admin::ui) struct Answer {
+    /// The message of an error in the place of a result.
+    pub(in crate::admin::ui) error: Option<String>,
+    /// Whether the result says that the tool failed.
+    pub(in crate::admin::ui) is_tool_error: bool,
+    pub(in crate::admin::ui) items: Vec<Item>,
+    /// Whether there were more, or longer ones.
+    pub(in crate::admin::ui) is_cut: bool,
+    /// As it came.
+    pub(in crate::admin::ui) whole: String,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::admin::ui) enum Item {
+    Text(String),
+    /// Of another type.
+    Other(String),
+}
+
+impl Message {
+    pub(super) fn read(line: &str) -> Self {
+        let Ok(mut message) = serde_json::from_str::<Value>(line) else {
+            return Self::Other;
+        };
+        let id = message["id"].take();
+        let params = &message["params"];
+        match message["method"].as_str() {
+            None if id.is_null() => Self::Other,
+            None => Self::Answer(id, Answer::of(&message)),
+            Some("notifications/progress") => Self::Progress(Progress {
+                done: params["progress"].as_f64().unwrap_or(0.0),
+                total: params["total"].as_f64().filter(|total| *total > 0.0),
+                word: beginning(params["message"].as_str().unwrap_or_default(), PROGRESS_MAX),
+            }),
+            Some("notifications/cancelled") => Self::Withdrawn(params["requestId"].clone()),
+            Some(_) if id.is_null() => Self::Other,
+            Some("ping") => Self::Ping(id),
+            Some("elicitation/create") if line.len() > QUESTION_MAX => {
+                Self::Refused(id, "the question is too large for a page")
+            }
+            Some("elicitation/create") => {
+                let text = |name: &str| params[name].as_str().map(str::to_owned);
+                let question = Question {
+                    number: 0,
+                    text: text("message").unwrap_or_default(),
+                    url: text("url"),
+                    schema: params["requestedSchema"].clone(),
+                };
+                Self::Asks(id, question)
+            }
+            Some(_) => Self::Refused(id, "this client is a page that tries a tool"),
+        }
+    }
+}
+
+impl Answer {
+    fn of(message: &Value) -> Self {
+        let error = &message["error"];
+        let shown = if error.is_object() {
+            error
+        } else {
+            &message["result"]
+        };
+        let whole = serde_json::to_string_pretty(shown).unwrap_or_default();
+        let mut answer = Self {
+            whole: beginning(&whole, PART_MAX),
+            ..Self::default()
+        };
+        if error.is_object() {
+            let text = error["message"].as_str().unwrap_or_default();
+            answer.error = Some(beginning(text, PART_MAX));
+            return answer;
+        }
+        answer.is_tool_error = shown["isError"] == true;
+        let mut room = RESULT_MAX;
+        for item in shown["content"].as_array().into_iter().flatten() {
+            let text = item["text"].as_str();
+            let kept = text.or(item["type"].as_str()).unwrap_or("?");
+            let part = beginning(kept, PART_MAX);
+            answer.is_cut |= part.len() < kept.len();
+            // An item costs a page something, even if it says nothing.
+            let cost = part.len() + 256;
+            if cost > room {
+                answer.is_cut = true;
+                break;
+            }
+            room -= cost;
+            answer.items.push(match text {
+                Some(_) => Item::Text(part),
+                None => Item::Other(part),
+            });
+        }
+        answer
+    }
+}
+
+fn beginning(text: &str, bytes: usize) -> String {
+    let end = text.floor_char_boundary(bytes);
+    text.get(..end).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn answer(message: &Value) -> Answer {
+        match Message::read(&message.to_string()) {
+            Message::Answer(_, answer) => answer,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn messages_are_told_apart() {
+        let table = [
+            (json!({"id": 1, "result": {}}), "Answer(Number(1), "),
+            (
+                json!({"method": "notifications/progress", "params": {"progress": 1, "total": 0}}),
+                "Progress(Progress { done: 1.0, total: None, word: \"\" })",
+            ),
+            (
+                json!({"id": 7, "method": "elicitation/create", "params": {"message": "Who?"}}),
+                "Asks(Number(7), Question { number: 0, text: \"Who?\", url: None",
+            ),
+            (
+                json!({"method": "notifications/cancelled", "params": {"requestId": 7}}),
+                "Withdrawn(Number(7))",
+            ),
+            (json!({"id": "a", "method": "ping"}), "Ping(String(\"a\"))"),
+            (
+                json!({"id": 1, "method": "sampling/createMessage"}),
+                "Refused(Number(1), \"this client",
+            ),
+            (json!({"method": "notifications/message"}), "Other"),
+            (json!([1]), "Other"),
+            (json!({}), "Other"),
+        ];
+        for (message, expected) in table {
+            let read = format!("{:?}", Message::read(&message.to_string()));
+            assert!(read.starts_with(expected), "{message}: {read}");
+        }
+        assert!(matches!(Message::read("{"), Message::Other));
+    }
+
+    #[test]
+    fn large_messages_are_cut() {
+        let long = "é".repeat(QUESTION_MAX);
+        let content = json!([{"type": "text", "text": long}, {"type": long}, {}]);
+        let cut = answer(&json!({"id": 1, "result": {"content": content, "isError": true}}));
+        assert!(cut.is_cut && cut.is_tool_error && cut.items.len() == 3);
+        let many = vec![json!({"type": "text", "text": "é".repeat(PART_MAX / 2)}); 100];
+        for content in [json!(many), json!(vec![json!(null); 100_000])] {
+            let cut = answer(&json!({"id": 1, "result": {"content": content}}));
+            assert!(cut.is_cut && cut.items.len() <= RESULT_MAX / 256);
+            assert!(cut.whole.len() <= PART_MAX && !cut.is_tool_error);
+        }
+        let failed = answer(&json!({"id": 1, "error": {"message": long}}));
+        assert_eq!(failed.error.map(|error| error.len()), Some(PART_MAX));
+        let question =
+            json!({"id": 1, "method": "elicitation/create", "params": {"message": long}});
+        let read = Message::read(&question.to_string());
+        assert!(matches!(read, Message::Refused(..)));
+        assert!(!answer(&json!({"id": 1, "result": {"content": [{"text": "a"}]}})).is_cut);
+    }
+}

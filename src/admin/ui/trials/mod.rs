@@ -1,0 +1,286 @@
+//! Calls of those who try a tool. Each is a client of the gateway for one call, and is kept for a while,
+//! so that a page can show how it goes, answer its questions and cancel it.
+
+mod conversation;
+mod message;
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use secrecy::ExposeSecret as _;
+use serde_json::Value;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::fields::Fields;
+use crate::admin::operator::Operator;
+use crate::auth::random_token;
+use crate::id::ViewId;
+use crate::protocol::{ErrorKind, Failure};
+use conversation::Conversation;
+
+pub(super) use message::{Answer, Item, Progress, Question};
+
+/// Calls that are kept, of all logins; one more takes the place of the oldest that has ended.
+const KEPT_MAX: usize = 16;
+
+/// Calls of one login that have not ended.
+const OPEN_MAX: usize = 4;
+
+/// How long a call is kept after its end.
+const KEPT_FOR: Duration = Duration::from_secs(600);
+
+/// How long a form waits for something to show.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The calls of all logins, oldest first.
+#[derive(Default)]
+pub(super) struct Trials(Mutex<Vec<Arc<Trial>>>);
+
+/// One call.
+pub(super) struct Trial {
+    pub(super) id: String,
+    /// Whose it is.
+    owner: String,
+    pub(super) tool: String,
+    /// The form as it was filled in.
+    pub(super) form: Fields,
+    begun: Instant,
+    state: watch::Sender<TrialState>,
+    answers: mpsc::Sender<(u64, Value)>,
+    cancelled: CancellationToken,
+}
+
+#[derive(Clone)]
+pub(super) struct TrialState {
+    pub(super) stage: Stage,
+    pub(super) progress: Option<Progress>,
+}
+
+#[derive(Clone)]
+pub(super) enum Stage {
+    Running,
+    Asks(Arc<Question>),
+    Ended(Arc<Ending>),
+}
+
+pub(super) struct Ending {
+    pub(super) took: Duration,
+    at: Instant,
+    pub(super) outcome: Outcome,
+}
+
+pub(super) enum Outcome {
+    Answered(Answer),
+    /// With the reason.
+    Failed(String),
+    Cancelled,
+}
+
+impl Trials {
+    /// Calls a tool for a login. Must be called on an arbiter.
+    ///
+    /// # Errors
+    ///
+    /// Says why it is not called.
+    pub(super) fn start(
+        &self,
+        operator: &dyn Operator,
+        owner: &str,
+        (tool, arguments): (&str, Value),
+        form: &Fields,
+    ) -> Result<Arc<Trial>, Failure> {
+        let (answers, answered) = mpsc::channel(1);
+        let trial = Arc::new(Trial {
+            id: random_token().map_err(unable)?.expose_secret().to_owned(),
+            owner: owner.to_owned(),
+            tool: tool.to_owned(),
+            form: form.clone(),
+            begun: Instant::now(),
+            state: watch::Sender::new(TrialState {
+                stage: Stage::Running,
+                progress: None,
+            }),
+            answers,
+            cancelled: CancellationToken::new(),
+        });
+        self.keep(&trial)?;
+        // However its task ends, the call ends.
+        let running = Running(trial.clone());
+        let (ours, theirs) = UnixStream::pair().map_err(unable)?;
+        ours.set_nonblocking(true).map_err(unable)?;
+        let ours = tokio::net::UnixStream::from_std(ours).map_err(unable)?;
+        let is_gone = operator.serve_client(ViewId::Default, theirs);
+        drop(is_gone.map_err(unable)?);
+        actix_rt::spawn(async move {
+            let conversation = Conversation::new(ours, &running.0, answered);
+            let outcome = conversation.hold(arguments).await;
+            running.0.end(outcome);
+        });
+        Ok(trial)
+    }
+
+    fn keep(&self, trial: &Arc<Trial>) -> Result<(), Failure> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.retain(|trial| trial.ended_for().is_none_or(|ago| ago < KEPT_FOR));
+        let is_open = |other: &&Arc<Trial>| other.ended_for().is_none();
+        let own = kept.iter().filter(|other| other.owner == trial.owner);
+        if own.filter(is_open).count() >= OPEN_MAX {
+            let message =
+                format!("{OPEN_MAX} of your calls have not ended: wait, or cancel one of them");
+            return Err(Failure::new(ErrorKind::RateLimited, message));
+        }
+        if kept.len() >= KEPT_MAX {
+            let oldest = kept.iter().position(|other| other.ended_for().is_some());
+            let oldest = oldest.ok_or_else(|| {
+                let message = format!("{KEPT_MAX} calls have not ended: try again later");
+                Failure::new(ErrorKind::RateLimited, message)
+            })?;
+            kept.remove(oldest);
+        }
+        kept.push(trial.clone());
+        Ok(())
+    }
+
+    /// A call of a login.
+    pub(super) fn find(&self, owner: &str, id: &str) -> Option<Arc<Trial>> {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = kept.iter();
+        let found = kept.find(|trial| trial.id == id && trial.owner == owner);
+        found.cloned()
+    }
+}
+
+impl Trial {
+    pub(super) fn state(&self) -> TrialState {
+        self.state.borrow().clone()
+    }
+
+    pub(super) fn running_for(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// Waits a moment for a question or the end.
+    pub(super) async fn settled(&self) {
+        let mut state = self.state.subscribe();
+        let is_settled = |state: &TrialState| !matches!(state.stage, Stage::Running);
+        // Later is the page's to show.
+        let _ = timeout(PATIENCE, state.wait_for(is_settled)).await;
+    }
+
+    /// Answers the question of this number, if it is asked now.
+    pub(super) fn answer(&self, number: u64, result: Value) -> bool {
+        let is_taken = self.state.send_if_modified(|state| match &state.stage {
+            Stage::Asks(question) if question.number == number => {
+                state.stage = Stage::Running;
+                true
+            }
+            _ => false,
+        });
+        is_taken && self.answers.try_send((number, result)).is_ok()
+    }
+
+    pub(super) fn cancel(&self) {
+        self.cancelled.cancel();
+    }
+
+    fn end(&self, outcome: Outcome) {
+        let ending = Arc::new(Ending {
+            took: self.begun.elapsed(),
+            at: Instant::now(),
+            outcome,
+        });
+        self.state.send_if_modified(|state| {
+            let is_open = !matches!(state.stage, Stage::Ended(_));
+            if is_open {
+                state.stage = Stage::Ended(ending);
+            }
+            is_open
+        });
+    }
+
+    fn ended_for(&self) -> Option<Duration> {
+        match &self.state.borrow().stage {
+            Stage::Ended(ending) => Some(ending.at.elapsed()),
+            Stage::Running | Stage::Asks(_) => None,
+        }
+    }
+}
+
+/// A call whose task is there.
+struct Running(Arc<Trial>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let message = "the gateway gave it up: its log says why";
+        self.0.end(Outcome::Failed(message.to_owned()));
+    }
+}
+
+fn unable(error: io::Error) -> Failure {
+    let message = format!("the tool cannot be called: {error}");
+    Failure::new(ErrorKind::Internal, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn trial(owner: &str, id: usize) -> Arc<Trial> {
+        Arc::new(Trial {
+            id: id.to_string(),
+            owner: owner.to_owned(),
+            tool: String::new(),
+            form: Fields::new(),
+            begun: Instant::now(),
+            state: watch::Sender::new(TrialState {
+                stage: Stage::Running,
+                progress: None,
+            }),
+            answers: mpsc::channel(1).0,
+            cancelled: CancellationToken::new(),
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_are_bounded_and_belong_to_their_login() {
+        let trials = Trials::default();
+        let kept = |owner: &str, id| {
+            let trial = trial(owner, id);
+            trials.keep(&trial).map(|()| trial)
+        };
+        let mine: Vec<_> = (0..OPEN_MAX)
+            .map(|id| kept("a", id).ok().unwrap())
+            .collect();
+        assert!(kept("a", 9).is_err() && trials.find("a", "9").is_none());
+        assert!(trials.find("a", "0").is_some() && trials.find("b", "0").is_none());
+        for id in OPEN_MAX..KEPT_MAX {
+            kept(&format!("other {}", id / OPEN_MAX), id).ok().unwrap();
+        }
+        assert!(kept("last", 20).is_err());
+        mine.first().unwrap().end(Outcome::Cancelled);
+        kept("last", 20).ok().unwrap();
+        assert!(trials.find("a", "0").is_none() && trials.find("a", "1").is_some());
+        mine.get(1).unwrap().end(Outcome::Cancelled);
+        tokio::time::advance(KEPT_FOR).await;
+        kept("last", 21).ok().unwrap();
+        assert!(trials.find("a", "1").is_none() && trials.find("a", "2").is_some());
+    }
+
+    #[tokio::test]
+    async fn a_call_ends_once_and_with_its_task() {
+        let trial = trial("a", 1);
+        assert!(!trial.answer(1, json!({})));
+        drop(Running(trial.clone()));
+        trial.end(Outcome::Cancelled);
+        let Stage::Ended(ending) = trial.state().stage else {
+            panic!("it is open");
+        };
+        assert!(matches!(ending.outcome, Outcome::Failed(_)));
+    }
+}

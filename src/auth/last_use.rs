@@ -1,0 +1,50 @@
+//! When a key was used last.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A use is noted by the minute, in milliseconds, so that few requests write.
+const PRECISION: u64 = 60_000;
+
+/// When a key was used last. Its copies share it; two keys are not different by it.
+#[derive(Clone, Debug, Default)]
+pub struct LastUse(Arc<AtomicU64>);
+
+impl LastUse {
+    /// In milliseconds since 1970; `None` if it was never used.
+    pub fn get(&self) -> Option<u64> {
+        Some(self.0.load(Ordering::Relaxed)).filter(|at| *at > 0)
+    }
+
+    /// It is used now; `now` in milliseconds since 1970.
+    pub fn note(&self, now: u64) {
+        let minute = now - now % PRECISION;
+        if self.0.load(Ordering::Relaxed) != minute {
+            self.0.store(minute, Ordering::Relaxed);
+        }
+    }
+}
+
+impl PartialEq for LastUse {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for LastUse {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_use_is_noted_by_the_minute_for_all_copies() {
+        let use_of_key = LastUse::default();
+        let copy = use_of_key.clone();
+        assert_eq!(copy.get(), None);
+        use_of_key.note(119_999);
+        assert_eq!(copy.get(), Some(60_000));
+        use_of_key.note(120_000);
+        assert_eq!(copy.get(), Some(120_000));
+    }
+}

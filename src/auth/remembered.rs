@@ -1,0 +1,137 @@
+//! Credentials that a session remembers for its client (`auth.remember`).
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use secrecy::{ExposeSecret as _, SecretString};
+
+use super::api_key::TokenHash;
+use super::identity::Identity;
+use super::tokens::TokenVerifier;
+use super::verified_token::PresentedToken;
+use super::{AuthSettings, is_key, unauthorized};
+use crate::id::Principal;
+use crate::protocol::Failure;
+use crate::telemetry::millis;
+
+/// Whether a session vouches for who opened it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RememberSettings {
+    pub by_session: bool,
+    /// A token is checked again after so long.
+    pub recheck: Duration,
+}
+
+impl Default for RememberSettings {
+    fn default() -> Self {
+        Self {
+            by_session: false,
+            recheck: Duration::from_secs(5 * 60),
+        }
+    }
+}
+
+/// Credentials that were taken. They are in memory only: of a key its hash, which is looked up each
+/// time, and a token, which is checked again.
+pub struct RememberedCredentials {
+    hash: TokenHash,
+    token: Option<CheckedToken>,
+    identity: Identity,
+}
+
+struct CheckedToken {
+    text: SecretString,
+    /// In milliseconds since 1970.
+    at: u64,
+    /// Where others are asked meanwhile, it is checked again.
+    by: Weak<TokenVerifier>,
+}
+
+impl RememberedCredentials {
+    /// `bearer` was taken at `now` as that of this client. `None` for a token that nobody vouches
+    /// for any more.
+    pub fn new(
+        bearer: &str,
+        identity: Identity,
+        verifier: Option<&Arc<TokenVerifier>>,
+        now: u64,
+    ) -> Option<Self> {
+        let token = match is_key(&identity.principal) {
+            true => None,
+            false => Some(CheckedToken {
+                text: bearer.into(),
+                at: now,
+                by: Arc::downgrade(verifier?),
+            }),
+        };
+        let hash = TokenHash::of(bearer);
+        Some(Self {
+            hash,
+            token,
+            identity,
+        })
+    }
+
+    pub fn principal(&self) -> &Principal {
+        &self.identity.principal
+    }
+
+    /// Who the client is; `None` where the token has to be checked again.
+    ///
+    /// # Errors
+    ///
+    /// Returns the failure that the client is to read.
+    pub fn identify(
+        &self,
+        settings: &AuthSettings,
+        verifier: Option<&Arc<TokenVerifier>>,
+        now: u64,
+    ) -> Result<Option<Identity>, Failure> {
+        let Some(token) = &self.token else {
+            let known = settings.identity_of_key(&self.hash, now)?;
+            let known = known.filter(|it| it.principal == self.identity.principal);
+            let gone = || unauthorized("the API key of this session is gone");
+            return known.map(Some).ok_or_else(gone);
+        };
+        let Some(verifier) = verifier else {
+            return Ok(None);
+        };
+        let until = token.at.saturating_add(millis(settings.remember.recheck));
+        let is_good = now < self.identity.expires_at.map_or(until, |at| at.min(until))
+            && Weak::ptr_eq(&token.by, &Arc::downgrade(verifier))
+            && !verifier.wants_text_of(self.principal());
+        Ok(is_good.then(|| self.identity.clone()))
+    }
+
+    /// Checks the token again.
+    ///
+    /// # Errors
+    ///
+    /// Returns the failure that the client is to read.
+    pub async fn checked_again(
+        &self,
+        verifier: &Arc<TokenVerifier>,
+        now: u64,
+    ) -> Result<Self, Failure> {
+        let gone = || unauthorized("the token of this session is somebody else's now");
+        let token = self.token.as_ref().ok_or_else(gone)?;
+        let text = token.text.expose_secret();
+        let hash = self.hash;
+        let identity = verifier.verify(PresentedToken { text, hash }, now).await?;
+        if identity.principal != self.identity.principal {
+            return Err(gone());
+        }
+        Self::new(text, identity, Some(verifier), now).ok_or_else(gone)
+    }
+
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+}
+
+impl fmt::Debug for RememberedCredentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RememberedCredentials({})", self.principal().as_str())
+    }
+}

@@ -1,0 +1,113 @@
+//! The configuration file as a whole: planned, replaced, and put back.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use super::shown_file::shown;
+use super::{ServerFile, conflict, io_failure, place, refused, replace, tag};
+use crate::admin::{ConfigAnswer, FileContent, FileOrder};
+use crate::catalog::{around_changes, line_diff};
+use crate::config::{Config, ConfigError, KeptContents, Plan};
+use crate::protocol::{ErrorKind, Failure};
+
+/// The outcome of an order about the whole file.
+pub struct WholeFileOutcome {
+    pub answer: ConfigAnswer,
+    /// Whether the file has another content now.
+    pub is_replaced: bool,
+}
+
+impl ServerFile<'_> {
+    /// Carries the order out, if the file has the tag that is given.
+    ///
+    /// # Errors
+    ///
+    /// Returns the failure that the client is to read; then the file is as it was.
+    pub fn carry_out_whole(
+        &self,
+        order: FileOrder,
+        if_match: Option<&str>,
+    ) -> Result<WholeFileOutcome, Failure> {
+        let present = self.text(if_match)?;
+        let mut etag = tag(&present);
+        let mut is_replaced = false;
+        let body = match order {
+            FileOrder::Kept => json!({ "kept": self.kept_names()? }),
+            FileOrder::Plan(content) => {
+                let (text, _) = self.content(content)?;
+                let wanted = self.checked(&text).map_err(|error| refused(&error))?;
+                // The present file may have an error: then there is nothing to compare with.
+                let present_config = self.checked(&present).ok();
+                let plan = present_config.map(|config| Plan::between(&config, &wanted).to_json());
+                let [before, after] = [&*present, &*text].map(shown_lines);
+                json!({ "plan": plan, "diff": around_changes(&line_diff(&before, &after)) })
+            }
+            FileOrder::Replace(content) => {
+                let (text, kept) = self.content(content)?;
+                self.checked(&text).map_err(|error| refused(&error))?;
+                if text != present {
+                    self.replace_whole(&present, &text)?;
+                    (is_replaced, etag) = (true, tag(&text));
+                }
+                if let Some(kept) = kept {
+                    // One too many does no harm.
+                    let _ = fs::remove_file(kept);
+                }
+                json!({ "changed": is_replaced })
+            }
+        };
+        Ok(WholeFileOutcome {
+            answer: ConfigAnswer { body, etag },
+            is_replaced,
+        })
+    }
+
+    fn kept_names(&self) -> Result<Vec<String>, Failure> {
+        let kept = KeptContents::of(&self.path).list();
+        let kept = kept
+            .map_err(|error| io_failure("read", &error))?
+            .into_iter();
+        let names = kept.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned()));
+        Ok(names.collect())
+    }
+
+    /// The text, and the file of one that is kept.
+    fn content(&self, content: FileContent) -> Result<(String, Option<PathBuf>), Failure> {
+        let name = match content {
+            FileContent::Text(text) => return Ok((text, None)),
+            FileContent::Kept(name) => name,
+        };
+        let unreadable = |error| io_failure("read", &error);
+        let found = KeptContents::of(&self.path).find(&name);
+        let path = found.map_err(unreadable)?.ok_or_else(|| {
+            let message = "this content is not kept any longer; look at the list again";
+            Failure::new(ErrorKind::NotFound, message)
+        })?;
+        let text = place::read(&path).map_err(unreadable)?;
+        Ok((text, Some(path)))
+    }
+
+    fn checked(&self, text: &str) -> Result<Config, ConfigError> {
+        let directory = self.path.parent().unwrap_or(Path::new("."));
+        let name = self.path.to_string_lossy();
+        Config::parse(text, &name, directory, self.environment).map(|loaded| loaded.config)
+    }
+
+    fn replace_whole(&self, present: &str, text: &str) -> Result<(), Failure> {
+        let kept = KeptContents::of(&self.path).keep(present);
+        let kept = kept
+            .map_err(|error| conflict(&format!("the present content cannot be kept: {error}")))?;
+        replace(&self.path, text).map_err(|error| {
+            // It is the present content still.
+            let _ = fs::remove_file(kept);
+            io_failure("written", &error)
+        })
+    }
+}
+
+/// Without comments and secrets.
+fn shown_lines(text: &str) -> Vec<String> {
+    shown(text).lines().map(str::to_owned).collect()
+}

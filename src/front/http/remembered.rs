@@ -1,0 +1,127 @@
+//! Requests without credentials whose session remembers them (`auth.remember`): their client sent
+//! them with `initialize`. Over HTTP+SSE, where the id of a session is in the URL, none does.
+
+use std::sync::Arc;
+
+use actix_web::http::header;
+use actix_web::{HttpMessage as _, HttpRequest};
+use futures_util::future::{Either, FutureExt as _, ready};
+
+use super::handler::{self, Identifying, check_place};
+use super::headers::{SESSION_ID, header_text};
+use super::tcp_server::CertifiedClient;
+use crate::auth::{Identity, RememberedCredentials, bearer_token};
+use crate::front::intake::Incoming;
+use crate::front::settings::FrontSettings;
+use crate::front::state::Front;
+use crate::id::SessionId;
+use crate::protocol::{ErrorKind, Failure};
+use crate::telemetry::unix_millis;
+
+/// Marks a request that is known by its session.
+struct BySession;
+
+/// The credentials of a request, for its session to remember.
+struct Presented(RememberedCredentials);
+
+/// Who sends a request, as it says itself or its session remembers.
+///
+/// # Errors
+///
+/// Returns the failure that the client is to read.
+pub(super) fn authenticate(
+    request: &HttpRequest,
+    front: &Front,
+    settings: &FrontSettings,
+) -> Result<Identifying, Failure> {
+    let found = find(request, front, settings);
+    let Some((id, remembered)) = found else {
+        return handler::authenticate(request, front, settings);
+    };
+    check_place(request, settings)?;
+    request.extensions_mut().insert(BySession);
+    let now = unix_millis();
+    let verifier = front.tokens.load_full();
+    if let Some(known) = remembered.identify(&settings.auth, verifier.as_ref(), now)? {
+        return Ok(Either::Left(ready(Ok(known))));
+    }
+    let verifier = verifier.ok_or_else(handler::no_tokens)?;
+    let sessions = front.sessions.clone();
+    let checking = async move {
+        let checked = remembered.checked_again(&verifier, now).await;
+        let checked = checked.inspect_err(|failure| {
+            if failure.kind == ErrorKind::Unauthorized {
+                sessions.forget_credentials(id, &remembered);
+            }
+        })?;
+        let identity = checked.identity().clone();
+        sessions.remember(id, Arc::new(checked));
+        Ok(identity)
+    };
+    Ok(Either::Right(checking.boxed_local()))
+}
+
+/// The credentials that the session of a request remembers, if the request has none itself.
+fn find(
+    request: &HttpRequest,
+    front: &Front,
+    settings: &FrontSettings,
+) -> Option<(SessionId, Arc<RememberedCredentials>)> {
+    let has_own = request.headers().contains_key(header::AUTHORIZATION)
+        || (settings.auth.certificates && request.conn_data::<CertifiedClient>().is_some());
+    if !settings.auth.remember.by_session || settings.stateless || has_own {
+        return None;
+    }
+    let id = SessionId::parse(header_text(request, &SESSION_ID)?)?;
+    Some((id, front.sessions.credentials(id)?))
+}
+
+/// Refuses a message that is for no session: none remembers credentials for it.
+///
+/// # Errors
+///
+/// Returns the failure that the client is to read.
+pub(super) fn check(
+    incoming: &Incoming,
+    request: &HttpRequest,
+    settings: &FrontSettings,
+) -> Result<(), Failure> {
+    let is_in_session = matches!(incoming, Incoming::InSession(_) | Incoming::Batch(_));
+    let is_remembered =
+        settings.auth.remember.by_session && request.extensions().contains::<BySession>();
+    match is_remembered && !is_in_session {
+        true => {
+            let message = "this request is for no session, and needs credentials of its own";
+            Err(Failure::new(ErrorKind::Unauthorized, message))
+        }
+        false => Ok(()),
+    }
+}
+
+/// Notes the credentials of a request until its session is found.
+pub(super) fn note(
+    identity: &Identity,
+    request: &HttpRequest,
+    front: &Front,
+    settings: &FrontSettings,
+) {
+    if !settings.auth.remember.by_session {
+        return;
+    }
+    let bearer = header_text(request, &header::AUTHORIZATION).and_then(bearer_token);
+    let verifier = front.tokens.load_full();
+    let presented = bearer.and_then(|bearer| {
+        RememberedCredentials::new(bearer, identity.clone(), verifier.as_ref(), unix_millis())
+    });
+    if let Some(presented) = presented {
+        request.extensions_mut().insert(Presented(presented));
+    }
+}
+
+/// Has the session of a request remember the credentials that it came with.
+pub(super) fn keep(request: &HttpRequest, front: &Front, id: SessionId) {
+    let presented = request.extensions_mut().remove::<Presented>();
+    if let Some(Presented(presented)) = presented {
+        front.sessions.remember(id, Arc::new(presented));
+    }
+}

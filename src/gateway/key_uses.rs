@@ -1,0 +1,67 @@
+//! Keeps when API keys were used last.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::spawn_blocking;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::state::GatewayState;
+use crate::admin::{KeyUses, key_uses, read_key_uses, write_key_uses};
+use crate::auth::AuthSettings;
+
+/// How often it is written, if any was used.
+const WRITE_EVERY: Duration = Duration::from_secs(60);
+
+/// Takes over what the process before this one noted.
+pub(super) fn restore(auth: &AuthSettings, uses: &KeyUses) {
+    for key in &auth.keys {
+        if let Some(at) = uses.get(&key.hash.to_string()) {
+            key.last_use.note(*at);
+        }
+    }
+}
+
+/// Keys that stay have been used when they were.
+pub(super) fn take_over(auth: &mut AuthSettings, running: &AuthSettings) {
+    for key in &mut auth.keys {
+        let same = running.keys.iter().find(|other| other.hash == key.hash);
+        if let Some(same) = same {
+            key.last_use = same.last_use.clone();
+        }
+    }
+}
+
+/// Writes it from now on, until dropped.
+pub(super) fn keep(state: Arc<GatewayState>, data_dir: PathBuf) -> AbortOnDropHandle<()> {
+    AbortOnDropHandle::new(actix_rt::spawn(async move {
+        let mut ticks = tokio::time::interval(WRITE_EVERY);
+        let mut written = read_key_uses(&data_dir);
+        loop {
+            ticks.tick().await;
+            let uses = key_uses(&state.keys.load());
+            if uses != written {
+                let (directory, now) = (data_dir.clone(), uses.clone());
+                let writing = spawn_blocking(move || write_key_uses(&directory, &now));
+                note_failure(writing.await.unwrap_or(Ok(())));
+                written = uses;
+            }
+        }
+    }))
+}
+
+/// Writes it a last time.
+pub(super) fn write(state: &GatewayState, data_dir: &std::path::Path) {
+    let uses = key_uses(&state.keys.load());
+    if !uses.is_empty() {
+        note_failure(write_key_uses(data_dir, &uses));
+    }
+}
+
+fn note_failure(written: io::Result<()>) {
+    if let Err(error) = written {
+        log::warn!(error:%; "when keys were used last could not be written");
+    }
+}

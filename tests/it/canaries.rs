@@ -1,0 +1,181 @@
+//! Canaries in every place where the gateway has a secret, looked for in all that it says and keeps.
+
+use serde_json::json;
+
+use crate::api;
+use crate::auth::{KEYS, with_key};
+use crate::dashboard::Browser;
+use crate::exchange::oauth;
+use crate::logins::{all_said, files_below};
+use crate::sessionless::modern_as;
+use crate::support::{
+    Authority, Behaviour, Gateway, Http, HttpServer, INITIALIZE, Issuer, RESOURCE, Setup,
+    answer_in, call_params, python, quick, unix_seconds, until,
+};
+
+/// 32 bytes in base64, as the key of the vault.
+const VAULT_KEY: &str = "Y2FuYXJ5LWtleS1vZi10aGUtdmF1bHQtMDEyMzQ1Njc=";
+
+const PAGES: [&str; 11] = [
+    "/ui",
+    "/ui/servers",
+    "/ui/servers/docs",
+    "/ui/servers/dies/edit",
+    "/ui/servers/web/edit",
+    "/ui/tree",
+    "/ui/sessions",
+    "/ui/calls",
+    "/ui/tools",
+    "/ui/logs",
+    "/ui/config",
+];
+
+const COMMANDS: [&[&str]; 15] = [
+    &["status"],
+    &["status", "--json"],
+    &["check"],
+    &["servers"],
+    &["servers", "headers", "docs"],
+    &["servers", "headers", "web"],
+    &["servers", "logs", "dies"],
+    &["servers", "crashes"],
+    &["servers", "crashes", "--json"],
+    &["servers", "crashes", "dies"],
+    &["auth", "status"],
+    &["keys", "ls"],
+    &["history"],
+    &["logs"],
+    &["doctor", "--json"],
+];
+
+/// Secrets in the file: of a source, and of servers over HTTP and stdio, which fail and write theirs.
+fn servers(docs: &HttpServer, authority: &Authority) -> String {
+    let claims = "user_headers = { X-Team = \"claims.team\" }\n";
+    let dies = "IT_LAST_WORDS = \"words\", TOKEN = \"canary-env\"";
+    let dies = python("dies", &format!("IT_FATAL = \"tools/call\", {dies}"));
+    format!(
+        "[sources.team]\nurl = \"http://127.0.0.1:9/\"\nkey = \"canary-source\"\n\
+         [history]\nenabled = true\nbodies = \"64KiB\"\n\
+         [servers.web]\nurl = \"http://127.0.0.1:9/mcp?api_key=canary-url\"\n\
+         headers = {{ X-Api-Key = \"canary-header\" }}\n\
+         [servers.starts-not]\ncommand = \"/no/such\"\nargs = [\"--token\", \"canary-argument\"]\n\
+         {dies}era = \"legacy\"\n{}{claims}{}",
+        docs.config("docs"),
+        oauth(authority)
+    )
+}
+
+async fn start(docs: &HttpServer, authority: &Authority, issuer: &Issuer) -> Gateway {
+    let config = format!(
+        "{}{}{KEYS}{}",
+        quick(),
+        issuer.config(),
+        servers(docs, authority)
+    );
+    let setup = Setup::new(&config)
+        .variable("RUST_LOG", "debug")
+        .variable("MCPVISOR_CREDENTIALS_KEY", VAULT_KEY)
+        .variable(
+            "OTEL_EXPORTER_OTLP_ENDPOINT",
+            "http://u:canary-otel@127.0.0.1:9/canary-path",
+        )
+        .variable(
+            "OTEL_EXPORTER_OTLP_HEADERS",
+            "authorization=Bearer%20canary-otel-header",
+        )
+        .variable("OTEL_BSP_SCHEDULE_DELAY", "10");
+    std::fs::write(setup.path("words"), "canary-env Bearer canary-env").unwrap();
+    let gateway = setup.serve().await;
+    gateway.wait_state("dies", "up").await;
+    gateway
+}
+
+/// Everything that clients, operators and whoever finds the files can read.
+async fn everything(gateway: &Gateway) -> Vec<(String, String)> {
+    let mut said = vec![("the API and the files".to_owned(), all_said(gateway).await)];
+    let browser = Browser::sign_in(gateway).await;
+    for page in PAGES {
+        said.push((page.to_owned(), browser.page(page).await));
+    }
+    for path in ["/api/servers", "/api/sessions", "/api/tools", "/api/pins"] {
+        said.push((path.to_owned(), api::get(gateway, path).await.to_string()));
+    }
+    for path in ["/health", "/readyz", "/openapi.json"] {
+        let answer = gateway.get(path).send().await.bytes().await;
+        said.push((path.to_owned(), String::from_utf8(answer).unwrap()));
+    }
+    for command in COMMANDS {
+        let (_, printed) = gateway.setup.run(command);
+        assert!(!printed.contains("unexpected argument"), "{printed}");
+        said.push((command.join(" "), printed));
+    }
+    let (good, printed) = gateway.setup.run(&["support-bundle", "b.tar.gz"]);
+    assert!(good, "{printed}");
+    let unpacked = gateway.setup.command_of("tar", &["-xzf", "b.tar.gz"]);
+    assert!({ unpacked }.status().unwrap().success());
+    let bundle = files_below(&gateway.setup.path("mcpvisor-support"));
+    said.push(("the support bundle".to_owned(), bundle));
+    said
+}
+
+#[tokio::test]
+async fn no_canary_is_to_be_read_anywhere() {
+    let docs = HttpServer::start(Behaviour {
+        remembers: true,
+        ..Behaviour::default()
+    })
+    .await;
+    let (authority, issuer) = (Authority::of(&docs).await, Issuer::start().await);
+    let gateway = start(&docs, &authority, &issuer).await;
+    let token = issuer.signed(&json!({
+        "iss": issuer.url(), "aud": RESOURCE, "sub": "ada", "scope": "mcp",
+        "team": "canary-claim", "exp": unix_seconds() + 600,
+    }));
+    let call = |tool: &'static str, token: &str| {
+        let params = call_params(tool, json!({ "n": 1, "api_key": "canary-call" }));
+        with_key(
+            modern_as(&gateway, "1", "tools/call", params, json!({})),
+            token,
+        )
+        .send()
+    };
+    let mut answers = String::new();
+    let good = answer_in(call("docs__echo", &token).await).await;
+    assert_eq!(good["result"]["isError"], json!(null), "{good}");
+    let lost = answer_in(call("dies__echo", "first-key").await).await;
+    answers += &lost.to_string();
+    answers += &answer_in(call("docs__echo", "first-key").await)
+        .await
+        .to_string();
+    answers += &answer_in(call("web__echo", "first-key").await)
+        .await
+        .to_string();
+    let wrong = Http::post(gateway.address, INITIALIZE);
+    let wrong = with_key(wrong, "canary-of-a-client").send().await;
+    assert_eq!(wrong.status, 401);
+    answers += &format!("{wrong:?}");
+    until("what fails to have failed", || async {
+        let log = gateway.log();
+        let all = ["team", "web", "starts-not", "dies", "spans"];
+        all.iter().all(|name| log.contains(name)).then_some(())
+    })
+    .await;
+    let mut said = everything(&gateway).await;
+    said.push(("the answers".to_owned(), answers));
+    for (place, text) in said {
+        for secret in [
+            "canary",
+            "machine-secret",
+            "first-key",
+            VAULT_KEY,
+            token.as_str(),
+        ] {
+            let found = text.split_once(secret).map(|(before, after)| {
+                let before: String = before.chars().rev().take(200).collect();
+                let before: String = before.chars().rev().collect();
+                format!("{before}{secret}{}", after.get(..40).unwrap_or_default())
+            });
+            assert_eq!(found, None, "{place}");
+        }
+    }
+}
