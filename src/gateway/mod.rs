@@ -21,7 +21,7 @@ mod tls;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -148,8 +148,7 @@ impl Gateway {
         log: LogRecords,
     ) -> Result<Self, StartError> {
         let config = loaded.config;
-        let path = config.data_dir.join(STATE_FILE);
-        let store = Arc::new(SqliteStore::open(&path, unix_millis)?);
+        let store = Arc::new(SqliteStore::open(&state_file(&config), unix_millis)?);
         let shares_socket = client_transport.is_inherited();
         let certificate = CertificateWatch::start(&config.front.tls)?;
         let listener = open_listener(client_transport, &config)?;
@@ -162,7 +161,7 @@ impl Gateway {
         let arbiters = Arbiters::adopt(server.workers.clone())?;
         let registration = register(&config, loaded.path.as_deref(), &address);
         let servers = ready_servers(&config);
-        let unreadable = |source| unreadable(&path, source);
+        let unreadable = |source| unreadable(&config, source);
         let saved = SavedState::load(&store, &config, &servers, log.events()).await;
         let saved = saved.map_err(unreadable)?;
         let counters = Counters::default();
@@ -415,8 +414,12 @@ fn start_spawner(data_dir: &DataDir) -> Result<Spawner, StartError> {
     Ok(Spawner::start(ProcessOwner::new(owner, Uuid::new_v4()))?)
 }
 
-fn unreadable(path: &Path, source: StoreError) -> StartError {
-    let path = path.to_owned();
+fn state_file(config: &Config) -> PathBuf {
+    config.data_dir.join(STATE_FILE)
+}
+
+fn unreadable(config: &Config, source: StoreError) -> StartError {
+    let path = state_file(config);
     StartError::StateFile { path, source }
 }
 

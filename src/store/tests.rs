@@ -218,8 +218,11 @@ async fn a_file_that_cannot_be_used_is_named() {
             store.put(&key, value("value"), None).await.unwrap();
         }
     }
-    // The threads have ended when the log is gone.
+    // The threads have ended when the log is gone; where both end at once, it stays for the next.
     while damaged.with_file_name("damaged-wal").exists() {
+        let next = rusqlite::Connection::open(&damaged).unwrap();
+        let _ = next.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()));
+        drop(next);
         tokio::task::yield_now().await;
     }
     let mut bytes = fs::read(&damaged).unwrap();

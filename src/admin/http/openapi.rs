@@ -97,7 +97,8 @@ fn tag(route: &Route) -> &'static str {
 
 fn is_tag(part: &str) -> bool {
     let resources = [
-        "tree", "servers", "tools", "pins", "sessions", "history", "logs", "events", "logins",
+        "tree", "servers", "tools", "pins", "keys", "sessions", "history", "logs", "events",
+        "logins",
     ];
     resources.contains(&part) || matches!(part, "oauth" | "loglevel" | "config")
 }

@@ -138,9 +138,8 @@ async fn post(
     let revision = header_text(request, &PROTOCOL_VERSION).and_then(|text| text.parse().ok());
     let incoming = intake::read(body, revision, front.is_draining());
     let checked = incoming.and_then(|it| it.checked(&settings.auth, &requester.owner.principal));
-    let incoming = checked?;
-    remembered::check(&incoming, request, settings)?;
-    let serving = match incoming {
+    let checked = checked.and_then(|it| remembered::checked(it, request, settings));
+    let serving = match checked? {
         Incoming::Sessionless(message) => Either::Left(sessionless::serve(
             request,
             message,

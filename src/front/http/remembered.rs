@@ -11,7 +11,7 @@ use super::handler::{self, Identifying, check_place};
 use super::headers::{SESSION_ID, header_text};
 use super::tcp_server::CertifiedClient;
 use crate::auth::{Identity, RememberedCredentials, bearer_token};
-use crate::front::intake::Incoming;
+use crate::front::intake::{Incoming, RequestFailure};
 use crate::front::settings::FrontSettings;
 use crate::front::state::Front;
 use crate::id::SessionId;
@@ -81,21 +81,19 @@ fn find(
 /// # Errors
 ///
 /// Returns the failure that the client is to read.
-pub(super) fn check(
-    incoming: &Incoming,
+pub(super) fn checked(
+    incoming: Incoming,
     request: &HttpRequest,
     settings: &FrontSettings,
-) -> Result<(), Failure> {
+) -> Result<Incoming, RequestFailure> {
     let is_in_session = matches!(incoming, Incoming::InSession(_) | Incoming::Batch(_));
     let is_remembered =
         settings.auth.remember.by_session && request.extensions().contains::<BySession>();
-    match is_remembered && !is_in_session {
-        true => {
-            let message = "this request is for no session, and needs credentials of its own";
-            Err(Failure::new(ErrorKind::Unauthorized, message))
-        }
-        false => Ok(()),
+    if is_remembered && !is_in_session {
+        let message = "this request is for no session, and needs credentials of its own";
+        return Err(Failure::new(ErrorKind::Unauthorized, message).into());
     }
+    Ok(incoming)
 }
 
 /// Notes the credentials of a request until its session is found.

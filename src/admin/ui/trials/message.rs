@@ -74,7 +74,7 @@ impl Message {
         let Ok(mut message) = serde_json::from_str::<Value>(line) else {
             return Self::Other;
         };
-        let id = message["id"].take();
+        let id = message.get_mut("id").map_or(Value::Null, Value::take);
         let params = &message["params"];
         match message["method"].as_str() {
             None if id.is_null() => Self::Other,
