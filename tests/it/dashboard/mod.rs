@@ -6,6 +6,7 @@ mod forms;
 mod live;
 mod login;
 mod pages;
+mod pins;
 
 use url::form_urlencoded::Serializer;
 
