@@ -6,6 +6,7 @@ mod forms;
 mod live;
 mod login;
 mod pages;
+mod pins;
 mod sessions;
 mod trials;
 

@@ -42,7 +42,7 @@ fn check_headers(answer: &Answer, path: &str) {
 }
 
 /// Whether every tag is closed, nothing is inline, and nothing comes from elsewhere.
-fn check_html(page: &str, path: &str) {
+pub(super) fn check_html(page: &str, path: &str) {
     const VOID: [&str; 5] = ["br", "input", "link", "meta", "option-"];
     assert!(page.starts_with("<!DOCTYPE html>"), "{path}");
     assert_eq!(page.matches("<main").count(), 1, "{path}");
@@ -164,7 +164,7 @@ for line in sys.stdin:
                           "error": {"code": -32601, "message": evil}}), flush=True)
 "#;
 
-fn check_harmless(page: &str, path: &str) {
+pub(super) fn check_harmless(page: &str, path: &str) {
     for wrong in ["<script>", "<img", "\u{202e}", "\u{1b}", &"W".repeat(3001)] {
         assert!(!page.contains(wrong), "{path}: {wrong:?}");
     }

@@ -8,6 +8,7 @@ mod confirm;
 mod connect;
 mod logs;
 mod overview;
+mod pins;
 mod server;
 mod server_form;
 mod servers;
@@ -51,6 +52,7 @@ pub(super) async fn show(view: &View<'_>) -> Result<Page, Failure> {
         ["calls", id] => call::page(view, id).await,
         ["tools"] => Ok(tools::page(view)),
         ["tool"] => tool::page(view),
+        ["pins"] => Ok(pins::page(view)),
         ["logs"] => logs::page(view),
         ["config"] => Ok(config::page(view).await),
         ["connect"] => Ok(connect::page(view)),
@@ -71,6 +73,7 @@ pub(super) async fn act(view: &View<'_>, form: &Fields) -> Result<Outcome, Failu
         ["config", "apply"] => config::apply(view, form).await,
         ["calls", id, "replay"] => call::replay(view, id).await,
         ["tool"] => tool::act(view, form).await,
+        ["pins"] => pins::approve(view, form).await,
         _ => Err(no_such_page()),
     }
 }

@@ -3,6 +3,7 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
+use super::pins::unapproved;
 use crate::admin::status::ToolView;
 use crate::admin::ui::page::{Page, Section, View};
 use crate::admin::ui::{parts, text};
@@ -14,12 +15,19 @@ const TOOLS_MAX: usize = 200;
 pub(super) fn page(view: &View<'_>) -> Page {
     let tools = view.operator.tools(&ViewId::Default);
     let is_any = !tools.is_empty();
+    let unapproved = unapproved(&view.operator.pins()).len();
     let found = found(tools, view);
     let tokens: usize = found.iter().map(|(tool, _)| tool.tokens).sum();
     let servers = view.operator.status().servers;
     let servers: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
     Page::new(Section::Tools, "Tools").fixed(html! {
         (parts::heading("Tools", None))
+        @if unapproved > 0 {
+            p .notice.warn {
+                (text::many(unapproved as u64, "tool has", "tools have"))
+                " a definition that nobody approved. " a href="/ui/pins" { "See what changed" }
+            }
+        }
         @if !is_any {
             (parts::empty("No tools yet", html! { "They appear when a server has listed them." }))
         } @else {
