@@ -138,6 +138,9 @@ async function assertLoginNeeded() {
 
 test("a sign-in that ended needs another, and no other registration", async () => {
   authority.lifetime = 3600;
+  // Afterwards no renewal is under way, whose token the server could not know to refuse.
+  resource.refuseTokens();
+  await callAtOnce(1);
   await authority.endSignIn();
   resource.refuseTokens();
   await assertLoginNeeded();

@@ -59,11 +59,11 @@ async fn a_gateway_that_is_well_has_no_errors() {
     assert!(text.contains(&held), "{text}");
 }
 
-/// Else it would be told to close the directory that it stands in to others.
+/// Else the directory that it stands in would be told to be closed to others.
 #[tokio::test]
-async fn a_configuration_that_is_not_there_names_no_data_directory() {
+async fn a_configuration_that_cannot_be_read_names_no_data_directory() {
     let setup = Setup::new("");
-    std::fs::remove_file(setup.path("config.toml")).unwrap();
+    std::fs::write(setup.path("config.toml"), "no TOML").unwrap();
     let (code, report) = doctor(&setup).await;
     assert_eq!((code, &report["errors"]), (1, &1.into()), "{report:#}");
     let findings = report["findings"].as_array().unwrap().iter();
