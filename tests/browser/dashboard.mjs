@@ -233,24 +233,19 @@ async function test() {
     await result.getByText(" ms").waitFor();
   });
 
-  /** Calls a tool that asks, until it does. */
+  /** Calls a tool that asks. */
   async function ask(shown) {
     await shown.goto(`${base}/ui/tool?name=example__ask`);
     await shown.getByLabel("question").fill("Which colour?");
     await shown.getByRole("button", { name: "Call" }).click();
     const result = shown.getByRole("region", { name: "Result" });
-    const question = result.getByText("Which colour?");
-    // It is there without JavaScript only.
-    const again = result.getByRole("link", { name: "Look again" });
-    for (;;) {
-      await question.or(again).first().waitFor();
-      if (await question.isVisible()) return result;
-      await again.click();
-    }
+    await result.waitFor();
+    return { result, question: result.getByText("Which colour?") };
   }
 
   await step("a question of the server is answered in the page", async () => {
-    const result = await ask(page);
+    const { result, question } = await ask(page);
+    await question.waitFor();
     // What somebody types stays while the page is live.
     await result.getByLabel("Your answer").pressSequentially("dark blue", { delay: 80 });
     await result.getByRole("button", { name: "Answer" }).click();
@@ -350,13 +345,8 @@ async function test() {
     await page.getByText("The new content is in force").waitFor();
   });
 
-  await step("without JavaScript a question is answered, a server is restarted and removed", async () => {
+  await step("without JavaScript a server is restarted and removed", async () => {
     const plain = await newPage({ storageState, javaScriptEnabled: false });
-    const result = await ask(plain);
-    await result.getByLabel("Your answer").fill("red");
-    await result.getByRole("button", { name: "Answer" }).click();
-    const answered = result.getByText("the user answered: red").first();
-    while (!(await answered.isVisible())) await plain.reload();
     await plain.goto(`${base}/ui/servers/added`);
     await plain.getByRole("button", { name: "Restart" }).click();
     await plain.getByRole("status").filter({ hasText: /\w/ }).waitFor();

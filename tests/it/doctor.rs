@@ -18,7 +18,11 @@ use crate::support::{Gateway, Setup, example, soon};
 
 /// The report of `mcpvisor doctor --json`, and its exit code.
 async fn doctor(setup: &Setup) -> (i32, Value) {
-    let mut command = setup.command(&["doctor", "--json"]);
+    doctor_with(setup, &[]).await
+}
+
+async fn doctor_with(setup: &Setup, more: &[&str]) -> (i32, Value) {
+    let mut command = setup.command(&[&["doctor", "--json"], more].concat());
     let ran = tokio::task::spawn_blocking(move || command.output().unwrap());
     let output = soon("the command's end", ran).await.unwrap();
     let report = serde_json::from_slice(&output.stdout).unwrap();
@@ -63,8 +67,7 @@ async fn a_gateway_that_is_well_has_no_errors() {
 #[tokio::test]
 async fn a_configuration_that_cannot_be_read_names_no_data_directory() {
     let setup = Setup::new("");
-    std::fs::write(setup.path("config.toml"), "no TOML").unwrap();
-    let (code, report) = doctor(&setup).await;
+    let (code, report) = doctor_with(&setup, &["--config", "missing.toml"]).await;
     assert_eq!((code, &report["errors"]), (1, &1.into()), "{report:#}");
     let findings = report["findings"].as_array().unwrap().iter();
     let checks: Vec<_> = findings.map(|it| it["check"].as_str().unwrap()).collect();
