@@ -35,7 +35,7 @@ fn request(message: &Request) {
     for to in Revision::ALL {
         let mut edits = project_params(message, to);
         edits.push(message.edit_id(&id));
-        edits.push(declaration.edit(message, None, Some(&id)));
+        edits.push(declaration.edit(message, None, Some(&id), None));
         let sent = splice(message.frame.as_bytes(), &mut edits);
         let Ok(Envelope::Request(sent)) = Envelope::parse(sent) else {
             panic!("no request any more");
