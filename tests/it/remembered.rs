@@ -2,13 +2,14 @@
 
 use std::fs;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::auth::{KEYS, refused, with_key};
 use crate::sessionless::modern;
 use crate::support::{
-    Answer, Gateway, Http, INITIALIZE, Issuer, answer_in, example, quick, request, text_of, until,
+    Answer, Gateway, Http, INITIALIZE, Issuer, answer_in, example, quick, text_of, until,
 };
+use crate::tokens::{post, session_of};
 
 /// With a line in `[auth]`.
 fn remembering(config: &str, more: &str) -> String {
@@ -19,19 +20,6 @@ fn remembering(config: &str, more: &str) -> String {
     }
 }
 
-async fn open(gateway: &Gateway, token: &str) -> String {
-    let http = with_key(Http::post(gateway.address, INITIALIZE), token);
-    let answer = http.send().await;
-    assert_eq!(answer.status, 200, "{answer:?}");
-    answer.header("mcp-session-id").unwrap().to_owned()
-}
-
-fn post(gateway: &Gateway, session: &str, method: &str, params: Value) -> Http {
-    Http::post(gateway.address, request(1, method, params).to_string())
-        .header("Mcp-Session-Id", session)
-        .header("MCP-Protocol-Version", "2025-11-25")
-}
-
 async fn ping(gateway: &Gateway, session: &str) -> Answer {
     post(gateway, session, "ping", json!({})).send().await
 }
@@ -40,7 +28,7 @@ async fn ping(gateway: &Gateway, session: &str) -> Answer {
 async fn a_client_says_who_it_is_with_initialize_only() {
     let config = remembering(KEYS, "") + &quick() + &example("one");
     let mut gateway = Gateway::start(&config).await;
-    let session = open(&gateway, "first-key").await;
+    let session = session_of(&gateway, "first-key").await;
     assert_eq!(ping(&gateway, &session).await.status, 200);
     let params = json!({ "name": "one__echo", "arguments": { "message": "hi" } });
     let call = post(&gateway, &session, "tools/call", params).send().await;
@@ -79,7 +67,7 @@ async fn a_client_says_who_it_is_with_initialize_only() {
 async fn a_key_that_is_gone_is_refused_at_once_and_its_session_goes_on_with_another() {
     let config = remembering(KEYS, "");
     let gateway = Gateway::start(&config).await;
-    let session = open(&gateway, "first-key").await;
+    let session = session_of(&gateway, "first-key").await;
     // The keys change places.
     let swapped = config.replace("keys.first", "keys.third");
     let swapped = swapped.replace("keys.second", "keys.first");
@@ -108,7 +96,7 @@ async fn a_token_is_checked_again_and_its_session_waits_for_a_good_one() {
     let config = remembering(&issuer.webhook("0s"), "recheck = \"1s\"\n");
     let gateway = Gateway::start(&config).await;
     issuer.answer("canary-token", 200, json!({ "sub": "ada" }));
-    let session = open(&gateway, "canary-token").await;
+    let session = session_of(&gateway, "canary-token").await;
     until("another check", || async {
         assert_eq!(ping(&gateway, &session).await.status, 200);
         (issuer.site().asked_about.len() >= 3).then_some(())
@@ -149,7 +137,7 @@ async fn a_remembered_token_is_not_asked_about_for_each_request() {
     let issuer = Issuer::start().await;
     let gateway = Gateway::start(&remembering(&issuer.webhook("0s"), "")).await;
     issuer.answer("token", 204, json!(null));
-    let session = open(&gateway, "token").await;
+    let session = session_of(&gateway, "token").await;
     for _ in 0..5 {
         assert_eq!(ping(&gateway, &session).await.status, 200);
     }

@@ -20,13 +20,14 @@ fn initialize(gateway: &Gateway, token: &str) -> Http {
     with_key(Http::post(gateway.address, INITIALIZE), token)
 }
 
-async fn session_of(gateway: &Gateway, token: &str) -> String {
+/// A session of the client with this token.
+pub(crate) async fn session_of(gateway: &Gateway, token: &str) -> String {
     let answer = initialize(gateway, token).send().await;
     assert_eq!(answer.status, 200, "{answer:?}");
     answer.header("mcp-session-id").unwrap().to_owned()
 }
 
-fn post(gateway: &Gateway, session: &str, method: &str, params: Value) -> Http {
+pub(crate) fn post(gateway: &Gateway, session: &str, method: &str, params: Value) -> Http {
     Http::post(gateway.address, request(1, method, params).to_string())
         .header("Mcp-Session-Id", session)
         .header("MCP-Protocol-Version", "2025-11-25")

@@ -54,7 +54,7 @@ impl Look {
         }
     }
 
-    /// What happened since an earlier look.
+    /// The changes since an earlier look.
     fn since(&self, before: &Self) -> Self {
         let requests = self.requests.iter().enumerate();
         let requests = requests.map(|(index, (bound, count))| {
@@ -112,14 +112,14 @@ impl Traffic {
         looks.push_back(look);
     }
 
-    /// What happened between one look and the next.
+    /// The changes between one look and the next.
     fn intervals(&self) -> Vec<Look> {
         let looks = self.lock();
         let pairs = looks.iter().zip(looks.iter().skip(1));
         pairs.map(|(before, after)| after.since(before)).collect()
     }
 
-    /// What happened in the whole hour.
+    /// The changes in the whole hour.
     fn hour(&self) -> Look {
         let looks = self.lock();
         match (looks.front(), looks.back()) {
