@@ -102,6 +102,12 @@ impl GatewayOperator {
         Box::pin(async move {
             let granted = state.credentials.finish(&query).await;
             let granted = granted.map_err(|error| login_failed(&error))?;
+            if granted.is_another {
+                let whose = granted.principal.map(CredentialContext::User);
+                let whose = whose.unwrap_or(CredentialContext::Shared);
+                let left = (state.downstreams).leave_sessions(granted.server.clone(), whose);
+                left.await;
+            }
             Ok(json!({
                 "success": true,
                 "serverId": state.id_of(&granted.server),

@@ -114,6 +114,28 @@ async fn a_sign_in_that_ended_is_asked_for_again() {
 }
 
 #[tokio::test]
+async fn another_sign_in_opens_another_session_and_another_token_does_not() {
+    let (server, authority, gateway) = protected().await;
+    login_needed(&gateway).await;
+    log_in(&gateway).await;
+    gateway.wait_state("docs", "up").await;
+    let client = Client::open(&gateway).await;
+    let handshakes = || server.behaviour().handshakes;
+    authority.expire_tokens();
+    client.call("docs__echo", json!({})).await;
+    assert_eq!((authority.grants().refreshed, handshakes()), (1, 1));
+    assert_eq!(log_in(&gateway).await.status, 200);
+    gateway.wait_state("docs", "up").await;
+    let result = client.call("docs__echo", json!({"n": 1})).await;
+    assert_eq!(text_of(&result), "http {\"n\":1}");
+    assert_eq!(handshakes(), 2);
+    until("the former session to end", || async {
+        (server.behaviour().deleted == 1).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn an_authorization_server_that_forgot_the_gateway_gets_to_know_it_again() {
     let (_server, authority, gateway) = protected().await;
     login_needed(&gateway).await;

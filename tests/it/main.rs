@@ -74,6 +74,7 @@ mod tool_commands;
 mod tools;
 mod tree;
 mod user_headers;
+mod user_sign_ins;
 mod users;
 mod vault;
 mod views;

@@ -11,10 +11,10 @@ use crate::support::{
     failure_of, initialize, quick, request, text_of, until,
 };
 
-const USER: &str = "credentials = \"user\"\n";
+pub(crate) const USER: &str = "credentials = \"user\"\n";
 
 /// A server that wants a token of each user for calls, who gives it, and a gateway in front.
-async fn for_users() -> (HttpServer, Authority, Gateway) {
+pub(crate) async fn for_users() -> (HttpServer, Authority, Gateway) {
     for_users_with(Behaviour {
         lists_openly: true,
         remembers: true,
@@ -31,15 +31,15 @@ async fn for_users_with(behaviour: Behaviour) -> (HttpServer, Authority, Gateway
     (server, authority, gateway)
 }
 
-/// A client with a session of one key.
-struct User<'g> {
+/// A client with a session of one key or token.
+pub(crate) struct User<'g> {
     gateway: &'g Gateway,
-    key: &'static str,
+    key: &'g str,
     session: String,
 }
 
 impl<'g> User<'g> {
-    async fn open(gateway: &'g Gateway, key: &'static str, capabilities: Value) -> Self {
+    pub(crate) async fn open(gateway: &'g Gateway, key: &'g str, capabilities: Value) -> Self {
         let body = initialize("2025-11-25", &capabilities).to_string();
         let answer = with_key(Http::post(gateway.address, body), key)
             .send()
@@ -53,7 +53,7 @@ impl<'g> User<'g> {
         }
     }
 
-    async fn ask(&self, id: u64, method: &str, params: Value) -> Value {
+    pub(crate) async fn ask(&self, id: u64, method: &str, params: Value) -> Value {
         let http = Http::post(
             self.gateway.address,
             request(id, method, params).to_string(),
@@ -63,13 +63,13 @@ impl<'g> User<'g> {
         answer_in(with_key(http, self.key).send().await).await
     }
 
-    async fn call(&self, n: u64) -> Value {
+    pub(crate) async fn call(&self, n: u64) -> Value {
         let params = call_params("docs__echo", json!({ "n": n }));
         self.ask(n, "tools/call", params).await
     }
 
     /// Signs in at the link that the model reads.
-    async fn consent(&self, person: &str) {
+    pub(crate) async fn consent(&self, person: &str) {
         let answer = self.call(9000).await;
         let link = link_in(text_of(&answer["result"]));
         assert_eq!(sign_in(self.gateway, &link, person).await.status, 200);
@@ -83,13 +83,13 @@ fn link_in(text: &str) -> String {
 }
 
 /// Opens a page as this person, who agrees; the answer of the callback.
-async fn sign_in(gateway: &Gateway, page: &str, person: &str) -> Answer {
+pub(crate) async fn sign_in(gateway: &Gateway, page: &str, person: &str) -> Answer {
     let (_, callback) = follow(&format!("{page}&person={person}")).await;
     gateway.get(&callback).send().await
 }
 
 /// With whose token the server was called, by the argument `n`.
-fn callers(server: &HttpServer, authority: &Authority) -> Vec<(u64, String)> {
+pub(crate) fn callers(server: &HttpServer, authority: &Authority) -> Vec<(u64, String)> {
     let (behaviour, grants) = (server.behaviour(), authority.grants());
     let calls = behaviour.seen.iter();
     let calls = calls.filter(|(message, _)| message["method"] == "tools/call");

@@ -57,6 +57,8 @@ pub struct Credential {
     vault: Vault,
     current: ArcSwapOption<AccessToken>,
     exchange: AsyncMutex<Exchange>,
+    /// Whether a request carried a token since somebody signed in.
+    is_used: AtomicBool,
     is_renewing: AtomicBool,
     waiting: Mutex<Vec<WaitingSignIn>>,
     needs: Mutex<Needs>,
@@ -74,6 +76,8 @@ struct Exchange {
 #[derive(Default)]
 struct Needs {
     challenge: Option<BearerChallenge>,
+    /// The one before, for which there is a token: perhaps only it names the authorization server.
+    answered: Option<BearerChallenge>,
     /// Why the last token that the server refused was not replaced.
     refused: Option<NotRenewed>,
     refused_at: Option<Instant>,
@@ -82,6 +86,14 @@ struct Needs {
 }
 
 impl Needs {
+    /// The server has what it wanted.
+    fn answer(&mut self) {
+        *self = Self {
+            answered: self.challenge.take().or(self.answered.take()),
+            ..Self::default()
+        };
+    }
+
     fn refuse(&mut self, why: NotRenewed) {
         self.refused = Some(why);
         self.refused_at = Some(Instant::now());
@@ -124,6 +136,7 @@ impl Credential {
             vault,
             current: ArcSwapOption::new(current),
             exchange: AsyncMutex::new(Exchange { kept, failed: None }),
+            is_used: AtomicBool::new(false),
             is_renewing: AtomicBool::new(false),
             waiting: Mutex::default(),
             needs: Mutex::default(),
@@ -140,6 +153,7 @@ impl Credential {
     /// renewed meanwhile. Called on an arbiter.
     pub fn token(self: &Arc<Self>) -> Option<Arc<AccessToken>> {
         let token = self.current.load_full()?;
+        self.is_used.store(true, Ordering::Relaxed);
         if token.is_due() && !self.is_renewing.swap(true, Ordering::AcqRel) {
             let (this, sent) = (Arc::clone(self), Arc::clone(&token));
             actix_rt::spawn(async move {
@@ -418,7 +432,7 @@ impl Credential {
         let stored = self.store(&kept);
         exchange.kept = Some(kept);
         exchange.failed = None;
-        *self.needs() = Needs::default();
+        self.needs().answer();
         self.changes.send_replace(());
         stored
     }

@@ -20,6 +20,13 @@ pub struct Granted {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<u64>,
     pub scope: String,
+    /// Who signed in, if not the gateway.
+    #[serde(skip)]
+    pub principal: Option<Principal>,
+    /// Whether requests went with the token of a sign-in before this one: sessions at the server may
+    /// be those of somebody else.
+    #[serde(skip)]
+    pub is_another: bool,
 }
 
 /// A credential as operators see it.

@@ -1,5 +1,6 @@
 //! A person signs in: the way to the page, and the way back.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -130,6 +131,8 @@ impl Credential {
             .await?;
         kept.take(&tokens);
         kept.signed_in_at = Some(unix_now());
+        // Asked before anybody can use the new token.
+        let is_another = self.has_token() || self.is_used.swap(false, Ordering::Relaxed);
         self.adopt(&mut exchange, kept)?;
         match self.principal() {
             None => log::info!(server = self.name.as_str(); "signed in"),
@@ -138,7 +141,10 @@ impl Credential {
                 log::info!(server = self.name.as_str(), principal; "a user signed in");
             }
         }
-        self.granted(&exchange)
+        Ok(Granted {
+            is_another,
+            ..self.granted(&exchange)?
+        })
     }
 
     pub(super) async fn authority(

@@ -1,13 +1,13 @@
 //! The credential that a principal has at a server: a sign-in of its own, as the client that the gateway
 //! registered for all of them.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use ring::digest::{SHA256, digest};
 use url::Url;
 
-use super::{Credential, Exchange, LoginName, NotRenewed, SignInError};
+use super::{Credential, Exchange, LoginName, Needs, NotRenewed, SignInError};
 use crate::credentials::lookup::Authority;
 use crate::credentials::stored_sign_in::StoredSignIn;
 use crate::credentials::{BearerChallenge, RegisteredClient, Scopes, SubjectTokens};
@@ -118,8 +118,12 @@ impl Credential {
 
     /// The server's last challenge, to this user or else to the gateway.
     pub(super) fn challenge(&self) -> Option<BearerChallenge> {
-        let of_gateway = || self.user.as_ref()?.gateway.needs().challenge.clone();
-        self.needs().challenge.clone().or_else(of_gateway)
+        let last = |needs: MutexGuard<'_, Needs>| {
+            let challenge = needs.challenge.as_ref().or(needs.answered.as_ref());
+            challenge.cloned()
+        };
+        let of_gateway = || last(self.user.as_ref()?.gateway.needs());
+        last(self.needs()).or_else(of_gateway)
     }
 
     pub(super) fn login_name(&self) -> LoginName {

@@ -36,6 +36,8 @@ impl Credential {
             expires_in: kept.expires_at.map(|at| at.saturating_sub(unix_now())),
             expires_at: kept.expires_at,
             scope: kept.scopes.clone(),
+            principal: self.principal().cloned(),
+            is_another: false,
         })
     }
 }

@@ -26,7 +26,7 @@ use crate::downstream::notification_budget::NotificationBudget;
 use crate::downstream::parts::{PoolParts, ServerParts};
 use crate::downstream::pool::own_connections::OwnConnections;
 use crate::downstream::pool::phase_events::tell_phases;
-use crate::downstream::pool::retiring::RetiringServers;
+use crate::downstream::pool::retiring::{RetiringServers, Succession};
 use crate::downstream::pool::server::Server;
 use crate::downstream::pool::usage::Usage;
 use crate::downstream::pool::{Servers, server_removed};
@@ -49,7 +49,7 @@ pub(crate) const SWEEP_EVERY: Duration = Duration::from_secs(15);
 pub(crate) struct ConnectionManager {
     pub(crate) servers: Arc<ArcSwap<Servers>>,
     jobs: Inbox<ServerJob>,
-    retiring: RetiringServers,
+    pub(super) retiring: RetiringServers,
     pub(crate) parts: PoolParts,
     /// The next sweep for connections that may be closed as unused.
     pub(crate) sweep: Option<SpawnHandle>,
@@ -64,6 +64,8 @@ pub(crate) enum ServerJob {
     /// The connection can stay.
     Retune(Arc<ServerSettings>),
     Stop(ServerName),
+    /// Somebody else may be signed in there.
+    LeaveSessions(ServerName, CredentialContext),
     /// Says that everything before is done.
     Notify(Arc<Notify>),
 }
@@ -85,12 +87,17 @@ pub(crate) fn close(
 ) {
     for (key, child) in own {
         child.stop();
-        listener(RoutedServerEvent {
-            server: server.name().clone(),
-            key,
-            event: ServerEvent::Closed,
-        });
+        tell_closed(listener, server, key);
     }
+}
+
+/// Reports that a connection of a client's own is not to be used any more.
+pub(crate) fn tell_closed(listener: &ServerEventListener, server: &Server, key: ConnectionKey) {
+    listener(RoutedServerEvent {
+        server: server.name().clone(),
+        key,
+        event: ServerEvent::Closed,
+    });
 }
 
 /// Reports that lists of closed connections are to be read again.
@@ -306,15 +313,18 @@ impl ConnectionManager {
     /// One that died over a job has perhaps done a part of it: each can be done again.
     fn execute(&mut self, job: ServerJob, ctx: &mut Context<Self>) {
         match job {
-            ServerJob::Start(settings, known) => self.start_or_replace(&settings, known, ctx),
+            ServerJob::Start(settings, known) => {
+                self.start_or_replace(&settings, known, Succession::After, ctx);
+            }
             ServerJob::Retune(settings) => self.retune(&settings),
             ServerJob::Stop(name) => {
                 let mut servers = Servers::clone(&self.servers.load());
                 if let Some(server) = servers.remove(&name) {
                     self.servers.store(Arc::new(servers));
-                    self.retire(server);
+                    self.retire(server, Succession::After);
                 }
             }
+            ServerJob::LeaveSessions(name, whose) => self.leave_sessions(&name, &whose, ctx),
             ServerJob::Notify(done) => done.notify_one(),
         }
         if self.jobs.is_empty() {
@@ -322,18 +332,19 @@ impl ConnectionManager {
         }
     }
 
-    /// A server of this name that runs makes way: it ends before the new one begins.
-    fn start_or_replace(
+    /// A server of this name that runs makes way.
+    pub(super) fn start_or_replace(
         &self,
         settings: &ServerSettings,
         known: Option<Arc<ServerPart>>,
+        succession: Succession,
         ctx: &mut Context<Self>,
     ) {
         let before = self.servers.load().get(&settings.name).cloned();
         let known_before = || before.as_ref()?.known_for(settings);
         let known = known.or_else(known_before);
         if let Some(before) = before {
-            self.retire(before);
+            self.retire(before, succession);
         }
         let server = self.start_server(settings.clone(), known);
         Self::sweep_when_listed(&server, ctx);
@@ -344,8 +355,8 @@ impl ConnectionManager {
 
     /// Lets a server finish that was taken out of the others: its calls get `shutdown_timeout` to end,
     /// then its connections are closed.
-    fn retire(&self, server: Arc<Server>) {
-        let retirement = self.retiring.enter(server.name().clone());
+    fn retire(&self, server: Arc<Server>, succession: Succession) {
+        let retirement = self.retiring.enter(server.name().clone(), succession);
         let listener = self.parts.listener.clone();
         actix_rt::spawn(async move {
             let drain = server.settings().supervision.shutdown_timeout;
@@ -408,7 +419,7 @@ impl StreamHandler<InboxItem<ServerJob>> for ConnectionManager {
                     ServerJob::Start(settings, _) | ServerJob::Retune(settings) => {
                         Some(&settings.name)
                     }
-                    ServerJob::Stop(name) => Some(name),
+                    ServerJob::Stop(name) | ServerJob::LeaveSessions(name, _) => Some(name),
                     ServerJob::Notify(_) => None,
                 };
                 let server = server.map_or("-", ServerName::as_str);

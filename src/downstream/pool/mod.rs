@@ -11,6 +11,7 @@
 //! - `retiring`: which servers were changed or removed and have not ended yet
 //! - `server_order`: taking a server in and out of service, by an operator or for want of use
 //! - `usage`: who uses a shared connection, and since when nobody does
+//! - `former_sessions`: what a server opened before somebody signed in once more
 //! - `lease`: connections that serve one call at a time
 //! - `server_view`: a server as status and logs show it
 //! - `clock_watch`: checks every connection after the machine slept
@@ -20,6 +21,7 @@
 
 pub(crate) mod clock_watch;
 pub(crate) mod connection_manager;
+mod former_sessions;
 pub(crate) mod lease;
 pub(crate) mod own_connections;
 mod phase_events;
@@ -53,7 +55,7 @@ use crate::downstream::settings::ServerSettings;
 use crate::downstream::subscription_registry::{
     SubscriptionChange, SubscriptionKey, SubscriptionRegistry, TaskKey,
 };
-use crate::id::{ServerName, SessionId};
+use crate::id::{CredentialContext, ServerName, SessionId};
 use crate::protocol::{ErrorKind, Failure, LogLevel};
 use crate::supervision::{
     Arbiters, ChildRef, ChildSpec, ChildStatus, ChildView, Inbox, Settings, Start, Supervisor,
@@ -202,9 +204,20 @@ impl Downstreams {
             .for_each(|job| self.put(job));
     }
 
+    /// Leaves the sessions that a server opened for who was signed in before; ends once later calls
+    /// go over new connections. Calls under way get `shutdown_timeout` to end.
+    pub async fn leave_sessions(&self, server: ServerName, whose: CredentialContext) {
+        self.put(ServerJob::LeaveSessions(server, whose));
+        self.jobs_done().await;
+    }
+
     /// The same; ends once the servers are known to whoever calls them, connected or not.
     pub async fn applied(&self, change: ServerChange) {
         self.apply(change);
+        self.jobs_done().await;
+    }
+
+    async fn jobs_done(&self) {
         let done = Arc::new(Notify::new());
         self.put(ServerJob::Notify(done.clone()));
         tokio::select! {

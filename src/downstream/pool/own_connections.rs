@@ -13,7 +13,8 @@ use crate::downstream::connection::spec::{CallSenders, ConnectionSpec};
 use crate::downstream::connection_key::ConnectionKey;
 use crate::downstream::pool::lease::Leases;
 use crate::downstream::starting::StartStage;
-use crate::supervision::ChildRef;
+use crate::id::CredentialContext;
+use crate::supervision::{ChildPhase, ChildRef};
 use crate::telemetry::millis;
 
 pub(crate) struct OwnConnections {
@@ -34,16 +35,29 @@ struct OwnConnection {
     last_used: AtomicU64,
 }
 
+/// One that was taken out and still runs.
+pub(crate) struct OpenedConnection {
+    pub(crate) key: ConnectionKey,
+    pub(crate) child: ChildRef<CallSenders>,
+    pub(crate) spec: Arc<ConnectionSpec>,
+}
+
 /// How long a connection must be unused to make room for another: a call that found it may still be
 /// on its way.
 const REST_MIN: Duration = Duration::from_secs(1);
 
-impl OwnConnection {
-    /// Whether it cannot serve anybody before its user has signed in.
-    fn awaits_sign_in(&self) -> bool {
-        matches!(self.spec.progress.get(), Some(StartStage::SignIn(_)))
-    }
+/// Whether a connection cannot serve anybody before somebody has signed in.
+fn awaits_sign_in(spec: &ConnectionSpec) -> bool {
+    matches!(spec.progress.get(), Some(StartStage::SignIn(_)))
+}
 
+/// Whether the server is spoken to over a connection: perhaps it has opened a session.
+pub(crate) fn is_opened(spec: &ConnectionSpec, child: &ChildRef<CallSenders>) -> bool {
+    let phase = child.snapshot().status.phase();
+    matches!(phase, ChildPhase::Up | ChildPhase::Starting) && !awaits_sign_in(spec)
+}
+
+impl OwnConnection {
     /// Whether calls or tasks of clients are under way, or wait for their turn.
     fn is_in_use(&self) -> bool {
         !self.spec.load.is_idle() || self.spec.client_tasks.any(Instant::now())
@@ -158,13 +172,25 @@ impl OwnConnections {
         let used_before = self.now().saturating_sub(millis(REST_MIN));
         let unused = table.iter().filter(|(key, own)| {
             // The first call of one that starts waits elsewhere.
-            let has_started = own.child.current().is_ok() || own.awaits_sign_in();
+            let has_started = own.child.current().is_ok() || awaits_sign_in(&own.spec);
             let is_recent = own.last_used.load(Ordering::Relaxed) > used_before;
             has_started && !is_recent && !own.is_in_use() && !is_watched(key)
         });
         let (key, _) = unused.min_by_key(|(_, own)| own.last_used.load(Ordering::Relaxed))?;
         let key = key.clone();
         table.remove(&key).map(|own| (key, own.child))
+    }
+
+    /// Takes out the connections with these credentials over which the server is spoken to; they still
+    /// run.
+    pub(crate) fn take_opened(&self, credentials: &CredentialContext) -> Vec<OpenedConnection> {
+        let mut table = self.by_key.write().unwrap_or_else(PoisonError::into_inner);
+        let out = table.extract_if(|key, own| {
+            key.credentials == *credentials && is_opened(&own.spec, &own.child)
+        });
+        let opened = out
+            .map(|(key, OwnConnection { child, spec, .. })| OpenedConnection { key, child, spec });
+        opened.collect()
     }
 
     fn extract(

@@ -29,7 +29,7 @@ use crate::telemetry::{LogRing, millis};
 use crate::transport::HttpKind;
 
 /// How often it is looked whether the calls of a server have ended.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// A server, as sessions see it. Shared by all threads.
 pub struct Server {

@@ -1,0 +1,74 @@
+//! Somebody signed in at a server once more, perhaps as another: what it opened before ends.
+
+use std::sync::Arc;
+
+use actix::Context;
+use tokio::time::{sleep, timeout};
+
+use crate::downstream::pool::connection_manager::{ConnectionManager, lists_outdated, tell_closed};
+use crate::downstream::pool::own_connections::{OpenedConnection, is_opened};
+use crate::downstream::pool::retiring::Succession;
+use crate::downstream::pool::server::{LOOK_EVERY, Server};
+use crate::downstream::settings::CredentialsChoice;
+use crate::id::{CredentialContext, ServerName};
+
+impl ConnectionManager {
+    /// See [`crate::downstream::Downstreams::leave_sessions`].
+    pub(super) fn leave_sessions(
+        &self,
+        name: &ServerName,
+        whose: &CredentialContext,
+        ctx: &mut Context<Self>,
+    ) {
+        let Some(server) = self.servers.load().get(name).cloned() else {
+            return;
+        };
+        if whose.user().is_some() {
+            for opened in server.own.take_opened(whose) {
+                self.retire_connection(server.clone(), opened);
+            }
+            return;
+        }
+        let settings = server.settings();
+        if settings.credentials == CredentialsChoice::User {
+            // It serves lists only.
+            if is_opened(&server.spec, &server.shared) {
+                server.shared.reconnect_now();
+            }
+            return;
+        }
+        let mut has_opened = is_opened(&server.spec, &server.shared);
+        (server.own).each_spec(|spec, child| has_opened |= is_opened(spec, child));
+        if has_opened {
+            self.start_or_replace(&settings, None, Succession::Beside, ctx);
+        }
+    }
+
+    /// The next call opens another connection; those over this one get `shutdown_timeout` to end.
+    fn retire_connection(&self, server: Arc<Server>, opened: OpenedConnection) {
+        tell_closed(&self.parts.listener, &server, opened.key);
+        lists_outdated(&self.parts.listener, &server);
+        let retirement = (self.retiring).enter(server.name().clone(), Succession::Beside);
+        actix_rt::spawn(async move {
+            let ended = async {
+                loop {
+                    // A call that has found the connection may still be on its way.
+                    sleep(LOOK_EVERY).await;
+                    if opened.spec.load.is_idle() {
+                        break;
+                    }
+                }
+            };
+            let drain = server.settings().supervision.shutdown_timeout;
+            if timeout(drain, ended).await.is_err() {
+                log::warn!(
+                    server = server.name().as_str();
+                    "calls of a user who signed in once more did not end in time"
+                );
+            }
+            opened.child.stop();
+            opened.child.stopped().await;
+            drop(retirement);
+        });
+    }
+}

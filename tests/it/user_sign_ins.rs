@@ -1,0 +1,67 @@
+//! Users who sign in to a server once more, and how operators name them.
+
+use serde_json::json;
+
+use crate::auth::KEYS;
+use crate::support::{
+    Authority, Behaviour, HttpServer, Issuer, Setup, call_params, failure_of, quick, text_of, until,
+};
+use crate::users::{USER, User, callers, for_users, sign_in};
+
+#[tokio::test]
+async fn whoever_signs_in_once_more_has_a_new_session_at_the_server() {
+    let (server, authority, gateway) = for_users().await;
+    gateway.wait_state("docs", "up").await;
+    let user = User::open(&gateway, "first-key", json!({"elicitation": {}})).await;
+    let other = User::open(&gateway, "second-key", json!({})).await;
+    user.consent("ann").await;
+    other.consent("eve").await;
+    for (user, n) in [(&user, 1), (&other, 2)] {
+        let answer = user.call(n).await;
+        assert_eq!(text_of(&answer["result"]), format!("http {{\"n\":{n}}}"));
+    }
+    // Another token of the same sign-in changes nothing.
+    authority.expire_tokens();
+    assert_eq!(text_of(&user.call(3).await["result"]), "http {\"n\":3}");
+    assert_eq!(session_of(&server, 3), session_of(&server, 1));
+    // A call is under way while somebody else signs in with the same key.
+    let asked = call_params("docs__ask", json!({ "question": "?", "n": 4 }));
+    let under_way = user.ask(4, "tools/call", asked);
+    let meanwhile = async {
+        until("the call", || async {
+            (!server.behaviour().questions.is_empty()).then_some(())
+        })
+        .await;
+        let login = ["auth", "login", "docs", "--principal", "first", "--no-wait"];
+        let (good, page) = gateway.setup.run(&login);
+        assert!(good, "{page}");
+        assert_eq!(sign_in(&gateway, page.trim(), "bob").await.status, 200);
+        assert_eq!(text_of(&user.call(5).await["result"]), "http {\"n\":5}");
+        let (_, asked) = server.behaviour().questions.drain().next().unwrap();
+        asked.send(json!("an answer")).unwrap();
+    };
+    let (answer, ()) = tokio::join!(under_way, meanwhile);
+    assert_eq!(text_of(&answer["result"]), "\"an answer\"", "{answer}");
+    let (former, new) = (session_of(&server, 1), session_of(&server, 5));
+    assert_eq!(session_of(&server, 4), former);
+    assert_ne!(new, former);
+    assert_eq!(text_of(&other.call(6).await["result"]), "http {\"n\":6}");
+    assert_eq!(session_of(&server, 6), session_of(&server, 2));
+    let people = callers(&server, &authority);
+    let of_five = people.iter().find(|(n, _)| *n == 5).unwrap();
+    assert_eq!(of_five.1, "bob");
+    until("the former session to end", || async {
+        (server.behaviour().deleted > 0).then_some(())
+    })
+    .await;
+}
+
+/// In which session the server got the call with this argument `n`.
+fn session_of(server: &HttpServer, n: u64) -> String {
+    let behaviour = server.behaviour();
+    let mut seen = behaviour.seen.iter();
+    let call = seen.find(|(message, headers)| {
+        message["params"]["arguments"]["n"] == n && headers.contains_key("authorization")
+    });
+    call.unwrap().1["mcp-session-id"].clone()
+}
