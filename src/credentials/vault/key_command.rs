@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::{self, Read as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -14,17 +14,29 @@ use tokio::time::Instant;
 /// How long it may take: perhaps a person unlocks the keyring first.
 const COMMAND_WITHIN: Duration = Duration::from_secs(30);
 
+/// A command that failed is not run again for so long: each read of the vault would wait for it.
+const FAILED_FOR: Duration = Duration::from_secs(60);
+
 /// Time between two looks whether it has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Most bytes that it may print.
 const OUTPUT_MAX: u64 = 4096;
 
-/// A program and its arguments; no shell reads them. Its output is remembered by all clones.
+/// A program and its arguments; no shell reads them. What came of it is remembered by all clones.
 #[derive(Clone, Debug)]
 pub struct KeyCommand {
     words: Arc<[SecretString]>,
-    printed: Arc<Mutex<Option<SecretString>>>,
+    last: Arc<Mutex<LastRun>>,
+}
+
+/// What came of running the command.
+#[derive(Debug, Default)]
+enum LastRun {
+    #[default]
+    None,
+    Printed(SecretString),
+    Failed(String, Instant),
 }
 
 impl KeyCommand {
@@ -32,33 +44,43 @@ impl KeyCommand {
     pub fn new(words: impl IntoIterator<Item = SecretString>) -> Self {
         Self {
             words: words.into_iter().collect(),
-            printed: Arc::default(),
+            last: Arc::default(),
         }
     }
 
-    /// Its output. Blocks, the first time.
+    /// Its output. Blocks, the first time, and some time after it failed.
     ///
     /// # Errors
     ///
     /// Says why there is nothing, and nothing of what it printed.
     pub(super) fn text(&self) -> io::Result<SecretString> {
-        let mut printed = self.printed.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(text) = &*printed {
-            return Ok(text.clone());
+        let mut last = self.last_run();
+        match &*last {
+            LastRun::Printed(text) => return Ok(text.clone()),
+            LastRun::Failed(why, at) if at.elapsed() < FAILED_FOR => {
+                let left = FAILED_FOR.saturating_sub(at.elapsed()).as_secs().max(1);
+                let message = format!("{why}; it is run again in {left} s at the earliest");
+                return Err(io::Error::other(message));
+            }
+            LastRun::None | LastRun::Failed(..) => {}
         }
-        let text = self.run().map_err(|why| {
-            let message = format!("the command `{self}`, which prints the key, {why}");
-            io::Error::other(message)
-        })?;
-        *printed = Some(text.clone());
-        Ok(text)
+        let ran = self.run();
+        let ran = ran.map_err(|why| format!("the command `{self}`, which prints the key, {why}"));
+        *last = match &ran {
+            Ok(text) => LastRun::Printed(text.clone()),
+            Err(why) => LastRun::Failed(why.clone(), Instant::now()),
+        };
+        ran.map_err(io::Error::other)
     }
 
-    /// Whether it is to run again; `false` if it has not run yet.
+    /// Whether it is to run again, and had printed something before.
     pub(super) fn forget(&self) -> bool {
-        let printed = self.printed.lock();
-        let printed = printed.unwrap_or_else(PoisonError::into_inner).take();
-        printed.is_some()
+        let last = std::mem::take(&mut *self.last_run());
+        matches!(last, LastRun::Printed(_))
+    }
+
+    fn last_run(&self) -> MutexGuard<'_, LastRun> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn run(&self) -> Result<SecretString, String> {
@@ -155,6 +177,26 @@ mod tests {
         assert_eq!(command.text().unwrap().expose_secret(), "s3cret\nxx");
         assert_eq!(command.to_string(), "sh");
         assert!(!format!("{command:?}").contains("s3cret"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_command_that_failed_is_not_run_again_for_a_while() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("n");
+        let script = format!("echo -n x >> {}; exit 3", file.display());
+        let command = of(&["sh", "-c", &script]);
+        let runs = || std::fs::read(&file).unwrap().len();
+        let failed = || command.clone().text().unwrap_err().to_string();
+        let first = failed();
+        tokio::time::advance(FAILED_FOR / 4).await;
+        let again = format!("{first}; it is run again in 45 s at the earliest");
+        assert_eq!((failed(), runs()), (again, 1));
+        tokio::time::advance(FAILED_FOR * 3 / 4).await;
+        assert_eq!((failed(), runs()), (first, 2));
+        // Whoever replaces the key does not wait.
+        assert!(!command.forget());
+        failed();
+        assert_eq!(runs(), 3);
     }
 
     #[test]
