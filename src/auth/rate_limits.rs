@@ -69,6 +69,9 @@ impl fmt::Display for Rate {
     }
 }
 
+/// The table of the rates that all clients have, and that of one API key.
+const TABLES: [&str; 2] = ["rate_limits", "auth.keys.NAME.limits"];
+
 /// How often each client may call. Without a rate there is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RateLimitSettings {
@@ -78,17 +81,6 @@ pub struct RateLimitSettings {
     pub calls_per_server: Option<Rate>,
     /// Each tool.
     pub calls_per_tool: Option<Rate>,
-}
-
-impl RateLimitSettings {
-    /// These, and where they have no rate, others.
-    pub fn or(self, others: Self) -> Self {
-        Self {
-            calls: self.calls.or(others.calls),
-            calls_per_server: self.calls_per_server.or(others.calls_per_server),
-            calls_per_tool: self.calls_per_tool.or(others.calls_per_tool),
-        }
-    }
 }
 
 /// A call that is counted.
@@ -116,28 +108,28 @@ type CountKey = (Holder, Scope, Rate);
 pub struct RateLimits(Mutex<HashMap<CountKey, Instant>>);
 
 impl RateLimits {
-    /// Counts a call.
+    /// Counts a call. A rate of the client's `own` takes the place of that of `all`.
     ///
     /// # Errors
     ///
     /// Refuses a call that is above one of the rates; then it is counted for none.
     pub fn count(
         &self,
-        settings: &RateLimitSettings,
+        all: &RateLimitSettings,
+        own: Option<&RateLimitSettings>,
         call: CountedCall<'_>,
         now: Instant,
     ) -> Result<(), Failure> {
-        if *settings == RateLimitSettings::default() {
+        let own = own.copied().unwrap_or_default();
+        if [*all, own] == [RateLimitSettings::default(); 2] {
             return Ok(());
         }
+        let server = Scope::Server(call.server.clone());
         let tool = call.tool.map(|tool| Scope::Tool(tool.to_owned()));
         let rates = [
-            (settings.calls, Some(Scope::Gateway)),
-            (
-                settings.calls_per_server,
-                Some(Scope::Server(call.server.clone())),
-            ),
-            (settings.calls_per_tool, tool),
+            ([all.calls, own.calls], Some(Scope::Gateway)),
+            ([all.calls_per_server, own.calls_per_server], Some(server)),
+            ([all.calls_per_tool, own.calls_per_tool], tool),
         ];
         let mut counted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if counted.len() >= COUNTED_MAX {
@@ -145,8 +137,10 @@ impl RateLimits {
         }
         let is_full = counted.len() >= COUNTED_MAX;
         let mut allowed = Vec::with_capacity(rates.len());
-        for (rate, scope) in rates {
-            let Some((rate, scope)) = rate.zip(scope) else {
+        for (of_tables, scope) in rates {
+            let mut named = of_tables.into_iter().zip(TABLES).rev();
+            let named = named.find_map(|(rate, table)| Some((rate?, table)));
+            let Some(((rate, table), scope)) = named.zip(scope) else {
                 continue;
             };
             let key = (call.holder.clone(), scope, rate);
@@ -155,7 +149,7 @@ impl RateLimits {
                 return Err(full());
             }
             let until = rate.count(before, now);
-            let until = until.map_err(|wait| too_often(rate, &key.1, wait))?;
+            let until = until.map_err(|wait| too_often(rate, table, &key.1, wait))?;
             allowed.push((key, until));
         }
         counted.extend(allowed);
@@ -163,7 +157,7 @@ impl RateLimits {
     }
 }
 
-fn too_often(rate: Rate, scope: &Scope, wait: Duration) -> Failure {
+fn too_often(rate: Rate, table: &str, scope: &Scope, wait: Duration) -> Failure {
     let (what, key) = match scope {
         Scope::Gateway => ("calls".to_owned(), "calls"),
         Scope::Server(server) => (format!("calls of server `{server}`"), "calls_per_server"),
@@ -174,9 +168,8 @@ fn too_often(rate: Rate, scope: &Scope, wait: Duration) -> Failure {
     };
     let milliseconds = u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
     let seconds = retry_after_seconds(milliseconds);
-    let message = format!(
-        "too many {what}: {rate} is the limit (`rate_limits.{key}`); try again in {seconds} s"
-    );
+    let message =
+        format!("too many {what}: {rate} is the limit (`{table}.{key}`); try again in {seconds} s");
     Failure::new(ErrorKind::RateLimited, message).retry_after_ms(milliseconds)
 }
 
@@ -256,7 +249,7 @@ mod tests {
                 ..RateLimitSettings::default()
             };
             limits
-                .count(&settings, call(&one, &server, "x"), now)
+                .count(&settings, None, call(&one, &server, "x"), now)
                 .is_ok()
         };
         assert_eq!([count("1/day"), count("1/day")], [true, false]);
@@ -276,7 +269,7 @@ mod tests {
         let [s, t] = ["s", "t"].map(|name| ServerName::try_new(name).unwrap());
         let limits = RateLimits::default();
         let now = Instant::now();
-        let refused = |call| match limits.count(&settings, call, now) {
+        let refused = |call| match limits.count(&settings, None, call, now) {
             Ok(()) => None,
             Err(failure) => {
                 assert_eq!(failure.kind, ErrorKind::RateLimited);
@@ -305,6 +298,48 @@ mod tests {
     }
 
     #[test]
+    fn a_rate_of_a_key_takes_the_place_of_that_of_all_and_is_named() {
+        let (all, own) = ("rate_limits", "auth.keys.NAME.limits");
+        let rates = |calls, calls_per_tool| RateLimitSettings {
+            calls: Rate::parse(calls),
+            calls_per_tool: Rate::parse(calls_per_tool),
+            ..RateLimitSettings::default()
+        };
+        let table = [
+            (rates("1/day", ""), None, 1, format!("`{all}.calls`")),
+            (
+                rates("1/day", ""),
+                Some(rates("2/day", "")),
+                2,
+                format!("`{own}.calls`"),
+            ),
+            (
+                rates("1/day", ""),
+                Some(rates("", "9/day")),
+                1,
+                format!("`{all}.calls`"),
+            ),
+            (
+                rates("", ""),
+                Some(rates("", "1/day")),
+                1,
+                format!("`{own}.calls_per_tool`"),
+            ),
+        ];
+        let (one, server) = (Holder::Peer(Peer::Local), ServerName::try_new("s").unwrap());
+        let now = Instant::now();
+        for (all, own, allowed, named) in table {
+            let limits = RateLimits::default();
+            let count = || limits.count(&all, own.as_ref(), call(&one, &server, "x"), now);
+            for _ in 0..allowed {
+                count().unwrap();
+            }
+            let refused = count().unwrap_err().message;
+            assert!(refused.contains(&named), "{named}: {refused}");
+        }
+    }
+
+    #[test]
     fn what_is_counted_has_a_limit_and_is_forgotten_when_it_is_allowed_again() {
         let settings = RateLimitSettings {
             calls_per_tool: Rate::parse("1/second"),
@@ -316,13 +351,13 @@ mod tests {
         for number in 0..COUNTED_MAX {
             let tool = number.to_string();
             limits
-                .count(&settings, call(&one, &server, &tool), now)
+                .count(&settings, None, call(&one, &server, &tool), now)
                 .unwrap();
         }
         let more = call(&one, &server, "more");
-        assert!(limits.count(&settings, more, now).is_err());
+        assert!(limits.count(&settings, None, more, now).is_err());
         let later = now + Duration::from_secs(2);
-        limits.count(&settings, more, later).unwrap();
+        limits.count(&settings, None, more, later).unwrap();
         assert_eq!(limits.0.lock().unwrap().len(), 1);
     }
 }

@@ -135,8 +135,9 @@ impl CallContext {
             tool: (*method == Method::ToolsCall).then_some(item),
         };
         let settings = self.settings.load();
-        let rates = settings.rates(holder);
-        let counted = self.rate_limits.count(&rates, call, Instant::now());
+        let own = settings.by_client.find(holder).map(|own| &own.rates);
+        let rates = &self.rate_limits;
+        let counted = rates.count(&settings.rate_limits, own, call, Instant::now());
         counted.inspect_err(|_| self.counters.add(Counter::CallsShed))
     }
 

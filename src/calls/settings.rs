@@ -106,12 +106,6 @@ impl SessionSettings {
         self.places("calls in flight", ("limits", usize::MAX), own)
     }
 
-    /// How often a client may call.
-    pub(crate) fn rates(&self, holder: &Holder) -> RateLimitSettings {
-        let own = self.by_client.find(holder);
-        own.map_or(self.rate_limits, |own| own.rates.or(self.rate_limits))
-    }
-
     /// The most that one client gets: its own number, or that of all. 0 is no limit.
     fn own(
         &self,

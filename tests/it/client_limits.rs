@@ -51,7 +51,11 @@ async fn a_key_may_have_limits_of_its_own() {
     let gateway = Gateway::start(&config).await;
     gateway.all_up().await;
     let mut kept = String::new();
-    for (key, sessions, calls) in [("first-key", 2, 3), ("second-key", 1, 1)] {
+    let table = [
+        ("first-key", 2, 3, "auth.keys.NAME.limits.calls"),
+        ("second-key", 1, 1, "rate_limits.calls"),
+    ];
+    for (key, sessions, calls, limit) in table {
         let mut last = String::new();
         for _ in 0..sessions {
             last = session(&gateway, key).await;
@@ -65,6 +69,8 @@ async fn a_key_may_have_limits_of_its_own() {
         let refused = echo(&gateway, key, &last).await;
         let code = &refused["_meta"]["io.mcpvisor/error"]["code"];
         assert_eq!(code, "rate_limited", "{key}: {refused}");
+        let named = format!("`{limit}`");
+        assert!(refused.to_string().contains(&named), "{refused}");
         if key == "first-key" {
             kept = last;
         }
