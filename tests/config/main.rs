@@ -337,6 +337,31 @@ fn the_environment_chooses_the_address_and_a_public_one_is_refused() {
 }
 
 #[test]
+fn a_limit_of_clients_below_the_largest_body_is_warned_of() {
+    let key = format!("[auth.keys.ci]\nhash = \"sha256:{}\"\n", "0".repeat(64));
+    let own = |bytes: &str| format!("{key}[auth.keys.ci.limits]\nbytes_in_flight = {bytes}\n");
+    let of_ci = "`auth.keys.ci.limits.bytes_in_flight` (2MiB) is less than `limits.body` (16MiB)";
+    let of_all = "`limits.bytes_per_client` (1MiB) is less than `limits.body` (16MiB)";
+    let small = "[limits]\nbytes_per_client = \"1MiB\"\n";
+    let cases: [(String, &[&str]); 6] = [
+        (small.to_owned(), &[of_all]),
+        (format!("{small}body = \"1MiB\"\n"), &[]),
+        (own("0"), &[]),
+        (own("\"16MiB\""), &[]),
+        (own("\"2MiB\""), &[of_ci]),
+        (format!("{small}{}", own("\"2MiB\"")), &[of_all, of_ci]),
+    ];
+    for (text, expected) in cases {
+        let loaded = Config::parse(&text, "config.toml", Path::new("/"), &env(&[])).unwrap();
+        let warnings = loaded.warnings;
+        assert_eq!(warnings.len(), expected.len(), "{text} {warnings:?}");
+        for (warning, expected) in warnings.iter().zip(expected) {
+            assert!(warning.contains(expected), "{warning}");
+        }
+    }
+}
+
+#[test]
 fn secrets_that_travel_in_the_clear_are_warned_of() {
     let cases = [
         ("http://b.example/mcp", "headers = { X = \"s\" }", 1),

@@ -9,7 +9,7 @@ use crate::config::declaration::keys;
 use crate::config::declaration::kinds::{RangeKind, count, duration, factor, flag, optional, size};
 use crate::config::declaration::texts::text;
 use crate::config::section::Section;
-use crate::config::units::{DAY, GIB, HOUR, KIB, MIB, MILLI, MINUTE, SECOND};
+use crate::config::units::{DAY, GIB, HOUR, KIB, MIB, MILLI, MINUTE, SECOND, show_size};
 use crate::downstream::BreakerSettings;
 use crate::history::HistorySettings;
 use crate::supervision::{Settings as SupervisionSettings, Tuning};
@@ -190,11 +190,32 @@ keys! {
     }
 }
 
+/// The keys that limit the request bodies of one client, with their values.
+fn bytes_of_clients(config: &Config) -> Vec<(String, usize)> {
+    let front = &config.front;
+    let own = front.auth.keys.iter().filter_map(|key| {
+        let bytes = key.limits.as_ref()?.bytes_in_flight?;
+        let limit = format!("auth.keys.{}.limits.bytes_in_flight", key.name);
+        Some((limit, bytes))
+    });
+    let all = ("limits.bytes_per_client".to_owned(), front.bytes_per_client);
+    std::iter::once(all).chain(own).collect()
+}
+
 fn check_limits(config: &mut Config, section: &Section<'_>) {
     let help = "otherwise the largest request could never be taken";
     let front = &config.front;
     let (all, one) = (front.bytes_in_flight_max, front.body_max);
     is_at_least(section, ("bytes_in_flight", all), ("body", one), Some(help));
+    for (limit, bytes) in bytes_of_clients(config) {
+        if bytes > 0 && bytes < one {
+            section.reader.warn(&format!(
+                "`{limit}` ({}) is less than `limits.body` ({}): a body between the two is always refused",
+                show_size(bytes as u64),
+                show_size(one as u64)
+            ));
+        }
+    }
     config.every_server.body_max = one;
 }
 
