@@ -211,17 +211,18 @@ impl TokenVerifier {
         {
             return Err(self.failure_of(TokenError::Expired, now));
         }
+        let principal = Principal::of(issuer.unwrap_or_default(), &verified.subject);
         let needed = &self.settings.scopes;
         if !needed.iter().all(|scope| verified.scopes.contains(scope)) {
             let message = format!(
                 "this gateway needs a token with the scopes `{}`",
                 needed.join("`, `")
             );
-            return Err(Failure::new(ErrorKind::InsufficientScope, message));
+            return Err(Failure::new(ErrorKind::InsufficientScope, message).principal(principal));
         }
         let expires_at = verified.expires_at.map(|at| at.saturating_mul(1000));
         let identity = Identity {
-            principal: Principal::of(issuer.unwrap_or_default(), &verified.subject),
+            principal,
             scopes: (!verified.scopes.is_empty()).then(|| Arc::new(verified.scopes)),
             expires_at,
             claims: verified.claims,

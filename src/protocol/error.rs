@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use super::Revision;
 
 use super::Method;
+use crate::id::Principal;
 
 /// JSON-RPC codes. Codes of the gateway's own lie outside -32768..-32000 (B-RPC-11) only where
 /// the protocol names none.
@@ -199,6 +200,9 @@ pub struct Failure {
     pub server: Option<String>,
     /// When trying again can help, in milliseconds from now.
     pub retry_after_ms: Option<u64>,
+    /// Who is refused, where that is known although the request is not taken: for the audit trail,
+    /// and in no answer.
+    pub principal: Principal,
     /// The members of `data` that the protocol demands, beside those of every failure.
     details: Option<Box<Map<String, Value>>>,
     /// The JSON-RPC error object that is sent as it is: that of a server, or one for clients that
@@ -214,6 +218,7 @@ impl Failure {
             cause: None,
             server: None,
             retry_after_ms: None,
+            principal: Principal::Anonymous,
             details: None,
             original: None,
         }
@@ -263,6 +268,11 @@ impl Failure {
 
     pub fn server(mut self, server: impl Into<String>) -> Self {
         self.server = Some(server.into());
+        self
+    }
+
+    pub fn principal(mut self, principal: Principal) -> Self {
+        self.principal = principal;
         self
     }
 

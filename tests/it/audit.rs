@@ -9,7 +9,7 @@ use crate::support::{Gateway, Http, INITIALIZE, call_params, example, quick, req
 const RULES: &str = "[policies.nothing-destructive]\nwhen = 'tool.annotations.destructiveHint'\n";
 
 /// The records so far.
-fn records(gateway: &Gateway) -> Vec<String> {
+pub(crate) fn records(gateway: &Gateway) -> Vec<String> {
     let log = gateway.log();
     let records = log.lines().filter(|line| line.contains("mcpvisor::audit"));
     records.map(str::to_owned).collect()

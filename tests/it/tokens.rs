@@ -139,6 +139,14 @@ async fn s_auths_08_a_token_without_a_needed_scope_says_which() {
         body["error"]["data"]["code"], "insufficient_scope",
         "{body}"
     );
+    assert!(!body.to_string().contains("ada"), "{body}");
+    let records = crate::audit::records(&gateway);
+    let [record] = records.as_slice() else {
+        panic!("{records:#?}");
+    };
+    let principal = format!("{} ada", issuer.url());
+    let is_about_it = record.contains("insufficient_scope") && record.contains(&principal);
+    assert!(is_about_it, "{record}");
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ use crate::auth::{Credentials, Identity, PresentedToken};
 use crate::front::intake::RequestFailure;
 use crate::front::settings::FrontSettings;
 use crate::front::state::{Front, WorkerIndex};
-use crate::id::Peer;
+use crate::id::{Peer, Principal};
 use crate::protocol::{ErrorKind, Failure};
 use crate::telemetry::{Counter, Counters, Denial, unix_millis};
 
@@ -81,7 +81,10 @@ pub(super) fn record_denial(request: &HttpRequest, failure: &Failure, counters: 
     Denial {
         code: failure.kind.as_str(),
         action: &format!("{} {}", request.method(), request.path()),
-        principal: "",
+        principal: match &failure.principal {
+            Principal::Anonymous => "",
+            known @ Principal::Authenticated(_) => known.as_str(),
+        },
         from: request.peer_addr().map(|address| address.ip()),
         reason: &failure.message,
     }
