@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use crate::auth::KEYS;
+use crate::support::login::{log_in, login_needed};
 use crate::support::{
     Authority, Behaviour, HttpServer, Issuer, Setup, call_params, failure_of, quick, text_of, until,
 };
@@ -64,4 +65,52 @@ fn session_of(server: &HttpServer, n: u64) -> String {
         message["params"]["arguments"]["n"] == n && headers.contains_key("authorization")
     });
     call.unwrap().1["mcp-session-id"].clone()
+}
+#[tokio::test]
+async fn the_name_of_a_key_is_that_of_its_user_also_where_a_subject_has_it() {
+    let server = HttpServer::start(Behaviour {
+        remembers: true,
+        ..Behaviour::default()
+    })
+    .await;
+    let (authority, issuer) = (Authority::of(&server).await, Issuer::start().await);
+    let auth = format!("{}{KEYS}", issuer.config());
+    let config = format!("{}{auth}{}{USER}", quick(), server.config("docs"));
+    let gateway = Setup::new(&config).serve().await;
+    login_needed(&gateway).await;
+    log_in(&gateway).await;
+    gateway.wait_state("docs", "up").await;
+    let token = issuer.token("first", 600);
+    let subject = User::open(&gateway, &token, json!({})).await;
+    subject.consent("a-subject").await;
+    let whole = format!("{} first", issuer.url());
+    let of_principal = |order: &'static str, name: &str| {
+        let arguments = ["auth", order, "docs", "--principal", name];
+        let no_wait: &[&str] = if order == "login" {
+            &["--no-wait"]
+        } else {
+            &[]
+        };
+        let (good, said) = gateway.setup.run(&[&arguments, no_wait].concat());
+        assert!(good, "{said}");
+        said.trim().to_owned()
+    };
+    // The user of the key has not come yet.
+    let page = of_principal("login", "first");
+    assert_eq!(sign_in(&gateway, &page, "a-key").await.status, 200);
+    let key = User::open(&gateway, "first-key", json!({})).await;
+    for (user, n) in [(&key, 1), (&subject, 2)] {
+        let answer = user.call(n).await;
+        assert_eq!(text_of(&answer["result"]), format!("http {{\"n\":{n}}}"));
+    }
+    let people = [(1, "a-key".to_owned()), (2, "a-subject".to_owned())];
+    assert_eq!(callers(&server, &authority), people);
+    assert!(of_principal("logout", "first").contains("logged out"));
+    let answer = key.call(3).await;
+    assert_eq!(failure_of(&answer["result"])["code"], "consent_required");
+    let answer = subject.call(4).await;
+    assert_eq!(text_of(&answer["result"]), "http {\"n\":4}", "{answer}");
+    assert!(of_principal("logout", &whole).contains("logged out"));
+    let answer = subject.call(5).await;
+    assert_eq!(failure_of(&answer["result"])["code"], "consent_required");
 }
