@@ -61,8 +61,9 @@ fn facts(entry: &Value) -> Markup {
             dl .facts {
                 dt { "Ended" } dd { (text::moment(entry["timestamp"].as_u64().unwrap_or(0))) }
                 dt { "Method" } dd { (text::code(text("method"))) }
-                dt { "Server" }
-                dd { a href=(format!("/ui/servers/{}", text("serverId"))) { (text::line(text("serverId"))) } }
+                @if let Some(server) = Some(text("serverId")).filter(|it| !it.is_empty()) {
+                    dt { "Server" } dd { a href=(format!("/ui/servers/{server}")) { (text::line(server)) } }
+                }
                 dt { "Client" } dd { (text::line(text("client"))) }
                 dt { "Revision" } dd { (text::line(text("revision"))) }
                 @if let Some(code) = entry["error"]["code"].as_str() { dt { "Error" } dd { (text::code(code)) } }
