@@ -7,6 +7,7 @@ use crate::auth::{KEYS, with_key};
 use crate::dashboard::Browser;
 use crate::exchange::oauth;
 use crate::logins::{all_said, files_below};
+use crate::metrics::{address, scrape};
 use crate::sessionless::modern_as;
 use crate::support::{
     Authority, Behaviour, Gateway, Http, HttpServer, INITIALIZE, Issuer, RESOURCE, Setup,
@@ -16,19 +17,32 @@ use crate::support::{
 /// 32 bytes in base64, as the key of the vault.
 const VAULT_KEY: &str = "Y2FuYXJ5LWtleS1vZi10aGUtdmF1bHQtMDEyMzQ1Njc=";
 
-const PAGES: [&str; 11] = [
+/// Pages of the dashboard that no other leads to; from these all others are reached.
+const PAGES: [&str; 4] = [
     "/ui",
-    "/ui/servers",
-    "/ui/servers/docs",
+    "/ui/pins",
     "/ui/servers/dies/edit",
     "/ui/servers/web/edit",
+];
+
+/// Kinds of pages that are reached, by how their paths begin.
+const REACHED: [&str; 12] = [
+    "/ui/servers/docs",
+    "/ui/servers/dies",
+    "/ui/servers/web",
+    "/ui/servers/new",
     "/ui/tree",
-    "/ui/sessions",
-    "/ui/calls",
+    "/ui/sessions/",
+    "/ui/calls/",
     "/ui/tools",
+    "/ui/tool?",
     "/ui/logs",
     "/ui/config",
+    "/ui/connect",
 ];
+
+/// Most pages that are looked at.
+const PAGES_MAX: usize = 200;
 
 const COMMANDS: [&[&str]; 15] = [
     &["status"],
@@ -56,6 +70,7 @@ fn servers(docs: &HttpServer, authority: &Authority) -> String {
     format!(
         "[sources.team]\nurl = \"http://127.0.0.1:9/\"\nkey = \"canary-source\"\n\
          [history]\nenabled = true\nbodies = \"64KiB\"\n\
+         [metrics]\nlisten = \"127.0.0.1:0\"\n\
          [servers.web]\nurl = \"http://127.0.0.1:9/mcp?api_key=canary-url\"\n\
          headers = {{ X-Api-Key = \"canary-header\" }}\n\
          [servers.starts-not]\ncommand = \"/no/such\"\nargs = [\"--token\", \"canary-argument\"]\n\
@@ -90,13 +105,48 @@ async fn start(docs: &HttpServer, authority: &Authority, issuer: &Issuer) -> Gat
     gateway
 }
 
+/// All pages of the dashboard: those that others lead to, too.
+async fn dashboard(gateway: &Gateway) -> Vec<(String, String)> {
+    let browser = Browser::sign_in(gateway).await;
+    let mut pages: Vec<(String, String)> = Vec::new();
+    let mut next: Vec<String> = PAGES.map(str::to_owned).to_vec();
+    while let Some(path) = next.pop() {
+        if pages.iter().any(|(seen, _)| *seen == path) {
+            continue;
+        }
+        assert!(pages.len() < PAGES_MAX, "{next:?}");
+        let text = browser.page(&path).await;
+        let links = text.split("href=\"").skip(1);
+        let links = links.filter_map(|link| Some(link.split_once('"')?.0.replace("&amp;", "&")));
+        let is_page = |link: &String| link.starts_with("/ui/") && !link.contains("/assets/");
+        next.extend(links.filter(is_page));
+        pages.push((path, text));
+    }
+    for kind in REACHED {
+        let is_reached = pages.iter().any(|(path, _)| path.starts_with(kind));
+        assert!(
+            is_reached,
+            "{kind}: {:?}",
+            pages.iter().map(|(path, _)| path)
+        );
+    }
+    pages
+}
+
+/// The metrics in both forms; one has exemplars.
+async fn metrics(gateway: &Gateway) -> String {
+    let http = Http::new(address(gateway), "GET", "/metrics");
+    let plain = http.clone().send().await.bytes().await;
+    let open = scrape(&http).await;
+    assert!(open.contains("# {trace_id="), "{open}");
+    String::from_utf8(plain).unwrap() + &open
+}
+
 /// Everything that clients, operators and whoever finds the files can read.
 async fn everything(gateway: &Gateway) -> Vec<(String, String)> {
     let mut said = vec![("the API and the files".to_owned(), all_said(gateway).await)];
-    let browser = Browser::sign_in(gateway).await;
-    for page in PAGES {
-        said.push((page.to_owned(), browser.page(page).await));
-    }
+    said.append(&mut dashboard(gateway).await);
+    said.push(("/metrics".to_owned(), metrics(gateway).await));
     for path in ["/api/servers", "/api/sessions", "/api/tools", "/api/pins"] {
         said.push((path.to_owned(), api::get(gateway, path).await.to_string()));
     }
@@ -150,6 +200,9 @@ async fn no_canary_is_to_be_read_anywhere() {
     answers += &answer_in(call("web__echo", "first-key").await)
         .await
         .to_string();
+    // A session, which the dashboard has a page of.
+    let opened = with_key(Http::post(gateway.address, INITIALIZE), "first-key");
+    assert_eq!(opened.send().await.status, 200);
     let wrong = Http::post(gateway.address, INITIALIZE);
     let wrong = with_key(wrong, "canary-of-a-client").send().await;
     assert_eq!(wrong.status, 401);

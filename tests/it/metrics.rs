@@ -12,7 +12,7 @@ use crate::support::{Client, Gateway, Http, call_params, example, quick, text_of
 const DOCUMENTED: &str = include_str!("../../docs/metrics.md");
 
 /// The address in the log of a gateway that was told to take any port.
-fn address(gateway: &Gateway) -> SocketAddr {
+pub(crate) fn address(gateway: &Gateway) -> SocketAddr {
     let log = fs::read_to_string(gateway.setup.path("log")).unwrap();
     let (_, after) = log.split_once("metrics are at http://").unwrap();
     after.split_once('/').unwrap().0.parse().unwrap()
@@ -46,7 +46,7 @@ async fn start(servers: &str) -> (Gateway, Http) {
     (gateway, metrics)
 }
 
-async fn scrape(metrics: &Http) -> String {
+pub(crate) async fn scrape(metrics: &Http) -> String {
     let accept = "application/openmetrics-text";
     let answer = metrics.clone().header("Accept", accept).send().await;
     assert_eq!(answer.status, 200);
