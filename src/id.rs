@@ -266,13 +266,23 @@ pub enum CredentialContext {
     Shared,
     /// Those that this principal gave.
     User(Principal),
+    /// Those that were given in exchange for a token of this subject.
+    Exchanged(Subject),
+}
+
+/// Whose token it is, and what it allows: none is used for a request whose own allows less.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Subject {
+    pub principal: Principal,
+    /// Sorted, with spaces between them.
+    pub scopes: String,
 }
 
 impl CredentialContext {
     pub fn user(&self) -> Option<&Principal> {
         match self {
             Self::Shared => None,
-            Self::User(principal) => Some(principal),
+            Self::User(principal) | Self::Exchanged(Subject { principal, .. }) => Some(principal),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::bridge::headers::{Claims, UserClaims};
 use crate::credentials::Scopes;
-use crate::id::{Principal, SessionOwner};
+use crate::id::{Principal, SessionOwner, Subject};
 
 /// The scopes of a request's credentials; `None` for those without scopes.
 pub type GrantedScopes = Option<Arc<Scopes>>;
@@ -28,7 +28,20 @@ pub struct Requester {
     pub scopes: GrantedScopes,
 }
 
+/// A principal with the scopes of its token.
+pub fn subject(principal: &Principal, scopes: &GrantedScopes) -> Subject {
+    Subject {
+        principal: principal.clone(),
+        scopes: scopes.as_ref().map(|it| it.sorted()).unwrap_or_default(),
+    }
+}
+
 impl Identity {
+    /// Whose token it is, for servers that get another one in exchange.
+    pub fn subject(&self) -> Subject {
+        subject(&self.principal, &self.scopes)
+    }
+
     pub fn has_scope(&self, scope: &str) -> bool {
         let scopes = self.scopes.as_ref();
         scopes.is_some_and(|scopes| scopes.contains(scope))

@@ -16,7 +16,7 @@ mod webhook;
 
 pub use api_key::{ApiKey, TokenHash, expiry_millis, random_token};
 pub use client_limits::{ClientLimits, LimitsByClient};
-pub use identity::{GrantedScopes, Identity, Requester};
+pub use identity::{GrantedScopes, Identity, Requester, subject};
 pub use introspection::{AuthSecret, IntrospectionSettings};
 pub use jwt::{Algorithm, JwtSettings};
 pub use last_use::LastUse;

@@ -144,13 +144,13 @@ impl TokenVerifier {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let found = known.get(&token.hash)?;
         let identity = &found.identity;
-        let is_usable = found.until > now && !self.wants_text_of(&identity.principal);
+        let is_usable = found.until > now && !self.wants_text_of(identity);
         is_usable.then(|| identity.clone())
     }
 
     /// Whether a server gets others for the tokens of this client, and none of them is kept.
-    pub(super) fn wants_text_of(&self, principal: &Principal) -> bool {
-        self.subjects.lacks(principal)
+    pub(super) fn wants_text_of(&self, identity: &Identity) -> bool {
+        self.subjects.is_wanted() && self.subjects.lacks(&identity.subject())
     }
 
     /// Asks who a token was given to, and remembers it.
@@ -230,7 +230,7 @@ impl TokenVerifier {
         let again = now.saturating_add(millis(cache_for));
         let until = expires_at.map_or(again, |expires| expires.min(again));
         let kept_until = expires_at.unwrap_or(until);
-        (self.subjects).keep(&identity.principal, token.text, kept_until);
+        (self.subjects).keep(identity.subject(), token.text, kept_until);
         self.remember(token.hash, identity.clone(), until, now);
         Ok(identity)
     }

@@ -10,7 +10,7 @@ use super::{
     CallbackError, Credential, CredentialView, Granted, OAuthSettings, SignInError, SubjectTokens,
     Vault, Web,
 };
-use crate::id::{Principal, ServerName};
+use crate::id::{CredentialContext, Principal, ServerName};
 
 /// Users of one server whose credentials are in memory; with more, those that have none make room.
 const USERS_MAX: usize = 10_000;
@@ -32,7 +32,8 @@ pub type IsGone = dyn Fn(&Principal) -> bool + Send + Sync;
 #[derive(Debug)]
 struct ServerCredentials {
     gateway: Arc<Credential>,
-    users: BTreeMap<Principal, Arc<Credential>>,
+    /// By whose they are.
+    users: BTreeMap<CredentialContext, Arc<Credential>>,
 }
 
 impl Credentials {
@@ -58,7 +59,7 @@ impl Credentials {
 
     /// The credential of the gateway at the server at `url`: the one that is there, unless the
     /// server changed.
-    pub fn of(
+    pub fn of_gateway(
         &self,
         server: &ServerName,
         url: &Url,
@@ -82,26 +83,32 @@ impl Credentials {
         gateway
     }
 
-    /// The credential of a principal at the same server as one of the gateway.
-    pub fn of_user(&self, gateway: &Arc<Credential>, principal: &Principal) -> Arc<Credential> {
+    /// The credential in this context at the same server as one of the gateway.
+    pub fn of(&self, gateway: &Arc<Credential>, context: &CredentialContext) -> Arc<Credential> {
+        let whose = match context {
+            CredentialContext::Shared => return Arc::clone(gateway),
+            CredentialContext::User(principal) => (principal, None),
+            CredentialContext::Exchanged(subject) => (&subject.principal, Some(subject)),
+        };
+        let open = || Credential::of_user(gateway, whose, &self.callback, &self.subjects);
         let mut by_server = self.by_server();
         let of_server = by_server
             .values_mut()
             .find(|it| Arc::ptr_eq(&it.gateway, gateway));
         let Some(of_server) = of_server else {
             // The server has changed meanwhile: its connection ends.
-            return Credential::of_user(gateway, principal, &self.callback, &self.subjects);
+            return open();
         };
         let users = &mut of_server.users;
-        if let Some(known) = users.get(principal) {
+        if let Some(known) = users.get(context) {
             return Arc::clone(known);
         }
         if users.len() >= USERS_MAX {
             users.retain(|_, user| !user.is_unused() || Arc::strong_count(user) > 1);
         }
-        let opened = Credential::of_user(gateway, principal, &self.callback, &self.subjects);
+        let opened = open();
         if users.len() < USERS_MAX {
-            users.insert(principal.clone(), Arc::clone(&opened));
+            users.insert(context.clone(), Arc::clone(&opened));
         }
         opened
     }
@@ -109,7 +116,7 @@ impl Credentials {
     /// Reads what is kept of the users of a server. Called on an arbiter.
     pub fn load_users(&self, gateway: &Arc<Credential>) {
         for principal in gateway.known_users() {
-            self.of_user(gateway, &principal);
+            self.of(gateway, &CredentialContext::User(principal));
         }
         self.forget_gone();
     }
@@ -123,11 +130,22 @@ impl Credentials {
     /// alone if no other issuer has it.
     pub fn find_user(&self, server: &ServerName, name: &str) -> Option<Arc<Credential>> {
         let by_server = self.by_server();
-        let users = || by_server.get(server).into_iter().flat_map(|it| &it.users);
-        let whole = users().find(|(principal, _)| principal.as_str() == name);
-        let mut named = users().filter(|(principal, _)| principal.name() == name);
-        let sole = || named.next().filter(|_| named.next().is_none());
-        whole.or_else(sole).map(|(_, user)| user.clone())
+        let users = || {
+            by_server
+                .get(server)
+                .into_iter()
+                .flat_map(|it| it.users.values())
+        };
+        let whose = |user: &Arc<Credential>| user.principal().cloned();
+        let whole = users().find(|user| whose(user).is_some_and(|it| it.as_str() == name));
+        let named = || users().filter(|user| whose(user).is_some_and(|it| it.name() == name));
+        // One principal may have several, for tokens with other scopes.
+        let sole = || {
+            named()
+                .next()
+                .filter(|first| named().all(|it| whose(it) == whose(first)))
+        };
+        whole.or_else(sole).cloned()
     }
 
     /// Forgets the tokens of users of whom `is_gone` says so, now and whenever users are loaded.
@@ -143,10 +161,11 @@ impl Credentials {
         };
         for of_server in self.by_server().values_mut() {
             let users = &mut of_server.users;
-            for (principal, user) in users.extract_if(.., |principal, _| is_gone(principal)) {
+            let gone = users.extract_if(.., |whose, _| whose.user().is_some_and(|it| is_gone(it)));
+            for (whose, user) in gone {
                 actix_rt::spawn(async move {
                     if user.forget().await {
-                        let principal = principal.name();
+                        let principal = whose.user().map(Principal::name);
                         log::info!(principal; "the tokens of a user who is gone are forgotten");
                     }
                 });

@@ -64,6 +64,13 @@ impl Scopes {
         Self::of(self.iter().chain(challenged.iter()))
     }
 
+    /// The same text for the same scopes, in whichever order they were named.
+    pub fn sorted(&self) -> String {
+        let mut sorted: Vec<&str> = self.iter().collect();
+        sorted.sort_unstable();
+        sorted.join(" ")
+    }
+
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

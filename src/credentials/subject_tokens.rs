@@ -1,5 +1,5 @@
 //! The tokens with which principals came, for servers that get another one in exchange (RFC 8693). In
-//! memory only, and of each principal the newest.
+//! memory only, and of each principal the newest with the same scopes.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use secrecy::SecretString;
 
-use crate::id::Principal;
+use crate::id::Subject;
 use crate::telemetry::unix_millis;
 
-/// Principals whose token is kept; with more, the one that expires first makes room, and is asked for
+/// Tokens that are kept; with more, the one that expires first makes room, and is asked for
 /// again with the next request of its principal.
 const SUBJECTS_MAX: usize = 10_000;
 
@@ -22,14 +22,14 @@ pub struct SubjectToken {
     until: u64,
 }
 
-/// The newest token of each principal. Clones share them. Nothing is kept before a server wants it.
+/// The newest token of each subject. Clones share them. Nothing is kept before a server wants it.
 #[derive(Clone, Debug, Default)]
 pub struct SubjectTokens(Arc<Subjects>);
 
 #[derive(Debug, Default)]
 struct Subjects {
     is_wanted: AtomicBool,
-    newest: Mutex<HashMap<Principal, Arc<SubjectToken>>>,
+    newest: Mutex<HashMap<Subject, Arc<SubjectToken>>>,
 }
 
 impl SubjectTokens {
@@ -41,41 +41,42 @@ impl SubjectTokens {
         }
     }
 
-    /// Keeps the token of a principal until it expires, in milliseconds since 1970.
-    pub fn keep(&self, principal: &Principal, token: &str, until: u64) {
+    /// Keeps the token of a subject until it expires, in milliseconds since 1970.
+    pub fn keep(&self, subject: Subject, token: &str, until: u64) {
         if !self.is_wanted() {
             return;
         }
         let now = unix_millis();
         let mut newest = self.newest();
         newest.retain(|_, token| token.until > now);
-        if newest.len() >= SUBJECTS_MAX && !newest.contains_key(principal) {
+        if newest.len() >= SUBJECTS_MAX && !newest.contains_key(&subject) {
             let first = newest.iter().min_by_key(|(_, token)| token.until);
-            if let Some(first) = first.map(|(principal, _)| principal.clone()) {
+            if let Some(first) = first.map(|(subject, _)| subject.clone()) {
                 newest.remove(&first);
             }
         }
         let text = token.to_owned().into();
-        newest.insert(principal.clone(), Arc::new(SubjectToken { text, until }));
+        newest.insert(subject, Arc::new(SubjectToken { text, until }));
     }
 
-    /// Whether a server may want the token of this principal, and it is not here.
-    pub fn lacks(&self, principal: &Principal) -> bool {
-        self.is_wanted() && self.get(principal).is_none()
+    /// Whether a server may want the token of this subject, and it is not here.
+    pub fn lacks(&self, subject: &Subject) -> bool {
+        self.is_wanted() && self.get(subject).is_none()
     }
 
-    /// The newest token of a principal, if it still holds.
-    pub fn get(&self, principal: &Principal) -> Option<Arc<SubjectToken>> {
+    /// The newest token of a subject, if it still holds.
+    pub fn get(&self, subject: &Subject) -> Option<Arc<SubjectToken>> {
         let now = unix_millis();
-        let found = self.newest().get(principal).cloned();
+        let found = self.newest().get(subject).cloned();
         found.filter(|token| token.until > now)
     }
 
-    fn is_wanted(&self) -> bool {
+    /// Whether any server wants them.
+    pub fn is_wanted(&self) -> bool {
         self.0.is_wanted.load(Ordering::Acquire)
     }
 
-    fn newest(&self) -> MutexGuard<'_, HashMap<Principal, Arc<SubjectToken>>> {
+    fn newest(&self) -> MutexGuard<'_, HashMap<Subject, Arc<SubjectToken>>> {
         let newest = self.0.newest.lock();
         newest.unwrap_or_else(PoisonError::into_inner)
     }
@@ -93,27 +94,36 @@ mod tests {
     use secrecy::ExposeSecret as _;
 
     use super::*;
+    use crate::id::Principal;
 
-    fn of(number: usize) -> Principal {
-        Principal::of("https://as.example", &number.to_string())
+    fn of(number: usize) -> Subject {
+        Subject {
+            principal: Principal::of("https://as.example", &number.to_string()),
+            scopes: "a b".to_owned(),
+        }
     }
 
     #[test]
     fn the_newest_token_is_kept_while_it_holds_and_somebody_wants_it() {
         let (tokens, later) = (SubjectTokens::default(), unix_millis() + 60_000);
-        tokens.keep(&of(1), "s3cret", later);
+        tokens.keep(of(1), "s3cret", later);
         assert!(tokens.get(&of(1)).is_none(), "nobody wants it");
         assert!(!tokens.lacks(&of(1)));
         tokens.set_wanted(true);
         assert!(tokens.lacks(&of(1)));
         for text in ["s3cret", "s3cret-2"] {
-            tokens.keep(&of(1), text, later);
+            tokens.keep(of(1), text, later);
             assert_eq!(tokens.get(&of(1)).unwrap().text.expose_secret(), text);
         }
         assert!(!tokens.lacks(&of(1)) && tokens.lacks(&of(2)));
-        tokens.keep(&of(2), "s3cret", 1);
+        tokens.keep(of(2), "s3cret", 1);
         assert!(tokens.get(&of(2)).is_none(), "it has expired");
         assert!(!format!("{tokens:?}").contains("s3cret"));
+        let fewer = Subject {
+            scopes: "a".to_owned(),
+            ..of(1)
+        };
+        assert!(tokens.lacks(&fewer), "it has other scopes");
         tokens.set_wanted(false);
         tokens.set_wanted(true);
         assert!(tokens.lacks(&of(1)));
@@ -125,7 +135,7 @@ mod tests {
         tokens.set_wanted(true);
         for number in 0..=SUBJECTS_MAX {
             let until = later + (number as u64 + 1) % 7;
-            tokens.keep(&of(number), "a", until);
+            tokens.keep(of(number), "a", until);
         }
         assert_eq!(tokens.newest().len(), SUBJECTS_MAX);
         assert!(tokens.get(&of(SUBJECTS_MAX)).is_some());

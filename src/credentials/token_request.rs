@@ -182,7 +182,7 @@ fn basic(client_id: &str, secret: &SecretString) -> SecretString {
 mod tests {
     use super::*;
     use crate::credentials::SubjectTokens;
-    use crate::id::Principal;
+    use crate::id::{Principal, Subject};
 
     fn body(grant: &Grant, secret: &ClientSecret) -> (Option<String>, String) {
         let scopes = Scopes::parse("a b").unwrap();
@@ -226,8 +226,11 @@ mod tests {
     fn an_exchange_says_what_is_given_and_what_is_wanted() {
         let subjects = SubjectTokens::default();
         subjects.set_wanted(true);
-        let ada = Principal::of("https://as.example", "ada");
-        subjects.keep(&ada, "s+1", u64::MAX);
+        let ada = Subject {
+            principal: Principal::of("https://as.example", "ada"),
+            scopes: String::new(),
+        };
+        subjects.keep(ada.clone(), "s+1", u64::MAX);
         let exchange = |audience: Option<&str>| Grant::TokenExchange {
             subject: subjects.get(&ada).unwrap(),
             subject_type: SubjectTokenType::Jwt,

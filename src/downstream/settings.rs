@@ -6,12 +6,14 @@ use std::time::Duration;
 use ring::digest::{Context, SHA256};
 use secrecy::ExposeSecret;
 
+use crate::auth::subject;
 use crate::bridge::headers::{ClientHeaders, UserClaim};
 use crate::bridge::seal::Digest;
 use crate::catalog::NameSettings;
 use crate::credentials::GrantKind;
+use crate::downstream::caller::Caller;
 use crate::downstream::resilience::Resilience;
-use crate::id::{CredentialContext, Principal, ServerName};
+use crate::id::{CredentialContext, ServerName};
 use crate::protocol::{ErrorKind, Failure};
 use crate::supervision::Settings as SupervisionSettings;
 use crate::telemetry::Secrets;
@@ -116,11 +118,14 @@ impl ServerSettings {
         }
     }
 
-    /// Whose credentials serve this principal.
-    pub(crate) fn credentials_of(&self, principal: &Principal) -> CredentialContext {
+    /// Whose credentials serve this caller.
+    pub(crate) fn credentials_of(&self, caller: &Caller) -> CredentialContext {
         match self.credentials {
             CredentialsChoice::Shared => CredentialContext::Shared,
-            CredentialsChoice::User => CredentialContext::User(principal.clone()),
+            CredentialsChoice::User if self.exchanges_tokens() => {
+                CredentialContext::Exchanged(subject(&caller.principal, &caller.scopes))
+            }
+            CredentialsChoice::User => CredentialContext::User(caller.principal.clone()),
         }
     }
 

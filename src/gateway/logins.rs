@@ -44,16 +44,12 @@ pub(super) fn with_credential(
             .chain(configured)
             .collect();
         let web = || Arc::new(WebClient::new(tls.clone(), trusted)) as Arc<dyn Web>;
-        let gateway = credentials.of(&server.name, &http.url, &http.oauth, web);
-        http.credential = Some(match context {
-            CredentialContext::User(principal) => credentials.of_user(&gateway, principal),
-            CredentialContext::Shared => {
-                if server.credentials == CredentialsChoice::User {
-                    credentials.load_users(&gateway);
-                }
-                gateway
-            }
-        });
+        let gateway = credentials.of_gateway(&server.name, &http.url, &http.oauth, web);
+        let is_shared = *context == CredentialContext::Shared;
+        if is_shared && server.credentials == CredentialsChoice::User {
+            credentials.load_users(&gateway);
+        }
+        http.credential = Some(credentials.of(&gateway, context));
     }
     http
 }
@@ -139,7 +135,9 @@ impl GatewayState {
         let keys = self.key_principals.load();
         let key = keys.iter().find(|it| it.name() == name);
         let key = key.zip(credentials.get(&server.name));
-        let known = key.map(|(principal, gateway)| credentials.of_user(&gateway, principal));
+        let known = key.map(|(principal, gateway)| {
+            credentials.of(&gateway, &CredentialContext::User(principal.clone()))
+        });
         match known.or_else(|| credentials.find_user(&server.name, name)) {
             Some(known) => Ok(known),
             None => {

@@ -83,6 +83,14 @@ impl Exchange {
         answer_in(with_key(http, token).send().await).await
     }
 
+    /// The token that the server took the call with this argument `n` with.
+    fn token_of(&self, n: u64) -> String {
+        let behaviour = self.server.behaviour();
+        let mut seen = behaviour.seen.iter().rev();
+        let call = seen.find(|(message, _)| message["params"]["arguments"]["n"] == n);
+        call.unwrap().1["authorization"].clone()
+    }
+
     /// Whose token the server was called with, by the argument `n`.
     fn callers(&self) -> Vec<(u64, String)> {
         let (behaviour, grants) = (self.server.behaviour(), self.authority.grants());
@@ -175,6 +183,42 @@ async fn the_newest_token_of_a_client_is_exchanged_when_the_server_takes_the_oth
         text_of(&all.call(&second, 30).await["result"]),
         "http {\"n\":30}"
     );
+}
+
+#[tokio::test]
+async fn a_call_goes_with_a_token_for_the_scopes_of_its_own_and_no_others() {
+    let all = Exchange::start(Behaviour::default()).await;
+    // The same scopes in another order are the same.
+    let whole = all.issuer.token_with("ada", "mcp write", 600);
+    let same = all.issuer.token_with("ada", "write mcp", 900);
+    let less = all.issuer.token_with("ada", "mcp", 900);
+    for (n, token) in [(1, &whole), (2, &less), (3, &same), (4, &less)] {
+        let answer = all.call(token, n).await;
+        let expected = format!("http {{\"n\":{n}}}");
+        assert_eq!(text_of(&answer["result"]), expected, "{answer}");
+    }
+    let exchanged = || all.authority.grants().exchanged.clone();
+    assert_eq!(exchanged(), [whole.clone(), less.clone()]);
+    assert_eq!(all.token_of(1), all.token_of(3));
+    assert_eq!(all.token_of(2), all.token_of(4));
+    assert_ne!(all.token_of(1), all.token_of(2));
+    // So it is when a token is replaced, and in a session.
+    all.authority.expire_tokens();
+    let answer = all.call(&less, 5).await;
+    assert_ne!(answer["result"]["isError"], true, "{answer}");
+    assert_eq!(exchanged().last(), Some(&less));
+    let (session, _) = all.session(&same).await;
+    for (n, token) in [(6, &less), (7, &same)] {
+        let params = call_params("docs__echo", json!({ "n": n }));
+        let answer = all.in_session(token, &session, "tools/call", params).await;
+        assert_ne!(answer["result"]["isError"], true, "{answer}");
+    }
+    assert_eq!(all.token_of(5), all.token_of(6));
+    assert_ne!(all.token_of(6), all.token_of(7));
+    assert_eq!(exchanged().last(), Some(&same));
+    let refresh = ["auth", "refresh", "docs", "--principal", "ada"];
+    let (good, said) = all.gateway.setup.run(&refresh);
+    assert!(good, "{said}");
 }
 
 #[tokio::test]

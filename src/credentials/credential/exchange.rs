@@ -60,10 +60,10 @@ impl Credential {
         }
     }
 
-    /// The newest token of its user.
+    /// The newest token of its user with the same scopes.
     fn subject(&self) -> Option<Arc<SubjectToken>> {
         let user = self.user.as_ref()?;
-        user.subjects.get(&user.principal)
+        user.subjects.get(user.subject.as_ref()?)
     }
 
     pub(super) async fn exchange_once(&self, exchange: &mut Exchange) -> Result<(), SignInError> {

@@ -122,8 +122,10 @@ impl Credential {
         vault: Vault,
     ) -> Arc<Self> {
         let whose = user.as_ref().map(|user| &user.principal);
-        let kept = read(&vault, &name, &kept_as)
-            .filter(|kept| kept.server == url && kept.principal.as_ref() == whose);
+        // What is exchanged is not kept: that would be of a sign-in before the configuration changed.
+        let is_kept = user.as_ref().is_none_or(|user| user.subject.is_none());
+        let kept = is_kept.then(|| read(&vault, &name, &kept_as)).flatten();
+        let kept = kept.filter(|kept| kept.server == url && kept.principal.as_ref() == whose);
         let token = |kept| AccessToken::of(kept, settings.grant);
         let current = kept.as_ref().and_then(token).map(Arc::new);
         Arc::new(Self {

@@ -11,7 +11,7 @@ use super::{Credential, Exchange, LoginName, Needs, NotRenewed, SignInError};
 use crate::credentials::lookup::Authority;
 use crate::credentials::stored_sign_in::StoredSignIn;
 use crate::credentials::{BearerChallenge, RegisteredClient, Scopes, SubjectTokens};
-use crate::id::{Principal, ServerName};
+use crate::id::{Principal, ServerName, Subject};
 
 /// A link that was given out is given out again for so long: it has as long left at least.
 const LINK_FRESH: Duration = Duration::from_secs(5 * 60);
@@ -19,6 +19,8 @@ const LINK_FRESH: Duration = Duration::from_secs(5 * 60);
 /// Whose credential it is.
 pub(super) struct User {
     pub(super) principal: Principal,
+    /// Whose tokens it is given for, if for any.
+    pub(super) subject: Option<Subject>,
     /// That of the gateway at the same server.
     gateway: Arc<Credential>,
     /// Where browsers come back to.
@@ -53,7 +55,7 @@ impl Credential {
     /// The credential of a principal at the server of the gateway's own, with what was kept of it.
     pub fn of_user(
         gateway: &Arc<Self>,
-        principal: &Principal,
+        (principal, subject): (&Principal, Option<&Subject>),
         callback: &Arc<OnceLock<Url>>,
         subjects: &SubjectTokens,
     ) -> Arc<Self> {
@@ -62,6 +64,7 @@ impl Credential {
             gateway.name.clone(),
             Some(User {
                 principal: principal.clone(),
+                subject: subject.cloned(),
                 gateway: Arc::clone(gateway),
                 callback: Arc::clone(callback),
                 subjects: subjects.clone(),

@@ -84,7 +84,7 @@ impl Server {
     /// it shared with its audience is served there.
     fn own_key_for(&self, settings: &ServerSettings, caller: &Caller) -> ConnectionKey {
         let key = ConnectionKey {
-            credentials: settings.credentials_of(&caller.principal),
+            credentials: settings.credentials_of(caller),
             ..connection_key_for(settings.sharing, self.can_attribute(), caller)
         };
         match &key.owner {
@@ -384,7 +384,7 @@ impl ServerSettings {
         };
         let can_attribute = knows_call_of_requests || !is_isolated;
         ConnectionKey {
-            credentials: self.credentials_of(&caller.principal),
+            credentials: self.credentials_of(caller),
             ..connection_key_for(self.sharing, can_attribute, caller)
         }
     }
