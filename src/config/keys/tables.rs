@@ -114,9 +114,9 @@ keys! {
         /// refused.
         listeners in session.listeners_max: count(1..=1_000_000);
         /// Each client has a share of `max`, `parked_calls`, `listeners` and `limits.bytes_in_flight`, in percent: so many of
-        /// the last places are kept for clients that have fewer. A client is an API key or the
-        /// subject of a token, and without one an address (or IPv6 network of 64 bits). No share is
-        /// kept from clients without a key while only this machine can connect.
+        /// the last places are kept for clients that have fewer. A client is an API key, the subject of a
+        /// token or the name in a certificate, and without one an address (or IPv6 network of 64 bits).
+        /// No share is kept from clients without a key while only this machine can connect.
         peer_share in session.peer_share: count(1..=100);
         /// Sessions of each such client (0: as many as its share allows); one more is refused.
         max_per_client in session.sessions_per_client: count(0..=10_000_000);
