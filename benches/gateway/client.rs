@@ -56,18 +56,25 @@ pub(crate) enum Era {
     Sessionless,
 }
 
-/// Where requests go: a port, what stands before the name of a tool there, and how to speak.
+/// Where requests go: a port, what stands before the name of a tool there, how to speak, and the key
+/// or token to come with.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     pub(crate) port: u16,
     pub(crate) prefix: &'static str,
     pub(crate) era: Era,
+    pub(crate) credential: Option<String>,
 }
 
 impl Place {
     pub(crate) fn new(port: u16, era: Era) -> Self {
         let prefix = "";
-        Self { port, prefix, era }
+        Self {
+            port,
+            prefix,
+            era,
+            credential: None,
+        }
     }
 }
 
@@ -298,6 +305,9 @@ impl BenchClient {
         );
         if let Some(session) = &self.session {
             head += &format!("Mcp-Session-Id: {session}\r\nMcp-Protocol-Version: {REVISION}\r\n");
+        }
+        if let Some(credential) = &self.place.credential {
+            head += &format!("Authorization: Bearer {credential}\r\n");
         }
         if let Some(len) = body {
             head += &format!("Content-Type: application/json\r\nContent-Length: {len}\r\n");

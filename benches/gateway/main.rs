@@ -35,7 +35,7 @@ use std::time::Duration;
 use bench::Bench;
 use client::Era;
 use options::Wanted;
-use scenarios::{eras, failures, fleet, forward, lists, memory, recovery, stdio};
+use scenarios::{auth, eras, failures, fleet, forward, lists, memory, recovery, stdio};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 type Fallible<T> = Result<T, Failure>;
@@ -113,6 +113,9 @@ fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
 async fn all(mut bench: Bench) -> Fallible<bool> {
     if bench.wants_any(&forward::NAMES) {
         limited(forward::run(&mut bench)).await?;
+    }
+    if bench.wants_any(&auth::NAMES) {
+        limited(auth::run(&mut bench)).await?;
     }
     if bench.wants_any(&eras::NAMES) {
         limited(eras::run(&mut bench)).await?;

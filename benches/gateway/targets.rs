@@ -234,6 +234,7 @@ impl Home {
             port: self.port,
             prefix: PREFIX,
             era: Era::Handshake,
+            credential: None,
         }
     }
 

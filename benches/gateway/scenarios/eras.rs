@@ -75,6 +75,7 @@ impl Eras {
                 port,
                 prefix,
                 era: client,
+                credential: None,
             },
             pid: self.gateway.pid(),
             server: server.pid(),

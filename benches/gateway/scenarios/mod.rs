@@ -1,5 +1,6 @@
 //! The scenarios, with the targets that the gateway has to reach.
 
+pub(crate) mod auth;
 pub(crate) mod eras;
 pub(crate) mod failures;
 pub(crate) mod fleet;
@@ -18,8 +19,9 @@ use crate::targets::{self, BEFORE, Server, Target};
 
 /// The names of all scenarios, as they are run.
 pub(crate) fn names() -> Vec<&'static str> {
-    let groups: [&[&str]; 8] = [
+    let groups: [&[&str]; 9] = [
         &forward::NAMES,
+        &auth::NAMES,
         &eras::NAMES,
         &lists::NAMES,
         &stdio::NAMES,
