@@ -48,4 +48,4 @@ pub use render::{
     notice_lines, pin_table, pin_text, record_lines, resolved_schema, server_table, tool_table,
     tool_text, tree, troubles,
 };
-pub use status::{CertificateView, ConfigView, ServerStatus, Status, ToolView};
+pub use status::{CertificateView, ConfigView, ServerStatus, Status, ToolView, ViewAccess};

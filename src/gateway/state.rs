@@ -21,10 +21,10 @@ use super::tls::certificate_view;
 use crate::admin::{
     ApiToken, ConfigOrders, ConfigRequest, ConfigView, Health, HealthSource, Inoperable, KeyUses,
     LoginOrder, Operator, OrderOutcome, RecordsError, ServerHealth, ServerStatus, Status, ToolView,
-    answer_request, crashes, key_view, no_api, replay,
+    ViewAccess, answer_request, crashes, key_view, no_api, replay,
 };
 use crate::auth::ApiKey;
-use crate::catalog::{ItemKind, ItemOwner};
+use crate::catalog::{ItemKind, ItemOwner, ViewSettings};
 use crate::config::{Config, ServerState};
 use crate::credentials::Credentials;
 use crate::downstream::{Downstreams, Server, ServerOrder, ServerStatusView};
@@ -187,6 +187,14 @@ impl Operator for GatewayOperator {
 
     fn tools(&self, view: &ViewId) -> Vec<ToolView> {
         self.state.tools(view)
+    }
+
+    fn views(&self) -> Vec<(ViewId, ViewSettings)> {
+        self.state.catalog.views()
+    }
+
+    fn view_access(&self, view: &ViewId) -> Option<ViewAccess> {
+        self.state.view_access(view)
     }
 
     fn serve_client(

@@ -9,6 +9,7 @@ mod pages;
 mod pins;
 mod sessions;
 mod trials;
+mod views;
 
 use url::form_urlencoded::Serializer;
 
