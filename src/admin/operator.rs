@@ -14,7 +14,7 @@ use super::api_token::ApiToken;
 use super::config_order::ConfigOrders;
 use super::control_request::{ControlRequest, LoginOrder, Parameters};
 use super::history::{RecordsError, history_page, log_page};
-use super::status::{Status, ToolView, ViewAccess};
+use super::status::{LimitView, Status, ToolView, ViewAccess};
 use crate::catalog::ViewSettings;
 use crate::downstream::ServerOrder;
 use crate::history::History;
@@ -105,6 +105,20 @@ pub trait Operator: Send + Sync {
     ///
     /// Says why they cannot be read.
     fn crashes(&self, server: Option<&str>) -> Result<serde_json::Value, Failure>;
+
+    /// The newest crash reports of a server, whole, the newest first.
+    ///
+    /// # Errors
+    ///
+    /// Says why they cannot be read.
+    fn crash_reports(&self, server: &str, most: usize) -> Result<Vec<Value>, Failure>;
+
+    /// The limits of a server that are in force.
+    ///
+    /// # Errors
+    ///
+    /// Says why there are none.
+    fn limits(&self, server: &str) -> Result<Vec<LimitView>, Failure>;
 
     /// The pins of all servers, and the tools that are not approved, a JSON object each.
     fn pins(&self) -> Vec<Value>;

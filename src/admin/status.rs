@@ -122,6 +122,18 @@ pub struct ViewAccess {
     pub more_keys: usize,
 }
 
+/// A limit of a server that is in force.
+#[derive(Clone, Debug)]
+pub struct LimitView {
+    /// Its heading.
+    pub about: &'static str,
+    /// As in the configuration.
+    pub key: String,
+    pub value: String,
+    /// The built-in value.
+    pub default: String,
+}
+
 /// One configured server.
 #[derive(Clone, Debug, Serialize)]
 pub struct ServerStatus {

@@ -20,12 +20,12 @@ use super::stdio::STDIO_DIR;
 use super::tls::certificate_view;
 use crate::admin::{
     ApiToken, ConfigOrders, ConfigRequest, ConfigView, Health, HealthSource, Inoperable, KeyUses,
-    LoginOrder, Operator, OrderOutcome, RecordsError, ServerHealth, ServerStatus, Status, ToolView,
-    ViewAccess, answer_request, crashes, key_view, no_api, replay,
+    LimitView, LoginOrder, Operator, OrderOutcome, RecordsError, ServerHealth, ServerStatus,
+    Status, ToolView, ViewAccess, answer_request, crash_reports, crashes, key_view, no_api, replay,
 };
 use crate::auth::ApiKey;
 use crate::catalog::{ItemKind, ItemOwner, ViewSettings};
-use crate::config::{Config, ServerState};
+use crate::config::{Config, ServerState, limits_in_force};
 use crate::credentials::Credentials;
 use crate::downstream::{Downstreams, Server, ServerOrder, ServerStatusView};
 use crate::front::{FrontServer, FrontTls, LocalClients};
@@ -278,6 +278,16 @@ impl Operator for GatewayOperator {
     fn crashes(&self, server: Option<&str>) -> Result<serde_json::Value, Failure> {
         crashes(&self.data_dir, server)
             .map_err(|error| Failure::new(ErrorKind::Internal, error.to_string()))
+    }
+
+    fn crash_reports(&self, server: &str, most: usize) -> Result<Vec<Value>, Failure> {
+        crash_reports(&self.data_dir, server, most)
+            .map_err(|error| Failure::new(ErrorKind::Internal, error.to_string()))
+    }
+
+    fn limits(&self, server: &str) -> Result<Vec<LimitView>, Failure> {
+        let found = self.state.find_operable_server(server)?;
+        Ok(limits_in_force(&found.settings()))
     }
 
     fn pins(&self) -> Vec<Value> {

@@ -7,6 +7,7 @@ mod live;
 mod login;
 mod pages;
 mod pins;
+mod servers;
 mod sessions;
 mod trials;
 mod views;

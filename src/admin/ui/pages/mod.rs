@@ -11,6 +11,8 @@ mod overview;
 mod pins;
 mod server;
 mod server_form;
+mod server_life;
+mod server_limits;
 mod servers;
 mod session;
 mod sessions;
