@@ -11,6 +11,9 @@ use crate::admin::operator::{Operator, known_view};
 use crate::id::ViewId;
 use crate::protocol::{ErrorKind, Failure};
 
+/// The first page.
+pub(super) const OVERVIEW: &str = "/ui";
+
 /// The entries of the navigation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Section {
@@ -33,6 +36,8 @@ pub(super) struct View<'a> {
     pub(super) path: &'a str,
     pub(super) query: Fields,
     pub(super) form_token: String,
+    /// The page of the dashboard that the request comes from.
+    pub(super) from: String,
     /// The URL by which the browser knows the gateway.
     pub(super) base: String,
     /// Where MCP is served.
