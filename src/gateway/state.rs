@@ -30,7 +30,7 @@ use crate::credentials::Credentials;
 use crate::downstream::{Downstreams, Server, ServerOrder, ServerStatusView};
 use crate::front::{FrontServer, FrontTls, LocalClients};
 use crate::history::History;
-use crate::id::{Principal, ViewId};
+use crate::id::{Principal, ServerName, ViewId};
 use crate::metrics::Metrics;
 use crate::protocol::{ErrorKind, Failure, Request, Revision};
 use crate::publisher::{CatalogPublisher, CatalogView};
@@ -45,6 +45,19 @@ pub(super) struct ConfiguredServer {
     pub(super) id: String,
     pub(super) name: String,
     pub(super) state: ServerState,
+}
+
+/// The server of this id or name.
+fn configured<'s>(
+    servers: &'s [ConfiguredServer],
+    wanted: &str,
+) -> Result<&'s ConfiguredServer, Failure> {
+    let by_id = servers.iter().find(|server| server.id == wanted);
+    let found = by_id.or_else(|| servers.iter().find(|server| server.name == wanted));
+    found.ok_or_else(|| {
+        let known: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
+        Inoperable::Unknown(&known).failure(wanted)
+    })
 }
 
 /// The parts that a status is read from; shared by all threads.
@@ -295,8 +308,12 @@ impl Operator for GatewayOperator {
     }
 
     fn pin(&self, server: &str, tool: &str) -> Result<Value, Failure> {
-        let server = self.state.find_operable_server(server)?;
-        self.state.publisher.pin(server.name(), tool)
+        let servers = self.state.servers.load();
+        // Pins outlive that a server is switched off.
+        let name = &configured(&servers, server)?.name;
+        let name = ServerName::try_new(name)
+            .map_err(|error| Failure::new(ErrorKind::ServerNotFound, error.to_string()))?;
+        self.state.publisher.pin(&name, tool)
     }
 
     fn approve_pins(
@@ -364,15 +381,11 @@ impl GatewayState {
     /// The server of this id or name, if it is one that can be operated.
     pub(super) fn find_operable_server(&self, name: &str) -> Result<Arc<Server>, Failure> {
         let servers = self.servers.load();
-        let known: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
-        let by_id = servers.iter().find(|server| server.id == name);
-        let wanted = by_id.or_else(|| servers.iter().find(|server| server.name == name));
-        let name = wanted.map_or(name, |server| &server.name);
-        let why = match wanted.map(|server| &server.state) {
-            None => Inoperable::Unknown(&known),
-            Some(ServerState::Disabled) => Inoperable::Disabled,
-            Some(ServerState::Misconfigured(why)) => Inoperable::Misconfigured(why),
-            Some(ServerState::Ready(_)) => {
+        let ConfiguredServer { name, state, .. } = configured(&servers, name)?;
+        let why = match state {
+            ServerState::Disabled => Inoperable::Disabled,
+            ServerState::Misconfigured(why) => Inoperable::Misconfigured(why),
+            ServerState::Ready(_) => {
                 let running = self.downstreams.all();
                 let found = running.iter().find(|(running, _)| running.as_str() == name);
                 match found {
