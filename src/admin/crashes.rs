@@ -225,6 +225,20 @@ pub fn crashes(data_dir: &Path, server: Option<&str>) -> io::Result<Value> {
     Ok(serde_json::json!({ "crashes": lines, "last": last }))
 }
 
+/// The newest reports of a server, whole, the newest first.
+///
+/// # Errors
+///
+/// Returns the system's error when the directory cannot be read.
+pub fn crash_reports(data_dir: &Path, server: &str, most: usize) -> io::Result<Vec<Value>> {
+    let directory = directory(data_dir);
+    let found = list(&directory, Some(server))?;
+    let reports = found.iter().take(most);
+    // As above.
+    let reports = reports.filter_map(|found| read(&directory.join(&found.file)).ok());
+    Ok(reports.collect())
+}
+
 fn read(path: &Path) -> io::Result<Value> {
     let mut json = Vec::new();
     File::open(path)?.take(READ_MAX).read_to_end(&mut json)?;
@@ -287,6 +301,9 @@ mod tests {
         assert_eq!(reasons(path, Some("a")), ["a4", "a3", "a2"]);
         let expected = ["start again", "b again", "start3", "b"];
         assert_eq!(reasons(path, Some("b-c")), expected[..]);
+        let newest = crash_reports(path, "b-c", 2).unwrap();
+        let newest: Vec<&Value> = newest.iter().map(|report| &report["reason"]).collect();
+        assert_eq!(newest, expected[..2]);
         assert_eq!(reasons(path, Some("b")), [""; 0]);
         assert_eq!(reasons(path, None).len(), 7);
         let view = counters.view();

@@ -31,7 +31,7 @@ pub use control::{
     ControlError, ControlHalves, ControlServer, ask, ask_status, is_served, open_client, read_line,
 };
 pub use control_request::{ControlRequest, LoginOrder, Parameters};
-pub use crashes::{CrashWriter, crashes};
+pub use crashes::{CrashWriter, crash_reports, crashes};
 pub use data_dir::{DataDir, DataDirError};
 pub use history::{RecordsError, answer_request, history_entry, history_page, log_page, replay};
 pub use http::{
@@ -48,4 +48,6 @@ pub use render::{
     notice_lines, pin_table, pin_text, record_lines, resolved_schema, server_table, tool_table,
     tool_text, tree, troubles,
 };
-pub use status::{CertificateView, ConfigView, ServerStatus, Status, ToolView};
+pub use status::{
+    CertificateView, ConfigView, LimitView, ServerStatus, Status, ToolView, ViewAccess,
+};

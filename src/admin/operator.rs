@@ -14,7 +14,8 @@ use super::api_token::ApiToken;
 use super::config_order::ConfigOrders;
 use super::control_request::{ControlRequest, LoginOrder, Parameters};
 use super::history::{RecordsError, history_page, log_page};
-use super::status::{Status, ToolView};
+use super::status::{LimitView, Status, ToolView, ViewAccess};
+use crate::catalog::ViewSettings;
 use crate::downstream::ServerOrder;
 use crate::history::History;
 use crate::id::ViewId;
@@ -32,6 +33,12 @@ pub trait Operator: Send + Sync {
 
     /// The tools that clients of a view see, in list order.
     fn tools(&self, view: &ViewId) -> Vec<ToolView>;
+
+    /// The endpoint of all servers, and the views of the configuration, with their settings.
+    fn views(&self) -> Vec<(ViewId, ViewSettings)>;
+
+    /// What clients of a view may use of its tools; `None` where there are no policies.
+    fn view_access(&self, view: &ViewId) -> Option<ViewAccess>;
 
     /// Serves a client of this view behind a socket; the future ends when it has left.
     ///
@@ -98,6 +105,20 @@ pub trait Operator: Send + Sync {
     ///
     /// Says why they cannot be read.
     fn crashes(&self, server: Option<&str>) -> Result<serde_json::Value, Failure>;
+
+    /// The newest crash reports of a server, whole, the newest first.
+    ///
+    /// # Errors
+    ///
+    /// Says why they cannot be read.
+    fn crash_reports(&self, server: &str, most: usize) -> Result<Vec<Value>, Failure>;
+
+    /// The limits of a server that are in force.
+    ///
+    /// # Errors
+    ///
+    /// Says why there are none.
+    fn limits(&self, server: &str) -> Result<Vec<LimitView>, Failure>;
 
     /// The pins of all servers, and the tools that are not approved, a JSON object each.
     fn pins(&self) -> Vec<Value>;
@@ -261,7 +282,10 @@ fn query_of(address: &str) -> String {
     query.split('#').next().unwrap_or_default().to_owned()
 }
 
-fn known_view(operator: &dyn Operator, view: &ViewId) -> Result<(), Failure> {
+/// # Errors
+///
+/// Says that there is no such view.
+pub(super) fn known_view(operator: &dyn Operator, view: &ViewId) -> Result<(), Failure> {
     if operator.sessions().has_view(view) {
         return Ok(());
     }

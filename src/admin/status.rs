@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::auth::Effect;
 use crate::downstream::ServerStatusView;
 use crate::protocol::RawJson;
 use crate::supervision::ChildView;
@@ -104,6 +105,33 @@ impl ToolView {
     pub fn tokens_of(bytes: usize) -> usize {
         bytes.div_ceil(CHARACTERS_PER_TOKEN)
     }
+}
+
+/// What policies leave of the tools of a view.
+#[derive(Clone, Debug)]
+pub struct ViewAccess {
+    /// The names of the policies, in order.
+    pub policies: Vec<String>,
+    /// The effect where no policy holds.
+    pub default: Effect,
+    /// How many tools a client without a name may use.
+    pub unnamed: usize,
+    /// How many tools a client with a key of this name may use.
+    pub by_key: Vec<(String, usize)>,
+    /// Keys that are left out, so that the answer takes a bounded time.
+    pub more_keys: usize,
+}
+
+/// A limit of a server that is in force.
+#[derive(Clone, Debug)]
+pub struct LimitView {
+    /// Its heading.
+    pub about: &'static str,
+    /// As in the configuration.
+    pub key: String,
+    pub value: String,
+    /// The built-in value.
+    pub default: String,
 }
 
 /// One configured server.

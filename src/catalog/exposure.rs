@@ -46,8 +46,25 @@ pub enum StaticTool {
 pub const LISTED_MAX: usize = 40;
 
 impl Exposure {
+    /// All of them, as the configuration names them.
+    pub const NAMED: [(&'static str, Self); 6] = [
+        ("all", Self::All),
+        ("auto", Self::Auto),
+        ("search", Self::Search),
+        ("groups", Self::Groups),
+        ("pluggedin", Self::Pluggedin),
+        ("dynamic", Self::Dynamic),
+    ];
+
+    /// Its name in the configuration.
+    pub fn name(self) -> &'static str {
+        let mut named = Self::NAMED.into_iter();
+        let found = named.find(|(_, exposure)| *exposure == self);
+        found.map_or("", |(name, _)| name)
+    }
+
     /// How this many tools are listed; never [`Exposure::Auto`].
-    pub(super) fn of(self, tools: usize) -> Self {
+    pub fn of(self, tools: usize) -> Self {
         match self {
             Self::Auto if tools <= LISTED_MAX => Self::All,
             Self::Auto => Self::Search,
@@ -94,7 +111,7 @@ impl Exposure {
     }
 
     /// The static tools as `tools/list` shows them.
-    pub(super) fn definitions(self) -> Vec<RawJson> {
+    pub fn definitions(self) -> Vec<RawJson> {
         let tools = self.tools().iter();
         tools
             .map(|(name, tool)| RawJson::from_value(&definition(name, *tool)))
@@ -215,18 +232,9 @@ mod tests {
     use crate::catalog::{IngestLimits, ItemKind, ServerPart};
     use crate::id::ServerName;
 
-    const ALL: [Exposure; 6] = [
-        Exposure::All,
-        Exposure::Auto,
-        Exposure::Search,
-        Exposure::Groups,
-        Exposure::Pluggedin,
-        Exposure::Dynamic,
-    ];
-
     #[test]
     fn static_tools_are_tools_as_those_of_any_server() {
-        for exposure in ALL {
+        for (_, exposure) in Exposure::NAMED {
             let definitions = exposure.definitions();
             assert_eq!(definitions.len(), exposure.tools().len());
             let part = ServerPart::new(ServerName::try_new("a").unwrap());
@@ -238,7 +246,8 @@ mod tests {
 
     #[test]
     fn many_tools_are_searched_only_where_that_is_wanted() {
-        for exposure in ALL {
+        for (name, exposure) in Exposure::NAMED {
+            assert_eq!(exposure.name(), name);
             let (few, many) = (exposure.of(LISTED_MAX), exposure.of(LISTED_MAX + 1));
             let expected = match exposure {
                 Exposure::Auto => (Exposure::All, Exposure::Search),

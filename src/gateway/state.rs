@@ -20,17 +20,17 @@ use super::stdio::STDIO_DIR;
 use super::tls::certificate_view;
 use crate::admin::{
     ApiToken, ConfigOrders, ConfigRequest, ConfigView, Health, HealthSource, Inoperable, KeyUses,
-    LoginOrder, Operator, OrderOutcome, RecordsError, ServerHealth, ServerStatus, Status, ToolView,
-    answer_request, crashes, key_view, no_api, replay,
+    LimitView, LoginOrder, Operator, OrderOutcome, RecordsError, ServerHealth, ServerStatus,
+    Status, ToolView, ViewAccess, answer_request, crash_reports, crashes, key_view, no_api, replay,
 };
 use crate::auth::ApiKey;
-use crate::catalog::{ItemKind, ItemOwner};
-use crate::config::{Config, ServerState};
+use crate::catalog::{ItemKind, ItemOwner, ViewSettings};
+use crate::config::{Config, ServerState, limits_in_force};
 use crate::credentials::Credentials;
 use crate::downstream::{Downstreams, Server, ServerOrder, ServerStatusView};
 use crate::front::{FrontServer, FrontTls, LocalClients};
 use crate::history::History;
-use crate::id::{Principal, ViewId};
+use crate::id::{Principal, ServerName, ViewId};
 use crate::metrics::Metrics;
 use crate::protocol::{ErrorKind, Failure, Request, Revision};
 use crate::publisher::{CatalogPublisher, CatalogView};
@@ -45,6 +45,19 @@ pub(super) struct ConfiguredServer {
     pub(super) id: String,
     pub(super) name: String,
     pub(super) state: ServerState,
+}
+
+/// The server of this id or name.
+fn configured<'s>(
+    servers: &'s [ConfiguredServer],
+    wanted: &str,
+) -> Result<&'s ConfiguredServer, Failure> {
+    let by_id = servers.iter().find(|server| server.id == wanted);
+    let found = by_id.or_else(|| servers.iter().find(|server| server.name == wanted));
+    found.ok_or_else(|| {
+        let known: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
+        Inoperable::Unknown(&known).failure(wanted)
+    })
 }
 
 /// The parts that a status is read from; shared by all threads.
@@ -189,6 +202,14 @@ impl Operator for GatewayOperator {
         self.state.tools(view)
     }
 
+    fn views(&self) -> Vec<(ViewId, ViewSettings)> {
+        self.state.catalog.views()
+    }
+
+    fn view_access(&self, view: &ViewId) -> Option<ViewAccess> {
+        self.state.view_access(view)
+    }
+
     fn serve_client(
         &self,
         view: ViewId,
@@ -272,13 +293,27 @@ impl Operator for GatewayOperator {
             .map_err(|error| Failure::new(ErrorKind::Internal, error.to_string()))
     }
 
+    fn crash_reports(&self, server: &str, most: usize) -> Result<Vec<Value>, Failure> {
+        crash_reports(&self.data_dir, server, most)
+            .map_err(|error| Failure::new(ErrorKind::Internal, error.to_string()))
+    }
+
+    fn limits(&self, server: &str) -> Result<Vec<LimitView>, Failure> {
+        let found = self.state.find_operable_server(server)?;
+        Ok(limits_in_force(&found.settings()))
+    }
+
     fn pins(&self) -> Vec<Value> {
         self.state.publisher.pins()
     }
 
     fn pin(&self, server: &str, tool: &str) -> Result<Value, Failure> {
-        let server = self.state.find_operable_server(server)?;
-        self.state.publisher.pin(server.name(), tool)
+        let servers = self.state.servers.load();
+        // Pins outlive that a server is switched off.
+        let name = &configured(&servers, server)?.name;
+        let name = ServerName::try_new(name)
+            .map_err(|error| Failure::new(ErrorKind::ServerNotFound, error.to_string()))?;
+        self.state.publisher.pin(&name, tool)
     }
 
     fn approve_pins(
@@ -346,15 +381,11 @@ impl GatewayState {
     /// The server of this id or name, if it is one that can be operated.
     pub(super) fn find_operable_server(&self, name: &str) -> Result<Arc<Server>, Failure> {
         let servers = self.servers.load();
-        let known: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
-        let by_id = servers.iter().find(|server| server.id == name);
-        let wanted = by_id.or_else(|| servers.iter().find(|server| server.name == name));
-        let name = wanted.map_or(name, |server| &server.name);
-        let why = match wanted.map(|server| &server.state) {
-            None => Inoperable::Unknown(&known),
-            Some(ServerState::Disabled) => Inoperable::Disabled,
-            Some(ServerState::Misconfigured(why)) => Inoperable::Misconfigured(why),
-            Some(ServerState::Ready(_)) => {
+        let ConfiguredServer { name, state, .. } = configured(&servers, name)?;
+        let why = match state {
+            ServerState::Disabled => Inoperable::Disabled,
+            ServerState::Misconfigured(why) => Inoperable::Misconfigured(why),
+            ServerState::Ready(_) => {
                 let running = self.downstreams.all();
                 let found = running.iter().find(|(running, _)| running.as_str() == name);
                 match found {

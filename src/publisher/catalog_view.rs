@@ -9,12 +9,13 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::auth::{GrantedScopes, Policies};
 use crate::catalog::{
     self, CatalogSettings, Changes, Exposure, ItemKind, ListAge, ListCaching, NameSettings,
-    Snapshot,
+    Snapshot, ViewSettings,
 };
 use crate::downstream::{Caller, ConnectionKey, ConnectionOwner, Viewer};
-use crate::id::{ServerName, ViewId};
+use crate::id::{Principal, ServerName, ViewId};
 use crate::publisher::freshness::{FreshnessMeta, PartSource};
 use crate::publisher::known_lists::KnownLists;
 use crate::publisher::server_parts::{Ages, PartAges};
@@ -92,6 +93,23 @@ impl CatalogView {
             ViewId::Default => base,
             view => self.published.views.catalog(view, &base),
         }
+    }
+
+    /// The endpoint of all servers, and the views of the configuration by name, with their settings.
+    pub fn views(&self) -> Vec<(ViewId, ViewSettings)> {
+        self.published.views.all()
+    }
+
+    /// The policies in force; `None` allows everything.
+    pub fn policies(&self) -> Option<Arc<Policies>> {
+        self.published.views.policies()
+    }
+
+    /// How many tools of a view the policies leave to a principal with these scopes.
+    pub fn permitted_tools(&self, view: &ViewId, client: (&Principal, &GrantedScopes)) -> usize {
+        let catalog = self.shown_in(view);
+        let views = &self.published.views;
+        views.permitted_tools(view, &catalog, client)
     }
 
     pub(crate) fn has_view(&self, view: &ViewId) -> bool {

@@ -10,8 +10,8 @@ use arc_swap::ArcSwap;
 
 use crate::auth::{AccessRequest, Annotations, GrantedScopes, Policies, Policy as _};
 use crate::catalog::{
-    CatalogSettings, Exposure, ItemKind, NameSettings, PolicyItem, Snapshot, ViewSettings,
-    merge_view,
+    CatalogSettings, Exposure, ItemKind, ItemOwner, NameSettings, PolicyItem, Snapshot,
+    ViewSettings, merge_view,
 };
 use crate::downstream::Caller;
 use crate::id::{Principal, ServerName, ViewId};
@@ -96,7 +96,9 @@ impl Views {
             return found.permitted.clone();
         }
         // Without the lock, as above.
-        let permits = |item: &PolicyItem<'_>| permits(policies, caller, item);
+        let (principal, scopes) = (&caller.principal, &caller.scopes);
+        let permits =
+            |item: &PolicyItem<'_>| permits(policies, (principal, scopes), &caller.view, item);
         let permitted = Arc::new(base.permitted(permits));
         let mut kept = self.kept_permitted();
         if kept.len() >= MERGED_MAX {
@@ -164,6 +166,51 @@ impl Views {
         }
     }
 
+    /// The endpoint of all servers, and the views of the configuration by name, with their settings.
+    pub(super) fn all(&self) -> Vec<(ViewId, ViewSettings)> {
+        let arranged = self.arranged.load();
+        let whole = ViewSettings {
+            servers: Vec::new(),
+            allow: arranged.catalog.allow.clone(),
+            deny: arranged.catalog.deny.clone(),
+            expose: arranged.catalog.expose,
+            overrides: arranged.catalog.overrides.clone(),
+        };
+        let named = arranged.named.iter();
+        let named = named.map(|(name, settings)| (ViewId::Named(name.clone()), settings.clone()));
+        std::iter::once((ViewId::Default, whole))
+            .chain(named)
+            .collect()
+    }
+
+    /// The policies in force; `None` allows everything.
+    pub(super) fn policies(&self) -> Option<Arc<Policies>> {
+        self.arranged.load().policies.clone()
+    }
+
+    /// How many tools of a view's catalog the policies leave to a principal with these scopes.
+    pub(super) fn permitted_tools(
+        &self,
+        view: &ViewId,
+        catalog: &Snapshot,
+        client: (&Principal, &GrantedScopes),
+    ) -> usize {
+        let policies = self.policies();
+        let is_permitted = |owner: &ItemOwner| {
+            let native: String = owner.native.parse().unwrap_or_default();
+            let item = PolicyItem {
+                kind: ItemKind::Tools,
+                server: &owner.server,
+                native: &native,
+                hints: owner.hints,
+            };
+            let mut policies = policies.iter();
+            policies.all(|policies| permits(policies, client, view, &item))
+        };
+        let tools = catalog.tools();
+        tools.filter(|(_, owner)| is_permitted(owner)).count()
+    }
+
     /// How the configuration wants the tools of a view listed.
     pub(super) fn exposure(&self, view: &ViewId) -> Exposure {
         let arranged = self.arranged.load();
@@ -194,8 +241,13 @@ impl Views {
     }
 }
 
-/// Whether a client may use an item as it is meant to be used.
-fn permits(policies: &Policies, caller: &Caller, item: &PolicyItem<'_>) -> bool {
+/// Whether a principal with these scopes may use an item of a view as it is meant to be used.
+fn permits(
+    policies: &Policies,
+    (principal, scopes): (&Principal, &GrantedScopes),
+    view: &ViewId,
+    item: &PolicyItem<'_>,
+) -> bool {
     let method = match item.kind {
         ItemKind::Tools => Method::ToolsCall,
         ItemKind::Prompts => Method::PromptsGet,
@@ -203,9 +255,9 @@ fn permits(policies: &Policies, caller: &Caller, item: &PolicyItem<'_>) -> bool 
     };
     let hints = item.hints;
     let asked = AccessRequest {
-        principal: &caller.principal,
-        scopes: &caller.scopes,
-        view: &caller.view,
+        principal,
+        scopes,
+        view,
         server: item.server,
         method: &method,
         item: item.native,
@@ -342,6 +394,9 @@ mod tests {
         for (view, expected) in table {
             assert_eq!(shown(view.clone()), expected, "{view:?}");
         }
+        let all: Vec<ViewId> = views.all().into_iter().map(|(view, _)| view).collect();
+        let by_name = ["all", "gone", "reads", "safe", "turned"].map(named);
+        assert_eq!(all, [&[ViewId::Default][..], &by_name].concat());
         let first = views.catalog(&named("all"), &base);
         assert!(Arc::ptr_eq(&first, &views.catalog(&named("all"), &base)));
         views.forget_merged();

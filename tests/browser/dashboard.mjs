@@ -36,6 +36,12 @@ jitter = 0.0
 [servers.example]
 command = "\${MCPVISOR_EXE}"
 args = ["example-server"]
+pin_tools = "warn"
+[views.reading]
+servers = ["example"]
+allow = ["example__e*"]
+[views.found]
+expose = "search"
 [servers.broken]
 command = "sh"
 args = ["-c", "exit 3"]
@@ -115,6 +121,7 @@ async function checkPage(page, name) {
     const file = `${name.replace(/\W+/g, "_")}-${width}.png`;
     await page.screenshot({ path: path.join(SHOTS, file), fullPage: true });
   }
+  await page.evaluate(() => document.querySelectorAll("details").forEach((it) => { it.open = true; }));
   if (width === 390) return;
   await page.addScriptTag({ path: AXE });
   const violations = await page.evaluate(async () => {
@@ -132,6 +139,15 @@ async function inAllForms(storageState, work) {
     const page = await newPage({ colorScheme, viewport, storageState, bypassCSP: true });
     await work(page, (name) => checkPage(page, `${name}-${colorScheme}`));
     await page.context().close();
+  }
+}
+
+/** Reads a page again until something is there, as somebody without JavaScript does. */
+async function untilShown(page, locator) {
+  const begun = performance.now();
+  while (!(await locator.isVisible())) {
+    assert.ok(performance.now() - begun < WAIT_MS, `${page.url()}: ${await page.content()}`);
+    await page.reload();
   }
 }
 
@@ -197,7 +213,7 @@ async function test() {
     await page.getByLabel("Arguments").fill("example-server");
     await page.getByRole("button", { name: "Add" }).click();
     await page.getByText("is added").waitFor();
-    await page.getByText("up", { exact: true }).waitFor();
+    await page.locator("#server-head").getByText("up", { exact: true }).waitFor();
   });
 
   await step("a crash shows in the tree within a second, and that it is back", async () => {
@@ -278,9 +294,9 @@ async function test() {
     await page.getByRole("dialog").waitFor({ state: "detached" });
     await page.getByRole("button", { name: "Stop" }).click();
     await page.getByRole("dialog").getByRole("button", { name: "Stop" }).click();
-    await page.getByText("stopped", { exact: true }).waitFor();
+    await page.locator("#server-head").getByText("stopped", { exact: true }).waitFor();
     await page.getByRole("button", { name: "Start" }).click();
-    await page.getByText("up", { exact: true }).waitFor();
+    await page.locator("#server-head").getByText("up", { exact: true }).waitFor();
   });
 
   await step("a gateway that is killed is missed, and comes back", async () => {
@@ -310,14 +326,26 @@ async function test() {
   await step("every page is accessible, in both themes, and fits a phone", async () => {
     await page.goto(`${base}/ui/calls`);
     const call = await page.locator('a[href^="/ui/calls/"]').first().getAttribute("href");
+    await page.goto(`${base}/ui/tool?name=example__add_tool`);
+    await page.getByLabel("name").fill("extra");
+    await page.getByRole("button", { name: "Call" }).click();
+    await page.goto(`${base}/ui/pins`);
+    await untilShown(page, page.getByRole("button", { name: "Approve extra" }));
     await ask(page);
     const asking = page.url().slice(base.length);
+    await page.goto(`${base}/ui/sessions`);
+    const session = await page.locator('a[href^="/ui/sessions/"]').first().getAttribute("href");
     await checkPages(storageState, [
       "/ui", "/ui/servers", "/ui/servers/example", "/ui/servers/broken", "/ui/servers/new",
-      "/ui/servers/example/edit", "/ui/tree", "/ui/sessions", "/ui/calls", call, "/ui/tools",
-      "/ui/tool?name=example__add", asking, "/ui/logs", "/ui/config", "/ui/connect", "/ui/nothing",
+      "/ui/servers/example/edit", "/ui/tree", "/ui/sessions", session, "/ui/calls", call, "/ui/tools",
+      "/ui/tool?name=example__add", asking, "/ui/pins", "/ui/views", "/ui/views/reading", "/ui/views/found",
+      "/ui/tool?name=example__echo&view=reading", "/ui/connect?view=reading", "/ui/logs", "/ui/config", "/ui/connect", "/ui/nothing",
     ]);
     await checkPages(undefined, ["/ui/login"]);
+    // As long as it is asked, no other client of the same connection can be.
+    await page.goto(base + asking);
+    await page.getByRole("button", { name: "Decline" }).click();
+    await page.getByText("the user chose: decline").first().waitFor();
   });
 
   await step("another content is planned, put in force, and put back", async () => {
@@ -345,9 +373,17 @@ async function test() {
     await page.getByText("The new content is in force").waitFor();
   });
 
-  await step("without JavaScript a server is restarted and removed", async () => {
+  await step("without JavaScript a question is answered, a server is restarted and removed", async () => {
     const plain = await newPage({ storageState, javaScriptEnabled: false });
+    const { result, question } = await ask(plain);
+    await untilShown(plain, question);
+    await result.getByLabel("Your answer").fill("red");
+    await result.getByRole("button", { name: "Answer" }).click();
+    await untilShown(plain, result.getByText("the user answered: red").first());
     await plain.goto(`${base}/ui/servers/added`);
+    await plain.getByRole("button", { name: "Stop" }).click();
+    await plain.getByRole("link", { name: "No" }).click();
+    await plain.waitForURL(`${base}/ui/servers/added`);
     await plain.getByRole("button", { name: "Restart" }).click();
     await plain.getByRole("status").filter({ hasText: /\w/ }).waitFor();
     await plain.getByRole("button", { name: "Remove" }).click();

@@ -9,10 +9,10 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use bytes::BytesMut;
 use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::time::timeout;
-use url::form_urlencoded;
+use url::{Position, Url, form_urlencoded};
 
 use super::fields::{FORM_TOKEN, Fields, field, query_fields};
-use super::page::{Outcome, View};
+use super::page::{OVERVIEW, Outcome, View};
 use super::ui_request::UiRequest;
 use super::visitor::{Visitor, cookie, message_cookie, set_cookie};
 use super::{Dashboard, HostCheck, assets, frame, live, login, pages, response};
@@ -116,6 +116,7 @@ async fn answer(
         path,
         query,
         form_token: visitor.form_token(asked.token),
+        from: way_back(asked.request).unwrap_or_else(|| OVERVIEW.to_owned()),
         base: base_url(asked.request),
         endpoint: asked.dashboard.endpoint(),
         traffic: &asked.dashboard.0.traffic,
@@ -182,6 +183,16 @@ fn check_origin(request: &HttpRequest) -> Result<(), Failure> {
     }
 }
 
+/// The page of the dashboard that a request comes from, without its origin; none for any other page.
+fn way_back(request: &HttpRequest) -> Option<String> {
+    let text = |name: HeaderName| request.headers().get(name)?.to_str().ok();
+    let from = Url::parse(text(header::REFERER)?).ok()?;
+    let is_own = text(header::HOST)?
+        .eq_ignore_ascii_case(&from[Position::BeforeHost..Position::AfterPort])
+        && (from.path() == OVERVIEW || from.path().starts_with("/ui/"));
+    is_own.then(|| from[Position::BeforePath..Position::AfterQuery].to_owned())
+}
+
 async fn read_form(
     request: &HttpRequest,
     mut payload: web::Payload,
@@ -236,4 +247,48 @@ fn only_get_and_post() -> Failure {
 
 fn nothing_here() -> Failure {
     Failure::new(ErrorKind::NotFound, "this gateway has no dashboard")
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::test::TestRequest;
+
+    use super::*;
+
+    #[test]
+    fn only_pages_of_the_dashboard_are_gone_back_to() {
+        let table = [
+            ("http://gateway:1/ui", Some("/ui")),
+            ("http://gateway:1/ui/servers/a", Some("/ui/servers/a")),
+            (
+                "https://GATEWAY:1/ui/calls?server=a&x=<b>#c",
+                Some("/ui/calls?server=a&x=%3Cb%3E"),
+            ),
+            (
+                "http://gateway:1/ui//evil.example",
+                Some("/ui//evil.example"),
+            ),
+            ("http://gateway:1/ui/../api/token", None),
+            ("http://gateway:1/ui\\..\\..\\evil", None),
+            ("http://gateway:1/uix", None),
+            ("http://gateway:1/", None),
+            ("http://gateway:2/ui", None),
+            ("http://gateway:1@evil.example/ui", None),
+            ("http://evil.example/ui?http://gateway:1/ui", None),
+            ("javascript://gateway:1/ui", Some("/ui")),
+            ("javascript:alert(1)", None),
+            ("//gateway:1/ui", None),
+            ("/ui", None),
+            ("", None),
+        ];
+        for (referer, expected) in table {
+            let request = TestRequest::default()
+                .insert_header(("Host", "gateway:1"))
+                .insert_header(("Referer", referer))
+                .to_http_request();
+            assert_eq!(way_back(&request).as_deref(), expected, "{referer}");
+        }
+        let without = TestRequest::default().insert_header(("Host", "gateway:1"));
+        assert_eq!(way_back(&without.to_http_request()), None);
+    }
 }

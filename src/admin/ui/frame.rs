@@ -7,13 +7,14 @@ use super::page::{Page, Section, View};
 use super::{parts, text};
 use crate::protocol::Failure;
 
-const SECTIONS: [(Section, &str, &str); 9] = [
+const SECTIONS: [(Section, &str, &str); 10] = [
     (Section::Overview, "/ui", "Overview"),
     (Section::Servers, "/ui/servers", "Servers"),
     (Section::Tree, "/ui/tree", "Tree"),
     (Section::Sessions, "/ui/sessions", "Sessions"),
     (Section::Calls, "/ui/calls", "Calls"),
     (Section::Tools, "/ui/tools", "Tools"),
+    (Section::Views, "/ui/views", "Views"),
     (Section::Logs, "/ui/logs", "Logs"),
     (Section::Config, "/ui/config", "Configuration"),
     (Section::Connect, "/ui/connect", "Connect"),

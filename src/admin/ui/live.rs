@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep};
 
 use super::assets::ASSETS;
 use super::fields::{Fields, field, query_fields};
-use super::page::View;
+use super::page::{OVERVIEW, View};
 use super::ui_request::UiRequest;
 use super::visitor::Visitor;
 use super::{Dashboard, pages, response};
@@ -128,6 +128,7 @@ impl LivePage {
             path: &self.path,
             query: self.query.clone(),
             form_token: token.map_or_else(String::new, |token| self.visitor.form_token(token)),
+            from: OVERVIEW.to_owned(),
             base: self.base.clone(),
             endpoint: self.dashboard.endpoint(),
             traffic: &self.dashboard.0.traffic,

@@ -7,7 +7,12 @@ use serde_json::Value;
 use super::fields::{Fields, field};
 use super::traffic::Traffic;
 use super::trials::Trials;
-use crate::admin::operator::Operator;
+use crate::admin::operator::{Operator, known_view};
+use crate::id::ViewId;
+use crate::protocol::{ErrorKind, Failure};
+
+/// The first page.
+pub(super) const OVERVIEW: &str = "/ui";
 
 /// The entries of the navigation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +24,7 @@ pub(super) enum Section {
     Sessions,
     Calls,
     Tools,
+    Views,
     Logs,
     Config,
     Connect,
@@ -30,6 +36,8 @@ pub(super) struct View<'a> {
     pub(super) path: &'a str,
     pub(super) query: Fields,
     pub(super) form_token: String,
+    /// The page of the dashboard that the request comes from.
+    pub(super) from: String,
     /// The URL by which the browser knows the gateway.
     pub(super) base: String,
     /// Where MCP is served.
@@ -44,6 +52,30 @@ impl View<'_> {
     /// A parameter of the query that says something.
     pub(super) fn query(&self, name: &str) -> Option<&str> {
         field(&self.query, name).filter(|value| !value.is_empty())
+    }
+
+    /// Where clients of a view connect.
+    pub(super) fn address(&self, of: &ViewId) -> String {
+        let place = Option::<String>::from(of.clone());
+        let place = place.map(|place| format!("/{place}"));
+        format!(
+            "{}{}{}",
+            self.base,
+            self.endpoint,
+            place.unwrap_or_default()
+        )
+    }
+
+    /// The view that the query names.
+    ///
+    /// # Errors
+    ///
+    /// Says that there is no such view.
+    pub(super) fn queried_view(&self) -> Result<ViewId, Failure> {
+        let named = self.query("view").map(str::to_owned);
+        let view = ViewId::try_from(named)
+            .map_err(|error| Failure::new(ErrorKind::NotFound, error.to_string()))?;
+        known_view(self.operator, &view).map(|()| view)
     }
 
     /// The status in the form of the API.

@@ -16,14 +16,7 @@ const OVERRIDES_MAX: usize = 1000;
 const NAME_MAX: usize = 64;
 
 pub(super) fn expose() -> ChoiceKind<Exposure> {
-    choice(&[
-        ("all", Exposure::All),
-        ("auto", Exposure::Auto),
-        ("search", Exposure::Search),
-        ("groups", Exposure::Groups),
-        ("pluggedin", Exposure::Pluggedin),
-        ("dynamic", Exposure::Dynamic),
-    ])
+    choice(&Exposure::NAMED)
 }
 
 /// One view as it is written.

@@ -106,6 +106,36 @@ async fn a_server_is_removed_by_who_is_sure() {
     assert_eq!(browser.get("/ui/servers/two").send().await.status, 404);
 }
 
+/// Where "No" leads after a question that was asked from this page.
+async fn way_back(browser: &Browser<'_>, from: Option<&str>) -> String {
+    let form = browser.form("/ui/servers/one/stop", &[]).await;
+    let form = match from {
+        Some(from) => form.header("Referer", from),
+        None => form,
+    };
+    let question = text_of(form.send().await).await;
+    let (before, _) = question.split_once("\">No</a>").unwrap();
+    before.rsplit_once("href=\"").unwrap().1.to_owned()
+}
+
+#[tokio::test]
+async fn no_leads_back_to_the_page_of_the_question() {
+    let gateway = Gateway::start(&(quick() + &example("one"))).await;
+    let browser = Browser::sign_in(&gateway).await;
+    let own = format!("http://{}", gateway.address);
+    for (from, expected) in [
+        ("/ui/servers/one", "/ui/servers/one"),
+        ("/ui/tree?a=1&b=2", "/ui/tree?a=1&amp;b=2"),
+        ("/api/config", "/ui"),
+    ] {
+        let from = format!("{own}{from}");
+        assert_eq!(way_back(&browser, Some(&from)).await, expected, "{from}");
+    }
+    let evil = Some("http://evil.example/ui/servers/one");
+    assert_eq!(way_back(&browser, evil).await, "/ui");
+    assert_eq!(way_back(&browser, None).await, "/ui");
+}
+
 #[tokio::test]
 async fn a_server_is_operated_by_its_buttons() {
     let gateway = Gateway::start(&(quick() + &example("one"))).await;

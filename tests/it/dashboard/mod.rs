@@ -7,8 +7,10 @@ mod live;
 mod login;
 mod pages;
 mod pins;
+mod servers;
 mod sessions;
 mod trials;
+mod views;
 
 use url::form_urlencoded::Serializer;
 

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::{Browser, between, text_of};
 use crate::support::{Answer, Client, Gateway, Http, INITIALIZE, Setup, example, quick, until};
 
-const PAGES: [&str; 13] = [
+const PAGES: [&str; 15] = [
     "/ui",
     "/ui/servers",
     "/ui/servers/one",
@@ -16,6 +16,8 @@ const PAGES: [&str; 13] = [
     "/ui/calls",
     "/ui/tools",
     "/ui/tool?name=one__add",
+    "/ui/pins",
+    "/ui/views",
     "/ui/logs",
     "/ui/config",
     "/ui/connect",
@@ -179,7 +181,7 @@ async fn hostile_texts_stay_texts() {
     let script = script.display();
     let config = quick()
         + &format!(
-            "[history]\nenabled = true\n[servers.evil]\ncommand = \"python3\"\nargs = [\"{script}\"]\n"
+            "[history]\nenabled = true\n[views.all]\n[servers.evil]\ncommand = \"python3\"\nargs = [\"{script}\"]\n"
         );
     std::fs::write(setup.path("config.toml"), config).unwrap();
     let gateway = setup.serve().await;
@@ -200,6 +202,9 @@ async fn hostile_texts_stay_texts() {
         "/ui/servers/evil",
         "/ui/tools",
         "/ui/tool?name=evil__evil",
+        "/ui/views",
+        "/ui/views/all",
+        "/ui/tool?name=evil__evil&view=all",
         "/ui/logs",
     ];
     for path in pages

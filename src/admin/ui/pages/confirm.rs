@@ -32,7 +32,7 @@ pub(super) fn confirm(view: &View<'_>, question: Confirmation<'_>) -> Outcome {
             p { (question.text) }
             div .actions {
                 button .primary type="submit" name=(SURE) value="yes" { "Yes" }
-                a .button href="/ui" { "No" }
+                a .button href=(view.from) { "No" }
             }
         }
     });

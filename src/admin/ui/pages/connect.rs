@@ -3,9 +3,11 @@
 use maud::html;
 
 use crate::admin::ui::page::{Page, Section, View};
-use crate::admin::ui::parts;
+use crate::admin::ui::{parts, text};
+use crate::id::ViewId;
+use crate::protocol::Failure;
 
-/// Texts for a client; `URL` stands for the endpoint.
+/// Texts for a client; `$URL` stands for the endpoint, `$NAME` for the name that the client gives it.
 struct Snippet {
     title: &'static str,
     place: &'static str,
@@ -16,67 +18,85 @@ const SNIPPETS: [Snippet; 8] = [
     Snippet {
         title: "Claude Code",
         place: "In a terminal",
-        text: "claude mcp add --transport http mcpvisor URL",
+        text: "claude mcp add --transport http $NAME $URL",
     },
     Snippet {
         title: "Cursor",
         place: "~/.cursor/mcp.json",
-        text: r#"{ "mcpServers": { "mcpvisor": { "url": "URL" } } }"#,
+        text: r#"{ "mcpServers": { "$NAME": { "url": "$URL" } } }"#,
     },
     Snippet {
         title: "VS Code",
         place: ".vscode/mcp.json",
-        text: r#"{ "servers": { "mcpvisor": { "type": "http", "url": "URL" } } }"#,
+        text: r#"{ "servers": { "$NAME": { "type": "http", "url": "$URL" } } }"#,
     },
     Snippet {
         title: "Claude Desktop",
         place: "claude_desktop_config.json, with the whole path of mcpvisor",
         text: r#"{
   "mcpServers": {
-    "mcpvisor": { "command": "mcpvisor", "args": ["stdio", "--connect", "URL"] }
+    "$NAME": { "command": "mcpvisor", "args": ["stdio", "--connect", "$URL"] }
   }
 }"#,
     },
     Snippet {
         title: "Codex",
         place: "~/.codex/config.toml",
-        text: "[mcp_servers.mcpvisor]\nurl = \"URL\"",
+        text: "[mcp_servers.$NAME]\nurl = \"$URL\"",
     },
     Snippet {
         title: "Gemini CLI",
         place: "~/.gemini/settings.json",
-        text: r#"{ "mcpServers": { "mcpvisor": { "httpUrl": "URL" } } }"#,
+        text: r#"{ "mcpServers": { "$NAME": { "httpUrl": "$URL" } } }"#,
     },
     Snippet {
         title: "Any other client",
         place: "mcp.json",
-        text: r#"{ "mcpServers": { "mcpvisor": { "type": "http", "url": "URL" } } }"#,
+        text: r#"{ "mcpServers": { "$NAME": { "type": "http", "url": "$URL" } } }"#,
     },
     Snippet {
         title: "A client that speaks stdio only",
         place: "Its command",
-        text: "mcpvisor stdio --connect URL",
+        text: "mcpvisor stdio --connect $URL",
     },
 ];
 
-pub(super) fn page(view: &View<'_>) -> Page {
-    let url = format!("{}{}", view.base, view.endpoint);
-    Page::new(Section::Connect, "Connect").fixed(html! {
+/// # Errors
+///
+/// Says that there is no such view.
+pub(super) fn page(view: &View<'_>) -> Result<Page, Failure> {
+    let of = view.queried_view()?;
+    let url = view.address(&of);
+    let name = match &of {
+        ViewId::Default => "mcpvisor",
+        ViewId::Named(name) => name,
+        ViewId::Server(server) => server.as_str(),
+    };
+    let elsewhere = html! { "and " a href="/ui/connect" { "all servers" } " at another:" };
+    let page = Page::new(Section::Connect, "Connect").fixed(html! {
         (parts::heading("Connect a client", None))
-        p { "Clients reach all servers at one address:" }
+        p {
+            @match &of {
+                ViewId::Default => "Clients reach all servers at one address:",
+                ViewId::Named(_) => { "Clients reach the view " (text::code(name)) " at this address, " (elsewhere) }
+                ViewId::Server(_) => { "Clients reach the server " (text::code(name)) " at this address, " (elsewhere) }
+            }
+        }
         (parts::snippet("address", &url))
         p .hint.after {
             code { "mcpvisor clients" } " lists the clients of its machine, and "
-            code { "mcpvisor clients connect NAME" } " writes this for you."
+            code { "mcpvisor clients connect NAME" } " writes this for all servers. An address for some of them is a "
+            a href="/ui/views" { "view" } "."
         }
         div .spread.after {
             @for (index, Snippet { title, place, text }) in SNIPPETS.iter().enumerate() {
                 section .card.padded aria-labelledby=(format!("client-{index}")) {
                     h2 .title id=(format!("client-{index}")) { (title) }
                     p .hint { (place) }
-                    (parts::snippet(&format!("snippet-{index}"), &text.replace("URL", &url)))
+                    (parts::snippet(&format!("snippet-{index}"), &text.replace("$NAME", name).replace("$URL", &url)))
                 }
             }
         }
-    })
+    });
+    Ok(page)
 }

@@ -11,6 +11,8 @@ mod overview;
 mod pins;
 mod server;
 mod server_form;
+mod server_life;
+mod server_limits;
 mod servers;
 mod session;
 mod sessions;
@@ -18,6 +20,8 @@ mod tool;
 mod tools;
 mod tree;
 mod trial;
+mod view;
+mod views;
 
 use maud::html;
 
@@ -55,7 +59,9 @@ pub(super) async fn show(view: &View<'_>) -> Result<Page, Failure> {
         ["pins"] => Ok(pins::page(view)),
         ["logs"] => logs::page(view),
         ["config"] => Ok(config::page(view).await),
-        ["connect"] => Ok(connect::page(view)),
+        ["views"] => Ok(views::page(view)),
+        ["views", name] => view::page(view, name),
+        ["connect"] => connect::page(view),
         _ => Err(no_such_page()),
     }
 }

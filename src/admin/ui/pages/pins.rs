@@ -134,17 +134,27 @@ pub(super) async fn approve(view: &View<'_>, form: &Fields) -> Result<Outcome, F
         let message = "form: `definition` is missing";
         return Err(Failure::new(ErrorKind::InvalidRequest, message));
     }
+    let mut refused = Vec::new();
     for (digest, tool) in &named {
         let approved = view.operator.approve_pins(
             server,
             Some((*tool).to_owned()),
             Some((*digest).to_owned()),
         );
-        approved.await?;
+        refused.extend(approved.await.err());
     }
-    let message = match named.as_slice() {
-        [(_, tool)] => format!("{tool} of {server} is approved."),
-        all => format!("{} definitions of {server} are approved.", all.len()),
+    let approved = named.len() - refused.len();
+    let message = match (named.as_slice(), refused.pop()) {
+        (_, Some(failure)) if approved == 0 => return Err(failure),
+        (all, Some(failure)) => {
+            let message = failure.message;
+            format!(
+                "{approved} of {} definitions are approved, the others not: {message}",
+                all.len()
+            )
+        }
+        ([(_, tool)], None) => format!("{tool} of {server} is approved."),
+        (all, None) => format!("{} definitions of {server} are approved.", all.len()),
     };
     Ok(Outcome::Done {
         to: "/ui/pins".to_owned(),

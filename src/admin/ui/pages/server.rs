@@ -5,6 +5,8 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::confirm::{Confirmation, confirm, is_sure};
+use super::server_life::{crashes, time_line};
+use super::server_limits::limits;
 use crate::admin::config_order::ConfigOrder;
 use crate::admin::control_request::LoginOrder;
 use crate::admin::operator::Inoperable;
@@ -20,32 +22,35 @@ use crate::protocol::{ErrorKind, Failure};
 /// Lines of a server's log on its page.
 const LINES_MAX: usize = 200;
 
-/// Crashes on the page of a server.
-const CRASHES_MAX: usize = 10;
-
 /// # Errors
 ///
 /// Says that there is no such server.
 pub(super) async fn page(view: &View<'_>, name: &str) -> Result<Page, Failure> {
-    let server = find(view, name)?;
+    let (server, started_at) = find(view, name)?;
+    let name = server["name"].as_str().unwrap_or_default();
     let log = log(&server, view);
     let page = Page::new(Section::Servers, name)
         .live("server-head", head(&server, view))
         .live("server-facts", facts(&server, view))
         .live("server-log", log)
-        .once(view, async { crashes(view, name) })
+        .live("server-life", time_line(view, name, started_at))
+        .once(view, async {
+            html! { (crashes(view, name)) (limits(view, name)) }
+        })
         .await;
     Ok(page.once(view, configured(view, name)).await)
 }
 
-/// The server of a name or an id, in the form of the API.
-fn find(view: &View<'_>, name: &str) -> Result<Value, Failure> {
-    let mut status = view.status();
+/// The server of a name or an id, in the form of the API, and when the gateway started.
+fn find(view: &View<'_>, name: &str) -> Result<(Value, u64), Failure> {
+    let status = view.operator.status();
+    let started_at = status.started_at;
+    let mut status = serde_json::to_value(status).unwrap_or_default();
     let servers = status["servers"].take();
     let servers = servers.as_array().map_or(&[][..], Vec::as_slice);
     let found = servers.iter().find(|it| it["name"] == name);
     let found = found.or_else(|| servers.iter().find(|it| it["id"] == name));
-    found.cloned().ok_or_else(|| {
+    found.map(|it| (it.clone(), started_at)).ok_or_else(|| {
         let known: Vec<&str> = servers
             .iter()
             .filter_map(|it| it["name"].as_str())
@@ -172,56 +177,6 @@ fn log(server: &Value, view: &View<'_>) -> Markup {
     }
 }
 
-fn crashes(view: &View<'_>, name: &str) -> Markup {
-    let Ok(crashes) = view.operator.crashes(Some(name)) else {
-        return Markup::default();
-    };
-    let all = crashes["crashes"].as_array().map_or(&[][..], Vec::as_slice);
-    let at = |value: &Value| text::moment(value["at"].as_u64().unwrap_or(0));
-    let last = &crashes["last"];
-    html! {
-        @if !all.is_empty() {
-            h2 { "How it ended" }
-            ul .rows.card {
-                @for crash in all.iter().take(CRASHES_MAX) {
-                    li .row {
-                        span .hint { (at(crash)) }
-                        span .grow { (text::sentence(crash["reason"].as_str().unwrap_or_default())) }
-                    }
-                }
-            }
-            details .card.padded.after {
-                summary { "The last one in full" }
-                dl .facts {
-                    dt { "Lived for" } dd { (text::age(last["lived_ms"].as_u64().unwrap_or(0))) }
-                    dt { "Calls under way" } dd { (last["pending_calls"].as_u64().unwrap_or(0)) }
-                }
-                h3 { "Last messages" }
-                (text::block(&messages(last)))
-                h3 { "Last lines" }
-                (text::block(&lines(last)))
-            }
-        }
-    }
-}
-
-fn messages(report: &Value) -> String {
-    let messages = report["messages"].as_array().into_iter().flatten();
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let line = |message: &Value| {
-        let before = text::age(message["before_ms"].as_u64().unwrap_or(0));
-        let words = ["direction", "kind", "method", "text"].map(|name| text(&message[name]));
-        format!("{before} before: {}\n", words.join(" ").trim_end())
-    };
-    messages.map(line).collect()
-}
-
-fn lines(report: &Value) -> String {
-    let lines = report["log"].as_array().into_iter().flatten();
-    let lines = lines.filter_map(|line| line["text"].as_str());
-    lines.map(|line| format!("{line}\n")).collect()
-}
-
 async fn configured(view: &View<'_>, name: &str) -> Markup {
     let orders = view.operator.config_orders();
     let entry = orders.ask(ConfigOrder::Get(name.to_owned()), None).await;
@@ -315,7 +270,7 @@ async fn remove(view: &View<'_>, name: &str, form: &Fields) -> Result<Outcome, F
 
 /// A page with a link, since a form must not lead to another site.
 async fn sign_in(view: &View<'_>, name: &str) -> Result<Outcome, Failure> {
-    let server = find(view, name)?;
+    let (server, _) = find(view, name)?;
     let url = match server["connection"]["sign_in"].as_str() {
         Some(page) => page.to_owned(),
         None => {

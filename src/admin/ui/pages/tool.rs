@@ -1,4 +1,4 @@
-//! `/ui/tool?name=NAME`: one tool, and a form to try it.
+//! `/ui/tool?name=NAME`, of a view with `view=NAME`: one tool, and a form to try it.
 
 use actix_web::http::StatusCode;
 use maud::{Markup, html};
@@ -45,10 +45,12 @@ pub(super) fn page(view: &View<'_>) -> Result<Page, Failure> {
     Ok(page)
 }
 
-fn find(view: &View<'_>) -> Result<ToolView, Failure> {
-    let wanted = view.query("name").unwrap_or_default();
-    let mut tools = view.operator.tools(&ViewId::Default).into_iter();
-    tools.find(|tool| tool.name == wanted).ok_or_else(|| {
+/// The tool, and the view under whose names it is asked for.
+fn find(view: &View<'_>) -> Result<(ViewId, ToolView), Failure> {
+    let (of, wanted) = (view.queried_view()?, view.query("name").unwrap_or_default());
+    let mut tools = view.operator.tools(&of).into_iter();
+    let found = tools.find(|tool| tool.name == wanted);
+    found.map(|tool| (of, tool)).ok_or_else(|| {
         let wanted: String = wanted.chars().take(64).collect();
         Failure::new(
             ErrorKind::NotFound,
@@ -59,14 +61,19 @@ fn find(view: &View<'_>) -> Result<ToolView, Failure> {
 
 fn shown(
     view: &View<'_>,
-    tool: &ToolView,
+    (of, tool): &(ViewId, ToolView),
     (filled_in, problems): Filled<'_>,
     call: Option<Markup>,
 ) -> Page {
     let entry = &entry(tool);
     let schema = &entry["inputSchema"];
     Page::new(Section::Tools, tool.name.clone()).fixed(html! {
-        p .crumb { a href="/ui/tools" { "Tools" } }
+        p .crumb {
+            @match of {
+                ViewId::Named(name) => { a href=(format!("/ui/views/{name}")) { "View " (text::line(name)) } }
+                _ => { a href="/ui/tools" { "Tools" } }
+            }
+        }
         (parts::heading(&tool.name, None))
         div .spread {
             div {
@@ -86,7 +93,7 @@ fn shown(
                 }
             }
             div {
-                form .card.padded method="post" action=(link(&tool.name)) {
+                form .card.padded method="post" action=(link(of, &tool.name)) {
                     h2 .first { "Try it" }
                     (parts::form_token(view))
                     (Inputs { schema, id: "argument", filled_in, problems }.show("It takes no arguments."))
@@ -124,15 +131,16 @@ pub(super) async fn act(view: &View<'_>, form: &Fields) -> Result<Outcome, Failu
     if let Some(order) = field(form, trial::ORDER) {
         return order_call(view, order, form).await;
     }
-    let tool = find(view)?;
-    let arguments = match arguments::read(&entry(&tool)["inputSchema"], form) {
+    let found = find(view)?;
+    let (of, tool) = &found;
+    let arguments = match arguments::read(&entry(tool)["inputSchema"], form) {
         Ok(arguments) => arguments,
         Err(problems) => {
-            let page = shown(view, &tool, (form, &problems), None);
+            let page = shown(view, &found, (form, &problems), None);
             return Ok(Outcome::Page(StatusCode::UNPROCESSABLE_ENTITY, page));
         }
     };
-    let call = (tool.name.as_str(), arguments);
+    let call = (of, tool.name.as_str(), arguments);
     let called = view
         .trials
         .start(view.operator, &view.form_token, call, form)?;

@@ -1,5 +1,7 @@
 //! `/ui/tools`: the tools that clients see, and what they cost.
 
+use std::collections::BTreeSet;
+
 use maud::{Markup, html};
 use serde_json::Value;
 
@@ -7,19 +9,56 @@ use super::pins::unapproved;
 use crate::admin::status::ToolView;
 use crate::admin::ui::page::{Page, Section, View};
 use crate::admin::ui::{parts, text};
+use crate::catalog::{Exposure, ViewSettings};
 use crate::id::ViewId;
 
 /// Tools on the page.
 const TOOLS_MAX: usize = 200;
 
+/// The tools of a view, and how its clients get to see them.
+pub(super) struct Offer {
+    pub(super) view: ViewId,
+    pub(super) settings: ViewSettings,
+    pub(super) tools: Vec<ToolView>,
+}
+
+impl Offer {
+    pub(super) fn of(view: &View<'_>, (id, settings): (ViewId, ViewSettings)) -> Self {
+        Self {
+            tools: view.operator.tools(&id),
+            view: id,
+            settings,
+        }
+    }
+
+    /// How the tools are listed, never [`Exposure::Auto`].
+    pub(super) fn exposure(&self) -> Exposure {
+        self.settings.expose.of(self.tools.len())
+    }
+
+    /// The tokens that all its tools cost.
+    pub(super) fn tokens(&self) -> usize {
+        self.tools.iter().map(|tool| tool.tokens).sum()
+    }
+
+    /// The tokens of what its clients list: less where a few static tools stand for the others.
+    pub(super) fn listed_tokens(&self) -> usize {
+        match self.exposure() {
+            Exposure::All => self.tokens(),
+            few => {
+                let definitions = few.definitions();
+                let sizes = definitions.iter().map(|it| it.as_bytes().len());
+                sizes.map(ToolView::tokens_of).sum()
+            }
+        }
+    }
+}
+
 pub(super) fn page(view: &View<'_>) -> Page {
-    let tools = view.operator.tools(&ViewId::Default);
-    let is_any = !tools.is_empty();
+    let mut views = view.operator.views().into_iter();
+    let whole = views.find(|(id, _)| *id == ViewId::Default);
+    let offer = Offer::of(view, whole.unwrap_or_default());
     let unapproved = unapproved(&view.operator.pins()).len();
-    let found = found(tools, view);
-    let tokens: usize = found.iter().map(|(tool, _)| tool.tokens).sum();
-    let servers = view.operator.status().servers;
-    let servers: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
     Page::new(Section::Tools, "Tools").fixed(html! {
         (parts::heading("Tools", None))
         @if unapproved > 0 {
@@ -28,40 +67,66 @@ pub(super) fn page(view: &View<'_>) -> Page {
                 " a definition that nobody approved. " a href="/ui/pins" { "See what changed" }
             }
         }
-        @if !is_any {
-            (parts::empty("No tools yet", html! { "They appear when a server has listed them." }))
-        } @else {
-            form .filters method="get" action="/ui/tools" data-auto {
-                div {
-                    label for="text" { "Search" }
-                    input #text name="text" type="search" value=[view.query("text")] maxlength="256";
-                }
-                (parts::choice("server", "Server", &servers, view))
-                div .submit { button type="submit" { "Search" } }
-            }
-            p .hint {
-                (text::many(found.len() as u64, "tool", "tools")) ", about "
-                (text::count(tokens as u64)) " tokens in the list of a client"
-            }
-            (list(&found))
-        }
+        (searched(&offer, view))
     })
 }
 
+/// The tools that fit the search of the page, and the search.
+pub(super) fn searched(offer: &Offer, view: &View<'_>) -> Markup {
+    if offer.tools.is_empty() {
+        let hint = html! { "They appear when a server has listed them." };
+        return parts::empty("No tools yet", hint);
+    }
+    let servers = offer.tools.iter().map(|it| it.server.as_str());
+    let servers: BTreeSet<&str> = servers.chain(view.query("server")).collect();
+    let servers: Vec<&str> = servers.into_iter().collect();
+    let found = found(&offer.tools, view);
+    let tokens: usize = found.iter().map(|(tool, _)| tool.tokens).sum();
+    html! {
+        form .filters method="get" action=(view.path) data-auto {
+            div {
+                label for="text" { "Search" }
+                input #text name="text" type="search" value=[view.query("text")] maxlength="256";
+            }
+            (parts::choice("server", "Server", &servers, view))
+            div .submit { button type="submit" { "Search" } }
+        }
+        p .hint {
+            (text::many(found.len() as u64, "tool", "tools")) ", about "
+            (text::count(tokens as u64)) " tokens in the list of a client"
+            @if offer.exposure() != Exposure::All {
+                ", if it had them: it reads " (static_tools(offer.exposure())) " instead, about "
+                (text::count(offer.listed_tokens() as u64)) " tokens"
+            }
+        }
+        (list(&offer.view, &found, view))
+    }
+}
+
+/// The tools that stand for all others, by name.
+pub(super) fn static_tools(exposure: Exposure) -> Markup {
+    html! {
+        @for (index, (name, _)) in exposure.tools().iter().enumerate() {
+            @if index > 0 { ", " }
+            code { (name) }
+        }
+    }
+}
+
 /// The tools that fit the search, with their entries.
-fn found(tools: Vec<ToolView>, view: &View<'_>) -> Vec<(ToolView, Value)> {
+fn found<'t>(tools: &'t [ToolView], view: &View<'_>) -> Vec<(&'t ToolView, Value)> {
     let server = view.query("server");
     let words = view.query("text").unwrap_or_default().to_lowercase();
     let tools = tools
-        .into_iter()
+        .iter()
         .filter(|tool| server.is_none_or(|it| tool.server == it));
-    let fits = |(tool, entry): &(ToolView, Value)| {
+    let fits = |(tool, entry): &(&ToolView, Value)| {
         let about = format!("{} {}", tool.name, description(entry)).to_lowercase();
         words.split_whitespace().all(|word| about.contains(word))
     };
     tools
         .map(|tool| {
-            let entry = entry(&tool);
+            let entry = entry(tool);
             (tool, entry)
         })
         .filter(fits)
@@ -77,21 +142,26 @@ pub(super) fn description(entry: &Value) -> &str {
     entry["description"].as_str().unwrap_or_default()
 }
 
-pub(super) fn link(name: &str) -> String {
-    let name: String = url::form_urlencoded::byte_serialize(name.as_bytes()).collect();
-    format!("/ui/tool?name={name}")
+/// The page of a tool of a view.
+pub(super) fn link(of: &ViewId, name: &str) -> String {
+    let mut query = url::form_urlencoded::Serializer::new(String::new());
+    query.append_pair("name", name);
+    if let Some(of) = Option::<String>::from(of.clone()) {
+        query.append_pair("view", &of);
+    }
+    format!("/ui/tool?{}", query.finish())
 }
 
-fn list(found: &[(ToolView, Value)]) -> Markup {
+fn list(of: &ViewId, found: &[(&ToolView, Value)], view: &View<'_>) -> Markup {
     html! {
         @if found.is_empty() {
-            (parts::empty("No tool fits", html! { a href="/ui/tools" { "Show all" } }))
+            (parts::empty("No tool fits", html! { a href=(view.path) { "Show all" } }))
         } @else {
             ul .rows.card.after {
                 @for (tool, entry) in found.iter().take(TOOLS_MAX) {
                     li .row {
                         div .grow {
-                            p .title { a .mono href=(link(&tool.name)) { (text::line(&tool.name)) } }
+                            p .title { a .mono href=(link(of, &tool.name)) { (text::line(&tool.name)) } }
                             @let first = description(entry).lines().next().unwrap_or_default();
                             @if !first.is_empty() { p .why { (text::line(first)) } }
                         }

@@ -20,7 +20,11 @@ const QUESTION: &str = "question";
 
 /// The page of a call.
 pub(super) fn link(trial: &Trial) -> String {
-    format!("{}&call={}", super::tools::link(&trial.tool), trial.id)
+    format!(
+        "{}&call={}",
+        super::tools::link(&trial.view, &trial.tool),
+        trial.id
+    )
 }
 
 /// Does to a call what a form says. Values of an answer that cannot be read come back.

@@ -45,6 +45,8 @@ pub(super) struct Trial {
     pub(super) id: String,
     /// Whose it is.
     owner: String,
+    /// The view as whose client it is called.
+    pub(super) view: ViewId,
     pub(super) tool: String,
     /// The form as it was filled in.
     pub(super) form: Fields,
@@ -90,13 +92,14 @@ impl Trials {
         &self,
         operator: &dyn Operator,
         owner: &str,
-        (tool, arguments): (&str, Value),
+        (view, tool, arguments): (&ViewId, &str, Value),
         form: &Fields,
     ) -> Result<Arc<Trial>, Failure> {
         let (answers, answered) = mpsc::channel(1);
         let trial = Arc::new(Trial {
             id: random_token().map_err(unable)?.expose_secret().to_owned(),
             owner: owner.to_owned(),
+            view: view.clone(),
             tool: tool.to_owned(),
             form: form.clone(),
             begun: Instant::now(),
@@ -113,7 +116,7 @@ impl Trials {
         let (ours, theirs) = UnixStream::pair().map_err(unable)?;
         ours.set_nonblocking(true).map_err(unable)?;
         let ours = tokio::net::UnixStream::from_std(ours).map_err(unable)?;
-        let is_gone = operator.serve_client(ViewId::Default, theirs);
+        let is_gone = operator.serve_client(view.clone(), theirs);
         drop(is_gone.map_err(unable)?);
         actix_rt::spawn(async move {
             let conversation = Conversation::new(ours, &running.0, answered);
@@ -235,6 +238,7 @@ mod tests {
         Arc::new(Trial {
             id: id.to_string(),
             owner: owner.to_owned(),
+            view: ViewId::Default,
             tool: String::new(),
             form: Fields::new(),
             begun: Instant::now(),

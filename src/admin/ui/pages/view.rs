@@ -1,0 +1,130 @@
+//! `/ui/views/NAME`: one view, who may use it, and its tools.
+
+use maud::{Markup, html};
+
+use super::tools::{Offer, searched, static_tools};
+use crate::admin::ui::page::{Page, Section, View};
+use crate::admin::ui::{parts, text};
+use crate::auth::Effect;
+use crate::catalog::Exposure;
+use crate::id::ViewId;
+use crate::protocol::{ErrorKind, Failure};
+
+/// # Errors
+///
+/// Says that there is no such view.
+pub(super) fn page(view: &View<'_>, name: &str) -> Result<Page, Failure> {
+    let mut views = view.operator.views().into_iter();
+    let found = views.find(|(id, _)| matches!(id, ViewId::Named(known) if **known == *name));
+    let offer = Offer::of(view, found.ok_or_else(|| unknown(name))?);
+    let action = html! { a .button.primary href=(connect(&offer.view)) { "Connect a client" } };
+    Ok(Page::new(Section::Views, name).fixed(html! {
+        p .crumb { a href="/ui/views" { "Views" } }
+        (parts::heading(name, Some(action)))
+        (parts::snippet("address", &view.address(&offer.view)))
+        div .card.after { (facts(&offer, view)) }
+        h2 { "Who may use it" }
+        div .card { (access(&offer, view)) }
+        h2 { "Its tools" }
+        (searched(&offer, view))
+    }))
+}
+
+fn unknown(name: &str) -> Failure {
+    let name: String = name.chars().take(64).collect();
+    Failure::new(ErrorKind::NotFound, format!("there is no view {name:?}"))
+}
+
+fn facts(offer: &Offer, view: &View<'_>) -> Markup {
+    let settings = &offer.settings;
+    let tokens = |tokens: usize| text::count(tokens as u64);
+    html! {
+        dl .facts {
+            dt { "Servers" } dd { (servers(offer, view)) }
+            dt { "It lists" } dd { (exposure(offer)) " (" (text::code("expose")) " is " (text::code(settings.expose.name())) ")" }
+            dt { "Tools" }
+            dd {
+                (text::count(offer.tools.len() as u64)) ", about " (tokens(offer.tokens())) " tokens"
+                @if offer.listed_tokens() != offer.tokens() {
+                    "; what it lists costs about " (tokens(offer.listed_tokens()))
+                }
+            }
+            @for (label, globs) in [("Only tools like", &settings.allow), ("No tools like", &settings.deny)] {
+                @if !globs.is_empty() { dt { (label) } dd { (text::code(&globs.join(", "))) } }
+            }
+            @if !settings.overrides.is_empty() {
+                dt { "Described otherwise" }
+                dd { (text::many(settings.overrides.len() as u64, "tool", "tools")) " than by their servers" }
+            }
+        }
+    }
+}
+
+/// How the tools are listed.
+fn exposure(offer: &Offer) -> Markup {
+    match offer.exposure() {
+        Exposure::All => html! { "each of its tools" },
+        few => html! { (static_tools(few)) ", by which its tools are found and called" },
+    }
+}
+
+/// The servers of a view, each with its state.
+fn servers(offer: &Offer, view: &View<'_>) -> Markup {
+    let wanted = &offer.settings.servers;
+    if wanted.is_empty() {
+        return html! { "all of them, in the order of the configuration" };
+    }
+    let status = view.status();
+    let known = status["servers"].as_array().map_or(&[][..], Vec::as_slice);
+    html! {
+        @for name in wanted {
+            p {
+                @match known.iter().find(|it| it["name"] == name.as_str()) {
+                    Some(server) => {
+                        a href=(format!("/ui/servers/{name}")) { (text::line(name.as_str())) } " "
+                        (parts::state(server))
+                    }
+                    None => { (text::line(name.as_str())) " " (parts::badge("warn", "not configured")) }
+                }
+            }
+        }
+    }
+}
+
+/// What policies leave of the tools of a view, and to whom.
+pub(super) fn access(offer: &Offer, view: &View<'_>) -> Markup {
+    let Some(access) = view.operator.view_access(&offer.view) else {
+        return html! {
+            p .row {
+                "Every client that reaches the gateway: there are no policies. A view says what is shown, not who \
+                 may do what."
+            }
+        };
+    };
+    let of_all = |tools: usize| format!("{} of {} tools", tools, offer.tools.len());
+    html! {
+        dl .facts {
+            dt { "Policies" }
+            dd {
+                @if access.policies.is_empty() { "none" }
+                @for name in &access.policies { (text::code(name)) " " }
+                @match access.default {
+                    Effect::Allow => "(what no policy is about is allowed)",
+                    Effect::Deny => "(what no policy allows is denied)",
+                }
+            }
+            @for (key, tools) in &access.by_key { dt { "Key " (text::line(key)) } dd { (of_all(*tools)) } }
+            @if access.more_keys > 0 { dt { "Other keys" } dd { (access.more_keys) " that are not counted here" } }
+            dt { "Without a name" } dd { (of_all(access.unnamed)) ", where clients are not asked who they are" }
+            dt { "With a token" } dd { "as the policies say of its subject and scopes" }
+        }
+    }
+}
+
+/// How a client reaches a view.
+pub(super) fn connect(of: &ViewId) -> String {
+    match Option::<String>::from(of.clone()) {
+        Some(name) => format!("/ui/connect?view={name}"),
+        None => "/ui/connect".to_owned(),
+    }
+}

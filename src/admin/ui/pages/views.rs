@@ -1,0 +1,103 @@
+//! `/ui/views`: the endpoints that show some of the servers, or some of their tools.
+
+use maud::{Markup, html};
+
+use super::tools::Offer;
+use super::view::{access, connect};
+use crate::admin::ui::page::{Page, Section, View};
+use crate::admin::ui::{parts, text};
+use crate::id::ViewId;
+
+/// Views on the page. The catalog of each is merged for it.
+const VIEWS_MAX: usize = 50;
+
+const EXAMPLE: &str = "[views.reading]\nservers = [\"files\", \"git\"]\nallow = [\"*__read_*\"]";
+
+pub(super) fn page(view: &View<'_>) -> Page {
+    let words = view.query("text").unwrap_or_default().to_lowercase();
+    let views = view.operator.views();
+    let are_many = views.len() > VIEWS_MAX;
+    let is_any = views.iter().any(|(id, _)| *id != ViewId::Default);
+    let fits = |id: &ViewId| name(id).to_lowercase().contains(&words);
+    let found: Vec<_> = views.into_iter().filter(|(id, _)| fits(id)).collect();
+    let more = found.len().saturating_sub(VIEWS_MAX);
+    let shown = found.into_iter().take(VIEWS_MAX);
+    let shown: Vec<Offer> = shown.map(|found| Offer::of(view, found)).collect();
+    Page::new(Section::Views, "Views").fixed(html! {
+        (parts::heading("Views", None))
+        @if are_many {
+            form .filters method="get" action="/ui/views" {
+                div {
+                    label for="text" { "Search" }
+                    input #text name="text" type="search" value=[view.query("text")] maxlength="256";
+                }
+                div .submit { button type="submit" { "Search" } }
+            }
+        }
+        @if shown.is_empty() {
+            (parts::empty("No view fits", html! { a href="/ui/views" { "Show all" } }))
+        } @else {
+            ul .rows.card { @for offer in &shown { (row(offer, view)) } }
+        }
+        @if more > 0 { p .hint.after { (more) " more: search for them." } }
+        @if is_any {
+            p .hint.after {
+                "Each server has an endpoint of its own, too, with its own names: "
+                (text::code(&format!("{}/server/NAME", view.address(&ViewId::Default))))
+            }
+        } @else {
+            div .after { (none()) }
+        }
+        @if let Some(whole) = shown.iter().find(|offer| offer.view == ViewId::Default) {
+            h2 { "Who may use the whole endpoint" }
+            div .card { (access(whole, view)) }
+        }
+    })
+}
+
+fn none() -> Markup {
+    parts::empty(
+        "No other view yet",
+        html! {
+            "A view shows clients some of the servers, or some of their tools, at an address of its own. \
+             Write one into the "
+            a href="/ui/config" { "configuration" } ":"
+            (text::block(EXAMPLE))
+        },
+    )
+}
+
+/// The name of a view, for people.
+pub(super) fn name(id: &ViewId) -> String {
+    Option::<String>::from(id.clone()).unwrap_or_else(|| "The whole endpoint".to_owned())
+}
+
+fn row(offer: &Offer, view: &View<'_>) -> Markup {
+    let page = match &offer.view {
+        ViewId::Named(name) => format!("/ui/views/{name}"),
+        ViewId::Default | ViewId::Server(_) => "/ui/tools".to_owned(),
+    };
+    let servers: Vec<&str> = offer
+        .settings
+        .servers
+        .iter()
+        .map(|it| it.as_str())
+        .collect();
+    html! {
+        li .row {
+            div .grow {
+                p .title {
+                    a href=(page) { (text::line(&name(&offer.view))) }
+                    span .badge.quiet { "expose: " (offer.settings.expose.name()) }
+                }
+                p .why { (text::code(&view.address(&offer.view))) }
+                p .why {
+                    @if servers.is_empty() { "all servers" } @else { (text::line(&servers.join(", "))) }
+                }
+            }
+            span .hint { (text::many(offer.tools.len() as u64, "tool", "tools")) }
+            span .hint.tokens { (text::count(offer.listed_tokens() as u64)) " tokens" }
+            a .button href=(connect(&offer.view)) { "Connect" }
+        }
+    }
+}
