@@ -11,6 +11,7 @@ mod overview;
 mod pins;
 mod server;
 mod server_form;
+mod server_rows;
 mod servers;
 mod session;
 mod sessions;

@@ -6,20 +6,17 @@ use serde_json::Value;
 use super::pins::unapproved;
 use crate::admin::status::ToolView;
 use crate::admin::ui::page::{Page, Section, View};
+use crate::admin::ui::paging::{AFTER, Paged, Ways};
 use crate::admin::ui::{parts, text};
 use crate::id::ViewId;
-
-/// Tools on the page.
-const TOOLS_MAX: usize = 200;
 
 pub(super) fn page(view: &View<'_>) -> Page {
     let tools = view.operator.tools(&ViewId::Default);
     let is_any = !tools.is_empty();
     let unapproved = unapproved(&view.operator.pins()).len();
     let found = found(tools, view);
-    let tokens: usize = found.iter().map(|(tool, _)| tool.tokens).sum();
-    let servers = view.operator.status().servers;
-    let servers: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
+    let tokens: usize = found.iter().map(|tool| tool.tokens).sum();
+    let paged = Paged::of(found, |tool| tool.name.clone(), view.query(AFTER));
     Page::new(Section::Tools, "Tools").fixed(html! {
         (parts::heading("Tools", None))
         @if unapproved > 0 {
@@ -32,40 +29,32 @@ pub(super) fn page(view: &View<'_>) -> Page {
             (parts::empty("No tools yet", html! { "They appear when a server has listed them." }))
         } @else {
             form .filters method="get" action="/ui/tools" data-auto {
-                div {
-                    label for="text" { "Search" }
-                    input #text name="text" type="search" value=[view.query("text")] maxlength="256";
-                }
-                (parts::choice("server", "Server", &servers, view))
+                (parts::search("Search", view))
+                (parts::server_filter(view))
                 div .submit { button type="submit" { "Search" } }
             }
             p .hint {
-                (text::many(found.len() as u64, "tool", "tools")) ", about "
+                (text::many(paged.total as u64, "tool", "tools")) ", about "
                 (text::count(tokens as u64)) " tokens in the list of a client"
             }
-            (list(&found))
+            (list(&paged, view))
         }
     })
 }
 
-/// The tools that fit the search, with their entries.
-fn found(tools: Vec<ToolView>, view: &View<'_>) -> Vec<(ToolView, Value)> {
-    let server = view.query("server");
-    let words = view.query("text").unwrap_or_default().to_lowercase();
-    let tools = tools
-        .into_iter()
-        .filter(|tool| server.is_none_or(|it| tool.server == it));
-    let fits = |(tool, entry): &(ToolView, Value)| {
-        let about = format!("{} {}", tool.name, description(entry)).to_lowercase();
-        words.split_whitespace().all(|word| about.contains(word))
-    };
+/// The tools that fit the search.
+fn found(mut tools: Vec<ToolView>, view: &View<'_>) -> Vec<ToolView> {
+    if let Some(server) = view.query("server") {
+        tools.retain(|tool| tool.server == server);
+    }
+    if let Some(text) = view.query("text") {
+        let text = text.to_lowercase();
+        tools.retain(|tool| {
+            let about = format!("{} {}", tool.name, description(&entry(tool))).to_lowercase();
+            text.split_whitespace().all(|word| about.contains(word))
+        });
+    }
     tools
-        .map(|tool| {
-            let entry = entry(&tool);
-            (tool, entry)
-        })
-        .filter(fits)
-        .collect()
 }
 
 /// The entry of a tool in the list, as its server wrote it.
@@ -82,27 +71,28 @@ pub(super) fn link(name: &str) -> String {
     format!("/ui/tool?name={name}")
 }
 
-fn list(found: &[(ToolView, Value)]) -> Markup {
+fn list(paged: &Paged<ToolView>, view: &View<'_>) -> Markup {
     html! {
-        @if found.is_empty() {
+        @if paged.total == 0 {
             (parts::empty("No tool fits", html! { a href="/ui/tools" { "Show all" } }))
         } @else {
-            ul .rows.card.after {
-                @for (tool, entry) in found.iter().take(TOOLS_MAX) {
-                    li .row {
-                        div .grow {
-                            p .title { a .mono href=(link(&tool.name)) { (text::line(&tool.name)) } }
-                            @let first = description(entry).lines().next().unwrap_or_default();
-                            @if !first.is_empty() { p .why { (text::line(first)) } }
-                        }
-                        span .hint { (text::line(&tool.server)) }
-                        span .hint .tokens { (text::count(tool.tokens as u64)) " tokens" }
-                    }
-                }
+            ul .rows.card.after { @for tool in &paged.rows { (row(tool)) } }
+            (Ways::through(paged, ("tool", "tools")).show(view))
+        }
+    }
+}
+
+fn row(tool: &ToolView) -> Markup {
+    let entry = entry(tool);
+    let first = description(&entry).lines().next().unwrap_or_default();
+    html! {
+        li .row {
+            div .grow {
+                p .title { a .mono href=(link(&tool.name)) { (text::line(&tool.name)) } }
+                @if !first.is_empty() { p .why { (text::line(first)) } }
             }
-            @if found.len() > TOOLS_MAX {
-                p .hint.after { (found.len() - TOOLS_MAX) " more: search for them." }
-            }
+            span .hint { (text::line(&tool.server)) }
+            span .hint .tokens { (text::count(tool.tokens as u64)) " tokens" }
         }
     }
 }
