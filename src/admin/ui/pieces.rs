@@ -77,7 +77,7 @@ mod tests {
 
     fn rows(texts: &[&str]) -> Piece {
         let row = |text: &&str| Row {
-            id: text[..1].to_owned(),
+            id: text.chars().take(1).collect(),
             html: (*text).to_owned(),
         };
         Piece::Rows(texts.iter().map(row).collect())
