@@ -3,12 +3,13 @@
 // or a page not short. SCALE=1 takes a thousand servers, ten thousand sessions and a million calls.
 
 import assert from "node:assert/strict";
-import { execFileSync, spawn } from "node:child_process";
+import { execFile, spawn } from "node:child_process";
 import fs from "node:fs";
 import http from "node:http";
 import net from "node:net";
 import os from "node:os";
 import path from "node:path";
+import { promisify } from "node:util";
 import { chromium } from "playwright-core";
 
 const MCPVISOR = process.env.MCPVISOR;
@@ -120,9 +121,11 @@ ${servers}`,
   return gateway;
 }
 
-function run(gateway, ...words) {
+/** Runs a command. The servers, which are in this process, answer meanwhile. */
+async function run(gateway, ...words) {
   const most = { maxBuffer: 1 << 28 };
-  return execFileSync(MCPVISOR, ["--config", gateway.config, ...words], most).toString().trim();
+  const { stdout } = await promisify(execFile)(MCPVISOR, ["--config", gateway.config, ...words], most);
+  return stdout.trim();
 }
 
 async function until(what, look) {
@@ -201,7 +204,7 @@ async function signIn(gateway) {
   const context = await browser.newContext();
   context.setDefaultTimeout(WAIT_MS);
   gateway.page = await context.newPage();
-  await gateway.page.goto(run(gateway, "ui", "--no-browser"));
+  await gateway.page.goto(await run(gateway, "ui", "--no-browser"));
   const cookies = await context.cookies();
   gateway.cookie = cookies.map(({ name, value }) => `${name}=${value}`).join("; ");
 }
@@ -286,8 +289,8 @@ async function test() {
   const empty = await startGateway("empty", "");
   const full = await startGateway("full", servers.join(""));
   await step(`${SERVERS} servers are up, but for ${BROKEN}`, () =>
-    until("all up", () => {
-      const { servers } = JSON.parse(run(full, "status", "--json"));
+    until("all up", async () => {
+      const { servers } = JSON.parse(await run(full, "status", "--json"));
       return servers.filter(({ state }) => state === "up").length === SERVERS - BROKEN;
     }),
   );
@@ -341,12 +344,12 @@ async function test() {
     const name = nameOf(1);
     const row = page.locator("tbody tr").filter({ hasText: nameOf(0) });
     await row.evaluate((it) => (globalThis.kept = it));
-    run(full, "servers", "stop", name);
+    await run(full, "servers", "stop", name);
     const at = BROKEN + 1;
     await page.locator(`tbody tr:nth-child(${at})#server-${name}`).getByText("stopped", { exact: true }).waitFor();
     assert.ok(await row.evaluate((it) => it === globalThis.kept));
     assert.equal(await page.locator("tbody tr").count(), PAGE_ROWS);
-    run(full, "servers", "start", name);
+    await run(full, "servers", "start", name);
     await page.locator(`#server-${name}`).getByText("up", { exact: true }).waitFor();
   });
 
