@@ -39,7 +39,7 @@ pub(super) enum Piece {
 pub(super) struct Shown(BTreeMap<String, Piece>);
 
 impl Shown {
-    /// The event by which a page learns what a piece is now; none if it knows it.
+    /// The event by which a page learns what a piece is now; `None` if it knows it.
     pub(super) fn change(&mut self, id: &str, now: Piece) -> Option<String> {
         let before = self.0.get(id);
         if before == Some(&now) {
@@ -122,7 +122,7 @@ mod tests {
         let mut shown = Shown::default();
         let mut change = |html: &str| shown.change("one", Piece::Whole(html.to_owned()));
         let first = change("<p>\n1</p>").unwrap();
-        let expected = "event: piece\ndata: {\"html\":\"<p>\\n1</p>\",\"id\":\"one\"}\n\n";
+        let expected = "event: piece\ndata: {\"id\":\"one\",\"html\":\"<p>\\n1</p>\"}\n\n";
         assert_eq!(first, expected);
         assert_eq!(change("<p>\n1</p>"), None);
         assert!(change("<p>2</p>").is_some());
