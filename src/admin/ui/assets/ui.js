@@ -83,6 +83,7 @@
     const list = document.getElementById(id);
     if (!list) return;
     const follows = list.hasAttribute("data-follow") && list.scrollTop <= 4;
+    const focused = document.activeElement;
     /** @type {Map<string, Element>} */
     const all = new Map();
     for (const row of Array.from(list.children)) {
@@ -103,6 +104,8 @@
       if (row && row === at) at = at.nextElementSibling;
       else if (row) list.insertBefore(row, at);
     }
+    // A row that is moved loses it.
+    if (focused instanceof HTMLElement && list.contains(focused)) focused.focus({ preventScroll: true });
     if (follows) list.scrollTop = 0;
   }
 
