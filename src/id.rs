@@ -1,5 +1,6 @@
 //! Names and numbers of servers, sessions, principals, peers and calls.
 
+use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -48,6 +49,12 @@ impl ServerName {
     }
 
     pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Borrow<str> for ServerName {
+    fn borrow(&self) -> &str {
         &self.0
     }
 }

@@ -31,6 +31,9 @@ pub type OrderOutcome = Result<String, Failure>;
 pub trait Operator: Send + Sync {
     fn status(&self) -> Status;
 
+    /// The names of all servers, in config order.
+    fn server_names(&self) -> Vec<String>;
+
     /// The tools that clients of a view see, in list order.
     fn tools(&self, view: &ViewId) -> Vec<ToolView>;
 
@@ -39,6 +42,9 @@ pub trait Operator: Send + Sync {
 
     /// What clients of a view may use of its tools; `None` where there are no policies.
     fn view_access(&self, view: &ViewId) -> Option<ViewAccess>;
+
+    /// How many tools that are, and roughly the tokens that their list costs a model.
+    fn tools_cost(&self, view: &ViewId) -> (usize, usize);
 
     /// Serves a client of this view behind a socket; the future ends when it has left.
     ///

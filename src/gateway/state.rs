@@ -109,6 +109,11 @@ pub(super) fn health_source(state: Arc<GatewayState>, closing: CancellationToken
     })
 }
 
+/// Roughly the tokens that a tool costs a model.
+fn tokens(owner: &ItemOwner) -> usize {
+    ToolView::tokens_of(owner.item.as_bytes().len())
+}
+
 /// The reason why the start of a server takes long, for operators.
 fn starting(view: &ServerStatusView) -> Option<String> {
     let stage = view.starting.as_ref()?;
@@ -198,6 +203,11 @@ impl Operator for GatewayOperator {
         self.state.status(&self.listen)
     }
 
+    fn server_names(&self) -> Vec<String> {
+        let servers = self.state.servers.load();
+        servers.iter().map(|server| server.name.clone()).collect()
+    }
+
     fn tools(&self, view: &ViewId) -> Vec<ToolView> {
         self.state.tools(view)
     }
@@ -208,6 +218,12 @@ impl Operator for GatewayOperator {
 
     fn view_access(&self, view: &ViewId) -> Option<ViewAccess> {
         self.state.view_access(view)
+    }
+
+    fn tools_cost(&self, view: &ViewId) -> (usize, usize) {
+        let shown = self.state.catalog.shown_in(view);
+        let costs = shown.tools().map(|(_, owner)| tokens(owner));
+        costs.fold((0, 0), |(tools, all), of_one| (tools + 1, all + of_one))
     }
 
     fn serve_client(
@@ -430,7 +446,7 @@ impl GatewayState {
             name: public.to_owned(),
             server: owner.server.to_string(),
             native_name: owner.native.parse().unwrap_or_default(),
-            tokens: ToolView::tokens_of(owner.item.as_bytes().len()),
+            tokens: tokens(owner),
             entry: owner.item.clone(),
         };
         self.catalog.shown_in(view).tools().map(tool).collect()
@@ -449,7 +465,7 @@ impl GatewayState {
         let servers = self.servers.load();
         let status = |server: &ConfiguredServer| {
             let ConfiguredServer { id, name, state } = server;
-            let found = running.iter().find(|(running, _)| running.as_str() == name);
+            let found = running.get_key_value(name.as_str());
             let connection = found.map(|(_, server)| server.view());
             let (state, reason) = match (state, &connection) {
                 (ServerState::Disabled, _) => ("disabled".to_owned(), None),

@@ -93,6 +93,26 @@ impl Sessions {
         (all.len(), views)
     }
 
+    /// How many sessions there are, those behind a name in history and log (`recorded_as`), and
+    /// whether there are more behind these. About `limit` are returned, in the order of their names:
+    /// those that share the last name stay together.
+    pub async fn list_after(
+        &self,
+        after: Option<u32>,
+        limit: usize,
+    ) -> (usize, Vec<SessionView>, bool) {
+        let mut all = self.context().registry.ids();
+        let total = all.len();
+        all.retain(|id| after.is_none_or(|after| id.handle() > after));
+        let end = page_end(&mut all, limit);
+        let mut views = Vec::new();
+        for id in all.iter().take(end) {
+            // One that has ended meanwhile is left out.
+            views.extend(self.view(*id).await);
+        }
+        (total, views, end < all.len())
+    }
+
     /// The session of a handle.
     pub async fn find_by_handle(&self, wanted: &str) -> Option<SessionView> {
         self.view(self.id_of(wanted)?).await
@@ -162,6 +182,16 @@ impl Sessions {
     }
 }
 
+/// Sorts ids, and says how many of them are on a page. Those with the name of its last are, too.
+fn page_end(ids: &mut [SessionId], limit: usize) -> usize {
+    ids.sort_unstable();
+    let last = limit.checked_sub(1).and_then(|last| ids.get(last));
+    let last = last.map(|last| last.handle());
+    last.map_or(ids.len(), |last| {
+        ids.partition_point(|id| id.handle() <= last)
+    })
+}
+
 /// The name of a session for operators.
 fn handle(id: SessionId) -> String {
     let digest = digest(&SHA256, format!("handle {}", id.expose()).as_bytes());
@@ -174,6 +204,17 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+
+    #[test]
+    fn sessions_of_one_name_are_on_one_page() {
+        let id = |name: u128, rest| SessionId::new(Uuid::from_u128((name << 96) + rest));
+        let ids = [id(3, 1), id(2, 2), id(1, 0), id(2, 1), id(2, 3)];
+        for (limit, expected) in [(1, 1), (2, 4), (4, 4), (5, 5), (9, 5)] {
+            let mut ids = ids;
+            assert_eq!(page_end(&mut ids, limit), expected, "{limit}");
+            assert!(ids.is_sorted());
+        }
+    }
 
     #[test]
     fn a_handle_tells_nothing_of_its_id() {

@@ -4,6 +4,7 @@
 # and the network for packages at the first time; they are kept in the target directory.
 #
 #   tests/browser/run.sh             SHOTS=DIRECTORY keeps a picture of each page
+#   SCALE=1 tests/browser/run.sh     the second test with many more servers, sessions and calls
 set -euo pipefail
 
 cd "$(dirname "$0")/../.."
@@ -35,7 +36,9 @@ fi
 
 cargo build --locked --quiet --bin mcpvisor
 # Beside the packages that it imports.
-cp $here/dashboard.mjs "$cache"
-MCPVISOR=$(realpath "$target/debug/mcpvisor") \
-  CHROMIUM=$(command -v "${CHROMIUM:-chromium}") \
-  node "$cache/dashboard.mjs"
+cp $here/dashboard.mjs $here/scale.mjs "$cache"
+MCPVISOR=$(realpath "$target/debug/mcpvisor")
+CHROMIUM=$(command -v "${CHROMIUM:-chromium}")
+export MCPVISOR CHROMIUM
+node "$cache/dashboard.mjs"
+node "$cache/scale.mjs"

@@ -19,7 +19,7 @@ pub use server_table::server_table;
 pub use status_tree::{notice_lines, tree};
 pub use tool_text::{ListedTool, resolved_schema, tool_table, tool_text};
 pub use trouble::{ServerTrouble, troubles};
-pub(in crate::admin) use trouble::{Trouble, breaker_text, by_trouble, open_breakers, reason};
+pub(in crate::admin) use trouble::{Trouble, breaker_text, open_breakers, reason};
 
 /// The two largest units, as `2h 3m`.
 fn duration(millis: u64) -> String {

@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use serde_json::Value;
 
 use super::duration;
+use crate::admin::status::ServerStatus;
 use crate::telemetry::{Style, one_line};
 
 /// How much a server needs attention; the greater, the more.
@@ -28,8 +29,23 @@ pub(in crate::admin) enum Trouble {
 
 impl Trouble {
     pub(in crate::admin) fn of(server: &Value) -> Self {
-        let is_refusing = || open_breakers(server).next().is_some();
-        match server["state"].as_str().unwrap_or_default() {
+        let state = server["state"].as_str().unwrap_or_default();
+        Self::of_state(state, || open_breakers(server).next().is_some())
+    }
+
+    /// That of a server before it is rendered.
+    pub(in crate::admin) fn of_server(server: &ServerStatus) -> Self {
+        let is_refusing = || {
+            let connections = server.connection.iter();
+            let mut breakers =
+                connections.flat_map(|it| std::iter::once(&it.breaker).chain(&it.tool_breakers));
+            breakers.any(|breaker| breaker.state != "closed")
+        };
+        Self::of_state(&server.state, is_refusing)
+    }
+
+    fn of_state(state: &str, is_refusing: impl Fn() -> bool) -> Self {
+        match state {
             "misconfigured" => Self::Misconfigured,
             "broken" | "backoff" => Self::Down,
             "starting" | "stopping" => Self::Moving,
@@ -39,6 +55,16 @@ impl Trouble {
             _ if is_refusing() => Self::Refusing,
             _ => Self::Up,
         }
+    }
+
+    /// Whether a server is where it should be.
+    pub(in crate::admin) const fn is_well(self) -> bool {
+        matches!(self, Self::Up | Self::Idle | Self::Off)
+    }
+
+    /// The worst comes first in the order of these.
+    pub(in crate::admin) const fn place(self) -> u8 {
+        Self::Misconfigured as u8 - self as u8
     }
 
     pub(in crate::admin) const fn style(self) -> Style {

@@ -3,7 +3,6 @@
 //! A page is rendered anew at a steady pace, and never takes more than a small part of its thread.
 //! The gateway's event feed stays out of it: no call pays for a page that somebody has open.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,11 +17,13 @@ use tokio::time::{Instant, sleep};
 use super::assets::ASSETS;
 use super::fields::{Fields, field, query_fields};
 use super::page::{OVERVIEW, View};
+use super::pieces::Shown;
 use super::ui_request::UiRequest;
 use super::visitor::Visitor;
 use super::{Dashboard, pages, response};
 use crate::admin::base_url::base_url;
 use crate::admin::operator::Operator;
+use crate::protocol::ErrorKind;
 use crate::telemetry::unix_millis;
 
 /// How often a page is rendered anew.
@@ -45,8 +46,7 @@ struct LivePage {
     query: Fields,
     base: String,
     dashboard: Dashboard,
-    /// The pieces as the page has them.
-    shown: BTreeMap<String, String>,
+    shown: Shown,
     said: Instant,
     rest: Duration,
     is_new: bool,
@@ -68,7 +68,7 @@ pub(super) fn answer(asked: &UiRequest<'_>, visitor: Visitor, query: &Fields) ->
         query: query_fields(query),
         base: base_url(asked.request),
         dashboard: asked.dashboard.clone(),
-        shown: BTreeMap::new(),
+        shown: Shown::default(),
         said: Instant::now(),
         rest: Duration::ZERO,
         is_new: true,
@@ -136,19 +136,13 @@ impl LivePage {
             is_update: true,
         };
         let pieces = match pages::show(&view).await {
-            Ok(page) => page.live,
+            Ok(page) => page.live.into_iter(),
+            // It may be read in a moment.
+            Err(failure) if failure.kind == ErrorKind::Overloaded => return String::new(),
             // What it showed is gone: the page says so when it is read again.
             Err(_) => return "event: gone\ndata: {}\n\n".to_owned(),
         };
-        let mut events = String::new();
-        for (id, html) in pieces {
-            if self.shown.get(&id) == Some(&html) {
-                continue;
-            }
-            let data = json!({ "id": id, "html": html });
-            events.push_str(&format!("event: piece\ndata: {data}\n\n"));
-            self.shown.insert(id, html);
-        }
-        events
+        let changed = pieces.filter_map(|(id, piece)| self.shown.change(&id, piece));
+        changed.collect()
     }
 }

@@ -1,13 +1,15 @@
 //! A page before its frame, and a request for one.
 
 use actix_web::http::StatusCode;
-use maud::{Markup, html};
+use maud::{Markup, PreEscaped, html};
 use serde_json::Value;
 
 use super::fields::{Fields, field};
+use super::pieces::{Piece, Row};
 use super::traffic::Traffic;
 use super::trials::Trials;
 use crate::admin::operator::{Operator, known_view};
+use crate::admin::status::ServerStatus;
 use crate::id::ViewId;
 use crate::protocol::{ErrorKind, Failure};
 
@@ -82,6 +84,14 @@ impl View<'_> {
     pub(super) fn status(&self) -> Value {
         serde_json::to_value(self.operator.status()).unwrap_or_default()
     }
+
+    /// The status without servers in the form of the API, and the servers: there may be many, of
+    /// which a page shows few.
+    pub(super) fn status_and_servers(&self) -> (Value, Vec<ServerStatus>) {
+        let mut status = self.operator.status();
+        let servers = std::mem::take(&mut status.servers);
+        (serde_json::to_value(status).unwrap_or_default(), servers)
+    }
 }
 
 /// A page, without the frame around it.
@@ -90,7 +100,7 @@ pub(super) struct Page {
     pub(super) section: Section,
     pub(super) body: Markup,
     /// The pieces that change by themselves, by their ids.
-    pub(super) live: Vec<(String, String)>,
+    pub(super) live: Vec<(String, Piece)>,
 }
 
 impl Page {
@@ -120,7 +130,25 @@ impl Page {
     /// A piece that changes by itself. Its id is unique within the page.
     pub(super) fn live(mut self, id: &str, piece: Markup) -> Self {
         self.body.0.push_str(&html! { div id=(id) { (piece) } }.0);
-        self.live.push((id.to_owned(), piece.into_string()));
+        let piece = Piece::Whole(piece.into_string());
+        self.live.push((id.to_owned(), piece));
+        self
+    }
+
+    /// A piece that is a list, whose rows change one by one. `around` puts an element around the rows
+    /// that has the attribute `data-rows` and the id of the piece with `-rows` at its end.
+    pub(super) fn live_list(
+        mut self,
+        id: &str,
+        rows: Vec<Row>,
+        around: impl Fn(Markup) -> Markup,
+    ) -> Self {
+        let all: String = rows.iter().map(Row::html).collect();
+        let whole = around(PreEscaped(all));
+        self.body.0.push_str(&html! { div id=(id) { (whole) } }.0);
+        let frame = Piece::Whole(around(Markup::default()).into_string());
+        self.live.push((id.to_owned(), frame));
+        self.live.push((format!("{id}-rows"), Piece::Rows(rows)));
         self
     }
 }

@@ -5,8 +5,10 @@ use serde_json::Value;
 
 use super::fields::FORM_TOKEN;
 use super::page::View;
+use super::paging::ROWS;
 use super::text;
 use crate::admin::render::{Trouble, open_breakers};
+use crate::id::ServerName;
 
 /// The heading of a page, with what can be done beside it.
 pub(super) fn heading(title: &str, actions: Option<Markup>) -> Markup {
@@ -30,10 +32,7 @@ pub(super) fn tone(server: &Value) -> &'static str {
 
 /// Whether a server is where it should be.
 pub(super) fn is_well(server: &Value) -> bool {
-    matches!(
-        Trouble::of(server),
-        Trouble::Up | Trouble::Idle | Trouble::Off
-    )
+    Trouble::of(server).is_well()
 }
 
 /// The state of a server in a word, with its colour.
@@ -141,13 +140,20 @@ pub(super) fn snippet(id: &str, content: &str) -> Markup {
     }
 }
 
+/// A filter for a text.
+pub(super) fn search(label: &str, view: &View<'_>) -> Markup {
+    html! {
+        div {
+            label for="text" { (label) }
+            input #text name="text" type="search" value=[view.query("text")] maxlength="256";
+        }
+    }
+}
+
 /// The end of a form of filters: a text to look for, and the button.
 pub(super) fn text_filter(view: &View<'_>) -> Markup {
     html! {
-        div {
-            label for="text" { "Text" }
-            input #text name="text" type="search" value=[view.query("text")] maxlength="256";
-        }
+        (search("Text", view))
         div .submit { button type="submit" { "Filter" } }
     }
 }
@@ -164,6 +170,27 @@ pub(super) fn choice(name: &str, label: &str, values: &[&str], view: &View<'_>) 
                     option value=(value) selected[chosen == Some(value)] { (value.replace('_', " ")) }
                 }
             }
+        }
+    }
+}
+
+/// A filter for the things of one server, among all.
+pub(super) fn server_filter(view: &View<'_>) -> Markup {
+    let names = view.operator.server_names();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    server_filter_among(&names, view)
+}
+
+/// A choice among these servers, or a field for a name where there are many.
+pub(super) fn server_filter_among(names: &[&str], view: &View<'_>) -> Markup {
+    if names.len() <= ROWS {
+        return choice("server", "Server", names, view);
+    }
+    html! {
+        div {
+            label for="server" { "Server" }
+            input #server name="server" type="search" value=[view.query("server")]
+                maxlength=(ServerName::LENGTH_MAX) placeholder="its name";
         }
     }
 }

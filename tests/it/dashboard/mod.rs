@@ -5,6 +5,7 @@ mod config;
 mod forms;
 mod live;
 mod login;
+mod many;
 mod pages;
 mod pins;
 mod servers;

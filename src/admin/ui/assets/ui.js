@@ -69,7 +69,44 @@
       // Whether details are open is the reader's.
       if (!wanted.hasAttribute(name) && name !== "open") now.removeAttribute(name);
     }
-    morphChildren(now, wanted);
+    // The rows of a list come by themselves.
+    if (!now.hasAttribute("data-rows")) morphChildren(now, wanted);
+  }
+
+  /**
+   * Puts in the rows of a list that changed, and all in their order where that is another.
+   * @param {string} id
+   * @param {Record<string, string>} rows
+   * @param {string[] | undefined} order
+   */
+  function putInRows(id, rows, order) {
+    const list = document.getElementById(id);
+    if (!list) return;
+    const follows = list.hasAttribute("data-follow") && list.scrollTop <= 4;
+    const focused = document.activeElement;
+    /** @type {Map<string, Element>} */
+    const all = new Map();
+    for (const row of Array.from(list.children)) {
+      if (order && !order.includes(row.id)) row.remove();
+      else all.set(row.id, row);
+    }
+    for (const [rowId, html] of Object.entries(rows)) {
+      const template = document.createElement("template");
+      template.innerHTML = html;
+      const wanted = template.content.firstElementChild;
+      const row = all.get(rowId);
+      if (wanted && row) morph(row, wanted);
+      else if (wanted) all.set(rowId, document.importNode(wanted, true));
+    }
+    let at = list.firstElementChild;
+    for (const rowId of order ?? []) {
+      const row = all.get(rowId);
+      if (row && row === at) at = at.nextElementSibling;
+      else if (row) list.insertBefore(row, at);
+    }
+    // A row that is moved loses it.
+    if (focused instanceof HTMLElement && list.contains(focused)) focused.focus({ preventScroll: true });
+    if (follows) list.scrollTop = 0;
   }
 
   /**
@@ -134,6 +171,10 @@
     opened.addEventListener("piece", (event) => {
       const { id, html } = dataOf(event);
       putIn(id, html);
+    });
+    opened.addEventListener("rows", (event) => {
+      const { id, rows, order } = dataOf(event);
+      putInRows(id, rows, order);
     });
     opened.addEventListener("signed-out", () => window.location.reload());
     opened.addEventListener("gone", () => {

@@ -5,15 +5,17 @@ use serde_json::Value;
 
 use crate::admin::history::{RecordsError, history_page};
 use crate::admin::ui::page::{Page, Section, View};
+use crate::admin::ui::paging::{ROWS, Ways};
+use crate::admin::ui::pieces::Row;
 use crate::admin::ui::{parts, text};
 use crate::history::{CallOutcome, HistoryError};
 use crate::protocol::Failure;
 
-/// Calls on one page.
-const PAGE: &str = "50";
-
 /// Parameters of the page that go to the history as they are.
 const FILTERS: [&str; 5] = ["server", "method", "outcome", "session", "text"];
+
+/// The parameter with the call before which the page ends.
+const BEFORE: &str = "before";
 
 /// # Errors
 ///
@@ -23,13 +25,19 @@ pub(super) async fn page(view: &View<'_>) -> Result<Page, Failure> {
     let filters = FILTERS
         .iter()
         .filter_map(|name| Some((*name, view.query(name)?)));
-    let before = view.query("before").map(|before| ("before", before));
-    let parameters = filters.chain(before).chain([("limit", PAGE)]);
+    let before = view.query(BEFORE).map(|before| (BEFORE, before));
+    let limit = ROWS.to_string();
+    let parameters = filters.chain(before).chain([("limit", limit.as_str())]);
     let page = Page::new(Section::Calls, "Calls").fixed(parts::heading("Calls", None));
     match history_page(&history, parameters).await {
-        Ok(found) => Ok(page
-            .fixed(filter_form(view))
-            .live("calls", table(&found, view))),
+        Ok(found) => {
+            let entries = found["entries"].as_array().map_or(&[][..], Vec::as_slice);
+            let rows = entries.iter().map(row).collect();
+            Ok(page
+                .once(view, async { filter_form(view) })
+                .await
+                .live_list("calls", rows, |rows| table(&found, rows, view)))
+        }
         Err(RecordsError::Unavailable(HistoryError::Off)) => Ok(page.fixed(off())),
         Err(error) => Err(error.into()),
     }
@@ -46,8 +54,6 @@ fn off() -> Markup {
 }
 
 fn filter_form(view: &View<'_>) -> Markup {
-    let servers = view.operator.status().servers;
-    let servers: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
     let outcomes: Vec<&str> = CallOutcome::ALL.iter().map(|it| it.as_str()).collect();
     let methods = [
         "tools/call",
@@ -57,7 +63,7 @@ fn filter_form(view: &View<'_>) -> Markup {
     ];
     html! {
         form .filters method="get" action="/ui/calls" data-auto {
-            (parts::choice("server", "Server", &servers, view))
+            (parts::server_filter(view))
             (parts::choice("method", "Method", &methods, view))
             (parts::choice("outcome", "Outcome", &outcomes, view))
             (parts::text_filter(view))
@@ -65,9 +71,8 @@ fn filter_form(view: &View<'_>) -> Markup {
     }
 }
 
-fn table(found: &Value, view: &View<'_>) -> Markup {
-    let entries = found["entries"].as_array().map_or(&[][..], Vec::as_slice);
-    if entries.is_empty() {
+fn table(found: &Value, rows: Markup, view: &View<'_>) -> Markup {
+    if found["entries"].as_array().is_none_or(Vec::is_empty) {
         let is_filtered = FILTERS.iter().any(|name| view.query(name).is_some());
         return match is_filtered {
             true => parts::empty("No call fits", html! { a href="/ui/calls" { "Show all" } }),
@@ -92,37 +97,29 @@ fn table(found: &Value, view: &View<'_>) -> Markup {
                         th .number scope="col" { "Took" }
                     }
                 }
-                tbody { @for entry in entries { (row(entry)) } }
+                tbody #calls-rows data-rows { (rows) }
             }
         }
-        div .actions.after {
-            @if view.query("before").is_some() { a .button href=(link(view, None)) { "Newest" } }
-            @if let Some(next) = found["next"].as_str() {
-                a .button href=(link(view, Some(next))) { "Older" }
-            }
-            @if let Some(total) = found["total"].as_u64() { span .hint { (text::many(total, "call", "calls")) } }
-        }
+        (ways(found).show(view))
     }
 }
 
-fn link(view: &View<'_>, before: Option<&str>) -> String {
-    let mut query = url::form_urlencoded::Serializer::new(String::new());
-    for name in FILTERS {
-        if let Some(value) = view.query(name) {
-            query.append_pair(name, value);
-        }
+fn ways(found: &Value) -> Ways<'_> {
+    let total = found["total"].as_u64();
+    Ways {
+        parameter: BEFORE,
+        first: "Newest",
+        next: ("Older", found["next"].as_str()),
+        total: total.map_or_else(String::new, |total| text::many(total, "call", "calls")),
     }
-    if let Some(before) = before {
-        query.append_pair("before", before);
-    }
-    format!("/ui/calls?{}", query.finish())
 }
 
-fn row(entry: &Value) -> Markup {
+fn row(entry: &Value) -> Row {
     let text = |name: &str| entry[name].as_str().unwrap_or_default();
     let (id, target) = (text("id"), text("target"));
-    html! {
-        tr id=(format!("call-{id}")) {
+    let row_id = format!("call-{id}");
+    let row = html! {
+        tr #(row_id) {
             td .nowrap { (text::moment(entry["timestamp"].as_u64().unwrap_or(0))) }
             td {
                 a href=(format!("/ui/calls/{id}")) {
@@ -135,7 +132,8 @@ fn row(entry: &Value) -> Markup {
             td { (outcome(entry)) }
             td .number { (duration(&entry["duration"])) }
         }
-    }
+    };
+    Row::new(row_id, row)
 }
 
 /// The outcome of a call in words, with its colour.

@@ -11,7 +11,7 @@ use crate::admin::ui::{parts, text};
 use crate::protocol::{ErrorKind, Failure};
 
 pub(super) async fn page(view: &View<'_>) -> Page {
-    let status = view.status();
+    let (status, _) = view.status_and_servers();
     Page::new(Section::Config, "Configuration")
         .fixed(parts::heading("Configuration", None))
         .live("config", state(&status["config"]))

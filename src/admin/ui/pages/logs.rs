@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::admin::history::log_page;
 use crate::admin::ui::page::{Page, Section, View};
+use crate::admin::ui::pieces::Row;
 use crate::admin::ui::{parts, text};
 use crate::protocol::Failure;
 
@@ -23,40 +24,44 @@ pub(super) fn page(view: &View<'_>) -> Result<Page, Failure> {
         .filter_map(|name| Some((*name, view.query(name)?)));
     let parameters = filters.chain([("limit", RECORDS)]);
     let found = log_page(&view.operator.log_records(), parameters)?;
-    let servers = view.operator.status().servers;
-    let servers: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
     let page = Page::new(Section::Logs, "Logs").fixed(html! {
         (parts::heading("Logs", None))
         form .filters method="get" action="/ui/logs" data-auto {
             (parts::choice("level", "From level", &LEVELS, view))
-            (parts::choice("server", "Server", &servers, view))
+            (parts::server_filter(view))
             (parts::text_filter(view))
         }
     });
-    Ok(page.live("records", records(&found)))
+    let entries = found["entries"].as_array().map_or(&[][..], Vec::as_slice);
+    let rows = entries.iter().map(row).collect();
+    Ok(page.live_list("records", rows, |rows| records(entries.is_empty(), rows)))
 }
 
-fn records(found: &Value) -> Markup {
-    let entries = found["entries"].as_array().map_or(&[][..], Vec::as_slice);
-    if entries.is_empty() {
+fn records(is_empty: bool, rows: Markup) -> Markup {
+    if is_empty {
         return parts::empty("No record fits", html! { a href="/ui/logs" { "Show all" } });
     }
     html! {
-        ul .card.log data-follow tabindex="0" aria-label="Records, the newest first" {
-            @for entry in entries {
-                @let level = entry["level"].as_str().unwrap_or_default();
-                li id=(format!("record-{}", entry["id"].as_str().unwrap_or_default())) {
-                    (text::moment(entry["timestamp"].as_u64().unwrap_or(0)))
-                    span .level.(level) { (level) }
-                    span .text {
-                        @if let Some(server) = entry["serverId"].as_str() { b { (text::line(server)) } " " }
-                        (text::line(entry["message"].as_str().unwrap_or_default()))
-                        (details(&entry["data"]))
-                    }
-                }
+        ul #records-rows .card.log data-rows data-follow tabindex="0"
+            aria-label="Records, the newest first" { (rows) }
+    }
+}
+
+fn row(entry: &Value) -> Row {
+    let id = format!("record-{}", entry["id"].as_str().unwrap_or_default());
+    let level = entry["level"].as_str().unwrap_or_default();
+    let row = html! {
+        li #(id) {
+            (text::moment(entry["timestamp"].as_u64().unwrap_or(0)))
+            span .level.(level) { (level) }
+            span .text {
+                @if let Some(server) = entry["serverId"].as_str() { b { (text::line(server)) } " " }
+                (text::line(entry["message"].as_str().unwrap_or_default()))
+                (details(&entry["data"]))
             }
         }
-    }
+    };
+    Row::new(id, row)
 }
 
 /// The fields of a record, but for where in the source it comes from.

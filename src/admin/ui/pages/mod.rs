@@ -13,6 +13,7 @@ mod server;
 mod server_form;
 mod server_life;
 mod server_limits;
+mod server_rows;
 mod servers;
 mod session;
 mod sessions;

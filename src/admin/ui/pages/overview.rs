@@ -3,29 +3,58 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
-use crate::admin::render::{by_trouble, reason};
+use super::server_rows::{place, rendered};
+use crate::admin::render::{Trouble, reason};
+use crate::admin::status::ServerStatus;
 use crate::admin::ui::page::{Page, Section, View};
+use crate::admin::ui::pieces::Row;
 use crate::admin::ui::{parts, text};
 use crate::id::ViewId;
 
-pub(super) fn page(view: &View<'_>) -> Page {
-    let status = view.status();
-    let troubled: Vec<&Value> = by_trouble(&status)
-        .into_iter()
-        .filter(|server| !parts::is_well(server))
-        .collect();
-    Page::new(Section::Overview, "Overview")
-        .live("headline", headline(&status, &troubled))
-        .live("remarks", remarks(&status))
-        .live("troubled", troubled_servers(&troubled, view))
-        .live("figures", figures(&status, view))
-        .live("traffic", view.traffic.plots())
-        .live("others", others(&status))
+/// Servers in trouble that are shown, and as many others.
+const SERVERS_MAX: usize = 20;
+
+/// The servers, by whether they are where they should be.
+struct Servers {
+    troubled: Vec<ServerStatus>,
+    well: Vec<ServerStatus>,
 }
 
-fn headline(status: &Value, troubled: &[&Value]) -> Markup {
-    let servers = status["servers"].as_array().map_or(0, Vec::len);
-    let (tone, words) = match (servers, troubled.len()) {
+impl Servers {
+    fn of(mut all: Vec<ServerStatus>) -> Self {
+        all.sort_by_cached_key(place);
+        let is_well = |server: &ServerStatus| Trouble::of_server(server).is_well();
+        let (well, troubled) = all.into_iter().partition(is_well);
+        Self { troubled, well }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &ServerStatus> {
+        self.troubled.iter().chain(&self.well)
+    }
+}
+
+pub(super) fn page(view: &View<'_>) -> Page {
+    let (status, servers) = view.status_and_servers();
+    let servers = Servers::of(servers);
+    let rows = |servers: &[ServerStatus], row: &dyn Fn(&Value) -> Row| {
+        let shown = servers.iter().take(SERVERS_MAX).map(rendered);
+        shown.map(|server| row(&server)).collect::<Vec<Row>>()
+    };
+    let troubled = rows(&servers.troubled, &|server| troubled_server(server, view));
+    let well = rows(&servers.well, &well_server);
+    Page::new(Section::Overview, "Overview")
+        .live("headline", headline(&status, &servers))
+        .live("remarks", remarks(&status))
+        .live_list("troubled", troubled, |rows| {
+            troubled_servers(&servers, rows)
+        })
+        .live("figures", figures(&status, &servers, view))
+        .live("traffic", view.traffic.plots())
+        .live_list("others", well, |rows| others(&servers, rows))
+}
+
+fn headline(status: &Value, servers: &Servers) -> Markup {
+    let (tone, words) = match (servers.all().count(), servers.troubled.len()) {
         (0, _) => ("quiet", "No servers yet".to_owned()),
         (_, 0) => ("good", "Everything is up".to_owned()),
         (_, 1) => ("bad", "1 server needs attention".to_owned()),
@@ -90,60 +119,62 @@ fn remarks(status: &Value) -> Markup {
     }
 }
 
-fn figures(status: &Value, view: &View<'_>) -> Markup {
-    let servers = status["servers"].as_array().map_or(&[][..], Vec::as_slice);
-    let up = servers
-        .iter()
-        .filter(|server| server["state"] == "up")
-        .count();
-    let in_flight: u64 = servers
-        .iter()
-        .filter_map(|server| server["connection"]["in_flight"].as_u64())
-        .sum();
-    let queued: u64 = servers
-        .iter()
-        .filter_map(|server| server["connection"]["queued"].as_u64())
-        .sum();
-    let tools = view.operator.tools(&ViewId::Default);
-    let tokens: usize = tools.iter().map(|tool| tool.tokens).sum();
+fn figures(status: &Value, servers: &Servers, view: &View<'_>) -> Markup {
+    let up = servers.all().filter(|server| server.state == "up").count();
+    let connections = || servers.all().filter_map(|it| it.connection.as_ref());
+    let in_flight: usize = connections().map(|it| it.in_flight).sum();
+    let queued: usize = connections().map(|it| it.queued).sum();
+    let (tools, tokens) = view.operator.tools_cost(&ViewId::Default);
     let counter = |name: &str| status["counters"][name].as_u64().unwrap_or(0);
     let waiting = match queued {
         0 => String::new(),
-        queued => format!("{} waiting", text::count(queued)),
+        queued => format!("{} waiting", text::count(queued as u64)),
     };
     let (answered, failed) = (counter("calls_answered"), counter("calls_failed"));
     html! {
         dl .figures {
-            (parts::figure("Servers up", &up.to_string(), &format!("of {}", servers.len())))
-            (parts::figure("Tools", &text::count(tools.len() as u64),
+            (parts::figure("Servers up", &up.to_string(), &format!("of {}", servers.all().count())))
+            (parts::figure("Tools", &text::count(tools as u64),
                 &format!("{} tokens", text::count(tokens as u64))))
             (parts::figure("Sessions", &text::count(status["sessions"].as_u64().unwrap_or(0)), ""))
-            (parts::figure("Calls in flight", &text::count(in_flight), &waiting))
+            (parts::figure("Calls in flight", &text::count(in_flight as u64), &waiting))
             (parts::figure("Calls answered", &text::count(answered), "in all"))
             (parts::figure("Calls failed", &text::count(failed), "in all"))
         }
     }
 }
 
-fn troubled_servers(troubled: &[&Value], view: &View<'_>) -> Markup {
+fn troubled_servers(servers: &Servers, rows: Markup) -> Markup {
     html! {
-        @if !troubled.is_empty() {
+        @if !servers.troubled.is_empty() {
             section aria-labelledby="attention" {
                 h2 #attention .upper { "Needs attention" }
-                ul .rows.card {
-                    @for server in troubled { (troubled_server(server, view)) }
-                }
+                ul #troubled-rows .rows.card data-rows { (rows) }
+                (more(&servers.troubled))
             }
         }
     }
 }
 
-fn troubled_server(server: &Value, view: &View<'_>) -> Markup {
+/// The way to the servers of a list that it does not show.
+fn more(servers: &[ServerStatus]) -> Markup {
+    html! {
+        @if servers.len() > SERVERS_MAX {
+            p .hint.after {
+                (text::count((servers.len() - SERVERS_MAX) as u64)) " more. "
+                a href="/ui/servers" { "All servers" }
+            }
+        }
+    }
+}
+
+fn troubled_server(server: &Value, view: &View<'_>) -> Row {
     let name = server["name"].as_str().unwrap_or_default();
     let child = &server["connection"]["shared"];
     let since = parts::since(child);
-    html! {
-        li .row {
+    let id = format!("troubled-{name}");
+    let row = html! {
+        li #(id) .row {
             div .grow {
                 p .title {
                     a href=(format!("/ui/servers/{name}")) { (text::line(name)) }
@@ -155,39 +186,40 @@ fn troubled_server(server: &Value, view: &View<'_>) -> Markup {
             }
             div .actions { (parts::remedies(server, view)) }
         }
-    }
+    };
+    Row::new(id, row)
 }
 
-fn others(status: &Value) -> Markup {
-    let servers = by_trouble(status);
-    let well: Vec<&&Value> = servers
-        .iter()
-        .filter(|server| parts::is_well(server))
-        .collect();
+fn well_server(server: &Value) -> Row {
+    let name = server["name"].as_str().unwrap_or_default();
+    let id = format!("well-{name}");
+    let row = html! {
+        li #(id) .row {
+            p .title.grow {
+                a href=(format!("/ui/servers/{name}")) { (text::line(name)) }
+                (parts::state(server))
+                span .hint { (parts::since(&server["connection"]["shared"])) }
+            }
+            span .hint {
+                (text::many(server["items"]["tools"].as_u64().unwrap_or(0), "tool", "tools"))
+            }
+        }
+    };
+    Row::new(id, row)
+}
+
+fn others(servers: &Servers, rows: Markup) -> Markup {
     html! {
-        @if servers.is_empty() {
+        @if servers.all().next().is_none() {
             (parts::empty("No server is configured", html! {
                 a href="/ui/servers/new" { "Add the first one" }
                 ", or write it into the configuration file."
             }))
-        } @else if !well.is_empty() {
+        } @else if !servers.well.is_empty() {
             section aria-labelledby="well" {
-                h2 #well { @if well.len() < servers.len() { "Other servers" } @else { "Servers" } }
-                ul .rows.card {
-                    @for server in well {
-                        @let name = server["name"].as_str().unwrap_or_default();
-                        li .row {
-                            p .title.grow {
-                                a href=(format!("/ui/servers/{name}")) { (text::line(name)) }
-                                (parts::state(server))
-                                span .hint { (parts::since(&server["connection"]["shared"])) }
-                            }
-                            span .hint {
-                                (text::many(server["items"]["tools"].as_u64().unwrap_or(0), "tool", "tools"))
-                            }
-                        }
-                    }
-                }
+                h2 #well { @if servers.troubled.is_empty() { "Servers" } @else { "Other servers" } }
+                ul #others-rows .rows.card data-rows { (rows) }
+                (more(&servers.well))
             }
         }
     }

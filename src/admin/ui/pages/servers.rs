@@ -3,24 +3,34 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
-use crate::admin::render::{by_trouble, reason};
+use super::server_rows::{filter, none_fits, page_of};
+use crate::admin::render::reason;
 use crate::admin::ui::page::{Page, Section, View};
+use crate::admin::ui::paging::{Paged, Ways};
+use crate::admin::ui::pieces::Row;
 use crate::admin::ui::{parts, text};
 
 pub(super) fn page(view: &View<'_>) -> Page {
-    let status = view.status();
+    let servers = view.operator.status().servers;
+    let count = servers.len();
+    let paged = page_of(servers, view);
+    let rows = paged.rows.iter().map(|server| row(server, view)).collect();
     let add = html! { a .button.primary href="/ui/servers/new" { "Add a server" } };
     Page::new(Section::Servers, "Servers")
         .fixed(parts::heading("Servers", Some(add)))
-        .live("servers", table(&by_trouble(&status), view))
+        .fixed(filter(count, view))
+        .live_list("servers", rows, |rows| table(count, &paged, rows, view))
 }
 
-fn table(servers: &[&Value], view: &View<'_>) -> Markup {
-    if servers.is_empty() {
+fn table(count: usize, paged: &Paged<Value>, rows: Markup, view: &View<'_>) -> Markup {
+    if count == 0 {
         return parts::empty(
             "No server is configured",
             html! { "A server is a program that the gateway starts, or a URL." },
         );
+    }
+    if paged.total == 0 {
+        return none_fits(view);
     }
     html! {
         div .card.table tabindex="0" role="region" aria-label="Servers" {
@@ -37,19 +47,21 @@ fn table(servers: &[&Value], view: &View<'_>) -> Markup {
                         th scope="col" { "Remedy" }
                     }
                 }
-                tbody { @for server in servers { (row(server, view)) } }
+                tbody #servers-rows data-rows { (rows) }
             }
         }
+        (Ways::through(paged, ("server", "servers")).show(view))
     }
 }
 
-fn row(server: &Value, view: &View<'_>) -> Markup {
+fn row(server: &Value, view: &View<'_>) -> Row {
     let name = server["name"].as_str().unwrap_or_default();
     let connection = &server["connection"];
     let number = |value: &Value| value.as_u64().map(text::count).unwrap_or_default();
     let why = reason(server);
-    html! {
-        tr id=(format!("server-{name}")) {
+    let id = format!("server-{name}");
+    let row = html! {
+        tr #(id) {
             td {
                 a href=(format!("/ui/servers/{name}")) { (text::line(name)) }
                 @if !parts::is_well(server) && !why.is_empty() { p .why { (text::sentence(&why)) } }
@@ -62,5 +74,6 @@ fn row(server: &Value, view: &View<'_>) -> Markup {
             td .number.extra { (number(&server["items"]["tools"])) }
             td { (parts::remedies(server, view)) }
         }
-    }
+    };
+    Row::new(id, row)
 }

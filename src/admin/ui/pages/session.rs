@@ -160,7 +160,8 @@ fn time_line(detail: &SessionDetail, calls: Option<&Value>, status: &Status) -> 
     let mut moments: Vec<(u64, Markup)> = entries.iter().map(|it| (at(it), call(it))).collect();
     let from = entries.last().filter(|_| is_cut).map_or(0, at);
     let others = turns(detail, status, unix_millis());
-    let others = others.into_iter().filter(|(at, _)| *at >= from);
+    // Of one second, too, the newest first.
+    let others = others.into_iter().rev().filter(|(at, _)| *at >= from);
     moments.extend(others.map(|(at, words)| (at, html! { (words) })));
     moments.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
     html! {

@@ -5,26 +5,32 @@ use maud::{Markup, html};
 use super::confirm::{Confirmation, confirm, is_sure};
 use crate::admin::ui::fields::Fields;
 use crate::admin::ui::page::{Outcome, Page, Section, View};
+use crate::admin::ui::paging::{AFTER, Paged, ROWS, Ways};
+use crate::admin::ui::pieces::Row;
 use crate::admin::ui::{parts, text};
 use crate::protocol::{ErrorKind, Failure};
 use crate::sessions::SessionView;
 
-/// Sessions on one page.
-const PAGE: usize = 50;
-
 pub(super) async fn page(view: &View<'_>) -> Page {
-    let offset = view
-        .query("offset")
-        .and_then(|offset| offset.parse().ok())
-        .unwrap_or(0);
-    let (total, sessions) = view.operator.sessions().list(offset, PAGE).await;
+    let sessions = view.operator.sessions();
+    let after = view
+        .query(AFTER)
+        .and_then(|name| u32::from_str_radix(name, 16).ok());
+    let (total, shown, has_more) = sessions.list_after(after, ROWS).await;
+    let last = shown.last().filter(|_| has_more);
+    let paged = Paged {
+        next: last.map(|session| session.recorded_as.clone()),
+        rows: shown,
+        total,
+    };
+    let rows = paged.rows.iter().map(row).collect();
     Page::new(Section::Sessions, "Sessions")
         .fixed(parts::heading("Sessions", None))
-        .live("sessions", table(&sessions, total, offset, view))
+        .live_list("sessions", rows, |rows| table(&paged, rows, view))
 }
 
-fn table(sessions: &[SessionView], total: usize, offset: usize, view: &View<'_>) -> Markup {
-    if sessions.is_empty() {
+fn table(paged: &Paged<SessionView>, rows: Markup, view: &View<'_>) -> Markup {
+    if paged.total == 0 {
         let hint = html! {
             "A client opens one when it connects. " a href="/ui/connect" { "Connect a client" } "."
         };
@@ -43,35 +49,26 @@ fn table(sessions: &[SessionView], total: usize, offset: usize, view: &View<'_>)
                         th .extra scope="col" { "Handle" }
                     }
                 }
-                tbody {
-                    @for session in sessions {
-                        tr id=(format!("session-{}", session.handle)) {
-                            td { a href=(format!("/ui/sessions/{}", session.handle)) { (client(session)) } }
-                            td .nowrap { (session.revision.as_str()) }
-                            td .number { (age(session)) }
-                            td .number { (text::age(session.idle_seconds.saturating_mul(1000))) " ago" }
-                            td .number.extra { (session.streams) }
-                            td .mono.extra { (session.handle) }
-                        }
-                    }
-                }
+                tbody #sessions-rows data-rows { (rows) }
             }
         }
-        (pager(total, offset, view))
+        (Ways::through(paged, ("session", "sessions")).show(view))
     }
 }
 
-fn pager(total: usize, offset: usize, view: &View<'_>) -> Markup {
-    let link = |offset: usize| format!("{}?offset={offset}", view.path);
-    html! {
-        @if total > PAGE {
-            div .actions.after {
-                @if offset > 0 { a .button href=(link(offset.saturating_sub(PAGE))) { "Previous" } }
-                @if offset + PAGE < total { a .button href=(link(offset + PAGE)) { "Next" } }
-                span .hint { (text::many(total as u64, "session", "sessions")) }
-            }
+fn row(session: &SessionView) -> Row {
+    let id = format!("session-{}", session.handle);
+    let row = html! {
+        tr #(id) {
+            td { a href=(format!("/ui/sessions/{}", session.handle)) { (client(session)) } }
+            td .nowrap { (session.revision.as_str()) }
+            td .number { (age(session)) }
+            td .number { (text::age(session.idle_seconds.saturating_mul(1000))) " ago" }
+            td .number.extra { (session.streams) }
+            td .mono.extra { (session.handle) }
         }
-    }
+    };
+    Row::new(id, row)
 }
 
 pub(super) fn client(session: &SessionView) -> Markup {

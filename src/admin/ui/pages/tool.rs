@@ -10,6 +10,7 @@ use super::trial;
 use crate::admin::status::ToolView;
 use crate::admin::ui::fields::{Fields, field};
 use crate::admin::ui::page::{Outcome, Page, Section, View};
+use crate::admin::ui::pieces::Piece;
 use crate::admin::ui::{parts, text};
 use crate::id::ViewId;
 use crate::protocol::{ErrorKind, Failure};
@@ -32,7 +33,7 @@ pub(super) fn page(view: &View<'_>) -> Result<Page, Failure> {
         Some(called) => trial::piece(view, called, (&Vec::new(), &[])),
         None => trial::forgotten(),
     };
-    let live = (CALL.to_owned(), piece.0.clone());
+    let live = (CALL.to_owned(), Piece::Whole(piece.0.clone()));
     let mut page = match view.is_update {
         true => Page::new(Section::Tools, ""),
         false => {

@@ -8,12 +8,10 @@ use serde_json::Value;
 use super::pins::unapproved;
 use crate::admin::status::ToolView;
 use crate::admin::ui::page::{Page, Section, View};
+use crate::admin::ui::paging::{AFTER, Paged, Ways};
 use crate::admin::ui::{parts, text};
 use crate::catalog::{Exposure, ViewSettings};
 use crate::id::ViewId;
-
-/// Tools on the page.
-const TOOLS_MAX: usize = 200;
 
 /// The tools of a view, and how its clients get to see them.
 pub(super) struct Offer {
@@ -77,29 +75,26 @@ pub(super) fn searched(offer: &Offer, view: &View<'_>) -> Markup {
         let hint = html! { "They appear when a server has listed them." };
         return parts::empty("No tools yet", hint);
     }
-    let servers = offer.tools.iter().map(|it| it.server.as_str());
-    let servers: BTreeSet<&str> = servers.chain(view.query("server")).collect();
+    let servers: BTreeSet<&str> = offer.tools.iter().map(|it| it.server.as_str()).collect();
     let servers: Vec<&str> = servers.into_iter().collect();
     let found = found(&offer.tools, view);
     let tokens: usize = found.iter().map(|(tool, _)| tool.tokens).sum();
+    let paged = Paged::of(found, |(tool, _)| tool.name.clone(), view.query(AFTER));
     html! {
         form .filters method="get" action=(view.path) data-auto {
-            div {
-                label for="text" { "Search" }
-                input #text name="text" type="search" value=[view.query("text")] maxlength="256";
-            }
-            (parts::choice("server", "Server", &servers, view))
+            (parts::search("Search", view))
+            (parts::server_filter_among(&servers, view))
             div .submit { button type="submit" { "Search" } }
         }
         p .hint {
-            (text::many(found.len() as u64, "tool", "tools")) ", about "
+            (text::many(paged.total as u64, "tool", "tools")) ", about "
             (text::count(tokens as u64)) " tokens in the list of a client"
             @if offer.exposure() != Exposure::All {
                 ", if it had them: it reads " (static_tools(offer.exposure())) " instead, about "
                 (text::count(offer.listed_tokens() as u64)) " tokens"
             }
         }
-        (list(&offer.view, &found, view))
+        (list(&offer.view, &paged, view))
     }
 }
 
@@ -113,14 +108,17 @@ pub(super) fn static_tools(exposure: Exposure) -> Markup {
     }
 }
 
-/// The tools that fit the search, with their entries.
-fn found<'t>(tools: &'t [ToolView], view: &View<'_>) -> Vec<(&'t ToolView, Value)> {
+/// A tool with its entry.
+type Found<'t> = (&'t ToolView, Value);
+
+/// The tools that fit the search.
+fn found<'t>(tools: &'t [ToolView], view: &View<'_>) -> Vec<Found<'t>> {
     let server = view.query("server");
     let words = view.query("text").unwrap_or_default().to_lowercase();
     let tools = tools
         .iter()
         .filter(|tool| server.is_none_or(|it| tool.server == it));
-    let fits = |(tool, entry): &(&ToolView, Value)| {
+    let fits = |(tool, entry): &Found<'t>| {
         let about = format!("{} {}", tool.name, description(entry)).to_lowercase();
         words.split_whitespace().all(|word| about.contains(word))
     };
@@ -152,27 +150,27 @@ pub(super) fn link(of: &ViewId, name: &str) -> String {
     format!("/ui/tool?{}", query.finish())
 }
 
-fn list(of: &ViewId, found: &[(&ToolView, Value)], view: &View<'_>) -> Markup {
+fn list(of: &ViewId, paged: &Paged<Found<'_>>, view: &View<'_>) -> Markup {
     html! {
-        @if found.is_empty() {
+        @if paged.total == 0 {
             (parts::empty("No tool fits", html! { a href=(view.path) { "Show all" } }))
         } @else {
-            ul .rows.card.after {
-                @for (tool, entry) in found.iter().take(TOOLS_MAX) {
-                    li .row {
-                        div .grow {
-                            p .title { a .mono href=(link(of, &tool.name)) { (text::line(&tool.name)) } }
-                            @let first = description(entry).lines().next().unwrap_or_default();
-                            @if !first.is_empty() { p .why { (text::line(first)) } }
-                        }
-                        span .hint { (text::line(&tool.server)) }
-                        span .hint .tokens { (text::count(tool.tokens as u64)) " tokens" }
-                    }
-                }
+            ul .rows.card.after { @for found in &paged.rows { (row(of, found)) } }
+            (Ways::through(paged, ("tool", "tools")).show(view))
+        }
+    }
+}
+
+fn row(of: &ViewId, (tool, entry): &Found<'_>) -> Markup {
+    let first = description(entry).lines().next().unwrap_or_default();
+    html! {
+        li .row {
+            div .grow {
+                p .title { a .mono href=(link(of, &tool.name)) { (text::line(&tool.name)) } }
+                @if !first.is_empty() { p .why { (text::line(first)) } }
             }
-            @if found.len() > TOOLS_MAX {
-                p .hint.after { (found.len() - TOOLS_MAX) " more: search for them." }
-            }
+            span .hint { (text::line(&tool.server)) }
+            span .hint .tokens { (text::count(tool.tokens as u64)) " tokens" }
         }
     }
 }

@@ -3,20 +3,37 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
+use super::server_rows::{filter, none_fits, page_of};
 use crate::admin::render::{breaker_text, open_breakers, reason};
 use crate::admin::ui::page::{Page, Section, View};
+use crate::admin::ui::paging::{Paged, Ways};
+use crate::admin::ui::pieces::Row;
 use crate::admin::ui::{parts, text};
 
+/// Connections of their own, and breakers, that are shown of one server.
+const OWN_MAX: usize = 20;
+
 pub(super) fn page(view: &View<'_>) -> Page {
-    let status = view.status();
+    let (status, servers) = view.status_and_servers();
+    let count = servers.len();
+    let paged = page_of(servers, view);
+    let rows = paged.rows.iter().map(server_node).collect();
     Page::new(Section::Tree, "Tree")
         .fixed(parts::heading("Supervision tree", None))
-        .live("tree", tree(&status))
+        .fixed(filter(count, view))
+        .live_list("tree", rows, |rows| {
+            tree(&status, count, &paged, rows, view)
+        })
 }
 
-fn tree(status: &Value) -> Markup {
+fn tree(
+    status: &Value,
+    count: usize,
+    paged: &Paged<Value>,
+    rows: Markup,
+    view: &View<'_>,
+) -> Markup {
     let actors = status["actors"].as_array().into_iter().flatten();
-    let servers = status["servers"].as_array().map_or(&[][..], Vec::as_slice);
     html! {
         div .card.tree {
             p .node.root {
@@ -35,46 +52,55 @@ fn tree(status: &Value) -> Markup {
                 li {
                     p .node {
                         span .strong { "servers" }
-                        span .hint { (servers.len()) }
+                        span .hint { (count) }
                     }
-                    ul { @for server in servers { li { (server_node(server)) } } }
+                    ul #tree-rows data-rows { (rows) }
                 }
             }
         }
+        @if paged.total == 0 && count > 0 { (none_fits(view)) }
+        (Ways::through(paged, ("server", "servers")).show(view))
     }
 }
 
-fn server_node(server: &Value) -> Markup {
+fn server_node(server: &Value) -> Row {
     let name = server["name"].as_str().unwrap_or_default();
     let connection = &server["connection"];
     let own = connection["own"].as_array().map_or(&[][..], Vec::as_slice);
     let number = |name: &str| connection[name].as_u64().unwrap_or(0);
-    html! {
-        p .node data-server=(name) {
-            a href=(format!("/ui/servers/{name}")) { (text::line(name)) }
-            (parts::state(server))
-            @if connection.is_object() {
-                (child_facts(&connection["shared"]))
-                span .hint { (number("in_flight")) " in flight" }
-                @if number("queued") > 0 { span .hint { (number("queued")) " waiting" } }
+    let id = format!("node-{name}");
+    let node = html! {
+        li #(id) {
+            p .node data-server=(name) {
+                a href=(format!("/ui/servers/{name}")) { (text::line(name)) }
+                (parts::state(server))
+                @if connection.is_object() {
+                    (child_facts(&connection["shared"]))
+                    span .hint { (number("in_flight")) " in flight" }
+                    @if number("queued") > 0 { span .hint { (number("queued")) " waiting" } }
+                }
             }
-        }
-        @let why = reason(server);
-        @if !parts::is_well(server) && !why.is_empty() { p .why { (text::sentence(&why)) } }
-        @if !(own.is_empty() && open_breakers(server).next().is_none()) {
-            ul {
-                @for own in own {
-                    li {
-                        (child(&own["connection"], own["owner"].as_str().unwrap_or_default(),
-                            html! { span .hint { "a connection of its own" } }))
+            @let why = reason(server);
+            @if !parts::is_well(server) && !why.is_empty() { p .why { (text::sentence(&why)) } }
+            @if !(own.is_empty() && open_breakers(server).next().is_none()) {
+                ul {
+                    @for own in own.iter().take(OWN_MAX) {
+                        li {
+                            (child(&own["connection"], own["owner"].as_str().unwrap_or_default(),
+                                html! { span .hint { "a connection of its own" } }))
+                        }
+                    }
+                    @if own.len() > OWN_MAX {
+                        li { p .node { span .hint { (own.len() - OWN_MAX) " more connections of their own" } } }
+                    }
+                    @for breaker in open_breakers(server).take(OWN_MAX) {
+                        li { p .node { (parts::badge("warn", "breaker")) span .hint { (text::line(&breaker_text(breaker))) } } }
                     }
                 }
-                @for breaker in open_breakers(server) {
-                    li { p .node { (parts::badge("warn", "breaker")) span .hint { (text::line(&breaker_text(breaker))) } } }
-                }
             }
         }
-    }
+    };
+    Row::new(id, node)
 }
 
 fn child(child: &Value, name: &str, remark: Markup) -> Markup {
