@@ -7,7 +7,7 @@ use crate::bench::Bench;
 use crate::client::Work;
 use crate::targets::{self, Server};
 
-pub(crate) const NAMES: [&str; 3] = ["stdio", "stdio-progress", "stdio-wait"];
+pub(crate) const NAMES: [&str; 4] = ["stdio", "stdio-progress", "stdio-big", "stdio-wait"];
 
 pub(crate) async fn run(bench: &mut Bench) -> Fallible<()> {
     let mut rig = Rig {
@@ -35,6 +35,14 @@ pub(crate) async fn run(bench: &mut Bench) -> Fallible<()> {
         let figures = rig.measure(bench, 16, Work::Progress(10)).await;
         at_least(bench, &figures, "direct", 0.35);
         held(bench, &rig);
+    }
+    if bench.wants("stdio-big") {
+        bench.report.title(
+            "stdio-big",
+            "results of 1 MiB over stdio, 4 connections, direct is HTTP",
+        );
+        let figures = rig.measure(bench, 4, Work::Big(1024 * 1024)).await;
+        at_least(bench, &figures, "direct", 0.35);
     }
     if bench.wants("stdio-wait") {
         bench.report.title(

@@ -16,6 +16,11 @@ use crate::transport::ChildLimits;
 /// Seconds of CPU time after `SIGXCPU` until the system kills a process that does not heed it.
 const CPU_GRACE: u64 = 2;
 
+/// Bytes that a child's stdout holds until they are read: with the 64 KiB of Linux, a child that
+/// writes a large result waits for the gateway at every other step.
+#[cfg(target_os = "linux")]
+const STDOUT_PIPE: usize = 256 * 1024;
+
 /// Makes the child the leader of a process group of its own, sets its limits and, where the
 /// system can, has it killed when the calling thread ends: call it only from a thread that lives
 /// as long as the gateway.
@@ -159,6 +164,9 @@ impl ChildPipes {
         let stdin = child.stdin.take().ok_or_else(missing)?;
         let stdout = child.stdout.take().ok_or_else(missing)?;
         let stderr = child.stderr.take().ok_or_else(missing)?;
+        // A user who has many pipes may be refused a larger one; the smaller one serves, too.
+        #[cfg(target_os = "linux")]
+        let _ = rustix::pipe::fcntl_setpipe_size(&stdout, STDOUT_PIPE);
         Ok(Self {
             stdin: stdin.into_owned_fd()?,
             stdout: stdout.into_owned_fd()?,
