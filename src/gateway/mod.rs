@@ -18,7 +18,7 @@ mod stdio;
 mod stop;
 mod stored_notices;
 mod tls;
-mod view_access;
+mod view_tools;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};

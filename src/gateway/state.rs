@@ -24,7 +24,7 @@ use crate::admin::{
     Status, ToolView, ViewAccess, answer_request, crash_reports, crashes, key_view, no_api, replay,
 };
 use crate::auth::ApiKey;
-use crate::catalog::{ItemKind, ItemOwner, ViewSettings};
+use crate::catalog::{ItemKind, ViewSettings};
 use crate::config::{Config, ServerState, limits_in_force};
 use crate::credentials::Credentials;
 use crate::downstream::{Downstreams, Server, ServerOrder, ServerStatusView};
@@ -107,11 +107,6 @@ pub(super) fn health_source(state: Arc<GatewayState>, closing: CancellationToken
                 .collect(),
         }
     })
-}
-
-/// Roughly the tokens that a tool costs a model.
-fn tokens(owner: &ItemOwner) -> usize {
-    ToolView::tokens_of(owner.item.as_bytes().len())
 }
 
 /// The reason why the start of a server takes long, for operators.
@@ -221,9 +216,7 @@ impl Operator for GatewayOperator {
     }
 
     fn tools_cost(&self, view: &ViewId) -> (usize, usize) {
-        let shown = self.state.catalog.shown_in(view);
-        let costs = shown.tools().map(|(_, owner)| tokens(owner));
-        costs.fold((0, 0), |(tools, all), of_one| (tools + 1, all + of_one))
+        self.state.tools_cost(view)
     }
 
     fn serve_client(
@@ -439,17 +432,6 @@ impl GatewayState {
             counters: self.counters.view(),
             history_failure: self.history.failure(),
         }
-    }
-
-    fn tools(&self, view: &ViewId) -> Vec<ToolView> {
-        let tool = |(public, owner): (&str, &ItemOwner)| ToolView {
-            name: public.to_owned(),
-            server: owner.server.to_string(),
-            native_name: owner.native.parse().unwrap_or_default(),
-            tokens: tokens(owner),
-            entry: owner.item.clone(),
-        };
-        self.catalog.shown_in(view).tools().map(tool).collect()
     }
 
     /// Notices to operators about sources and merged lists.

@@ -1,7 +1,8 @@
-//! What the policies leave of the tools of a view, for operators.
+//! The tools of a view, for operators: what they cost a model, and what the policies leave of them.
 
 use super::state::GatewayState;
-use crate::admin::ViewAccess;
+use crate::admin::{ToolView, ViewAccess};
+use crate::catalog::ItemOwner;
 use crate::id::{Principal, ViewId};
 
 /// Tools that are judged for one answer, each for each key: a judgement takes up to some 30 µs.
@@ -10,7 +11,31 @@ const JUDGED_MAX: usize = 5000;
 /// Keys in one answer.
 const KEYS_MAX: usize = 100;
 
+/// Roughly the tokens that a tool costs a model.
+fn tokens(owner: &ItemOwner) -> usize {
+    ToolView::tokens_of(owner.item.as_bytes().len())
+}
+
 impl GatewayState {
+    /// In list order.
+    pub(super) fn tools(&self, view: &ViewId) -> Vec<ToolView> {
+        let tool = |(public, owner): (&str, &ItemOwner)| ToolView {
+            name: public.to_owned(),
+            server: owner.server.to_string(),
+            native_name: owner.native.parse().unwrap_or_default(),
+            tokens: tokens(owner),
+            entry: owner.item.clone(),
+        };
+        self.catalog.shown_in(view).tools().map(tool).collect()
+    }
+
+    /// How many they are, and the tokens of all.
+    pub(super) fn tools_cost(&self, view: &ViewId) -> (usize, usize) {
+        let shown = self.catalog.shown_in(view);
+        let costs = shown.tools().map(|(_, owner)| tokens(owner));
+        costs.fold((0, 0), |(tools, all), of_one| (tools + 1, all + of_one))
+    }
+
     /// `None` where there are no policies.
     pub(super) fn view_access(&self, view: &ViewId) -> Option<ViewAccess> {
         let policies = self.catalog.policies()?;
