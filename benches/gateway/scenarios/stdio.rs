@@ -42,7 +42,7 @@ pub(crate) async fn run(bench: &mut Bench) -> Fallible<()> {
             "results of 1 MiB over stdio, 4 connections, direct is HTTP",
         );
         let figures = rig.measure(bench, 4, Work::Big(1024 * 1024)).await;
-        at_least(bench, &figures, "direct", 0.35);
+        at_least(bench, &figures, "direct", 0.3);
     }
     if bench.wants("stdio-wait") {
         bench.report.title(
