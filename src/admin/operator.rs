@@ -40,7 +40,7 @@ pub trait Operator: Send + Sync {
     /// The endpoint of all servers, and the views of the configuration, with their settings.
     fn views(&self) -> Vec<(ViewId, ViewSettings)>;
 
-    /// What clients of a view may use of its tools; `None` where there are no policies.
+    /// Which tools of a view its clients may use; `None` where there are no policies.
     fn view_access(&self, view: &ViewId) -> Option<ViewAccess>;
 
     /// How many tools that are, and roughly the tokens that their list costs a model.

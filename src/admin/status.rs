@@ -107,7 +107,7 @@ impl ToolView {
     }
 }
 
-/// What policies leave of the tools of a view.
+/// How many tools of a view its clients may use by the policies.
 #[derive(Clone, Debug)]
 pub struct ViewAccess {
     /// The names of the policies, in order.

@@ -1,4 +1,4 @@
-//! The tools of a view, for operators: what they cost a model, and what the policies leave of them.
+//! The tools of a view, for operators: what they cost a model, and who may use them.
 
 use super::state::GatewayState;
 use crate::admin::{ToolView, ViewAccess};

@@ -3,11 +3,12 @@
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
 import fs from "node:fs";
-import net from "node:net";
 import os from "node:os";
 import path from "node:path";
 import { createRequire } from "node:module";
 import { chromium } from "playwright-core";
+
+import { freePort } from "./free-port.mjs";
 
 const MCPVISOR = process.env.MCPVISOR;
 const SHOTS = process.env.SHOTS;
@@ -50,16 +51,6 @@ command = "sh"
 env = { A = "\${NOT_SET_ANYWHERE}" }
 `,
 );
-
-function freePort() {
-  return new Promise((resolve) => {
-    const server = net.createServer();
-    server.listen(0, "127.0.0.1", () => {
-      const { port } = server.address();
-      server.close(() => resolve(port));
-    });
-  });
-}
 
 async function startGateway() {
   const log = fs.openSync(path.join(directory, "log"), "a");

@@ -36,7 +36,7 @@ fi
 
 cargo build --locked --quiet --bin mcpvisor
 # Beside the packages that it imports.
-cp $here/dashboard.mjs $here/scale.mjs "$cache"
+cp $here/*.mjs "$cache"
 MCPVISOR=$(realpath "$target/debug/mcpvisor")
 CHROMIUM=$(command -v "${CHROMIUM:-chromium}")
 export MCPVISOR CHROMIUM

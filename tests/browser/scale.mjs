@@ -6,11 +6,12 @@ import assert from "node:assert/strict";
 import { execFile, spawn } from "node:child_process";
 import fs from "node:fs";
 import http from "node:http";
-import net from "node:net";
 import os from "node:os";
 import path from "node:path";
 import { promisify } from "node:util";
 import { chromium } from "playwright-core";
+
+import { freePort } from "./free-port.mjs";
 
 const MCPVISOR = process.env.MCPVISOR;
 const IS_LARGE = process.env.SCALE === "1";
@@ -80,16 +81,6 @@ function startServers() {
   server.keepAliveTimeout = 0;
   return new Promise((resolve) => {
     server.listen(0, "127.0.0.1", () => resolve(server.address().port));
-  });
-}
-
-function freePort() {
-  return new Promise((resolve) => {
-    const server = net.createServer();
-    server.listen(0, "127.0.0.1", () => {
-      const { port } = server.address();
-      server.close(() => resolve(port));
-    });
   });
 }
 

@@ -43,18 +43,18 @@ impl<T> Paged<T> {
     }
 }
 
-/// Ways to the first and to the next page of a list, with the words for them.
-pub(super) struct Ways<'w> {
-    pub(super) parameter: &'w str,
-    pub(super) first: &'w str,
-    pub(super) next: (&'w str, Option<&'w str>),
+/// Links to the first and to the next page of a list, with the words for them.
+pub(super) struct PageLinks<'l> {
+    pub(super) parameter: &'l str,
+    pub(super) first: &'l str,
+    pub(super) next: (&'l str, Option<&'l str>),
     /// How many rows there are.
     pub(super) total: String,
 }
 
-impl<'w> Ways<'w> {
+impl<'l> PageLinks<'l> {
     /// Those of a list whose rows have this name.
-    pub(super) fn through<T>(paged: &'w Paged<T>, (one, many): (&str, &str)) -> Self {
+    pub(super) fn of<T>(paged: &'l Paged<T>, (one, many): (&str, &str)) -> Self {
         Self {
             parameter: AFTER,
             first: "First",

@@ -1,4 +1,4 @@
-//! Somebody signed in at a server once more, perhaps as another: what it opened before ends.
+//! Ends the sessions that a server opened before another sign-in, perhaps of somebody else.
 
 use std::sync::Arc;
 

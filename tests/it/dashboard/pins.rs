@@ -13,6 +13,14 @@ async fn describe(visitor: &Visitor, description: &str) {
     visitor.call_with("one__add_tool", tool).await;
 }
 
+/// A gateway whose server `one` has all tools pinned.
+async fn with_pinned_tools() -> Gateway {
+    let config = quick() + &example("one") + "pin_tools = \"block\"\n";
+    let gateway = Gateway::start(&config).await;
+    gateway.all_up().await;
+    gateway
+}
+
 /// The page, once it has these words.
 async fn page_with(browser: &Browser<'_>, words: &str) -> String {
     until(words, || async {
@@ -24,9 +32,7 @@ async fn page_with(browser: &Browser<'_>, words: &str) -> String {
 
 #[tokio::test]
 async fn a_changed_tool_is_approved_as_it_was_read() {
-    let config = quick() + &example("one") + "pin_tools = \"block\"\n";
-    let gateway = Gateway::start(&config).await;
-    gateway.all_up().await;
+    let gateway = with_pinned_tools().await;
     let browser = Browser::sign_in(&gateway).await;
     let visitor = Visitor::open(&gateway, "/mcp").await;
     page_with(&browser, "Every tool is as it was approved").await;
@@ -103,9 +109,7 @@ fn definitions_of_all(page: &str) -> Vec<&str> {
 
 #[tokio::test]
 async fn all_changed_tools_of_a_server_are_approved_as_they_were_read() {
-    let config = quick() + &example("one") + "pin_tools = \"block\"\n";
-    let gateway = Gateway::start(&config).await;
-    gateway.all_up().await;
+    let gateway = with_pinned_tools().await;
     let browser = Browser::sign_in(&gateway).await;
     let visitor = Visitor::open(&gateway, "/mcp").await;
     page_with(&browser, "Every tool is as it was approved").await;

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::admin::history::{RecordsError, history_page};
 use crate::admin::ui::page::{Page, Section, View};
-use crate::admin::ui::paging::{ROWS, Ways};
+use crate::admin::ui::paging::{PageLinks, ROWS};
 use crate::admin::ui::pieces::Row;
 use crate::admin::ui::{parts, text};
 use crate::history::{CallOutcome, HistoryError};
@@ -104,9 +104,9 @@ fn table(found: &Value, rows: Markup, view: &View<'_>) -> Markup {
     }
 }
 
-fn ways(found: &Value) -> Ways<'_> {
+fn ways(found: &Value) -> PageLinks<'_> {
     let total = found["total"].as_u64();
-    Ways {
+    PageLinks {
         parameter: BEFORE,
         first: "Newest",
         next: ("Older", found["next"].as_str()),

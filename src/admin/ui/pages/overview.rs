@@ -15,12 +15,12 @@ use crate::id::ViewId;
 const SERVERS_MAX: usize = 20;
 
 /// The servers, by whether they are where they should be.
-struct Servers {
+struct ByTrouble {
     troubled: Vec<ServerStatus>,
     well: Vec<ServerStatus>,
 }
 
-impl Servers {
+impl ByTrouble {
     fn of(mut all: Vec<ServerStatus>) -> Self {
         all.sort_by_cached_key(place);
         let is_well = |server: &ServerStatus| Trouble::of_server(server).is_well();
@@ -35,7 +35,7 @@ impl Servers {
 
 pub(super) fn page(view: &View<'_>) -> Page {
     let (status, servers) = view.status_and_servers();
-    let servers = Servers::of(servers);
+    let servers = ByTrouble::of(servers);
     let rows = |servers: &[ServerStatus], row: &dyn Fn(&Value) -> Row| {
         let shown = servers.iter().take(SERVERS_MAX).map(rendered);
         shown.map(|server| row(&server)).collect::<Vec<Row>>()
@@ -53,7 +53,7 @@ pub(super) fn page(view: &View<'_>) -> Page {
         .live_list("others", well, |rows| others(&servers, rows))
 }
 
-fn headline(status: &Value, servers: &Servers) -> Markup {
+fn headline(status: &Value, servers: &ByTrouble) -> Markup {
     let (tone, words) = match (servers.all().count(), servers.troubled.len()) {
         (0, _) => ("quiet", "No servers yet".to_owned()),
         (_, 0) => ("good", "Everything is up".to_owned()),
@@ -119,7 +119,7 @@ fn remarks(status: &Value) -> Markup {
     }
 }
 
-fn figures(status: &Value, servers: &Servers, view: &View<'_>) -> Markup {
+fn figures(status: &Value, servers: &ByTrouble, view: &View<'_>) -> Markup {
     let up = servers.all().filter(|server| server.state == "up").count();
     let connections = || servers.all().filter_map(|it| it.connection.as_ref());
     let in_flight: usize = connections().map(|it| it.in_flight).sum();
@@ -144,7 +144,7 @@ fn figures(status: &Value, servers: &Servers, view: &View<'_>) -> Markup {
     }
 }
 
-fn troubled_servers(servers: &Servers, rows: Markup) -> Markup {
+fn troubled_servers(servers: &ByTrouble, rows: Markup) -> Markup {
     html! {
         @if !servers.troubled.is_empty() {
             section aria-labelledby="attention" {
@@ -208,7 +208,7 @@ fn well_server(server: &Value) -> Row {
     Row::new(id, row)
 }
 
-fn others(servers: &Servers, rows: Markup) -> Markup {
+fn others(servers: &ByTrouble, rows: Markup) -> Markup {
     html! {
         @if servers.all().next().is_none() {
             (parts::empty("No server is configured", html! {

@@ -11,13 +11,13 @@ use crate::admin::ui::{parts, text};
 /// Moments in a time line; more are on the page of the log.
 const MOMENTS: &str = "50";
 
-/// Ends that are told.
+/// Reports of ends on the page.
 const CRASHES_MAX: usize = 10;
 
 /// Last lines before an end.
 const LINES_MAX: usize = 20;
 
-/// The fields of a record that a moment is told with, and the words before each.
+/// The fields of a log record that are shown, and the words before each.
 const FIELDS: [(&str, &str); 4] = [
     ("why", ""),
     ("revision", "revision "),
@@ -67,7 +67,7 @@ fn moment(entry: &Value, server: &str) -> Markup {
     let data = &entry["data"];
     // The connection of all clients needs no name.
     let shared = format!("server/{server}");
-    let told = FIELDS
+    let details = FIELDS
         .iter()
         .filter_map(|(name, words)| match &data[*name] {
             Value::Null => None,
@@ -75,13 +75,13 @@ fn moment(entry: &Value, server: &str) -> Markup {
             Value::String(value) => Some(format!("{words}{value}")),
             value => Some(format!("{words}{value}")),
         });
-    let told: Vec<String> = told.collect();
+    let details: Vec<String> = details.collect();
     html! {
         p {
             (parts::badge(tone, entry["level"].as_str().unwrap_or_default())) " "
             (text::sentence(entry["message"].as_str().unwrap_or_default()))
         }
-        @if !told.is_empty() { p .why { (text::line(&told.join(" · "))) } }
+        @if !details.is_empty() { p .why { (text::line(&details.join(" · "))) } }
     }
 }
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::server_rows::{filter, none_fits, page_of};
 use crate::admin::render::reason;
 use crate::admin::ui::page::{Page, Section, View};
-use crate::admin::ui::paging::{Paged, Ways};
+use crate::admin::ui::paging::{PageLinks, Paged};
 use crate::admin::ui::pieces::Row;
 use crate::admin::ui::{parts, text};
 
@@ -50,7 +50,7 @@ fn table(count: usize, paged: &Paged<Value>, rows: Markup, view: &View<'_>) -> M
                 tbody #servers-rows data-rows { (rows) }
             }
         }
-        (Ways::through(paged, ("server", "servers")).show(view))
+        (PageLinks::of(paged, ("server", "servers")).show(view))
     }
 }
 

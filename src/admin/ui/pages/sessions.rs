@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::confirm::{Confirmation, confirm, is_sure};
 use crate::admin::ui::fields::Fields;
 use crate::admin::ui::page::{Outcome, Page, Section, View};
-use crate::admin::ui::paging::{AFTER, Paged, ROWS, Ways};
+use crate::admin::ui::paging::{AFTER, PageLinks, Paged, ROWS};
 use crate::admin::ui::pieces::Row;
 use crate::admin::ui::{parts, text};
 use crate::protocol::{ErrorKind, Failure};
@@ -52,7 +52,7 @@ fn table(paged: &Paged<SessionView>, rows: Markup, view: &View<'_>) -> Markup {
                 tbody #sessions-rows data-rows { (rows) }
             }
         }
-        (Ways::through(paged, ("session", "sessions")).show(view))
+        (PageLinks::of(paged, ("session", "sessions")).show(view))
     }
 }
 

@@ -8,19 +8,19 @@ use serde_json::Value;
 use super::pins::unapproved;
 use crate::admin::status::ToolView;
 use crate::admin::ui::page::{Page, Section, View};
-use crate::admin::ui::paging::{AFTER, Paged, Ways};
+use crate::admin::ui::paging::{AFTER, PageLinks, Paged};
 use crate::admin::ui::{parts, text};
 use crate::catalog::{Exposure, ViewSettings};
 use crate::id::ViewId;
 
 /// The tools of a view, and how its clients get to see them.
-pub(super) struct Offer {
+pub(super) struct ViewTools {
     pub(super) view: ViewId,
     pub(super) settings: ViewSettings,
     pub(super) tools: Vec<ToolView>,
 }
 
-impl Offer {
+impl ViewTools {
     pub(super) fn of(view: &View<'_>, (id, settings): (ViewId, ViewSettings)) -> Self {
         Self {
             tools: view.operator.tools(&id),
@@ -55,7 +55,7 @@ impl Offer {
 pub(super) fn page(view: &View<'_>) -> Page {
     let mut views = view.operator.views().into_iter();
     let whole = views.find(|(id, _)| *id == ViewId::Default);
-    let offer = Offer::of(view, whole.unwrap_or_default());
+    let view_tools = ViewTools::of(view, whole.unwrap_or_default());
     let unapproved = unapproved(&view.operator.pins()).len();
     Page::new(Section::Tools, "Tools").fixed(html! {
         (parts::heading("Tools", None))
@@ -65,19 +65,23 @@ pub(super) fn page(view: &View<'_>) -> Page {
                 " a definition that nobody approved. " a href="/ui/pins" { "See what changed" }
             }
         }
-        (searched(&offer, view))
+        (searched(&view_tools, view))
     })
 }
 
 /// The tools that fit the search of the page, and the search.
-pub(super) fn searched(offer: &Offer, view: &View<'_>) -> Markup {
-    if offer.tools.is_empty() {
+pub(super) fn searched(view_tools: &ViewTools, view: &View<'_>) -> Markup {
+    if view_tools.tools.is_empty() {
         let hint = html! { "They appear when a server has listed them." };
         return parts::empty("No tools yet", hint);
     }
-    let servers: BTreeSet<&str> = offer.tools.iter().map(|it| it.server.as_str()).collect();
+    let servers: BTreeSet<&str> = view_tools
+        .tools
+        .iter()
+        .map(|it| it.server.as_str())
+        .collect();
     let servers: Vec<&str> = servers.into_iter().collect();
-    let found = found(&offer.tools, view);
+    let found = found(&view_tools.tools, view);
     let tokens: usize = found.iter().map(|(tool, _)| tool.tokens).sum();
     let paged = Paged::of(found, |(tool, _)| tool.name.clone(), view.query(AFTER));
     html! {
@@ -89,12 +93,12 @@ pub(super) fn searched(offer: &Offer, view: &View<'_>) -> Markup {
         p .hint {
             (text::many(paged.total as u64, "tool", "tools")) ", about "
             (text::count(tokens as u64)) " tokens in the list of a client"
-            @if offer.exposure() != Exposure::All {
-                ", if it had them: it reads " (static_tools(offer.exposure())) " instead, about "
-                (text::count(offer.listed_tokens() as u64)) " tokens"
+            @if view_tools.exposure() != Exposure::All {
+                ", if it had them: it reads " (static_tools(view_tools.exposure())) " instead, about "
+                (text::count(view_tools.listed_tokens() as u64)) " tokens"
             }
         }
-        (list(&offer.view, &paged, view))
+        (list(&view_tools.view, &paged, view))
     }
 }
 
@@ -156,7 +160,7 @@ fn list(of: &ViewId, paged: &Paged<Found<'_>>, view: &View<'_>) -> Markup {
             (parts::empty("No tool fits", html! { a href=(view.path) { "Show all" } }))
         } @else {
             ul .rows.card.after { @for found in &paged.rows { (row(of, found)) } }
-            (Ways::through(paged, ("tool", "tools")).show(view))
+            (PageLinks::of(paged, ("tool", "tools")).show(view))
         }
     }
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::server_rows::{filter, none_fits, page_of};
 use crate::admin::render::{breaker_text, open_breakers, reason};
 use crate::admin::ui::page::{Page, Section, View};
-use crate::admin::ui::paging::{Paged, Ways};
+use crate::admin::ui::paging::{PageLinks, Paged};
 use crate::admin::ui::pieces::Row;
 use crate::admin::ui::{parts, text};
 
@@ -59,7 +59,7 @@ fn tree(
             }
         }
         @if paged.total == 0 && count > 0 { (none_fits(view)) }
-        (Ways::through(paged, ("server", "servers")).show(view))
+        (PageLinks::of(paged, ("server", "servers")).show(view))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::tools::{Offer, searched, static_tools};
+use super::tools::{ViewTools, searched, static_tools};
 use crate::admin::ui::page::{Page, Section, View};
 use crate::admin::ui::{parts, text};
 use crate::auth::Effect;
@@ -16,17 +16,18 @@ use crate::protocol::{ErrorKind, Failure};
 pub(super) fn page(view: &View<'_>, name: &str) -> Result<Page, Failure> {
     let mut views = view.operator.views().into_iter();
     let found = views.find(|(id, _)| matches!(id, ViewId::Named(known) if **known == *name));
-    let offer = Offer::of(view, found.ok_or_else(|| unknown(name))?);
-    let action = html! { a .button.primary href=(connect(&offer.view)) { "Connect a client" } };
+    let view_tools = ViewTools::of(view, found.ok_or_else(|| unknown(name))?);
+    let action =
+        html! { a .button.primary href=(connect(&view_tools.view)) { "Connect a client" } };
     Ok(Page::new(Section::Views, name).fixed(html! {
         p .crumb { a href="/ui/views" { "Views" } }
         (parts::heading(name, Some(action)))
-        (parts::snippet("address", &view.address(&offer.view)))
-        div .card.after { (facts(&offer, view)) }
+        (parts::snippet("address", &view.address(&view_tools.view)))
+        div .card.after { (facts(&view_tools, view)) }
         h2 { "Who may use it" }
-        div .card { (access(&offer, view)) }
+        div .card { (access(&view_tools, view)) }
         h2 { "Its tools" }
-        (searched(&offer, view))
+        (searched(&view_tools, view))
     }))
 }
 
@@ -35,18 +36,18 @@ fn unknown(name: &str) -> Failure {
     Failure::new(ErrorKind::NotFound, format!("there is no view {name:?}"))
 }
 
-fn facts(offer: &Offer, view: &View<'_>) -> Markup {
-    let settings = &offer.settings;
+fn facts(view_tools: &ViewTools, view: &View<'_>) -> Markup {
+    let settings = &view_tools.settings;
     let tokens = |tokens: usize| text::count(tokens as u64);
     html! {
         dl .facts {
-            dt { "Servers" } dd { (servers(offer, view)) }
-            dt { "It lists" } dd { (exposure(offer)) " (" (text::code("expose")) " is " (text::code(settings.expose.name())) ")" }
+            dt { "Servers" } dd { (servers(view_tools, view)) }
+            dt { "It lists" } dd { (exposure(view_tools)) " (" (text::code("expose")) " is " (text::code(settings.expose.name())) ")" }
             dt { "Tools" }
             dd {
-                (text::count(offer.tools.len() as u64)) ", about " (tokens(offer.tokens())) " tokens"
-                @if offer.listed_tokens() != offer.tokens() {
-                    "; what it lists costs about " (tokens(offer.listed_tokens()))
+                (text::count(view_tools.tools.len() as u64)) ", about " (tokens(view_tools.tokens())) " tokens"
+                @if view_tools.listed_tokens() != view_tools.tokens() {
+                    "; what it lists costs about " (tokens(view_tools.listed_tokens()))
                 }
             }
             @for (label, globs) in [("Only tools like", &settings.allow), ("No tools like", &settings.deny)] {
@@ -61,16 +62,16 @@ fn facts(offer: &Offer, view: &View<'_>) -> Markup {
 }
 
 /// How the tools are listed.
-fn exposure(offer: &Offer) -> Markup {
-    match offer.exposure() {
+fn exposure(view_tools: &ViewTools) -> Markup {
+    match view_tools.exposure() {
         Exposure::All => html! { "each of its tools" },
         few => html! { (static_tools(few)) ", by which its tools are found and called" },
     }
 }
 
 /// The servers of a view, each with its state.
-fn servers(offer: &Offer, view: &View<'_>) -> Markup {
-    let wanted = &offer.settings.servers;
+fn servers(view_tools: &ViewTools, view: &View<'_>) -> Markup {
+    let wanted = &view_tools.settings.servers;
     if wanted.is_empty() {
         return html! { "all of them, in the order of the configuration" };
     }
@@ -91,9 +92,9 @@ fn servers(offer: &Offer, view: &View<'_>) -> Markup {
     }
 }
 
-/// What policies leave of the tools of a view, and to whom.
-pub(super) fn access(offer: &Offer, view: &View<'_>) -> Markup {
-    let Some(access) = view.operator.view_access(&offer.view) else {
+/// Who may use the tools of a view, as the policies say.
+pub(super) fn access(view_tools: &ViewTools, view: &View<'_>) -> Markup {
+    let Some(access) = view.operator.view_access(&view_tools.view) else {
         return html! {
             p .row {
                 "Every client that reaches the gateway: there are no policies. A view says what is shown, not who \
@@ -101,7 +102,7 @@ pub(super) fn access(offer: &Offer, view: &View<'_>) -> Markup {
             }
         };
     };
-    let of_all = |tools: usize| format!("{} of {} tools", tools, offer.tools.len());
+    let of_all = |tools: usize| format!("{} of {} tools", tools, view_tools.tools.len());
     html! {
         dl .facts {
             dt { "Policies" }

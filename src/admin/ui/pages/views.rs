@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::tools::Offer;
+use super::tools::ViewTools;
 use super::view::{access, connect};
 use crate::admin::ui::page::{Page, Section, View};
 use crate::admin::ui::{parts, text};
@@ -22,22 +22,19 @@ pub(super) fn page(view: &View<'_>) -> Page {
     let found: Vec<_> = views.into_iter().filter(|(id, _)| fits(id)).collect();
     let more = found.len().saturating_sub(VIEWS_MAX);
     let shown = found.into_iter().take(VIEWS_MAX);
-    let shown: Vec<Offer> = shown.map(|found| Offer::of(view, found)).collect();
+    let shown: Vec<ViewTools> = shown.map(|found| ViewTools::of(view, found)).collect();
     Page::new(Section::Views, "Views").fixed(html! {
         (parts::heading("Views", None))
         @if are_many {
             form .filters method="get" action="/ui/views" {
-                div {
-                    label for="text" { "Search" }
-                    input #text name="text" type="search" value=[view.query("text")] maxlength="256";
-                }
+                (parts::search("Search", view))
                 div .submit { button type="submit" { "Search" } }
             }
         }
         @if shown.is_empty() {
             (parts::empty("No view fits", html! { a href="/ui/views" { "Show all" } }))
         } @else {
-            ul .rows.card { @for offer in &shown { (row(offer, view)) } }
+            ul .rows.card { @for view_tools in &shown { (row(view_tools, view)) } }
         }
         @if more > 0 { p .hint.after { (more) " more: search for them." } }
         @if is_any {
@@ -48,7 +45,7 @@ pub(super) fn page(view: &View<'_>) -> Page {
         } @else {
             div .after { (none()) }
         }
-        @if let Some(whole) = shown.iter().find(|offer| offer.view == ViewId::Default) {
+        @if let Some(whole) = shown.iter().find(|view_tools| view_tools.view == ViewId::Default) {
             h2 { "Who may use the whole endpoint" }
             div .card { (access(whole, view)) }
         }
@@ -72,12 +69,12 @@ pub(super) fn name(id: &ViewId) -> String {
     Option::<String>::from(id.clone()).unwrap_or_else(|| "The whole endpoint".to_owned())
 }
 
-fn row(offer: &Offer, view: &View<'_>) -> Markup {
-    let page = match &offer.view {
+fn row(view_tools: &ViewTools, view: &View<'_>) -> Markup {
+    let page = match &view_tools.view {
         ViewId::Named(name) => format!("/ui/views/{name}"),
         ViewId::Default | ViewId::Server(_) => "/ui/tools".to_owned(),
     };
-    let servers: Vec<&str> = offer
+    let servers: Vec<&str> = view_tools
         .settings
         .servers
         .iter()
@@ -87,17 +84,17 @@ fn row(offer: &Offer, view: &View<'_>) -> Markup {
         li .row {
             div .grow {
                 p .title {
-                    a href=(page) { (text::line(&name(&offer.view))) }
-                    span .badge.quiet { "expose: " (offer.settings.expose.name()) }
+                    a href=(page) { (text::line(&name(&view_tools.view))) }
+                    span .badge.quiet { "expose: " (view_tools.settings.expose.name()) }
                 }
-                p .why { (text::code(&view.address(&offer.view))) }
+                p .why { (text::code(&view.address(&view_tools.view))) }
                 p .why {
                     @if servers.is_empty() { "all servers" } @else { (text::line(&servers.join(", "))) }
                 }
             }
-            span .hint { (text::many(offer.tools.len() as u64, "tool", "tools")) }
-            span .hint.tokens { (text::count(offer.listed_tokens() as u64)) " tokens" }
-            a .button href=(connect(&offer.view)) { "Connect" }
+            span .hint { (text::many(view_tools.tools.len() as u64, "tool", "tools")) }
+            span .hint.tokens { (text::count(view_tools.listed_tokens() as u64)) " tokens" }
+            a .button href=(connect(&view_tools.view)) { "Connect" }
         }
     }
 }
