@@ -3,6 +3,7 @@
 use std::io::IsTerminal as _;
 use std::net::TcpListener;
 use std::path::Path;
+use std::pin::pin;
 use std::time::Duration;
 
 use mcpvisor::admin::ConfigRequest;
@@ -154,13 +155,7 @@ async fn run_gateway(
         ServeMode::Http => None,
         ServeMode::Stdio(view) => Some(gateway.serve_stdio(view.clone())?),
     };
-    let client_left = async {
-        match client {
-            Some(client) => client.await,
-            None => std::future::pending().await,
-        }
-    };
-    tokio::pin!(client_left);
+    let mut client_left = pin!(ended(client));
     gateway.follow_sources(move || {
         let _ = report.try_send(Changed);
     });
@@ -198,6 +193,14 @@ async fn run_gateway(
         service::notify(ServiceState::Ready(&gateway.summary()));
     }
     stop(gateway, terminate).await
+}
+
+/// Ends with the client of stdio; without one, never.
+async fn ended(client: Option<impl Future<Output = ()>>) {
+    match client {
+        Some(client) => client.await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Stops in order, unless a second signal comes meanwhile.

@@ -399,7 +399,7 @@ impl Config {
         // A gateway over stdio keeps its state elsewhere than its file says.
         self.data_dir.clone_from(&running.data_dir);
         if self.is_open() {
-            // What guards it in the file holds from the restart on, so what guards it now stays.
+            // The guards in the file hold from the restart on; until then those of now stay.
             self.front.auth.clone_from(&running.front.auth);
             let hosts = &running.front.allowed_hosts;
             self.front.allowed_hosts.clone_from(hosts);

@@ -64,7 +64,7 @@ pub(super) struct UnreadAnswers {
     trim_planned: Arc<AtomicBool>,
 }
 
-/// What HTTP is read from.
+/// The socket that HTTP is read from.
 pub(in crate::front) trait ClientStream {
     /// Its end does not wait for anything that is written to be sent.
     fn discard_unsent(&self);
