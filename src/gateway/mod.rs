@@ -42,7 +42,7 @@ use crate::front::{Front, FrontServer, TlsError};
 use crate::id::ViewId;
 use crate::store::{OpenError, SqliteStore, StoreError};
 use crate::supervision::Arbiters;
-use crate::telemetry::{Counter, Counters, LogRecords, unix_millis};
+use crate::telemetry::{Counter, Counters, LogRecords, counted, unix_millis};
 use crate::transport::{ProcessOwner, Spawner};
 use build::{TreeInputs, build};
 use configured::{arrangement, config_view, configured_servers, policy, ready_servers};
@@ -270,12 +270,13 @@ impl Gateway {
     /// One line for whoever watches the process.
     pub fn summary(&self) -> String {
         let servers = ready_servers(&self.config).len();
+        let servers = counted(servers as u64, "server", "servers");
         match self.address() {
             Some(address) => {
                 let scheme = self.config.front.scheme();
-                format!("serves {scheme}://{address}, {servers} servers")
+                format!("serves {scheme}://{address}, {servers}")
             }
-            None => format!("serves one client, {servers} servers"),
+            None => format!("serves one client, {servers}"),
         }
     }
 
