@@ -25,7 +25,7 @@ use uuid::Uuid;
 
 use super::output::CliError;
 
-/// How often it is told how many servers are up.
+/// How often the number of servers that are up is printed.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// How clients reach the gateway.
@@ -165,7 +165,7 @@ async fn run_gateway(
     loop {
         tokio::select! {
             () = starting.due() => {
-                starting.tell(&gateway.server_counts());
+                starting.print(&gateway.server_counts());
                 continue;
             }
             Some(Changed) = changes.recv() => {
@@ -213,11 +213,11 @@ async fn stop(gateway: Gateway, mut terminate: Signal) -> Result<(), CliError> {
     }
 }
 
-/// Tells at a terminal how many servers are up, until all are or failed.
+/// Prints at a terminal how many servers are up, until all are or failed.
 struct StartReport {
-    /// `None` once all is told.
+    /// `None` once there is nothing more to print.
     every: Option<Interval>,
-    told: Option<ServerCounts>,
+    printed: Option<ServerCounts>,
 }
 
 impl StartReport {
@@ -227,7 +227,10 @@ impl StartReport {
             every.reset();
             every
         });
-        Self { every, told: None }
+        Self {
+            every,
+            printed: None,
+        }
     }
 
     async fn due(&mut self) {
@@ -237,10 +240,10 @@ impl StartReport {
         }
     }
 
-    fn tell(&mut self, counts: &ServerCounts) {
-        if self.told.as_ref() != Some(counts) {
+    fn print(&mut self, counts: &ServerCounts) {
+        if self.printed.as_ref() != Some(counts) {
             log::info!("{counts}");
-            self.told = Some(*counts);
+            self.printed = Some(*counts);
         }
         if counts.starting == 0 {
             self.every = None;

@@ -1,6 +1,6 @@
 //! `config.toml`: from the text that somebody wrote to settings that every part may trust.
 //!
-//! [`Config::load`] reads the file, fills in `${…}` and checks everything; what is wrong is told
+//! [`Config::load`] reads the file, fills in `${…}` and checks everything; what is wrong is reported
 //! together, with its place. Every key is declared once, in `keys`. The gateway calls it at the
 //! start and at every reload, compares two configurations with [`Plan::between`], and learns of
 //! changes from [`watch`].
