@@ -75,6 +75,7 @@ pub use schema::schema;
 pub use server::{ServerEntry, ServerState};
 pub use server_file::{FileOutcome, ServerFile, WholeFileOutcome, replace as replace_file};
 pub use toml_json::{file_as_json, json_of_toml};
+pub use version::migrated;
 
 use crate::auth::{LimitsByClient, Policies};
 use crate::calls::SessionSettings;
