@@ -216,9 +216,45 @@ async fn a_call_goes_with_a_token_for_the_scopes_of_its_own_and_no_others() {
     assert_eq!(all.token_of(5), all.token_of(6));
     assert_ne!(all.token_of(6), all.token_of(7));
     assert_eq!(exchanged().last(), Some(&same));
-    let refresh = ["auth", "refresh", "docs", "--principal", "ada"];
-    let (good, said) = all.gateway.setup.run(&refresh);
-    assert!(good, "{said}");
+}
+
+#[tokio::test]
+async fn an_operator_orders_for_all_tokens_of_a_subject() {
+    let all = Exchange::start(Behaviour::default()).await;
+    let tokens = ["mcp", "mcp write"].map(|scope| all.issuer.token_with("ada", scope, 600));
+    let eve = all.issuer.token("eve", 600);
+    for (token, n) in tokens.iter().chain([&eve]).zip(1..) {
+        let answer = all.call(token, n).await;
+        assert_ne!(answer["result"]["isError"], true, "{answer}");
+    }
+    let ordered = |order| {
+        let (good, said) = (all.gateway.setup).run(&["auth", order, "docs", "--principal", "ada"]);
+        assert!(good, "{said}");
+        said
+    };
+    let exchanged = || {
+        let mut exchanged = all.authority.grants().exchanged.split_off(0);
+        exchanged.sort();
+        exchanged
+    };
+    let mut both = tokens.to_vec();
+    both.sort();
+    exchanged();
+    assert!(ordered("refresh").contains("renewed"));
+    assert_eq!(exchanged(), both);
+    assert!(ordered("logout").contains("logged out"));
+    let (_, status) = all.gateway.setup.run(&["auth", "status"]);
+    assert!(
+        !status.contains("ada") && status.contains("eve"),
+        "{status}"
+    );
+    assert!(ordered("logout").contains("nobody was logged in"));
+    // Then their next calls get new ones.
+    for (token, n) in tokens.iter().chain([&eve]).zip(11..) {
+        let answer = all.call(token, n).await;
+        assert_ne!(answer["result"]["isError"], true, "{answer}");
+    }
+    assert_eq!(exchanged(), both);
 }
 
 #[tokio::test]

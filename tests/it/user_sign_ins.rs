@@ -1,5 +1,8 @@
 //! Users who sign in to a server once more, and how operators name them.
 
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+
 use serde_json::json;
 
 use crate::auth::KEYS;
@@ -66,6 +69,7 @@ fn session_of(server: &HttpServer, n: u64) -> String {
     });
     call.unwrap().1["mcp-session-id"].clone()
 }
+
 #[tokio::test]
 async fn the_name_of_a_key_is_that_of_its_user_also_where_a_subject_has_it() {
     let server = HttpServer::start(Behaviour {
@@ -113,4 +117,48 @@ async fn the_name_of_a_key_is_that_of_its_user_also_where_a_subject_has_it() {
     assert!(of_principal("logout", &whole).contains("logged out"));
     let answer = subject.call(5).await;
     assert_eq!(failure_of(&answer["result"])["code"], "consent_required");
+}
+
+#[tokio::test]
+async fn the_command_line_waits_for_the_one_whom_it_names() {
+    let server = HttpServer::start(Behaviour {
+        lists_openly: true,
+        remembers: true,
+        ..Behaviour::default()
+    })
+    .await;
+    let (authority, issuer) = (Authority::of(&server).await, Issuer::start().await);
+    let auth = format!("{}{KEYS}", issuer.config());
+    let config = format!("{}{auth}{}{USER}", quick(), server.config("docs"));
+    let gateway = Setup::new(&config).serve().await;
+    gateway.wait_state("docs", "up").await;
+    // A subject with the name of a key, which signs in first.
+    let token = issuer.token("first", 600);
+    let subject = User::open(&gateway, &token, json!({})).await;
+    let key = User::open(&gateway, "first-key", json!({})).await;
+    subject.consent("a-subject").await;
+    key.consent("a-key").await;
+    let whole = format!("{} first", issuer.url());
+    for (name, user, person) in [("first", &key, "ann"), (&whole, &subject, "bob")] {
+        let forget = ["auth", "logout", "docs", "--principal", name];
+        assert!(gateway.setup.run(&forget).1.contains("logged out"));
+        let login = ["auth", "login", "docs", "--no-browser", "--principal", name];
+        let mut waiting = gateway.setup.command(&login);
+        waiting.stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut waiting = waiting.spawn().unwrap();
+        let mut said = BufReader::new(waiting.stdout.take().unwrap());
+        let mut page = String::new();
+        said.read_line(&mut page).unwrap();
+        assert_eq!(sign_in(&gateway, page.trim(), person).await.status, 200);
+        let ended = until("the command to end", || {
+            let status = waiting.try_wait().unwrap();
+            async move { status }
+        });
+        assert!(ended.await.success(), "{name}");
+        let answer = user.call(1).await;
+        assert_eq!(text_of(&answer["result"]), "http {\"n\":1}", "{answer}");
+    }
+    let people = callers(&server, &authority);
+    let people: Vec<&str> = people.iter().map(|(_, person)| &**person).collect();
+    assert_eq!(people, ["ann", "bob"]);
 }
