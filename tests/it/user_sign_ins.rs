@@ -6,9 +6,10 @@ use std::process::Stdio;
 use serde_json::json;
 
 use crate::auth::KEYS;
-use crate::support::login::{log_in, login_needed};
+use crate::support::login::{log_in, login_needed, protected};
 use crate::support::{
-    Authority, Behaviour, HttpServer, Issuer, Setup, call_params, failure_of, quick, text_of, until,
+    Authority, Behaviour, Client, HttpServer, Issuer, Setup, call_params, failure_of, quick,
+    text_of, until,
 };
 use crate::users::{USER, User, callers, for_users, sign_in};
 
@@ -161,4 +162,54 @@ async fn the_command_line_waits_for_the_one_whom_it_names() {
     let people = callers(&server, &authority);
     let people: Vec<&str> = people.iter().map(|(_, person)| &**person).collect();
     assert_eq!(people, ["ann", "bob"]);
+}
+
+#[tokio::test]
+async fn after_a_restart_whoever_is_signed_in_may_sign_in_once_more() {
+    let server = HttpServer::start(Behaviour {
+        remembers: true,
+        ..Behaviour::default()
+    })
+    .await;
+    // Where its authorization server is, this server says only when it refuses a request.
+    let authority = Authority::of(&server).await;
+    let config = format!("{}{KEYS}{}{USER}", quick(), server.config("docs"));
+    let mut gateway = Setup::new(&config).serve().await;
+    login_needed(&gateway).await;
+    log_in(&gateway).await;
+    gateway.wait_state("docs", "up").await;
+    let user = User::open(&gateway, "first-key", json!({})).await;
+    user.consent("ann").await;
+    gateway.kill();
+    gateway.start_again().await;
+    gateway.wait_state("docs", "up").await;
+    assert_eq!(log_in(&gateway).await.status, 200);
+    // So may who was signed in as a user, and one who comes for the first time.
+    for (name, person) in [("first", "eve"), ("second", "bob")] {
+        let login = ["auth", "login", "docs", "--no-wait", "--principal", name];
+        let (good, page) = gateway.setup.run(&login);
+        assert!(good, "{page}");
+        assert_eq!(sign_in(&gateway, page.trim(), person).await.status, 200);
+    }
+    for (key, n) in [("first-key", 1), ("second-key", 2)] {
+        let user = User::open(&gateway, key, json!({})).await;
+        let answer = user.call(n).await;
+        assert_eq!(text_of(&answer["result"]), format!("http {{\"n\":{n}}}"));
+    }
+    let people = callers(&server, &authority);
+    assert_eq!(people, [(1, "eve".to_owned()), (2, "bob".to_owned())]);
+}
+
+#[tokio::test]
+async fn a_refusal_that_does_not_name_the_metadata_ends_no_sign_in() {
+    let (server, authority, gateway) = protected().await;
+    login_needed(&gateway).await;
+    log_in(&gateway).await;
+    gateway.wait_state("docs", "up").await;
+    let client = Client::open(&gateway).await;
+    server.behaviour().challenge = Some("Bearer error=\"invalid_token\"".to_owned());
+    authority.expire_tokens();
+    let result = client.call("docs__echo", json!({})).await;
+    assert_ne!(result["isError"], true, "{result}");
+    assert_eq!(authority.grants().refreshed, 1);
 }

@@ -5,6 +5,7 @@
 
 mod access_token;
 mod exchange;
+mod needs;
 mod outcome;
 mod sign_in;
 mod user;
@@ -24,11 +25,12 @@ use url::Url;
 use super::assertion::assertion;
 use super::stored_sign_in::{StoredSignIn, unix_now};
 use super::{
-    BearerChallenge, ClientSecret, Endpoint, Grant, GrantKind, OAuthSettings, SubjectToken,
-    TokenError, TokenRequest, Tokens, Vault, Web, WebBody, WebRequest,
+    BearerChallenge, ClientSecret, Endpoint, Grant, GrantKind, OAuthSettings, TokenError,
+    TokenRequest, Tokens, Vault, Web, WebBody, WebRequest,
 };
 use crate::id::ServerName;
 pub use access_token::AccessToken;
+use needs::Needs;
 pub use outcome::{CredentialView, Granted, LoginName, NotRenewed, SignInError};
 use sign_in::WaitingSignIn;
 use user::User;
@@ -72,34 +74,6 @@ struct Exchange {
     failed: Option<(Instant, NotRenewed)>,
 }
 
-/// The needs of a sign-in, as the server said them when it refused a request.
-#[derive(Default)]
-struct Needs {
-    challenge: Option<BearerChallenge>,
-    /// The one before, for which there is a token: perhaps only it names the authorization server.
-    answered: Option<BearerChallenge>,
-    /// Why the last token that the server refused was not replaced.
-    refused: Option<NotRenewed>,
-    refused_at: Option<Instant>,
-    /// The token of a client that was not exchanged.
-    refused_subject: Option<Arc<SubjectToken>>,
-}
-
-impl Needs {
-    /// The server has what it wanted.
-    fn answer(&mut self) {
-        *self = Self {
-            answered: self.challenge.take().or(self.answered.take()),
-            ..Self::default()
-        };
-    }
-
-    fn refuse(&mut self, why: NotRenewed) {
-        self.refused = Some(why);
-        self.refused_at = Some(Instant::now());
-    }
-}
-
 impl Credential {
     /// The credential of the server at `url`, with what the vault kept of it.
     pub fn open(
@@ -128,6 +102,10 @@ impl Credential {
         let kept = kept.filter(|kept| kept.server == url && kept.principal.as_ref() == whose);
         let token = |kept| AccessToken::of(kept, settings.grant);
         let current = kept.as_ref().and_then(token).map(Arc::new);
+        let needs = Needs {
+            answered: kept.as_ref().and_then(StoredSignIn::challenge),
+            ..Needs::default()
+        };
         Arc::new(Self {
             name,
             user,
@@ -141,7 +119,7 @@ impl Credential {
             is_used: AtomicBool::new(false),
             is_renewing: AtomicBool::new(false),
             waiting: Mutex::default(),
-            needs: Mutex::default(),
+            needs: Mutex::new(needs),
             changes: watch::Sender::new(()),
         })
     }
@@ -254,7 +232,7 @@ impl Credential {
             .as_ref()
             .is_some_and(BearerChallenge::wants_more_scopes);
         if let Some(challenge) = challenge {
-            self.needs().challenge = Some(challenge);
+            self.needs().ask(challenge);
         }
         if is_person && wants_more {
             return Err(self
@@ -459,6 +437,9 @@ impl Credential {
         }
         let mut kept = kept.clone();
         kept.principal = self.principal().cloned();
+        if let Some(challenge) = self.challenge() {
+            kept.set_challenge(&challenge);
+        }
         let text = serde_json::to_vec(&kept).map_err(|e| SignInError::Vault(e.to_string()))?;
         let written = self.vault.write(&self.kept_as, &text);
         written.map_err(|error| SignInError::Vault(error.to_string()))
