@@ -115,10 +115,13 @@ impl Credentials {
 
     /// Reads what is kept of the users of a server. Called on an arbiter.
     pub fn load_users(&self, gateway: &Arc<Credential>) {
-        for principal in gateway.known_users() {
-            self.of(gateway, &CredentialContext::User(principal));
-        }
-        self.forget_gone();
+        let (this, gateway) = (self.clone(), Arc::clone(gateway));
+        actix_rt::spawn(async move {
+            for principal in gateway.known_users().await {
+                this.of(&gateway, &CredentialContext::User(principal));
+            }
+            this.forget_gone();
+        });
     }
 
     /// The credential of the gateway.

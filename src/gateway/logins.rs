@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::LocalBoxFuture;
 use serde_json::{Value, json};
+use tokio::task::spawn_blocking;
 use url::Url;
 
 use super::state::{GatewayOperator, GatewayState};
@@ -19,9 +20,13 @@ use crate::transport::{HttpSettings, Tls, WebClient};
 /// The credentials of this configuration's servers.
 pub(super) fn credentials(config: &Config) -> Credentials {
     let vault = config.vault(&ProcessEnvironment::new());
-    if let Err(error) = vault.check() {
-        log::error!(error:%; "kept tokens cannot be read");
-    }
+    let checked = vault.clone();
+    // Its key may come from a command that takes long: nobody waits for it who needs no token.
+    spawn_blocking(move || {
+        if let Err(error) = checked.check() {
+            log::error!(error:%; "kept tokens cannot be read");
+        }
+    });
     Credentials::new(vault)
 }
 
