@@ -130,7 +130,7 @@ impl Credentials {
     }
 
     /// The credentials of the user whom a person calls so: by issuer and subject, or by the subject
-    /// alone if no other issuer has it. There are several for tokens with other scopes.
+    /// alone if no other issuer has it. There are several for tokens that allow something else.
     pub fn find_user(&self, server: &ServerName, name: &str) -> Vec<Arc<Credential>> {
         let by_server = self.by_server();
         let Some(of_server) = by_server.get(server) else {

@@ -60,7 +60,7 @@ impl Credential {
         }
     }
 
-    /// The newest token of its user with the same scopes.
+    /// The newest token of its user that allows the same.
     fn subject(&self) -> Option<Arc<SubjectToken>> {
         let user = self.user.as_ref()?;
         user.subjects.get(user.subject.as_ref()?)

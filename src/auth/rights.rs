@@ -1,0 +1,123 @@
+//! What a token allows.
+
+use std::ops::Deref;
+
+use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
+use serde_json::{Map, Value};
+
+use crate::credentials::Scopes;
+
+/// Claims in which two tokens differ that allow the same: of one token, its times and its sign-in alone. The last
+/// ones are those of Cognito and Entra ID.
+const OF_ONE_TOKEN: [&str; 16] = [
+    "exp",
+    "iat",
+    "nbf",
+    "jti",
+    "auth_time",
+    "expires_in",
+    "nonce",
+    "at_hash",
+    "c_hash",
+    "sid",
+    "session_state",
+    "event_id",
+    "origin_jti",
+    "aio",
+    "rh",
+    "uti",
+];
+
+/// A SHA-256 of the claims of a token.
+pub(super) type ClaimsDigest = [u8; SHA256_OUTPUT_LEN];
+
+/// The scopes of a token or a key and, where servers get another token in exchange for a token, what tells
+/// those that allow something else from it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rights {
+    scopes: Scopes,
+    pub(super) claims: ClaimsDigest,
+}
+
+impl Rights {
+    pub(super) fn of_token(scopes: Scopes, claims: ClaimsDigest) -> Self {
+        Self { scopes, claims }
+    }
+}
+
+impl From<Scopes> for Rights {
+    fn from(scopes: Scopes) -> Self {
+        let claims = ClaimsDigest::default();
+        Self { scopes, claims }
+    }
+}
+
+impl Deref for Rights {
+    type Target = Scopes;
+
+    fn deref(&self) -> &Scopes {
+        &self.scopes
+    }
+}
+
+/// The same for tokens that allow the same: scopes count in any order, all other claims as they are.
+pub(super) fn digest_of(scopes: &Scopes, claims: &Value) -> ClaimsDigest {
+    let of_one = |name: &str| OF_ONE_TOKEN.contains(&name) || matches!(name, "scope" | "scp");
+    let claims = claims.as_object().into_iter().flatten();
+    let claims = claims.filter(|(name, _)| !of_one(name));
+    let claims = claims.map(|(name, value)| (name.clone(), value.clone()));
+    let mut all = Value::Object(claims.collect::<Map<_, _>>());
+    all["scope"] = scopes.sorted().into();
+    all.sort_all_objects();
+    let mut sum = ClaimsDigest::default();
+    sum.copy_from_slice(digest(&SHA256, all.to_string().as_bytes()).as_ref());
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn tokens_that_allow_the_same_have_one_digest_and_all_others_another() {
+        let of = |scopes: &str, claims: Value| digest_of(&Scopes::parse(scopes).unwrap(), &claims);
+        let token = json!({
+            "iss": "https://as.example", "sub": "ada", "azp": "app", "exp": 1, "jti": "a",
+            "realm_access": { "roles": ["reader"], "level": 1 },
+        });
+        let with = |name: &str, value: Value| {
+            let mut claims = token.clone();
+            claims[name] = value;
+            claims
+        };
+        let one = of("a b", token.clone());
+        for (scopes, same) in [
+            ("b a", token.clone()),
+            ("a b", with("exp", json!(2))),
+            ("a b", with("jti", json!("b"))),
+            ("a b", with("iat", json!(1))),
+            ("a b", with("scope", json!("b a"))),
+            (
+                "a b",
+                with("realm_access", json!({ "level": 1, "roles": ["reader"] })),
+            ),
+        ] {
+            assert_eq!(of(scopes, same.clone()), one, "{scopes} {same}");
+        }
+        for (scopes, other) in [
+            ("a", token.clone()),
+            ("a b c", token.clone()),
+            ("a b", with("azp", json!("another"))),
+            ("a b", with("roles", json!(["admin"]))),
+            (
+                "a b",
+                with("realm_access", json!({ "roles": ["admin"], "level": 1 })),
+            ),
+            ("a b", Value::Null),
+        ] {
+            assert_ne!(of(scopes, other.clone()), one, "{scopes} {other}");
+        }
+    }
+}
