@@ -5,7 +5,9 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 use super::lookup::Authority;
-use super::{BearerChallenge, ClientSecret, Endpoint, RegisteredClient, Scopes, Tokens};
+use super::{
+    BearerChallenge, ClientSecret, Endpoint, OAuthSettings, RegisteredClient, Scopes, Tokens,
+};
 use crate::id::Principal;
 use crate::telemetry::unix_millis;
 
@@ -107,6 +109,14 @@ impl StoredSignIn {
     pub(super) fn secret(&self) -> ClientSecret {
         let secret = self.client_secret.clone().map(SecretString::from);
         ClientSecret::sent_as(secret, &self.client_authentication)
+    }
+
+    /// A client that is configured has the secret of the configuration: it may be another one by now.
+    pub(super) fn set_secret(&mut self, settings: &OAuthSettings) {
+        if settings.client_id.as_ref() == Some(&self.client_id) {
+            let secret = settings.client_secret.as_ref();
+            self.client_secret = secret.map(|secret| secret.expose_secret().to_owned());
+        }
     }
 
     pub(super) fn token_endpoint(&self) -> Option<Endpoint> {

@@ -213,3 +213,43 @@ async fn a_refusal_that_does_not_name_the_metadata_ends_no_sign_in() {
     assert_ne!(result["isError"], true, "{result}");
     assert_eq!(authority.grants().refreshed, 1);
 }
+
+#[tokio::test]
+async fn a_server_may_name_several_schemes_each_in_a_header_of_its_own() {
+    let server = HttpServer::start(Behaviour::default()).await;
+    let _authority = Authority::of(&server).await;
+    let bearer = server.behaviour().challenge.take().unwrap();
+    server.behaviour().challenge = Some(format!("Basic realm=\"docs\"\n{bearer}"));
+    let config = format!("{}{}", quick(), server.config("docs"));
+    let gateway = Setup::new(&config).serve().await;
+    login_needed(&gateway).await;
+    log_in(&gateway).await;
+    gateway.wait_state("docs", "up").await;
+}
+
+#[tokio::test]
+async fn a_secret_that_is_replaced_in_the_configuration_renews_the_tokens_that_are_there() {
+    let server = HttpServer::start(Behaviour::default()).await;
+    let authority = Authority::of(&server).await;
+    authority.grants().clients.insert("machine".to_owned());
+    authority.grants().machine_secret = Some("first");
+    let with = |secret: &str| {
+        let client = format!("client_id = \"machine\"\nclient_secret = \"{secret}\"\n");
+        let own = server.config("docs");
+        format!("{}{own}[servers.docs.oauth]\n{client}", quick())
+    };
+    let gateway = Setup::new(&with("first")).serve().await;
+    login_needed(&gateway).await;
+    log_in(&gateway).await;
+    gateway.wait_state("docs", "up").await;
+    authority.grants().machine_secret = Some("second");
+    gateway.write_config(&with("second"));
+    authority.expire_tokens();
+    let client = Client::open(&gateway).await;
+    until("the token to be renewed", || async {
+        let result = client.call("docs__echo", json!({})).await;
+        (result["isError"] != true).then_some(())
+    })
+    .await;
+    assert_eq!(authority.grants().refreshed, 1);
+}

@@ -32,7 +32,8 @@ impl Credential {
                 kept.server == self.url && kept.principal.as_ref() == self.principal()
             };
             exchange.kept = kept.ok().flatten().filter(is_own);
-            if let Some(kept) = &exchange.kept {
+            if let Some(kept) = &mut exchange.kept {
+                kept.set_secret(&self.settings);
                 let token = AccessToken::of(kept, self.settings.grant);
                 self.current.store(token.map(Arc::new));
                 self.needs().answered = kept.challenge();
