@@ -60,14 +60,17 @@ impl Deref for Rights {
     }
 }
 
-/// The same for tokens that allow the same: scopes count in any order, all other claims as they are.
+/// The same for tokens that allow the same: a text of scopes counts in any order, all other claims as they
+/// are.
 pub(super) fn digest_of(scopes: &Scopes, claims: &Value) -> ClaimsDigest {
-    let of_one = |name: &str| OF_ONE_TOKEN.contains(&name) || matches!(name, "scope" | "scp");
     let claims = claims.as_object().into_iter().flatten();
-    let claims = claims.filter(|(name, _)| !of_one(name));
+    let claims = claims.filter(|(name, _)| !OF_ONE_TOKEN.contains(&name.as_str()));
     let claims = claims.map(|(name, value)| (name.clone(), value.clone()));
-    let mut all = Value::Object(claims.collect::<Map<_, _>>());
-    all["scope"] = scopes.sorted().into();
+    let mut all = claims.collect::<Map<_, _>>();
+    if let Some(scope) = all.get_mut("scope").filter(|scope| scope.is_string()) {
+        *scope = scopes.sorted().into();
+    }
+    let mut all = Value::Object(all);
     all.sort_all_objects();
     let mut sum = ClaimsDigest::default();
     sum.copy_from_slice(digest(&SHA256, all.to_string().as_bytes()).as_ref());
@@ -84,7 +87,7 @@ mod tests {
     fn tokens_that_allow_the_same_have_one_digest_and_all_others_another() {
         let of = |scopes: &str, claims: Value| digest_of(&Scopes::parse(scopes).unwrap(), &claims);
         let token = json!({
-            "iss": "https://as.example", "sub": "ada", "azp": "app", "exp": 1, "jti": "a",
+            "iss": "https://as.example", "sub": "ada", "azp": "app", "exp": 1, "jti": "a", "scope": "a b",
             "realm_access": { "roles": ["reader"], "level": 1 },
         });
         let with = |name: &str, value: Value| {
@@ -110,6 +113,7 @@ mod tests {
             ("a", token.clone()),
             ("a b c", token.clone()),
             ("a b", with("azp", json!("another"))),
+            ("a b", with("scp", json!(["c"]))),
             ("a b", with("roles", json!(["admin"]))),
             (
                 "a b",
