@@ -6,7 +6,7 @@ use super::rights::Rights;
 use crate::bridge::headers::{Claims, UserClaims};
 use crate::id::{Principal, SessionOwner, Subject};
 
-/// What a request's credentials allow; `None` for those without scopes.
+/// The rights that a request's credentials give; `None` for those without scopes.
 pub type GrantedScopes = Option<Arc<Rights>>;
 
 /// Who a request comes from, what its credentials allow, and how long they hold. Cheap to clone:
@@ -28,7 +28,7 @@ pub struct Requester {
     pub scopes: GrantedScopes,
 }
 
-/// A principal with what its token allows.
+/// A principal with the rights that its token gives.
 pub fn subject(principal: &Principal, scopes: &GrantedScopes) -> Subject {
     Subject {
         principal: principal.clone(),

@@ -1,4 +1,4 @@
-//! What a token allows.
+//! The rights that a token or a key gives.
 
 use std::ops::Deref;
 
@@ -7,8 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::credentials::Scopes;
 
-/// Claims in which two tokens differ that allow the same: of one token, its times and its sign-in alone. The last
-/// ones are those of Cognito and Entra ID.
+/// Claims of one token or one sign-in, which give no rights. The last ones are those of Cognito and Entra ID.
 const OF_ONE_TOKEN: [&str; 16] = [
     "exp",
     "iat",
@@ -31,8 +30,8 @@ const OF_ONE_TOKEN: [&str; 16] = [
 /// A SHA-256 of the claims of a token.
 pub(super) type ClaimsDigest = [u8; SHA256_OUTPUT_LEN];
 
-/// The scopes of a token or a key and, where servers get another token in exchange for a token, what tells
-/// those that allow something else from it.
+/// The scopes of a token or a key and, where tokens are exchanged, a digest that tokens with other rights do not
+/// have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
     scopes: Scopes,
@@ -60,7 +59,7 @@ impl Deref for Rights {
     }
 }
 
-/// The same for tokens that allow the same: a text of scopes counts in any order, all other claims as they
+/// A digest that is the same for tokens with the same rights: a text of scopes counts in any order, all other claims as they
 /// are.
 pub(super) fn digest_of(scopes: &Scopes, claims: &Value) -> ClaimsDigest {
     let claims = claims.as_object().into_iter().flatten();

@@ -1,5 +1,5 @@
-//! A credential in the vault. What is read and written there may wait for the command that prints the
-//! vault's key: no arbiter does.
+//! A credential in the vault. Reading and writing may wait for the command that prints the vault's key,
+//! so that no arbiter does it.
 
 use std::io;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ impl Credential {
         }
     }
 
-    /// What only one task at a time may touch, once what is kept is read.
+    /// The state that only one task at a time may touch, once the vault was read.
     pub(super) async fn exchange(&self) -> MutexGuard<'_, Exchange> {
         let mut exchange = self.exchange.lock().await;
         if !self.is_read.load(Ordering::Acquire) {

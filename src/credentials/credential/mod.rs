@@ -99,7 +99,7 @@ impl Credential {
         web: Arc<dyn Web>,
         vault: Vault,
     ) -> Arc<Self> {
-        // What is exchanged is not kept: that would be of a sign-in before the configuration changed.
+        // Exchanged tokens are not kept: they would be of a sign-in before the configuration changed.
         let is_exchanged = user.as_ref().is_some_and(|user| user.subject.is_some());
         Arc::new(Self {
             name,
