@@ -9,8 +9,8 @@ import http from "node:http";
 import os from "node:os";
 import path from "node:path";
 import { promisify } from "node:util";
-import { chromium } from "playwright-core";
 
+import { BROWSERS } from "./browsers.mjs";
 import { freePort } from "./free-port.mjs";
 
 const MCPVISOR = process.env.MCPVISOR;
@@ -293,10 +293,7 @@ async function test() {
   );
   await step(`${CALLS} calls are made`, () => makeCalls(full, sessions));
 
-  browser = await chromium.launch({
-    executablePath: process.env.CHROMIUM,
-    args: ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"],
-  });
+  browser = await BROWSERS.chromium();
   await signIn(empty);
   await signIn(full);
 
