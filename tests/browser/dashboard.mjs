@@ -26,14 +26,13 @@ let gateway;
 /** Those that run, by their theme. */
 const browsers = {};
 
-fs.writeFileSync(
-  config,
-  `[gateway]
+const BARE = `[gateway]
 listen = "127.0.0.1:${port}"
 data_dir = "${directory}/data"
 [history]
 enabled = true
-[supervision]
+`;
+const SERVERS = `[supervision]
 backoff_initial = "300ms"
 backoff_max = "1s"
 jitter = 0.0
@@ -52,8 +51,7 @@ args = ["-c", "exit 3"]
 [servers.lacks]
 command = "sh"
 env = { A = "\${NOT_SET_ANYWHERE}" }
-`,
-);
+`;
 
 async function startGateway() {
   const log = fs.openSync(path.join(directory, "log"), "a");
@@ -116,7 +114,8 @@ async function checkPage(page, name, colorScheme) {
   );
   assert.ok(overflow <= 0, `${name} is ${overflow} pixels too wide`);
   if (SHOTS) {
-    const file = `${name.replace(/\W+/g, "_")}-${width}.png`;
+    // Without what is another each time.
+    const file = `${name.replace(/[0-9a-f]{16,}/g, "").replace(/[^\w-]+/g, "_")}-${width}.png`;
     await page.screenshot({ path: path.join(SHOTS, file), fullPage: true });
   }
   await page.evaluate(() => document.querySelectorAll("details").forEach((it) => { it.open = true; }));
@@ -149,16 +148,17 @@ async function untilShown(page, locator) {
   }
 }
 
-async function checkPages(storageState, paths) {
+async function checkPages(storageState, paths, prefix = "") {
   await inAllForms(storageState, async (page, check) => {
     for (const shown of paths) {
       await page.goto(base + shown);
-      await check(shown);
+      await check(prefix + shown);
     }
   });
 }
 
 async function test() {
+  fs.writeFileSync(config, BARE);
   await startGateway();
   const page = await newPage();
 
@@ -179,6 +179,17 @@ async function test() {
     await page.getByLabel("API token").fill(run("token"));
     await page.keyboard.press("Enter");
     await page.waitForURL(`${base}/ui/servers`);
+    await page.getByText("No server is configured").waitFor();
+  });
+
+  await step("pages with nothing to show say so", async () => {
+    await checkPages(await page.context().storageState(), [
+      "/ui", "/ui/servers", "/ui/tree", "/ui/sessions", "/ui/calls", "/ui/tools", "/ui/pins", "/ui/views",
+    ], "empty-");
+    await killGateway();
+    fs.appendFileSync(config, SERVERS);
+    await startGateway();
+    await page.reload();
     await page.getByRole("link", { name: "example" }).waitFor();
   });
 
@@ -244,14 +255,28 @@ async function test() {
     await result.getByText(" ms").waitFor();
   });
 
-  /** Calls a tool that asks. */
-  async function ask(shown) {
-    await shown.goto(`${base}/ui/tool?name=example__ask`);
-    await shown.getByLabel("question").fill("Which colour?");
+  async function callTool(shown, tool, fields) {
+    await shown.goto(`${base}/ui/tool?name=example__${tool}`);
+    for (const [label, value] of Object.entries(fields)) {
+      await shown.getByLabel(new RegExp(`^${label}`)).fill(value);
+    }
     await shown.getByRole("button", { name: "Call" }).click();
     const result = shown.getByRole("region", { name: "Result" });
     await result.waitFor();
+    return result;
+  }
+
+  /** Calls a tool that asks. */
+  async function ask(shown) {
+    const result = await callTool(shown, "ask", { question: "Which colour?" });
     return { result, question: result.getByText("Which colour?") };
+  }
+
+  /** Calls a tool; the path of its answer. */
+  async function tried(tool, fields, answer) {
+    const result = await callTool(page, tool, fields);
+    await result.getByText(answer).first().waitFor();
+    return page.url().slice(base.length);
   }
 
   await step("a question of the server is answered in the page", async () => {
@@ -323,20 +348,25 @@ async function test() {
   await step("every page is accessible, in both themes, and fits a phone", async () => {
     await page.goto(`${base}/ui/calls`);
     const call = await page.locator('a[href^="/ui/calls/"]').first().getAttribute("href");
-    await page.goto(`${base}/ui/tool?name=example__add_tool`);
-    await page.getByLabel("name").fill("extra");
-    await page.getByRole("button", { name: "Call" }).click();
-    await page.getByRole("region", { name: "Result" }).waitFor();
+    const added = await tried("add", { a: "1", b: "2" }, "3");
+    await tried("add_tool", { name: "extra" }, "added");
     await page.goto(`${base}/ui/pins`);
     await untilShown(page, page.getByRole("button", { name: "Approve extra" }));
+    await page.getByRole("button", { name: "Approve extra" }).click();
+    await page.getByText("extra of example is approved").waitFor();
+    await tried("add_tool", { name: "extra", description: "Another one." }, "added");
+    await tried("add_tool", { name: "further" }, "added");
+    const failed = await tried("remove_tool", { name: "nothing" }, "the tool failed");
+    await page.goto(`${base}/ui/pins`);
+    await untilShown(page, page.getByRole("button", { name: "Approve all 2 of example" }));
     await ask(page);
     const asking = page.url().slice(base.length);
     await page.goto(`${base}/ui/sessions`);
     const session = await page.locator('a[href^="/ui/sessions/"]').first().getAttribute("href");
     await checkPages(storageState, [
-      "/ui", "/ui/servers", "/ui/servers/example", "/ui/servers/broken", "/ui/servers/new",
+      "/ui/servers", "/ui/servers/example", "/ui/servers/broken", "/ui/servers/new",
       "/ui/servers/example/edit", "/ui/tree", "/ui/sessions", session, "/ui/calls", call, "/ui/tools",
-      "/ui/tool?name=example__add", asking, "/ui/pins", "/ui/views", "/ui/views/reading", "/ui/views/found",
+      "/ui/tool?name=example__add", added, failed, asking, "/ui/pins", "/ui/views", "/ui/views/reading", "/ui/views/found",
       "/ui/tool?name=example__echo&view=reading", "/ui/connect?view=reading", "/ui/logs", "/ui/config", "/ui/connect", "/ui/nothing",
     ]);
     await checkPages(undefined, ["/ui/login"]);
@@ -369,6 +399,12 @@ async function test() {
     await page.getByText("- [servers.planned]").waitFor();
     await page.getByRole("button", { name: "Put it in force" }).click();
     await page.getByText("The new content is in force").waitFor();
+  });
+
+  await step("the overview plots what there was", async () => {
+    await page.goto(`${base}/ui`);
+    await page.getByRole("img", { name: /calls in the last hour/ }).waitFor();
+    await checkPages(storageState, ["/ui"]);
   });
 
   await step("without JavaScript a question is answered, a server is restarted and removed", async () => {
