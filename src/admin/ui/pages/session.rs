@@ -58,7 +58,7 @@ fn facts(detail: &SessionDetail) -> Markup {
             dl .facts {
                 dt { "Handle" } dd { (text::code(&session.handle)) }
                 dt { "In history and log" } dd { (text::code(&session.recorded_as)) }
-                dt { "Its revision" } dd { (session.revision.as_str()) }
+                dt { "Revision" } dd { (session.revision.as_str()) }
                 @if !detail.principal.is_empty() { dt { "Principal" } dd { (text::line(&detail.principal)) } }
                 dt { "Open for" } dd { (age(session)) }
                 dt { "Last heard" } dd { (text::age(session.idle_seconds.saturating_mul(1000))) " ago" }
