@@ -14,6 +14,8 @@ import { freePort } from "./free-port.mjs";
 const MCPVISOR = process.env.MCPVISOR;
 const BROWSER = process.argv[2];
 const SHOTS = process.env.SHOTS && path.resolve(process.env.SHOTS, BROWSER);
+/** The digest of `body {}`, a style that playwright tries to put into a page of Firefox for a picture. */
+const STYLE_OF_SHOTS = "sha256-YjaKGiklmzC6wjXA513HAMmzus8VE61XCOT+SmwNZWA=";
 /** Longest wait for anything in a page, in milliseconds. */
 const WAIT_MS = 20_000;
 const AXE = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
@@ -90,7 +92,9 @@ async function newPage({ colorScheme = "light", ...options } = {}) {
   const context = await browsers[colorScheme].newContext({ colorScheme, ...options });
   context.setDefaultTimeout(WAIT_MS);
   const page = await context.newPage();
-  page.on("pageerror", (error) => errors.push(`${page.url()}: ${error.message}`));
+  page.on("pageerror", ({ message }) => {
+    if (!message.includes(STYLE_OF_SHOTS)) errors.push(`${page.url()}: ${message}`);
+  });
   page.on("console", (message) => {
     // Chromium's word for an answer such as 404.
     if (message.type() !== "error" || message.text().startsWith("Failed to load resource")) return;

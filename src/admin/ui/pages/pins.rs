@@ -41,7 +41,7 @@ pub(super) fn page(view: &View<'_>) -> Page {
                 html! { (text::many(pins.len() as u64, "tool is", "tools are")) " pinned." }))
         }
         @if !shown.is_empty() {
-            p .hint { "Their servers define them otherwise than somebody approved. Read what changed: clients follow what a tool says." }
+            p .hint { "These definitions are not the ones that were approved. Read them first: a model does what a tool says of itself." }
         }
         @for (server, tools) in &shown { (of_server(server, tools, view)) }
         @if unapproved.len() > SHOWN_MAX {

@@ -83,7 +83,7 @@ fn open(detail: &SessionDetail) -> Markup {
                         p .grow { (text::code(&call.item)) " " span .hint { (text::line(&call.method)) } }
                         a href=(format!("/ui/servers/{}", call.server)) { (text::line(&call.server)) }
                         span .hint {
-                            @match call.server_revision { Some(it) => (it.as_str()), None => "not sent yet" }
+                            @match call.server_revision { Some(it) => { "revision " (it.as_str()) } None => "not sent yet" }
                         }
                     }
                 }
@@ -145,7 +145,7 @@ fn server_row(detail: &SessionDetail, server: &ServerStatus) -> Markup {
                 @if has_own { span .hint { "by a connection of its own" } }
             }
             span .hint {
-                @match revision { Some(revision) => (revision.as_str()), None => "not connected" }
+                @match revision { Some(revision) => { "revision " (revision.as_str()) } None => "not connected" }
             }
         }
     }
