@@ -186,7 +186,7 @@ async function test() {
     await page.getByText("No server is configured").waitFor();
   });
 
-  await step("pages with nothing to show say so", async () => {
+  await step("pages with nothing to show are accessible, too", async () => {
     await checkPages(await page.context().storageState(), [
       "/ui", "/ui/servers", "/ui/tree", "/ui/sessions", "/ui/calls", "/ui/tools", "/ui/pins", "/ui/views",
     ], "empty-");
