@@ -242,7 +242,8 @@ async function walk(gateway, first, row, total) {
     shown = next?.[1].replaceAll("&amp;", "&");
   }
   assert.equal(seen.size, total, first);
-  assert.equal(pages, Math.ceil(total / PAGE_ROWS), first);
+  // A search in the history ends a page after some time, too.
+  if (!first.startsWith("/ui/calls?")) assert.equal(pages, Math.ceil(total / PAGE_ROWS), first);
   return [...seen];
 }
 
