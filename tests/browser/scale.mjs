@@ -302,7 +302,8 @@ async function test() {
   await step("the list of servers has each once, and those in trouble first", async () => {
     const names = await walk(full, "/ui/servers", serverRow, SERVERS);
     const broken = Array.from({ length: BROKEN }, (_, index) => nameOf(SERVERS - BROKEN + index));
-    assert.deepEqual(names.slice(0, BROKEN), broken);
+    // Among them, one that is being tried again stands behind.
+    assert.deepEqual(names.slice(0, BROKEN).sort(), broken);
     const found = await walk(full, "/ui/servers?text=S007", serverRow, 10);
     assert.ok(found.every((name) => name.startsWith("s007")));
   });
