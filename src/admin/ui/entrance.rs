@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use url::{Position, Url, form_urlencoded};
 
 use super::fields::{FORM_TOKEN, Fields, field, query_fields};
-use super::page::{OVERVIEW, Outcome, View};
+use super::page::{FormOutcome, OVERVIEW, View};
 use super::ui_request::UiRequest;
 use super::visitor::{Visitor, cookie, message_cookie, set_cookie};
 use super::{Dashboard, HostCheck, assets, frame, live, login, pages, response};
@@ -150,13 +150,13 @@ async fn act(
     request: &HttpRequest,
 ) -> Result<HttpResponse, Failure> {
     let (status, page) = match pages::act(view, form).await {
-        Ok(Outcome::Done { to, message }) => {
+        Ok(FormOutcome::Done { to, message }) => {
             let message: String = message.chars().take(MESSAGE_MAX).collect();
             let message: String = form_urlencoded::byte_serialize(message.as_bytes()).collect();
             let cookie = set_cookie(request, &message_cookie(request), &message, 60);
             return Ok(response::with_cookie(response::see_other(&to), &cookie));
         }
-        Ok(Outcome::Page(status, page)) => (status, page),
+        Ok(FormOutcome::Page(status, page)) => (status, page),
         Err(failure) => (status(&failure), pages::failed(&failure)),
     };
     Ok(response::page(status, frame::whole(view, page, None)))

@@ -154,7 +154,7 @@ impl Page {
 }
 
 /// The outcome of a form.
-pub(super) enum Outcome {
+pub(super) enum FormOutcome {
     /// Done, with a message for the page that comes next.
     Done { to: String, message: String },
     /// A page instead: a question, an answer, or what is wrong with the form.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::calls::{duration, outcome};
 use crate::admin::history::history_entry;
 use crate::admin::status::ToolView;
-use crate::admin::ui::page::{Outcome, Page, Section, View};
+use crate::admin::ui::page::{FormOutcome, Page, Section, View};
 use crate::admin::ui::parts::Button;
 use crate::admin::ui::{parts, text};
 use crate::id::ViewId;
@@ -120,14 +120,14 @@ fn command(place: &str, request: &str) -> String {
 /// # Errors
 ///
 /// Says why the call cannot be made again.
-pub(super) async fn replay(view: &View<'_>, id: &str) -> Result<Outcome, Failure> {
+pub(super) async fn replay(view: &View<'_>, id: &str) -> Result<FormOutcome, Failure> {
     let entry = history_entry(&view.operator.history(), id).await?;
     let answer = view.operator.replay(id).await?;
     let page = shown(view, id, &entry).fixed(html! {
         h2 { "Its answer now" }
         (text::block(&serde_json::to_string_pretty(&answer).unwrap_or_default()))
     });
-    Ok(Outcome::Page(StatusCode::OK, page))
+    Ok(FormOutcome::Page(StatusCode::OK, page))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::admin::config_order::{ConfigOrder, FileContent, FileOrder};
 use crate::admin::ui::fields::{Fields, field};
-use crate::admin::ui::page::{Outcome, Page, Section, View};
+use crate::admin::ui::page::{FormOutcome, Page, Section, View};
 use crate::admin::ui::{parts, text};
 use crate::protocol::{ErrorKind, Failure};
 
@@ -26,7 +26,7 @@ pub(super) async fn page(view: &View<'_>) -> Page {
 /// # Errors
 ///
 /// Returns the failure that the page is to show.
-pub(super) async fn plan(view: &View<'_>, form: &Fields) -> Result<Outcome, Failure> {
+pub(super) async fn plan(view: &View<'_>, form: &Fields) -> Result<FormOutcome, Failure> {
     let content = content_of(form)?;
     let order = FileOrder::Plan(content.clone());
     let orders = view.operator.config_orders();
@@ -53,7 +53,7 @@ pub(super) async fn plan(view: &View<'_>, form: &Fields) -> Result<Outcome, Fail
             a .button href="/ui/config" { "Cancel" }
         }
     });
-    Ok(Outcome::Page(StatusCode::OK, page))
+    Ok(FormOutcome::Page(StatusCode::OK, page))
 }
 
 /// Puts a content in force, if the file is still the one that it was compared with.
@@ -61,7 +61,7 @@ pub(super) async fn plan(view: &View<'_>, form: &Fields) -> Result<Outcome, Fail
 /// # Errors
 ///
 /// Returns the failure that the page is to show.
-pub(super) async fn apply(view: &View<'_>, form: &Fields) -> Result<Outcome, Failure> {
+pub(super) async fn apply(view: &View<'_>, form: &Fields) -> Result<FormOutcome, Failure> {
     let etag = field(form, "etag").map(str::to_owned);
     let order = FileOrder::Replace(content_of(form)?);
     let orders = view.operator.config_orders();
@@ -76,7 +76,7 @@ pub(super) async fn apply(view: &View<'_>, form: &Fields) -> Result<Outcome, Fai
         Some(true) => "The new content is in force; the one before is kept below.",
         _ => "Nothing changes: the file has this content.",
     };
-    Ok(Outcome::Done {
+    Ok(FormOutcome::Done {
         to: "/ui/config".to_owned(),
         message: message.to_owned(),
     })
@@ -96,12 +96,12 @@ fn content_of(form: &Fields) -> Result<FileContent, Failure> {
     })
 }
 
-async fn refused_again(view: &View<'_>, content: &str, refused: &Failure) -> Outcome {
+async fn refused_again(view: &View<'_>, content: &str, refused: &Failure) -> FormOutcome {
     let page = Page::new(Section::Config, "Configuration")
         .fixed(parts::heading("Configuration", None))
         .once(view, replacements(view, content, Some(refused)))
         .await;
-    Outcome::Page(StatusCode::UNPROCESSABLE_ENTITY, page)
+    FormOutcome::Page(StatusCode::UNPROCESSABLE_ENTITY, page)
 }
 
 fn planned(plan: &Value) -> Markup {

@@ -4,7 +4,7 @@ use actix_web::http::StatusCode;
 use maud::html;
 
 use crate::admin::ui::fields::{FORM_TOKEN, Fields, field};
-use crate::admin::ui::page::{Outcome, Page, Section, View};
+use crate::admin::ui::page::{FormOutcome, Page, Section, View};
 use crate::admin::ui::parts;
 
 /// The member of a form that answers the question.
@@ -21,7 +21,7 @@ pub(super) fn is_sure(form: &Fields) -> bool {
     field(form, SURE) == Some("yes")
 }
 
-pub(super) fn confirm(view: &View<'_>, question: Confirmation<'_>) -> Outcome {
+pub(super) fn confirm(view: &View<'_>, question: Confirmation<'_>) -> FormOutcome {
     let again = question.fields.iter();
     let again = again.filter(|(name, _)| name != FORM_TOKEN && name != SURE);
     let page = Page::new(question.section, "Are you sure?").fixed(html! {
@@ -36,5 +36,5 @@ pub(super) fn confirm(view: &View<'_>, question: Confirmation<'_>) -> Outcome {
             }
         }
     });
-    Outcome::Page(StatusCode::OK, page)
+    FormOutcome::Page(StatusCode::OK, page)
 }

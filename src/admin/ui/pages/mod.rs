@@ -27,7 +27,7 @@ mod views;
 use maud::html;
 
 use super::fields::Fields;
-use super::page::{Outcome, Page, Section, View};
+use super::page::{FormOutcome, Page, Section, View};
 use super::{parts, text};
 use crate::protocol::{ErrorKind, Failure};
 
@@ -70,7 +70,7 @@ pub(super) async fn show(view: &View<'_>) -> Result<Page, Failure> {
 /// # Errors
 ///
 /// Returns the failure that the page is to show.
-pub(super) async fn act(view: &View<'_>, form: &Fields) -> Result<Outcome, Failure> {
+pub(super) async fn act(view: &View<'_>, form: &Fields) -> Result<FormOutcome, Failure> {
     match segments(view.path).as_slice() {
         ["servers", "new"] => server_form::create(view, form).await,
         ["servers", name, "edit"] => server_form::update(view, name, form).await,

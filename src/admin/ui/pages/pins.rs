@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use crate::admin::ui::fields::{Fields, field};
-use crate::admin::ui::page::{Outcome, Page, Section, View};
+use crate::admin::ui::page::{FormOutcome, Page, Section, View};
 use crate::admin::ui::{parts, text};
 use crate::protocol::{ErrorKind, Failure};
 
@@ -129,7 +129,7 @@ fn one(server: &str, pin: &Value, view: &View<'_>) -> Markup {
 /// # Errors
 ///
 /// Says that the form names none, or that one is not listed any more.
-pub(super) async fn approve(view: &View<'_>, form: &Fields) -> Result<Outcome, Failure> {
+pub(super) async fn approve(view: &View<'_>, form: &Fields) -> Result<FormOutcome, Failure> {
     let server = field(form, "server").unwrap_or_default();
     let named = form.iter().filter(|(name, _)| name == DEFINITION);
     let named: Vec<(&str, &str)> = named.filter_map(|(_, it)| it.split_once(' ')).collect();
@@ -159,7 +159,7 @@ pub(super) async fn approve(view: &View<'_>, form: &Fields) -> Result<Outcome, F
         ([(_, tool)], None) => format!("{tool} of {server} is approved."),
         (all, None) => format!("{} definitions of {server} are approved.", all.len()),
     };
-    Ok(Outcome::Done {
+    Ok(FormOutcome::Done {
         to: "/ui/pins".to_owned(),
         message,
     })

@@ -12,7 +12,7 @@ use crate::admin::control_request::LoginOrder;
 use crate::admin::operator::Inoperable;
 use crate::admin::render::{breaker_text, open_breakers, reason};
 use crate::admin::ui::fields::{Fields, field};
-use crate::admin::ui::page::{Outcome, Page, Section, View};
+use crate::admin::ui::page::{FormOutcome, Page, Section, View};
 use crate::admin::ui::parts::Button;
 use crate::admin::ui::{parts, text};
 use crate::downstream::ServerOrder;
@@ -207,7 +207,7 @@ pub(super) async fn act(
     name: &str,
     verb: &str,
     form: &Fields,
-) -> Result<Outcome, Failure> {
+) -> Result<FormOutcome, Failure> {
     let tool = || {
         field(form, "tool")
             .filter(|tool| !tool.is_empty())
@@ -241,13 +241,13 @@ pub(super) async fn act(
         ));
     }
     let message = view.operator.order(name, order).await?;
-    Ok(Outcome::Done {
+    Ok(FormOutcome::Done {
         to: format!("/ui/servers/{name}"),
         message,
     })
 }
 
-async fn remove(view: &View<'_>, name: &str, form: &Fields) -> Result<Outcome, Failure> {
+async fn remove(view: &View<'_>, name: &str, form: &Fields) -> Result<FormOutcome, Failure> {
     if !is_sure(form) {
         let text = format!("Remove {name} from the configuration?");
         return Ok(confirm(
@@ -263,14 +263,14 @@ async fn remove(view: &View<'_>, name: &str, form: &Fields) -> Result<Outcome, F
     orders
         .ask(ConfigOrder::Delete(name.to_owned()), None)
         .await?;
-    Ok(Outcome::Done {
+    Ok(FormOutcome::Done {
         to: "/ui/servers".to_owned(),
         message: format!("`{name}` is removed"),
     })
 }
 
 /// A page with a link, since a form must not lead to another site.
-async fn sign_in(view: &View<'_>, name: &str) -> Result<Outcome, Failure> {
+async fn sign_in(view: &View<'_>, name: &str) -> Result<FormOutcome, Failure> {
     let (server, _) = find(view, name)?;
     let url = match server["connection"]["sign_in"].as_str() {
         Some(page) => page.to_owned(),
@@ -293,5 +293,5 @@ async fn sign_in(view: &View<'_>, name: &str) -> Result<Outcome, Failure> {
             p { a href=(format!("/ui/servers/{name}")) { "Back to the server" } }
         }
     });
-    Ok(Outcome::Page(StatusCode::OK, page))
+    Ok(FormOutcome::Page(StatusCode::OK, page))
 }

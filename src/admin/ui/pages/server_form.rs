@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::admin::config_order::ConfigOrder;
 use crate::admin::ui::fields::{Fields, field};
-use crate::admin::ui::page::{Outcome, Page, Section, View};
+use crate::admin::ui::page::{FormOutcome, Page, Section, View};
 use crate::admin::ui::{parts, text};
 use crate::protocol::{ErrorKind, Failure};
 
@@ -195,7 +195,7 @@ fn field_of(message: &str) -> Option<&'static str> {
 /// # Errors
 ///
 /// Says why nothing could be written, where no field is to blame.
-pub(super) async fn create(view: &View<'_>, fields: &Fields) -> Result<Outcome, Failure> {
+pub(super) async fn create(view: &View<'_>, fields: &Fields) -> Result<FormOutcome, Failure> {
     let outcome = match body(fields, true) {
         Err(problem) => Err(problem),
         Ok(body) => {
@@ -207,7 +207,7 @@ pub(super) async fn create(view: &View<'_>, fields: &Fields) -> Result<Outcome, 
     Ok(match outcome {
         Ok(created) => {
             let name = created.body["name"].as_str().unwrap_or_default();
-            Outcome::Done {
+            FormOutcome::Done {
                 to: format!("/ui/servers/{name}"),
                 message: format!("`{name}` is added"),
             }
@@ -223,7 +223,7 @@ pub(super) async fn update(
     view: &View<'_>,
     name: &str,
     fields: &Fields,
-) -> Result<Outcome, Failure> {
+) -> Result<FormOutcome, Failure> {
     let outcome = match body(fields, false) {
         Err(problem) => Err(problem),
         Ok(body) => {
@@ -234,7 +234,7 @@ pub(super) async fn update(
         }
     };
     Ok(match outcome {
-        Ok(_) => Outcome::Done {
+        Ok(_) => FormOutcome::Done {
             to: format!("/ui/servers/{name}"),
             message: format!("`{name}` is changed"),
         },
@@ -255,13 +255,18 @@ fn problem(failure: Failure) -> FormProblem {
 }
 
 /// The form as it was sent, with what is wrong in it.
-fn again(view: &View<'_>, name: Option<&str>, fields: &Fields, problem: FormProblem) -> Outcome {
+fn again(
+    view: &View<'_>,
+    name: Option<&str>,
+    fields: &Fields,
+    problem: FormProblem,
+) -> FormOutcome {
     let form = Form {
         name,
         values: fields.clone(),
         problem: Some(problem),
     };
-    Outcome::Page(StatusCode::UNPROCESSABLE_ENTITY, page(view, &form))
+    FormOutcome::Page(StatusCode::UNPROCESSABLE_ENTITY, page(view, &form))
 }
 
 fn page(view: &View<'_>, form: &Form<'_>) -> Page {

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::confirm::{Confirmation, confirm, is_sure};
 use crate::admin::ui::fields::Fields;
-use crate::admin::ui::page::{Outcome, Page, Section, View};
+use crate::admin::ui::page::{FormOutcome, Page, Section, View};
 use crate::admin::ui::paging::{AFTER, PageLinks, Paged, ROWS};
 use crate::admin::ui::pieces::Row;
 use crate::admin::ui::{parts, text};
@@ -92,7 +92,11 @@ pub(super) fn age(session: &SessionView) -> String {
 /// # Errors
 ///
 /// Says that there is no such session.
-pub(super) async fn end(view: &View<'_>, handle: &str, form: &Fields) -> Result<Outcome, Failure> {
+pub(super) async fn end(
+    view: &View<'_>,
+    handle: &str,
+    form: &Fields,
+) -> Result<FormOutcome, Failure> {
     if !is_sure(form) {
         let text = "End this session? Its client has to connect again.";
         return Ok(confirm(
@@ -105,7 +109,7 @@ pub(super) async fn end(view: &View<'_>, handle: &str, form: &Fields) -> Result<
         ));
     }
     match view.operator.sessions().end_by_handle(handle).await {
-        true => Ok(Outcome::Done {
+        true => Ok(FormOutcome::Done {
             to: "/ui/sessions".to_owned(),
             message: "the session is ended".to_owned(),
         }),

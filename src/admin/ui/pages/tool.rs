@@ -9,7 +9,7 @@ use super::tools::{description, entry, link};
 use super::trial;
 use crate::admin::status::ToolView;
 use crate::admin::ui::fields::{Fields, field};
-use crate::admin::ui::page::{Outcome, Page, Section, View};
+use crate::admin::ui::page::{FormOutcome, Page, Section, View};
 use crate::admin::ui::pieces::Piece;
 use crate::admin::ui::{parts, text};
 use crate::id::ViewId;
@@ -128,7 +128,7 @@ fn hints(annotations: &Value) -> Vec<&'static str> {
 /// # Errors
 ///
 /// Says why it does not.
-pub(super) async fn act(view: &View<'_>, form: &Fields) -> Result<Outcome, Failure> {
+pub(super) async fn act(view: &View<'_>, form: &Fields) -> Result<FormOutcome, Failure> {
     if let Some(order) = field(form, trial::ORDER) {
         return order_call(view, order, form).await;
     }
@@ -138,7 +138,7 @@ pub(super) async fn act(view: &View<'_>, form: &Fields) -> Result<Outcome, Failu
         Ok(arguments) => arguments,
         Err(problems) => {
             let page = shown(view, &found, (form, &problems), None);
-            return Ok(Outcome::Page(StatusCode::UNPROCESSABLE_ENTITY, page));
+            return Ok(FormOutcome::Page(StatusCode::UNPROCESSABLE_ENTITY, page));
         }
     };
     let call = (of, tool.name.as_str(), arguments);
@@ -146,13 +146,13 @@ pub(super) async fn act(view: &View<'_>, form: &Fields) -> Result<Outcome, Failu
         .trials
         .start(view.operator, &view.form_token, call, form)?;
     called.settled().await;
-    Ok(Outcome::Done {
+    Ok(FormOutcome::Done {
         to: trial::link(&called),
         message: String::new(),
     })
 }
 
-async fn order_call(view: &View<'_>, order: &str, form: &Fields) -> Result<Outcome, Failure> {
+async fn order_call(view: &View<'_>, order: &str, form: &Fields) -> Result<FormOutcome, Failure> {
     let id = view.query(CALL).unwrap_or_default();
     let called = view.trials.find(&view.form_token, id).ok_or_else(|| {
         let message = "this call is not kept any more";
@@ -160,12 +160,12 @@ async fn order_call(view: &View<'_>, order: &str, form: &Fields) -> Result<Outco
     })?;
     let problems = trial::act(&called, order, form).await?;
     if problems.is_empty() {
-        return Ok(Outcome::Done {
+        return Ok(FormOutcome::Done {
             to: trial::link(&called),
             message: String::new(),
         });
     }
     let piece = trial::piece(view, &called, (form, &problems));
     let page = shown(view, &find(view)?, (&called.form, &[]), Some(piece));
-    Ok(Outcome::Page(StatusCode::UNPROCESSABLE_ENTITY, page))
+    Ok(FormOutcome::Page(StatusCode::UNPROCESSABLE_ENTITY, page))
 }

@@ -8,7 +8,9 @@ use super::arguments::{self, Inputs, Problem};
 use super::calls::duration;
 use crate::admin::ui::fields::{Fields, field};
 use crate::admin::ui::page::View;
-use crate::admin::ui::trials::{Answer, Ending, Item, Outcome, Progress, Question, Stage, Trial};
+use crate::admin::ui::trials::{
+    Ending, Item, Progress, Stage, Trial, TrialAnswer, TrialOutcome, TrialQuestion,
+};
 use crate::admin::ui::{parts, text};
 use crate::protocol::{ErrorKind, Failure};
 
@@ -115,11 +117,11 @@ fn whole_millis(trial: &Trial) -> u64 {
 
 fn verdict(ending: &Ending) -> (&'static str, &'static str) {
     match &ending.outcome {
-        Outcome::Answered(answer) if answer.error.is_some() => ("bad", "error"),
-        Outcome::Answered(answer) if answer.is_tool_error => ("warn", "the tool failed"),
-        Outcome::Answered(_) => ("good", "ok"),
-        Outcome::Failed(_) => ("bad", "failed"),
-        Outcome::Cancelled => ("warn", "cancelled"),
+        TrialOutcome::Answered(answer) if answer.error.is_some() => ("bad", "error"),
+        TrialOutcome::Answered(answer) if answer.is_tool_error => ("warn", "the tool failed"),
+        TrialOutcome::Answered(_) => ("good", "ok"),
+        TrialOutcome::Failed(_) => ("bad", "failed"),
+        TrialOutcome::Cancelled => ("warn", "cancelled"),
     }
 }
 
@@ -151,7 +153,7 @@ fn cancel(view: &View<'_>, trial: &Trial) -> Markup {
 fn asked(
     view: &View<'_>,
     trial: &Trial,
-    question: &Question,
+    question: &TrialQuestion,
     (filled_in, problems): (&Fields, &[Problem]),
 ) -> Markup {
     let inputs = Inputs {
@@ -209,9 +211,9 @@ fn page_to_open(url: &str) -> Markup {
 
 fn ended(ending: &Ending) -> Markup {
     let answer = match &ending.outcome {
-        Outcome::Answered(answer) => answer,
-        Outcome::Failed(why) => return html! { p { (text::sentence(why)) } },
-        Outcome::Cancelled => {
+        TrialOutcome::Answered(answer) => answer,
+        TrialOutcome::Failed(why) => return html! { p { (text::sentence(why)) } },
+        TrialOutcome::Cancelled => {
             return html! { p { "It is cancelled; the tool may have run, or run still." } };
         }
     };
@@ -224,7 +226,7 @@ fn ended(ending: &Ending) -> Markup {
     }
 }
 
-fn content(answer: &Answer) -> Markup {
+fn content(answer: &TrialAnswer) -> Markup {
     html! {
         @for item in &answer.items {
             @match item {

@@ -14,8 +14,8 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 use tokio_util::codec::{Framed, LinesCodec, LinesCodecError};
 
-use super::message::{Answer, Message, Question};
-use super::{Outcome, Stage, Trial};
+use super::message::{Message, TrialAnswer, TrialQuestion};
+use super::{Stage, Trial, TrialOutcome};
 
 /// The newest revision with a session, in which questions come as requests in the middle of a call.
 const REVISION: &str = "2025-11-25";
@@ -34,14 +34,14 @@ pub(super) struct Conversation<'t> {
     trial: &'t Trial,
     answers: mpsc::Receiver<(u64, Value)>,
     /// Those without an answer, with the ids of their requests.
-    questions: VecDeque<(Value, Arc<Question>)>,
+    questions: VecDeque<(Value, Arc<TrialQuestion>)>,
     asked: u64,
     /// The id of the last request.
     requested: u64,
 }
 
 /// Why a call ends without an answer.
-type Unanswered = Outcome;
+type Unanswered = TrialOutcome;
 
 impl<'t> Conversation<'t> {
     pub(super) fn new(
@@ -60,7 +60,7 @@ impl<'t> Conversation<'t> {
     }
 
     /// Calls the tool, until it is answered, cancelled or too late.
-    pub(super) async fn hold(mut self, arguments: Value) -> Outcome {
+    pub(super) async fn hold(mut self, arguments: Value) -> TrialOutcome {
         let call = json!({
             "name": self.trial.tool, "arguments": arguments, "_meta": {"progressToken": "call"},
         });
@@ -70,11 +70,11 @@ impl<'t> Conversation<'t> {
             () = cancelled.cancelled() => None,
             () = deadline => {
                 let within = humantime::format_duration(DEADLINE);
-                Some(Err(Outcome::Failed(format!("there was no answer within {within}"))))
+                Some(Err(TrialOutcome::Failed(format!("there was no answer within {within}"))))
             }
         };
         match ended {
-            Some(Ok(answer)) => Outcome::Answered(answer),
+            Some(Ok(answer)) => TrialOutcome::Answered(answer),
             Some(Err(unanswered)) => unanswered,
             // The end of the connection says it, too, if this cannot be sent.
             None => {
@@ -82,12 +82,12 @@ impl<'t> Conversation<'t> {
                     json!({"requestId": self.requested, "reason": "cancelled in the dashboard"});
                 let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
                 let _ = self.send(&cancel).await;
-                Outcome::Cancelled
+                TrialOutcome::Cancelled
             }
         }
     }
 
-    async fn call(&mut self, call: &Value) -> Result<Answer, Unanswered> {
+    async fn call(&mut self, call: &Value) -> Result<TrialAnswer, Unanswered> {
         // No model is lent and no folder shown: neither sampling nor roots are declared.
         let hello = json!({
             "protocolVersion": REVISION,
@@ -103,7 +103,7 @@ impl<'t> Conversation<'t> {
         self.request("tools/call", call).await
     }
 
-    async fn request(&mut self, method: &str, params: &Value) -> Result<Answer, Unanswered> {
+    async fn request(&mut self, method: &str, params: &Value) -> Result<TrialAnswer, Unanswered> {
         self.requested += 1;
         let id = self.requested;
         self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
@@ -121,7 +121,7 @@ impl<'t> Conversation<'t> {
                 Some(Err(error)) => return Err(lost(&error)),
                 None => {
                     let why = "the gateway ended the connection: its log says why";
-                    return Err(Outcome::Failed(why.to_owned()));
+                    return Err(TrialOutcome::Failed(why.to_owned()));
                 }
             };
             // A large one takes longer than a thread with connections should be busy.
@@ -148,7 +148,7 @@ impl<'t> Conversation<'t> {
                 self.asked += 1;
                 let number = self.asked;
                 self.questions
-                    .push_back((id, Arc::new(Question { number, ..question })));
+                    .push_back((id, Arc::new(TrialQuestion { number, ..question })));
                 self.show();
             }
             Message::Withdrawn(id) => {
@@ -166,7 +166,7 @@ impl<'t> Conversation<'t> {
     }
 
     async fn answer(&mut self, number: u64, result: Value) -> Result<(), Unanswered> {
-        let is_it = |(_, question): &(Value, Arc<Question>)| question.number == number;
+        let is_it = |(_, question): &(Value, Arc<TrialQuestion>)| question.number == number;
         let found = self.questions.iter().position(is_it);
         // The server may have withdrawn it.
         if let Some((id, _)) = found.and_then(|index| self.questions.remove(index)) {
@@ -196,8 +196,8 @@ impl<'t> Conversation<'t> {
     }
 }
 
-fn lost(error: &LinesCodecError) -> Outcome {
-    Outcome::Failed(match error {
+fn lost(error: &LinesCodecError) -> TrialOutcome {
+    TrialOutcome::Failed(match error {
         LinesCodecError::MaxLineLengthExceeded => {
             format!("the answer is larger than {} MiB", LINE_MAX >> 20)
         }

@@ -18,10 +18,10 @@ const PROGRESS_MAX: usize = 1024;
 #[derive(Debug)]
 pub(super) enum Message {
     /// The answer to a request of this id.
-    Answer(Value, Answer),
+    Answer(Value, TrialAnswer),
     Progress(Progress),
     /// The request of this id is a question.
-    Asks(Value, Question),
+    Asks(Value, TrialQuestion),
     /// The server waits no more for the answer to its request of this id.
     Withdrawn(Value),
     Ping(Value),
@@ -39,7 +39,7 @@ pub(in crate::admin::ui) struct Progress {
 
 /// A question of the server.
 #[derive(Debug, Default, PartialEq)]
-pub(in crate::admin::ui) struct Question {
+pub(in crate::admin::ui) struct TrialQuestion {
     /// Which of the call it is.
     pub(in crate::admin::ui) number: u64,
     pub(in crate::admin::ui) text: String,
@@ -50,7 +50,7 @@ pub(in crate::admin::ui) struct Question {
 
 /// The answer to a call.
 #[derive(Debug, Default, PartialEq)]
-pub(in crate::admin::ui) struct Answer {
+pub(in crate::admin::ui) struct TrialAnswer {
     /// The message of an error in the place of a result.
     pub(in crate::admin::ui) error: Option<String>,
     /// Whether the result says that the tool failed.
@@ -78,7 +78,7 @@ impl Message {
         let params = &message["params"];
         match message["method"].as_str() {
             None if id.is_null() => Self::Other,
-            None => Self::Answer(id, Answer::of(&message)),
+            None => Self::Answer(id, TrialAnswer::of(&message)),
             Some("notifications/progress") => Self::Progress(Progress {
                 done: params["progress"].as_f64().unwrap_or(0.0),
                 total: params["total"].as_f64().filter(|total| *total > 0.0),
@@ -92,7 +92,7 @@ impl Message {
             }
             Some("elicitation/create") => {
                 let text = |name: &str| params[name].as_str().map(str::to_owned);
-                let question = Question {
+                let question = TrialQuestion {
                     number: 0,
                     text: text("message").unwrap_or_default(),
                     url: text("url"),
@@ -105,7 +105,7 @@ impl Message {
     }
 }
 
-impl Answer {
+impl TrialAnswer {
     fn of(message: &Value) -> Self {
         let error = &message["error"];
         let shown = if error.is_object() {
@@ -157,7 +157,7 @@ mod tests {
 
     use super::*;
 
-    fn answer(message: &Value) -> Answer {
+    fn answer(message: &Value) -> TrialAnswer {
         match Message::read(&message.to_string()) {
             Message::Answer(_, answer) => answer,
             other => panic!("{other:?}"),
@@ -174,7 +174,7 @@ mod tests {
             ),
             (
                 json!({"id": 7, "method": "elicitation/create", "params": {"message": "Who?"}}),
-                "Asks(Number(7), Question { number: 0, text: \"Who?\", url: None",
+                "Asks(Number(7), TrialQuestion { number: 0, text: \"Who?\", url: None",
             ),
             (
                 json!({"method": "notifications/cancelled", "params": {"requestId": 7}}),

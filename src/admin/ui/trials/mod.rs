@@ -22,7 +22,7 @@ use crate::id::ViewId;
 use crate::protocol::{ErrorKind, Failure};
 use conversation::Conversation;
 
-pub(super) use message::{Answer, Item, Progress, Question};
+pub(super) use message::{Item, Progress, TrialAnswer, TrialQuestion};
 
 /// Calls that are kept, of all logins; one more takes the place of the oldest that has ended.
 const KEPT_MAX: usize = 16;
@@ -65,18 +65,18 @@ pub(super) struct TrialState {
 #[derive(Clone)]
 pub(super) enum Stage {
     Running,
-    Asks(Arc<Question>),
+    Asks(Arc<TrialQuestion>),
     Ended(Arc<Ending>),
 }
 
 pub(super) struct Ending {
     pub(super) took: Duration,
     at: Instant,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: TrialOutcome,
 }
 
-pub(super) enum Outcome {
-    Answered(Answer),
+pub(super) enum TrialOutcome {
+    Answered(TrialAnswer),
     /// With the reason.
     Failed(String),
     Cancelled,
@@ -190,7 +190,7 @@ impl Trial {
         self.cancelled.cancel();
     }
 
-    fn end(&self, outcome: Outcome) {
+    fn end(&self, outcome: TrialOutcome) {
         let ending = Arc::new(Ending {
             took: self.begun.elapsed(),
             at: Instant::now(),
@@ -219,7 +219,7 @@ struct Running(Arc<Trial>);
 impl Drop for Running {
     fn drop(&mut self) {
         let message = "the gateway gave it up: its log says why";
-        self.0.end(Outcome::Failed(message.to_owned()));
+        self.0.end(TrialOutcome::Failed(message.to_owned()));
     }
 }
 
@@ -267,10 +267,10 @@ mod tests {
             kept(&format!("other {}", id / OPEN_MAX), id).ok().unwrap();
         }
         assert!(kept("last", 20).is_err());
-        mine.first().unwrap().end(Outcome::Cancelled);
+        mine.first().unwrap().end(TrialOutcome::Cancelled);
         kept("last", 20).ok().unwrap();
         assert!(trials.find("a", "0").is_none() && trials.find("a", "1").is_some());
-        mine.get(1).unwrap().end(Outcome::Cancelled);
+        mine.get(1).unwrap().end(TrialOutcome::Cancelled);
         tokio::time::advance(KEPT_FOR).await;
         kept("last", 21).ok().unwrap();
         assert!(trials.find("a", "1").is_none() && trials.find("a", "2").is_some());
@@ -281,10 +281,10 @@ mod tests {
         let trial = trial("a", 1);
         assert!(!trial.answer(1, json!({})));
         drop(Running(trial.clone()));
-        trial.end(Outcome::Cancelled);
+        trial.end(TrialOutcome::Cancelled);
         let Stage::Ended(ending) = trial.state().stage else {
             panic!("it is open");
         };
-        assert!(matches!(ending.outcome, Outcome::Failed(_)));
+        assert!(matches!(ending.outcome, TrialOutcome::Failed(_)));
     }
 }
