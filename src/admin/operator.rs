@@ -22,6 +22,7 @@ use crate::id::ViewId;
 use crate::metrics::Metrics;
 use crate::protocol::{ErrorKind, Failure, Request};
 use crate::sessions::Sessions;
+use crate::supervision::Arbiters;
 use crate::telemetry::{Counters, LogLine, LogRecords, one_line};
 
 /// The outcome of an order: a sentence for people either way.
@@ -62,6 +63,9 @@ pub trait Operator: Send + Sync {
     fn counters(&self) -> &Counters;
 
     fn sessions(&self) -> &Sessions;
+
+    /// The threads on which actors live.
+    fn arbiters(&self) -> &Arbiters;
 
     /// The API keys without their hashes, a JSON object each.
     fn keys(&self) -> Vec<Value>;

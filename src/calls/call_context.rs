@@ -138,7 +138,7 @@ impl CallContext {
         let own = settings.by_client.find(holder).map(|own| &own.rates);
         let rates = &self.rate_limits;
         let counted = rates.count(&settings.rate_limits, own, call, Instant::now());
-        counted.inspect_err(|_| self.counters.add(Counter::CallsShed))
+        counted.inspect_err(|_| self.counters.add(Counter::ShedForRate))
     }
 
     /// The place of a call among those in flight of its client, where they are limited.
@@ -153,7 +153,7 @@ impl CallContext {
         }
         let place = self.in_flight.take(holder, &limit);
         let place = place.map_err(|why| {
-            self.counters.add(Counter::CallsShed);
+            self.counters.add(Counter::ShedForClient);
             limit.failure(why)
         })?;
         Ok(Some(place))

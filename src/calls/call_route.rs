@@ -254,7 +254,15 @@ impl ConnectionSearch {
         } else {
             child.wait_up(Instant::now() + self.max_wait).await
         };
-        let senders = up.map_err(|away| self.server.away(&away))?.value;
+        let up = up.map_err(|away| {
+            let failure = self.server.away(&away);
+            let is_late = failure.cause == Some(ErrorKind::ConnectionTimeout);
+            if is_late || Instant::now() >= opened_by {
+                self.downstreams.counters().add(Counter::LateConnections);
+            }
+            failure
+        });
+        let senders = up?.value;
         // It may be that of another server, which took the name meanwhile.
         senders.settings().check_user(self.said.as_deref())?;
         Ok(senders)
@@ -267,8 +275,8 @@ pub(crate) const fn outcome_counter(answer: &Result<Response, Failure>) -> Count
         Ok(_) => Counter::CallsAnswered,
         Err(failure) => match failure.kind {
             ErrorKind::Cancelled => Counter::CallsCancelled,
-            ErrorKind::Overloaded => Counter::CallsShed,
-            ErrorKind::BreakerOpen => Counter::CallsRejected,
+            ErrorKind::Overloaded => Counter::ShedForServer,
+            ErrorKind::BreakerOpen => Counter::BreakerRefusals,
             _ => Counter::CallsFailed,
         },
     }

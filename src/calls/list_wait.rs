@@ -14,6 +14,7 @@ use crate::downstream::{Caller, ConnectionKey, Server};
 use crate::id::ViewId;
 use crate::protocol::{Method, Request};
 use crate::supervision::ChildPhase;
+use crate::telemetry::Counter;
 
 /// A request that is to be answered when the lists are there, or when they took too long.
 pub(crate) struct ListWait {
@@ -51,12 +52,17 @@ impl ListWait {
     /// Ends when the lists are there. Those of servers that start for the first time may take as
     /// long as they are configured to, the others `first_list_wait_max`.
     pub(crate) async fn end(&self) {
-        self.context.catalog.clone().wait_listed().await;
+        let catalog = &self.context.catalog;
+        let is_first = !catalog.is_listed();
+        catalog.clone().wait_listed().await;
         let max = self.context.settings.load().first_list_wait_max;
         let until = Instant::now() + max;
         let reads = self.awaited().into_iter().map(|list| self.read(list));
         // A list that is not there by then is shown later.
-        drop(timeout_at(until, join_all(reads)).await);
+        let is_late = timeout_at(until, join_all(reads)).await.is_err();
+        if is_late || is_first && !catalog.missing().is_empty() {
+            self.context.counters.add(Counter::LateLists);
+        }
     }
 
     /// For the client: the reason of the wait.

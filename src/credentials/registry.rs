@@ -11,6 +11,7 @@ use super::{
     Vault, Web,
 };
 use crate::id::{CredentialContext, Principal, ServerName};
+use crate::telemetry::Counters;
 
 /// Users of one server whose credentials are in memory; with more, those that have none make room.
 const USERS_MAX: usize = 10_000;
@@ -19,6 +20,7 @@ const USERS_MAX: usize = 10_000;
 #[derive(Clone)]
 pub struct Credentials {
     vault: Vault,
+    counters: Counters,
     by_server: Arc<Mutex<BTreeMap<ServerName, ServerCredentials>>>,
     /// Where browsers come back to.
     callback: Arc<OnceLock<Url>>,
@@ -37,9 +39,10 @@ struct ServerCredentials {
 }
 
 impl Credentials {
-    pub fn new(vault: Vault) -> Self {
+    pub fn new(vault: Vault, counters: Counters) -> Self {
         Self {
             vault,
+            counters,
             by_server: Arc::default(),
             callback: Arc::default(),
             subjects: SubjectTokens::default(),
@@ -73,7 +76,8 @@ impl Credentials {
             return Arc::clone(&known.gateway);
         }
         let (name, url, settings) = (server.clone(), url.clone(), settings.clone());
-        let gateway = Credential::open(name, url, settings, web(), self.vault.clone());
+        let shared = (self.vault.clone(), self.counters.clone());
+        let gateway = Credential::open(name, url, settings, web(), shared);
         let users = BTreeMap::new();
         let opened = ServerCredentials {
             gateway: Arc::clone(&gateway),

@@ -10,15 +10,17 @@ pub(crate) fn cause_of_exit(why: &ExitReason) -> Option<ErrorKind> {
         return Some(ErrorKind::ConnectionTimeout);
     }
     let reason = why.error()?.downcast_ref::<Reason>()?;
-    reason.cause().map(error_kind)
+    reason.cause().and_then(error_kind)
 }
 
-pub(crate) fn error_kind(cause: Cause) -> ErrorKind {
+/// The kind of a failure to have a connection; `None` for what happens to one that is up.
+pub(crate) fn error_kind(cause: Cause) -> Option<ErrorKind> {
     match cause {
-        Cause::SpawnFailed => ErrorKind::SpawnFailed,
-        Cause::Refused => ErrorKind::ConnectionRefused,
-        Cause::TimedOut => ErrorKind::ConnectionTimeout,
-        Cause::Crashed => ErrorKind::ProcessCrashed,
+        Cause::SpawnFailed => Some(ErrorKind::SpawnFailed),
+        Cause::Refused => Some(ErrorKind::ConnectionRefused),
+        Cause::TimedOut => Some(ErrorKind::ConnectionTimeout),
+        Cause::Crashed => Some(ErrorKind::ProcessCrashed),
+        Cause::Unresponsive => None,
     }
 }
 

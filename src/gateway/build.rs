@@ -58,7 +58,7 @@ pub(super) fn build(
     view: ConfigView,
     known: Known,
 ) -> io::Result<Arc<GatewayState>> {
-    let credentials = credentials(config);
+    let credentials = credentials(config, inputs.counters.clone());
     let numbers = CallNumbers::random();
     let metrics = metrics(config, inputs.arbiters);
     let restored = restored(config, inputs.store, known);

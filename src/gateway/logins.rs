@@ -14,11 +14,11 @@ use crate::credentials::{Credential, Credentials, SignInError, Web, is_loopback}
 use crate::downstream::{CredentialsChoice, ServerSettings, TransportSettings};
 use crate::id::{CredentialContext, ServerName};
 use crate::protocol::{ErrorKind, Failure};
-use crate::telemetry::rfc3339;
+use crate::telemetry::{Counters, rfc3339};
 use crate::transport::{HttpSettings, Tls, WebClient};
 
 /// The credentials of this configuration's servers.
-pub(super) fn credentials(config: &Config) -> Credentials {
+pub(super) fn credentials(config: &Config, counters: Counters) -> Credentials {
     let vault = config.vault(&ProcessEnvironment::new());
     let checked = vault.clone();
     // Its key may come from a command that takes long: nobody waits for it who needs no token.
@@ -27,7 +27,7 @@ pub(super) fn credentials(config: &Config) -> Credentials {
             log::error!(error:%; "kept tokens cannot be read");
         }
     });
-    Credentials::new(vault)
+    Credentials::new(vault, counters)
 }
 
 /// The settings of a server with its credential, unless they say by themselves who the gateway is.

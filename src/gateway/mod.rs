@@ -361,7 +361,7 @@ impl Gateway {
             log::info!("configuration is unchanged");
             return;
         }
-        self.state.counters.add(Counter::ConfigReloaded);
+        self.state.counters.add(Counter::ConfigApplied);
         for key in &plan.needs_restart {
             log::warn!("`{key}` changes with a restart of the gateway");
         }

@@ -235,6 +235,10 @@ impl Operator for GatewayOperator {
         &self.state.counters
     }
 
+    fn arbiters(&self) -> &Arbiters {
+        &self.state.arbiters
+    }
+
     fn sessions(&self) -> &Sessions {
         &self.state.sessions
     }

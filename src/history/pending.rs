@@ -1,8 +1,8 @@
 //! A call that is not over yet.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-use memchr::memmem;
+use memchr::memmem::Finder;
 use tokio::time::Instant;
 
 use super::History;
@@ -206,8 +206,9 @@ impl CallEnding<'_> {
 /// Whether a result says that the tool failed. Most do not say anything about it, and are not
 /// parsed again. Of a large one only both ends are looked at.
 pub fn is_tool_error(method: &Method, result: &RawJson) -> bool {
+    static IS_ERROR: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\"isError\""));
     let text = result.as_bytes();
-    let says_so = |part: &[u8]| memmem::find(part, b"\"isError\"").is_some();
+    let says_so = |part: &[u8]| IS_ERROR.find(part).is_some();
     let may_be = *method == Method::ToolsCall
         && match text.len() {
             0..=SEARCHED_MAX => says_so(text),

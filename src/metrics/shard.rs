@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::histogram::{Histogram, HistogramView};
-use super::series::{OTHER, Series};
+use super::series::{Measure, OTHER, Series};
 use crate::id::QuickMap;
 use crate::telemetry::SpanNumbers;
 
@@ -24,6 +24,8 @@ pub(super) struct Shard {
     /// By name; 0 is no name, 1 all that have no place.
     names: QuickMap<Box<str>, u16>,
     series: QuickMap<Series<u16>, Histogram>,
+    /// The one series without labels, which every call counts in.
+    overhead: Histogram,
 }
 
 const NO_NAME: u16 = 0;
@@ -37,6 +39,9 @@ impl Shard {
         exemplar: Option<(SpanNumbers, u64)>,
     ) {
         let bounds = series.measure.bounds();
+        if series.measure == Measure::Overhead {
+            return self.overhead.add(duration, bounds, exemplar);
+        }
         let series = series.with_names(|name| self.number(name));
         if let Some(histogram) = self.series.get_mut(&series) {
             return histogram.add(duration, bounds, exemplar);
@@ -76,6 +81,10 @@ impl Totals {
         for (name, number) in shard.names {
             names.insert(number, self.name(&name));
         }
+        if shard.overhead != Histogram::default() {
+            let overhead = self.series.entry(Series::of(Measure::Overhead));
+            overhead.or_default().merge(&shard.overhead);
+        }
         for (series, histogram) in shard.series {
             let series = series.with_names(|number| names.get(&number).cloned());
             let has_place = self.series.len() < SERIES_MAX || self.series.contains_key(&series);
@@ -111,7 +120,6 @@ impl Totals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::Measure;
 
     const SHORT: Duration = Duration::from_millis(1);
 

@@ -119,6 +119,9 @@ impl CatalogPublisher {
 
     /// The dispatcher, as one sees it.
     pub fn view(&self) -> ChildView {
-        self.dispatcher.view()
+        ChildView {
+            waiting: self.core.inbox.len(),
+            ..self.dispatcher.view()
+        }
     }
 }

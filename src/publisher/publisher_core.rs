@@ -243,7 +243,7 @@ impl PublisherCore {
         if let Some(sessions) = self.sessions()
             && changes.any()
         {
-            self.counters.add(Counter::CatalogChanged);
+            self.counters.add(Counter::ListChanged);
             sessions.broadcast(&SessionEvent::ListsChanged(changes));
         }
         self.announced.store(merged);

@@ -1,5 +1,6 @@
 //! A reference for callers: a name that outlives every incarnation, never an address.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,6 +75,10 @@ pub struct ChildSnapshot<T> {
     pub since: Instant,
     /// Number of the current or last incarnation, from 1; 0 before the first.
     pub generation: u64,
+    /// Incarnations after the first, by why the one before ended.
+    pub restarts: BTreeMap<&'static str, u64>,
+    /// Times that it became broken.
+    pub escalations: u64,
     /// Ends by panic, all in all.
     pub panics: u64,
     /// Killed incarnations whose thread was blocked.
@@ -266,6 +271,8 @@ impl<T: ChildValue> ChildRef<T> {
             phase_ms: millis(now.saturating_duration_since(snapshot.since)),
             generation: snapshot.generation,
             restarts: snapshot.generation.saturating_sub(1),
+            restart_reasons: snapshot.restarts.clone(),
+            escalations: snapshot.escalations,
             panics: snapshot.panics,
             stuck: snapshot.stuck,
             last_exit: snapshot.last_exit.as_ref().map(|exit| format!("{exit:#}")),
@@ -275,6 +282,7 @@ impl<T: ChildValue> ChildRef<T> {
                 .status
                 .next_attempt()
                 .map(|at| millis(at.saturating_duration_since(now))),
+            waiting: 0,
         }
     }
 
@@ -284,9 +292,10 @@ impl<T: ChildValue> ChildRef<T> {
         self.send(Control::Event(ChildEvent::Wake));
     }
 
-    /// As [`ChildRef::wake`]; a child that is up is asked to leave and built anew.
-    pub fn reconnect_now(&self) {
-        self.send(Control::Event(ChildEvent::Reconnect));
+    /// As [`ChildRef::wake`]; a child that is up is asked to leave and built anew. The reason, one of
+    /// few words, is counted.
+    pub fn reconnect_now(&self, reason: &'static str) {
+        self.send(Control::Event(ChildEvent::Reconnect(reason)));
     }
 
     /// Gives the supervisor other settings, and another factory if the child's spec changed:

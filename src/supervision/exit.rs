@@ -10,6 +10,8 @@ use std::task::Waker;
 
 use futures_util::task::AtomicWaker;
 
+use crate::telemetry::{Cause, Reason};
+
 /// Why an incarnation of a child ended. `{:#}` passes on to the error of the child, which may show
 /// operators more so than others.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -76,6 +78,16 @@ impl ExitReason {
             | Self::FactoryPanicked(_)
             | Self::StartTimeout => None,
         }
+    }
+
+    /// [`ExitReason::code`], or the cause where that is known: a stable word for counters.
+    pub fn exact_code(&self) -> &'static str {
+        let cause = match self {
+            Self::Failed(error) => error.downcast_ref::<Reason>().and_then(Reason::cause),
+            Self::StartTimeout => Some(Cause::TimedOut),
+            _ => None,
+        };
+        cause.map_or_else(|| self.code(), Cause::as_str)
     }
 
     /// A stable word for logs, counters and views.
@@ -191,5 +203,25 @@ impl Exit {
             .stated_reason
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_exact_code_is_the_cause_where_that_is_known() {
+        let crashed = Arc::new(Reason::from("ended").because(Cause::Crashed));
+        let table = [
+            (ExitReason::Failed(crashed.clone()), "process_crashed"),
+            (ExitReason::LimitReached(crashed), "limit_reached"),
+            (ExitReason::failed("a text"), "failed"),
+            (ExitReason::StartTimeout, "connection_timeout"),
+            (ExitReason::Normal, "normal"),
+        ];
+        for (reason, code) in table {
+            assert_eq!(reason.exact_code(), code, "{reason}");
+        }
     }
 }

@@ -47,7 +47,7 @@ impl<T> Clone for Inbox<T> {
 
 impl<T> fmt::Debug for Inbox<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let waiting = self.queue().waiting.len();
+        let waiting = self.len();
         f.debug_struct("Inbox").field("waiting", &waiting).finish()
     }
 }
@@ -83,9 +83,14 @@ impl<T> Inbox<T> {
         drop(done);
     }
 
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.queue().waiting.len()
+    }
+
     /// Whether none waits.
     pub fn is_empty(&self) -> bool {
-        self.queue().waiting.is_empty()
+        self.len() == 0
     }
 
     fn queue(&self) -> MutexGuard<'_, InboxQueue<T>> {
@@ -157,6 +162,7 @@ mod tests {
         let mut stream = inbox.stream().boxed_local();
         assert!(stream.next().now_or_never().is_none());
         assert!(inbox.put(1) && inbox.put(2) && !inbox.put(3));
+        assert_eq!(inbox.len(), 2);
         assert_eq!(stream.next().await, Some(InboxItem::Try(1)));
         inbox.done();
         assert_eq!(stream.next().await, Some(InboxItem::Try(2)));

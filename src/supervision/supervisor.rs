@@ -3,6 +3,7 @@
 //! It lives on the arbiter that started it, the child on one of the pool. It knows nothing of
 //! what the child does.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, Recipient, SpawnHandle};
@@ -23,6 +24,8 @@ pub struct Supervisor<T: ChildValue> {
     child: Option<RunningChild>,
     /// The value that the current incarnation offers; `None` until it is ready.
     value: Option<T>,
+    /// Why the child was asked to leave, until it is started again.
+    asked_for: Option<&'static str>,
     /// The end before this one, as it is logged; `None` once an incarnation was ready.
     logged: Option<LoggedExit>,
     timer: Option<SpawnHandle>,
@@ -51,6 +54,8 @@ impl<T: ChildValue> Supervisor<T> {
             last_exit: None,
             since: Instant::now(),
             generation: 0,
+            restarts: BTreeMap::new(),
+            escalations: 0,
             panics: 0,
             stuck: 0,
         });
@@ -62,6 +67,7 @@ impl<T: ChildValue> Supervisor<T> {
             generation: 0,
             child: None,
             value: None,
+            asked_for: None,
             timer: None,
             logged: None,
             snapshot,
@@ -70,9 +76,14 @@ impl<T: ChildValue> Supervisor<T> {
     }
 
     fn handle_event(&mut self, event: ChildEvent, ctx: &mut Context<Self>) {
+        let (reason, was_broken) = (event.reason(), self.machine.is_broken());
         let step = self
             .machine
             .decide(event, Instant::now(), self.spec.random.chance());
+        if self.machine.is_broken() && !was_broken {
+            self.snapshot
+                .send_modify(|snapshot| snapshot.escalations += 1);
+        }
         if step.stuck {
             self.abandon_blocked_child();
         }
@@ -80,7 +91,10 @@ impl<T: ChildValue> Supervisor<T> {
         match step.action {
             Action::Nothing => {}
             Action::Launch => self.launch(ctx),
-            Action::Ask => self.ask(),
+            Action::Ask => {
+                self.asked_for = reason;
+                self.ask();
+            }
             Action::Kill => self.kill(),
             Action::Finish => ctx.stop(),
         }
@@ -91,8 +105,14 @@ impl<T: ChildValue> Supervisor<T> {
         self.generation += 1;
         self.value = None;
         let generation = self.generation;
-        self.snapshot
-            .send_modify(|snapshot| snapshot.generation = generation);
+        let asked_for = self.asked_for.take();
+        self.snapshot.send_modify(|snapshot| {
+            snapshot.generation = generation;
+            let ended = snapshot.last_exit.as_ref().map(ExitReason::exact_code);
+            if let Some(reason) = asked_for.or(ended) {
+                *snapshot.restarts.entry(reason).or_default() += 1;
+            }
+        });
         let exit = Exit::new();
         let to_ready = ctx.address();
         let to_start = ctx.address();

@@ -1,5 +1,6 @@
 //! The observable state of a child: the same struct for logs, interfaces and tests.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -56,6 +57,12 @@ pub struct ChildView {
     pub generation: u64,
     /// Incarnations after the first.
     pub restarts: u64,
+    /// The same by why the incarnation before each ended, or was ended.
+    #[serde(skip)]
+    pub restart_reasons: BTreeMap<&'static str, u64>,
+    /// Times that it began to fail too often.
+    #[serde(skip)]
+    pub escalations: u64,
     /// Ends by panic, all in all.
     pub panics: u64,
     /// Killed incarnations that were still there when their time was up: their thread was
@@ -70,4 +77,7 @@ pub struct ChildView {
     pub last_exit_code: Option<&'static str>,
     /// When the next attempt is due, in milliseconds from now.
     pub next_attempt_ms: Option<u64>,
+    /// Messages that wait in its [`super::Inbox`], if it has one.
+    #[serde(skip)]
+    pub waiting: usize,
 }

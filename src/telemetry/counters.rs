@@ -4,8 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// At most one label, with its value.
+pub type CounterLabels = &'static [(&'static str, &'static str)];
+
 macro_rules! counters {
-    ($($(#[$doc:meta])* $counter:ident = $name:literal,)*) => {
+    ($(
+        $(#[$doc:meta])*
+        $counter:ident = $name:literal $(($label:ident = $value:literal))?,
+    )*) => {
         /// A counter. Counts only grow, from the start of the process.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(usize)]
@@ -14,7 +20,11 @@ macro_rules! counters {
         }
 
         impl Counter {
-            const NAMES: &[&str] = &[$($name,)*];
+            /// In the status: the value of a label is a part of the name there.
+            const NAMES: &[&str] = &[$(concat!($name $(, "_", $value)?),)*];
+
+            const METRICS: &[(&str, CounterLabels)] =
+                &[$(($name, &[$((stringify!($label), $value))?]),)*];
         }
     };
 }
@@ -49,30 +59,47 @@ counters! {
     /// Answered by the gateway, since the server could not.
     CallsFailed = "calls_failed",
     CallsCancelled = "calls_cancelled",
-    /// Refused because a limit was reached.
-    CallsShed = "calls_shed",
+    /// Refused because their session has as many in flight as it may.
+    ShedForSession = "calls_shed"(reason = "session"),
+    /// Refused because their client has as many in flight as it may.
+    ShedForClient = "calls_shed"(reason = "client"),
+    /// Refused because their client calls too often.
+    ShedForRate = "calls_shed"(reason = "rate"),
+    /// Refused because their server has too much to do.
+    ShedForServer = "calls_shed"(reason = "server"),
     /// Refused because a policy forbids it, or the tool is suspended.
     CallsDenied = "calls_denied",
-    /// Refused because a breaker was open.
-    CallsRejected = "calls_barred",
+    /// Calls that were refused because a breaker was open.
+    BreakerRefusals = "breaker_refusals",
     /// Sent to their server once more by the gateway.
     CallsRepeated = "calls_repeated",
     /// Breakers of servers and tools that opened.
-    BreakersOpened = "breakers_opened",
-    BreakersClosed = "breakers_closed",
+    BreakersOpened = "breaker_transitions"(state = "open"),
+    BreakersClosed = "breaker_transitions"(state = "closed"),
+    /// Requests of clients whose body did not come in time.
+    LateBodies = "deadline_exceeded"(hop = "body"),
+    /// Requests that waited in vain for the lists of servers.
+    LateLists = "deadline_exceeded"(hop = "lists"),
+    /// Calls that waited in vain for a connection to their server.
+    LateConnections = "deadline_exceeded"(hop = "connection"),
+    /// Calls that waited in vain for their turn at their server.
+    LateTurns = "deadline_exceeded"(hop = "queue"),
+    /// Calls that their server did not answer in time.
+    LateAnswers = "deadline_exceeded"(hop = "server"),
+    /// Questions of servers that their client did not answer in time.
+    LateClients = "deadline_exceeded"(hop = "client"),
     /// Questions of servers that reached a client.
     QuestionsAsked = "questions_asked",
-    QuestionsUnanswered = "questions_unanswered",
     /// Connections to servers that became ready.
     ServersConnected = "servers_connected",
     /// Connections to servers that ended, for whatever reason.
     ServersLost = "servers_lost",
     /// Connections to servers that were closed because nobody used them.
-    ServersRested = "servers_rested",
+    ServersIdleStopped = "servers_idle_stopped",
     /// New handshakes because a server forgot our session.
     ServersRenewed = "servers_renewed",
     /// Processes that were asked which era they speak.
-    ErasProbed = "eras_probed",
+    EraInquiries = "era_inquiries",
     /// Streams of servers over HTTP that ended and were opened again.
     StreamsReopened = "streams_reopened",
     /// Times that a server's stream of changes was opened.
@@ -82,7 +109,13 @@ counters! {
     /// Calls that their server went on with in a task, which the gateway followed.
     TasksFollowed = "tasks_followed",
     /// Times that the merged lists changed.
-    CatalogChanged = "catalog_changed",
+    ListChanged = "list_changed",
+    /// Tokens for servers that the authorization server renewed.
+    TokensRenewed = "oauth_refresh"(outcome = "renewed"),
+    /// Attempts to renew one that failed, and may succeed later.
+    RenewalsFailed = "oauth_refresh"(outcome = "failed"),
+    /// Tokens that are not renewed before somebody does something about it.
+    RenewalsRefused = "oauth_refresh"(outcome = "refused"),
     /// Messages of servers outside of calls that were lost, since there were too many.
     ServerEventsLost = "server_events_lost",
     /// Progress and log lines of calls that were lost, since there were too many.
@@ -99,8 +132,8 @@ counters! {
     HistoryLost = "history_lost",
     /// Spans that were lost: the collector did not take them, or there were too many at once.
     SpansLost = "spans_lost",
-    ConfigReloaded = "config_reloaded",
-    ConfigRefused = "config_refused",
+    ConfigApplied = "config_reload"(outcome = "applied"),
+    ConfigRefused = "config_reload"(outcome = "refused"),
 }
 
 /// All counts. Clones are handles to the same ones.
@@ -124,7 +157,14 @@ impl Counters {
         }
     }
 
-    /// Every count by name.
+    /// Every count as a metric: its name, its labels.
+    pub fn metrics(&self) -> impl Iterator<Item = (&'static str, CounterLabels, u64)> {
+        let counts = self.0.iter().map(|count| count.load(Ordering::Relaxed));
+        let metrics = Counter::METRICS.iter().zip(counts);
+        metrics.map(|((name, labels), count)| (*name, *labels, count))
+    }
+
+    /// Every count by its name in the status.
     pub fn view(&self) -> BTreeMap<&'static str, u64> {
         let counts = self.0.iter().map(|count| count.load(Ordering::Relaxed));
         Counter::NAMES.iter().copied().zip(counts).collect()
@@ -142,7 +182,14 @@ mod tests {
         counters.add(Counter::ConfigRefused);
         counters.add(Counter::ConfigRefused);
         let view = counters.view();
-        assert_eq!((view["requests_refused"], view["config_refused"]), (1, 2));
+        assert_eq!(view["requests_refused"], 1);
+        assert_eq!(view["config_reload_refused"], 2);
         assert_eq!(view.values().sum::<u64>(), 3);
+        let metrics = counters.metrics().filter(|(.., count)| *count > 0);
+        let expected: [(_, CounterLabels, _); 2] = [
+            ("requests_refused", &[], 1),
+            ("config_reload", &[("outcome", "refused")], 2),
+        ];
+        assert_eq!(metrics.collect::<Vec<_>>(), expected);
     }
 }

@@ -20,7 +20,7 @@ mod secrets;
 pub use audit::Denial;
 pub use clock::{ClockForm, local_time, millis, rfc3339, unix_millis};
 pub use counted::counted;
-pub use counters::{Counter, Counters};
+pub use counters::{Counter, CounterLabels, Counters};
 pub use event_feed::{Event, EventBatch, EventFeed, EventKind, EventListener};
 pub use explanation::explanation;
 pub use log_records::{LogQuery, LogRecords};

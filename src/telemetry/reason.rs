@@ -17,6 +17,21 @@ pub enum Cause {
     TimedOut,
     /// Its process ended.
     Crashed,
+    /// It was there, and then did not answer a ping in time.
+    Unresponsive,
+}
+
+impl Cause {
+    /// A stable word, that of the error where there is one.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::SpawnFailed => "spawn_failed",
+            Self::Refused => "connection_refused",
+            Self::TimedOut => "connection_timeout",
+            Self::Crashed => "process_crashed",
+            Self::Unresponsive => "unresponsive",
+        }
+    }
 }
 
 /// `{}` shows the sentence, `{:#}` the sentence with the server's words.

@@ -27,7 +27,7 @@ async fn rests(gateway: &Gateway, server: &str) -> Value {
 
 async fn rested(gateway: &Gateway) -> u64 {
     let status = gateway.status().await;
-    status["counters"]["servers_rested"].as_u64().unwrap()
+    status["counters"]["servers_idle_stopped"].as_u64().unwrap()
 }
 
 #[tokio::test]

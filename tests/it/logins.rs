@@ -66,6 +66,10 @@ async fn a_refused_token_is_renewed_and_no_call_is_lost() {
     };
     let (result, ()) = tokio::join!(call, outage);
     assert_ne!(result["isError"], true, "{result}");
+    let counters = gateway.status().await["counters"].clone();
+    assert_eq!(counters["oauth_refresh_renewed"], 4, "{counters}");
+    assert_ne!(counters["oauth_refresh_failed"], 0, "{counters}");
+    assert_eq!(counters["oauth_refresh_refused"], 0, "{counters}");
 }
 
 #[tokio::test]
@@ -105,6 +109,8 @@ async fn a_sign_in_that_ended_is_asked_for_again() {
         );
         login_needed(&gateway).await;
     }
+    let refused = gateway.status().await["counters"]["oauth_refresh_refused"].clone();
+    assert_eq!(refused, 1, "after that there is nothing to renew");
     // The registration is used again.
     log_in(&gateway).await;
     gateway.wait_state("docs", "up").await;
@@ -284,6 +290,8 @@ async fn the_endpoints_of_the_inspector_answer_as_it_reads_them() {
         "{renewed}"
     );
     assert_eq!(authority.grants().refreshed, 1);
+    let counters = gateway.status().await["counters"].clone();
+    assert_eq!(counters["oauth_refresh_renewed"], 1, "{counters}");
 
     let logins = api(&gateway, "GET", "/api/logins")
         .send()

@@ -33,8 +33,9 @@ fn documented() -> BTreeSet<String> {
     let words = DOCUMENTED.split('`').skip(1).step_by(2);
     let prefixes = ["mcpvisor_", "mcp_server_", "mcp_client_", "process_"];
     let is_name = |word: &&str| prefixes.iter().any(|prefix| word.starts_with(prefix));
-    let labels = ["mcpvisor_server"];
-    let names = words.filter(|word| is_name(word) && !labels.contains(word));
+    // A label, and the value of one.
+    let others = ["mcpvisor_server", "process_crashed"];
+    let names = words.filter(|word| is_name(word) && !others.contains(word));
     names.map(str::to_owned).collect()
 }
 
@@ -78,8 +79,13 @@ async fn metrics_are_those_that_are_documented_and_follow_what_happens() {
             "mcpvisor_catalog_items{server=\"one\",kind=\"tools\"} 11",
             "mcpvisor_children{server=\"one\"} 1",
             "mcpvisor_overhead_seconds_count 1",
+            "mcpvisor_mailbox_depth{actor=\"dispatcher\"} 0",
+            "mcpvisor_supervisor_escalations_total{actor=\"dispatcher\"} 0",
+            "mcpvisor_supervisor_escalations_total{server=\"one\"} 0",
+            "mcpvisor_deadline_exceeded_total{hop=\"server\"} 0",
         ],
     );
+    assert!(text.contains("mcpvisor_mailbox_wait_seconds{thread=\"0\"} 0."));
     assert_eq!(names(&text), documented());
     let foreign = metrics.clone().header("Host", "evil.example").send().await;
     assert_eq!(foreign.status, 403);
@@ -135,6 +141,7 @@ async fn requests_and_sessions_are_counted_by_how_they_ended() {
             "mcp_client_session_duration_seconds_count{{error_type=\"process_crashed\",{of_server}}} 1"
         ),
         "mcpvisor_child_exits_total{server=\"one\",cause=\"failed\"} 1".to_owned(),
+        "mcpvisor_downstream_restarts_total{server=\"one\",reason=\"process_crashed\"} 1".to_owned(),
         // The one that was answered by a server.
         "mcpvisor_overhead_seconds_count 1".to_owned(),
     ];

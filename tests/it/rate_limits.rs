@@ -42,7 +42,7 @@ async fn a_tool_that_is_called_too_often_says_when_to_try_again() {
     client.get("tools/list", json!({})).await;
     let other = Client::open(&gateway).await;
     assert_eq!(other.get("tools/call", echo()).await["isError"], true);
-    assert_eq!(gateway.status().await["counters"]["calls_shed"], 2);
+    assert_eq!(gateway.status().await["counters"]["calls_shed_rate"], 2);
 
     gateway.write_config(&(quick() + &example("one")));
     until("no limit", || async {

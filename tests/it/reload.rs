@@ -11,7 +11,7 @@ use crate::support::{
 async fn reloaded(gateway: &Gateway, times: u64) {
     until("the change", || async {
         let counters = &gateway.status().await["counters"];
-        (counters["config_reloaded"] == times).then_some(())
+        (counters["config_reload_applied"] == times).then_some(())
     })
     .await;
 }

@@ -70,7 +70,9 @@ async fn a_body_that_does_not_come_is_cut_off() {
     let answer = soon("the answer", Answer::read(stream)).await.unwrap();
     assert_eq!(answer.status, 408);
     assert_eq!(answer.json().await["error"]["data"]["code"], "body_timeout");
-    assert_eq!(gateway.status().await["sessions"], 0);
+    let status = gateway.status().await;
+    assert_eq!(status["counters"]["deadline_exceeded_body"], 1);
+    assert_eq!(status["sessions"], 0);
 }
 
 #[tokio::test]

@@ -52,7 +52,7 @@ fn an_open_breaker_answers_at_once_and_lets_one_call_try() {
         let world = Rc::new(World::new());
         let (server, client) = failing(&world).await;
         assert_eq!(world.view("a").breaker.state, "open");
-        assert_eq!(world.counted("breakers_opened"), 2);
+        assert_eq!(world.counted("breaker_transitions_open"), 2);
         pass(seconds(4)).await;
         let sent = server.held().len();
         let failure = client.call("a__echo").await.failure();
@@ -60,7 +60,7 @@ fn an_open_breaker_answers_at_once_and_lets_one_call_try() {
         assert_eq!(failure["retryable"], true);
         let after = failure["retryAfterMs"].as_u64().unwrap();
         assert!((5_000..=6_001).contains(&after), "{after}");
-        assert_eq!(world.counted("calls_barred"), 1);
+        assert_eq!(world.counted("breaker_refusals"), 1);
         pass(millis(after)).await;
         // One call tries; until it is answered the others are refused.
         let trial = client.call("a__hold").await;
@@ -74,7 +74,7 @@ fn an_open_breaker_answers_at_once_and_lets_one_call_try() {
         client.call("a__echo").await.result();
         assert_eq!(world.view("a").breaker.state, "closed");
         assert!(world.view("a").tool_breakers.is_empty());
-        assert_eq!(world.counted("breakers_closed"), 2);
+        assert_eq!(world.counted("breaker_transitions_closed"), 2);
     });
 }
 
@@ -134,7 +134,7 @@ fn calls_that_a_breaker_refuses_are_counted_with_or_without_a_session() {
             alone.result()["_meta"]["io.mcpvisor/error"]["code"],
             "breaker_open"
         );
-        assert_eq!(world.counted("calls_barred"), 2);
+        assert_eq!(world.counted("breaker_refusals"), 2);
         assert_eq!(world.counted("calls_failed"), failed);
     });
 }

@@ -115,6 +115,7 @@ fn progress_extends_the_deadline_up_to_the_cap() {
         assert!(!lively.is_over());
         pass(seconds(2)).await;
         assert_eq!(lively.failure()["code"], "timeout");
+        assert_eq!(world.counted("deadline_exceeded_server"), 2);
         assert_eq!(lively.of("notifications/progress").len(), 10);
         let taken_back: Vec<_> = server
             .of("notifications/cancelled")

@@ -361,6 +361,8 @@ fn an_idle_server_is_pinged_and_a_silent_one_replaced() {
         assert!(held.sentence().contains("`ping` was not answered in time"));
         let exit = world.view("a").shared.last_exit.unwrap();
         assert!(exit.contains("`ping` was not answered in time"), "{exit}");
+        let reasons = world.view("a").shared.restart_reasons;
+        assert_eq!(reasons, [("unresponsive", 1)].into());
     });
 }
 
@@ -418,5 +420,6 @@ fn calls_wait_for_a_restart_where_that_is_configured() {
         assert_eq!(world.view("a").shared.next_attempt_ms, Some(4000));
         let refused = client.call("a__echo").await;
         assert_eq!(refused.failure()["code"], "server_unavailable");
+        assert_eq!(world.counted("deadline_exceeded_connection"), 1);
     });
 }

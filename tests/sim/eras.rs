@@ -43,7 +43,7 @@ fn a_server_over_http_is_asked_on_its_connection() {
             json!({})
         );
         assert_eq!(meta["progressToken"], call.json["id"]);
-        assert_eq!(world.counted("eras_probed"), 0);
+        assert_eq!(world.counted("era_inquiries"), 0);
     });
 }
 
@@ -186,7 +186,7 @@ fn c_life_08_a_process_is_asked_before_anything_else_and_started_once() {
                 .await;
             pass(millis(50)).await;
             assert_eq!(methods(&again.frames(), 0)[0], first);
-            assert_eq!(world.counted("eras_probed"), 1);
+            assert_eq!(world.counted("era_inquiries"), 1);
             let era = if modern { Era::Modern } else { Era::Legacy };
             assert_eq!(world.view("a").era, Some(era));
         }
@@ -374,6 +374,6 @@ fn a_configured_era_is_not_asked() {
         server.crash("gone");
         pass(seconds(10)).await;
         assert!(server.of("initialize").is_empty());
-        assert_eq!(world.counted("eras_probed"), 0);
+        assert_eq!(world.counted("era_inquiries"), 0);
     });
 }

@@ -57,6 +57,7 @@ fn a_server_that_never_lists_delays_the_first_list_only_for_its_time() {
             pass(millis(150)).await;
             assert_eq!(list.result()["tools"].as_array().unwrap().len(), 3);
             assert!(start.elapsed() < millis(2100));
+            assert_eq!(world.counted("deadline_exceeded_lists"), 1);
             // No list waits afterwards, and a call of it until nobody can know its tools.
             assert_eq!(client.tools().await.len(), 3);
             let unknown = client.call("bad__echo").await;
@@ -85,7 +86,7 @@ fn lists_that_arrive_together_are_merged_once() {
             .map(|number| world.start(&format!("s{number}"), false, |_| {}))
             .collect();
         pass(millis(50)).await;
-        let merged = world.counted("catalog_changed");
+        let merged = world.counted("list_changed");
         assert_eq!(merged, 1);
         let client = world.client(json!({})).await;
         let stream = client.listen(None).await;
@@ -95,7 +96,7 @@ fn lists_that_arrive_together_are_merged_once() {
             server.say(note(CHANGED, json!({})));
         }
         pass(millis(500)).await;
-        assert_eq!(world.counted("catalog_changed"), merged + 1);
+        assert_eq!(world.counted("list_changed"), merged + 1);
         assert_eq!(stream.of(CHANGED).len(), 1);
         assert_eq!(stream.messages().len(), 1);
         assert_eq!(client.tools().await.len(), 10);

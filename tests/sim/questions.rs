@@ -209,7 +209,7 @@ fn a_client_that_does_not_answer_in_time_cancels() {
             .answer(&seen, "result", json!({"action": "late"}))
             .await;
         assert_refused(&server, "q", ELICIT);
-        assert_eq!(world.counted("questions_unanswered"), 1);
+        assert_eq!(world.counted("deadline_exceeded_client"), 1);
     });
 }
 

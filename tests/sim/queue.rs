@@ -82,6 +82,8 @@ fn who_waits_too_long_is_refused_and_leaves_the_queue() {
         assert!(waiting.is_waiting());
         pass(millis(200)).await;
         assert_eq!(waiting.failure()["code"], "overloaded");
+        assert_eq!(world.counted("deadline_exceeded_queue"), 1);
+        assert_eq!(world.counted("calls_shed_server"), 1);
         assert_eq!(world.view("a").queued, 0);
         // Neither was ever sent, and nobody is told that it is taken back.
         assert_eq!(server.held().len(), 2);

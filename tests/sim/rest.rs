@@ -39,7 +39,7 @@ fn an_unused_connection_is_closed_in_time_and_opened_by_a_call() {
             client.call("a__echo").await.result();
             assert_eq!(server.links(), round + 2);
         }
-        assert_eq!(world.counted("servers_rested"), 3);
+        assert_eq!(world.counted("servers_idle_stopped"), 3);
         assert_eq!(world.counted("servers_lost"), 0);
     });
 }

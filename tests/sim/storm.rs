@@ -385,8 +385,11 @@ impl Storm {
             "calls_answered",
             "calls_failed",
             "calls_cancelled",
-            "calls_shed",
-            "calls_barred",
+            "calls_shed_client",
+            "calls_shed_rate",
+            "calls_shed_server",
+            "calls_shed_session",
+            "breaker_refusals",
         ];
         let ended: u64 = ended.iter().map(|name| counters[name]).sum();
         assert!(

@@ -29,6 +29,7 @@ fn an_unused_child_leaves_and_comes_back_when_it_is_waited_for() {
             assert_eq!((view.phase, census.alive()), (ChildPhase::Idle, 0));
             assert_eq!(view.last_exit_code, Some("shutdown"));
         }
+        assert_eq!(child.view().restart_reasons, [("unused", 2)].into());
     });
 }
 
@@ -43,7 +44,7 @@ fn a_held_child_is_brought_back_by_its_release_only() {
         child.stopped().await;
         assert_eq!(census.alive(), 0);
         child.wake();
-        child.reconnect_now();
+        child.reconnect_now("operator");
         let away = child.wait_up(patience()).await.unwrap_err();
         assert_eq!(away.phase, ChildPhase::Stopped);
         sleep(Duration::from_secs(3600)).await;

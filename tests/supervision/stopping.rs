@@ -151,7 +151,7 @@ fn a_blocked_thread_is_abandoned_and_its_late_messages_are_ignored() {
         let (unblock, blocked) = mpsc::channel();
         first.value.do_send(Block(blocking, blocked));
         is_blocking.recv().unwrap();
-        child.reconnect_now();
+        child.reconnect_now("operator");
         let mut changes = child.subscribe();
         let second =
             changes.wait_for(|now| now.generation == 2 && now.status.phase() == ChildPhase::Up);

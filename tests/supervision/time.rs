@@ -127,6 +127,9 @@ fn attempts_back_off_and_a_broken_child_is_tried_periodically() {
         until(&births, 10_000).await;
         assert_eq!(births.all(), [0, 1_000, 3_000, 7_000, 57_000, 107_000]);
         assert_eq!(child.current().unwrap().generation, 6);
+        let view = child.view();
+        assert_eq!((view.restarts, view.escalations), (5, 1));
+        assert_eq!(view.restart_reasons, [("factory_panicked", 5)].into());
     });
 }
 
@@ -185,7 +188,7 @@ fn somebody_can_skip_the_wait() {
     type Skip = fn(&PuppetRef, &Births);
     let skips: [Skip; 3] = [
         |child, _| child.wake(),
-        |child, _| child.reconnect_now(),
+        |child, _| child.reconnect_now("operator"),
         |child, births| {
             child.configure(settings(tuning()), Some(start(births, |_| Birth::Healthy)));
         },
@@ -219,13 +222,18 @@ fn a_healthy_child_is_renewed_when_asked_for_or_when_its_spec_changed() {
         child.configure(settings(tuning()), None);
         until(&births, 2).await;
         assert_eq!(child.current().unwrap().generation, 1);
-        child.reconnect_now();
+        child.reconnect_now("operator");
         until(&births, 3).await;
         child.configure(settings(tuning()), Some(start(&births, |_| Birth::Healthy)));
         until(&births, 4).await;
         assert_eq!(births.all(), [0, 2_000, 3_000]);
         let view = child.view();
         assert_eq!((view.restarts, view.last_exit_code), (2, Some("shutdown")));
+        let reasons = [("configuration", 1), ("operator", 1)];
+        assert_eq!(
+            (view.restart_reasons, view.escalations),
+            (reasons.into(), 0)
+        );
         assert_eq!(view.phase, ChildPhase::Up);
     });
 }

@@ -28,7 +28,7 @@ pub(super) fn exposition(families: &[Family], form: TextForm) -> Result<String, 
 
 fn write_family(text: &mut String, family: &Family, form: TextForm) -> fmt::Result {
     let (kind, suffix) = match &family.samples {
-        Samples::Gauges(_) => ("gauge", ""),
+        Samples::Gauges(_) | Samples::Seconds(_) => ("gauge", ""),
         Samples::Counters(_) | Samples::Times(_) => ("counter", "_total"),
         Samples::Histograms(_) => ("histogram", ""),
     };
@@ -45,7 +45,7 @@ fn write_family(text: &mut String, family: &Family, form: TextForm) -> fmt::Resu
                 writeln!(text, "{name}{suffix}{} {number}", Braces(labels, None))?;
             }
         }
-        Samples::Times(times) => {
+        Samples::Seconds(times) | Samples::Times(times) => {
             for (labels, seconds) in times {
                 writeln!(text, "{name}{suffix}{} {seconds}", Braces(labels, None))?;
             }

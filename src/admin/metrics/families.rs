@@ -6,32 +6,19 @@ use std::sync::Arc;
 use super::child_usage::ChildUsage;
 use super::family::{Family, Labels, Numbers, Samples, signed};
 use super::histograms::{OF_CONVENTIONS, OF_GATEWAY, histogram_family};
-use crate::admin::status::{ServerStatus, Status};
-use crate::downstream::ServerStatusView;
-use crate::metrics::{Histograms, OTHER};
+use super::server_metrics::{ServerMetrics, add, label_of, with};
+use crate::admin::status::Status;
+use crate::metrics::Histograms;
 use crate::supervision::ChildView;
+use crate::telemetry::Counters;
 use crate::transport::ProcessUsage;
-
-/// Servers that have series of their own; the numbers of the others are added up.
-const SERVERS_MAX: usize = 500;
-
-const STATES: [&str; 9] = [
-    "idle",
-    "starting",
-    "up",
-    "backoff",
-    "broken",
-    "stopping",
-    "stopped",
-    "disabled",
-    "misconfigured",
-];
-
-const BREAKER_STATES: [&str; 4] = ["closed", "open", "half-open", "tripped"];
 
 /// The content of an answer to a scrape.
 pub(super) struct Scrape {
     pub(super) status: Status,
+    pub(super) counters: Counters,
+    /// In seconds.
+    pub(super) mailbox_waits: BTreeMap<Labels, f64>,
     pub(super) histograms: Arc<Histograms>,
     /// Ends of servers' processes, by server and cause.
     pub(super) exits: BTreeMap<(Arc<str>, &'static str), u64>,
@@ -52,19 +39,17 @@ pub(super) fn families(scrape: &Scrape) -> Vec<Family> {
     families.extend(scrape.process.iter().flat_map(of_process));
     families.extend(of_gateway(status));
     families.extend(of_actors(status));
-    families.extend(of_counters(status));
+    families.push(escalations(status));
+    families.push(Family::new(
+        "mcpvisor_mailbox_wait_seconds",
+        "How long a message to an actor of this thread waited just now",
+        Samples::Seconds(scrape.mailbox_waits.clone()),
+    ));
+    families.extend(of_counters(&scrape.counters));
     families.extend(histograms(OF_GATEWAY));
     families.extend(ServerMetrics::of(&status.servers).into_families());
     families.extend(of_children(scrape));
     families
-}
-
-/// The label of the server that stands there in the configuration.
-pub(super) fn label_of(index: usize, server: &ServerStatus) -> &str {
-    match index {
-        0..SERVERS_MAX => &server.name,
-        _ => OTHER,
-    }
 }
 
 /// The metrics that every program for Prometheus has.
@@ -162,12 +147,14 @@ fn of_gateway(status: &Status) -> Vec<Family> {
 }
 
 /// The actors that keep the servers and the catalog.
-fn of_actors(status: &Status) -> [Family; 2] {
-    let count = |number: fn(&ChildView) -> u64| {
+fn of_actors(status: &Status) -> [Family; 3] {
+    let numbers = |number: fn(&ChildView) -> u64| -> Numbers {
         let actors = status.actors.iter();
-        let counts = actors.map(|it| (vec![("actor", it.name.to_string())], signed(number(it))));
-        Samples::Counters(counts.collect())
+        actors
+            .map(|it| (of_actor(it), signed(number(it))))
+            .collect()
     };
+    let count = |number| Samples::Counters(numbers(number));
     [
         Family::new(
             "mcpvisor_actor_restarts",
@@ -179,157 +166,53 @@ fn of_actors(status: &Status) -> [Family; 2] {
             "Ends of such an actor by a panic of the gateway",
             count(|actor| actor.panics),
         ),
+        Family::new(
+            "mcpvisor_mailbox_depth",
+            "Messages that wait for such an actor",
+            Samples::Gauges(numbers(|actor| actor.waiting as u64)),
+        ),
     ]
 }
 
-/// The counters of the status, under their names there.
-fn of_counters(status: &Status) -> impl Iterator<Item = Family> {
-    status.counters.iter().map(|(name, count)| {
-        let help = format!("The counter {name} of mcpvisor status");
-        Family::counter(format!("mcpvisor_{name}"), help, *count)
-    })
+fn of_actor(actor: &ChildView) -> Labels {
+    vec![("actor", actor.name.to_string())]
 }
 
-/// The metrics of each server.
-#[derive(Default)]
-struct ServerMetrics {
-    states: Numbers,
-    restarts: Numbers,
-    panics: Numbers,
-    in_flight: Numbers,
-    queued: Numbers,
-    repeated: Numbers,
-    breakers: Numbers,
-    open_tool_breakers: Numbers,
-    items: Numbers,
-    lists_age: Numbers,
-    token_expiry: Numbers,
-}
-
-impl ServerMetrics {
-    fn of(servers: &[ServerStatus]) -> Self {
-        let mut metrics = Self::default();
-        for (index, server) in servers.iter().enumerate() {
-            metrics.add(label_of(index, server), server);
-        }
-        metrics
-    }
-
-    fn add(&mut self, name: &str, server: &ServerStatus) {
-        for state in STATES {
-            let is_in_it = i64::from(server.state == state);
-            add(&mut self.states, with(name, "state", state), is_in_it);
-        }
-        for (kind, count) in &server.items {
-            let count = signed(*count as u64);
-            add(&mut self.items, with(name, "kind", kind), count);
-        }
-        let labels = vec![("server", name.to_owned())];
-        // Of those that share a label, the oldest list, and the token that expires first.
-        if let Some(age) = server.lists_age {
-            let oldest = self.lists_age.entry(labels.clone()).or_default();
-            *oldest = signed(age).max(*oldest);
-        }
-        if let Some(at) = server.token_expires_at.map(signed) {
-            let first = self.token_expiry.entry(labels).or_insert(at);
-            *first = at.min(*first);
-        }
+/// Those of the actors, and of the servers.
+fn escalations(status: &Status) -> Family {
+    let actors = status.actors.iter();
+    let actors = actors.map(|it| (of_actor(it), signed(it.escalations)));
+    let mut escalations: Numbers = actors.collect();
+    for (index, server) in status.servers.iter().enumerate() {
         if let Some(connection) = &server.connection {
-            self.add_connection(name, connection);
+            let labels = vec![("server", label_of(index, server).to_owned())];
+            add(
+                &mut escalations,
+                labels,
+                signed(connection.shared.escalations),
+            );
         }
     }
-
-    fn add_connection(&mut self, name: &str, view: &ServerStatusView) {
-        let tools = view.tool_breakers.iter();
-        let open = tools.filter(|breaker| breaker.state != "closed").count();
-        let numbers = [
-            (&mut self.restarts, view.shared.restarts),
-            (&mut self.panics, view.shared.panics),
-            (&mut self.in_flight, view.in_flight as u64),
-            (&mut self.queued, view.queued as u64),
-            (&mut self.repeated, view.repeated),
-            (&mut self.open_tool_breakers, open as u64),
-        ];
-        for (numbers, number) in numbers {
-            add(numbers, vec![("server", name.to_owned())], signed(number));
-        }
-        for state in BREAKER_STATES {
-            let is_in_it = i64::from(view.breaker.state == state);
-            add(&mut self.breakers, with(name, "state", state), is_in_it);
-        }
-    }
-
-    fn into_families(self) -> [Family; 11] {
-        use Samples::{Counters, Gauges};
-        let family = |name, help, samples| Family::new(name, help, samples);
-        [
-            family(
-                "mcpvisor_downstream_state",
-                "1 for the state in which a server is, 0 for the others",
-                Gauges(self.states),
-            ),
-            family(
-                "mcpvisor_downstream_restarts",
-                "Restarts of a server's shared connection",
-                Counters(self.restarts),
-            ),
-            family(
-                "mcpvisor_downstream_panics",
-                "Ends of a server's shared connection by a panic of the gateway",
-                Counters(self.panics),
-            ),
-            family(
-                "mcpvisor_calls_in_flight",
-                "Calls in flight at a server",
-                Gauges(self.in_flight),
-            ),
-            family(
-                "mcpvisor_calls_queued",
-                "Calls that wait for their turn at a server",
-                Gauges(self.queued),
-            ),
-            family(
-                "mcpvisor_downstream_calls_repeated",
-                "Calls that were sent to a server once more",
-                Counters(self.repeated),
-            ),
-            family(
-                "mcpvisor_breaker_state",
-                "1 for the state of a server's breaker, 0 for the others",
-                Gauges(self.breakers),
-            ),
-            family(
-                "mcpvisor_tool_breakers_open",
-                "Tools of a server whose breaker is not closed",
-                Gauges(self.open_tool_breakers),
-            ),
-            family(
-                "mcpvisor_catalog_items",
-                "Items of a server that clients see",
-                Gauges(self.items),
-            ),
-            family(
-                "mcpvisor_catalog_age_seconds",
-                "Age of the oldest of a server's lists that clients see",
-                Gauges(self.lists_age),
-            ),
-            family(
-                "mcpvisor_oauth_token_expiry_seconds",
-                "When a server's OAuth token expires, in seconds since 1970",
-                Gauges(self.token_expiry),
-            ),
-        ]
-    }
+    Family::new(
+        "mcpvisor_supervisor_escalations",
+        "Times that a server or an actor failed so often that it counts as broken",
+        Samples::Counters(escalations),
+    )
 }
 
-/// Those that share a label are added up.
-fn add(numbers: &mut Numbers, labels: Labels, more: i64) {
-    let number = numbers.entry(labels).or_default();
-    *number = number.saturating_add(more);
-}
-
-fn with(server: &str, label: &'static str, value: &str) -> Labels {
-    vec![("server", server.to_owned()), (label, value.to_owned())]
+/// The counters of the status.
+fn of_counters(counters: &Counters) -> impl Iterator<Item = Family> {
+    let mut families = BTreeMap::<_, Numbers>::new();
+    for (name, labels, count) in counters.metrics() {
+        let labels = labels.iter();
+        let labels = labels.map(|(label, value)| (*label, (*value).to_owned()));
+        let family = families.entry(name).or_default();
+        family.insert(labels.collect(), signed(count));
+    }
+    families.into_iter().map(|(name, counts)| {
+        let help = format!("The counter {name} of mcpvisor status");
+        Family::new(format!("mcpvisor_{name}"), help, Samples::Counters(counts))
+    })
 }
 
 #[cfg(test)]
@@ -338,7 +221,9 @@ mod tests {
 
     use super::*;
     use crate::admin::metrics::exposition::{self, TextForm};
-    use crate::admin::status::{CertificateView, ConfigView};
+    use crate::admin::metrics::server_metrics::SERVERS_MAX;
+    use crate::admin::status::{CertificateView, ConfigView, ServerStatus};
+    use crate::telemetry::Counter;
 
     fn exposition(scrape: Scrape) -> Result<String, std::fmt::Error> {
         exposition::exposition(&families(&scrape), TextForm::OpenMetrics)
@@ -370,9 +255,16 @@ mod tests {
             tls: None,
             servers: (0..servers).map(server).collect(),
             notices: Vec::new(),
-            counters: BTreeMap::from([("calls_started", 42)]),
+            counters: BTreeMap::new(),
             history_failure: None,
         }
+    }
+
+    fn counters() -> Counters {
+        let counters = Counters::default();
+        counters.add_many(Counter::CallsStarted, 42);
+        counters.add(Counter::ShedForRate);
+        counters
     }
 
     fn scrape(servers: usize) -> Scrape {
@@ -383,6 +275,8 @@ mod tests {
         };
         Scrape {
             status: status(servers),
+            counters: counters(),
+            mailbox_waits: BTreeMap::from([(vec![("thread", "0".to_owned())], 0.5)]),
             histograms: Arc::default(),
             exits: BTreeMap::from([((Arc::from("s0"), "failed"), 3)]),
             children: BTreeMap::from([("s0".to_owned(), usage)]),
@@ -421,10 +315,13 @@ mod tests {
             "mcpvisor_uptime_seconds 7",
             "mcpvisor_sessions 3",
             "mcpvisor_calls_started_total 42",
+            "mcpvisor_calls_shed_total{reason=\"rate\"} 1",
+            "mcpvisor_calls_shed_total{reason=\"server\"} 0",
             "mcpvisor_downstream_state{server=\"s0\",state=\"disabled\"} 1",
             "mcpvisor_downstream_state{server=\"s0\",state=\"up\"} 0",
             "mcpvisor_catalog_items{server=\"s0\",kind=\"tools\"} 2",
             "mcpvisor_session_bytes 9",
+            "mcpvisor_mailbox_wait_seconds{thread=\"0\"} 0.5",
             "mcpvisor_catalog_age_seconds{server=\"s0\"} 0",
             "mcpvisor_oauth_token_expiry_seconds{server=\"s0\"} 5000000000",
             "mcpvisor_children{server=\"s0\"} 1",

@@ -24,6 +24,8 @@ pub(super) struct Family {
 pub(super) enum Samples {
     Gauges(Numbers),
     Counters(Numbers),
+    /// Gauges of seconds.
+    Seconds(BTreeMap<Labels, f64>),
     /// Counters of seconds.
     Times(BTreeMap<Labels, f64>),
     Histograms(Vec<(Labels, HistogramView)>),

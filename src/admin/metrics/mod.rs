@@ -6,8 +6,10 @@ mod exposition;
 mod families;
 mod family;
 mod histograms;
+mod mailbox_wait;
 mod otlp_exporter;
 mod otlp_message;
+mod server_metrics;
 
 use std::io;
 use std::net::{IpAddr, TcpListener};
@@ -23,7 +25,9 @@ use super::operator::Operator;
 use crate::transport::process_usage;
 use child_usage::CpuTimes;
 use exposition::{TextForm, exposition};
-use families::{Scrape, families, label_of};
+use families::{Scrape, families};
+use mailbox_wait::mailbox_waits;
+use server_metrics::label_of;
 
 /// Open connections of scrapers; more wait to be accepted.
 const CONNECTIONS_MAX: usize = 16;
@@ -111,6 +115,8 @@ impl Scraper {
         });
         let groups: Vec<_> = groups.collect();
         Scrape {
+            counters: self.operator.counters().clone(),
+            mailbox_waits: mailbox_waits(self.operator.arbiters()),
             histograms: Arc::new(metrics.histograms()),
             exits: metrics.exits(),
             children: cpu_times.update(&groups, &processes),

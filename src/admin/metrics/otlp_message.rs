@@ -75,16 +75,16 @@ fn metric(family: &Family, period: Period) -> Metric {
         })
     };
     let whole = |(labels, number): (&Labels, &i64)| point(labels, AsInt(*number), period);
+    let seconds = |(labels, time): (&Labels, &f64)| point(labels, AsDouble(*time), period);
     let data = match &family.samples {
         Samples::Gauges(numbers) => metric::Data::Gauge(Gauge {
             data_points: numbers.iter().map(whole).collect(),
         }),
         Samples::Counters(numbers) => sum(numbers.iter().map(whole).collect()),
-        Samples::Times(times) => {
-            let times = times.iter();
-            let points = times.map(|(labels, time)| point(labels, AsDouble(*time), period));
-            sum(points.collect())
-        }
+        Samples::Seconds(times) => metric::Data::Gauge(Gauge {
+            data_points: times.iter().map(seconds).collect(),
+        }),
+        Samples::Times(times) => sum(times.iter().map(seconds).collect()),
         Samples::Histograms(histograms) => {
             let histograms = histograms.iter();
             let points = histograms.map(|(labels, view)| histogram(labels, view, period));

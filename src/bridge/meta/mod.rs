@@ -5,9 +5,11 @@ mod request_meta;
 
 use std::borrow::Cow;
 use std::cell::RefCell;
+use std::sync::LazyLock;
 
 use bytes::Bytes;
-use memchr::memmem;
+use memchr::memchr;
+use memchr::memmem::{self, Finder};
 use serde_json::{Map, Value};
 
 use crate::protocol::{Edit, Era, LogLevel, RawJson, Request, RequestId, Revision, Span, json};
@@ -161,10 +163,13 @@ fn trace_member(traceparent: &str) -> String {
     format!(r#""{TRACEPARENT}":{}"#, json::quoted(traceparent).as_str())
 }
 
-/// The context of its trace that a request names in `_meta`.
+/// The context of its trace that a request names in `_meta`. Most name none, and are not parsed
+/// again; with an escape, any name may be there.
 pub fn traceparent_of(request: &Request) -> Option<Cow<'_, str>> {
-    let span = request.params.meta.clone()?;
-    let meta = request.frame.as_str().get(span)?;
+    static NAME: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new(TRACEPARENT));
+    let (_, meta) = meta_of(request)?;
+    let bytes = meta.as_bytes();
+    NAME.find(bytes).or_else(|| memchr(b'\\', bytes))?;
     json::text(json::member(meta, TRACEPARENT)?)
 }
 

@@ -235,6 +235,7 @@ fn a_server_reads_the_context_of_its_attempt_and_none_besides() {
 fn a_traceparent_is_read_where_it_is_a_text() {
     let table = [
         (r#"{"traceparent":"00-a\u002db"}"#, Some("00-a-b")),
+        (r#"{"tr\u0061ceparent":"00-c"}"#, Some("00-c")),
         (r#"{"traceparent":7}"#, None),
         (r#"{"a":{"traceparent":"00-a"}}"#, None),
         ("{}", None),

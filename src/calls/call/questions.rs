@@ -139,7 +139,7 @@ impl Call {
     }
 
     pub(super) fn on_client_absent(&mut self) {
-        self.context.counters.add(Counter::QuestionsUnanswered);
+        self.context.counters.add(Counter::LateClients);
         self.cancel_and_end("its client did not come back");
     }
 

@@ -107,7 +107,7 @@ impl Credential {
         {
             return Ok(());
         }
-        let exchanged = self.exchange_once(&mut exchange).await;
+        let exchanged = self.renew_once(&mut exchange).await;
         exchanged.map_err(|error| {
             let failed = NotRenewed::Failed(error.to_string());
             exchange.failed = Some((Instant::now(), failed.clone()));

@@ -8,6 +8,7 @@ mod at_rest;
 mod exchange;
 mod needs;
 mod outcome;
+mod renewal;
 mod sign_in;
 mod user;
 mod view;
@@ -20,7 +21,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use tokio::sync::{Mutex as AsyncMutex, watch};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 use url::Url;
 
 use super::assertion::assertion;
@@ -30,19 +31,13 @@ use super::{
     TokenRequest, Tokens, Vault, Web, WebBody, WebRequest,
 };
 use crate::id::ServerName;
+use crate::telemetry::Counters;
 pub use access_token::AccessToken;
 use needs::Needs;
 pub use outcome::{CredentialView, Granted, LoginName, NotRenewed, SignInError};
 pub use sign_in::SIGN_IN_WITHIN;
 use sign_in::WaitingSignIn;
 use user::User;
-
-/// Pauses between attempts to renew a token while the authorization server is away.
-const RETRY_AFTER: [Duration; 3] = [
-    Duration::from_millis(500),
-    Duration::from_secs(1),
-    Duration::from_secs(2),
-];
 
 /// After a failed renewal, requests fail for so long without another.
 const FAILED_FOR: Duration = Duration::from_secs(5);
@@ -59,6 +54,7 @@ pub struct Credential {
     settings: OAuthSettings,
     web: Arc<dyn Web>,
     vault: Vault,
+    counters: Counters,
     current: ArcSwapOption<AccessToken>,
     exchange: AsyncMutex<Exchange>,
     /// Whether it is known what the vault keeps of it.
@@ -86,10 +82,10 @@ impl Credential {
         url: Url,
         settings: OAuthSettings,
         web: Arc<dyn Web>,
-        vault: Vault,
+        shared: (Vault, Counters),
     ) -> Arc<Self> {
         let kept_as = name.to_string();
-        Self::open_as(name, None, kept_as, (url, settings), web, vault)
+        Self::open_as(name, None, kept_as, (url, settings), web, shared)
     }
 
     fn open_as(
@@ -98,7 +94,7 @@ impl Credential {
         kept_as: String,
         (url, settings): (Url, OAuthSettings),
         web: Arc<dyn Web>,
-        vault: Vault,
+        (vault, counters): (Vault, Counters),
     ) -> Arc<Self> {
         // Exchanged tokens are not kept: they would be of a sign-in before the configuration changed.
         let is_exchanged = user.as_ref().is_some_and(|user| user.subject.is_some());
@@ -110,6 +106,7 @@ impl Credential {
             settings,
             web,
             vault,
+            counters,
             current: ArcSwapOption::empty(),
             exchange: AsyncMutex::default(),
             is_read: AtomicBool::new(is_exchanged),
@@ -286,28 +283,6 @@ impl Credential {
             log::warn!(server = self.name.as_str(); "its authorization server is another one now");
             self.sign_out(exchange).await;
             exchange.kept = None;
-        }
-    }
-
-    /// Tries for some seconds while the authorization server is away.
-    async fn renew_with_patience(&self, exchange: &mut Exchange) -> Result<(), SignInError> {
-        for pause in RETRY_AFTER {
-            match self.renew_once(exchange).await {
-                Err(error) if error.is_passing() => {
-                    log::info!(server = self.name.as_str(), error:%; "token is not renewed yet");
-                    sleep(pause).await;
-                }
-                done => return done,
-            }
-        }
-        self.renew_once(exchange).await
-    }
-
-    async fn renew_once(&self, exchange: &mut Exchange) -> Result<(), SignInError> {
-        match self.settings.grant {
-            GrantKind::AuthorizationCode => self.refresh_once(exchange).await,
-            GrantKind::ClientCredentials => self.obtain(exchange).await,
-            GrantKind::TokenExchange => self.exchange_once(exchange).await,
         }
     }
 

@@ -74,7 +74,7 @@ impl Credential {
             kept_as,
             (gateway.url.clone(), gateway.settings.clone()),
             Arc::clone(&gateway.web),
-            gateway.vault.clone(),
+            (gateway.vault.clone(), gateway.counters.clone()),
         )
     }
 

@@ -57,7 +57,7 @@ impl Connection {
         }
         let up_since = self.up_since.take();
         if let (Some(up_since), Some(shard)) = (up_since, metrics.shard(self.spec.home)) {
-            let cause = |ending: &LinkEnd| ending.reason.cause().map(error_kind);
+            let cause = |ending: &LinkEnd| ending.reason.cause().and_then(error_kind);
             let kind = |ending| cause(ending).unwrap_or(ErrorKind::ServerLost);
             let series = Series {
                 error: ending.map(|ending| ErrorType::Failure(kind(ending), false)),

@@ -61,6 +61,7 @@ use crate::protocol::{
     Era, ErrorKind, LogLevel, Method, Outcome, RequestId, Response, notification, request,
 };
 use crate::supervision::{self, Shutdown};
+use crate::telemetry::{Cause, Reason};
 use crate::transport::{LinkError, LinkEvent, OutgoingFrame};
 use list_refresh::ListState;
 use listen_stream::{ListenState, ended};
@@ -249,7 +250,10 @@ impl Connection {
     }
 
     fn on_failed(&mut self, number: u64, error: &LinkError, ctx: &mut Context<Self>) {
-        let kind = error.cause().map_or(ErrorKind::ServerLost, error_kind);
+        let kind = error
+            .cause()
+            .and_then(error_kind)
+            .unwrap_or(ErrorKind::ServerLost);
         let failed = || Some(ErrorType::Failure(kind, false));
         match self.take_own(number, failed) {
             Some(OwnRequest::Initialize) => self.question_failed(Era::Legacy, error, ctx),
@@ -344,7 +348,10 @@ impl Connection {
                     self.take_back(number);
                     self.listen_ended(number, "it was not acknowledged in time", ctx);
                 }
-                OwnRequest::Ping => self.fail("`ping` was not answered in time", ctx),
+                OwnRequest::Ping => {
+                    let late = Reason::from("`ping` was not answered in time");
+                    self.fail(late.because(Cause::Unresponsive), ctx);
+                }
                 OwnRequest::Page(fetch) => self.page_failed(&fetch, "no answer in time", ctx),
                 OwnRequest::ConnectionCommand(name) => {
                     log::warn!(server = self.spec.server().as_str(); "`{name}` was not answered in time");

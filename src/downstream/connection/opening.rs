@@ -90,7 +90,7 @@ impl Connection {
         };
         let inquiry = Box::new(Inquiry::new(known, timeouts, Instant::now()));
         if known == KnownEra::Unknown && self.spec.of_server.connector.starts_process() {
-            self.spec.of_all.counters.add(Counter::ErasProbed);
+            self.spec.of_all.counters.add(Counter::EraInquiries);
         }
         let first = inquiry.first();
         self.state = ConnectionState::Handshaking { calls, inquiry };

@@ -13,6 +13,7 @@ use crate::downstream::in_flight::call::{InFlightCall, WireState};
 use crate::downstream::pool::lease::Lease;
 use crate::id::{ServerName, SessionId};
 use crate::protocol::{self, Era, ErrorKind, Failure};
+use crate::telemetry::Counter;
 use crate::transport::{LinkError, OutgoingFrame, SendError};
 
 impl CallsInFlight {
@@ -52,6 +53,7 @@ impl CallsInFlight {
         let Some(mut call) = self.take(number) else {
             return;
         };
+        self.spec.of_all.counters.add(Counter::LateAnswers);
         self.cancel_at_server(&mut call, "timed out", now);
         let failure = self.task_timed_out(&call).unwrap_or_else(|| {
             let message = format!(
@@ -234,7 +236,7 @@ fn link_failure(server: &ServerName, error: &LinkError) -> Failure {
         LinkError::NotSent(_) => {
             let message = format!("server `{server}` cannot be reached: {error}");
             Failure::new(ErrorKind::ServerUnavailable, message)
-                .cause(error.cause().map(error_kind))
+                .cause(error.cause().and_then(error_kind))
                 .server(server.as_str())
         }
         LinkError::Lost(why) => lost(server, why),

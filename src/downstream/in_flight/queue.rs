@@ -6,6 +6,7 @@ use crate::downstream::call_request::CallRequest;
 use crate::downstream::in_flight::{CallsInFlight, endings::cancelled};
 use crate::downstream::resilience::admission::{AdmissionOutcome, QueueTurn};
 use crate::protocol::{ErrorKind, Failure};
+use crate::telemetry::Counter;
 
 impl CallsInFlight {
     /// Sends a client's call, lets it wait for its turn, or answers at once why it cannot be sent.
@@ -45,6 +46,7 @@ impl CallsInFlight {
         let Some(request) = self.admission.take(number) else {
             return false;
         };
+        self.spec.of_all.counters.add(Counter::LateTurns);
         request.reply.answer(Err(self.shed()));
         true
     }

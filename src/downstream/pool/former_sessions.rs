@@ -33,7 +33,7 @@ impl ConnectionManager {
         if settings.credentials == CredentialsChoice::User {
             // It serves lists only.
             if is_opened(&server.spec, &server.shared) {
-                server.shared.reconnect_now();
+                server.shared.reconnect_now("login");
             }
             return;
         }

@@ -60,6 +60,7 @@ use crate::protocol::{ErrorKind, Failure, LogLevel};
 use crate::supervision::{
     Arbiters, ChildRef, ChildSpec, ChildStatus, ChildView, Inbox, Settings, Start, Supervisor,
 };
+use crate::telemetry::Counters;
 
 /// Changes that wait for the manager; each concerns one server.
 const JOBS_MAX: usize = 1_000_000;
@@ -78,6 +79,7 @@ pub struct Downstreams {
     servers: Arc<ArcSwap<Servers>>,
     subscription_registry: Arc<SubscriptionRegistry>,
     listener: ServerEventListener,
+    counters: Counters,
     jobs: Inbox<ServerJob>,
     retiring: RetiringServers,
     manager: ChildRef<Addr<ConnectionManager>>,
@@ -94,6 +96,7 @@ impl Downstreams {
         let servers = Arc::new(ArcSwap::default());
         let (subscription_registry, listener) =
             (parts.subscription_registry.clone(), parts.listener.clone());
+        let counters = parts.counters.clone();
         let jobs = Inbox::new(JOBS_MAX);
         let retiring = RetiringServers::default();
         let of_manager = (servers.clone(), jobs.clone(), retiring.clone());
@@ -107,6 +110,7 @@ impl Downstreams {
             servers,
             subscription_registry,
             listener,
+            counters,
             jobs,
             retiring,
             manager: Supervisor::supervise(child),
@@ -115,7 +119,14 @@ impl Downstreams {
 
     /// The actor that starts connections, as one sees it.
     pub fn connection_manager_view(&self) -> ChildView {
-        self.manager.view()
+        ChildView {
+            waiting: self.jobs.len(),
+            ..self.manager.view()
+        }
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
     }
 
     pub fn get(&self, name: &ServerName) -> Option<Arc<Server>> {

@@ -183,7 +183,7 @@ impl ConnectionManager {
                 log_remark(&server, "restarted by an operator");
                 server.usage.wanted();
                 lists_outdated(&self.parts.listener, &server);
-                server.each_connection(|_, child| child.reconnect_now());
+                server.each_connection(|_, child| child.reconnect_now("operator"));
                 up
             }
             ServerOrder::Start if is_halted => {
@@ -301,7 +301,7 @@ impl ConnectionManager {
                 return false;
             }
             used.usage.rested();
-            counters.add(Counter::ServersRested);
+            counters.add(Counter::ServersIdleStopped);
             listener(RoutedServerEvent {
                 server: used.name().clone(),
                 key: ConnectionKey::shared(),

@@ -45,6 +45,7 @@ pub(in crate::front) async fn run_handler(
                 ErrorKind::TooLarge => response
                     .head_mut()
                     .set_connection_type(ConnectionType::Close),
+                ErrorKind::BodyTimeout => front.counters.add(Counter::LateBodies),
                 ErrorKind::HttpMethodNotAllowed => {
                     response.headers_mut().insert(header::ALLOW, methods);
                 }

@@ -89,7 +89,7 @@ impl Session {
             let message = format!(
                 "this session has {calls_max} calls in flight, its limit (`calls_per_session`); try again later"
             );
-            context.counters.add(Counter::CallsShed);
+            context.counters.add(Counter::ShedForSession);
             return Err(Failure::new(ErrorKind::Overloaded, message).retry_after_ms(100));
         }
         if self.calls.iter().any(|call| call.id == request.id) {

@@ -69,7 +69,7 @@ impl Session {
         };
         self.withdraw(number, asked.stream, "no answer in time");
         let counters = &self.context.calls.counters;
-        counters.add(Counter::QuestionsUnanswered);
+        counters.add(Counter::LateClients);
         let failure = Failure::new(ErrorKind::Timeout, "the client did not answer in time");
         asked.question.answer(Err(failure));
     }

@@ -40,7 +40,7 @@ impl Session {
     ) {
         let calls = &self.context.calls;
         if self.waiting >= calls.settings.load().calls_max {
-            calls.counters.add(Counter::CallsShed);
+            calls.counters.add(Counter::ShedForSession);
             let message = "too many requests wait for lists; try again later";
             let failure = Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000);
             return self.fail(request, &failure);

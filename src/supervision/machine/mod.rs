@@ -16,8 +16,8 @@ pub(crate) enum ChildEvent {
     /// Somebody wants the child now: the first start, or an end of the waiting. A child that
     /// is up is left alone.
     Wake,
-    /// As `Wake`, but a child that is up is renewed.
-    Reconnect,
+    /// As `Wake`, but a child that is up is renewed, for this reason.
+    Reconnect(&'static str),
     /// The incarnation says that it can be used.
     Ready,
     /// The incarnation is on its way, and will be ready within this time or fail by itself.
@@ -37,6 +37,25 @@ pub(crate) enum ChildEvent {
     Release,
     /// The child is no longer wanted.
     Stop,
+}
+
+impl ChildEvent {
+    /// Why a child that is up is asked to leave, as a stable word.
+    pub(crate) fn reason(&self) -> Option<&'static str> {
+        match self {
+            Self::Reconnect(reason) => Some(reason),
+            Self::Configure { .. } => Some("configuration"),
+            Self::Rest => Some("unused"),
+            Self::Hold => Some("operator"),
+            Self::Wake
+            | Self::Ready
+            | Self::StillStarting(_)
+            | Self::Exit
+            | Self::Tick
+            | Self::Release
+            | Self::Stop => None,
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -133,6 +152,10 @@ impl RestartMachine {
         &self.state
     }
 
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken
+    }
+
     pub(crate) fn is_held(&self) -> bool {
         self.held
     }
@@ -151,7 +174,7 @@ impl RestartMachine {
     pub(crate) fn decide(&mut self, event: ChildEvent, now: Instant, chance: f64) -> Decision {
         match event {
             ChildEvent::Wake => self.wake(now),
-            ChildEvent::Reconnect => self.reconnect(now),
+            ChildEvent::Reconnect(_) => self.reconnect(now),
             ChildEvent::Ready => self.ready(now),
             ChildEvent::StillStarting(within) => self.still_starting(within, now),
             ChildEvent::Exit => self.exit(now, chance),

@@ -20,7 +20,7 @@ fn event(number: u8) -> ChildEvent {
         14 | 15 => Hold,
         16 | 17 => Release,
         0 => Wake,
-        1 => Reconnect,
+        1 => Reconnect("operator"),
         2 => Ready,
         3..=5 => ChildEvent::Exit,
         6 => configure(false),

@@ -121,7 +121,7 @@ fn stable_uptime_forgets_failures() {
 fn somebody_can_skip_the_wait() {
     for skip in [
         || Wake,
-        || Reconnect,
+        || Reconnect("operator"),
         || configure(false),
         || configure(true),
     ] {
@@ -153,14 +153,14 @@ fn a_child_that_is_up_is_renewed_only_when_asked_for() {
         script.push((2, leave(), Nothing, "up"));
         check(script);
     }
-    for renew in [|| Reconnect, || configure(true)] {
+    for renew in [|| Reconnect("operator"), || configure(true)] {
         let mut script = up();
         script.push((2, renew(), Ask, "asked 7"));
         script.push((3, ChildEvent::Exit, Launch, "starting 13"));
         check(script);
     }
     let mut deaf = up();
-    deaf.push((2, Reconnect, Ask, "asked 7"));
+    deaf.push((2, Reconnect("operator"), Ask, "asked 7"));
     deaf.push((7, Tick, Kill, "killed 12"));
     deaf.push((8, ChildEvent::Exit, Launch, "starting 18"));
     check(deaf);
@@ -205,7 +205,7 @@ fn stop_is_final_and_bounded_from_every_state() {
     let finals = || {
         vec![
             (9, Wake, Nothing, "stopped"),
-            (9, Reconnect, Nothing, "stopped"),
+            (9, Reconnect("operator"), Nothing, "stopped"),
             (9, configure(true), Nothing, "stopped"),
             (9, ChildEvent::Exit, Nothing, "stopped"),
             (9, Tick, Nothing, "stopped"),
@@ -236,7 +236,7 @@ fn stop_is_final_and_bounded_from_every_state() {
         [
             up(),
             vec![
-                (1, Reconnect, Ask, "asked 6"),
+                (1, Reconnect("operator"), Ask, "asked 6"),
                 (2, Stop, Nothing, "asked 6"),
                 (6, Tick, Kill, "killed 11"),
                 (11, Tick, Finish, "stopped"),
@@ -277,7 +277,7 @@ fn a_child_at_rest_is_idle_until_woken() {
         (10, Rest, Ask, "asked 15"),
         (15, Tick, Kill, "killed 20"),
         (16, ChildEvent::Exit, Nothing, "idle"),
-        (17, Reconnect, Launch, "starting 27"),
+        (17, Reconnect("operator"), Launch, "starting 27"),
     ]);
 }
 
@@ -286,7 +286,7 @@ fn a_held_child_comes_back_only_when_it_is_released() {
     let deaf = |second, state| {
         [
             Wake,
-            Reconnect,
+            Reconnect("operator"),
             configure(false),
             configure(true),
             Rest,
@@ -314,7 +314,7 @@ fn a_held_child_comes_back_only_when_it_is_released() {
         (11, Release, Launch, "starting 21"),
         (12, Ready, Nothing, "up"),
         // Held while it is renewed.
-        (13, Reconnect, Ask, "asked 18"),
+        (13, Reconnect("operator"), Ask, "asked 18"),
         (13, Hold, Nothing, "asked 18"),
         (14, ChildEvent::Exit, Nothing, "idle"),
         (15, Stop, Finish, "stopped"),

@@ -74,7 +74,7 @@ async fn a_server_is_made_changed_and_removed_without_a_restart() {
     // The other server ran on, and the watch applied nothing twice.
     assert_eq!(gateway.server_pid("one"), one);
     let status = gateway.status().await;
-    assert_eq!(status["counters"]["config_reloaded"], 3, "{status}");
+    assert_eq!(status["counters"]["config_reload_applied"], 3, "{status}");
     assert!(!gateway.log().contains("canary"), "{}", gateway.log());
 }
 

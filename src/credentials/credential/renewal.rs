@@ -1,0 +1,51 @@
+//! Attempts to renew a token, of any grant, and how many there were.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::{Credential, Exchange, SignInError};
+use crate::credentials::GrantKind;
+use crate::telemetry::Counter;
+
+/// Pauses between attempts to renew a token while the authorization server is away.
+const RETRY_AFTER: [Duration; 3] = [
+    Duration::from_millis(500),
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+];
+
+impl Credential {
+    /// Tries for some seconds while the authorization server is away.
+    pub(super) async fn renew_with_patience(
+        &self,
+        exchange: &mut Exchange,
+    ) -> Result<(), SignInError> {
+        for pause in RETRY_AFTER {
+            match self.renew_once(exchange).await {
+                Err(error) if error.is_passing() => {
+                    log::info!(server = self.name.as_str(), error:%; "token is not renewed yet");
+                    sleep(pause).await;
+                }
+                done => return done,
+            }
+        }
+        self.renew_once(exchange).await
+    }
+
+    pub(super) async fn renew_once(&self, exchange: &mut Exchange) -> Result<(), SignInError> {
+        let renewed = match self.settings.grant {
+            GrantKind::AuthorizationCode => self.refresh_once(exchange).await,
+            GrantKind::ClientCredentials => self.obtain(exchange).await,
+            GrantKind::TokenExchange => self.exchange_once(exchange).await,
+        };
+        self.counters.add(match &renewed {
+            Ok(()) => Counter::TokensRenewed,
+            // There is nothing to renew.
+            Err(SignInError::NotSignedIn | SignInError::NoSubject) => return renewed,
+            Err(error) if error.is_passing() => Counter::RenewalsFailed,
+            Err(_) => Counter::RenewalsRefused,
+        });
+        renewed
+    }
+}
