@@ -257,7 +257,8 @@ try_deb() {
   halt
 }
 
-# A Debian has no packages of RPM on which this one could depend, but runs its scripts.
+# A Debian has no packages of RPM on which this one could depend, but runs its scripts. A service that was
+# disabled stays so when the package is installed again.
 try_rpm() {
   local root=$work/rpm
   debian "$root"
@@ -269,7 +270,11 @@ try_rpm() {
   runs
   use
   halt
-  rpm --root "$root" --erase --nodeps mcpvisor
+  chroot "$root" systemctl disable --quiet mcpvisor.service
+  rpm --root "$root" --upgrade --nodeps --replacepkgs "$packages"/mcpvisor-*.rpm > "$work/rpm.log" 2>&1 \
+    || fail "$(cat "$work/rpm.log")"
+  ! chroot "$root" systemctl is-enabled --quiet mcpvisor.service || fail "an upgrade enables the service"
+  rpm --root "$root" --erase --nodeps mcpvisor > "$work/rpm.log" 2>&1 || fail "$(cat "$work/rpm.log")"
   [ ! -e "$root/usr/bin/mcpvisor" ] || fail "the program is still there"
 }
 
