@@ -10,11 +10,12 @@ use mcpvisor::example_server;
 use mcpvisor::telemetry::printable;
 
 use commands::{
-    CliError, ServeMode, check, current_thread_runtime, print_completions, print_config, relay,
+    CliError, ServeMode, check, current_thread_runtime, print_completions, relay,
     run_apply_command, run_auth_command, run_bundle_command, run_clients_command,
-    run_doctor_command, run_keys_command, run_pins_command, run_plan_command, run_policy_command,
-    run_rollback_command, run_servers_command, run_tools_command, run_vault_command, serve,
-    show_dashboard, show_gateway_log, show_history, show_status, show_token, write_man_pages,
+    run_config_command, run_doctor_command, run_keys_command, run_pins_command, run_plan_command,
+    run_policy_command, run_rollback_command, run_servers_command, run_tools_command,
+    run_vault_command, serve, show_dashboard, show_gateway_log, show_history, show_status,
+    show_token, write_man_pages,
 };
 
 fn main() -> ExitCode {
@@ -36,7 +37,7 @@ fn main() -> ExitCode {
         Command::Plan(plan) => finish(run_plan_command(path, &plan)),
         Command::Apply(apply) => finish(run_apply_command(path, &apply)),
         Command::Rollback(rollback) => finish(run_rollback_command(path, &rollback)),
-        Command::Config { verb } => finish(print_config(verb)),
+        Command::Config { verb } => finish(run_config_command(path, verb)),
         Command::Clients(clients) => finish(run_clients_command(path, clients)),
         Command::Status(status) => finish(show_status(path, &status)),
         Command::Servers(servers) => finish(run_servers_command(path, servers)),

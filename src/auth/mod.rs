@@ -59,7 +59,7 @@ pub struct AuthSettings {
     pub compat: RefusalCompat,
 }
 
-/// What a 401 looks like to clients that were written for another gateway.
+/// The form of a 401 for clients that were written for another gateway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RefusalCompat {
     #[default]
@@ -79,7 +79,7 @@ impl RefusalCompat {
     }
 }
 
-/// What the credentials of a request are, as far as it can be said at once.
+/// The credentials of a request, as far as they can be judged at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Credentials<'a> {
     Known(Identity),
@@ -131,7 +131,7 @@ impl AuthSettings {
         }
     }
 
-    /// What a client needs.
+    /// The credential that the gateway takes, for a message.
     fn credential(&self) -> &'static str {
         match (self.takes_bearers(), self.tokens.is_enabled()) {
             (false, _) => "a certificate with a URI or DNS name among its alternative names",

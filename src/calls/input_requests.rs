@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use crate::bridge::question::{self, QuestionKind, RequiredCapability};
 use crate::bridge::seal::{Continuation, StateBinding, page_key};
+use crate::calls::call_context::CallContext;
 use crate::calls::sealing::{ReturnedState, Sealing};
 use crate::downstream::{Caller, Question};
 use crate::id::ServerName;
@@ -44,9 +45,9 @@ pub(crate) struct IncomingCall {
     /// The answers are for the call that is parked under this handle, otherwise for the server.
     pub(crate) parked: Option<Uuid>,
     /// The state that it came with, if no parked call knows of it.
-    pub(crate) state: Option<ReturnedState>,
+    state: Option<ReturnedState>,
     /// Read by a client that declined: its call is not sent to the server again.
-    pub(crate) refused: Option<Failure>,
+    refused: Option<Failure>,
 }
 
 /// To which request an answer of a client must belong.
@@ -117,6 +118,28 @@ impl IncomingCall {
             }
         };
         Ok(incoming)
+    }
+
+    /// Uses up the state that the call came with; `None` without one. The future ends when that is kept:
+    /// then the call may start, unless its client declined.
+    ///
+    /// # Errors
+    ///
+    /// Returns -32602 for a state that was used before, and an overload where too many are remembered.
+    pub(crate) fn use_up_state(
+        &mut self,
+        calls: &CallContext,
+    ) -> Result<Option<impl Future<Output = Result<(), Failure>> + use<>>, Failure> {
+        let Some(state) = self.state.take() else {
+            return Ok(None);
+        };
+        let max = calls.settings.load().used_states_max;
+        let kept = calls.sealing.use_up(state, max)?;
+        let refused = self.refused.take();
+        Ok(Some(async move {
+            kept.await?;
+            refused.map_or(Ok(()), Err)
+        }))
     }
 }
 

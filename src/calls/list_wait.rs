@@ -125,7 +125,7 @@ impl ListWait {
         if server.find(&key).is_none() {
             let (name, session) = (server.name().clone(), self.caller.session);
             let downstreams = &self.context.downstreams;
-            // Why there is none is told to the call that needs it.
+            // The call that needs it reports why there is none.
             drop(
                 downstreams
                     .open(name, key.clone(), self.arbiter, session)

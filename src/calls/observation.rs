@@ -103,7 +103,7 @@ impl Observation {
         self.trace.as_ref().map(|trace| trace.numbers())
     }
 
-    /// What the log says from now on is about this request, where it is traced.
+    /// Log records from now on belong to this request, where it is traced.
     pub(crate) fn log_scope(observation: Option<&Self>) -> Option<LogScope> {
         LogScope::of(observation?.span())
     }

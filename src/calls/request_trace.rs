@@ -155,7 +155,7 @@ impl RequestTrace {
     }
 }
 
-/// What the server of a request reads that is not recorded: what its client says in the header, unless
+/// The context that the server of an unrecorded request reads: that of the client's header, unless
 /// `_meta`, which goes on as it is, says something.
 pub(crate) fn unrecorded(request: &Request, said: &ClientHeaders) -> Option<String> {
     let header = TraceContext::parse(said.get(TRACEPARENT)?)?;

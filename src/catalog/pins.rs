@@ -24,7 +24,7 @@ pub enum PinMode {
     /// Nothing is compared.
     #[default]
     Off,
-    /// It is shown, and operators are told.
+    /// It is shown, and operators are warned.
     Warn,
     /// It is neither shown nor called.
     Block,

@@ -113,7 +113,7 @@ pub enum Command {
     /// A second time it undoes the first. The last five contents are kept beside the configuration.
     Rollback(RollbackArguments),
 
-    /// Print the default configuration, its JSON Schema or its reference
+    /// Print the default configuration, its JSON Schema or its reference, or migrate a file
     Config {
         #[command(subcommand)]
         verb: ConfigVerb,
@@ -215,6 +215,11 @@ pub enum ConfigVerb {
 
     /// Print the reference of all keys in Markdown
     Reference,
+
+    /// Write the configuration in the version that this mcpvisor writes
+    ///
+    /// Comments and order stay. What it replaces is kept, as with `apply`.
+    Migrate,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]

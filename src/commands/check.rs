@@ -12,6 +12,7 @@ use mcpvisor::gateway::stored_notices;
 use mcpvisor::telemetry::printable;
 
 use super::output::{CliError, current_thread_runtime, pretty, print};
+use super::plan::run_migrate_command;
 
 pub(crate) fn check(path: Option<&Path>) -> Result<(), CliError> {
     let environment = ProcessEnvironment::new();
@@ -37,10 +38,11 @@ pub(crate) fn check(path: Option<&Path>) -> Result<(), CliError> {
     }
 }
 
-pub(crate) fn print_config(verb: ConfigVerb) -> Result<(), CliError> {
-    print(&match verb {
-        ConfigVerb::Default => default_file(),
-        ConfigVerb::Schema => pretty(&schema())?,
-        ConfigVerb::Reference => reference(),
-    })
+pub(crate) fn run_config_command(path: Option<&Path>, verb: ConfigVerb) -> Result<(), CliError> {
+    match verb {
+        ConfigVerb::Default => print(&default_file()),
+        ConfigVerb::Schema => print(&pretty(&schema())?),
+        ConfigVerb::Reference => print(&reference()),
+        ConfigVerb::Migrate => run_migrate_command(path),
+    }
 }

@@ -26,7 +26,7 @@ mod ui;
 mod vault;
 
 pub(crate) use auth::run_auth_command;
-pub(crate) use check::{check, print_config};
+pub(crate) use check::{check, run_config_command};
 pub(crate) use clients::run_clients_command;
 pub(crate) use doctor::run_doctor_command;
 pub(crate) use keys::run_keys_command;

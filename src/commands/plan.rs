@@ -1,4 +1,4 @@
-//! `mcpvisor plan`, `apply` and `rollback`: the configuration as a whole, changed with a way back.
+//! `mcpvisor plan`, `apply`, `rollback` and `config migrate`: the configuration as a whole, changed with a way back.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use mcpvisor::admin::{ControlRequest, ask, ask_status};
 use mcpvisor::cli::{ApplyArguments, PlanArguments, RollbackArguments};
 use mcpvisor::config::{
-    Config, KeptContents, Loaded, Plan, ProcessEnvironment, read_file, replace_file,
+    Config, KeptContents, Loaded, Plan, ProcessEnvironment, migrated, read_file, replace_file,
 };
 use mcpvisor::telemetry::one_line;
 
@@ -18,7 +18,7 @@ pub(crate) fn run_plan_command(
     arguments: &PlanArguments,
 ) -> Result<(), CliError> {
     let target = Target::find(path)?;
-    let wanted = target.candidate(&arguments.file)?;
+    let wanted = target.candidate(Content::read(&arguments.file)?)?;
     let plan = target.plan(&target.present()?, &wanted)?;
     print(&match arguments.json {
         true => pretty(&plan.to_json())?,
@@ -31,7 +31,10 @@ pub(crate) fn run_apply_command(
     arguments: &ApplyArguments,
 ) -> Result<(), CliError> {
     let target = Target::find(path)?;
-    let (present, wanted) = (target.present()?, target.candidate(&arguments.file)?);
+    let (present, wanted) = (
+        target.present()?,
+        target.candidate(Content::read(&arguments.file)?)?,
+    );
     if wanted.text == present.text {
         return print("nothing changes\n");
     }
@@ -55,9 +58,32 @@ pub(crate) fn run_rollback_command(
     let newest = kept
         .first()
         .ok_or("nothing is kept: nothing was applied yet")?;
-    target.replace(&target.present()?, &target.candidate(newest)?)?;
+    target.replace(
+        &target.present()?,
+        &target.candidate(Content::read(newest)?)?,
+    )?;
     fs::remove_file(newest)?;
     print("rolled back; a second `mcpvisor rollback` undoes this\n")
+}
+
+pub(crate) fn run_migrate_command(path: Option<&Path>) -> Result<(), CliError> {
+    let target = Target::find(path)?;
+    let present = target.present()?;
+    let name = present.name.as_str();
+    let text = migrated(&present.text).map_err(|why| format!("{name}: {why}"))?;
+    if text == present.text {
+        return print(&format!("{name} has the newest version already\n"));
+    }
+    target.replace(
+        &present,
+        &target.candidate(Content {
+            name: name.to_owned(),
+            text,
+        })?,
+    )?;
+    print(&format!(
+        "{name} has the newest version now; `mcpvisor rollback` puts the old content back\n"
+    ))
 }
 
 /// The configuration file, and the gateway that runs with it.
@@ -116,9 +142,8 @@ impl Target {
         Content::read(&self.file)
     }
 
-    /// The content of another file, and the configuration that it would be.
-    fn candidate(&self, file: &Path) -> Result<Candidate, CliError> {
-        let content = Content::read(file)?;
+    /// A content, and the configuration that it would be.
+    fn candidate(&self, content: Content) -> Result<Candidate, CliError> {
         let loaded = self.check(&content)?;
         Ok(Candidate {
             text: content.text,

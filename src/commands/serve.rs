@@ -3,6 +3,7 @@
 use std::io::IsTerminal as _;
 use std::net::TcpListener;
 use std::path::Path;
+use std::pin::pin;
 use std::time::Duration;
 
 use mcpvisor::admin::ConfigRequest;
@@ -24,7 +25,7 @@ use uuid::Uuid;
 
 use super::output::CliError;
 
-/// How often it is told how many servers are up.
+/// How often the number of servers that are up is printed.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// How clients reach the gateway.
@@ -154,13 +155,7 @@ async fn run_gateway(
         ServeMode::Http => None,
         ServeMode::Stdio(view) => Some(gateway.serve_stdio(view.clone())?),
     };
-    let client_left = async {
-        match client {
-            Some(client) => client.await,
-            None => std::future::pending().await,
-        }
-    };
-    tokio::pin!(client_left);
+    let mut client_left = pin!(ended(client));
     gateway.follow_sources(move || {
         let _ = report.try_send(Changed);
     });
@@ -170,7 +165,7 @@ async fn run_gateway(
     loop {
         tokio::select! {
             () = starting.due() => {
-                starting.tell(&gateway.server_counts());
+                starting.print(&gateway.server_counts());
                 continue;
             }
             Some(Changed) = changes.recv() => {
@@ -200,6 +195,14 @@ async fn run_gateway(
     stop(gateway, terminate).await
 }
 
+/// Ends with the client of stdio; without one, never.
+async fn ended(client: Option<impl Future<Output = ()>>) {
+    match client {
+        Some(client) => client.await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Stops in order, unless a second signal comes meanwhile.
 async fn stop(gateway: Gateway, mut terminate: Signal) -> Result<(), CliError> {
     service::notify(ServiceState::Stopping);
@@ -210,11 +213,11 @@ async fn stop(gateway: Gateway, mut terminate: Signal) -> Result<(), CliError> {
     }
 }
 
-/// Tells at a terminal how many servers are up, until all are or failed.
+/// Prints at a terminal how many servers are up, until all are or failed.
 struct StartReport {
-    /// `None` once all is told.
+    /// `None` once there is nothing more to print.
     every: Option<Interval>,
-    told: Option<ServerCounts>,
+    printed: Option<ServerCounts>,
 }
 
 impl StartReport {
@@ -224,7 +227,10 @@ impl StartReport {
             every.reset();
             every
         });
-        Self { every, told: None }
+        Self {
+            every,
+            printed: None,
+        }
     }
 
     async fn due(&mut self) {
@@ -234,10 +240,10 @@ impl StartReport {
         }
     }
 
-    fn tell(&mut self, counts: &ServerCounts) {
-        if self.told.as_ref() != Some(counts) {
+    fn print(&mut self, counts: &ServerCounts) {
+        if self.printed.as_ref() != Some(counts) {
             log::info!("{counts}");
-            self.told = Some(*counts);
+            self.printed = Some(*counts);
         }
         if counts.starting == 0 {
             self.every = None;

@@ -91,8 +91,8 @@ mod tests {
     use std::collections::BTreeMap;
     use std::path::Path;
 
-    use super::super::ServerState;
     use super::*;
+    use crate::config::ServerState;
 
     #[test]
     fn limits_are_those_of_the_server_beside_the_built_in_ones() {

@@ -1,6 +1,6 @@
 //! `config.toml`: from the text that somebody wrote to settings that every part may trust.
 //!
-//! [`Config::load`] reads the file, fills in `${…}` and checks everything; what is wrong is told
+//! [`Config::load`] reads the file, fills in `${…}` and checks everything; what is wrong is reported
 //! together, with its place. Every key is declared once, in `keys`. The gateway calls it at the
 //! start and at every reload, compares two configurations with [`Plan::between`], and learns of
 //! changes from [`watch`].
@@ -75,6 +75,7 @@ pub use schema::schema;
 pub use server::{ServerEntry, ServerState};
 pub use server_file::{FileOutcome, ServerFile, WholeFileOutcome, replace as replace_file};
 pub use toml_json::{file_as_json, json_of_toml};
+pub use version::migrated;
 
 use crate::auth::{LimitsByClient, Policies};
 use crate::calls::SessionSettings;
@@ -399,7 +400,7 @@ impl Config {
         // A gateway over stdio keeps its state elsewhere than its file says.
         self.data_dir.clone_from(&running.data_dir);
         if self.is_open() {
-            // What guards it in the file holds from the restart on, so what guards it now stays.
+            // The guards in the file hold from the restart on; until then those of now stay.
             self.front.auth.clone_from(&running.front.auth);
             let hosts = &running.front.allowed_hosts;
             self.front.allowed_hosts.clone_from(hosts);

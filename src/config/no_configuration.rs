@@ -1,4 +1,4 @@
-//! Texts that are no configuration at all, and what their readers are told.
+//! Texts that are no configuration at all, and the error for each.
 
 use super::mask;
 use super::problem::{ConfigError, Invalid, Problem};

@@ -22,8 +22,8 @@ A file in JSON, as clients have it, is read as well: the servers under `mcpServe
 those of further files in JSON beside the servers of this one.
 
 `version = 1`, which stands before all tables, too, says which version of the configuration the file is
-written in. There is no other yet, and a file without it has this one; a later mcpvisor that reads its
-keys differently will know it by that. A file of a later version is refused as a whole.
+written in. There is no other yet, and a file without it has this one. A file of a later version is
+refused as a whole. `mcpvisor config migrate` writes the newest version; `mcpvisor rollback` undoes that.
 
 This page is printed by `mcpvisor config reference`.
 ";

@@ -103,7 +103,7 @@ command = "y"
 "#;
 
 /// The steps of a plan, in one line.
-fn told(plan: &Plan) -> String {
+fn steps(plan: &Plan) -> String {
     let names = |servers: &[std::sync::Arc<ServerSettings>]| -> String {
         let names: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
         names.join(",")
@@ -150,7 +150,7 @@ fn told(plan: &Plan) -> String {
 fn check(before: &str, after: &str, expected: &str) {
     let (running, wanted) = (config(before, &[]), config(after, &[]));
     let plan = Plan::between(&running, &wanted);
-    assert_eq!(told(&plan), expected, "{after}");
+    assert_eq!(steps(&plan), expected, "{after}");
     assert_eq!(plan.is_empty(), expected.is_empty());
 }
 
@@ -287,9 +287,9 @@ fn only_what_changed_is_touched() {
 fn a_changed_secret_restarts_its_servers_and_an_equal_one_does_not() {
     let running = config(BASE, &[("SECRET", "s1")]);
     let same = Plan::between(&running, &config(BASE, &[("SECRET", "s1"), ("OTHER", "x")]));
-    assert_eq!(told(&same), "");
+    assert_eq!(steps(&same), "");
     let plan = Plan::between(&running, &config(BASE, &[("SECRET", "s2")]));
-    assert_eq!(told(&plan), "restart=a,b");
+    assert_eq!(steps(&plan), "restart=a,b");
     assert!(!format!("{plan:?}{running:?}").contains("s1"));
 }
 
@@ -299,9 +299,9 @@ fn keys_that_need_a_restart_keep_their_values_until_then() {
     let text = "[gateway]\nlisten = \"127.0.0.1:1\"\nworkers = 77\nsse_after = \"2s\"";
     let wanted = config(text, &[]);
     let in_force = wanted.clone().with_fixed_of(&running);
-    assert_eq!(told(&Plan::between(&running, &in_force)), "front=yes");
+    assert_eq!(steps(&Plan::between(&running, &in_force)), "front=yes");
     let still = Plan::between(&in_force, &wanted);
-    assert_eq!(told(&still), "needs=gateway.listen,gateway.workers");
+    assert_eq!(steps(&still), "needs=gateway.listen,gateway.workers");
     assert_eq!(in_force.front.sse_after, Duration::from_secs(2));
 }
 
@@ -325,7 +325,7 @@ fn what_guards_a_gateway_stays_until_its_restart() {
     ];
     for (text, expected) in cases {
         let wanted = config(text, &[]);
-        assert_eq!(told(&Plan::between(&running, &wanted)), expected, "{text}");
+        assert_eq!(steps(&Plan::between(&running, &wanted)), expected, "{text}");
         let in_force = wanted.with_fixed_of(&running);
         let is_guarded = in_force.front.auth.is_required();
         assert_eq!(is_guarded, expected.contains("auth"), "{text}");

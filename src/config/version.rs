@@ -1,6 +1,9 @@
-//! `version` of the file: what its keys mean, should they ever come to mean something else.
+//! `version` of the file: which keys it has, and what they mean.
+
+use toml_edit::DocumentMut;
 
 use super::declaration::kinds::{RangeKind, count};
+use super::json;
 use super::section::{Scalar, Section, ValueError};
 
 /// The version that this program reads. A file that names none has it, too.
@@ -9,6 +12,30 @@ pub(super) const VERSION: i64 = 1;
 /// Its kind, for the schema and the reference.
 pub(super) fn kind() -> RangeKind<i64> {
     count(VERSION..=VERSION)
+}
+
+/// The text in the present version: its `version` is written, and all else stays as it is. Every text that is read
+/// has the keys of version 1, so that there is nothing else to change yet.
+///
+/// # Errors
+///
+/// Refuses texts in JSON, which have no version.
+pub fn migrated(text: &str) -> Result<String, &'static str> {
+    if json::is_json(text) {
+        return Err("a file in JSON has no version: it holds servers only, as clients have them");
+    }
+    let is_versioned = text
+        .parse::<DocumentMut>()
+        .is_ok_and(|file| file.contains_key("version"));
+    if is_versioned {
+        return Ok(text.to_owned());
+    }
+    // Editors look for the schema in the first line.
+    let (schema, rest) = match text.split_once('\n') {
+        Some((first, rest)) if first.starts_with("#:schema") => (format!("{first}\n"), rest),
+        _ => (String::new(), text),
+    };
+    Ok(format!("{schema}version = {VERSION}\n\n{rest}"))
 }
 
 /// Whether the file has a version that is read here. What the keys of a later one mean is not known, so
@@ -34,4 +61,40 @@ pub(super) fn is_read(root: &Section<'_>) -> bool {
         "run the mcpvisor that it was written for, or go back to a file of this one".to_owned();
     root.refuse(&["version"], message, help);
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_migrated_file_names_its_version_and_keeps_everything_else() {
+        let table = [
+            ("", Ok("version = 1\n\n")),
+            (
+                "# mine\n[servers.a]\n",
+                Ok("version = 1\n\n# mine\n[servers.a]\n"),
+            ),
+            (
+                "#:schema x.json\na = 1\n",
+                Ok("#:schema x.json\nversion = 1\n\na = 1\n"),
+            ),
+            (
+                "version = 1\n[servers.a]\n",
+                Ok("version = 1\n[servers.a]\n"),
+            ),
+            (
+                "[servers.version]\n",
+                Ok("version = 1\n\n[servers.version]\n"),
+            ),
+            ("{\"mcpServers\": {}}", Err(())),
+        ];
+        for (text, expected) in table {
+            let expected = expected.map(str::to_owned);
+            assert_eq!(migrated(text).map_err(drop), expected, "{text}");
+            if let Ok(once) = expected {
+                assert_eq!(migrated(&once), Ok(once.clone()), "{text}");
+            }
+        }
+    }
 }

@@ -343,14 +343,14 @@ mod tests {
             (&[Some(""), Some("old")], None),
             (&[Some("new"), Some("old"), Some("old")], None),
         ];
-        for (looks, told) in cases {
+        for (looks, reported) in cases {
             let mut looks = looks.iter();
             let look = || {
                 let content = looks.next().expect("no further look is needed");
                 std::future::ready(content.map(|text| Fingerprint::of(text.as_bytes())))
             };
             let found = settled(look, Fingerprint::of(b"old"), Duration::from_secs(1)).await;
-            assert_eq!(found, told.map(|text| Fingerprint::of(text.as_bytes())));
+            assert_eq!(found, reported.map(|text| Fingerprint::of(text.as_bytes())));
         }
         let mut number = 0_u32;
         let restless = || {

@@ -24,6 +24,7 @@ use crate::config::{
     Config, ConfigError, Environment, Loaded, ServerState, program_path, unable_servers,
 };
 use crate::downstream::TransportSettings;
+use crate::telemetry::counted;
 use crate::transport::Tls;
 
 pub use finding::{Finding, Level, report_json, report_text};
@@ -140,11 +141,8 @@ fn config_findings(subject: &Subject<'_>) -> Vec<Finding> {
     };
     let path = loaded.path.as_ref();
     let path = path.map_or("built in".to_owned(), |path| path.display().to_string());
-    let servers = loaded.config.servers.len();
-    let mut found = vec![Finding::good(
-        "config",
-        format!("{path}: {servers} servers"),
-    )];
+    let servers = counted(loaded.config.servers.len() as u64, "server", "servers");
+    let mut found = vec![Finding::good("config", format!("{path}: {servers}"))];
     let warnings = loaded.warnings.iter();
     found.extend(warnings.map(|warning| Finding::warning("config", warning.clone())));
     let unable = unable_servers(&loaded.config, subject.environment);

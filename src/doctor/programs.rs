@@ -89,7 +89,7 @@ async fn version(path: &Path) -> Result<String, String> {
     let said = async {
         let mut said = Vec::new();
         if let Some(out) = child.stdout.take() {
-            // What was read until then says enough.
+            // The output until then says enough.
             let _ = out.take(VERSION_BYTES).read_to_end(&mut said).await;
         }
         (said, child.wait().await)

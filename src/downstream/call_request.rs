@@ -210,7 +210,7 @@ pub struct Reply {
     sent: Option<Instant>,
     /// Learns how it went.
     permit: Option<BreakerPermit>,
-    /// What the caller is not told yet.
+    /// Notifications that the caller has not got yet.
     held: Vec<CallNotification>,
 }
 

@@ -42,7 +42,7 @@ pub struct PoolParts {
     pub counters: Counters,
     pub metrics: Metrics,
     pub crashes: CrashSink,
-    /// Where the states of servers are told.
+    /// Gets the states of servers as events.
     pub events: EventFeed,
 }
 

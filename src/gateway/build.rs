@@ -59,52 +59,40 @@ pub(super) fn build(
     known: Known,
 ) -> io::Result<Arc<GatewayState>> {
     let credentials = credentials(config);
-    let TreeInputs {
-        arbiters,
-        spawner,
-        store,
-        counters,
-        crashes,
-        sealing,
-        history,
-        traces,
-        log,
-        tls,
-    } = inputs;
     let numbers = CallNumbers::random();
-    let metrics = metrics(config, arbiters);
-    let restored = restored(config, store, known);
-    let (publisher, catalog) = CatalogPublisher::start(counters.clone(), Some(restored))?;
+    let metrics = metrics(config, inputs.arbiters);
+    let restored = restored(config, inputs.store, known);
+    let (publisher, catalog) = CatalogPublisher::start(inputs.counters.clone(), Some(restored))?;
     let downstreams = Downstreams::start(PoolParts {
-        arbiters: arbiters.clone(),
+        arbiters: inputs.arbiters.clone(),
         numbers: numbers.clone(),
         subscription_registry: Arc::new(SubscriptionRegistry::default()),
         listener: publisher.listener(),
-        store: store.clone(),
+        store: inputs.store.clone(),
         random: Arc::new(SystemRandom::new()),
         starts: StartQueue::new(config.starts_at_once),
-        make_connector: make_connector(spawner, &counters, &credentials),
-        counters: counters.clone(),
+        make_connector: make_connector(inputs.spawner, &inputs.counters, &credentials),
+        counters: inputs.counters.clone(),
         metrics: metrics.clone(),
-        crashes,
-        events: log.events(),
+        crashes: inputs.crashes,
+        events: inputs.log.events(),
     })?;
     let sessions = Sessions::start(SessionsSpec {
         settings: config.session.clone(),
-        arbiters: arbiters.clone(),
+        arbiters: inputs.arbiters.clone(),
         downstreams: downstreams.clone(),
         catalog: catalog.clone(),
-        store: store.clone(),
+        store: inputs.store.clone(),
         policy: policy(config),
         numbers,
         random: Arc::new(SystemRandom::new()),
         mint: Uuid::new_v4,
         clock: unix_millis,
-        sealing,
-        counters: counters.clone(),
-        history: history.clone(),
+        sealing: inputs.sealing,
+        counters: inputs.counters.clone(),
+        history: inputs.history.clone(),
         metrics: metrics.clone(),
-        traces: traces.clone(),
+        traces: inputs.traces.clone(),
     });
     publisher.attach(Arc::new(sessions.clone()));
     let state = GatewayState {
@@ -114,14 +102,14 @@ pub(super) fn build(
         sessions,
         publisher,
         catalog,
-        counters,
+        counters: inputs.counters,
         metrics,
-        traces,
-        arbiters: arbiters.clone(),
-        history,
+        traces: inputs.traces,
+        arbiters: inputs.arbiters.clone(),
+        history: inputs.history,
         sources: SourceStates::default(),
-        log,
-        tls,
+        log: inputs.log,
+        tls: inputs.tls,
         servers: ArcSwap::from_pointee(configured_servers(config)),
         config: ArcSwap::from_pointee(view),
         keys: ArcSwap::default(),

@@ -42,7 +42,7 @@ use crate::front::{Front, FrontServer, TlsError};
 use crate::id::ViewId;
 use crate::store::{OpenError, SqliteStore, StoreError};
 use crate::supervision::Arbiters;
-use crate::telemetry::{Counter, Counters, LogRecords, unix_millis};
+use crate::telemetry::{Counter, Counters, LogRecords, counted, unix_millis};
 use crate::transport::{ProcessOwner, Spawner};
 use build::{TreeInputs, build};
 use configured::{arrangement, config_view, configured_servers, policy, ready_servers};
@@ -150,14 +150,14 @@ impl Gateway {
     ) -> Result<Self, StartError> {
         let config = loaded.config;
         let store = Arc::new(SqliteStore::open(&state_file(&config), unix_millis)?);
-        let shares_socket = client_transport.is_inherited();
         let certificate = CertificateWatch::start(&config.front.tls)?;
+        let shares_socket = client_transport.is_inherited();
         let listener = open_listener(client_transport, &config)?;
         let metrics_listener = config.metrics_listen.map(listen_for_metrics).transpose()?;
         let spawner = start_spawner(&data_dir)?;
         let endpoints = AdminEndpoints::default();
-        let tls = certificate.as_ref().map(CertificateWatch::tls);
-        let server = start_front(listener, tls.clone(), &config, &endpoints).await?;
+        let tls = || certificate.as_ref().map(CertificateWatch::tls);
+        let server = start_front(listener, tls(), &config, &endpoints).await?;
         let address = shown_address(server.address);
         let arbiters = Arbiters::adopt(server.workers.clone())?;
         let registration = register(&config, loaded.path.as_deref(), &address);
@@ -166,20 +166,18 @@ impl Gateway {
         let saved = SavedState::load(&store, &config, &servers, log.events()).await;
         let saved = saved.map_err(unreadable)?;
         let counters = Counters::default();
-        let history = start_history(&config, &servers, &counters, log.events())?;
-        let traces = start_traces(&config, &counters);
         let crashes = CrashWriter::start(&config.data_dir, unix_millis, counters.clone())?;
         let inputs = TreeInputs {
             arbiters: &arbiters,
             spawner: &spawner,
             store: &store,
+            history: start_history(&config, &servers, &counters, log.events())?,
+            traces: start_traces(&config, &counters),
             counters,
             crashes: crashes.sink(),
             sealing: saved.sealing,
-            history,
-            traces,
             log,
-            tls,
+            tls: tls(),
         };
         let known = (saved.parts.clone(), saved.start_times, saved.pins);
         let view = config_view(loaded.path, loaded.warnings);
@@ -187,18 +185,16 @@ impl Gateway {
         state.sessions.restore(&servers).await.map_err(unreadable)?;
         data_dir.write_run_file(&address)?;
         let (operator, config_requests) = start_operator(&state, &config, &server)?;
-        let metrics = start_metrics(metrics_listener, &operator)?;
-        let control = ControlServer::start(&config.data_dir, operator.clone())?;
-        log_start(server.address, &config);
         let gateway = Self {
             _clocks: watch_clocks(&state),
+            metrics: start_metrics(metrics_listener, &operator)?,
             metrics_export: start_metrics_export(&config, &operator),
+            _control: ControlServer::start(&config.data_dir, operator.clone())?,
             _key_uses: key_uses::keep(state.clone(), config.data_dir.clone()),
             state,
             operator,
             server,
             endpoints,
-            metrics,
             arbiters,
             spawner,
             store,
@@ -210,7 +206,6 @@ impl Gateway {
             fingerprint: loaded.fingerprint,
             config_requests,
             listen: address,
-            _control: control,
             _registration: registration,
             _data_dir: data_dir,
         };
@@ -220,6 +215,7 @@ impl Gateway {
 
     /// Starts the servers, then serves. `known` is what the process before this one listed.
     async fn begin(&self, known: Vec<(Arc<ServerPart>, u64)>) {
+        log_start(self.server.address, &self.config);
         let known = known.into_iter().map(|(part, _)| part).collect();
         self.offer_tree();
         self.arrange();
@@ -274,12 +270,13 @@ impl Gateway {
     /// One line for whoever watches the process.
     pub fn summary(&self) -> String {
         let servers = ready_servers(&self.config).len();
+        let servers = counted(servers as u64, "server", "servers");
         match self.address() {
             Some(address) => {
                 let scheme = self.config.front.scheme();
-                format!("serves {scheme}://{address}, {servers} servers")
+                format!("serves {scheme}://{address}, {servers}")
             }
-            None => format!("serves one client, {servers} servers"),
+            None => format!("serves one client, {servers}"),
         }
     }
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::telemetry::counted;
+
 /// Servers by how they are; those that nobody needs yet are left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerCounts {
@@ -29,7 +31,12 @@ impl ServerCounts {
 impl fmt::Display for ServerCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = self.up + self.starting + self.failed;
-        write!(f, "{} of {all} servers up", self.up)?;
+        write!(
+            f,
+            "{} of {} up",
+            self.up,
+            counted(all as u64, "server", "servers")
+        )?;
         if self.starting > 0 {
             write!(f, ", {} starting", self.starting)?;
         }

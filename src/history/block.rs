@@ -168,9 +168,9 @@ impl BlockCall<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::redaction::WHOLE;
-    use super::super::tests::record;
     use super::*;
+    use crate::history::redaction::WHOLE;
+    use crate::history::tests::record;
 
     #[test]
     fn what_is_pushed_is_read_and_damage_ends_a_block() {

@@ -74,7 +74,7 @@ pub struct History(Arc<HistoryParts>);
 struct HistoryParts {
     state: Arc<HistoryState>,
     secrets: ArcSwap<Secrets>,
-    /// Where calls that ended are told.
+    /// Gets an event for each call that ended.
     events: EventFeed,
     readers: Arc<Semaphore>,
     /// A connection that no reader uses now.
@@ -238,7 +238,7 @@ impl History {
     }
 
     fn push(&self, record: CallRecord) {
-        self.0.events.tell(EventKind::Call, || record.event());
+        self.0.events.publish(EventKind::Call, || record.event());
         let state = &self.0.state;
         let settings = state.settings.load();
         if settings.enabled && !state.queue.push(record, settings.queue_max) {

@@ -113,8 +113,8 @@ impl Batch {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::record;
     use super::*;
+    use crate::history::tests::record;
 
     #[test]
     fn records_over_the_limit_are_lost_and_nobody_waits() {

@@ -112,8 +112,8 @@ impl Writer {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::record;
     use super::*;
+    use crate::history::tests::record;
 
     fn batch(count: u64) -> Batch {
         Batch {

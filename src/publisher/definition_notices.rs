@@ -1,4 +1,4 @@
-//! Tells operators of tools that nobody approved, and of characters that people do not see.
+//! Warns operators of tools that nobody approved, and of characters that people do not see.
 
 use std::collections::HashSet;
 
@@ -15,14 +15,14 @@ const LOGGED_MAX: usize = 20;
 pub(super) struct DefinitionNotices(HashSet<String>);
 
 impl DefinitionNotices {
-    /// Tells what was not told before. `notices` are those of the catalogs as they are now.
-    pub(super) fn tell<'n>(
+    /// Logs and publishes what is new. `notices` are those of the catalogs as they are now.
+    pub(super) fn report<'n>(
         &mut self,
         notices: impl Iterator<Item = &'n MergeNotice>,
         events: &EventFeed,
     ) {
         let mut holds = HashSet::new();
-        let mut told = 0;
+        let mut reported = 0;
         for notice in notices {
             let Some(key) = key(notice) else { continue };
             if self.0.contains(&key) || holds.contains(&key) {
@@ -30,16 +30,16 @@ impl DefinitionNotices {
                 continue;
             }
             holds.insert(key);
-            told += 1;
-            if told <= LOGGED_MAX {
+            reported += 1;
+            if reported <= LOGGED_MAX {
                 log::warn!(server = notice.server().as_str(); "{notice}");
             }
             if let MergeNotice::Unapproved(tool) = notice {
-                events.tell(EventKind::Pin, || event(tool));
+                events.publish(EventKind::Pin, || event(tool));
             }
         }
-        if told > LOGGED_MAX {
-            let more = told - LOGGED_MAX;
+        if reported > LOGGED_MAX {
+            let more = reported - LOGGED_MAX;
             log::warn!("{more} more tools or texts need a look: `mcpvisor status` names them");
         }
         self.0 = holds;

@@ -34,7 +34,7 @@ struct KeptPins {
 
 impl Pins {
     /// The pins that were kept. Those of servers that are not `configured` any more are removed.
-    /// What becomes of them is told as `events`.
+    /// Their changes are reported as `events`.
     ///
     /// # Errors
     ///

@@ -262,7 +262,7 @@ impl PublisherCore {
         let notices = catalogs.flat_map(|catalog| catalog.notices());
         let state = &mut *self.state();
         let events = state.parts.pins().events();
-        state.definition_notices.tell(notices, events);
+        state.definition_notices.report(notices, events);
     }
 
     /// Those whose own connections list something else see a catalog of their own.

@@ -133,11 +133,11 @@ mod tests {
         Progress::of(&call, Revision::V2025_11_25)
     }
 
-    fn told(progress: u64) -> Notification {
-        let told = json!({"jsonrpc": "2.0", "method": "notifications/progress",
+    fn notification(progress: u64) -> Notification {
+        let message = json!({"jsonrpc": "2.0", "method": "notifications/progress",
             "params": {"progressToken": 7, "progress": progress}});
-        match envelope(&told) {
-            Envelope::Notification(told) => told,
+        match envelope(&message) {
+            Envelope::Notification(notification) => notification,
             other => panic!("{other:?}"),
         }
     }
@@ -156,22 +156,22 @@ mod tests {
         let name = ServerName::try_new("a").unwrap();
         let server = (&name, declared("ours"));
         followed.add(1, server, &created("t-9", 1000), progress(), now);
-        let frame = followed.progress(1, &told(1)).unwrap();
+        let frame = followed.progress(1, &notification(1)).unwrap();
         let frame: Value = serde_json::from_slice(&frame).unwrap();
         assert_eq!(
             frame["params"],
             json!({"progressToken": "t", "progress": 1})
         );
         // Progress that does not go forward is left out (S-PROG-02).
-        assert_eq!(followed.progress(1, &told(1)), None);
-        assert_eq!(followed.progress(2, &told(2)), None);
+        assert_eq!(followed.progress(1, &notification(1)), None);
+        assert_eq!(followed.progress(2, &notification(2)), None);
         followed.ended(server, "t-8");
-        assert!(followed.progress(1, &told(2)).is_some());
+        assert!(followed.progress(1, &notification(2)).is_some());
         // Another server of the name has a task of the same id.
         followed.ended((&name, declared("other")), "t-9");
-        assert!(followed.progress(1, &told(3)).is_some());
+        assert!(followed.progress(1, &notification(3)).is_some());
         followed.ended(server, "t-9");
-        assert_eq!(followed.progress(1, &told(4)), None);
+        assert_eq!(followed.progress(1, &notification(4)), None);
         // A result that is no task is ignored.
         let plain = RawJson::from_value(&json!({"content": []}));
         followed.add(2, server, &plain, progress(), now);

@@ -176,9 +176,9 @@ impl Sessions {
 
     async fn now(&self, id: SessionId) -> Option<SessionActivity> {
         let address = self.context().registry.address(id)?;
-        let (reply, told) = oneshot::channel();
+        let (reply, answer) = oneshot::channel();
         address.do_send(SessionCommand::Describe(reply));
-        timeout(TELL_TIMEOUT, told).await.ok()?.ok()
+        timeout(TELL_TIMEOUT, answer).await.ok()?.ok()
     }
 }
 

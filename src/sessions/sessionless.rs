@@ -273,22 +273,14 @@ impl Sessions {
         observation: &mut Option<Box<Observation>>,
     ) -> Result<ServeOutcome, Failure> {
         let calls = &self.context().calls;
-        let SessionlessRequest {
-            request,
-            caller,
-            peer,
-            headers,
-            forwarded,
-            arbiter,
-            accepts_stream,
-        } = sessionless;
+        let (request, caller, peer) = (sessionless.request, sessionless.caller, sessionless.peer);
         let mut target = calls.allowed_target(&request, &caller, catalog)?;
-        if let Some(headers) = &headers {
+        if let Some(headers) = &sessionless.headers {
             target.headers = check_params(headers, &request, &target)?;
         }
         let item = request.item().map(|item| request.frame.share(item));
         let (item, server) = (item.unwrap_or_default(), &target.server);
-        let incoming = IncomingCall::read(request, &caller, server, &item, &calls.sealing)?;
+        let mut incoming = IncomingCall::read(request, &caller, server, &item, &calls.sealing)?;
         let holder = Holder::of(&caller.principal, peer);
         // A parked call has its place.
         let place = match incoming.parked {
@@ -299,14 +291,12 @@ impl Sessions {
         if incoming.round == 0 {
             calls.count_call(&incoming.request.method, &holder, server, &item)?;
         }
-        let (mut request, answer) = self.client_request(incoming.request, accepts_stream, None);
+        let used_up = incoming.use_up_state(calls)?;
+        let (mut request, answer) =
+            self.client_request(incoming.request, sessionless.accepts_stream, None);
         let (number, round) = (request.number, incoming.round);
-        let max = calls.settings.load().used_states_max;
-        let kept = incoming.state.map(|state| calls.sealing.use_up(state, max));
-        let kept = kept.transpose()?;
         if let Some(handle) = incoming.parked {
-            let parked = calls.parked.find(handle);
-            let parked = parked.ok_or_else(|| call_lost(server))?;
+            let parked = calls.parked.find(handle).ok_or_else(|| call_lost(server))?;
             request.observation = observation.take();
             parked.send(ClientAction::Resume { request, round });
             return Ok(running(answer, parked, number));
@@ -319,25 +309,23 @@ impl Sessions {
                 ..tasks::target(&request.request, catalog, &caller, &calls.sealing)?
             },
         };
-        let worker = self.context().workers.at(arbiter);
+        let worker = self.context().workers.at(sessionless.arbiter);
         let inbox = worker.inbox().clone();
         request.observation = observation.take();
-        request.forwarded = forwarded;
+        request.forwarded = sessionless.forwarded;
         let new_call = NewCall {
             context: calls.clone(),
             caller: caller_of(caller, &request.request.method),
-            arbiter,
+            arbiter: sessionless.arbiter,
             request,
             target,
             reply_to: inbox.deliveries(),
             place,
             sessionless: Some((inbox.clone(), peer, round)),
         };
-        match kept {
-            Some(kept) => {
-                let refused = incoming.refused;
-                let kept = kept.map(|kept| kept.and_then(|()| refused.map_or(Ok(()), Err)));
-                actix_rt::spawn(start_once_kept(kept, new_call, worker));
+        match used_up {
+            Some(used_up) => {
+                actix_rt::spawn(start_once_kept(used_up, new_call, worker));
             }
             None => worker.start_call(new_call),
         }

@@ -82,7 +82,7 @@ impl Source {
             settings.key.clone(),
             Arc::clone(&self.web),
         );
-        // What cannot be read is asked for again.
+        // Servers that cannot be read are fetched again.
         let mut kept = settings.servers().unwrap_or_default();
         let mut reported = HashMap::new();
         loop {

@@ -57,8 +57,8 @@ pub(crate) fn with_jitter(delay: Duration, jitter: f64, chance: f64) -> Duration
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::policy::Tuning;
     use super::*;
+    use crate::supervision::policy::Tuning;
 
     fn settings(initial: u64, factor: f64, max: u64, jitter: f64) -> Settings {
         Settings::try_new(Tuning {

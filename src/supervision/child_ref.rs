@@ -166,7 +166,7 @@ impl<T: ChildValue> ChildRef<T> {
         }))
     }
 
-    fn tell(&self, control: Control<T>) {
+    fn send(&self, control: Control<T>) {
         self.0.supervisor.do_send(control);
     }
 
@@ -230,7 +230,7 @@ impl<T: ChildValue> ChildRef<T> {
                         }
                         // The wait may have been skipped a moment ago: let that arrive first.
                         let (reached, barrier) = oneshot::channel();
-                        self.tell(Control::Barrier(reached));
+                        self.send(Control::Barrier(reached));
                         let _ = timeout_at(deadline, barrier).await;
                         confirmed = true;
                         continue;
@@ -281,41 +281,41 @@ impl<T: ChildValue> ChildRef<T> {
     /// Starts an idle child, and skips the wait of one that failed. One that is up is left
     /// alone.
     pub fn wake(&self) {
-        self.tell(Control::Event(ChildEvent::Wake));
+        self.send(Control::Event(ChildEvent::Wake));
     }
 
     /// As [`ChildRef::wake`]; a child that is up is asked to leave and built anew.
     pub fn reconnect_now(&self) {
-        self.tell(Control::Event(ChildEvent::Reconnect));
+        self.send(Control::Event(ChildEvent::Reconnect));
     }
 
     /// Gives the supervisor other settings, and another factory if the child's spec changed:
     /// then a child that runs is renewed. Earlier failures are forgotten and a wait is over.
     pub fn configure(&self, settings: Settings, start: Option<Start<T>>) {
-        self.tell(Control::Configure(settings, start));
+        self.send(Control::Configure(settings, start));
     }
 
     /// Asks a child that is up to leave until it is woken, if `is_unused` says so. Callers see
     /// it idle while that is asked: one that counts itself before it looks at
     /// [`ChildRef::current`] is either counted, or sees the child idle and wakes it.
     pub fn rest_if(&self, is_unused: impl Fn() -> bool + Send + 'static) {
-        self.tell(Control::RestIf(Box::new(is_unused)));
+        self.send(Control::RestIf(Box::new(is_unused)));
     }
 
     /// Takes the child out of service: it is asked to leave, and nothing wakes it but
     /// [`ChildRef::release`]. Callers fail from now on.
     pub fn hold(&self) {
-        self.tell(Control::Event(ChildEvent::Hold));
+        self.send(Control::Event(ChildEvent::Hold));
     }
 
     /// Ends a hold: the child is started, and its earlier failures are forgotten.
     pub fn release(&self) {
-        self.tell(Control::Event(ChildEvent::Release));
+        self.send(Control::Event(ChildEvent::Release));
     }
 
     /// Asks the child to leave for good. Callers fail from now on.
     pub fn stop(&self) {
-        self.tell(Control::Event(ChildEvent::Stop));
+        self.send(Control::Event(ChildEvent::Stop));
     }
 
     /// Waits until a child that was asked to stop, or is held, is gone: at most twice

@@ -23,8 +23,8 @@ pub struct Supervisor<T: ChildValue> {
     child: Option<RunningChild>,
     /// The value that the current incarnation offers; `None` until it is ready.
     value: Option<T>,
-    /// The end before this one, as the log told it; `None` once an incarnation was ready.
-    told: Option<ToldExit>,
+    /// The end before this one, as it is logged; `None` once an incarnation was ready.
+    logged: Option<LoggedExit>,
     timer: Option<SpawnHandle>,
     snapshot: watch::Sender<ChildSnapshot<T>>,
 }
@@ -63,7 +63,7 @@ impl<T: ChildValue> Supervisor<T> {
             child: None,
             value: None,
             timer: None,
-            told: None,
+            logged: None,
             snapshot,
         };
         ChildRef::new(name, receiver, supervisor.start().recipient())
@@ -246,22 +246,22 @@ impl<T: ChildValue> Supervisor<T> {
         let state = self.machine.state();
         let cause = reason.cause();
         let is_broken = matches!(state, ChildState::Waiting { broken: true, .. });
-        let told = ToldExit { cause, is_broken };
-        let (child, why) = (&*self.spec.name, told.cause.as_str());
+        let logged = LoggedExit { cause, is_broken };
+        let (child, why) = (&*self.spec.name, logged.cause.as_str());
         let then = after_exit(state, Instant::now());
-        match told.repeats(self.told.as_ref()) {
+        match logged.repeats(self.logged.as_ref()) {
             Repetition::None => log::log!(level, child, generation, why; "{then}"),
             Repetition::Cause => {
                 log::log!(level, child, generation, why, repeated = true; "{then}");
             }
             Repetition::Whole => log::debug!(child, generation, why; "{then}"),
         }
-        self.told = Some(told);
+        self.logged = Some(logged);
     }
 }
 
-/// The end of an incarnation, as the log told it.
-struct ToldExit {
+/// The end of an incarnation, as it is logged.
+struct LoggedExit {
     cause: String,
     is_broken: bool,
 }
@@ -275,7 +275,7 @@ enum Repetition {
     Whole,
 }
 
-impl ToldExit {
+impl LoggedExit {
     fn repeats(&self, before: Option<&Self>) -> Repetition {
         match before {
             Some(before) if before.cause == self.cause => {
@@ -358,7 +358,7 @@ impl<T: ChildValue> Handler<IncarnationEvent<T>> for Supervisor<T> {
         match event {
             IncarnationEvent::Ready { value, .. } => {
                 self.value = Some(value);
-                self.told = None;
+                self.logged = None;
                 self.handle_event(ChildEvent::Ready, ctx);
             }
             IncarnationEvent::StillStarting { within, .. } => {
@@ -394,18 +394,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reason_that_was_just_told_is_not_told_again() {
-        let told = |cause: &str, is_broken| ToldExit {
+    fn a_reason_that_was_just_logged_is_not_logged_again() {
+        let logged = |cause: &str, is_broken| LoggedExit {
             cause: cause.to_owned(),
             is_broken,
         };
         let table = [
-            (None, told("a", false), Repetition::None),
-            (Some(told("a", false)), told("b", false), Repetition::None),
-            (Some(told("a", false)), told("a", false), Repetition::Cause),
-            (Some(told("a", false)), told("a", true), Repetition::Cause),
-            (Some(told("a", true)), told("a", true), Repetition::Whole),
-            (Some(told("a", true)), told("b", true), Repetition::None),
+            (None, logged("a", false), Repetition::None),
+            (
+                Some(logged("a", false)),
+                logged("b", false),
+                Repetition::None,
+            ),
+            (
+                Some(logged("a", false)),
+                logged("a", false),
+                Repetition::Cause,
+            ),
+            (
+                Some(logged("a", false)),
+                logged("a", true),
+                Repetition::Cause,
+            ),
+            (
+                Some(logged("a", true)),
+                logged("a", true),
+                Repetition::Whole,
+            ),
+            (Some(logged("a", true)), logged("b", true), Repetition::None),
         ];
         for (before, now, expected) in table {
             assert_eq!(now.repeats(before.as_ref()), expected);

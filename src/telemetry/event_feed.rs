@@ -1,7 +1,7 @@
 //! Events of the gateway, for operators who listen.
 //!
 //! One bounded ring holds the events of all, and each listener has a place in it: nobody queues for
-//! a slow one, which is told how much it missed. Nothing is gathered while nobody listens.
+//! a slow one, which learns how much it missed. Nothing is gathered while nobody listens.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -115,8 +115,8 @@ impl EventFeed {
         self.0.gathers.load(Ordering::Relaxed)
     }
 
-    /// Tells an event, whose data are an object and made only if somebody may read them.
-    pub fn tell(&self, kind: EventKind, data: impl FnOnce() -> Value) {
+    /// Publishes an event, whose data are an object and made only if somebody may read them.
+    pub fn publish(&self, kind: EventKind, data: impl FnOnce() -> Value) {
         if !self.gathers() {
             return;
         }
@@ -269,8 +269,8 @@ mod tests {
 
     use super::*;
 
-    fn tell(feed: &EventFeed, number: usize) {
-        feed.tell(EventKind::Call, || json!({ "number": number }));
+    fn publish(feed: &EventFeed, number: usize) {
+        feed.publish(EventKind::Call, || json!({ "number": number }));
     }
 
     /// The events that can be read now: how many were missed, and the numbers of the others.
@@ -289,23 +289,23 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_listener_that_comes_back_misses_nothing_for_a_while() {
         let feed = EventFeed::default();
-        tell(&feed, 1);
+        publish(&feed, 1);
         let mut listener = feed.listen(None).unwrap();
-        tell(&feed, 2);
+        publish(&feed, 2);
         let batch = listener.next().await.unwrap();
         let id = batch.events.first().unwrap().id.clone();
-        tell(&feed, 3);
+        publish(&feed, 3);
         drop(listener);
-        tell(&feed, 4);
+        publish(&feed, 4);
         let mut again = feed.listen(Some(&id)).unwrap();
         assert_eq!(read(&mut again), (0, vec![3, 4]));
         drop(again);
         tokio::time::advance(RETURN_WITHIN).await;
-        tell(&feed, 5);
+        publish(&feed, 5);
         assert!(!feed.gathers());
         let mut late = feed.listen(Some(&id)).unwrap();
         assert!(read(&mut late).0 > 0);
-        tell(&feed, 6);
+        publish(&feed, 6);
         assert_eq!(read(&mut late), (0, vec![6]));
     }
 
@@ -314,14 +314,14 @@ mod tests {
         let feed = EventFeed::default();
         let mut listener = feed.listen(None).unwrap();
         for number in 0..EVENTS_MAX + 7 {
-            tell(&feed, number);
+            publish(&feed, number);
         }
         let (missed, numbers) = read(&mut listener);
         assert_eq!((missed, numbers.len()), (7, EVENTS_MAX));
         assert_eq!(numbers.first(), Some(&7));
         let large = "x".repeat(BYTES_MAX / 4);
         for _ in 0..8 {
-            feed.tell(EventKind::Log, || json!({ "number": 1, "text": large }));
+            feed.publish(EventKind::Log, || json!({ "number": 1, "text": large }));
         }
         assert!(read(&mut listener).0 > 0);
         assert!(feed.lock().bytes <= BYTES_MAX);
@@ -331,7 +331,7 @@ mod tests {
     async fn an_id_of_another_process_is_answered_with_all_that_there_is() {
         let feed = EventFeed::default();
         let _other = feed.listen(None);
-        tell(&feed, 1);
+        publish(&feed, 1);
         for id in ["1-1", "", "x", "18446744073709551616-1"] {
             let mut listener = feed.listen(Some(id)).unwrap();
             assert_eq!(read(&mut listener), (1, vec![1]), "{id}");
@@ -348,7 +348,7 @@ mod tests {
         assert!(all.iter().all(Option::is_some));
         assert!(feed.listen(None).is_none());
         let mut one = all.pop().flatten().unwrap();
-        tell(&feed, 1);
+        publish(&feed, 1);
         feed.close();
         assert_eq!(one.next().await.unwrap().events.len(), 1);
         assert_eq!(one.next().await, None);

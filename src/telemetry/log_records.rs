@@ -210,7 +210,7 @@ impl LogRecords {
     pub(super) fn push(&self, record: LogRecord) {
         let record = record.bounded();
         self.events
-            .tell(EventKind::Log, || record.json("timestamp"));
+            .publish(EventKind::Log, || record.json("timestamp"));
         let mut kept = self.lock();
         kept.last_id += 1;
         kept.bytes += record.size();
@@ -224,7 +224,7 @@ impl LogRecords {
         }
     }
 
-    /// Where each record is told.
+    /// Gets each record as an event.
     pub fn events(&self) -> EventFeed {
         self.events.clone()
     }

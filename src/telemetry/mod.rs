@@ -2,6 +2,7 @@
 
 mod audit;
 mod clock;
+mod counted;
 mod counters;
 mod event_feed;
 mod explanation;
@@ -18,6 +19,7 @@ mod secrets;
 
 pub use audit::Denial;
 pub use clock::{ClockForm, local_time, millis, rfc3339, unix_millis};
+pub use counted::counted;
 pub use counters::{Counter, Counters};
 pub use event_feed::{Event, EventBatch, EventFeed, EventKind, EventListener};
 pub use explanation::explanation;

@@ -135,7 +135,7 @@ pub fn http_client(timeout: Duration) -> io::Result<reqwest::Client> {
     builder.build().map_err(io::Error::other)
 }
 
-/// What is observed, by `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES`.
+/// The resource that is observed, by `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES`.
 pub fn resource() -> Resource {
     let named = Resource::builder().build();
     let name = named.get(&Key::new("service.name"));

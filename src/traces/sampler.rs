@@ -80,7 +80,7 @@ fn ratio(argument: Option<&str>) -> Result<f64, SamplerError> {
     ratio.ok_or(SamplerError::Argument)
 }
 
-/// What is wrong with the name or the argument of a sampler.
+/// The name or the argument of a sampler cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SamplerError {
     Name,

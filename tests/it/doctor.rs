@@ -51,7 +51,7 @@ async fn a_gateway_that_is_well_has_no_errors() {
     let held = format!("{} is held by this gateway", gateway.address);
     for part in [
         &held,
-        "config.toml: 1 servers",
+        "config.toml: 1 server",
         "for one",
         ".mcpvisor: only you can read it",
         "MiB are free",

@@ -1,4 +1,4 @@
-//! `mcpvisor plan`, `apply` and `rollback`.
+//! `mcpvisor plan`, `apply`, `rollback` and `config migrate`.
 
 use std::fs;
 
@@ -81,6 +81,26 @@ async fn a_broken_file_is_told_with_its_place_and_changes_nothing() {
         !succeeded && printed.contains("nothing is kept"),
         "{printed}"
     );
+    assert_eq!(fs::read_to_string(setup.path("config.toml")).unwrap(), old);
+}
+
+#[tokio::test]
+async fn a_file_without_a_version_is_migrated_under_a_gateway_that_runs_on() {
+    let old = config(&["one"]);
+    let gateway = Gateway::start(&old).await;
+    let setup = &gateway.setup;
+    let pid = gateway.server_pid("one");
+    let (succeeded, printed) = setup.run(&["config", "migrate"]);
+    assert!(
+        succeeded && printed.contains("newest version now"),
+        "{printed}"
+    );
+    let new = fs::read_to_string(setup.path("config.toml")).unwrap();
+    assert_eq!(new, format!("version = 1\n\n{old}"));
+    let (succeeded, printed) = setup.run(&["config", "migrate"]);
+    assert!(succeeded && printed.contains("already"), "{printed}");
+    assert_eq!(gateway.server_pid("one"), pid);
+    assert!(setup.run(&["rollback"]).0);
     assert_eq!(fs::read_to_string(setup.path("config.toml")).unwrap(), old);
 }
 

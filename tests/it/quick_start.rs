@@ -95,7 +95,7 @@ async fn the_quick_start_of_the_readme_works() {
             r#""structuredContent":{"sum":42}"#,
             "server `example` is killed",
             "still here",
-            "generation 2 · 1 restarts · last exit: process ended by signal 9",
+            "generation 2 · 1 restart · last exit: process ended by signal 9",
         ],
     );
 }

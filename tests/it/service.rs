@@ -97,7 +97,7 @@ async fn the_manager_receives_every_event() {
     let mut manager = Manager::new(Setup::new(&python("py", ""))).await;
     manager.order("start").await;
     let received = manager.received("STATUS=").await;
-    let serves = format!("STATUS=serves http://{}, 1 servers", manager.address);
+    let serves = format!("STATUS=serves http://{}, 1 server", manager.address);
     assert_eq!(received, ["READY=1".to_owned(), serves.clone()]);
     let client = Client::open_at(manager.address).await;
     assert_eq!(text_of(&client.call("py__echo", json!({})).await), "py {}");

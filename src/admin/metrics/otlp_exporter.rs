@@ -106,7 +106,7 @@ impl Exports {
         self.export().await;
     }
 
-    /// What is not taken is in the next ones, too: totals are since the start.
+    /// Sends all metrics. Those of a failed export are in the next one, too: totals are since the start.
     async fn export(&mut self) {
         let period = Period::new(self.began, unix_millis());
         let families = families(&self.scraper.scrape());
@@ -190,7 +190,7 @@ fn without_url(error: reqwest::Error) -> String {
     error.without_url().to_string()
 }
 
-/// What is measured, in texts.
+/// The attributes of the resource, as texts.
 fn resource_texts() -> Vec<(String, String)> {
     let resource = resource();
     let pairs = resource.iter();

@@ -5,10 +5,22 @@ use serde_json::Value;
 use super::duration;
 use super::screen::{Screen, padded, width};
 use super::trouble::{Trouble, breaker_text, by_trouble, last_exit, open_breakers, reason};
-use crate::telemetry::{one_line, printable};
+use crate::telemetry::{counted, one_line, printable};
 
 /// Between two facts.
 const DOT: &str = " · ";
+
+/// The lists of a server by their keys, with the words for one of their items and for more.
+const ITEM_WORDS: [(&str, &str, &str); 4] = [
+    ("tools", "tool", "tools"),
+    ("prompts", "prompt", "prompts"),
+    ("resources", "resource", "resources"),
+    (
+        "resourceTemplates",
+        "resource template",
+        "resource templates",
+    ),
+];
 
 /// Renders the status; one line for each thing that is supervised, servers in trouble first.
 pub fn tree(status: &Value, screen: &Screen) -> String {
@@ -89,11 +101,13 @@ fn certificate(tls: &Value) -> String {
     let Some(path) = tls["certificate"].as_str() else {
         return String::new();
     };
-    let until = match (tls["standing"].as_str(), tls["days_left"].as_i64()) {
+    let until = match (tls["standing"].as_str(), tls["days_left"].as_u64()) {
         (Some("expired"), _) => "HAS EXPIRED".to_owned(),
         (Some("not_yet_valid"), _) => "IS NOT VALID YET".to_owned(),
-        (Some("ends_soon"), Some(days)) => format!("ENDS SOON, in {days} days"),
-        (_, Some(days)) => format!("{days} days left"),
+        (Some("ends_soon"), Some(days)) => {
+            format!("ENDS SOON, in {}", counted(days, "day", "days"))
+        }
+        (_, Some(days)) => format!("{} left", counted(days, "day", "days")),
         (_, None) => "its end is unknown".to_owned(),
     };
     let mut text = format!("├─ certificate {}{DOT}{until}\n", one_line(path));
@@ -171,25 +185,23 @@ fn facts(server: &Value) -> Vec<String> {
     if connection.is_object() {
         facts.push(connection["transport"].as_str().unwrap_or("?").to_owned());
         facts.push(format!("{} in flight", connection["in_flight"]));
-        let counted = |key: &str| connection[key].as_u64().filter(|count| *count > 0);
-        facts.extend(counted("queued").map(|count| format!("{count} waiting")));
-        facts.extend(counted("repeated").map(|count| format!("{count} calls repeated")));
+        let queued = positive(&connection["queued"]);
+        facts.extend(queued.map(|count| format!("{count} waiting")));
+        let repeated = positive(&connection["repeated"]);
+        facts.extend(repeated.map(|count| counted(count, "call repeated", "calls repeated")));
         if let Some(faults) = connection["faults"].as_str() {
             facts.push(format!("FAULTS INJECTED: {}", one_line(faults)));
         }
     }
-    let items = server["items"].as_object().into_iter().flatten();
-    let items = items.filter(|(_, count)| count.as_u64() != Some(0));
-    facts.extend(items.map(|(kind, count)| format!("{count} {kind}")));
-    let suspended = server["suspended"].as_u64().filter(|count| *count > 0);
-    facts.extend(suspended.map(|count| format!("{count} tools suspended")));
+    facts.extend(ITEM_WORDS.iter().filter_map(|(kind, one, more)| {
+        let count = positive(&server["items"][kind])?;
+        Some(counted(count, one, more))
+    }));
+    let suspended = positive(&server["suspended"]);
+    facts.extend(suspended.map(|count| counted(count, "tool suspended", "tools suspended")));
     let shared = &connection["shared"];
-    if shared["restarts"]
-        .as_u64()
-        .is_some_and(|restarts| restarts > 0)
-    {
-        let (generation, restarts) = (&shared["generation"], &shared["restarts"]);
-        facts.push(format!("generation {generation}{DOT}{restarts} restarts"));
+    if positive(&shared["restarts"]).is_some() {
+        facts.push(generation(shared));
         if matches!(trouble, Trouble::Up | Trouble::Refusing)
             && let Some(exit) = last_exit(shared)
         {
@@ -219,14 +231,20 @@ fn under(server: &Value, below: &str, screen: &Screen) -> String {
     text
 }
 
+/// A number over 0.
+fn positive(number: &Value) -> Option<u64> {
+    number.as_u64().filter(|number| *number > 0)
+}
+
+fn generation(child: &Value) -> String {
+    let restarts = child["restarts"].as_u64().unwrap_or(0);
+    let restarts = counted(restarts, "restart", "restarts");
+    format!("generation {}{DOT}{restarts}", child["generation"])
+}
+
 fn child(child: &Value) -> String {
-    let millis = child["phase_ms"].as_u64().unwrap_or(0);
-    let mut text = format!(
-        " for {}{DOT}generation {}{DOT}{} restarts",
-        duration(millis),
-        child["generation"],
-        child["restarts"]
-    );
+    let millis = duration(child["phase_ms"].as_u64().unwrap_or(0));
+    let mut text = format!(" for {millis}{DOT}{}", generation(child));
     if let Some(next) = child["next_attempt_ms"].as_u64() {
         text.push_str(&format!("{DOT}next attempt in {}", duration(next)));
     }
@@ -282,8 +300,7 @@ mod tests {
             "last_exit": "panicked: oh",
         });
         let text = shown(&json!({"servers": [], "actors": [actor]}));
-        let line =
-            "├─ dispatcher · up for 3s · generation 2 · 1 restarts · last exit: panicked: oh";
+        let line = "├─ dispatcher · up for 3s · generation 2 · 1 restart · last exit: panicked: oh";
         assert!(text.lines().any(|shown| shown == line), "{text}");
     }
 
@@ -310,7 +327,7 @@ mcpvisor 1 · pid 7 · up <1s · http://127.0.0.1:12006
 ├─ sessions 2
 └─ servers 3 · 1 broken · 1 up · 1 disabled
    ├─ git   · broken for <1s · next attempt in 4s · process exited with code 1: boom · stdio · 0 in flight · generation 7 · 6 restarts
-   ├─ files · up for 1m 2s   · stdio · 0 in flight · 11 tools · generation 2 · 1 restarts · last exit: was killed
+   ├─ files · up for 1m 2s   · stdio · 0 in flight · 11 tools · generation 2 · 1 restart · last exit: was killed
    └─ off   · disabled
 ";
         assert_eq!(shown(&status), expected);

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::screen::{Screen, padded, width};
-use crate::telemetry::{Style, one_line, printable};
+use crate::telemetry::{Style, counted, one_line, printable};
 
 const HEAD: [&str; 4] = ["NAME", "SERVER", "TOKENS", "DESCRIPTION"];
 
@@ -40,8 +40,8 @@ pub fn tool_table(tools: &[ListedTool], screen: &Screen) -> String {
         text.push_str(&line(row.each_ref().map(String::as_str)));
     }
     let tokens: u64 = tools.iter().map(|tool| tool.tokens).sum();
-    let count = tools.len();
-    text.push_str(&format!("{count} tools, about {tokens} tokens\n"));
+    let count = counted(tools.len() as u64, "tool", "tools");
+    text.push_str(&format!("{count}, about {tokens} tokens\n"));
     text
 }
 

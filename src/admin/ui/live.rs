@@ -139,7 +139,7 @@ impl LivePage {
             Ok(page) => page.live.into_iter(),
             // It may be read in a moment.
             Err(failure) if failure.kind == ErrorKind::Overloaded => return String::new(),
-            // What it showed is gone: the page says so when it is read again.
+            // Its subject is gone: the page says so when it is read again.
             Err(_) => return "event: gone\ndata: {}\n\n".to_owned(),
         };
         let changed = pieces.filter_map(|(id, piece)| self.shown.change(&id, piece));

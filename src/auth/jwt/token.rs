@@ -227,7 +227,7 @@ mod tests {
     }
 
     fn expected() -> ExpectedToken {
-        super::super::provider::install();
+        crate::auth::jwt::provider::install();
         let settings = JwtSettings {
             issuer: Some(ISSUER.to_owned()),
             algorithms: vec![Algorithm::ES256, Algorithm::RS256],

@@ -1,7 +1,7 @@
 //! Conditions in CEL (the Common Expression Language), over what is known of a request alike in
 //! lists and in calls.
 //!
-//! What they may use is short names and flags, and what they may do with them takes time in
+//! They may use short names and flags, and every operation on them takes time in
 //! proportion to their own length: no loops over values, no regular expressions.
 
 use std::collections::HashMap;

@@ -5,9 +5,9 @@ use serde_json::{Map, Value};
 
 use crate::protocol::{RawJson, parse_bounded};
 
-use super::super::object::{self, MemberChange, Object};
-use super::super::schema::{SchemaKeyword, children_mut, keyword_kind};
 use super::{HeaderMismatch, McpHeaders, PARAM_PREFIX, decode, differs, encode, missing};
+use crate::bridge::object::{self, MemberChange, Object};
+use crate::bridge::schema::{SchemaKeyword, children_mut, keyword_kind};
 
 const KEYWORD: &str = "x-mcp-header";
 

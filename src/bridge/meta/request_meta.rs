@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 
 use crate::protocol::{CAPABILITIES_BYTES_MAX, LogLevel, RawJson, Request, json};
 
-use super::super::object::is_object;
 use super::{CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROGRESS_TOKEN, VERSION};
+use crate::bridge::object::is_object;
 
 /// Why a request cannot be served: -32602, with HTTP status 400 (S-LIFE-14, S-LOG-05).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -2,9 +2,9 @@
 
 use crate::protocol::{RawJson, Revision};
 
-use super::super::object::{self, MemberChange, Object, rebuild_elements};
 use super::Revisions;
 use super::output::{self, is_wrapped};
+use crate::bridge::object::{self, MemberChange, Object, rebuild_elements};
 
 /// The kind of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

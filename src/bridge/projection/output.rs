@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::protocol::{RawJson, json as text, parse_bounded};
 
-use super::super::schema::children_mut;
+use crate::bridge::schema::children_mut;
 
 /// Whether clients with a handshake are shown this tool's output inside of `result`.
 pub fn wraps_structured_output(tool: &RawJson) -> bool {

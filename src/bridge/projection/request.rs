@@ -2,7 +2,7 @@
 
 use crate::protocol::{Edit, Era, Method, Notification, Request, Revision, json};
 
-use super::super::object::{contains_any, removal_edits};
+use crate::bridge::object::{contains_any, removal_edits};
 
 /// The edits that take out of `params` what a server of this revision does not know: `context` of
 /// completions, `task`, and what only a retry of a sessionless call has. None of them touches a

@@ -5,8 +5,8 @@ use serde_json::{Map, Value, json};
 
 use crate::protocol::{RawJson, Revision, json as text, parse_bounded};
 
-use super::super::object::{self, MemberChange, Object};
 use super::QuestionKind;
+use crate::bridge::object::{self, MemberChange, Object};
 
 /// An answer has not the shape that its question asks for: -32602, and the call waits on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -134,7 +134,7 @@ pub fn answer_for_server(
     if matches!(kind.as_deref(), Some("tool_use" | "tool_result")) {
         return Err(UnsupportedAnswer);
     }
-    let block = super::super::projection::block(&block, to).unwrap_or(block);
+    let block = crate::bridge::projection::block(&block, to).unwrap_or(block);
     if block == content {
         return Ok(None);
     }

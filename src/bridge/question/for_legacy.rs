@@ -4,8 +4,8 @@ use serde_json::{Map, Value, json};
 
 use crate::protocol::{RawJson, Revision, json as text, parse_bounded};
 
-use super::super::object::{self, MemberChange, Object, rebuild_elements};
 use super::{Question, QuestionKind, RequiredCapability};
+use crate::bridge::object::{self, MemberChange, Object, rebuild_elements};
 
 /// Why a client cannot be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -175,7 +175,7 @@ fn sampling_message(message: &str, to: Revision) -> Result<Option<String>, &'sta
     if matches!(kind.as_deref(), Some("tool_use" | "tool_result")) {
         return Err("sampling with tools");
     }
-    let projected = super::super::projection::block(block, to);
+    let projected = crate::bridge::projection::block(block, to);
     if projected.is_none() && block == content {
         return Ok(None);
     }

@@ -4,9 +4,9 @@ use serde_json::{Map, Value};
 
 use crate::protocol::{RawJson, Request, code, json};
 
-use super::super::meta::{PROGRESS_TOKEN, RESERVED};
-use super::super::object::{self, MemberChange, Object};
 use super::{Question, QuestionKind};
+use crate::bridge::meta::{PROGRESS_TOKEN, RESERVED};
+use crate::bridge::object::{self, MemberChange, Object};
 
 /// Most elicitations in one error.
 const ELICITATIONS_MAX: usize = 64;

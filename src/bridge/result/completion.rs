@@ -2,7 +2,7 @@
 
 use crate::protocol::{RawJson, json};
 
-use super::super::object::{MemberChange, Object};
+use crate::bridge::object::{MemberChange, Object};
 
 /// Most values that a client may be shown (S-COMP-02).
 const VALUES_MAX: usize = 100;

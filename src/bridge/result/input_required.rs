@@ -6,9 +6,9 @@ use serde_json::{Map, Value};
 
 use crate::protocol::{RawJson, json};
 
-use super::super::meta::SERVER_INFO;
-use super::super::object::{self, Object};
-use super::super::question::{Question, QuestionKind, RequiredCapability};
+use crate::bridge::meta::SERVER_INFO;
+use crate::bridge::object::{self, Object};
+use crate::bridge::question::{Question, QuestionKind, RequiredCapability};
 
 /// Most questions in one result.
 const QUESTIONS_MAX: usize = 64;
@@ -96,7 +96,7 @@ impl InputRequired {
 }
 
 /// The value of `inputRequests`, of a result or of a task.
-pub(in super::super) fn requests_object(requests: &[(String, Question)]) -> String {
+pub(in crate::bridge) fn requests_object(requests: &[(String, Question)]) -> String {
     let entry = |(key, question): &(String, Question)| {
         format!("{}:{}", json::quoted(key).as_str(), question.entry())
     };
@@ -109,7 +109,7 @@ pub(in super::super) fn requests_object(requests: &[(String, Question)]) -> Stri
 /// # Errors
 ///
 /// Returns [`InvalidInputRequired`] with the rule that they break.
-pub(in super::super) fn parse_requests(
+pub(in crate::bridge) fn parse_requests(
     text: &str,
 ) -> Result<Vec<(String, Question)>, InvalidInputRequired> {
     #[derive(Deserialize)]

@@ -2,8 +2,8 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::super::question::QuestionKind;
 use super::*;
+use crate::bridge::question::QuestionKind;
 
 fn raw(text: &str) -> RawJson {
     RawJson::try_new(Bytes::copy_from_slice(text.as_bytes())).unwrap()

@@ -215,7 +215,7 @@ impl Call {
         (Box::new(call), request)
     }
 
-    /// What the log says from now on is about the request that the client waits for.
+    /// Log records from now on belong to the request that the client waits for.
     pub(crate) fn log_scope(&self) -> Option<LogScope> {
         Observation::log_scope(self.observation.as_deref())
     }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::super::{InvalidCursor, InvalidNameSettings, ListAge, ListCaching, MergeNotice};
 use super::*;
+use crate::catalog::{InvalidCursor, InvalidNameSettings, ListAge, ListCaching, MergeNotice};
 
 #[test]
 fn names_are_prefixed_and_the_later_of_two_equal_ones_names_its_server() {

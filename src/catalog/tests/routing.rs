@@ -1,7 +1,7 @@
 //! Who answers for a name or URI, also when a server wants what is another's.
 
-use super::super::Wrap;
 use super::*;
+use crate::catalog::Wrap;
 
 #[test]
 fn uris_are_kept_until_two_servers_use_the_same() {

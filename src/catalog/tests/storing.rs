@@ -1,7 +1,7 @@
 //! Lists as they arrive, and parts as they are kept.
 
-use super::super::{InvalidListPage, ListPage};
 use super::*;
+use crate::catalog::{InvalidListPage, ListPage};
 
 #[test]
 fn an_answer_is_split_into_its_items() {

@@ -1,6 +1,6 @@
 //! The token of a client is exchanged for one of the server (RFC 8693).
 //!
-//! What comes of it is kept in memory only, and replaced with the newest token of the client. Only a
+//! The new token is kept in memory only, and replaced with the newest token of the client. Only a
 //! configured authorization server is shown it: one that the server names could keep it.
 
 use std::sync::Arc;

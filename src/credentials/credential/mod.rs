@@ -122,7 +122,7 @@ impl Credential {
         vault: Vault,
     ) -> Arc<Self> {
         let whose = user.as_ref().map(|user| &user.principal);
-        // What is exchanged is not kept: that would be of a sign-in before the configuration changed.
+        // Exchanged tokens are not kept: they would be of a sign-in before the configuration changed.
         let is_kept = user.as_ref().is_none_or(|user| user.subject.is_none());
         let kept = is_kept.then(|| read(&vault, &name, &kept_as)).flatten();
         let kept = kept.filter(|kept| kept.server == url && kept.principal.as_ref() == whose);

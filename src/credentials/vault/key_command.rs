@@ -30,7 +30,7 @@ pub struct KeyCommand {
     last: Arc<Mutex<LastRun>>,
 }
 
-/// What came of running the command.
+/// The result of running the command.
 #[derive(Debug, Default)]
 enum LastRun {
     #[default]

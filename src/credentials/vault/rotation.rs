@@ -68,7 +68,7 @@ fn rotate_until(
         }
     }
     step()?;
-    // What was written meanwhile by somebody who had the key before.
+    // Entries that somebody wrote meanwhile, with the key from before.
     let ring = KeyRing::unchecked(&place.data_dir, &place.data_dir, key)?;
     rotated.unreadable.clear();
     for directory in &place.directories {

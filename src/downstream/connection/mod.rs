@@ -432,11 +432,11 @@ impl Handler<ConnectionCommand> for Connection {
                 self.update_listen_stream(ctx)
             }
             ConnectionCommand::Tasks if self.is_modern() => self.update_listen_stream(ctx),
-            // A server with a handshake tells by itself.
+            // A server with a handshake reports tasks by itself.
             ConnectionCommand::Tasks => {}
             ConnectionCommand::Level(level) => self.request_log_level(level, ctx),
             ConnectionCommand::LevelAtLeast(level) => {
-                if self.sent_log_level.is_none_or(|told| level < told) {
+                if self.sent_log_level.is_none_or(|sent| level < sent) {
                     self.request_log_level(level, ctx);
                 }
             }

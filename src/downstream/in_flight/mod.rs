@@ -102,7 +102,7 @@ pub(crate) struct CallsInFlight {
     /// Questions that clients are asked for a call.
     questions: HashMap<RequestId, OpenQuestion>,
     declared: DeclarationCache,
-    /// Calls whose callers are to be told something.
+    /// Calls with notifications for their callers.
     holding: Vec<u64>,
 }
 

@@ -25,7 +25,7 @@ use crate::downstream::isolation::Isolation;
 use crate::downstream::notification_budget::NotificationBudget;
 use crate::downstream::parts::{PoolParts, ServerParts};
 use crate::downstream::pool::own_connections::OwnConnections;
-use crate::downstream::pool::phase_events::tell_phases;
+use crate::downstream::pool::phase_events::publish_phases;
 use crate::downstream::pool::retiring::{RetiringServers, Succession};
 use crate::downstream::pool::server::Server;
 use crate::downstream::pool::usage::Usage;
@@ -263,7 +263,7 @@ impl ConnectionManager {
         let child = Supervisor::supervise(child);
         if spec.key.is_shared() {
             let events = self.parts.events.clone();
-            actix_rt::spawn(tell_phases(events, server.clone(), child.subscribe()));
+            actix_rt::spawn(publish_phases(events, server.clone(), child.subscribe()));
         }
         (child, spec)
     }

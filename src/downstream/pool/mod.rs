@@ -266,7 +266,7 @@ impl Downstreams {
     pub fn watch(&self, watched: SubscriptionKey, watcher: SessionId, arbiter: usize) {
         let SubscriptionKey { server, key, uri } = watched.clone();
         if self.subscription_registry.watch(watched, watcher) == SubscriptionChange::Notify {
-            self.tell(server, key, arbiter, ConnectionCommand::Subscribe(uri));
+            self.send_command(server, key, arbiter, ConnectionCommand::Subscribe(uri));
         }
     }
 
@@ -274,11 +274,11 @@ impl Downstreams {
     pub fn watch_task(&self, task: TaskKey, watcher: SessionId, arbiter: usize) {
         let SubscriptionKey { server, key, .. } = task.at.clone();
         if self.subscription_registry.watch_task(task, watcher) == SubscriptionChange::Notify {
-            self.tell(server, key, arbiter, ConnectionCommand::Tasks);
+            self.send_command(server, key, arbiter, ConnectionCommand::Tasks);
         }
     }
 
-    fn tell(
+    fn send_command(
         &self,
         server: ServerName,
         key: ConnectionKey,
@@ -311,7 +311,7 @@ impl Downstreams {
         }
     }
 
-    /// Tells a server's shared connection; one that is away receives it when it is back.
+    /// Sends a command to a server's shared connection; one that is away receives it when it is back.
     pub fn command(&self, server: &ServerName, command: ConnectionCommand) {
         if let Some(up) = self
             .get(server)

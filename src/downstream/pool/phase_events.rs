@@ -1,4 +1,4 @@
-//! Tells operators who listen in which state a server is.
+//! Publishes in which state a server is, for operators who listen.
 
 use serde_json::json;
 use tokio::sync::watch;
@@ -7,20 +7,20 @@ use crate::id::ServerName;
 use crate::supervision::ChildSnapshot;
 use crate::telemetry::{EventFeed, EventKind, unix_millis};
 
-/// Tells each phase of the child behind a server, until its supervisor is gone.
-pub(crate) async fn tell_phases<T>(
+/// Publishes each phase of the child behind a server, until its supervisor is gone.
+pub(crate) async fn publish_phases<T>(
     events: EventFeed,
     server: ServerName,
     mut child: watch::Receiver<ChildSnapshot<T>>,
 ) {
-    let mut told = None;
+    let mut published = None;
     loop {
         let (phase, generation) = {
             let snapshot = child.borrow_and_update();
             (snapshot.status.phase(), snapshot.generation)
         };
-        if told.replace(phase) != Some(phase) {
-            events.tell(EventKind::Server, || {
+        if published.replace(phase) != Some(phase) {
+            events.publish(EventKind::Server, || {
                 json!({
                     "timestamp": unix_millis(),
                     "serverId": server.as_str(),

@@ -64,7 +64,7 @@ pub(super) struct UnreadAnswers {
     trim_planned: Arc<AtomicBool>,
 }
 
-/// What HTTP is read from.
+/// The socket that HTTP is read from.
 pub(in crate::front) trait ClientStream {
     /// Its end does not wait for anything that is written to be sent.
     fn discard_unsent(&self);
@@ -335,9 +335,9 @@ mod tests {
         assert_eq!(socket.read(&mut buffer).await.unwrap(), 0);
         assert_eq!(began.elapsed().as_secs(), HEAD.as_secs());
         drop(socket);
-        let mut told = Vec::new();
-        client.read_to_end(&mut told).await.unwrap();
-        assert_eq!(told, HEAD_TIMEOUT);
+        let mut received = Vec::new();
+        client.read_to_end(&mut received).await.unwrap();
+        assert_eq!(received, HEAD_TIMEOUT);
     }
 
     /// A head that came with the request before it is not seen to begin.

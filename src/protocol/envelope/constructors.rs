@@ -81,8 +81,8 @@ fn spans(frame: &RawJson, params: Option<&RawJson>, is_request: bool) -> Box<Par
 mod tests {
     use serde_json::json;
 
-    use super::super::Envelope;
     use super::*;
+    use crate::protocol::envelope::Envelope;
 
     #[test]
     fn a_constructed_message_is_what_parsing_its_bytes_gives() {

@@ -10,8 +10,8 @@ use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::super::json;
 use super::{EnvelopeError, ParamSpans, span_in};
+use crate::protocol::json;
 
 #[derive(Deserialize)]
 pub(super) struct EnvelopePeek<'a> {

@@ -8,8 +8,8 @@ use bytestring::ByteString;
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
-use super::super::json;
 use super::{Edit, EnvelopeError, splice, unicode};
+use crate::protocol::json;
 
 /// A complete JSON value, as its sender wrote it. Cloning is cheap.
 #[derive(Clone, PartialEq, Eq, Hash)]

@@ -326,9 +326,9 @@ impl Handler<Delivery> for Session {
 
     fn handle(&mut self, mut delivery: Delivery, ctx: &mut Self::Context) {
         let number = delivery.number;
-        if let CallEvent::Notifications(told) = &mut delivery.what {
+        if let CallEvent::Notifications(notifications) = &mut delivery.what {
             let is_about_task = |it: &mut CallNotification| self.is_about_task(number, it);
-            let of_tasks: Vec<_> = told.extract_if(.., is_about_task).collect();
+            let of_tasks: Vec<_> = notifications.extract_if(.., is_about_task).collect();
             for notification in of_tasks {
                 self.on_task_notification(number, &notification);
             }

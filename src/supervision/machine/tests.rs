@@ -1,7 +1,7 @@
 use std::time::Duration;
 
-use super::super::policy::Tuning;
 use super::*;
+use crate::supervision::policy::Tuning;
 
 /// Round numbers: backoff 1 s, 2 s, 4 s, 8 s; broken at the fourth failure within 100 s, then
 /// one try every 50 s.

@@ -108,7 +108,7 @@ mod tests {
     fn a_port_without_tls_is_named() {
         let refused = "Connection refused (os error 111)";
         assert_eq!(not_connected(refused), refused);
-        let told = not_connected("received corrupt message of type InvalidContentType");
-        assert!(told.contains("use `http://`"), "{told}");
+        let message = not_connected("received corrupt message of type InvalidContentType");
+        assert!(message.contains("use `http://`"), "{message}");
     }
 }

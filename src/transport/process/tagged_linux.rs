@@ -116,14 +116,17 @@ mod tests {
         let tag = |child| {
             let text = format!(
                 "{}={}\0",
-                super::super::process_tag::TAG_VARIABLE,
+                crate::transport::process::process_tag::TAG_VARIABLE,
                 instance.tag(child)
             );
             instance.tag_in(text.as_bytes()).unwrap()
         };
         let mut command = std::process::Command::new("sleep");
         command.arg("1000");
-        command.env(super::super::process_tag::TAG_VARIABLE, instance.tag(1));
+        command.env(
+            crate::transport::process::process_tag::TAG_VARIABLE,
+            instance.tag(1),
+        );
         let mut child = command.spawn().unwrap();
         let pid = i32::try_from(child.id()).unwrap();
         let found = |tag| TaggedProcess {

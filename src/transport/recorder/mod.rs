@@ -122,8 +122,8 @@ impl Recorder {
         let mut pending = Vec::new();
         for recording in &*lock(&self.recordings) {
             let buffer = lock(&recording.buffer);
-            let told = |entry: &RecordedMessage| (entry.at, entry.report(now, body_max, secrets));
-            messages.extend(buffer.entries.iter().map(told));
+            let report = |entry: &RecordedMessage| (entry.at, entry.report(now, body_max, secrets));
+            messages.extend(buffer.entries.iter().map(report));
             let open = buffer.pending.iter();
             pending.extend(open.map(|(call, open)| open.report(*call, now, secrets)));
         }

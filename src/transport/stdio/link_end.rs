@@ -1,4 +1,4 @@
-//! Why a child's link ended, told from what can be known: its exit, its last words, its limits.
+//! Why a child's link ended, end from what can be known: its exit, its last words, its limits.
 
 use std::collections::VecDeque;
 
@@ -279,32 +279,32 @@ mod tests {
             );
         }
         let words = |last: &str, limit_line: Option<&str>| TailLines::of(&[last], limit_line);
-        let told = link_end(
+        let end = link_end(
             ReadStop::ProcessExit(Signal(6)),
             &words("13: 0x1", Some("out of memory")),
             all,
         );
         assert_eq!(
-            format!("{told:#}"),
+            format!("{end:#}"),
             "process ended by signal 6 at its limit `memory_max = 64MiB`: out of memory"
         );
         // An earlier refusal that is not the reason of the end is left out.
-        let told = link_end(
+        let end = link_end(
             ReadStop::ProcessExit(Code(0)),
             &words("bye", Some("out of memory")),
             all,
         );
-        assert_eq!(format!("{told:#}"), "process exited with code 0: bye");
-        let told = link_end(
+        assert_eq!(format!("{end:#}"), "process exited with code 0: bye");
+        let end = link_end(
             ReadStop::ProcessExit(Signal(SIGXCPU)),
             &words("x", None),
             all,
         );
         assert_eq!(
-            format!("{told:#}"),
+            format!("{end:#}"),
             "process ended by signal 24 at its limit `cpu_max = 10m`: x"
         );
-        assert_eq!((told.limit, told.exit), (Some("cpu_max"), Some(Signal(24))));
+        assert_eq!((end.limit, end.exit), (Some("cpu_max"), Some(Signal(24))));
     }
 
     #[test]

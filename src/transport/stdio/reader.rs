@@ -104,7 +104,7 @@ impl Reader {
                 read = stdout.read_buf(lines.space()), if is_open => {
                     let Ok(count @ 1..) = read else {
                         is_open = false;
-                        // What still waits for input reads its end.
+                        // A process that still waits for input reads its end.
                         self.stop_writing.cancel();
                         end = end.or(Some(ReadStop::OutputClosed));
                         latest = latest.or(Some(Instant::now() + EXIT_WAIT));

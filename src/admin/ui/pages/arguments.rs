@@ -137,7 +137,7 @@ pub(super) fn read(schema: &Value, form: &Fields) -> Result<Value, Vec<Problem>>
     }
 }
 
-/// What was filled in for an argument; several values were ticked.
+/// The values of an argument in the form; several if it has boxes to tick.
 fn given_texts<'f>(form: &'f Fields, name: &str) -> Vec<&'f str> {
     let name = field_name(name);
     let given = form.iter().filter(|(known, _)| *known == name);
@@ -241,7 +241,7 @@ fn field_name(name: &str) -> String {
     format!("{PREFIX}{}", one_line(name))
 }
 
-/// What is filled in at first; nothing that one would send without seeing it.
+/// The first value of a field; none that would be sent without being seen.
 fn default(property: &Value) -> String {
     let text = match &property["default"] {
         Value::Null => String::new(),

@@ -77,7 +77,7 @@ fn headline(status: &Value, servers: &ByTrouble) -> Markup {
     }
 }
 
-/// What an operator should know that is of no single server.
+/// Notices for the operator that concern no single server.
 fn remarks(status: &Value) -> Markup {
     let config = &status["config"];
     let list = |value: &Value| -> Vec<String> {
