@@ -31,16 +31,15 @@ tool() {
   fi
 }
 
-# Without symbols, a fifth smaller. The addresses that the program sets at each start take a thirtieth of the
-# room; glibc can read them so since 2.36, which the packages need. A build from source has symbols and runs
-# with older ones, too.
-linked=(-C strip=symbols)
+# The addresses that the program sets at each start take a thirtieth of the room; glibc can read them so
+# since 2.36, which the packages need. A build from source runs with older ones, too.
+packed=()
 if [[ $target == *-linux-gnu ]]; then
-  linked+=(-C "link-arg=-Wl,-z,pack-relative-relocs")
+  packed=(-C link-arg=-Wl,-z,pack-relative-relocs)
 fi
 
 build() {
-  cargo rustc --locked --profile "$profile" "${elsewhere[@]}" --bin mcpvisor -- "${linked[@]}"
+  cargo rustc --locked --profile "$profile" "${elsewhere[@]}" --bin mcpvisor -- "${packed[@]}"
   binary=$built/${TARGET:+$TARGET/}$profile/mcpvisor
 }
 
@@ -62,7 +61,7 @@ shell_files() {
 # The same program without any library, also not the C library. Its own directory: the flag would
 # build the rest anew each time.
 build_static() {
-  RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" cargo build --locked --profile "$profile" \
+  RUSTFLAGS="-C target-feature=+crt-static" cargo build --locked --profile "$profile" \
     --target "$target" --target-dir "$built/static"
   static=$built/static/$target/$profile/mcpvisor
 }
@@ -82,6 +81,10 @@ archive() {
 }
 
 deb() {
+  local compression=()
+  if [ "$profile" != release ]; then
+    compression=(--fast)
+  fi
   tool cargo-deb 3.8.0
   build
   shell_files "$binary"
@@ -89,7 +92,8 @@ deb() {
   printf 'mcpvisor (%s-1) unstable; urgency=medium\n\n  * See changelog.gz.\n\n -- %s  %s\n' "$version" \
     "$(sed -n 's/^maintainer = "\(.*\)"$/\1/p' Cargo.toml)" \
     "$(date --utc --rfc-email --date="@${SOURCE_DATE_EPOCH:-$(date +%s)}")" > target/shell/changelog
-  cargo deb --locked --no-build --no-strip "${elsewhere[@]}" --profile "$profile" --output "$out"
+  cargo deb --locked --no-build --no-strip "${elsewhere[@]}" --profile "$profile" --output "$out" \
+    "${compression[@]}"
 }
 
 rpm() {
