@@ -6,7 +6,7 @@
 #
 #   tests/packages/run.sh [FORMAT...]     tar static deb rpm image sbom docker kubernetes; by default all
 #
-# On Debian: apt-get install curl python3-venv debootstrap rpm skopeo buildah
+# On Debian 12: apt-get install curl python3-venv debootstrap rpm skopeo buildah
 set -euo pipefail
 
 cd "$(dirname "$0")/../.."
@@ -126,7 +126,7 @@ halt() {
     kill -9 "$machine" 2> /dev/null || true
     wait "$machine" 2> /dev/null || true
     # Its processes die with it, but not before this goes on.
-    wait_until 100 is_gone
+    wait_until 100 is_gone || echo "$group is left" >&2
   fi
   machine=
   init=
@@ -141,7 +141,7 @@ is_gone() {
 # The service runs, at its address, and not as root.
 runs() {
   wait_until 100 is_ready || fail "the service does not run: $(inside journalctl --unit mcpvisor.service)"
-  [ "$(inside stat --format %u "/proc/$(main_process)")" != 0 ] || fail "the service runs as root"
+  [ "$(inside stat --format %u "/proc/$(main_process)")" -gt 0 ] || fail "the service runs as root"
 }
 
 main_process() {
