@@ -277,12 +277,12 @@ pub enum CredentialContext {
     Exchanged(Subject),
 }
 
-/// Whose token it is, and what it allows: none is used for a request whose own allows less.
+/// Whose token it is, and what it allows: none is used for a request whose own allows something else.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Subject {
     pub principal: Principal,
-    /// Sorted, with spaces between them.
-    pub scopes: String,
+    /// A digest of the scopes and of all other claims that make a difference.
+    pub claims: [u8; 32],
 }
 
 impl CredentialContext {

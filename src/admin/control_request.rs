@@ -117,6 +117,8 @@ pub enum LoginOrder {
     /// Answers with the page to open. The browser comes back to `redirect_uri`, which is on this
     /// machine, or to the gateway.
     Begin { redirect_uri: Option<String> },
+    /// Answers when somebody signed in, in Unix seconds.
+    SignedInAt,
     /// Renews the token now.
     Refresh,
     /// Forgets the token, and revokes it.

@@ -9,8 +9,8 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use secrecy::SecretString;
 
 use super::client_limits::ClientLimits;
+use super::identity::GrantedScopes;
 use super::last_use::LastUse;
-use crate::credentials::Scopes;
 use crate::id::Principal;
 
 /// Bytes of a token; it is written as twice as many hexadecimal digits.
@@ -27,7 +27,7 @@ pub struct ApiKey {
     pub principal: Principal,
     pub hash: TokenHash,
     /// `None` for none.
-    pub scopes: Option<Arc<Scopes>>,
+    pub scopes: GrantedScopes,
     /// In milliseconds since 1970.
     pub expires_at: Option<u64>,
     pub limits: Option<Arc<ClientLimits>>,

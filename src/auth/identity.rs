@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use super::rights::Rights;
 use crate::bridge::headers::{Claims, UserClaims};
-use crate::credentials::Scopes;
 use crate::id::{Principal, SessionOwner, Subject};
 
-/// The scopes of a request's credentials; `None` for those without scopes.
-pub type GrantedScopes = Option<Arc<Scopes>>;
+/// The rights that a request's credentials give; `None` for those without scopes.
+pub type GrantedScopes = Option<Arc<Rights>>;
 
 /// Who a request comes from, what its credentials allow, and how long they hold. Cheap to clone:
 /// each request has one.
@@ -28,11 +28,11 @@ pub struct Requester {
     pub scopes: GrantedScopes,
 }
 
-/// A principal with the scopes of its token.
+/// A principal with the rights that its token gives.
 pub fn subject(principal: &Principal, scopes: &GrantedScopes) -> Subject {
     Subject {
         principal: principal.clone(),
-        scopes: scopes.as_ref().map(|it| it.sorted()).unwrap_or_default(),
+        claims: scopes.as_ref().map(|it| it.claims).unwrap_or_default(),
     }
 }
 

@@ -9,6 +9,7 @@ mod last_use;
 mod policy;
 mod rate_limits;
 mod remembered;
+mod rights;
 mod token_answer;
 mod tokens;
 mod verified_token;
@@ -26,6 +27,7 @@ pub use policy::{
 };
 pub use rate_limits::{CountedCall, Rate, RateLimitSettings, RateLimits};
 pub use remembered::{RememberSettings, RememberedCredentials};
+pub use rights::Rights;
 pub use tokens::{TokenSettings, TokenVerifier};
 pub use verified_token::PresentedToken;
 pub use webhook::WebhookSettings;

@@ -3,6 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::rights::digest_of;
 use super::verified_token::{TokenError, VerifiedToken, checked_subject};
 use crate::bridge::headers::Claims;
 use crate::credentials::Scopes;
@@ -53,9 +54,11 @@ impl TokenAnswer {
         subject: Option<String>,
         claims: &[String],
     ) -> Result<VerifiedToken, TokenError> {
+        let scopes = scopes(&self.scope)?;
         Ok(VerifiedToken {
             subject: checked_subject(subject.as_deref())?,
-            scopes: scopes(&self.scope)?,
+            digest: digest_of(&scopes, &self.whole),
+            scopes,
             expires_at: self.exp.map(|seconds| seconds as u64),
             claims: Claims::read(claims, &self.whole),
         })

@@ -11,6 +11,7 @@ use super::api_key::TokenHash;
 use super::identity::Identity;
 use super::introspection::{Introspection, IntrospectionSettings};
 use super::jwt::{self, JwtSettings, JwtVerifier};
+use super::rights::Rights;
 use super::verified_token::{PresentedToken, TokenError, VerifiedToken};
 use super::webhook::{Webhook, WebhookSettings};
 use crate::credentials::{SubjectTokens, Web};
@@ -221,9 +222,15 @@ impl TokenVerifier {
             return Err(Failure::new(ErrorKind::InsufficientScope, message).principal(principal));
         }
         let expires_at = verified.expires_at.map(|at| at.saturating_mul(1000));
+        // Where nothing is exchanged, nobody needs to tell tokens with the same scopes apart.
+        let is_exchanged = self.subjects.is_wanted();
+        let rights = match is_exchanged {
+            true => Rights::of_token(verified.scopes, verified.digest),
+            false => verified.scopes.into(),
+        };
         let identity = Identity {
             principal,
-            scopes: (!verified.scopes.is_empty()).then(|| Arc::new(verified.scopes)),
+            scopes: (is_exchanged || !rights.is_empty()).then(|| Arc::new(rights)),
             expires_at,
             claims: verified.claims,
         };

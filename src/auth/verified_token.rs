@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::api_key::TokenHash;
+use super::rights::ClaimsDigest;
 use crate::bridge::headers::Claims;
 use crate::credentials::{InvalidScope, Scopes};
 
@@ -21,6 +22,7 @@ pub struct PresentedToken<'a> {
 pub(super) struct VerifiedToken {
     pub(super) subject: String,
     pub(super) scopes: Scopes,
+    pub(super) digest: ClaimsDigest,
     /// From when on it is refused, in seconds since 1970.
     pub(super) expires_at: Option<u64>,
     /// Those that servers are to read.

@@ -67,7 +67,12 @@ async fn logins(data_dir: &Path) -> Result<Value, CliError> {
 
 /// Prints the page, and waits until the browser or the address that is pasted ends the login.
 async fn log_in(data_dir: &Path, arguments: LoginArguments) -> Result<(), CliError> {
-    let before = signed_in_at(&logins(data_dir).await?, &arguments);
+    let signed_in_at = || async {
+        let (server, principal) = (&arguments.name, arguments.principal.clone());
+        let login = order(data_dir, server, principal, LoginOrder::SignedInAt).await?;
+        Ok::<_, CliError>(login["signedInAt"].as_u64())
+    };
+    let before = signed_in_at().await?;
     let begin = LoginOrder::Begin { redirect_uri: None };
     let begun = order(
         data_dir,
@@ -99,7 +104,7 @@ async fn log_in(data_dir: &Path, arguments: LoginArguments) -> Result<(), CliErr
                 break;
             }
             () = tokio::time::sleep(LOOK_EVERY) => {
-                let now = signed_in_at(&logins(data_dir).await?, &arguments);
+                let now = signed_in_at().await?;
                 if now.is_some() && now != before {
                     break;
                 }
@@ -107,15 +112,6 @@ async fn log_in(data_dir: &Path, arguments: LoginArguments) -> Result<(), CliErr
         }
     }
     print("signed in\n")
-}
-
-/// When somebody signed in to the server, in Unix seconds.
-fn signed_in_at(logins: &Value, asked: &LoginArguments) -> Option<u64> {
-    let mut logins = logins.as_array()?.iter();
-    let found = logins.find(|login| {
-        login["server"] == asked.name && login["principal"].as_str() == asked.principal.as_deref()
-    })?;
-    found["signedInAt"].as_u64()
 }
 
 fn login_table(logins: &Value) -> String {

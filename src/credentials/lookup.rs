@@ -35,10 +35,9 @@ pub(super) async fn find(
         return Ok(configured(url, settings, token_url));
     }
     let named = challenge.and_then(|challenge| challenge.resource_metadata.as_ref());
-    let urls = match named {
-        Some(named) => vec![named.url().clone()],
-        None => protected_resource_urls(url),
-    };
+    let named = named.map(|named| named.url().clone()).into_iter();
+    // What a server named once may have moved.
+    let urls = named.chain(protected_resource_urls(url)).collect();
     let Some(document) = first_document(web, urls).await? else {
         return at_own_origin(web, url).await;
     };

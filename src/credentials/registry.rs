@@ -1,6 +1,6 @@
 //! The credentials of all servers behind a URL: one of the gateway, and those of users.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use url::Url;
@@ -115,10 +115,13 @@ impl Credentials {
 
     /// Reads what is kept of the users of a server. Called on an arbiter.
     pub fn load_users(&self, gateway: &Arc<Credential>) {
-        for principal in gateway.known_users() {
-            self.of(gateway, &CredentialContext::User(principal));
-        }
-        self.forget_gone();
+        let (this, gateway) = (self.clone(), Arc::clone(gateway));
+        actix_rt::spawn(async move {
+            for principal in gateway.known_users().await {
+                this.of(&gateway, &CredentialContext::User(principal));
+            }
+            this.forget_gone();
+        });
     }
 
     /// The credential of the gateway.
@@ -126,26 +129,28 @@ impl Credentials {
         self.by_server().get(server).map(|it| it.gateway.clone())
     }
 
-    /// The credential of the user whom a person calls so: by issuer and subject, or by the subject
-    /// alone if no other issuer has it.
-    pub fn find_user(&self, server: &ServerName, name: &str) -> Option<Arc<Credential>> {
+    /// The credentials of the user whom a person calls so: by issuer and subject, or by the subject
+    /// alone if no other issuer has it. There are several for tokens that allow something else.
+    pub fn find_user(&self, server: &ServerName, name: &str) -> Vec<Arc<Credential>> {
         let by_server = self.by_server();
-        let users = || {
-            by_server
-                .get(server)
-                .into_iter()
-                .flat_map(|it| it.users.values())
+        let Some(of_server) = by_server.get(server) else {
+            return Vec::new();
         };
-        let whose = |user: &Arc<Credential>| user.principal().cloned();
-        let whole = users().find(|user| whose(user).is_some_and(|it| it.as_str() == name));
-        let named = || users().filter(|user| whose(user).is_some_and(|it| it.name() == name));
-        // One principal may have several, for tokens with other scopes.
-        let sole = || {
-            named()
-                .next()
-                .filter(|first| named().all(|it| whose(it) == whose(first)))
+        let principals = of_server.users.keys().filter_map(CredentialContext::user);
+        let named = |is_it: fn(&Principal, &str) -> bool| {
+            principals
+                .clone()
+                .filter(move |it| is_it(it, name))
+                .collect::<BTreeSet<_>>()
         };
-        whole.or_else(sole).cloned()
+        let mut found = named(|it, name| it.as_str() == name);
+        if found.is_empty() {
+            found = named(|it, name| it.name() == name);
+        }
+        let sole = found.first().filter(|_| found.len() == 1);
+        let users = of_server.users.iter();
+        let own = users.filter(|(whose, _)| sole.is_some() && whose.user() == sole.copied());
+        own.map(|(_, user)| Arc::clone(user)).collect()
     }
 
     /// Forgets the tokens of users of whom `is_gone` says so, now and whenever users are loaded.

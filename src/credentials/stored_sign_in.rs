@@ -5,7 +5,9 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 use super::lookup::Authority;
-use super::{ClientSecret, Endpoint, RegisteredClient, Scopes, Tokens};
+use super::{
+    BearerChallenge, ClientSecret, Endpoint, OAuthSettings, RegisteredClient, Scopes, Tokens,
+};
 use crate::id::Principal;
 use crate::telemetry::unix_millis;
 
@@ -33,6 +35,11 @@ pub(super) struct StoredSignIn {
     /// Who signed in, if not the gateway.
     #[serde(default)]
     pub(super) principal: Option<Principal>,
+    /// The server's last challenge: perhaps only it names the authorization server.
+    #[serde(default)]
+    resource_metadata: Option<String>,
+    #[serde(default)]
+    challenged_scopes: Option<String>,
 }
 
 impl StoredSignIn {
@@ -67,7 +74,26 @@ impl StoredSignIn {
             renew_at: None,
             signed_in_at: None,
             principal: None,
+            resource_metadata: None,
+            challenged_scopes: None,
         }
+    }
+
+    /// The challenge that it was kept with.
+    pub(super) fn challenge(&self) -> Option<BearerChallenge> {
+        let metadata = self.resource_metadata.as_ref();
+        let scopes = self.challenged_scopes.as_ref();
+        (metadata.is_some() || scopes.is_some()).then(|| BearerChallenge {
+            resource_metadata: metadata.and_then(|url| url.parse().ok()),
+            scopes: scopes.and_then(|scopes| Scopes::parse(scopes).ok()),
+            error: None,
+        })
+    }
+
+    pub(super) fn set_challenge(&mut self, challenge: &BearerChallenge) {
+        let metadata = challenge.resource_metadata.as_ref();
+        self.resource_metadata = metadata.map(ToString::to_string);
+        self.challenged_scopes = challenge.scopes.as_ref().map(ToString::to_string);
     }
 
     /// The client, if it may still be used at this authorization server.
@@ -83,6 +109,14 @@ impl StoredSignIn {
     pub(super) fn secret(&self) -> ClientSecret {
         let secret = self.client_secret.clone().map(SecretString::from);
         ClientSecret::sent_as(secret, &self.client_authentication)
+    }
+
+    /// A client that is configured has the secret of the configuration: it may be another one by now.
+    pub(super) fn set_secret(&mut self, settings: &OAuthSettings) {
+        if settings.client_id.as_ref() == Some(&self.client_id) {
+            let secret = settings.client_secret.as_ref();
+            self.client_secret = secret.map(|secret| secret.expose_secret().to_owned());
+        }
     }
 
     pub(super) fn token_endpoint(&self) -> Option<Endpoint> {

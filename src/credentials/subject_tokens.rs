@@ -1,5 +1,5 @@
 //! The tokens with which principals came, for servers that get another one in exchange (RFC 8693). In
-//! memory only, and of each principal the newest with the same scopes.
+//! memory only, and of each principal the newest of those that allow the same.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -99,7 +99,7 @@ mod tests {
     fn of(number: usize) -> Subject {
         Subject {
             principal: Principal::of("https://as.example", &number.to_string()),
-            scopes: "a b".to_owned(),
+            claims: [1; 32],
         }
     }
 
@@ -119,11 +119,11 @@ mod tests {
         tokens.keep(of(2), "s3cret", 1);
         assert!(tokens.get(&of(2)).is_none(), "it has expired");
         assert!(!format!("{tokens:?}").contains("s3cret"));
-        let fewer = Subject {
-            scopes: "a".to_owned(),
+        let other = Subject {
+            claims: [2; 32],
             ..of(1)
         };
-        assert!(tokens.lacks(&fewer), "it has other scopes");
+        assert!(tokens.lacks(&other), "it allows something else");
         tokens.set_wanted(false);
         tokens.set_wanted(true);
         assert!(tokens.lacks(&of(1)));

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::LocalBoxFuture;
 use serde_json::{Value, json};
+use tokio::task::spawn_blocking;
 use url::Url;
 
 use super::state::{GatewayOperator, GatewayState};
@@ -19,9 +20,13 @@ use crate::transport::{HttpSettings, Tls, WebClient};
 /// The credentials of this configuration's servers.
 pub(super) fn credentials(config: &Config) -> Credentials {
     let vault = config.vault(&ProcessEnvironment::new());
-    if let Err(error) = vault.check() {
-        log::error!(error:%; "kept tokens cannot be read");
-    }
+    let checked = vault.clone();
+    // Its key may come from a command that takes long: nobody waits for it who needs no token.
+    spawn_blocking(move || {
+        if let Err(error) = checked.check() {
+            log::error!(error:%; "kept tokens cannot be read");
+        }
+    });
     Credentials::new(vault)
 }
 
@@ -68,12 +73,12 @@ impl GatewayOperator {
             let server = found?;
             let settings = server.settings();
             let name = server.name();
-            let credential = match &principal {
-                None => state.credentials.get(name),
-                Some(principal) => Some(state.user_credential(&settings, principal)?),
+            let found = match &principal {
+                None => state.credentials.get(name).into_iter().collect(),
+                Some(principal) => state.user_credentials(&settings, principal)?,
             };
             let is_http = matches!(settings.transport, TransportSettings::Http(_));
-            let credential = credential.filter(|_| is_http).ok_or_else(|| {
+            let credential = found.first().filter(|_| is_http).ok_or_else(|| {
                 let why = "signs in by itself: it is a program, or its `headers` or \
                            `forward_headers` say who asks";
                 Failure::new(ErrorKind::Conflict, format!("server `{name}` {why}"))
@@ -85,8 +90,11 @@ impl GatewayOperator {
                     let page = credential.begin(redirect_uri).await;
                     page.map(|page| json!({ "url": page.as_str() }))
                 }
-                LoginOrder::Refresh => refreshed(&credential).await,
-                LoginOrder::Forget => Ok(json!({ "forgotten": credential.forget().await })),
+                LoginOrder::SignedInAt => {
+                    Ok(json!({ "signedInAt": credential.view().await.signed_in_at }))
+                }
+                LoginOrder::Refresh => refreshed(&found).await,
+                LoginOrder::Forget => Ok(json!({ "forgotten": forgotten(&found).await })),
             };
             done.map_err(|error| login_failed(&error).server(name.to_string()))
         })
@@ -117,12 +125,13 @@ impl GatewayOperator {
 }
 
 impl GatewayState {
-    /// The credential of a user, whom an operator may sign in before the first call.
-    fn user_credential(
+    /// The credential of a user, whom an operator may sign in before the first call; of a subject whose
+    /// tokens are exchanged there are several.
+    fn user_credentials(
         &self,
         server: &ServerSettings,
         name: &str,
-    ) -> Result<Arc<Credential>, Failure> {
+    ) -> Result<Vec<Arc<Credential>>, Failure> {
         let refuse = |why: String| {
             let message = format!("server `{}` {why}", server.name);
             Err(Failure::new(ErrorKind::Conflict, message).server(server.name.as_str()))
@@ -136,17 +145,15 @@ impl GatewayState {
         let key = keys.iter().find(|it| it.name() == name);
         let key = key.zip(credentials.get(&server.name));
         let known = key.map(|(principal, gateway)| {
-            credentials.of(&gateway, &CredentialContext::User(principal.clone()))
+            vec![credentials.of(&gateway, &CredentialContext::User(principal.clone()))]
         });
-        match known.or_else(|| credentials.find_user(&server.name, name)) {
-            Some(known) => Ok(known),
-            None => {
-                let name: String = name.chars().take(64).collect();
-                refuse(format!(
-                    "knows no user {name:?}: `mcpvisor keys` lists the keys"
-                ))
-            }
+        let known = known.unwrap_or_else(|| credentials.find_user(&server.name, name));
+        if known.is_empty() {
+            let name: String = name.chars().take(64).collect();
+            let why = format!("knows no user {name:?}: `mcpvisor keys` lists the keys");
+            return refuse(why);
         }
+        Ok(known)
     }
 
     /// The id by which the API knows a server.
@@ -157,14 +164,31 @@ impl GatewayState {
     }
 }
 
-async fn refreshed(credential: &Credential) -> Result<Value, SignInError> {
-    let granted = credential.refresh().await?;
+/// Renews all tokens of one user. Those that nothing can be exchanged for any more do not count.
+async fn refreshed(credentials: &[Arc<Credential>]) -> Result<Value, SignInError> {
+    let mut refreshed = Err(SignInError::NoSubject);
+    for credential in credentials {
+        match credential.refresh().await {
+            Err(SignInError::NoSubject) => {}
+            done => refreshed = Ok(done?),
+        }
+    }
+    let granted = refreshed?;
     Ok(json!({
         "success": true,
         "tokenType": granted.token_type,
         "expiresIn": granted.expires_in,
         "expiresAt": granted.expires_at.map(|at| rfc3339(at.saturating_mul(1000))),
     }))
+}
+
+/// Forgets all tokens of one user; whether there were any.
+async fn forgotten(credentials: &[Arc<Credential>]) -> bool {
+    let mut any = false;
+    for credential in credentials {
+        any |= credential.forget().await;
+    }
+    any
 }
 
 /// Where the browser comes back to: only this machine may be named by a request.

@@ -57,6 +57,9 @@ impl HttpConnector {
     }
 
     async fn open_sse(&self, sink: EventSink) -> Result<Box<dyn Link>, LinkOpenError> {
+        if let Some(credential) = &self.settings.credential {
+            credential.opened().await;
+        }
         loop {
             let opened = http_sse::open(&self.settings, &self.tls, Rc::clone(&sink)).await;
             let credential = self.settings.credential.as_ref();

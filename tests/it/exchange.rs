@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use crate::auth::{KEYS, with_key};
 use crate::sessionless::modern_as;
 use crate::support::{
-    Authority, Behaviour, Gateway, Http, HttpServer, Issuer, Setup, answer_in, call_params,
-    failure_of, initialize, quick, request, text_of,
+    Authority, Behaviour, Gateway, Http, HttpServer, Issuer, RESOURCE, Setup, answer_in,
+    call_params, failure_of, initialize, quick, request, text_of, unix_seconds,
 };
 
 /// A server that takes tokens of one authorization server, a gateway that takes those of another, and
@@ -216,9 +216,84 @@ async fn a_call_goes_with_a_token_for_the_scopes_of_its_own_and_no_others() {
     assert_eq!(all.token_of(5), all.token_of(6));
     assert_ne!(all.token_of(6), all.token_of(7));
     assert_eq!(exchanged().last(), Some(&same));
-    let refresh = ["auth", "refresh", "docs", "--principal", "ada"];
-    let (good, said) = all.gateway.setup.run(&refresh);
-    assert!(good, "{said}");
+}
+
+#[tokio::test]
+async fn tokens_of_one_subject_with_other_roles_or_for_another_client_are_exchanged_apart() {
+    let all = Exchange::start(Behaviour::default()).await;
+    let token = |n: u64, role, client| {
+        all.issuer.signed(&json!({
+            "iss": all.issuer.url(),
+            "aud": RESOURCE,
+            "sub": "ada",
+            "scope": "mcp",
+            "roles": [role],
+            "azp": client,
+            "jti": n,
+            "exp": unix_seconds() + 600 + n,
+        }))
+    };
+    let [reader, admin, agent] = [
+        token(1, "reader", "editor"),
+        token(2, "admin", "editor"),
+        token(3, "reader", "agent"),
+    ];
+    let renewed = token(4, "reader", "editor");
+    let tokens = [&reader, &admin, &agent, &renewed];
+    for (token, n) in tokens.into_iter().zip(1..) {
+        let answer = all.call(token, n).await;
+        assert_ne!(answer["result"]["isError"], true, "{answer}");
+    }
+    let exchanged = || all.authority.grants().exchanged.clone();
+    assert_eq!(exchanged(), [reader, admin.clone(), agent.clone()]);
+    let sent = [1, 2, 3].map(|n| all.token_of(n));
+    assert!(sent[0] != sent[1] && sent[0] != sent[2] && sent[1] != sent[2]);
+    assert_eq!(all.token_of(4), sent[0], "the same, only newer");
+    all.authority.expire_tokens();
+    for (token, n) in [(&admin, 5), (&renewed, 6)] {
+        let answer = all.call(token, n).await;
+        assert_ne!(answer["result"]["isError"], true, "{answer}");
+        assert_eq!(exchanged().last(), Some(token));
+    }
+}
+
+#[tokio::test]
+async fn an_operator_orders_for_all_tokens_of_a_subject() {
+    let all = Exchange::start(Behaviour::default()).await;
+    let tokens = ["mcp", "mcp write"].map(|scope| all.issuer.token_with("ada", scope, 600));
+    let eve = all.issuer.token("eve", 600);
+    for (token, n) in tokens.iter().chain([&eve]).zip(1..) {
+        let answer = all.call(token, n).await;
+        assert_ne!(answer["result"]["isError"], true, "{answer}");
+    }
+    let ordered = |order| {
+        let (good, said) = (all.gateway.setup).run(&["auth", order, "docs", "--principal", "ada"]);
+        assert!(good, "{said}");
+        said
+    };
+    let exchanged = || {
+        let mut exchanged = all.authority.grants().exchanged.split_off(0);
+        exchanged.sort();
+        exchanged
+    };
+    let mut both = tokens.to_vec();
+    both.sort();
+    exchanged();
+    assert!(ordered("refresh").contains("renewed"));
+    assert_eq!(exchanged(), both);
+    assert!(ordered("logout").contains("logged out"));
+    let (_, status) = all.gateway.setup.run(&["auth", "status"]);
+    assert!(
+        !status.contains("ada") && status.contains("eve"),
+        "{status}"
+    );
+    assert!(ordered("logout").contains("nobody was logged in"));
+    // Then their next calls get new ones.
+    for (token, n) in tokens.iter().chain([&eve]).zip(11..) {
+        let answer = all.call(token, n).await;
+        assert_ne!(answer["result"]["isError"], true, "{answer}");
+    }
+    assert_eq!(exchanged(), both);
 }
 
 #[tokio::test]

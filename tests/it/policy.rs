@@ -7,8 +7,8 @@ use crate::auth::{KEYS, with_key};
 use crate::legacy_sse::SseClient;
 use crate::sessionless::modern_as;
 use crate::support::{
-    Gateway, Http, INITIALIZE, Issuer, Setup, answer_in, call_params, example, names, quick,
-    request, text_of, until,
+    Behaviour, Gateway, Http, HttpServer, INITIALIZE, Issuer, Setup, answer_in, call_params,
+    example, failure_of, names, quick, request, text_of, until,
 };
 
 /// A server, two keys, a history, and these rules.
@@ -343,4 +343,45 @@ fn policies_are_tried_with_the_cases_of_a_file() {
     }
     let (ok, printed) = tried(&format!("{denied}{admin}effect = \"deny\"\nitem = \"x\"\n"));
     assert!(!ok && printed.contains("cases.toml: case 2: "), "{printed}");
+}
+
+#[tokio::test]
+async fn a_call_that_waits_for_answers_goes_on_with_any_token_of_its_subject_that_is_allowed_it() {
+    let server = HttpServer::start(Behaviour::default()).await;
+    let issuer = Issuer::start().await;
+    let rule = "[policies.asking-needs-write]\n\
+                when = 'tool.name == \"ask\" && !(\"write\" in principal.scopes)'\n";
+    let own = server.config("http");
+    let config = format!("{}{}{rule}{own}", quick(), issuer.config());
+    let gateway = Gateway::start(&config).await;
+    let ask = |token: &str, question: Option<&Value>| {
+        let mut params = call_params("http__ask", json!({ "question": "?" }));
+        if let Some(question) = question {
+            let asked = question["inputRequests"].as_object().unwrap().keys();
+            let given = json!({ "action": "accept", "content": { "n": 1 } });
+            let given = asked.map(|key| (key.clone(), given.clone())).collect();
+            params["inputResponses"] = Value::Object(given);
+            params["requestState"] = question["requestState"].clone();
+        }
+        let can = json!({ "elicitation": {} });
+        let http = with_key(modern_as(&gateway, "1", "tools/call", params, can), token);
+        async move { answer_in(http.send().await).await }
+    };
+    let whole = issuer.token_with("ada", "mcp write", 600);
+    let begun = ask(&whole, None).await;
+    let question = &begun["result"];
+    assert_eq!(question["resultType"], "input_required", "{begun}");
+    // Whoever else has the state has nothing, nor has a token that may not begin this call.
+    let other = issuer.token_with("eve", "mcp write", 600);
+    let refused = ask(&other, Some(question)).await;
+    assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    let less = issuer.token_with("ada", "mcp", 600);
+    let denied = ask(&less, Some(question)).await;
+    assert_eq!(failure_of(&denied["result"])["code"], "policy_denied");
+    // A token is renewed while somebody thinks about the answer.
+    let renewed = issuer.token_with("ada", "mcp write", 900);
+    let answer = ask(&renewed, Some(question)).await;
+    let said = text_of(&answer["result"]);
+    assert!(said.contains("accept"), "{answer}");
+    assert_eq!(server.behaviour().calls, ["ask"]);
 }

@@ -190,3 +190,28 @@ async fn a_backup_of_the_data_directory_tells_nothing() {
     }
     assert!(gateway.data_dir().join("crashes").is_dir());
 }
+
+#[tokio::test]
+async fn who_needs_no_token_does_not_wait_for_the_command_that_prints_the_key() {
+    let config = format!("{COMMAND}{}", example("one"));
+    let (_server, authority, mut gateway) = signed_in(&config).await;
+    gateway.kill();
+    // The command ends when somebody writes the key.
+    let printed = gateway.setup.path("printed");
+    fs::remove_file(&printed).unwrap();
+    let mut mkfifo = gateway.setup.command_of("mkfifo", &["printed"]);
+    assert!(mkfifo.status().unwrap().success());
+    gateway.start_again().await;
+    gateway.wait_state("one", "up").await;
+    let client = Client::open(&gateway).await;
+    let result = client.call("one__echo", json!({ "message": "x" })).await;
+    assert_ne!(result["isError"], true, "{result}");
+    // Who needs one waits, and has it then.
+    assert_ne!(gateway.server("docs").await["state"], "up");
+    let writing = tokio::task::spawn_blocking(move || fs::write(printed, key(1)));
+    gateway.wait_state("docs", "up").await;
+    writing.await.unwrap().unwrap();
+    let result = client.call("docs__echo", json!({ "n": 1 })).await;
+    assert_eq!(text_of(&result), "http {\"n\":1}");
+    assert_eq!(authority.grants().registered, 1);
+}

@@ -207,14 +207,12 @@ try_tar() {
     [ -s "$unpacked/$file" ] || fail "the tar has no $file"
   done
   grep -q "^.TH .*mcpvisor $version" "$unpacked/man/mcpvisor-keys-add.1" || fail "a man page names no version"
-  python3 tests/packages/binstall.py "$platform" "$packages"
   serve / "$unpacked/mcpvisor"
   use
   stop
 }
 
 try_static() {
-  python3 tests/packages/binstall.py "${platform%-gnu}-musl" "$packages"
   mkdir -p "$work/static"
   tar -C "$work/static" -xzf "$packages"/mcpvisor-"$version"-*-static.tar.gz
   alone "$work"/static/*/mcpvisor config.toml

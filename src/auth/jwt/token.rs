@@ -8,6 +8,7 @@ use jsonwebtoken::jwk::{Jwk, JwkSet, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey, Header, Validation, decode, decode_header};
 use serde_json::{Map, Value};
 
+use crate::auth::rights::digest_of;
 use crate::auth::token_answer::scopes;
 use crate::auth::verified_token::{TokenError, VerifiedToken, checked_subject};
 use crate::bridge::headers::Claims;
@@ -158,17 +159,17 @@ fn verify_with(
     let claims = token.claims;
     let expires_at = claims.get("exp").and_then(Value::as_f64);
     let expires_at = expires_at.ok_or(TokenError::Claim("exp"))? as u64;
+    // As RFC 9068 names it, or as others do.
+    let scope = claims.get("scope").or_else(|| claims.get("scp"));
+    let scopes = scopes(scope.unwrap_or(&Value::Null))?;
+    let subject = checked_subject(claims.get("sub").and_then(Value::as_str))?;
+    let claims = Value::Object(claims);
     Ok(VerifiedToken {
-        subject: checked_subject(claims.get("sub").and_then(Value::as_str))?,
-        // As RFC 9068 names it, or as others do.
-        scopes: scopes(
-            claims
-                .get("scope")
-                .or_else(|| claims.get("scp"))
-                .unwrap_or(&Value::Null),
-        )?,
+        subject,
+        digest: digest_of(&scopes, &claims),
+        scopes,
         expires_at: Some(expires_at.saturating_add(expected.clock_skew)),
-        claims: Claims::read(&expected.claims, &Value::Object(claims)),
+        claims: Claims::read(&expected.claims, &claims),
     })
 }
 

@@ -108,7 +108,7 @@ impl PolicyCase {
         let is_open = self.listed && method == Method::ToolsCall;
         let decided = policies.decide(&AccessRequest {
             principal: &principal,
-            scopes: &Some(Arc::new(scopes)),
+            scopes: &Some(Arc::new(scopes.into())),
             view: &view,
             server: &self.server,
             method: &method,

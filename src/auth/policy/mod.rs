@@ -258,7 +258,7 @@ mod tests {
             ("Admin", false),
         ];
         for (scopes, expected) in table {
-            let granted = Some(Arc::new(Scopes::parse(scopes).unwrap()));
+            let granted = Some(Arc::new(Scopes::parse(scopes).unwrap().into()));
             let judged = judged_with(&policies, &ann, &granted, "a");
             assert_eq!(judged.is_ok(), expected, "{scopes}");
         }

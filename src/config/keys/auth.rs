@@ -304,6 +304,7 @@ fn read_key(name: &str, section: &Section<'_>) -> Option<ApiKey> {
     let limits = key_limits().read(section, LIMITS).unwrap_or_default();
     let scopes = key_scopes().read(section, SCOPES).unwrap_or_default();
     let scopes = Scopes::of(scopes.iter().map(String::as_str)).ok();
+    let scopes = scopes.filter(|scopes| !scopes.is_empty());
     if !is_key_name(name) {
         let message = format!(
             "`{}` must be a name of 1 to {NAME_MAX} letters, digits and `-_.`",
@@ -316,7 +317,7 @@ fn read_key(name: &str, section: &Section<'_>) -> Option<ApiKey> {
         name: name.to_owned(),
         principal: AuthSettings::keyed(name),
         hash: hash?,
-        scopes: scopes.filter(|scopes| !scopes.is_empty()).map(Arc::new),
+        scopes: scopes.map(|scopes| Arc::new(scopes.into())),
         expires_at,
         limits: (limits != ClientLimits::default()).then(|| Arc::new(limits)),
         last_use: LastUse::default(),

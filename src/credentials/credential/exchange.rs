@@ -60,7 +60,7 @@ impl Credential {
         }
     }
 
-    /// The newest token of its user with the same scopes.
+    /// The newest token of its user that allows the same.
     fn subject(&self) -> Option<Arc<SubjectToken>> {
         let user = self.user.as_ref()?;
         user.subjects.get(user.subject.as_ref()?)
@@ -90,12 +90,12 @@ impl Credential {
         kept.take(&tokens);
         // Of a token that does not say how long it holds, it is known that its user's did so long.
         kept.expires_at = kept.expires_at.or(Some(until));
-        self.adopt(exchange, kept)
+        self.adopt(exchange, kept).await
     }
 
     /// Replaces a token before it expires; if that fails, it is good until then.
     pub(super) async fn exchange_ahead(&self, sent: &Arc<AccessToken>) -> Result<(), NotRenewed> {
-        let mut exchange = self.exchange.lock().await;
+        let mut exchange = self.exchange().await;
         let current = self.current.load_full();
         let is_current = current.is_some_and(|current| Arc::ptr_eq(&current, sent));
         // Without a token of the client that holds, nobody calls.

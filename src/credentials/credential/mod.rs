@@ -4,7 +4,9 @@
 //! in tasks of their own, so that a rotated token is never lost with the request that wanted it.
 
 mod access_token;
+mod at_rest;
 mod exchange;
+mod needs;
 mod outcome;
 mod sign_in;
 mod user;
@@ -24,11 +26,12 @@ use url::Url;
 use super::assertion::assertion;
 use super::stored_sign_in::{StoredSignIn, unix_now};
 use super::{
-    BearerChallenge, ClientSecret, Endpoint, Grant, GrantKind, OAuthSettings, SubjectToken,
-    TokenError, TokenRequest, Tokens, Vault, Web, WebBody, WebRequest,
+    BearerChallenge, ClientSecret, Endpoint, Grant, GrantKind, OAuthSettings, TokenError,
+    TokenRequest, Tokens, Vault, Web, WebBody, WebRequest,
 };
 use crate::id::ServerName;
 pub use access_token::AccessToken;
+use needs::Needs;
 pub use outcome::{CredentialView, Granted, LoginName, NotRenewed, SignInError};
 use sign_in::WaitingSignIn;
 use user::User;
@@ -57,6 +60,8 @@ pub struct Credential {
     vault: Vault,
     current: ArcSwapOption<AccessToken>,
     exchange: AsyncMutex<Exchange>,
+    /// Whether it is known what the vault keeps of it.
+    is_read: AtomicBool,
     /// Whether a request carried a token since somebody signed in.
     is_used: AtomicBool,
     is_renewing: AtomicBool,
@@ -72,36 +77,9 @@ struct Exchange {
     failed: Option<(Instant, NotRenewed)>,
 }
 
-/// The needs of a sign-in, as the server said them when it refused a request.
-#[derive(Default)]
-struct Needs {
-    challenge: Option<BearerChallenge>,
-    /// The one before, for which there is a token: perhaps only it names the authorization server.
-    answered: Option<BearerChallenge>,
-    /// Why the last token that the server refused was not replaced.
-    refused: Option<NotRenewed>,
-    refused_at: Option<Instant>,
-    /// The token of a client that was not exchanged.
-    refused_subject: Option<Arc<SubjectToken>>,
-}
-
-impl Needs {
-    /// The server has what it wanted.
-    fn answer(&mut self) {
-        *self = Self {
-            answered: self.challenge.take().or(self.answered.take()),
-            ..Self::default()
-        };
-    }
-
-    fn refuse(&mut self, why: NotRenewed) {
-        self.refused = Some(why);
-        self.refused_at = Some(Instant::now());
-    }
-}
-
 impl Credential {
-    /// The credential of the server at `url`, with what the vault kept of it.
+    /// The credential of the server at `url`, with what the vault kept of it. That is read when it is
+    /// needed first: the key may come from a command that takes long.
     pub fn open(
         name: ServerName,
         url: Url,
@@ -121,13 +99,8 @@ impl Credential {
         web: Arc<dyn Web>,
         vault: Vault,
     ) -> Arc<Self> {
-        let whose = user.as_ref().map(|user| &user.principal);
         // Exchanged tokens are not kept: they would be of a sign-in before the configuration changed.
-        let is_kept = user.as_ref().is_none_or(|user| user.subject.is_none());
-        let kept = is_kept.then(|| read(&vault, &name, &kept_as)).flatten();
-        let kept = kept.filter(|kept| kept.server == url && kept.principal.as_ref() == whose);
-        let token = |kept| AccessToken::of(kept, settings.grant);
-        let current = kept.as_ref().and_then(token).map(Arc::new);
+        let is_exchanged = user.as_ref().is_some_and(|user| user.subject.is_some());
         Arc::new(Self {
             name,
             user,
@@ -136,8 +109,9 @@ impl Credential {
             settings,
             web,
             vault,
-            current: ArcSwapOption::new(current),
-            exchange: AsyncMutex::new(Exchange { kept, failed: None }),
+            current: ArcSwapOption::empty(),
+            exchange: AsyncMutex::default(),
+            is_read: AtomicBool::new(is_exchanged),
             is_used: AtomicBool::new(false),
             is_renewing: AtomicBool::new(false),
             waiting: Mutex::default(),
@@ -223,7 +197,7 @@ impl Credential {
         sent: Option<&Arc<AccessToken>>,
         challenge: Option<BearerChallenge>,
     ) -> Result<(), NotRenewed> {
-        let mut exchange = self.exchange.lock().await;
+        let mut exchange = self.exchange().await;
         if let Some(token) = self.current.load_full()
             && !sent.is_some_and(|sent| Arc::ptr_eq(sent, &token))
         {
@@ -254,7 +228,7 @@ impl Credential {
             .as_ref()
             .is_some_and(BearerChallenge::wants_more_scopes);
         if let Some(challenge) = challenge {
-            self.needs().challenge = Some(challenge);
+            self.needs().ask(challenge);
         }
         if is_person && wants_more {
             return Err(self
@@ -274,17 +248,17 @@ impl Credential {
     async fn not_renewed(&self, error: SignInError, exchange: &mut Exchange) -> NotRenewed {
         let refused = match error {
             error if self.is_exchanged() && !error.is_passing() => {
-                self.sign_out(exchange);
+                self.sign_out(exchange).await;
                 NotRenewed::NotExchanged(error.to_string())
             }
             SignInError::MoreScopes => NotRenewed::MoreScopes(self.login_name()),
             SignInError::Token(TokenError::UnknownClient) if self.settings.client_id.is_none() => {
-                self.sign_out(exchange);
+                self.sign_out(exchange).await;
                 self.forget_client(exchange).await;
                 NotRenewed::LoginNeeded(self.login_name())
             }
             SignInError::NotSignedIn | SignInError::Token(TokenError::SignInAgain) => {
-                self.sign_out(exchange);
+                self.sign_out(exchange).await;
                 NotRenewed::LoginNeeded(self.login_name())
             }
             error => {
@@ -309,7 +283,7 @@ impl Credential {
             && authority.server.issuer != kept.issuer
         {
             log::warn!(server = self.name.as_str(); "its authorization server is another one now");
-            self.sign_out(exchange);
+            self.sign_out(exchange).await;
             exchange.kept = None;
         }
     }
@@ -344,7 +318,7 @@ impl Credential {
         let mut kept = kept.clone();
         let tokens = self.exchange_for(&grant, &endpoint, &kept).await?;
         kept.take(&tokens);
-        self.adopt(exchange, kept)
+        self.adopt(exchange, kept).await
     }
 
     /// A token for the gateway itself.
@@ -360,7 +334,7 @@ impl Credential {
             .exchange_for(&Grant::ClientCredentials, &endpoint, &kept)
             .await?;
         kept.take(&tokens);
-        self.adopt(exchange, kept)
+        self.adopt(exchange, kept).await
     }
 
     /// Renews the token now.
@@ -369,7 +343,7 @@ impl Credential {
     ///
     /// Returns why it is not renewed; the old one stays.
     pub async fn refresh(&self) -> Result<Granted, SignInError> {
-        let mut exchange = self.exchange.lock().await;
+        let mut exchange = self.exchange().await;
         self.renew_once(&mut exchange).await?;
         exchange.failed = None;
         self.granted(&exchange)
@@ -378,11 +352,11 @@ impl Credential {
     /// Forgets the tokens, and revokes them where the authorization server can (RFC 7009). Returns
     /// whether there were any.
     pub async fn forget(&self) -> bool {
-        let mut exchange = self.exchange.lock().await;
+        let mut exchange = self.exchange().await;
         let Some(kept) = exchange.kept.clone() else {
             return false;
         };
-        self.sign_out(&mut exchange);
+        self.sign_out(&mut exchange).await;
         exchange.kept = None;
         if let Err(error) = self.vault.remove(&self.kept_as) {
             log::warn!(server = self.name.as_str(), error:%; "kept tokens are not removed");
@@ -428,40 +402,26 @@ impl Credential {
     }
 
     /// From now on requests carry these tokens.
-    fn adopt(&self, exchange: &mut Exchange, kept: StoredSignIn) -> Result<(), SignInError> {
+    async fn adopt(&self, exchange: &mut Exchange, kept: StoredSignIn) -> Result<(), SignInError> {
         let token = AccessToken::of(&kept, self.settings.grant);
         self.current.store(token.map(Arc::new));
-        let stored = self.store(&kept);
-        exchange.kept = Some(kept);
+        exchange.kept = Some(kept.clone());
         exchange.failed = None;
         self.needs().answer();
         self.changes.send_replace(());
-        stored
+        self.store(kept).await
     }
 
-    fn sign_out(&self, exchange: &mut Exchange) {
+    async fn sign_out(&self, exchange: &mut Exchange) {
         self.current.store(None);
         if let Some(kept) = &mut exchange.kept
             && kept.access.is_some()
         {
             kept.drop_tokens();
-            let kept = kept.clone();
-            if let Err(error) = self.store(&kept) {
+            if let Err(error) = self.store(kept.clone()).await {
                 log::warn!(server = self.name.as_str(), error:%; "kept tokens are not removed");
             }
         }
-    }
-
-    /// Keeps it at rest, unless the next token of a client brings another.
-    fn store(&self, kept: &StoredSignIn) -> Result<(), SignInError> {
-        if self.is_exchanged() {
-            return Ok(());
-        }
-        let mut kept = kept.clone();
-        kept.principal = self.principal().cloned();
-        let text = serde_json::to_vec(&kept).map_err(|e| SignInError::Vault(e.to_string()))?;
-        let written = self.vault.write(&self.kept_as, &text);
-        written.map_err(|error| SignInError::Vault(error.to_string()))
     }
 
     fn needs(&self) -> MutexGuard<'_, Needs> {
@@ -485,13 +445,4 @@ fn web_request(endpoint: &Endpoint, request: TokenRequest) -> WebRequest {
         authorization: request.authorization,
         body: Some(WebBody::Form(request.body)),
     }
-}
-
-fn read(vault: &Vault, name: &ServerName, kept_as: &str) -> Option<StoredSignIn> {
-    let read = vault.read(kept_as);
-    let text = read.unwrap_or_else(|error| {
-        log::warn!(server = name.as_str(), error:%; "its tokens cannot be read; sign in again");
-        None
-    })?;
-    serde_json::from_slice(&text).ok()
 }

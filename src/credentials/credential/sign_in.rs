@@ -42,7 +42,7 @@ impl Credential {
             GrantKind::ClientCredentials => return Err(SignInError::ByItself),
             GrantKind::TokenExchange => return Err(SignInError::ByExchange),
         }
-        let mut exchange = self.exchange.lock().await;
+        let mut exchange = self.exchange().await;
         if let Some(page) = self.recent_page(&redirect_uri) {
             return Ok(page);
         }
@@ -65,7 +65,7 @@ impl Credential {
         );
         if exchange.kept.is_none() && self.user.is_none() {
             // The registration is used again, also when this sign-in comes to nothing.
-            self.store(&kept)?;
+            self.store(kept.clone()).await?;
             exchange.kept = Some(kept.clone());
         }
         let pending = PendingSignIn::begin(SignIn {
@@ -124,7 +124,7 @@ impl Credential {
             verifier,
             redirect_uri: redirect_uri.unwrap_or_else(|| self.url.clone()),
         };
-        let mut exchange = self.exchange.lock().await;
+        let mut exchange = self.exchange().await;
         let mut kept = sign_in.kept;
         let tokens = self
             .exchange_for(&grant, &sign_in.token_endpoint, &kept)
@@ -133,7 +133,7 @@ impl Credential {
         kept.signed_in_at = Some(unix_now());
         // Asked before anybody can use the new token.
         let is_another = self.has_token() || self.is_used.swap(false, Ordering::Relaxed);
-        self.adopt(&mut exchange, kept)?;
+        self.adopt(&mut exchange, kept).await?;
         match self.principal() {
             None => log::info!(server = self.name.as_str(); "signed in"),
             Some(principal) => {

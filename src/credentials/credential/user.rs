@@ -5,8 +5,10 @@ use std::sync::{Arc, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use ring::digest::{SHA256, digest};
+use tokio::task::spawn_blocking;
 use url::Url;
 
+use super::at_rest::read;
 use super::{Credential, Exchange, LoginName, Needs, NotRenewed, SignInError};
 use crate::credentials::lookup::Authority;
 use crate::credentials::stored_sign_in::StoredSignIn;
@@ -36,7 +38,7 @@ impl User {
         scopes: &Scopes,
     ) -> Result<RegisteredClient, SignInError> {
         let gateway = &self.gateway;
-        let mut exchange = gateway.exchange.lock().await;
+        let mut exchange = gateway.exchange().await;
         let client = gateway.own_client(&exchange, authority, redirect_uri, scopes);
         let client = client.await?;
         let is_signed_in = |kept: &StoredSignIn| kept.access.is_some();
@@ -44,7 +46,7 @@ impl User {
             let redirect_uri = Some(redirect_uri.clone());
             let url = &gateway.url;
             let kept = StoredSignIn::new(url, authority, &client, redirect_uri, scopes);
-            gateway.store(&kept)?;
+            gateway.store(kept.clone()).await?;
             exchange.kept = Some(kept);
         }
         Ok(client)
@@ -77,10 +79,14 @@ impl Credential {
     }
 
     /// The principals of whom something is kept for this server.
-    pub fn known_users(&self) -> Vec<Principal> {
-        let names = self.vault.names(&format!("{}.", self.name)).into_iter();
-        let kept = names.filter_map(|name| super::read(&self.vault, &self.name, &name));
-        kept.filter_map(|kept| kept.principal).collect()
+    pub async fn known_users(&self) -> Vec<Principal> {
+        let (vault, name) = (self.vault.clone(), self.name.clone());
+        let known = spawn_blocking(move || {
+            let names = vault.names(&format!("{name}.")).into_iter();
+            let kept = names.filter_map(|kept_as| read(&vault, &name, &kept_as));
+            kept.filter_map(|kept| kept.principal).collect()
+        });
+        known.await.unwrap_or_default()
     }
 
     /// Whose it is, if not the gateway's.
@@ -151,11 +157,11 @@ impl Credential {
     pub(super) async fn forget_client(&self, exchange: &mut Exchange) {
         let forgotten = exchange.kept.take().map(|kept| kept.client_id);
         let Some(user) = &self.user else { return };
-        let mut of_gateway = user.gateway.exchange.lock().await;
+        let mut of_gateway = user.gateway.exchange().await;
         let known = of_gateway.kept.as_ref();
         let is_same = known.is_some_and(|kept| Some(&kept.client_id) == forgotten.as_ref());
         if is_same {
-            user.gateway.sign_out(&mut of_gateway);
+            user.gateway.sign_out(&mut of_gateway).await;
             of_gateway.kept = None;
         }
     }

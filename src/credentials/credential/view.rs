@@ -7,7 +7,7 @@ use crate::credentials::stored_sign_in::unix_now;
 impl Credential {
     /// The state that operators see.
     pub async fn view(&self) -> CredentialView {
-        let exchange = self.exchange.lock().await;
+        let exchange = self.exchange().await;
         let kept = exchange.kept.as_ref().filter(|kept| kept.access.is_some());
         CredentialView {
             server: self.name.to_string(),

@@ -109,7 +109,7 @@ mod tests {
         }
         let scopes = Scopes::of(["admin"]).unwrap();
         let other = Requester {
-            scopes: Some(Arc::new(scopes)),
+            scopes: Some(Arc::new(scopes.into())),
             ..anybody
         };
         let key = meta_key_of(&first).unwrap();

@@ -51,7 +51,8 @@ impl AuthorizedRequest<'_> {
         let Some(credential) = self.credential.filter(|_| is_refusal(&answer.0)) else {
             return Ok(answer);
         };
-        if let Err(error) = credential.renew(sent, challenge(&answer.0)).await {
+        let challenge = challenge(&answer.0);
+        if let Err(error) = credential.renew(sent, challenge.as_deref()).await {
             log::debug!(error:%; "the refused token stands");
             return Ok(answer);
         }
@@ -107,8 +108,11 @@ pub(in crate::transport) fn is_refusal(response: &ClientResponse) -> bool {
     }
 }
 
-fn challenge(response: &ClientResponse) -> Option<&str> {
-    response.headers().get(WWW_AUTHENTICATE)?.to_str().ok()
+/// All challenges as one list: a server may write each into a header of its own (RFC 9110, section 5.3).
+fn challenge(response: &ClientResponse) -> Option<String> {
+    let lines = response.headers().get_all(WWW_AUTHENTICATE);
+    let lines: Vec<&str> = lines.filter_map(|line| line.to_str().ok()).collect();
+    (!lines.is_empty()).then(|| lines.join(", "))
 }
 
 fn with_token(extra: &HeaderMap, token: Option<&AccessToken>) -> HeaderMap {

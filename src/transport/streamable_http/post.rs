@@ -48,6 +48,9 @@ async fn run_call(
     message: &HttpMessage,
 ) {
     link_state.tasks.wait_for_initialized().await;
+    if let Some(credential) = link_state.credential() {
+        credential.opened().await;
+    }
     let lacking = link_state.credential().filter(|it| it.lacks_token());
     if let Some(credential) = lacking
         && !Box::pin(exchanged_token(link_state, credential, message, call)).await

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use actix_web::{HttpRequest, HttpResponse, web};
 use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
@@ -34,6 +34,8 @@ pub(crate) struct Grants {
     /// The error that an exchange is answered with.
     pub(crate) no_exchange: Option<&'static str>,
     pub(crate) revoked: Vec<String>,
+    /// The secret that it wants of the client `machine`.
+    pub(crate) machine_secret: Option<&'static str>,
     /// Seconds that a token holds.
     pub(crate) expires_in: u64,
     /// The token endpoint answers with 503.
@@ -186,6 +188,12 @@ fn token(
     let is_known = |id: &String| grants.clients.contains(id);
     if basic.is_none() && !form.get("client_id").is_some_and(is_known) {
         return HttpResponse::Unauthorized().json(json!({ "error": "invalid_client" }));
+    }
+    if let Some(secret) = grants.machine_secret {
+        let pair = STANDARD.encode(format!("machine:{secret}"));
+        if basic != Some(&*format!("Basic {pair}")) {
+            return HttpResponse::Unauthorized().json(json!({ "error": "invalid_client" }));
+        }
     }
     let mut issued = None;
     let person = match form["grant_type"].as_str() {

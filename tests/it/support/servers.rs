@@ -63,7 +63,8 @@ pub(crate) struct Behaviour {
     pub(crate) redirects: bool,
     /// Everything is answered with 401.
     pub(crate) refuses: bool,
-    /// The challenge to a request without one of the tokens; with none, nobody needs a token.
+    /// The challenge to a request without one of the tokens, each line in a header of its own; with
+    /// none, nobody needs a token.
     pub(crate) challenge: Option<String>,
     pub(crate) tokens: HashSet<String>,
     /// Only calls need a token.
@@ -179,9 +180,11 @@ async fn serve(request: HttpRequest, body: Bytes, behaviour: Shared) -> HttpResp
     let lists_openly = behaviour.lock().unwrap().lists_openly;
     let challenge = unmet_challenge(&request, &behaviour.lock().unwrap());
     if let Some(challenge) = challenge.filter(|_| is_call || !lists_openly) {
-        return HttpResponse::Unauthorized()
-            .insert_header(("WWW-Authenticate", challenge))
-            .finish();
+        let mut refusal = HttpResponse::Unauthorized();
+        for line in challenge.lines() {
+            refusal.append_header(("WWW-Authenticate", line));
+        }
+        return refusal.finish();
     }
     if behaviour.lock().unwrap().redirects && request.path() == "/mcp" {
         return HttpResponse::TemporaryRedirect()
