@@ -113,7 +113,7 @@ boot() {
 is_booted() {
   init=$(head -n 1 "$group/init.scope/cgroup.procs" 2> /dev/null)
   # Degraded: a unit failed that a container has no use for.
-  [ -n "$init" ] && inside systemctl is-system-running | grep -q -e running -e degraded
+  [ -n "$init" ] && inside systemctl is-system-running 2> /dev/null | grep -q -e running -e degraded
 }
 
 # inside COMMAND...: on the machine that is booted.
