@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use mcpvisor::admin::{ControlRequest, LoginOrder, ask};
 use mcpvisor::cli::{AuthArguments, AuthVerb, LoginArguments};
+use mcpvisor::credentials::SIGN_IN_WITHIN;
 use mcpvisor::telemetry::{one_line, rfc3339};
 use serde_json::Value;
 
@@ -94,8 +95,13 @@ async fn log_in(data_dir: &Path, arguments: LoginArguments) -> Result<(), CliErr
          address that it is sent to here."
     );
     let mut pasted = typed_lines();
+    let too_late = tokio::time::sleep(SIGN_IN_WITHIN);
+    tokio::pin!(too_late);
     loop {
         tokio::select! {
+            () = &mut too_late => {
+                return Err("nobody signed in at this page, which is too old now; run this command again".into());
+            }
             Some(answer) = pasted.recv() => {
                 if answer.is_empty() {
                     continue;

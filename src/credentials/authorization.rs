@@ -49,8 +49,9 @@ pub enum CallbackError {
     NoCode,
 }
 
+/// The answer of an authorization server, in the address of the browser (RFC 6749, section 4.1.2).
 #[derive(Default)]
-struct Answer {
+struct AuthorizationResponse {
     state: Option<String>,
     iss: Option<String>,
     error: Option<String>,
@@ -109,7 +110,7 @@ impl PendingSignIn {
     /// Returns why the answer is refused. Its state and issuer are checked before anything else
     /// that it says.
     pub fn finish(self, query: &str) -> Result<(SecretString, Verifier), CallbackError> {
-        let answer = Answer::parse(query)?;
+        let answer = AuthorizationResponse::parse(query)?;
         if !answer.state.is_some_and(|state| self.has_state(&state)) {
             return Err(CallbackError::State);
         }
@@ -133,10 +134,12 @@ impl PendingSignIn {
 ///
 /// Returns why the answer is refused.
 pub(super) fn state_of(query: &str) -> Result<String, CallbackError> {
-    Answer::parse(query)?.state.ok_or(CallbackError::State)
+    AuthorizationResponse::parse(query)?
+        .state
+        .ok_or(CallbackError::State)
 }
 
-impl Answer {
+impl AuthorizationResponse {
     fn parse(query: &str) -> Result<Self, CallbackError> {
         if query.len() > QUERY_MAX {
             return Err(CallbackError::TooLong);

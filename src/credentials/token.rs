@@ -46,8 +46,9 @@ impl TokenError {
     }
 }
 
+/// RFC 6749, section 5.1, and RFC 8693, section 2.2.1.
 #[derive(Deserialize)]
-struct Answer {
+struct TokenResponse {
     access_token: SecretString,
     token_type: String,
     issued_token_type: Option<String>,
@@ -100,7 +101,7 @@ impl Tokens {
         if status != 200 {
             return Err(refusal(status, body));
         }
-        let answer: Answer = serde_json::from_slice(body)
+        let answer: TokenResponse = serde_json::from_slice(body)
             .map_err(|_| TokenError::Invalid("it is not JSON with a token"))?;
         if !answer.token_type.eq_ignore_ascii_case("bearer") {
             return Err(TokenError::Invalid("its token is no bearer token"));

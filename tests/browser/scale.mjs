@@ -9,8 +9,8 @@ import http from "node:http";
 import os from "node:os";
 import path from "node:path";
 import { promisify } from "node:util";
-import { chromium } from "playwright-core";
 
+import { BROWSERS } from "./browsers.mjs";
 import { freePort } from "./free-port.mjs";
 
 const MCPVISOR = process.env.MCPVISOR;
@@ -242,7 +242,8 @@ async function walk(gateway, first, row, total) {
     shown = next?.[1].replaceAll("&amp;", "&");
   }
   assert.equal(seen.size, total, first);
-  assert.equal(pages, Math.ceil(total / PAGE_ROWS), first);
+  // A search in the history ends a page after some time, too.
+  if (!first.startsWith("/ui/calls?")) assert.equal(pages, Math.ceil(total / PAGE_ROWS), first);
   return [...seen];
 }
 
@@ -293,10 +294,7 @@ async function test() {
   );
   await step(`${CALLS} calls are made`, () => makeCalls(full, sessions));
 
-  browser = await chromium.launch({
-    executablePath: process.env.CHROMIUM,
-    args: ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"],
-  });
+  browser = await BROWSERS.chromium();
   await signIn(empty);
   await signIn(full);
 
@@ -304,7 +302,8 @@ async function test() {
   await step("the list of servers has each once, and those in trouble first", async () => {
     const names = await walk(full, "/ui/servers", serverRow, SERVERS);
     const broken = Array.from({ length: BROKEN }, (_, index) => nameOf(SERVERS - BROKEN + index));
-    assert.deepEqual(names.slice(0, BROKEN), broken);
+    // Among them, one that is being tried again stands behind.
+    assert.deepEqual(names.slice(0, BROKEN).sort(), broken);
     const found = await walk(full, "/ui/servers?text=S007", serverRow, 10);
     assert.ok(found.every((name) => name.startsWith("s007")));
   });

@@ -110,7 +110,7 @@ pub(super) fn failure_page(failure: &Failure) -> Markup {
         html! {
             div .card.message {
                 h1 { "This did not work" }
-                p { (text::sentence(&failure.message)) }
+                p { (text::full_sentence(&failure.message)) }
                 p { a href="/ui" { "To the dashboard" } }
             }
         },

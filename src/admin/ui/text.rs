@@ -28,6 +28,24 @@ pub(super) fn block(text: &str) -> Markup {
     html! { pre tabindex="0" { bdi { (text) } } }
 }
 
+/// The difference of two texts, whose lines begin with `+`, `-` or spaces.
+pub(super) fn diff(text: &str) -> Markup {
+    let text = cut(&printable(cut_at(text, BLOCK_MAX)), text.len(), BLOCK_MAX);
+    html! {
+        pre .diff tabindex="0" {
+            bdi {
+                @for line in text.split_inclusive('\n') {
+                    @match line.as_bytes().first() {
+                        Some(b'+') => { ins { (line) } }
+                        Some(b'-') => { del { (line) } }
+                        _ => { (line) }
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// A text of several lines, in the type of prose.
 pub(super) fn paragraph(text: &str) -> Markup {
     let text = cut(&printable(cut_at(text, BLOCK_MAX)), text.len(), BLOCK_MAX);
@@ -47,6 +65,13 @@ pub(super) fn sentence(text: &str) -> Markup {
             @if index % 2 == 1 { code { bdi { (part) } } } @else { bdi { (part) } }
         }
     }
+}
+
+/// The same, on its own: it begins with a capital letter.
+pub(super) fn full_sentence(text: &str) -> Markup {
+    let mut rest = text.chars();
+    let first = rest.next().into_iter().flat_map(char::to_uppercase);
+    sentence(&first.chain(rest).collect::<String>())
 }
 
 fn cut_at(text: &str, characters: usize) -> &str {
@@ -123,8 +148,19 @@ mod tests {
                 assert!(shown.contains("<bdi>"), "{shown}");
             }
         }
+        let shown = full_sentence("é `b`").into_string();
+        assert_eq!(shown, "<bdi>É </bdi><code><bdi>b</bdi></code><bdi></bdi>");
         let shown = block("a\nb\u{7}<b>\u{2066}").into_string();
         assert!(shown.contains("a\nb\\u{7}&lt;b&gt;\\u{2066}"), "{shown}");
+    }
+
+    #[test]
+    fn lines_of_a_difference_are_marked() {
+        let shown = diff("  a\n- <b>\n+ c\n").into_string();
+        assert!(
+            shown.contains("  a\n<del>- &lt;b&gt;\n</del><ins>+ c\n</ins>"),
+            "{shown}"
+        );
     }
 
     #[test]

@@ -157,7 +157,7 @@ fn calls(intervals: &[Look], hour: &Look) -> Markup {
         text::count(most * PER_MINUTE),
         text::count(hour.failed),
     );
-    let lines = [("calls", calls), ("errors", failed)];
+    let lines = [("calls", "calls", calls), ("errors", "failed", failed)];
     let is_any = hour.calls + hour.failed > 0;
     html! { @if is_any { div .card.wide { (plot(&lines, &words)) } } }
 }
@@ -187,7 +187,11 @@ fn durations(intervals: &[Look], hour: &Look) -> Markup {
         return html! {};
     };
     let words = format!("Half of the requests took {half}, 95 % {most}, 99 % {nearly_all}");
-    let lines = [("p99", line(99)), ("p95", line(95)), ("calls", line(50))];
+    let lines = [
+        ("p99", "99 %", line(99)),
+        ("p95", "95 %", line(95)),
+        ("calls", "half", line(50)),
+    ];
     html! { div .card { (plot(&lines, &words)) } }
 }
 
@@ -200,30 +204,34 @@ fn memory(intervals: &[Look]) -> Markup {
         text::count(now.div_ceil(MIB)),
         text::count(most.div_ceil(MIB)),
     );
-    html! { @if most > 0 { div .card { (plot(&[("calls", memory)], &words)) } } }
+    html! { @if most > 0 { div .card { (plot(&[("calls", "memory", memory)], &words)) } } }
 }
 
 fn losses(intervals: &[Look], hour: &Look) -> Markup {
     let lost: Vec<u64> = intervals.iter().map(|it| it.lost).collect();
     let count = text::many(hour.lost, "connection", "connections");
     let words = format!("{count} to servers ended in the last hour");
-    html! { @if hour.lost > 0 { div .card { (plot(&[("errors", lost)], &words)) } } }
+    html! { @if hour.lost > 0 { div .card { (plot(&[("errors", "ends", lost)], &words)) } } }
 }
 
-/// Lines over one another, by the names of their styles, and what they say in words.
-fn plot(lines: &[(&str, Vec<u64>)], words: &str) -> Markup {
-    let values = || lines.iter().flat_map(|(_, values)| values);
+/// Lines over one another, each with its style and its name, and what they say in words.
+fn plot(lines: &[(&str, &str, Vec<u64>)], words: &str) -> Markup {
+    let values = || lines.iter().flat_map(|(_, _, values)| values);
     let most = values().copied().max().unwrap_or(0);
-    let length = lines.iter().map(|(_, values)| values.len()).max();
+    let length = lines.iter().map(|(_, _, values)| values.len()).max();
     let width = length.unwrap_or(0).max(WIDTH_MIN) - 1;
+    let drawn = lines
+        .iter()
+        .filter(|(_, _, values)| values.iter().any(|it| *it > 0));
     html! {
         svg .spark viewBox=(format!("0 -1 {width} {}", HEIGHT + 2)) preserveAspectRatio="none"
             role="img" aria-label=(words) {
-            @for (style, values) in lines.iter().filter(|(_, values)| values.iter().any(|it| *it > 0)) {
-                path .(style) d=(line(values, most)) {}
-            }
+            @for (style, _, values) in drawn.clone() { path .(style) d=(line(values, most)) {} }
         }
         p .hint { (words) }
+        @if drawn.clone().count() > 1 {
+            p .hint { @for (style, name, _) in drawn { span .key.(style) { (name) } " " } }
+        }
     }
 }
 

@@ -33,6 +33,7 @@ use crate::id::ServerName;
 pub use access_token::AccessToken;
 use needs::Needs;
 pub use outcome::{CredentialView, Granted, LoginName, NotRenewed, SignInError};
+pub use sign_in::SIGN_IN_WITHIN;
 use sign_in::WaitingSignIn;
 use user::User;
 

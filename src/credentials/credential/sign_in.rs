@@ -16,7 +16,7 @@ use crate::credentials::{
 };
 
 /// A sign-in that was begun is waited for so long.
-const SIGN_IN_WITHIN: Duration = Duration::from_secs(10 * 60);
+pub const SIGN_IN_WITHIN: Duration = Duration::from_secs(10 * 60);
 
 /// Sign-ins at one server that may wait at the same time; the oldest is dropped.
 const SIGN_INS_MAX: usize = 4;

@@ -94,7 +94,7 @@ fn table(found: &Value, rows: Markup, view: &View<'_>) -> Markup {
                         th .extra scope="col" { "Server" }
                         th .extra scope="col" { "Client" }
                         th scope="col" { "Outcome" }
-                        th .number scope="col" { "Took" }
+                        th .number.extra scope="col" { "Took" }
                     }
                 }
                 tbody #calls-rows data-rows { (rows) }
@@ -130,7 +130,7 @@ fn row(entry: &Value) -> Row {
             td .extra { (text::line(text("serverId"))) }
             td .extra { (text::line(text("client"))) }
             td { (outcome(entry)) }
-            td .number { (duration(&entry["duration"])) }
+            td .number.extra { (duration(&entry["duration"])) }
         }
     };
     Row::new(row_id, row)

@@ -41,7 +41,7 @@ pub(super) async fn plan(view: &View<'_>, form: &Fields) -> Result<Outcome, Fail
         (planned(&answer.body["plan"]))
         h2 { "Before and after" }
         p .hint { "Without comments, and with secrets masked: one that changes is not seen here." }
-        (text::block(answer.body["diff"].as_str().unwrap_or_default()))
+        (text::diff(answer.body["diff"].as_str().unwrap_or_default()))
         form .actions.after method="post" action="/ui/config/apply" {
             (parts::form_token(view))
             input type="hidden" name="etag" value=(answer.etag);
@@ -50,7 +50,7 @@ pub(super) async fn plan(view: &View<'_>, form: &Fields) -> Result<Outcome, Fail
                 FileContent::Kept(name) => { input type="hidden" name="kept" value=(name); }
             }
             button .primary type="submit" { "Put it in force" }
-            a .button href="/ui/config" { "Leave it" }
+            a .button href="/ui/config" { "Cancel" }
         }
     });
     Ok(Outcome::Page(StatusCode::OK, page))
@@ -162,7 +162,7 @@ async fn replacements(view: &View<'_>, content: &str, refused: Option<&Failure>)
     };
     let error = refused.map(|_| "content-error");
     html! {
-        h2 { "Another content" }
+        h2 { "New content" }
         form method="post" action="/ui/config/plan" {
             (parts::form_token(view))
             label for="content" { "The whole file, as it is to be" }
@@ -173,7 +173,7 @@ async fn replacements(view: &View<'_>, content: &str, refused: Option<&Failure>)
             }
             div .actions.after { button type="submit" { "See what changes" } }
         }
-        h2 { "Contents before" }
+        h2 { "Earlier contents" }
         @if kept.is_empty() {
             p .hint { "The last five are kept beside the file whenever it is replaced here or with " code { "mcpvisor apply" } "." }
         } @else {

@@ -99,7 +99,7 @@ pub(super) fn failed(failure: &Failure) -> Page {
     page.fixed(html! {
         (parts::heading(title, None))
         div .card.message {
-            p { (text::sentence(&failure.message)) }
+            p { (text::full_sentence(&failure.message)) }
             p { a href="/ui" { "Back to the overview" } }
         }
     })

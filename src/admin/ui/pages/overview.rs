@@ -198,7 +198,8 @@ fn well_server(server: &Value) -> Row {
             p .title.grow {
                 a href=(format!("/ui/servers/{name}")) { (text::line(name)) }
                 (parts::state(server))
-                span .hint { (parts::since(&server["connection"]["shared"])) }
+                @let since = parts::since(&server["connection"]["shared"]);
+                @if !since.is_empty() { span .hint { "for " (since) } }
             }
             span .hint {
                 (text::many(server["items"]["tools"].as_u64().unwrap_or(0), "tool", "tools"))

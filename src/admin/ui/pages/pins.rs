@@ -40,6 +40,9 @@ pub(super) fn page(view: &View<'_>) -> Page {
             (parts::empty("Every tool is as it was approved",
                 html! { (text::many(pins.len() as u64, "tool is", "tools are")) " pinned." }))
         }
+        @if !shown.is_empty() {
+            p .hint { "These definitions are not the ones that were approved. Read them first: a model does what a tool says of itself." }
+        }
         @for (server, tools) in &shown { (of_server(server, tools, view)) }
         @if unapproved.len() > SHOWN_MAX {
             p .hint.after { (unapproved.len() - SHOWN_MAX) " more: they appear when these are approved." }
@@ -106,7 +109,7 @@ fn one(server: &str, pin: &Value, view: &View<'_>) -> Markup {
                     p .notice.bad.after { "It has " (text::line(hidden)) "." }
                 }
                 @match definition["diff"].as_str() {
-                    Some(diff) => { (text::block(diff)) }
+                    Some(diff) => { (text::diff(diff)) }
                     None => {
                         p .hint.after { "It was not there when the tools of this server were pinned." }
                         (text::block(&serde_json::to_string_pretty(&definition["definition"]).unwrap_or_default()))

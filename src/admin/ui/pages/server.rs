@@ -131,6 +131,7 @@ fn facts(server: &Value, view: &View<'_>) -> Markup {
                     dt { "Breaker" }
                     dd {
                         (breaker_text(&connection["breaker"]).trim_start_matches("breaker · "))
+                        @if connection["breaker"]["state"] == "closed" { ": calls are sent" }
                         @for breaker in open_breakers(server).filter(|it| it["tool"].is_string()) {
                             br; (text::line(&breaker_text(breaker)))
                         }

@@ -18,7 +18,7 @@ pub(super) fn limits(view: &View<'_>, name: &str) -> Markup {
             summary {
                 @match own {
                     0 => "All as built in",
-                    own => { (text::count(own as u64)) " of " (limits.len()) " are not as built in" }
+                    own => { (text::count(own as u64)) " of " (limits.len()) " differ from what is built in" }
                 }
             }
             @for group in limits.chunk_by(|one, other| one.about == other.about) { (about(group)) }

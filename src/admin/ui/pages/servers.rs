@@ -39,12 +39,12 @@ fn table(count: usize, paged: &Paged<Value>, rows: Markup, view: &View<'_>) -> M
                     tr {
                         th scope="col" { "Server" }
                         th scope="col" { "State" }
-                        th .extra scope="col" { "Since" }
+                        th .extra scope="col" { "For" }
                         th .number.extra scope="col" { "Restarts" }
                         th .number.extra scope="col" { "In flight" }
                         th .extra scope="col" { "Transport" }
                         th .number.extra scope="col" { "Tools" }
-                        th scope="col" { "Remedy" }
+                        th .extra scope="col" { "Remedy" }
                     }
                 }
                 tbody #servers-rows data-rows { (rows) }
@@ -72,7 +72,7 @@ fn row(server: &Value, view: &View<'_>) -> Row {
             td .number.extra { (number(&connection["in_flight"])) }
             td .extra { (connection["transport"].as_str().unwrap_or_default()) }
             td .number.extra { (number(&server["items"]["tools"])) }
-            td { (parts::remedies(server, view)) }
+            td .extra { (parts::remedies(server, view)) }
         }
     };
     Row::new(id, row)

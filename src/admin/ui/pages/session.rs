@@ -58,7 +58,7 @@ fn facts(detail: &SessionDetail) -> Markup {
             dl .facts {
                 dt { "Handle" } dd { (text::code(&session.handle)) }
                 dt { "In history and log" } dd { (text::code(&session.recorded_as)) }
-                dt { "Its revision" } dd { (session.revision.as_str()) }
+                dt { "Revision" } dd { (session.revision.as_str()) }
                 @if !detail.principal.is_empty() { dt { "Principal" } dd { (text::line(&detail.principal)) } }
                 dt { "Open for" } dd { (age(session)) }
                 dt { "Last heard" } dd { (text::age(session.idle_seconds.saturating_mul(1000))) " ago" }
@@ -83,7 +83,7 @@ fn open(detail: &SessionDetail) -> Markup {
                         p .grow { (text::code(&call.item)) " " span .hint { (text::line(&call.method)) } }
                         a href=(format!("/ui/servers/{}", call.server)) { (text::line(&call.server)) }
                         span .hint {
-                            @match call.server_revision { Some(it) => (it.as_str()), None => "not sent yet" }
+                            @match call.server_revision { Some(it) => { "revision " (it.as_str()) } None => "not sent yet" }
                         }
                     }
                 }
@@ -145,7 +145,7 @@ fn server_row(detail: &SessionDetail, server: &ServerStatus) -> Markup {
                 @if has_own { span .hint { "by a connection of its own" } }
             }
             span .hint {
-                @match revision { Some(revision) => (revision.as_str()), None => "not connected" }
+                @match revision { Some(revision) => { "revision " (revision.as_str()) } None => "not connected" }
             }
         }
     }

@@ -42,7 +42,7 @@ fn table(paged: &Paged<SessionView>, rows: Markup, view: &View<'_>) -> Markup {
                 thead {
                     tr {
                         th scope="col" { "Client" }
-                        th scope="col" { "Revision" }
+                        th .extra scope="col" { "Revision" }
                         th .number scope="col" { "Age" }
                         th .number scope="col" { "Last heard" }
                         th .number.extra scope="col" { "Streams" }
@@ -61,7 +61,7 @@ fn row(session: &SessionView) -> Row {
     let row = html! {
         tr #(id) {
             td { a href=(format!("/ui/sessions/{}", session.handle)) { (client(session)) } }
-            td .nowrap { (session.revision.as_str()) }
+            td .nowrap.extra { (session.revision.as_str()) }
             td .number { (age(session)) }
             td .number { (text::age(session.idle_seconds.saturating_mul(1000))) " ago" }
             td .number.extra { (session.streams) }

@@ -100,7 +100,7 @@ fn shown(
                     (Inputs { schema, id: "argument", filled_in, problems }.show("It takes no arguments."))
                     button .primary type="submit" { "Call" }
                     p .hint.after {
-                        "Questions of the server appear here. It is lent no model, and told no folders but the "
+                        "Questions of the server appear here. It gets no model to ask, and no folders but the "
                         code { "roots" } " of its configuration."
                     }
                 }
