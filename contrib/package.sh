@@ -81,10 +81,19 @@ archive() {
 }
 
 deb() {
+  local compression=()
+  if [ "$profile" != release ]; then
+    compression=(--fast)
+  fi
   tool cargo-deb 3.8.0
   build
   shell_files "$binary"
-  cargo deb --locked --no-build --no-strip "${elsewhere[@]}" --profile "$profile" --output "$out"
+  # Debian wants a list of its own.
+  printf 'mcpvisor (%s-1) unstable; urgency=medium\n\n  * See changelog.gz.\n\n -- %s  %s\n' "$version" \
+    "$(sed -n 's/^maintainer = "\(.*\)"$/\1/p' Cargo.toml)" \
+    "$(date --utc --rfc-email --date="@${SOURCE_DATE_EPOCH:-$(date +%s)}")" > target/shell/changelog
+  cargo deb --locked --no-build --no-strip "${elsewhere[@]}" --profile "$profile" --output "$out" \
+    "${compression[@]}"
 }
 
 rpm() {

@@ -1,8 +1,11 @@
 //! `mcpvisor completions` and `mcpvisor man`, from what the command line is made of.
 
 use std::fs;
+use std::io;
+use std::path::Path;
 
-use clap::CommandFactory as _;
+use clap::{Command, CommandFactory as _};
+use clap_mangen::Man;
 use mcpvisor::cli::{Arguments, CompletionsArguments, ManArguments};
 
 use super::output::{CliError, print};
@@ -24,5 +27,24 @@ pub(crate) fn print_completions(arguments: &CompletionsArguments) -> Result<(), 
 pub(crate) fn write_man_pages(arguments: &ManArguments) -> Result<(), CliError> {
     let directory = &arguments.directory;
     fs::create_dir_all(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
-    Ok(clap_mangen::generate_to(Arguments::command(), directory)?)
+    let mut command = Arguments::command().disable_help_subcommand(true);
+    command.build();
+    Ok(write_man_page(&command, directory)?)
+}
+
+/// Writes the page of a command, and those of the commands below it.
+fn write_man_page(command: &Command, directory: &Path) -> io::Result<()> {
+    for inner in command
+        .get_subcommands()
+        .filter(|inner| !inner.is_hide_set())
+    {
+        write_man_page(inner, directory)?;
+    }
+    // clap_mangen leaves an empty date out, and what follows would stand in its place.
+    Man::new(command.clone())
+        .date(" ")
+        .source(concat!("mcpvisor ", env!("CARGO_PKG_VERSION")))
+        .manual("User Commands")
+        .generate_to(directory)?;
+    Ok(())
 }

