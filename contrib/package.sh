@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the packages of a release into target/package, with checksums.
 #
-#   contrib/package.sh [FORMAT...]     tar static deb rpm image sbom; by default all of them
+#   contrib/package.sh [FORMAT...]     tar deb rpm static image sbom; by default all of them
 #
 # TARGET names another platform than this one, for tar, deb and rpm; its linker has to be there.
 # PROFILE=smoke builds quickly, to try the packages. buildah makes the image; cargo-deb,
@@ -11,7 +11,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 formats=("$@")
 if [ ${#formats[@]} = 0 ]; then
-  formats=(tar static deb rpm image sbom)
+  formats=(tar deb rpm static image sbom)
 fi
 host=$(rustc -vV | sed -n 's/^host: //p')
 target=${TARGET:-$host}
@@ -58,12 +58,11 @@ shell_files() {
   done
 }
 
-# The same program without any library, also not the C library. Its own directory: the flag would
-# build the rest anew each time.
+# The same program without any library, also not the C library. Only its last part is built again.
 build_static() {
-  RUSTFLAGS="-C target-feature=+crt-static" cargo build --locked --profile "$profile" \
-    --target "$target" --target-dir "$built/static"
-  static=$built/static/$target/$profile/mcpvisor
+  cargo rustc --locked --profile "$profile" "${elsewhere[@]}" --bin mcpvisor -- -C target-feature=+crt-static
+  static=$built/static/mcpvisor
+  install -D -m 755 "$built/${TARGET:+$TARGET/}$profile/mcpvisor" "$static"
 }
 
 # archive NAME BINARY: the program with what belongs to it, as one directory.
@@ -136,7 +135,7 @@ for format in "${formats[@]}"; do
       ;;
     deb | rpm | image | sbom) "$format" ;;
     *)
-      echo "there is no format $format: tar, static, deb, rpm, image, sbom" >&2
+      echo "there is no format $format: tar, deb, rpm, static, image, sbom" >&2
       exit 1
       ;;
   esac

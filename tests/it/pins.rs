@@ -108,7 +108,7 @@ async fn a_tool_that_changes_is_suspended_until_it_is_approved() {
         "{listed}"
     );
     let (_, status) = gateway.setup.run(&["status"]);
-    assert!(status.contains("1 tools suspended"), "{status}");
+    assert!(status.contains("1 tool suspended"), "{status}");
     assert!(
         status.contains("`mcpvisor pins show one extra`"),
         "{status}"

@@ -4,7 +4,7 @@
 # namespaces of its own. No registry of images is asked: the image of contrib/docker stands on an empty
 # Debian here, and takes the program of the tar.
 #
-#   tests/packages/run.sh [FORMAT...]     tar static deb rpm image sbom docker kubernetes; by default all
+#   tests/packages/run.sh [FORMAT...]     tar deb rpm static image sbom docker kubernetes; by default all
 #
 # On Debian 12: apt-get install curl python3-venv debootstrap rpm skopeo buildah
 set -euo pipefail
@@ -12,7 +12,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 formats=("$@")
 if [ ${#formats[@]} = 0 ]; then
-  formats=(tar static deb rpm image sbom docker kubernetes)
+  formats=(tar deb rpm static image sbom docker kubernetes)
 fi
 packages=$(realpath "${CARGO_TARGET_DIR:-target}/package")
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
