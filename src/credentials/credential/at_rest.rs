@@ -4,14 +4,19 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use tokio::sync::MutexGuard;
 use tokio::task::spawn_blocking;
+use tokio::time::Instant;
 
 use super::{AccessToken, Credential, Exchange, SignInError};
 use crate::credentials::Vault;
 use crate::credentials::stored_sign_in::StoredSignIn;
 use crate::id::ServerName;
+
+/// A vault that could not be read is read again then: perhaps the keyring is unlocked by now.
+const READ_AGAIN_AFTER: Duration = Duration::from_secs(60);
 
 impl Credential {
     /// Waits until its token is there, if one is kept.
@@ -24,23 +29,29 @@ impl Credential {
     /// The state that only one task at a time may touch, once the vault was read.
     pub(super) async fn exchange(&self) -> MutexGuard<'_, Exchange> {
         let mut exchange = self.exchange.lock().await;
-        if !self.is_read.load(Ordering::Acquire) {
+        let is_due = |at: Instant| at.elapsed() >= READ_AGAIN_AFTER;
+        if !self.is_read.load(Ordering::Acquire) && exchange.unread_at.is_none_or(is_due) {
             let (vault, name, kept_as) =
                 (self.vault.clone(), self.name.clone(), self.kept_as.clone());
             let kept = spawn_blocking(move || read(&vault, &name, &kept_as)).await;
-            let is_own = |kept: &StoredSignIn| {
-                kept.server == self.url && kept.principal.as_ref() == self.principal()
-            };
-            exchange.kept = kept.ok().flatten().filter(is_own);
-            if let Some(kept) = &mut exchange.kept {
-                kept.set_secret(&self.settings);
-                let token = AccessToken::of(kept, self.settings.grant);
-                self.current.store(token.map(Arc::new));
-                self.needs().answered = kept.challenge();
+            match kept.map_err(io::Error::other).flatten() {
+                Ok(kept) => self.take_kept(kept, &mut exchange),
+                Err(_) => exchange.unread_at = Some(Instant::now()),
             }
-            self.is_read.store(true, Ordering::Release);
         }
         exchange
+    }
+
+    fn take_kept(&self, kept: Option<StoredSignIn>, exchange: &mut Exchange) {
+        exchange.kept = kept
+            .filter(|kept| kept.server == self.url && kept.principal.as_ref() == self.principal());
+        if let Some(kept) = &mut exchange.kept {
+            kept.set_secret(&self.settings);
+            let token = AccessToken::of(kept, self.settings.grant);
+            self.current.store(token.map(Arc::new));
+            self.needs().answered = kept.challenge();
+        }
+        self.is_read.store(true, Ordering::Release);
     }
 
     /// Keeps it at rest, unless the next token of a client brings another.
@@ -60,11 +71,67 @@ impl Credential {
     }
 }
 
-pub(super) fn read(vault: &Vault, name: &ServerName, kept_as: &str) -> Option<StoredSignIn> {
-    let read = vault.read(kept_as);
-    let text = read.unwrap_or_else(|error| {
+/// # Errors
+///
+/// Returns why the vault cannot be read, which is logged.
+pub(super) fn read(
+    vault: &Vault,
+    name: &ServerName,
+    kept_as: &str,
+) -> io::Result<Option<StoredSignIn>> {
+    let read = vault.read(kept_as).inspect_err(|error| {
         log::warn!(server = name.as_str(), error:%; "its tokens cannot be read; sign in again");
-        None
-    })?;
-    serde_json::from_slice(&text).ok()
+    });
+    Ok(read?.and_then(|text| serde_json::from_slice(&text).ok()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use futures_util::future::LocalBoxFuture;
+    use serde_json::json;
+    use url::Url;
+
+    use super::*;
+    use crate::credentials::{OAuthSettings, VaultKey, Web, WebAnswer, WebRequest};
+    use crate::telemetry::Counters;
+
+    struct Offline;
+
+    impl Web for Offline {
+        fn send(&self, _: WebRequest) -> LocalBoxFuture<'static, Result<WebAnswer, String>> {
+            Box::pin(async { Err("offline".to_owned()) })
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_vault_whose_key_was_away_is_read_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let (key, away) = (directory.path().join("key"), directory.path().join("away"));
+        let vault = Vault::new(
+            directory.path().join("data/kept"),
+            VaultKey::File(key.clone()),
+        );
+        let url = Url::parse("https://mcp.example/").unwrap();
+        let kept = json!({
+            "server": url, "issuer": "https://as.example", "resource": url, "scopes": "",
+            "token_endpoint": "https://as.example/token", "client_id": "mcpvisor",
+            "client_authentication": "none", "access": "token",
+        });
+        vault.write("a", kept.to_string().as_bytes()).unwrap();
+        fs::rename(&key, &away).unwrap();
+        let settings = OAuthSettings::default();
+        let shared = (vault, Counters::default());
+        let name = ServerName::try_from("a".to_owned()).unwrap();
+        let credential = Credential::open(name, url, settings, Arc::new(Offline), shared);
+        credential.opened().await;
+        assert!(!credential.has_token());
+        fs::rename(&away, &key).unwrap();
+        credential.opened().await;
+        assert!(!credential.has_token(), "it is not read all the time");
+        tokio::time::advance(READ_AGAIN_AFTER).await;
+        credential.opened().await;
+        assert!(credential.has_token());
+    }
 }

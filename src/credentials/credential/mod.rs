@@ -72,6 +72,8 @@ pub struct Credential {
 struct Exchange {
     kept: Option<StoredSignIn>,
     failed: Option<(Instant, NotRenewed)>,
+    /// When the vault could not be read.
+    unread_at: Option<Instant>,
 }
 
 impl Credential {
@@ -383,6 +385,8 @@ impl Credential {
         self.current.store(token.map(Arc::new));
         exchange.kept = Some(kept.clone());
         exchange.failed = None;
+        // Whatever the vault keeps is older.
+        self.is_read.store(true, Ordering::Release);
         self.needs().answer();
         self.changes.send_replace(());
         self.store(kept).await

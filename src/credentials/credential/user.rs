@@ -83,7 +83,7 @@ impl Credential {
         let (vault, name) = (self.vault.clone(), self.name.clone());
         let known = spawn_blocking(move || {
             let names = vault.names(&format!("{name}.")).into_iter();
-            let kept = names.filter_map(|kept_as| read(&vault, &name, &kept_as));
+            let kept = names.filter_map(|kept_as| read(&vault, &name, &kept_as).ok().flatten());
             kept.filter_map(|kept| kept.principal).collect()
         });
         known.await.unwrap_or_default()
