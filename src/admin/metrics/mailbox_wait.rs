@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::family::Labels;
 use crate::supervision::Arbiters;
 
-/// How long a probe is waited for, and what is told of a thread that takes longer.
+/// How long a probe is waited for; the value of a thread that takes longer.
 const WAIT_MAX: Duration = Duration::from_millis(500);
 
 /// In seconds, by thread. Blocks the calling one meanwhile.
