@@ -282,7 +282,7 @@ pub enum CredentialContext {
 pub struct Subject {
     pub principal: Principal,
     /// A digest of the scopes and of all other claims that make a difference.
-    pub claims: [u8; 32],
+    pub claims_digest: [u8; 32],
 }
 
 impl CredentialContext {

@@ -32,7 +32,10 @@ pub struct Requester {
 pub fn subject(principal: &Principal, scopes: &GrantedScopes) -> Subject {
     Subject {
         principal: principal.clone(),
-        claims: scopes.as_ref().map(|it| it.claims).unwrap_or_default(),
+        claims_digest: scopes
+            .as_ref()
+            .map(|it| it.claims_digest)
+            .unwrap_or_default(),
     }
 }
 

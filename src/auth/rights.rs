@@ -35,19 +35,21 @@ pub(super) type ClaimsDigest = [u8; SHA256_OUTPUT_LEN];
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
     scopes: Scopes,
-    pub(super) claims: ClaimsDigest,
+    pub(super) claims_digest: ClaimsDigest,
 }
 
 impl Rights {
-    pub(super) fn of_token(scopes: Scopes, claims: ClaimsDigest) -> Self {
-        Self { scopes, claims }
+    pub(super) fn of_token(scopes: Scopes, claims_digest: ClaimsDigest) -> Self {
+        Self {
+            scopes,
+            claims_digest,
+        }
     }
 }
 
 impl From<Scopes> for Rights {
     fn from(scopes: Scopes) -> Self {
-        let claims = ClaimsDigest::default();
-        Self { scopes, claims }
+        Self::of_token(scopes, ClaimsDigest::default())
     }
 }
 

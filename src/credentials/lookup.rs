@@ -36,7 +36,7 @@ pub(super) async fn find(
     }
     let named = challenge.and_then(|challenge| challenge.resource_metadata.as_ref());
     let named = named.map(|named| named.url().clone()).into_iter();
-    // What a server named once may have moved.
+    // A URL that the server named earlier may be outdated: the well-known ones follow.
     let urls = named.chain(protected_resource_urls(url)).collect();
     let Some(document) = first_document(web, urls).await? else {
         return at_own_origin(web, url).await;

@@ -151,9 +151,12 @@ impl Credentials {
         if found.is_empty() {
             found = named(|it, name| it.name() == name);
         }
-        let sole = found.first().filter(|_| found.len() == 1);
+        let mut found = found.into_iter();
+        let (Some(sole), None) = (found.next(), found.next()) else {
+            return Vec::new();
+        };
         let users = of_server.users.iter();
-        let own = users.filter(|(whose, _)| sole.is_some() && whose.user() == sole.copied());
+        let own = users.filter(|(context, _)| context.user() == Some(sole));
         own.map(|(_, user)| Arc::clone(user)).collect()
     }
 

@@ -99,7 +99,7 @@ mod tests {
     fn of(number: usize) -> Subject {
         Subject {
             principal: Principal::of("https://as.example", &number.to_string()),
-            claims: [1; 32],
+            claims_digest: [1; 32],
         }
     }
 
@@ -120,7 +120,7 @@ mod tests {
         assert!(tokens.get(&of(2)).is_none(), "it has expired");
         assert!(!format!("{tokens:?}").contains("s3cret"));
         let other = Subject {
-            claims: [2; 32],
+            claims_digest: [2; 32],
             ..of(1)
         };
         assert!(tokens.lacks(&other), "it allows something else");

@@ -228,7 +228,7 @@ mod tests {
         subjects.set_wanted(true);
         let ada = Subject {
             principal: Principal::of("https://as.example", "ada"),
-            claims: [0; 32],
+            claims_digest: [0; 32],
         };
         subjects.keep(ada.clone(), "s+1", u64::MAX);
         let exchange = |audience: Option<&str>| Grant::TokenExchange {

@@ -2,15 +2,11 @@
 
 use crate::protocol::ErrorKind;
 use crate::supervision::ExitReason;
-use crate::telemetry::{Cause, Reason};
+use crate::telemetry::Cause;
 
 /// The cause for which a connection ended, where a program can tell.
 pub(crate) fn cause_of_exit(why: &ExitReason) -> Option<ErrorKind> {
-    if matches!(why, ExitReason::StartTimeout) {
-        return Some(ErrorKind::ConnectionTimeout);
-    }
-    let reason = why.error()?.downcast_ref::<Reason>()?;
-    reason.cause().and_then(error_kind)
+    why.known_cause().and_then(error_kind)
 }
 
 /// The kind of a failure to have a connection; `None` for what happens to one that is up.
@@ -29,6 +25,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::telemetry::Reason;
 
     #[test]
     fn an_end_tells_its_cause_if_it_has_one() {

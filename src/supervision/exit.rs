@@ -80,14 +80,22 @@ impl ExitReason {
         }
     }
 
-    /// [`ExitReason::code`], or the cause where that is known: a stable word for counters.
-    pub fn exact_code(&self) -> &'static str {
-        let cause = match self {
-            Self::Failed(error) => error.downcast_ref::<Reason>().and_then(Reason::cause),
+    /// The cause, where a program can tell.
+    pub fn known_cause(&self) -> Option<Cause> {
+        match self {
             Self::StartTimeout => Some(Cause::TimedOut),
-            _ => None,
-        };
-        cause.map_or_else(|| self.code(), Cause::as_str)
+            _ => self.error()?.downcast_ref::<Reason>()?.cause(),
+        }
+    }
+
+    /// [`ExitReason::code`], or the cause of a failure where that is known: a stable word for counters.
+    pub fn exact_code(&self) -> &'static str {
+        match self {
+            Self::LimitReached(_) => self.code(),
+            _ => self
+                .known_cause()
+                .map_or_else(|| self.code(), Cause::as_str),
+        }
     }
 
     /// A stable word for logs, counters and views.

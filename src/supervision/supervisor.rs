@@ -25,7 +25,7 @@ pub struct Supervisor<T: ChildValue> {
     /// The value that the current incarnation offers; `None` until it is ready.
     value: Option<T>,
     /// Why the child was asked to leave, until it is started again.
-    asked_for: Option<&'static str>,
+    leave_reason: Option<&'static str>,
     /// The end before this one, as it is logged; `None` once an incarnation was ready.
     logged: Option<LoggedExit>,
     timer: Option<SpawnHandle>,
@@ -67,7 +67,7 @@ impl<T: ChildValue> Supervisor<T> {
             generation: 0,
             child: None,
             value: None,
-            asked_for: None,
+            leave_reason: None,
             timer: None,
             logged: None,
             snapshot,
@@ -92,7 +92,7 @@ impl<T: ChildValue> Supervisor<T> {
             Action::Nothing => {}
             Action::Launch => self.launch(ctx),
             Action::Ask => {
-                self.asked_for = reason;
+                self.leave_reason = reason;
                 self.ask();
             }
             Action::Kill => self.kill(),
@@ -105,11 +105,11 @@ impl<T: ChildValue> Supervisor<T> {
         self.generation += 1;
         self.value = None;
         let generation = self.generation;
-        let asked_for = self.asked_for.take();
+        let leave_reason = self.leave_reason.take();
         self.snapshot.send_modify(|snapshot| {
             snapshot.generation = generation;
             let ended = snapshot.last_exit.as_ref().map(ExitReason::exact_code);
-            if let Some(reason) = asked_for.or(ended) {
+            if let Some(reason) = leave_reason.or(ended) {
                 *snapshot.restarts.entry(reason).or_default() += 1;
             }
         });

@@ -8,8 +8,8 @@ use serde_json::json;
 use crate::auth::KEYS;
 use crate::support::login::{log_in, login_needed, protected};
 use crate::support::{
-    Authority, Behaviour, Client, HttpServer, Issuer, Setup, call_params, failure_of, quick,
-    text_of, until,
+    Authority, Behaviour, Client, Gateway, HttpServer, Issuer, Setup, call_params, failure_of,
+    quick, text_of, until,
 };
 use crate::users::{USER, User, callers, for_users, sign_in};
 
@@ -71,6 +71,13 @@ fn session_of(server: &HttpServer, n: u64) -> String {
     call.unwrap().1["mcp-session-id"].clone()
 }
 
+/// A gateway whose clients have keys, or tokens of the issuer, and sign in at the server themselves.
+async fn with_keys_and_tokens(server: &HttpServer, issuer: &Issuer) -> Gateway {
+    let auth = format!("{}{KEYS}", issuer.config());
+    let config = format!("{}{auth}{}{USER}", quick(), server.config("docs"));
+    Setup::new(&config).serve().await
+}
+
 #[tokio::test]
 async fn the_name_of_a_key_is_that_of_its_user_also_where_a_subject_has_it() {
     let server = HttpServer::start(Behaviour {
@@ -79,9 +86,7 @@ async fn the_name_of_a_key_is_that_of_its_user_also_where_a_subject_has_it() {
     })
     .await;
     let (authority, issuer) = (Authority::of(&server).await, Issuer::start().await);
-    let auth = format!("{}{KEYS}", issuer.config());
-    let config = format!("{}{auth}{}{USER}", quick(), server.config("docs"));
-    let gateway = Setup::new(&config).serve().await;
+    let gateway = with_keys_and_tokens(&server, &issuer).await;
     login_needed(&gateway).await;
     log_in(&gateway).await;
     gateway.wait_state("docs", "up").await;
@@ -129,9 +134,7 @@ async fn the_command_line_waits_for_the_one_whom_it_names() {
     })
     .await;
     let (authority, issuer) = (Authority::of(&server).await, Issuer::start().await);
-    let auth = format!("{}{KEYS}", issuer.config());
-    let config = format!("{}{auth}{}{USER}", quick(), server.config("docs"));
-    let gateway = Setup::new(&config).serve().await;
+    let gateway = with_keys_and_tokens(&server, &issuer).await;
     gateway.wait_state("docs", "up").await;
     // A subject with the name of a key, which signs in first.
     let token = issuer.token("first", 600);

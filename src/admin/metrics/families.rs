@@ -178,7 +178,7 @@ fn of_actor(actor: &ChildView) -> Labels {
     vec![("actor", actor.name.to_string())]
 }
 
-/// Those of the actors, and of the servers.
+/// Escalations of the actors, and of the servers.
 fn escalations(status: &Status) -> Family {
     let actors = status.actors.iter();
     let actors = actors.map(|it| (of_actor(it), signed(it.escalations)));

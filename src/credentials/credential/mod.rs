@@ -72,7 +72,7 @@ pub struct Credential {
 struct Exchange {
     kept: Option<StoredSignIn>,
     failed: Option<(Instant, NotRenewed)>,
-    /// When the vault could not be read.
+    /// When the last attempt to read the vault failed.
     unread_at: Option<Instant>,
 }
 
