@@ -7,7 +7,7 @@ use toml::Table;
 
 use crate::clients::known::Client;
 use crate::clients::{Change, ClientError, ENTRY, entries, files, understood};
-use crate::config::{Config, Environment, is_json, server_table};
+use crate::config::{Config, Environment, is_json, map_texts, server_table};
 use crate::id::ServerName;
 
 /// The outcome of taking over a client's servers.
@@ -34,10 +34,13 @@ pub fn import(
     environment: &dyn Environment,
 ) -> Result<Import, ClientError> {
     let file = client.file(environment)?;
-    let servers = entries(client, &file)?.ok_or_else(|| ClientError::NoFile {
+    let mut servers = entries(client, &file)?.ok_or_else(|| ClientError::NoFile {
         client: client.title,
         path: file.clone(),
     })?;
+    for (_, server) in &mut servers {
+        map_texts(server, client.references);
+    }
     add_servers(&servers, path, environment)
 }
 

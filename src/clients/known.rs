@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
+use crate::clients::references::{bare_dollars, braces};
 use crate::clients::{ClientError, GatewayAddress};
 use crate::config::Environment;
 
@@ -17,6 +18,8 @@ pub struct Client {
     files: &'static [Place],
     pub(super) servers_at: ServersAt,
     entry: EntryShape,
+    /// Translates the client's references to variables into `${…}`.
+    pub(super) references: fn(&str) -> String,
 }
 
 /// A file below a directory of the user.
@@ -57,6 +60,7 @@ static CLIENTS: [Client; 12] = [
         files: &[Home(".claude.json")],
         servers_at: Json("mcpServers"),
         entry: TypeAndUrl("http"),
+        references: str::to_owned,
     },
     Client {
         name: "claude-desktop",
@@ -64,6 +68,7 @@ static CLIENTS: [Client; 12] = [
         files: &[AppData("Claude/claude_desktop_config.json")],
         servers_at: Json("mcpServers"),
         entry: Program,
+        references: str::to_owned,
     },
     Client {
         name: "cline",
@@ -78,6 +83,7 @@ static CLIENTS: [Client; 12] = [
         ],
         servers_at: Json("mcpServers"),
         entry: TypeAndUrl("streamableHttp"),
+        references: str::to_owned,
     },
     Client {
         name: "codex",
@@ -85,6 +91,7 @@ static CLIENTS: [Client; 12] = [
         files: &[Home(".codex/config.toml")],
         servers_at: Toml("mcp_servers"),
         entry: Url("url"),
+        references: str::to_owned,
     },
     Client {
         name: "cursor",
@@ -92,6 +99,7 @@ static CLIENTS: [Client; 12] = [
         files: &[Home(".cursor/mcp.json")],
         servers_at: Json("mcpServers"),
         entry: Url("url"),
+        references: str::to_owned,
     },
     Client {
         name: "gemini",
@@ -99,6 +107,7 @@ static CLIENTS: [Client; 12] = [
         files: &[Home(".gemini/settings.json")],
         servers_at: Json("mcpServers"),
         entry: Url("httpUrl"),
+        references: bare_dollars,
     },
     Client {
         name: "kiro",
@@ -106,6 +115,7 @@ static CLIENTS: [Client; 12] = [
         files: &[Home(".kiro/settings/mcp.json")],
         servers_at: Json("mcpServers"),
         entry: Program,
+        references: str::to_owned,
     },
     Client {
         name: "lm-studio",
@@ -116,6 +126,7 @@ static CLIENTS: [Client; 12] = [
         ],
         servers_at: Json("mcpServers"),
         entry: Url("url"),
+        references: str::to_owned,
     },
     Client {
         name: "opencode",
@@ -123,6 +134,7 @@ static CLIENTS: [Client; 12] = [
         files: &[Home(".config/opencode/opencode.json")],
         servers_at: Json("mcp"),
         entry: TypeAndUrl("remote"),
+        references: braces,
     },
     Client {
         name: "vscode",
@@ -130,6 +142,7 @@ static CLIENTS: [Client; 12] = [
         files: &[AppData("Code/User/mcp.json")],
         servers_at: Json("servers"),
         entry: TypeAndUrl("http"),
+        references: str::to_owned,
     },
     Client {
         name: "windsurf",
@@ -137,6 +150,7 @@ static CLIENTS: [Client; 12] = [
         files: &[Home(".codeium/windsurf/mcp_config.json")],
         servers_at: Json("mcpServers"),
         entry: Url("serverUrl"),
+        references: str::to_owned,
     },
     Client {
         name: "zed",
@@ -144,6 +158,7 @@ static CLIENTS: [Client; 12] = [
         files: &[Home(".config/zed/settings.json")],
         servers_at: Json("context_servers"),
         entry: Url("url"),
+        references: str::to_owned,
     },
 ];
 

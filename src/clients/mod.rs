@@ -12,6 +12,7 @@ mod files;
 mod import;
 mod json_file;
 mod known;
+mod references;
 mod report;
 mod server_json;
 mod toml_file;

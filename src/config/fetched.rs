@@ -6,10 +6,10 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use super::client_entry::map_texts;
 use super::environment::Environment;
-use super::interpolate::escaped;
 use super::json_file::{JsonFile, Taken};
-use super::{Config, ConfigError, Fingerprint};
+use super::{Config, Fingerprint};
 use crate::sources::SourceSettings;
 
 /// The parts of a configuration that a source adds beside its servers.
@@ -48,24 +48,21 @@ pub(super) fn add(
         }));
         other.is_none()
     });
-    // At most two rounds: the second has no server that the first refused.
-    for _ in 0..2 {
-        let path = format!("source `{}`", source.name);
-        let text = file.to_string();
-        let read = JsonFile {
-            path: Path::new(&path),
-            text: &text,
-            environment,
-        };
-        let mut taken_then = taken.clone();
-        match read.servers(config, &mut taken_then) {
-            Ok((servers, warnings)) => {
-                *taken = taken_then;
-                config.servers.extend(servers);
-                fetched.warnings.extend(warnings);
-                return fetched;
-            }
-            Err(error) => leave_out(&mut file, &error, &mut fetched.warnings),
+    let path = format!("source `{}`", source.name);
+    let text = file.to_string();
+    let read = JsonFile {
+        path: Path::new(&path),
+        text: &text,
+        environment,
+    };
+    match read.servers(config, taken) {
+        Ok((servers, warnings)) => {
+            config.servers.extend(servers);
+            fetched.warnings.extend(warnings);
+        }
+        Err(error) => {
+            let warning = format!("its servers are left out: {}", error.summary());
+            fetched.warnings.push(warning);
         }
     }
     fetched
@@ -74,41 +71,8 @@ pub(super) fn add(
 /// The servers of a source's last answer, written as a file of clients.
 pub(super) fn servers(source: &SourceSettings) -> io::Result<Option<Value>> {
     let mut file = source.servers()?;
+    // An API's answer must not read this environment or files.
+    let escape = |file| map_texts(file, |text| text.replace("${", "$${"));
     file.iter_mut().for_each(escape);
     Ok(file)
-}
-
-/// Takes the servers out that an error names.
-fn leave_out(file: &mut Value, error: &ConfigError, warnings: &mut Vec<String>) {
-    let Some(servers) = file["mcpServers"].as_object_mut() else {
-        return;
-    };
-    if error.problems().is_empty() {
-        warnings.push(format!("its servers are left out: {}", error.summary()));
-        servers.clear();
-    }
-    for problem in error.problems() {
-        match problem.key.split('.').nth(1) {
-            // Once for all problems of a server.
-            Some(name) => {
-                let removed = servers.shift_remove(name);
-                let warning = |_| format!("a server is left out: {}", problem.message);
-                warnings.extend(removed.map(warning));
-            }
-            None => {
-                warnings.push(format!("its servers are left out: {}", problem.message));
-                servers.clear();
-            }
-        }
-    }
-}
-
-/// Escapes the variables in an API's answer, which must not read this environment or files.
-fn escape(value: &mut Value) {
-    match value {
-        Value::String(text) => *text = escaped(text),
-        Value::Array(values) => values.iter_mut().for_each(escape),
-        Value::Object(members) => members.values_mut().for_each(escape),
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
-    }
 }

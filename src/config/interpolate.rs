@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::fs;
-use std::path::Path;
+use std::path::{MAIN_SEPARATOR, Path};
 
 use super::environment::Environment;
 use InterpolationError::{Missing, Written};
@@ -31,9 +31,8 @@ pub(super) enum InterpolationError {
     Missing { what: String, help: String },
 }
 
-/// Replaces `${VAR}`, `${VAR:-default}`, `${VAR:+alt}`, `${env:VAR}`, `${file:path}`, `$$`, and
-/// `${workspaceFolder}` of editors;
-/// any other `$` stays as it is. A text without `$` is returned as it was.
+/// Replaces `${VAR}`, `${VAR:-default}`, `${VAR:+alt}`, `${env:VAR}`, `${file:path}`, `$$`, and the
+/// references of editors ([`editor_value`]); any other `$` stays as it is. A text without `$` is returned as it was.
 pub(super) fn interpolate<'t>(
     text: &'t str,
     from: Interpolation<'_>,
@@ -113,8 +112,8 @@ fn resolve(
             help: "write the name of an environment variable instead, as `${VAR}`".to_owned(),
         });
     }
-    if expression == "workspaceFolder" {
-        return Ok(workspace_folder(from.directory));
+    if let Some(value) = editor_value(expression, from)? {
+        return Ok(value);
     }
     let variable = expression.strip_prefix("env:").unwrap_or(expression);
     let (name, operator) = match variable.split_once(':') {
@@ -150,13 +149,33 @@ fn resolve(
     }
 }
 
+/// A reference that editors define: `${workspaceFolder}`, `${workspaceFolderBasename}`,
+/// `${userHome}`, `${pathSeparator}` and `${/}`.
+fn editor_value(
+    expression: &str,
+    from: Interpolation<'_>,
+) -> Result<Option<String>, InterpolationError> {
+    Ok(Some(match expression {
+        "workspaceFolder" => workspace_folder(from.directory)
+            .to_string_lossy()
+            .into_owned(),
+        "workspaceFolderBasename" => {
+            let name = workspace_folder(from.directory).file_name();
+            name.unwrap_or_default().to_string_lossy().into_owned()
+        }
+        "userHome" => resolve("HOME", from, 0)?,
+        "pathSeparator" | "/" => MAIN_SEPARATOR.to_string(),
+        _ => return Ok(None),
+    }))
+}
+
 /// The folder that an editor has open: the one of the file, or the one that `.vscode` is in.
-fn workspace_folder(directory: &Path) -> String {
+fn workspace_folder(directory: &Path) -> &Path {
     let is_of_editor = [".vscode", ".cursor"]
         .iter()
         .any(|name| directory.ends_with(name));
     let folder = directory.parent().filter(|_| is_of_editor);
-    folder.unwrap_or(directory).to_string_lossy().into_owned()
+    folder.unwrap_or(directory)
 }
 
 fn unknown_form() -> InterpolationError {
@@ -185,7 +204,7 @@ fn variable_value(
     })
 }
 
-fn read(path: &str, directory: &Path) -> Result<String, InterpolationError> {
+pub(super) fn read(path: &str, directory: &Path) -> Result<String, InterpolationError> {
     let missing = |why: String| Missing {
         what: format!("the file of `${{file:…}}` {why}"),
         help: format!(

@@ -5,9 +5,10 @@ use std::ops::Range;
 use jsonc_parser::ast::{ObjectProp, Value as Ast};
 use jsonc_parser::cst::CstInputValue;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
-use serde_json::{Map, Value as Json};
+use serde_json::Value as Json;
 use toml::{Table, Value as Toml};
 
+use super::client_entry::server_table;
 use super::problem::line_of;
 use crate::id::ServerName;
 
@@ -25,18 +26,18 @@ pub(super) const SERVERS_AT: [&[&str]; 6] = [
 /// Keys of a server that mean the same here.
 pub(super) const KEYS: [&str; 7] = ["id", "command", "args", "env", "cwd", "url", "headers"];
 
-/// Members of a server that need no reading: its name, and what the Inspector keeps for itself.
-const TOLERATED: [&str; 3] = ["name", "createdAt", "updatedAt"];
-
 /// The member of a server with keys of this gateway; other programs ignore it.
 pub(super) const OWN_KEYS: &str = "x-mcpvisor";
 
 /// Keys that have another name here.
-pub(super) const RENAMED: [(&str, &str); 7] = [
+pub(super) const RENAMED: [(&str, &str); 10] = [
     ("type", "transport"),
     ("transport", "transport"),
+    ("transportType", "transport"),
     ("environment", "env"),
     ("http_headers", "headers"),
+    ("envFile", "env_file"),
+    ("env_vars", "inherit_env"),
     ("serverUrl", "url"),
     ("httpUrl", "url"),
     ("connectionMode", "connection_mode"),
@@ -55,9 +56,6 @@ pub const JSON_OF_EDITORS: ParseOptions = ParseOptions {
     allow_non_finite_numbers: false,
     allow_extended_string_escapes: false,
 };
-
-/// Values of `type` that say no more than `command` or `url` does (OpenCode).
-const IMPLIED: [&str; 2] = ["local", "remote"];
 
 /// Whether a file is JSON: no TOML begins with a brace, or with a comment of JSON.
 pub fn is_json(text: &str) -> bool {
@@ -254,50 +252,6 @@ fn free_name(name: &str, servers: &[NamedServer<'_>]) -> String {
     }
 }
 
-/// A server of a client as the table `[servers.NAME]`, and a warning for every key that is left out.
-pub fn server_table(name: &str, server: &Json, warnings: &mut Vec<String>) -> Toml {
-    let Json::Object(server) = server else {
-        return to_value(server).unwrap_or_else(|| Toml::Table(Table::new()));
-    };
-    let mut table = Table::new();
-    let mut times = Map::new();
-    let mut put = |key: &str, value: Option<Toml>| {
-        value.map(|value| table.insert(key.to_owned(), value));
-    };
-    for (key, value) in server {
-        let renamed = RENAMED.iter().find(|(other, _)| other == key);
-        let known = KEYS.iter().find(|known| *known == key);
-        let known = known.or(renamed.map(|(_, known)| known)).copied();
-        match (known, key.as_str(), value) {
-            // It follows from the other keys.
-            (Some("transport"), _, Json::String(kind)) if IMPLIED.contains(&kind.as_str()) => {}
-            (Some("command"), _, Json::Array(words)) => {
-                let (program, args) = words.split_first().unwrap_or((&Json::Null, &[]));
-                put("command", to_value(program));
-                put("args", to_value(&texts(&args.into())));
-            }
-            (Some(key @ ("args" | "env" | "headers")), _, value) => {
-                put(key, to_value(&texts(value)));
-            }
-            (Some(key), _, value) => put(key, to_value(value)),
-            (None, "disabled", Json::Bool(disabled)) => {
-                put("enabled", Some(Toml::Boolean(!disabled)));
-            }
-            (None, "enabled", Json::Bool(enabled)) => put("enabled", Some(Toml::Boolean(*enabled))),
-            (None, "oauth", Json::Object(oauth)) => put("oauth", Some(oauth_table(oauth))),
-            (None, "timeouts", Json::Object(timeouts)) => times.extend(timeouts.clone()),
-            (None, OWN_KEYS, Json::Object(own)) => {
-                own.iter()
-                    .for_each(|(key, value)| put(key, to_value(value)));
-            }
-            (None, key, _) if TOLERATED.contains(&key) => {}
-            _ => warnings.push(format!("`{key}` of server `{name}` is not read from JSON")),
-        }
-    }
-    add_times(&mut table, &times);
-    Toml::Table(table)
-}
-
 /// Members of `oauth` of MCP Inspector and others, and the keys of `[servers.NAME.oauth]` that
 /// they are.
 pub(super) const OAUTH_RENAMED: [(&str, &str); 4] = [
@@ -311,46 +265,6 @@ pub(super) const OAUTH_RENAMED: [(&str, &str); 4] = [
 pub(super) fn oauth_member(key: &str) -> &str {
     let renamed = OAUTH_RENAMED.iter().find(|(_, known)| *known == key);
     renamed.map_or(key, |(member, _)| member)
-}
-
-/// `oauth` of a client. An unknown member is refused where the table is read.
-fn oauth_table(oauth: &Map<String, Json>) -> Toml {
-    let key = |member: &str| {
-        let renamed = OAUTH_RENAMED.iter().find(|(other, _)| *other == member);
-        renamed.map_or(member, |(_, key)| key).to_owned()
-    };
-    let members = oauth.iter();
-    let members = members.filter_map(|(member, value)| Some((key(member), to_value(value)?)));
-    Toml::Table(members.collect())
-}
-
-/// `timeouts` of the Inspector, which are milliseconds.
-fn add_times(table: &mut Table, times: &Map<String, Json>) {
-    let written = |member: &str| {
-        let milliseconds = times.get(member)?.as_u64()?;
-        Some(Toml::String(format!("{milliseconds}ms")))
-    };
-    if let Some(time) = written("request") {
-        table.entry("request_timeout").or_insert(time);
-    }
-    if let Some(time) = written("connection")
-        && let Toml::Table(supervision) = table.entry("supervision").or_insert(Table::new().into())
-    {
-        supervision.entry("connect_timeout").or_insert(time);
-    }
-}
-
-/// Numbers and flags inside a list or table as texts, which they become for a program anyway.
-fn texts(value: &Json) -> Json {
-    let text = |value: &Json| match value {
-        Json::Number(_) | Json::Bool(_) => Json::String(value.to_string()),
-        other => other.clone(),
-    };
-    match value {
-        Json::Array(values) => values.iter().map(text).collect(),
-        Json::Object(values) => values.iter().map(|(k, v)| (k.clone(), text(v))).collect(),
-        other => other.clone(),
-    }
 }
 
 /// A value to put into a file of an editor.
@@ -367,23 +281,4 @@ pub fn cst_input(value: &Json) -> CstInputValue {
             CstInputValue::Object(members.collect())
         }
     }
-}
-
-/// `None` for `null`, which TOML does not know.
-fn to_value(json: &Json) -> Option<Toml> {
-    Some(match json {
-        Json::Null => return None,
-        Json::Bool(flag) => Toml::Boolean(*flag),
-        Json::Number(number) => match number.as_i64() {
-            Some(number) => Toml::Integer(number),
-            None => Toml::Float(number.as_f64()?),
-        },
-        Json::String(text) => Toml::String(text.clone()),
-        Json::Array(values) => Toml::Array(values.iter().filter_map(to_value).collect()),
-        Json::Object(values) => {
-            let values = values.iter();
-            let values = values.filter_map(|(key, value)| Some((key.clone(), to_value(value)?)));
-            Toml::Table(values.collect())
-        }
-    })
 }

@@ -11,7 +11,7 @@ use super::json::{JsonServers, is_json};
 use super::problem::{Invalid, Problem};
 use super::reader::Reader;
 use super::section::Section;
-use super::server::{self, ServerEntry};
+use super::server::{self, ServerEntry, ServerState};
 use super::{Config, ConfigError, json_problem, keys};
 
 /// Names and ids that are taken, each with the place of its server.
@@ -28,10 +28,10 @@ pub(super) fn take(
         .into_iter()
         .find(|text| taken.contains_key(*text));
     let clash = clash.and_then(|text| Some((text.to_owned(), taken.get(text)?.clone())));
-    for text in [name, id] {
-        taken
-            .entry(text.to_owned())
-            .or_insert_with(|| place.to_owned());
+    if clash.is_none() {
+        for text in [name, id] {
+            taken.insert(text.to_owned(), place.to_owned());
+        }
     }
     clash
 }
@@ -44,6 +44,13 @@ pub(super) struct JsonFile<'a> {
 }
 
 impl JsonFile<'_> {
+    /// Reads the servers. One that cannot be used is misconfigured, and one whose name or id is
+    /// taken is left out with a warning: a file that belongs to another program must not keep the
+    /// gateway from starting.
+    ///
+    /// # Errors
+    ///
+    /// Returns why the file as a whole cannot be read.
     pub(super) fn servers(
         &self,
         config: &Config,
@@ -65,26 +72,60 @@ impl JsonFile<'_> {
         let (tree, _) = DeTable::parse_recoverable(&json.toml);
         let reader = Reader::new(interpolation, keys::known_tables);
         let root = Section::root(&reader, tree.get_ref());
-        let servers = server::servers(&root.table("servers"), &config.every_server);
+        let mut servers = server::servers(&root.table("servers"), &config.every_server);
         let (mut problems, warnings) = reader.finish();
+        let mut warnings: Vec<String> = json.warnings.iter().cloned().chain(warnings).collect();
         if config.servers.len() + servers.len() > server::SERVERS_MAX {
             let message = format!("more than {} servers in all files", server::SERVERS_MAX);
             problems.push(Problem::new("servers", message));
         }
-        for entry in &servers {
-            let line = json.line(self.text, entry.name.as_str());
-            let place = shown_place(self.path, line);
-            if let Some((text, other)) = take(taken, entry, &place) {
-                let message = format!("server `{text}` is defined twice: in {other}, and here");
-                problems.push(Problem::new(&format!("servers.{}", entry.name), message));
-            }
-        }
+        let problems = set_aside(problems, &mut servers, &mut warnings);
         if !problems.is_empty() {
             let invalid = invalid(&name, self.text, &json, problems);
             return Err(ConfigError::Invalid(invalid));
         }
-        Ok((servers, json.warnings.into_iter().chain(warnings).collect()))
+        servers.retain(|entry| {
+            let line = json.line(self.text, entry.name.as_str());
+            let clash = take(taken, entry, &shown_place(self.path, line));
+            if let Some((text, other)) = &clash {
+                let line = line.map_or_else(String::new, |line| format!(" in line {line}"));
+                warnings.push(format!(
+                    "server `{}`{line} is left out: `{text}` is defined in {other}",
+                    entry.name
+                ));
+            }
+            clash.is_none()
+        });
+        Ok((servers, warnings))
     }
+}
+
+/// Makes each server that has a problem misconfigured, and returns the problems of the whole file.
+fn set_aside(
+    problems: Vec<Problem>,
+    servers: &mut [ServerEntry],
+    warnings: &mut Vec<String>,
+) -> Vec<Problem> {
+    let mut of_file = Vec::new();
+    for problem in problems {
+        let Some(name) = problem.key.strip_prefix("servers.") else {
+            of_file.push(problem);
+            continue;
+        };
+        let is_meant = |entry: &&mut ServerEntry| {
+            let rest = name.strip_prefix(entry.name.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        let why = problem.message.clone();
+        match servers.iter_mut().find(is_meant).map(|it| &mut it.state) {
+            None => warnings.push(format!("a server is left out: {why}")),
+            Some(ServerState::Misconfigured(known)) if !known.is_empty() => {
+                *known = format!("{known}; {why}");
+            }
+            Some(state) => *state = ServerState::Misconfigured(why),
+        }
+    }
+    of_file
 }
 
 /// A file and a line, as errors name them.

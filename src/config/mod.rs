@@ -7,9 +7,11 @@
 
 mod address;
 mod checks;
+mod client_entry;
 mod declaration;
 mod default_file;
 mod describe;
+mod env_file;
 mod environment;
 mod fetched;
 mod fingerprint;
@@ -56,11 +58,12 @@ use std::time::Duration;
 
 use toml::de::DeTable;
 
+pub use client_entry::{map_texts, server_table};
 pub use default_file::default_file;
 pub use describe::describe;
 pub use environment::{Environment, ProcessEnvironment};
 pub use fingerprint::Fingerprint;
-pub use json::{JSON_OF_EDITORS, cst_input, is_json, server_table};
+pub use json::{JSON_OF_EDITORS, cst_input, is_json};
 pub use kept_contents::KeptContents;
 pub use key_file::{KeyChange, KeyFile};
 pub use keys::{CredentialsKeys, LogFormat};

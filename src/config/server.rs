@@ -9,6 +9,7 @@ use url::Url;
 use super::checks::is_plain_http;
 use super::declaration::Keys as _;
 use super::declaration::texts::{NamedSecrets, SecretText};
+use super::env_file;
 use super::forward_headers;
 use super::keys::{ServerKeys, ServerTable, TransportKind};
 use super::problem::Problem;
@@ -92,6 +93,7 @@ fn refuse_equal_ids(section: &Section<'_>, entries: &[ServerEntry]) {
 
 fn entry(name: ServerName, section: &Section<'_>, mut keys: ServerKeys) -> ServerEntry {
     ServerTable::read(section, &mut keys);
+    env_file::apply(&mut keys, section);
     keys.transport = transport_kind(section, keys.transport);
     forward_headers::check(&mut keys, section);
     user_headers::check(&mut keys, section);
@@ -145,7 +147,15 @@ fn transport_kind(section: &Section<'_>, written: Option<TransportKind>) -> Opti
             ],
         ),
         Http(_) => {
-            let others = &["command", "args", "env", "inherit_env", "cwd", "limits"];
+            let others = &[
+                "command",
+                "args",
+                "env",
+                "env_file",
+                "inherit_env",
+                "cwd",
+                "limits",
+            ];
             ("url", others)
         }
     };

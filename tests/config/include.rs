@@ -5,7 +5,8 @@
 use std::fs;
 use std::path::Path;
 
-use mcpvisor::config::{Config, Loaded, Lookup};
+use mcpvisor::config::{Config, Loaded, Lookup, ServerState};
+use secrecy::ExposeSecret as _;
 
 use super::{env, http, ready, stdio};
 
@@ -95,60 +96,89 @@ fn a_change_of_an_included_file_is_a_change_of_the_configuration() {
     assert_eq!(one.files[0], other.files[0]);
 }
 
+/// A file of another program must not keep the gateway from starting: a server that cannot be used
+/// is misconfigured or left out, with the place and without its values.
 #[test]
-fn what_is_wrong_in_an_included_file_is_told_with_its_place() {
+fn a_server_of_an_included_file_that_cannot_be_used_is_set_aside() {
     let own = "include = [\"mcp.json\", \"b.json\"]\n\n[servers.docs]\nurl = \"http://h/\"\n";
-    let none = r#"{"mcpServers": {}}"#;
     let table = [
-        // A name that is taken: both places are named.
         (
-            "{\"mcpServers\": {\n\"docs\": {\"command\": \"hunter2\"}}}",
-            none,
-            ["config.toml:3", "mcp.json:2"],
+            r#"{"mcpServers": {"docs": {"command": "hunter2"}, "good": {"command": "x"}}}"#,
+            "`docs` in line 1 is left out: `docs` is defined in config.toml:3",
         ),
         (
-            "{\"mcpServers\": {\n\n\"a\": {\"command\": \"x\"}}}",
-            "{\"servers\": {\n\"a\": {\"command\": \"hunter2\"}}}",
-            ["mcp.json:3", "b.json:2"],
+            r#"{"mcpServers": {"second": {"command": "x"}, "good": {"command": "x"}}}"#,
+            "`second` in line 2 is left out: `second` is defined in mcp.json:1",
         ),
         (
-            "{\"mcpServers\": {\n\"a\": {\"command\": \"x\"},\n\"a\": {\"command\": \"y\"}}}",
-            none,
-            ["`a` is defined twice, in line 2 and in line 3", "mcp.json"],
-        ),
-        // An id that is another server's name.
-        (
-            "{\"servers\": [{\"name\": \"b\", \"id\": \"docs\",\n \"command\": \"x\"}]}",
-            none,
-            ["config.toml:3", "mcp.json:1"],
-        ),
-        // A value that is wrong.
-        (
-            "{\"mcpServers\": {\"a\": {\n  \"env\": {\"K\": \"hunter2\"},\n  \"command\": 5}}}",
-            none,
-            ["`servers.a.command` must be a text", "mcp.json:3"],
-        ),
-        ("{\"mcpServers\": \n{,}}", none, ["line 2", "mcp.json"]),
-        (
-            "[servers.a]\nurl = \"hunter2\"",
-            none,
-            ["must be JSON", "mcp.json"],
+            r#"{"servers": [{"name": "b", "id": "docs", "command": "x"},
+                {"name": "good", "command": "x"}]}"#,
+            "`b` in line 1 is left out: `docs` is defined in config.toml:3",
         ),
         (
-            "{\"servers\": [{\"url\": \"hunter2\"}]}",
-            none,
-            ["has no `name`", "mcp.json"],
+            r#"{"mcpServers": {"a": {"env": {"K": "hunter2"}, "command": 5}, "good": {"command": "x"}}}"#,
+            "`servers.a.command` must be a text",
+        ),
+        (
+            r#"{"mcpServers": {"a": {"type": "hunter2", "url": "http://h/"}, "good": {"command": "x"}}}"#,
+            "`servers.a.transport` must be one of",
+        ),
+        (
+            r#"{"mcpServers": {"a": {"args": ["${cmd:hunter2}"], "command": "x"}, "good": {"command": "x"}}}"#,
+            "`servers.a.args[0]` holds `${…}` in a form that is not known",
+        ),
+        (
+            r#"{"mcpServers": {"a": 5, "good": {"command": "x"}}}"#,
+            "`servers.a` must be a table",
         ),
     ];
-    for (first, second, expected) in table {
+    for (first, expected) in table {
         let directory = tempfile::tempdir().unwrap();
         let files = [
             ("config.toml", own),
             ("mcp.json", first),
-            ("b.json", second),
+            (
+                "b.json",
+                "{\"servers\": {\n\"second\": {\"command\": \"x\"}}}",
+            ),
         ];
+        let loaded = load(directory.path(), &files).unwrap();
+        for name in ["docs", "good", "second"] {
+            ready(&loaded.config, name);
+        }
+        let reasons = loaded
+            .config
+            .servers
+            .iter()
+            .filter_map(|it| match &it.state {
+                ServerState::Misconfigured(why) => Some(why.clone()),
+                ServerState::Ready(_) | ServerState::Disabled => None,
+            });
+        let shown = loaded.warnings.iter().cloned().chain(reasons);
+        let shown = shown.collect::<Vec<_>>().join("\n");
+        let shown = shown.replace(&format!("{}/", directory.path().display()), "");
+        assert!(shown.contains(expected), "{expected}: {shown}");
+        assert!(!shown.contains("hunter2"), "{shown}");
+    }
+}
+
+#[test]
+fn an_included_file_that_cannot_be_read_is_told_with_its_place() {
+    let own = "include = [\"mcp.json\"]\n";
+    let table = [
+        (
+            "{\"mcpServers\": {\n\"a\": {\"command\": \"x\"},\n\"a\": {\"command\": \"y\"}}}",
+            "`a` is defined twice, in line 2 and in line 3",
+        ),
+        ("{\"mcpServers\": \n{,}}", "line 2"),
+        ("[servers.a]\nurl = \"hunter2\"", "must be JSON"),
+        ("{\"servers\": [{\"url\": \"hunter2\"}]}", "has no `name`"),
+    ];
+    for (text, expected) in table {
+        let directory = tempfile::tempdir().unwrap();
+        let files = [("config.toml", own), ("mcp.json", text)];
         let error = load(directory.path(), &files).unwrap_err();
-        for part in expected {
+        for part in [expected, "mcp.json"] {
             assert!(error.contains(part), "{part} in {error}");
         }
         assert!(!error.contains("hunter2"), "{error}");
@@ -156,4 +186,29 @@ fn what_is_wrong_in_an_included_file_is_told_with_its_place() {
     let directory = tempfile::tempdir().unwrap();
     let missing = load(directory.path(), &[("config.toml", own)]).unwrap_err();
     assert!(missing.contains("mcp.json"), "{missing}");
+}
+
+#[test]
+fn the_variables_of_an_editor_are_filled_in() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path().join("my project");
+    std::fs::create_dir_all(folder.join(".vscode")).unwrap();
+    std::fs::write(
+        folder.join(".env"),
+        "# comment\nFILE=from file\nexport B=\"b b\"\n",
+    )
+    .unwrap();
+    let server = r#"{"servers": {"a": {"command": "x", "envFile": "${workspaceFolder}/.env",
+        "args": ["${workspaceFolderBasename}", "a${pathSeparator}b", "${/}", "a$$b", "$HOME"],
+        "env": {"B": "own"}}}}"#;
+    let files = [
+        ("config.toml", "include = [\"my project/.vscode/mcp.json\"]"),
+        ("my project/.vscode/mcp.json", server),
+    ];
+    let loaded = load(directory.path(), &files).unwrap();
+    let a = stdio(ready(&loaded.config, "a"));
+    let args: Vec<&str> = a.args.iter().map(|arg| arg.expose_secret()).collect();
+    assert_eq!(args, ["my project", "a/b", "/", "a$$b", "$HOME"]);
+    let env = |name: &str| a.env[name].expose_secret().to_owned();
+    assert_eq!((env("FILE"), env("B")), ("from file".into(), "own".into()));
 }

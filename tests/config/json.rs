@@ -21,7 +21,7 @@ fn the_servers_of_clients_are_read() {
             "env": { "TOKEN": "${env:TOKEN}", "PORT": 3000, "NONE": null }
         },
         "my_web": { "type": "http", "url": "https://h/mcp", "headers": { "K": "v" } },
-        "off": { "command": "x", "disabled": true, "autoApprove": [] }
+        "off": { "command": "x", "disabled": true, "colour": "red", "autoApprove": [] }
     }, "theme": "dark" }"#;
     let loaded = parse(claude).unwrap();
     let files = stdio(ready(&loaded.config, "files"));
@@ -46,7 +46,7 @@ fn the_servers_of_clients_are_read() {
     for part in [
         "`mcpServers` are read",
         "`my_web` is called `my-web`",
-        "`autoApprove`",
+        "`colour`",
     ] {
         let is_said = loaded.warnings.iter().any(|warning| warning.contains(part));
         assert!(is_said, "{part}: {:?}", loaded.warnings);

@@ -111,7 +111,7 @@ fn the_servers_of_a_client_are_imported() {
     let servers = json!({"mcpServers": {
         "mcpvisor": {"url": "http://127.0.0.1:12006/mcp"},
         "one": {"command": "other"},
-        "my_files": {"command": "sh", "args": ["-c", 5], "env": {"A": "b"}, "alwaysAllow": []},
+        "my_files": {"command": "sh", "args": ["-c", 5], "env": {"A": "b"}, "alwaysAllow": [], "colour": "red"},
         "docs": {"type": "http", "url": "https://example.com/mcp", "headers": {"X": "y"}},
         "broken": {"command": "sh", "url": "https://example.com/mcp"},
     }});
@@ -131,7 +131,7 @@ fn the_servers_of_a_client_are_imported() {
         "added    docs",
         "skipped  one: the configuration has a server of this name",
         "skipped  broken: ",
-        "warning  `alwaysAllow` of server `my_files`",
+        "warning  `colour` of server `my_files`",
     ] {
         assert!(said.contains(line), "{line} in {said}");
     }
@@ -158,4 +158,38 @@ fn a_first_import_makes_the_users_configuration() {
     home.ok(&["import", "cursor"]);
     let made = home.read(".config/mcpvisor/config.toml");
     assert_eq!(made, "[servers.git]\ncommand = \"sh\"\n");
+}
+
+/// A tool that its user disabled in a client stays disabled, and secrets stay references.
+#[test]
+fn filters_and_references_of_a_client_are_imported() {
+    let home = Home::new();
+    let codex = "[mcp_servers.web]\nurl = \"https://example.com/mcp\"\n\
+                 bearer_token_env_var = \"WEB_TOKEN\"\n\
+                 [mcp_servers.time]\ncommand = \"sh\"\ndisabled_tools = [\"set\"]\ntool_timeout_sec = 5\n";
+    home.write(".codex/config.toml", codex);
+    let gemini = json!({"mcpServers": {"mail": {
+        "command": "sh", "excludeTools": ["send"], "env": {"T": "$MAIL_TOKEN"}, "timeout": 30000
+    }}});
+    home.write(".gemini/settings.json", &gemini.to_string());
+    let opencode = json!({"mcp": {"far": {
+        "type": "remote", "url": "https://example.org/mcp", "headers": {"K": "{env:FAR_KEY}"}
+    }}});
+    home.write(".config/opencode/opencode.json", &opencode.to_string());
+    for client in ["codex", "gemini", "opencode"] {
+        home.ok(&["import", client]);
+    }
+    let written = fs::read_to_string(home.0.path("config.toml")).unwrap();
+    let written: toml::Table = written.parse().unwrap();
+    let server = |name: &str| serde_json::to_value(&written["servers"][name]).unwrap();
+    assert_eq!(
+        server("web")["headers"],
+        json!({"Authorization": "Bearer ${WEB_TOKEN}"})
+    );
+    assert_eq!(server("time")["tools"], json!({"deny": ["set"]}));
+    assert_eq!(server("time")["request_timeout"], "5000ms");
+    assert_eq!(server("mail")["tools"], json!({"deny": ["send"]}));
+    assert_eq!(server("mail")["env"], json!({"T": "${MAIL_TOKEN}"}));
+    assert_eq!(server("mail")["request_timeout"], "30000ms");
+    assert_eq!(server("far")["headers"], json!({"K": "${env:FAR_KEY}"}));
 }

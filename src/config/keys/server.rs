@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use crate::catalog::{NameSettings, Wrap};
 use crate::config::checks::{
-    DIRECTORY, GLOB, ID, NO_NUL, NOT_EMPTY, PREFIX, ROOT, URL, directory, forwarded_name,
-    forwarded_to, glob, header_name, header_value, id, no_nul, not_empty, prefix, root,
-    secret_no_nul, url, user_claim, variable_name,
+    DIRECTORY, FILE, GLOB, ID, NO_NUL, NOT_EMPTY, PREFIX, ROOT, URL, directory, file,
+    forwarded_name, forwarded_to, glob, header_name, header_value, id, no_nul, not_empty, prefix,
+    root, secret_no_nul, url, user_claim, variable_name,
 };
 use crate::config::declaration::keys;
 use crate::config::declaration::kinds::{
@@ -101,6 +101,7 @@ pub(crate) struct ServerKeys {
     pub(crate) command: Option<String>,
     pub(crate) args: Vec<SecretText>,
     pub(crate) env: NamedSecrets,
+    pub(crate) env_file: Option<PathBuf>,
     pub(crate) inherit_env: InheritEnv,
     pub(crate) cwd: Option<PathBuf>,
     pub(crate) url: Option<SecretText>,
@@ -139,6 +140,7 @@ impl Default for ServerKeys {
             command: None,
             args: Vec::new(),
             env: Vec::new(),
+            env_file: None,
             inherit_env: InheritEnv::default(),
             cwd: None,
             url: None,
@@ -192,6 +194,9 @@ keys! {
         /// Variables that are added to the environment of the program.
         env: named_texts(variable_name, no_nul, "{ TOKEN = \"${FILES_TOKEN}\" }"),
             Reconnects, Secret;
+        /// A file with further variables, one NAME=VALUE per line; `env` wins over it. It is read
+        /// when the configuration is.
+        env_file: optional(text(FILE, file), "\".env\""), Reconnects;
         /// Which variables of the gateway's environment the program gets besides those that any
         /// program needs to run (the list is in docs/configuration.md): all (true), none (false),
         /// or globs over their names, as in ["AWS_*"].

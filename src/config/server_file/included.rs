@@ -103,6 +103,14 @@ impl IncludedServers {
         order: &ConfigOrder,
         mint: fn() -> Uuid,
     ) -> Result<Option<IncludedAnswer>, Failure> {
+        match order {
+            ConfigOrder::Create(body) => self.check_free(body, None)?,
+            ConfigOrder::Update(wanted, body) => self.check_free(body, Some(wanted))?,
+            ConfigOrder::List
+            | ConfigOrder::Text
+            | ConfigOrder::Get(_)
+            | ConfigOrder::Delete(_) => {}
+        }
         let wanted = match order {
             ConfigOrder::List => {
                 let included = self.parts.iter().flat_map(|part| views(&part.servers));
@@ -152,7 +160,6 @@ impl IncludedServers {
         let mut after = part.servers.clone();
         let (body, id) = match order {
             ConfigOrder::Create(body) => {
-                self.check_free(body, None)?;
                 let name = create(&mut after, body, mint)?;
                 if let Some(table) = table(&after, &name) {
                     edit.insert(&name, table);
@@ -161,7 +168,6 @@ impl IncludedServers {
             }
             ConfigOrder::Update(wanted, body) => {
                 let old = find(&part.servers, wanted)?;
-                self.check_free(body, Some(&old))?;
                 let new = update(&mut after, wanted, body)?;
                 if let Some((one, other)) = table(&part.servers, &old).zip(table(&after, &new)) {
                     edit.update((&old, one), (&new, other));
@@ -185,15 +191,15 @@ impl IncludedServers {
         }))
     }
 
-    /// A name that another server of any file has is refused.
-    fn check_free(&self, body: &Map<String, Value>, old: Option<&str>) -> Result<(), Failure> {
+    /// Refuses a name that another server of any file has. `changed` is the name or the id of the
+    /// server that the order changes.
+    fn check_free(&self, body: &Map<String, Value>, changed: Option<&str>) -> Result<(), Failure> {
         let Some(name) = body.get("name").and_then(Value::as_str) else {
             return Ok(());
         };
-        let mut others = self
-            .taken
-            .iter()
-            .filter(|(known, _)| Some(known.as_str()) != old);
+        let is_changed = |text: &str| changed == Some(text);
+        let others = self.taken.iter();
+        let mut others = others.filter(|(known, id)| !is_changed(known) && !is_changed(id));
         match others.any(|(known, id)| known == name || id == name) {
             true => Err(conflict(&format!("there is a server `{name}` already"))),
             false => Ok(()),

@@ -62,7 +62,7 @@ fn an_included_server_is_changed_in_its_file() {
                       "timeouts": {"request": 5000}});
     file.order(update("near", body)).unwrap();
     let now = file.read("mcp.json");
-    assert!(now.contains(r#""args": ["-y", "$$pkg"]"#), "{now}");
+    assert!(now.contains(r#""args": ["-y", "$pkg"]"#), "{now}");
     for part in [
         r#""T": "s3cret""#,
         r#""N": "$${literal}""#,
@@ -108,7 +108,7 @@ fn a_name_that_another_file_has_is_refused_and_nothing_is_written() {
     let file = including(json);
     let stdio = json!({"name": "far", "transport": "stdio", "command": "y"});
     let orders = [
-        (ConfigOrder::Create(object(stdio)), "defined twice"),
+        (ConfigOrder::Create(object(stdio)), "already"),
         (update("far", json!({"name": "own"})), "already"),
         (update("far", json!({"url": "ftp://h/"})), "http"),
         (update("far", json!({"id": "other"})), "`id`"),

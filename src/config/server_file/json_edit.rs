@@ -5,6 +5,7 @@ use jsonc_parser::cst::{CstInputValue, CstNode, CstObject, CstObjectProp, CstRoo
 use serde_json::{Map, Value, json};
 use toml_edit::TableLike;
 
+use crate::config::client_entry::{map_texts, with_json_dollars};
 use crate::config::json::{
     JSON_OF_EDITORS, JsonServers, KEYS, OWN_KEYS, RENAMED, SERVERS_AT, cst_input, oauth_member,
 };
@@ -204,9 +205,11 @@ fn other_names(key: &str) -> impl Iterator<Item = &str> {
 }
 
 fn set(object: &CstObject, member: &str, value: &Value) {
+    let mut value = value.clone();
+    map_texts(&mut value, with_json_dollars);
     match object.get(member) {
-        Some(there) => there.set_value(cst_input(value)),
-        None => drop(object.append(member, cst_input(value))),
+        Some(there) => there.set_value(cst_input(&value)),
+        None => drop(object.append(member, cst_input(&value))),
     }
 }
 
