@@ -6,7 +6,25 @@
 use serde_json::{Map, Value as Json};
 use toml::{Table, Value as Toml};
 
-use super::json::{KEYS, OAUTH_RENAMED, OWN_KEYS, RENAMED};
+/// Keys of a server that mean the same here.
+pub(super) const KEYS: [&str; 7] = ["id", "command", "args", "env", "cwd", "url", "headers"];
+
+/// The member of a server with keys of this gateway; other programs ignore it.
+pub(super) const OWN_KEYS: &str = "x-mcpvisor";
+
+/// Keys that have another name here.
+pub(super) const RENAMED: [(&str, &str); 10] = [
+    ("type", "transport"),
+    ("transport", "transport"),
+    ("transportType", "transport"),
+    ("environment", "env"),
+    ("http_headers", "headers"),
+    ("envFile", "env_file"),
+    ("env_vars", "inherit_env"),
+    ("serverUrl", "url"),
+    ("httpUrl", "url"),
+    ("connectionMode", "connection_mode"),
+];
 
 /// Members that configure the client itself and have no meaning for a gateway.
 const CLIENT_ONLY: [&str; 12] = [
@@ -82,7 +100,7 @@ impl ClientEntry {
                 let program = command.get("path").or(command.get("command"));
                 self.put("command", program.unwrap_or(&Json::Null));
                 for key in ["args", "env"] {
-                    command.get(key).map(|value| self.put(key, &texts(value)));
+                    self.put(key, &texts(command.get(key).unwrap_or(&Json::Null)));
                 }
             }
             (Some("url"), _, Json::String(url)) => self.put("url", &url.trim().into()),
@@ -210,6 +228,21 @@ impl ClientEntry {
         }
         request.is_some() || connection.is_some()
     }
+}
+
+/// Members of `oauth` of MCP Inspector and others, and the keys of `[servers.NAME.oauth]` that
+/// they are.
+pub(super) const OAUTH_RENAMED: [(&str, &str); 4] = [
+    ("clientId", "client_id"),
+    ("clientSecret", "client_secret"),
+    ("authorizationUrl", "authorization_url"),
+    ("tokenUrl", "token_url"),
+];
+
+/// How clients call a key of `oauth`.
+pub(super) fn oauth_member(key: &str) -> &str {
+    let renamed = OAUTH_RENAMED.iter().find(|(_, known)| *known == key);
+    renamed.map_or(key, |(member, _)| member)
 }
 
 /// `oauth` of a client with the names of `[servers.NAME.oauth]`. An unknown member is refused where

@@ -8,7 +8,7 @@ use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 use serde_json::Value as Json;
 use toml::{Table, Value as Toml};
 
-use super::client_entry::server_table;
+use super::client_entry::{RENAMED, server_table};
 use super::problem::line_of;
 use crate::id::ServerName;
 
@@ -21,26 +21,6 @@ pub(super) const SERVERS_AT: [&[&str]; 6] = [
     &["mcp_servers"],
     &["context_servers"],
     &["mcp"],
-];
-
-/// Keys of a server that mean the same here.
-pub(super) const KEYS: [&str; 7] = ["id", "command", "args", "env", "cwd", "url", "headers"];
-
-/// The member of a server with keys of this gateway; other programs ignore it.
-pub(super) const OWN_KEYS: &str = "x-mcpvisor";
-
-/// Keys that have another name here.
-pub(super) const RENAMED: [(&str, &str); 10] = [
-    ("type", "transport"),
-    ("transport", "transport"),
-    ("transportType", "transport"),
-    ("environment", "env"),
-    ("http_headers", "headers"),
-    ("envFile", "env_file"),
-    ("env_vars", "inherit_env"),
-    ("serverUrl", "url"),
-    ("httpUrl", "url"),
-    ("connectionMode", "connection_mode"),
 ];
 
 /// JSON with the comments and trailing commas that editors allow, and nothing else.
@@ -250,21 +230,6 @@ fn free_name(name: &str, servers: &[NamedServer<'_>]) -> String {
         }
         _ => name.to_owned(),
     }
-}
-
-/// Members of `oauth` of MCP Inspector and others, and the keys of `[servers.NAME.oauth]` that
-/// they are.
-pub(super) const OAUTH_RENAMED: [(&str, &str); 4] = [
-    ("clientId", "client_id"),
-    ("clientSecret", "client_secret"),
-    ("authorizationUrl", "authorization_url"),
-    ("tokenUrl", "token_url"),
-];
-
-/// How clients call a key of `oauth`.
-pub(super) fn oauth_member(key: &str) -> &str {
-    let renamed = OAUTH_RENAMED.iter().find(|(_, known)| *known == key);
-    renamed.map_or(key, |(member, _)| member)
 }
 
 /// A value to put into a file of an editor.

@@ -5,10 +5,10 @@ use jsonc_parser::cst::{CstInputValue, CstNode, CstObject, CstObjectProp, CstRoo
 use serde_json::{Map, Value, json};
 use toml_edit::TableLike;
 
-use crate::config::client_entry::{map_texts, with_json_dollars};
-use crate::config::json::{
-    JSON_OF_EDITORS, JsonServers, KEYS, OWN_KEYS, RENAMED, SERVERS_AT, cst_input, oauth_member,
+use crate::config::client_entry::{
+    KEYS, OWN_KEYS, RENAMED, map_texts, oauth_member, with_json_dollars,
 };
+use crate::config::json::{JSON_OF_EDITORS, JsonServers, SERVERS_AT, cst_input};
 use crate::config::json_of_toml;
 
 /// Times that clients keep in `timeouts`.
