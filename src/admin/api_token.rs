@@ -4,12 +4,13 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use ring::hmac;
 use secrecy::{ExposeSecret as _, SecretString};
 use subtle::ConstantTimeEq as _;
 
+use super::ended_logins::EndedLogins;
 use super::login_codes::LoginCodes;
 use crate::auth::random_token;
 use crate::store::{private_dir, private_file, write_private};
@@ -25,6 +26,7 @@ pub struct ApiToken {
     path: PathBuf,
     token: RwLock<SecretString>,
     codes: LoginCodes,
+    ended: Arc<EndedLogins>,
 }
 
 impl ApiToken {
@@ -51,6 +53,7 @@ impl ApiToken {
             path,
             token,
             codes: LoginCodes::default(),
+            ended: Arc::new(EndedLogins::open(data_dir)),
         })
     }
 
@@ -92,6 +95,11 @@ impl ApiToken {
     pub fn has_tag(&self, purpose: &str, text: &str, tag: &str) -> bool {
         let expected = self.tag(purpose, text);
         bool::from(expected.as_bytes().ct_eq(tag.as_bytes()))
+    }
+
+    /// The logins that were signed out.
+    pub(super) fn ended(&self) -> &Arc<EndedLogins> {
+        &self.ended
     }
 
     /// A code that stands for the token once, for some minutes.

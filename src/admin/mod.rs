@@ -9,6 +9,7 @@ mod control;
 mod control_request;
 mod crashes;
 mod data_dir;
+mod ended_logins;
 mod history;
 mod http;
 mod instances;

@@ -105,7 +105,7 @@ async fn answer(
         }
     }
     if path == "/ui/logout" && asked.form.is_some() {
-        return Ok(login::sign_out(asked.request));
+        return Ok(login::sign_out(asked.request, &visitor, asked.token).await);
     }
     let query = query_fields(asked.request.query_string());
     if path == "/ui/live" {

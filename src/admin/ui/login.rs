@@ -1,15 +1,18 @@
 //! `/ui/login`: with the token of the API, or with the code of a link.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse};
 use maud::{Markup, html};
+use tokio::task::spawn_blocking;
 
 use super::fields::{field, query_fields};
 use super::ui_request::UiRequest;
 use super::visitor::{Visitor, login_cookie, set_cookie};
 use super::{frame, response};
+use crate::admin::ApiToken;
 use crate::protocol::{ErrorKind, Failure};
 use crate::telemetry::{Denial, unix_millis};
 
@@ -32,13 +35,7 @@ pub(super) async fn answer(
             None => response::page(StatusCode::OK, page(&next, None)),
         });
     };
-    let Ok(_attempt) = asked.dashboard.0.failed_logins.try_acquire() else {
-        let why = "Too many logins failed just now. Try again in a moment.";
-        return Ok(response::page(
-            StatusCode::TOO_MANY_REQUESTS,
-            page(&next, Some(why)),
-        ));
-    };
+    // Compare first: only wrong logins wait or hit the limit.
     let is_right = match &asked.form {
         Some(_) => asked.token.matches(presented.trim()),
         None => asked.token.redeem_code(presented),
@@ -58,6 +55,13 @@ pub(super) async fn answer(
         reason: "the token or the link is not good",
     }
     .record(asked.operator.counters());
+    let Ok(_attempt) = asked.dashboard.0.failed_logins.try_acquire() else {
+        let why = "Too many logins failed just now. Try again in a moment.";
+        return Ok(response::page(
+            StatusCode::TOO_MANY_REQUESTS,
+            page(&next, Some(why)),
+        ));
+    };
     tokio::time::sleep(FAILED_DELAY).await;
     let why = match &asked.form {
         Some(_) => "This is not the token of this gateway.",
@@ -75,7 +79,18 @@ pub(super) fn redirect(request: &HttpRequest) -> HttpResponse {
     response::see_other(&format!("/ui/login?next={next}"))
 }
 
-pub(super) fn sign_out(request: &HttpRequest) -> HttpResponse {
+pub(super) async fn sign_out(
+    request: &HttpRequest,
+    visitor: &Visitor,
+    token: &ApiToken,
+) -> HttpResponse {
+    visitor.sign_out(token, unix_millis() / 1000);
+    let ended = Arc::clone(token.ended());
+    let saved = spawn_blocking(move || ended.save()).await;
+    let saved = saved.unwrap_or_else(|error| Err(error.into()));
+    if let Err(error) = saved {
+        log::warn!(error:%; "could not persist a sign-out; its cookie works again after a restart");
+    }
     let cookie = set_cookie(request, &login_cookie(request), "", 0);
     response::with_cookie(response::see_other("/ui/login"), &cookie)
 }

@@ -33,7 +33,7 @@ use trials::Trials;
 /// Pages that are live at the same time; one more shows the state of its moment only.
 const LIVE_PAGES_MAX: usize = 32;
 
-/// Logins that failed and whose answers wait at the same time; one more is refused unread.
+/// Maximum failed logins whose answers are delayed at a time; further ones get a 429 at once.
 const FAILED_LOGINS_MAX: usize = 8;
 
 /// Whether a request may come to this host.

@@ -44,9 +44,10 @@ impl Visitor {
     /// The one whose cookie this is, if it is good.
     pub(super) fn of_cookie(cookie: &str, token: &ApiToken, now: u64) -> Option<Self> {
         let (signed, tag) = cookie.rsplit_once('.')?;
-        let (expires, _) = signed.split_once('.')?;
-        let expires: u64 = expires.parse().ok()?;
-        let is_good = token.has_tag(LOGIN, signed, tag) && now < expires;
+        let (expires, nonce) = expires_and_nonce(signed)?;
+        let is_good = token.has_tag(LOGIN, signed, tag)
+            && now < expires
+            && !token.ended().has(expires, nonce);
         is_good.then(|| Self {
             cookie: cookie.to_owned(),
         })
@@ -56,6 +57,14 @@ impl Visitor {
     pub(super) fn of(request: &HttpRequest, token: &ApiToken, now: u64) -> Option<Self> {
         let cookie = cookie(request, &login_cookie(request))?;
         Self::of_cookie(&cookie, token, now)
+    }
+
+    /// Ends the login at once, also for copies of the cookie.
+    pub(super) fn sign_out(&self, token: &ApiToken, now: u64) {
+        let signed = self.cookie.rsplit_once('.');
+        if let Some((expires, nonce)) = signed.and_then(|(signed, _)| expires_and_nonce(signed)) {
+            token.ended().end(expires, nonce, now);
+        }
     }
 
     /// Whether the login holds still.
@@ -76,6 +85,12 @@ impl Visitor {
     pub(super) fn set_cookie(&self, request: &HttpRequest) -> String {
         set_cookie(request, &login_cookie(request), &self.cookie, LOGIN_SECONDS)
     }
+}
+
+/// Splits the signed part of a cookie.
+fn expires_and_nonce(signed: &str) -> Option<(u64, &str)> {
+    let (expires, nonce) = signed.split_once('.')?;
+    Some((expires.parse().ok()?, nonce))
 }
 
 /// The name of the cookie. Cookies ignore ports, so that two gateways on a machine would sign each
@@ -118,6 +133,7 @@ mod tests {
     use actix_web::test::TestRequest;
 
     use super::*;
+    use crate::admin::base_url::OwnScheme;
 
     #[test]
     fn a_login_holds_for_its_time_and_its_token() {
@@ -144,6 +160,9 @@ mod tests {
         assert!(visitor.owns_form(&token, &form));
         let other = Visitor::signed_in(&token, 1000).unwrap();
         assert!(!other.owns_form(&token, &form) && !visitor.owns_form(&token, ""));
+        other.sign_out(&token, 1000);
+        assert!(!other.holds(&token, 1000) && !is_good(&other.cookie, 1000));
+        assert!(visitor.holds(&token, 1000), "no other login ends with it");
         token.rotate().unwrap();
         assert!(!visitor.holds(&token, 1000) && !visitor.owns_form(&token, &form));
     }
@@ -169,11 +188,26 @@ mod tests {
             .to_http_request();
         assert_eq!(cookie(&request, "mcpvisor-web").as_deref(), Some("x.y=z"));
         assert_eq!(cookie(&request, "b"), None);
-        let secure = TestRequest::default()
-            .insert_header(("X-Forwarded-Proto", "https"))
-            .to_http_request();
-        assert!(set_cookie(&secure, "a", "b", 1).ends_with("; Secure"));
-        let plain = set_cookie(&request, "a", "b", 1);
-        assert_eq!(plain, "a=b; Path=/ui; Max-Age=1; HttpOnly; SameSite=Strict");
+    }
+
+    #[test]
+    fn a_header_of_a_client_marks_its_own_cookie_only() {
+        let table = [
+            ("http", None, false),
+            ("http", Some("http"), false),
+            ("http", Some("https"), true),
+            ("https", None, true),
+            ("https", Some("http"), true),
+        ];
+        for (own, forwarded, is_secure) in table {
+            let mut request = TestRequest::default().app_data(OwnScheme(own));
+            if let Some(forwarded) = forwarded {
+                request = request.insert_header(("X-Forwarded-Proto", forwarded));
+            }
+            let cookie = set_cookie(&request.to_http_request(), "a", "b", 1);
+            let plain = "a=b; Path=/ui; Max-Age=1; HttpOnly; SameSite=Strict";
+            let secure = if is_secure { "; Secure" } else { "" };
+            assert_eq!(cookie, format!("{plain}{secure}"), "{own} {forwarded:?}");
+        }
     }
 }

@@ -1,5 +1,8 @@
 //! Who gets in.
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+
 use super::{Browser, cookie_of, post, text_of};
 use crate::api::token_of;
 use crate::operating::run;
@@ -97,8 +100,11 @@ async fn a_new_token_ends_all_logins_and_links() {
 
 #[tokio::test]
 async fn who_signs_out_is_out() {
-    let gateway = Gateway::start(&(quick() + &example("one"))).await;
+    let mut gateway = Gateway::start(&(quick() + &example("one"))).await;
     let browser = Browser::sign_in(&gateway).await;
+    let other = Browser::sign_in(&gateway).await.cookie;
+    let mut open = browser.get("/ui/live?page=/ui").send().await.events();
+    assert!(open.next().await.is_some());
     let answer = browser.form("/ui/logout", &[]).await.send().await;
     assert_eq!(
         (answer.status, answer.header("location")),
@@ -109,6 +115,26 @@ async fn who_signs_out_is_out() {
         cookie.contains("=; ") && cookie.contains("Max-Age=0"),
         "{cookie}"
     );
+    while open.next().await.is_some() {}
+    // A copy of its cookie is of no use, and no other login has ended.
+    let copy = browser.cookie;
+    for restarted in [false, true] {
+        if restarted {
+            gateway.kill();
+            gateway.start_again().await;
+        }
+        // The cookie is named after the port, which is another one after a restart.
+        let renamed = |cookie: &str| {
+            let (_, value) = cookie.split_once('=').unwrap();
+            format!("mcpvisor-{}={value}", gateway.address.port())
+        };
+        for (cookie, expected) in [(&copy, 303), (&other, 200)] {
+            let page = gateway.get("/ui").header("Cookie", &renamed(cookie));
+            assert_eq!(page.send().await.status, expected, "restarted: {restarted}");
+        }
+        let stop = post(&gateway, "/ui/servers/one/stop", &[]).header("Cookie", &renamed(&copy));
+        assert_eq!(stop.send().await.status, 401);
+    }
 }
 
 #[tokio::test]
@@ -120,6 +146,31 @@ async fn failed_logins_are_limited() {
     let failed = answers.iter().filter(|answer| answer.status == 401).count();
     assert_eq!(refused + failed, 12);
     assert!(refused >= 1 && failed >= 1, "{refused} {failed}");
+}
+
+#[tokio::test]
+async fn a_flood_of_wrong_tokens_keeps_no_operator_out() {
+    let gateway = Gateway::start(&(quick() + &example("one"))).await;
+    let link = run(&gateway, &["ui", "--no-browser"]).await.unwrap();
+    let (_, path) = link.trim().split_once("/ui/").unwrap();
+    let token = token_of(&gateway);
+    let wrong = (0..32).map(|_| post(&gateway, "/ui/login", &[("token", "x")]).send());
+    let mut flood: FuturesUnordered<_> = wrong.collect();
+    // From then on, all places of those that wait are taken.
+    while flood.next().await.unwrap().status != 429 {}
+    let right = post(&gateway, "/ui/login", &[("token", &token)]).send();
+    assert_eq!(right.await.status, 303);
+    assert_eq!(gateway.get(&format!("/ui/{path}")).send().await.status, 303);
+    let api = |token: &str| {
+        gateway
+            .get("/api/servers")
+            .header("X-Session-Token", token)
+            .send()
+    };
+    for _ in 0..32 {
+        assert_eq!(api("x").await.status, 401);
+    }
+    assert_eq!(api(&token).await.status, 200);
 }
 
 #[tokio::test]
