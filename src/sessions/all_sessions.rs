@@ -303,12 +303,12 @@ impl Sessions {
             }
             SessionLookup::Ending => Err(is_ending()),
             // Rare, and much larger than the rest.
-            SessionLookup::Dormant => Box::pin(self.rebuild(id)).await,
+            SessionLookup::Dormant => Box::pin(self.rebuild(id, None)).await,
         }
     }
 
     /// Finds a session that was opened without credentials for the first who uses it with some: from
-    /// now on it is theirs. `None` for any other session.
+    /// now on it is theirs, and lives on this arbiter. `None` for any other session.
     ///
     /// # Errors
     ///
@@ -317,17 +317,12 @@ impl Sessions {
         &self,
         id: SessionId,
         owner: &SessionOwner,
+        arbiter: usize,
     ) -> Result<Option<FoundSession>, Failure> {
         if owner.principal == Principal::Anonymous || !self.0.registry.adopt(id, owner) {
             return Ok(None);
         }
-        let found = self.find(id, owner).await?;
-        if let Some(session) = &found {
-            // Before anything that its owner sends.
-            let adopt = SessionCommand::Adopt(owner.principal.clone());
-            session.address.do_send(adopt);
-        }
-        Ok(found)
+        self.rebuild(id, Some(arbiter)).await
     }
 
     /// Somebody named a session that is not theirs.
@@ -349,10 +344,13 @@ impl Sessions {
         self.0.registry.is_owned(id)
     }
 
-    /// The client of a session has left and may come back: until then it has no connections of its
-    /// own.
-    pub fn client_left(&self, id: SessionId) {
-        self.0.calls.downstreams.close_own(id);
+    /// Closes the session's own connections until its client returns. A client that lost the session to
+    /// an owner closes nothing.
+    pub fn client_left(&self, id: SessionId, owner: &SessionOwner) {
+        let owned_by = self.0.registry.owner(id);
+        if owned_by.is_none_or(|(known, _)| known == *owner) {
+            self.0.calls.downstreams.close_own(id);
+        }
     }
 
     /// Ends a session of this owner for good: afterwards it does not exist, and neither does its

@@ -8,7 +8,6 @@ use tokio::sync::oneshot;
 use crate::auth::GrantedScopes;
 use crate::bridge::headers::ClientHeaders;
 use crate::calls::ClientReply;
-use crate::id::Principal;
 use crate::protocol::Envelope;
 use crate::sessions::session_activity::SessionActivity;
 
@@ -50,8 +49,9 @@ pub struct OpenStream {
 pub(crate) enum SessionCommand {
     /// The session is in use: its record must not expire.
     SaveRecord,
-    /// Its client has said who it is.
-    Adopt(Principal),
+    /// The session got its owner and continues with a new actor: this one ends with everything that was
+    /// started without credentials.
+    HandOver,
     /// The stream that belongs to no call ends now; calls go on.
     EndGeneralStream,
     /// The client sent nothing for `idle_timeout`; a session that is in use stays.

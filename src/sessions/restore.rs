@@ -14,12 +14,17 @@ use crate::store::StoreError;
 use crate::telemetry::Counter;
 
 impl Sessions {
-    /// Gives a session without an actor a new one. `None` when it has ended.
+    /// Starts an actor for a session without one, on the given arbiter or on any. `None` when the
+    /// session has ended.
     ///
     /// # Errors
     ///
     /// Fails when its record cannot be read now: the session may well go on.
-    pub(super) async fn rebuild(&self, id: SessionId) -> Result<Option<FoundSession>, Failure> {
+    pub(super) async fn rebuild(
+        &self,
+        id: SessionId,
+        arbiter: Option<usize>,
+    ) -> Result<Option<FoundSession>, Failure> {
         let context = self.context();
         let stored = match context.store.scan(&record_key(id)).await {
             Ok(entries) => stored_sessions(entries).0.pop(),
@@ -29,7 +34,7 @@ impl Sessions {
                 return Err(Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000));
             }
         };
-        let Some(StoredSession { record, .. }) = stored else {
+        let Some(StoredSession { mut record, .. }) = stored else {
             context.forget(id, None);
             return Ok(None);
         };
@@ -43,13 +48,13 @@ impl Sessions {
             SessionLookup::Ending => return Err(is_ending()),
             SessionLookup::Dormant => {}
         }
+        // The record can be older than the adoption.
+        if let Some((owner, is_adopted)) = context.registry.owner(id) {
+            (record.principal, record.is_adopted) = (owner.principal, is_adopted);
+        }
         let revision = record.revision;
-        let address = self.spawn(
-            id,
-            record,
-            context.arbiters.index(id.placement_hash()),
-            true,
-        );
+        let arbiter = arbiter.unwrap_or_else(|| context.arbiters.index(id.placement_hash()));
+        let address = self.spawn(id, record, arbiter, true);
         if !context.registry.revive(id, address.clone()) {
             return Ok(None);
         }
@@ -98,8 +103,7 @@ impl Sessions {
         let idle = seconds(context.calls.settings.load().idle_timeout);
         let left = stored.expires_in.map_or(idle, seconds).min(idle);
         let registry = &context.registry;
-        let owned = (id, record.owner());
-        registry.insert_dormant(owned, record.holder(), record.revision, left, idle);
+        registry.insert_dormant(id, record, left, idle);
         let subscription_registry = context.calls.downstreams.subscription_registry();
         if let Some(level) = record.level {
             subscription_registry.set_level(id, level);

@@ -27,6 +27,9 @@ pub struct SessionRecord {
     #[serde(default)]
     pub peer: Peer,
     pub view: ViewId,
+    /// Whether it was opened without credentials, so that other clients can know its id.
+    #[serde(default)]
+    pub is_adopted: bool,
     pub profile: DeclaredCapabilities,
     /// `clientInfo` as the client wrote it, for people only: never for decisions (S-LIFE-18).
     #[serde(default)]
@@ -109,6 +112,7 @@ impl SessionRecord {
             scopes: None,
             peer: Peer::default(),
             view: owner.view,
+            is_adopted: false,
             profile: DeclaredCapabilities::from_declared(&declared),
             client: client.filter(|info| info.get().len() <= CLIENT_INFO_MAX),
             opened_at: None,

@@ -11,7 +11,9 @@ use crate::auth::RememberedCredentials;
 use crate::calls::{NoPlace, PeerPlace, PeerPlaces, PlaceLimit};
 use crate::id::{Holder, Principal, QuickMap, SessionId, SessionOwner};
 use crate::protocol::Revision;
+use crate::sessions::message::SessionCommand;
 use crate::sessions::session::Session;
+use crate::sessions::session_record::SessionRecord;
 use crate::sessions::unused_sessions::UnusedSessions;
 
 pub(crate) struct SessionRegistry {
@@ -34,6 +36,9 @@ struct SessionSlot {
     owner: SessionOwner,
     /// Those of its owner, for requests without any.
     credentials: Option<Arc<RememberedCredentials>>,
+    /// Whether it was opened without credentials. Other clients can know its id, so the session never
+    /// remembers credentials.
+    is_adopted: bool,
     /// Second, as [`SessionRegistry::now`] counts.
     last_seen: AtomicU32,
     /// The second in which it may have been idle for too long.
@@ -127,6 +132,7 @@ impl SessionRegistry {
             revision,
             owner,
             credentials: None,
+            is_adopted: false,
             last_seen: AtomicU32::new(now),
             look_at: AtomicU32::new(now.saturating_add(idle)),
             unused_since: Some(now),
@@ -140,23 +146,23 @@ impl SessionRegistry {
     /// `idle` seconds. The limit of sessions is for new ones.
     pub(crate) fn insert_dormant(
         &self,
-        (id, owner): (SessionId, SessionOwner),
-        holder: Holder,
-        revision: Revision,
+        id: SessionId,
+        record: &SessionRecord,
         left: u32,
         idle: u32,
     ) {
         let expires = self.now().saturating_add(left);
         let slot = SessionSlot {
             address: None,
-            revision,
-            owner,
+            revision: record.revision,
+            owner: record.owner(),
             credentials: None,
+            is_adopted: record.is_adopted,
             last_seen: AtomicU32::new(expires.saturating_sub(idle)),
             look_at: AtomicU32::new(expires),
             unused_since: None,
             is_ending: false,
-            place: self.places.restore(holder),
+            place: self.places.restore(record.holder()),
         };
         self.write(id).insert(id, slot);
     }
@@ -183,7 +189,8 @@ impl SessionRegistry {
     }
 
     /// Gives a session that was opened without credentials to the first who uses it with some; false
-    /// for a session that has an owner.
+    /// for a session that has an owner. The actor ends with everything that was started without
+    /// credentials, and a request that found it before reaches no other.
     pub(crate) fn adopt(&self, id: SessionId, owner: &SessionOwner) -> bool {
         let mut shard = self.write(id);
         let Some(slot) = shard.get_mut(&id).filter(|slot| !slot.is_ending) else {
@@ -195,8 +202,19 @@ impl SessionRegistry {
             let holder = Holder::Principal(owner.principal.clone());
             slot.place = self.places.restore(holder);
             slot.owner = owner.clone();
+            slot.is_adopted = true;
+            if let Some(before) = slot.address.take() {
+                before.do_send(SessionCommand::HandOver);
+            }
         }
         is_free
+    }
+
+    /// The owner of the session, and whether the session was opened without credentials.
+    pub(crate) fn owner(&self, id: SessionId) -> Option<(SessionOwner, bool)> {
+        let shard = self.read(id);
+        let slot = shard.get(&id)?;
+        Some((slot.owner.clone(), slot.is_adopted))
     }
 
     /// Whether the session is somebody's who had to say who they are.
@@ -215,6 +233,7 @@ impl SessionRegistry {
     pub(crate) fn remember(&self, id: SessionId, credentials: Arc<RememberedCredentials>) {
         let mut shard = self.write(id);
         let slot = shard.get_mut(&id).filter(|slot| !slot.is_ending);
+        let slot = slot.filter(|slot| !slot.is_adopted);
         if let Some(slot) = slot.filter(|it| it.owner.principal == *credentials.principal()) {
             slot.credentials = Some(credentials);
         }
@@ -367,26 +386,19 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::id::Peer;
+    use crate::protocol::Envelope;
 
     #[tokio::test(start_paused = true)]
     async fn sessions_come_due_once_and_in_time() {
         let registry = SessionRegistry::new(2);
         let [a, b] = [1, 2].map(|n| SessionId::new(Uuid::from_u128(n)));
-        registry.insert_dormant(
-            (a, SessionOwner::default()),
-            Holder::Peer(Peer::Local),
-            Revision::V2025_11_25,
-            10,
-            20,
-        );
-        registry.insert_dormant(
-            (b, SessionOwner::default()),
-            Holder::Peer(Peer::Local),
-            Revision::V2025_11_25,
-            12,
-            20,
-        );
+        let initialize = br#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}"#;
+        let Ok(Envelope::Request(initialize)) = Envelope::parse(initialize[..].into()) else {
+            panic!("it is no request");
+        };
+        let record = SessionRecord::from_initialize(&initialize, SessionOwner::default()).unwrap();
+        registry.insert_dormant(a, &record, 10, 20);
+        registry.insert_dormant(b, &record, 12, 20);
         let due = || -> Vec<_> {
             let due = registry.due(20).into_iter();
             due.map(|due| (due.id, due.is_idle)).collect()

@@ -167,6 +167,89 @@ async fn of_many_keys_at_once_one_takes_the_session_over() {
     }
 }
 
+/// GET of a session's stream.
+fn listen(gateway: &Gateway, session: &str) -> Http {
+    Http::new(gateway.address, "GET", "/mcp")
+        .header("Accept", "text/event-stream")
+        .header("Mcp-Session-Id", session)
+        .header("MCP-Protocol-Version", "2025-11-25")
+}
+
+#[tokio::test]
+async fn who_opened_a_session_hears_nothing_once_it_has_an_owner() {
+    let gateway = Gateway::start(&config()).await;
+    let params = json!({ "uri": "example://counter" });
+    let watch = |id: &str| post(&gateway, id, "resources/subscribe", params.clone());
+    let touch = |id: &str| {
+        let params = json!({ "name": "one__touch", "arguments": {} });
+        post(&gateway, id, "tools/call", params)
+    };
+    // Whatever the owner sends first.
+    for first in ["call", "subscription", "notification", "stream"] {
+        let session = open(&gateway).await;
+        let mut before = listen(&gateway, &session).send().await.events();
+        let primed = before.next().await.unwrap();
+        let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+        let initialized = Http::post(gateway.address, initialized.to_string());
+        let initialized = initialized.header("Mcp-Session-Id", &session);
+        let arriving = match first {
+            "call" => touch(&session),
+            "subscription" => watch(&session),
+            "notification" => initialized,
+            _ => listen(&gateway, &session),
+        };
+        let arrived = with_key(arriving, "first-key").send().await;
+        assert!([200, 202].contains(&arrived.status), "{first}: {arrived:?}");
+        // What was open ends, and has said nothing.
+        let heard = before.rest().await;
+        assert!(heard.is_empty(), "{first}: {heard:?}");
+        // The owner goes on in the session as in any other.
+        let mut after = with_key(listen(&gateway, &session), "first-key")
+            .send()
+            .await
+            .events();
+        for message in [watch(&session), touch(&session)] {
+            assert_eq!(
+                with_key(message, "first-key").send().await.status,
+                200,
+                "{first}"
+            );
+        }
+        let updated = after.method("notifications/resources/updated").await;
+        assert_eq!(updated["params"]["uri"], "example://counter", "{first}");
+        // Who opened it does not get in again, neither anew nor after what it read.
+        let resumed = listen(&gateway, &session).header("Last-Event-ID", &primed.id.unwrap());
+        let end = Http::new(gateway.address, "DELETE", "/mcp").header("Mcp-Session-Id", &session);
+        let ping = post(&gateway, &session, "ping", json!({}));
+        for message in [listen(&gateway, &session), resumed, ping] {
+            refused(message.send().await).await;
+        }
+        assert_eq!(end.send().await.status, 404);
+    }
+}
+
+#[tokio::test]
+async fn a_channel_of_http_and_sse_ends_when_its_session_has_an_owner() {
+    let gateway = Gateway::start(&config()).await;
+    let stream = Http::new(gateway.address, "GET", "/sse").header("Accept", "text/event-stream");
+    let mut events: Events = stream.send().await.events();
+    let address = events.next().await.unwrap().data;
+    let send = |message: String| Http::post(gateway.address, message).path(&address).send();
+    assert_eq!(send(INITIALIZE.to_owned()).await.status, 202);
+    events.message().await.unwrap();
+    let list = request(2, "tools/list", json!({})).to_string();
+    assert_eq!(send(list.clone()).await.status, 202);
+    events.message().await.unwrap();
+    let (_, session) = address.split_once("sessionId=").unwrap();
+    let owned = with_key(echo(&gateway, session), "first-key").send().await;
+    assert_eq!(owned.status, 200, "{owned:?}");
+    assert_eq!(events.rest().await, Vec::<Value>::new());
+    // The gateway may not have closed the channel yet; it serves nothing in either case.
+    assert_ne!(send(list).await.status, 202);
+    let again = with_key(echo(&gateway, session), "first-key").send().await;
+    assert_eq!(text_of(&answer_in(again).await["result"]), "hi");
+}
+
 #[tokio::test]
 async fn a_channel_of_http_and_sse_looks_around_without_a_key() {
     let gateway = Gateway::start(&config()).await;

@@ -154,17 +154,27 @@ async fn a_remembered_token_is_not_asked_about_for_each_request() {
 }
 
 #[tokio::test]
-async fn a_session_of_nobody_remembers_the_first_key_that_is_used_in_it() {
+async fn a_session_that_was_opened_without_a_key_remembers_none() {
     let config = remembering(KEYS, "lazy = true\n") + &quick() + &example("one");
-    let gateway = Gateway::start(&config).await;
+    let mut gateway = Gateway::start(&config).await;
     let answer = Http::post(gateway.address, INITIALIZE).send().await;
     let session = answer.header("mcp-session-id").unwrap().to_owned();
-    let read = |http: Http| http.send();
-    let call = || {
+    let call = |gateway: &Gateway| {
         let params = json!({ "name": "one__echo", "arguments": { "message": "hi" } });
-        post(&gateway, &session, "tools/call", params)
+        post(gateway, &session, "tools/call", params)
     };
-    refused(read(call()).await).await;
-    assert_eq!(read(with_key(call(), "first-key")).await.status, 200);
-    assert_eq!(read(call()).await.status, 200);
+    // Whoever opened it knows its id, which must not stand for the key.
+    for restarted in [false, true] {
+        if restarted {
+            gateway.kill();
+            gateway.start_again().await;
+        }
+        refused(call(&gateway).send().await).await;
+        let with_key = with_key(call(&gateway), "first-key").send().await;
+        assert_eq!(with_key.status, 200);
+        refused(call(&gateway).send().await).await;
+    }
+    // One that was opened with a key does.
+    let session = session_of(&gateway, "first-key").await;
+    assert_eq!(ping(&gateway, &session).await.status, 200);
 }

@@ -364,7 +364,7 @@ async fn find(
     let id = session_id(request)?;
     let found = match front.sessions.find(id, owner).await? {
         Some(session) => session,
-        None => Box::pin(find_free(front, id, owner)).await?,
+        None => Box::pin(find_free(front, id, owner, worker(request))).await?,
     };
     remembered::keep(request, front, id);
     Ok(found)
@@ -375,6 +375,7 @@ async fn find_free(
     front: &Front,
     id: SessionId,
     owner: &SessionOwner,
+    arbiter: usize,
 ) -> Result<FoundSession, Failure> {
     if !front.settings.load().auth.lazy {
         return Err(unknown_session());
@@ -383,7 +384,7 @@ async fn find_free(
         let auth = &front.settings.load().auth;
         auth.check_known(&owner.principal, "this session")?;
     }
-    let session = front.sessions.adopt(id, owner).await?;
+    let session = front.sessions.adopt(id, owner, arbiter).await?;
     session.ok_or_else(unknown_session)
 }
 

@@ -200,7 +200,7 @@ async fn close_when_unused(gate: web::Data<FrontGate>, id: SessionId, sse: Arc<S
     }
     front.channels.remove(id);
     channel.close();
-    front.sessions.client_left(id);
+    front.sessions.client_left(id, channel.owner());
 }
 
 async fn receive(

@@ -74,6 +74,26 @@ enum SessionEnding {
     ForGood(Option<oneshot::Sender<()>>),
     /// The session goes on in the next process.
     GatewayStops,
+    /// The session continues with its owner, in a new actor.
+    HandedOver,
+}
+
+impl SessionEnding {
+    /// The answer to calls in flight; `None` if the client has ended the session.
+    fn failure_of_calls(&self) -> Option<Failure> {
+        let (kind, message) = match self {
+            Self::ForGood(_) => return None,
+            Self::GatewayStops => (
+                ErrorKind::ShuttingDown,
+                "the gateway stopped before the server answered; the call may have run",
+            ),
+            Self::HandedOver => (
+                ErrorKind::Unauthorized,
+                "the session has an owner now and needs credentials; the call may have run",
+            ),
+        };
+        Some(Failure::new(kind, message))
+    }
 }
 
 /// Kept instead of a queue: that something changed, not how often.
@@ -228,12 +248,10 @@ impl Session {
         for call in self.calls.iter() {
             call.cancel("the client's session ended");
         }
-        if matches!(why, SessionEnding::GatewayStops) {
+        if let Some(failure) = why.failure_of_calls() {
             let numbers: Vec<u64> = self.calls.iter().map(|call| call.number).collect();
             for number in numbers {
-                let message =
-                    "the gateway stopped before the server answered; the call may have run";
-                let failure = Failure::new(ErrorKind::ShuttingDown, message);
+                let failure = failure.clone();
                 self.with_call(number, ctx, |call, session| {
                     call.on_answer(Err(failure), session);
                 });
@@ -377,13 +395,7 @@ impl Handler<SessionCommand> for Session {
     fn handle(&mut self, command: SessionCommand, ctx: &mut Self::Context) {
         match command {
             SessionCommand::SaveRecord => self.save(),
-            SessionCommand::Adopt(principal) => {
-                self.record.principal = principal;
-                self.caller = Arc::new(self.record.caller(self.id));
-                // A policy may show the principal something else.
-                self.update_view();
-                self.save();
-            }
+            SessionCommand::HandOver => self.end(SessionEnding::HandedOver, ctx),
             SessionCommand::EndGeneralStream => {
                 if let Some(streams) = &mut self.event_log {
                     streams.detach_general_reader();
