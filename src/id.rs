@@ -3,16 +3,29 @@
 use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::fmt;
+use std::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use quick_cache::UnitWeighter;
+use quick_cache::unsync::{Cache, DefaultLifecycle};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 /// A map by keys of our own or of the configuration. Nobody outside chooses them, so their hashes
 /// need not resist chosen collisions, which costs several times as much.
 pub(crate) type QuickMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
+
+/// A cache for one thread, so small that keys chosen to collide cost nothing. When it is full, the
+/// least used entry is evicted.
+pub(crate) type QuickCache<K, V> = Cache<K, V, UnitWeighter, foldhash::fast::RandomState>;
+
+pub(crate) fn quick_cache<K: Eq + Hash, V>(entries_max: usize) -> QuickCache<K, V> {
+    let (hasher, lifecycle) = (Default::default(), DefaultLifecycle::default());
+    let weight_max = entries_max as u64;
+    Cache::with(entries_max, weight_max, UnitWeighter, hasher, lifecycle)
+}
 
 /// Name of a downstream server: the key of its `[servers.NAME]` table.
 ///

@@ -1,16 +1,16 @@
 //! How often a client may call: in all, each server, and each tool.
 
-use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use quick_cache::sync::{Cache, EntryAction, EntryResult};
 use tokio::time::Instant;
 
 use crate::id::{Holder, ServerName};
 use crate::protocol::{ErrorKind, Failure, retry_after_seconds};
 
-/// Clients, servers and tools whose calls are counted at a time.
+/// Maximum pairs of clients with servers or tools whose calls are counted; more evict the least used,
+/// whose counts restart.
 const COUNTED_MAX: usize = 100_000;
 
 /// Most calls of a rate.
@@ -47,6 +47,11 @@ impl Rate {
         })
     }
 
+    /// The time in which one call becomes available again.
+    fn interval(self) -> Duration {
+        self.within / self.calls
+    }
+
     /// Counts one more call (GCRA, ATM Forum TM 4.1). `counted` and the result are the theoretical
     /// arrival time: when as many calls as at first are allowed again.
     ///
@@ -54,7 +59,7 @@ impl Rate {
     ///
     /// Returns how long the next call has to wait.
     fn count(self, counted: Option<Instant>, now: Instant) -> Result<Instant, Duration> {
-        let next = counted.map_or(now, |counted| counted.max(now)) + self.within / self.calls;
+        let next = counted.map_or(now, |counted| counted.max(now)) + self.interval();
         let wait = next.saturating_duration_since(now + self.within);
         match wait.is_zero() {
             true => Ok(next),
@@ -104,8 +109,14 @@ enum Scope {
 type CountKey = (Holder, Scope, Rate);
 
 /// The calls of all clients, as the theoretical arrival time of each count.
-#[derive(Debug, Default)]
-pub struct RateLimits(Mutex<HashMap<CountKey, Instant>>);
+#[derive(Debug)]
+pub struct RateLimits(Cache<CountKey, Instant>);
+
+impl Default for RateLimits {
+    fn default() -> Self {
+        Self(Cache::new(COUNTED_MAX))
+    }
+}
 
 impl RateLimits {
     /// Counts a call. A rate of the client's `own` takes the place of that of `all`.
@@ -131,12 +142,7 @@ impl RateLimits {
             ([all.calls_per_server, own.calls_per_server], Some(server)),
             ([all.calls_per_tool, own.calls_per_tool], tool),
         ];
-        let mut counted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if counted.len() >= COUNTED_MAX {
-            counted.retain(|_, until| *until > now);
-        }
-        let is_full = counted.len() >= COUNTED_MAX;
-        let mut allowed = Vec::with_capacity(rates.len());
+        let mut allowed: Vec<CountKey> = Vec::with_capacity(rates.len());
         for (of_tables, scope) in rates {
             let mut named = of_tables.into_iter().zip(TABLES).rev();
             let named = named.find_map(|(rate, table)| Some((rate?, table)));
@@ -144,16 +150,40 @@ impl RateLimits {
                 continue;
             };
             let key = (call.holder.clone(), scope, rate);
-            let before = counted.get(&key).copied();
-            if is_full && before.is_none() {
-                return Err(full());
+            if let Err(wait) = self.count_one(&key, now) {
+                allowed.iter().for_each(|key| self.take_back(key));
+                return Err(too_often(rate, table, &key.1, wait));
             }
-            let until = rate.count(before, now);
-            let until = until.map_err(|wait| too_often(rate, table, &key.1, wait))?;
-            allowed.push((key, until));
+            allowed.push(key);
         }
-        counted.extend(allowed);
         Ok(())
+    }
+
+    fn count_one(&self, key: &CountKey, now: Instant) -> Result<(), Duration> {
+        let (.., rate) = key;
+        let counted = self.0.entry(key, None, |_, until| {
+            let counted = rate.count(Some(*until), now);
+            EntryAction::Retain(counted.map(|next| *until = next))
+        });
+        match counted {
+            EntryResult::Retained(outcome) => outcome,
+            EntryResult::Vacant(place) => {
+                // The cache drops it at once if all other counts are in use.
+                let _ = place.insert(rate.count(None, now)?);
+                Ok(())
+            }
+            // The closure and the missing timeout rule these out.
+            EntryResult::Removed(..) | EntryResult::Replaced(..) | EntryResult::Timeout => Ok(()),
+        }
+    }
+
+    /// Reverts the count of a call that is refused for another rate.
+    fn take_back(&self, key: &CountKey) {
+        let (.., rate) = key;
+        drop(self.0.entry(key, None, |_, until| {
+            *until = until.checked_sub(rate.interval()).unwrap_or(*until);
+            EntryAction::Retain(())
+        }));
     }
 }
 
@@ -171,14 +201,6 @@ fn too_often(rate: Rate, table: &str, scope: &Scope, wait: Duration) -> Failure 
     let message =
         format!("too many {what}: {rate} is the limit (`{table}.{key}`); try again in {seconds} s");
     Failure::new(ErrorKind::RateLimited, message).retry_after_ms(milliseconds)
-}
-
-fn full() -> Failure {
-    let message = format!(
-        "{COUNTED_MAX} pairs of clients and tools are counted for `rate_limits`, their limit; try \
-         again later"
-    );
-    Failure::new(ErrorKind::RateLimited, message).retry_after_ms(1000)
 }
 
 #[cfg(test)]
@@ -340,24 +362,58 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_has_a_limit_and_is_forgotten_when_it_is_allowed_again() {
+    fn what_is_counted_is_bounded_and_what_is_in_use_stays_counted() {
         let settings = RateLimitSettings {
-            calls_per_tool: Rate::parse("1/second"),
+            calls_per_tool: Rate::parse("1/day"),
             ..RateLimitSettings::default()
         };
         let (one, server) = (Holder::Peer(Peer::Local), ServerName::try_new("s").unwrap());
         let limits = RateLimits::default();
         let now = Instant::now();
-        for number in 0..COUNTED_MAX {
-            let tool = number.to_string();
-            limits
-                .count(&settings, None, call(&one, &server, &tool), now)
-                .unwrap();
+        let count = |tool: &str| {
+            let counted = limits.count(&settings, None, call(&one, &server, tool), now);
+            counted.is_ok()
+        };
+        assert!(count("in use") && !count("in use"));
+        for number in 0..2 * COUNTED_MAX {
+            assert!(
+                count(&number.to_string()),
+                "refused for the calls of others"
+            );
+            if number % 1000 == 0 {
+                assert!(!count("in use"), "{number}");
+            }
         }
-        let more = call(&one, &server, "more");
-        assert!(limits.count(&settings, None, more, now).is_err());
-        let later = now + Duration::from_secs(2);
-        limits.count(&settings, None, more, later).unwrap();
-        assert_eq!(limits.0.lock().unwrap().len(), 1);
+        assert!(
+            limits.0.len() <= COUNTED_MAX + COUNTED_MAX / 10,
+            "{}",
+            limits.0.len()
+        );
+    }
+
+    #[test]
+    fn calls_at_the_same_time_get_no_more_than_the_rate() {
+        let settings = RateLimitSettings {
+            calls: Rate::parse("100/day"),
+            calls_per_tool: Rate::parse("60/day"),
+            ..RateLimitSettings::default()
+        };
+        let (one, server) = (Holder::Peer(Peer::Local), ServerName::try_new("s").unwrap());
+        let limits = RateLimits::default();
+        let now = Instant::now();
+        let allowed = |tool: &'static str| {
+            let count = || limits.count(&settings, None, call(&one, &server, tool), now);
+            (0..100).filter(|_| count().is_ok()).count()
+        };
+        let allowed: usize = std::thread::scope(|threads| {
+            let started: Vec<_> = ["a", "b", "a", "b"]
+                .map(|tool| threads.spawn(move || allowed(tool)))
+                .into();
+            started
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .sum()
+        });
+        assert_eq!(allowed, 100);
     }
 }

@@ -3,22 +3,27 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::auth::Requester;
 use crate::downstream::Caller;
+use crate::id::{QuickCache, quick_cache};
 use crate::protocol::{Request, RequestId};
 
-/// Callers that are remembered; with more, the cache starts empty again.
+/// Maximum cached callers; more evict the least used.
 const CALLERS_MAX: usize = 256;
 
 /// A longer `_meta`, in bytes, is read each time.
 const META_KEY_MAX: usize = 2048;
 
 /// The callers that one worker knows.
-#[derive(Default)]
-pub(super) struct CallerCache(RefCell<BTreeMap<MetaKey, Arc<Caller>>>);
+pub(super) struct CallerCache(RefCell<QuickCache<MetaKey, Arc<Caller>>>);
+
+impl Default for CallerCache {
+    fn default() -> Self {
+        Self(RefCell::new(quick_cache(CALLERS_MAX)))
+    }
+}
 
 /// `_meta` of a request as it was written, but for the progress token.
 type MetaKey = Vec<u8>;
@@ -37,11 +42,7 @@ impl CallerCache {
     }
 
     pub(super) fn insert(&self, key: &[u8], caller: &Arc<Caller>) {
-        let mut cache = self.0.borrow_mut();
-        if cache.len() >= CALLERS_MAX {
-            cache.clear();
-        }
-        cache.insert(key.to_vec(), caller.clone());
+        self.0.borrow_mut().insert(key.to_vec(), caller.clone());
     }
 }
 
@@ -117,15 +118,21 @@ mod tests {
     }
 
     #[test]
-    fn no_more_are_remembered_than_may_be() {
+    fn the_cache_is_bounded_and_callers_in_use_stay() {
         let cache = CallerCache::default();
         let claim = RequestMeta::read(&request("")).unwrap();
         let caller = Caller::sessionless(&claim, Requester::default());
         let caller = Arc::new(caller.unwrap());
-        for number in 0..=CALLERS_MAX {
+        let anybody = Requester::default();
+        cache.insert(b"in use", &caller);
+        for number in 0..4 * CALLERS_MAX {
+            assert!(
+                cache.find(b"in use", &anybody).is_some(),
+                "evicted by {number} others"
+            );
             cache.insert(number.to_string().as_bytes(), &caller);
+            assert!(cache.0.borrow().len() <= CALLERS_MAX);
         }
-        assert_eq!(cache.0.borrow().len(), 1);
         let long = format!(r#""a":"{}","#, "x".repeat(META_KEY_MAX));
         assert!(meta_key_of(&request(&long)).is_none());
     }

@@ -8,18 +8,24 @@ use awc::error::FreezeRequestError;
 
 use super::requests::sessionless;
 use crate::bridge::headers::StandardHeaders;
-use crate::id::QuickMap;
+use crate::id::{QuickCache, quick_cache};
 use crate::transport::http::request_factory::RequestFactory;
 
-/// Requests that are kept; with more, all are prepared anew.
+/// Maximum cached requests; more evict the least used.
 const KEPT_MAX: usize = 256;
 
 /// A request with a longer name, in bytes, is prepared each time.
 const NAME_MAX: usize = 256;
 
-/// So few that names chosen to collide cost nothing.
-#[derive(Default)]
-pub(super) struct SessionlessRequestCache(RefCell<QuickMap<StandardHeaders, FrozenClientRequest>>);
+pub(super) struct SessionlessRequestCache(
+    RefCell<QuickCache<StandardHeaders, FrozenClientRequest>>,
+);
+
+impl Default for SessionlessRequestCache {
+    fn default() -> Self {
+        Self(RefCell::new(quick_cache(KEPT_MAX)))
+    }
+}
 
 impl SessionlessRequestCache {
     /// # Errors
@@ -37,9 +43,6 @@ impl SessionlessRequestCache {
         let name = headers.name.as_ref();
         if name.is_none_or(|name| name.len() <= NAME_MAX) {
             let mut kept = self.0.borrow_mut();
-            if kept.len() >= KEPT_MAX {
-                kept.clear();
-            }
             kept.insert(detached_copy(headers), request.clone());
         }
         Ok(request)
@@ -76,7 +79,7 @@ mod tests {
             assert!(prepared.0.borrow().len() <= KEPT_MAX);
         }
         let kept = prepared.0.borrow();
-        let mut kept = kept.keys().filter_map(|kept| kept.name.as_ref());
+        let mut kept = kept.iter().filter_map(|(kept, _)| kept.name.as_ref());
         assert!(kept.all(|name| name.len() <= NAME_MAX));
     }
 }
