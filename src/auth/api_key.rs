@@ -45,12 +45,6 @@ impl TokenHash {
         Self(bytes)
     }
 
-    /// A number that spreads tokens over places.
-    pub(super) fn number(&self) -> usize {
-        let [a, b, ..] = self.0;
-        usize::from(u16::from_le_bytes([a, b]))
-    }
-
     /// Reads what `Display` writes.
     pub fn parse(text: &str) -> Option<Self> {
         let digits = text.strip_prefix(ALGORITHM)?.as_bytes();

@@ -106,20 +106,21 @@ impl Introspection {
             let why = format!("it answers {} to the gateway", answer.status);
             return Err(unavailable(why));
         }
-        let answer = TokenAnswer::parse(&answer.body);
-        let answer =
-            answer.ok_or_else(|| unavailable("its answer is not that of RFC 7662".into()))?;
-        if answer.active != Some(true) {
+        let answer = TokenAnswer::read(&answer.body, true).map_err(unavailable)?;
+        let TokenAnswer::Yes(members) = answer else {
             return Err(TokenError::Inactive);
-        }
-        if answer.iss.as_ref().is_some_and(|iss| *iss != self.issuer) {
+        };
+        let issuer = members.text("iss").map_err(unavailable)?;
+        if issuer.is_some_and(|issuer| issuer != self.issuer) {
             return Err(TokenError::Issuer);
         }
-        if !answer.is_for(&self.audiences) {
+        if !members.is_for(&self.audiences) {
             return Err(TokenError::Audience);
         }
         // A client that acts for itself may have no other name.
-        let subject = answer.sub.clone().or_else(|| answer.client_id.clone());
-        answer.verified(subject, claims)
+        let client = members.text("client_id").map_err(unavailable)?;
+        let client = client.map(str::to_owned);
+        let subject = members.subject().map_err(unavailable)?.or(client);
+        members.verified(subject.as_deref(), claims)
     }
 }

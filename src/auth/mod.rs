@@ -1,6 +1,7 @@
 //! Who a request comes from, and what that principal may do.
 
 mod api_key;
+mod ask_places;
 mod client_limits;
 mod identity;
 mod introspection;

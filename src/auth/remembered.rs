@@ -1,6 +1,7 @@
 //! Credentials that a session remembers for its client (`auth.remember`).
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -104,7 +105,7 @@ impl RememberedCredentials {
         Ok(is_good.then(|| self.identity.clone()))
     }
 
-    /// Checks the token again.
+    /// Verifies the token again, for a request from this address.
     ///
     /// # Errors
     ///
@@ -112,13 +113,15 @@ impl RememberedCredentials {
     pub async fn checked_again(
         &self,
         verifier: &Arc<TokenVerifier>,
+        from: Option<IpAddr>,
         now: u64,
     ) -> Result<Self, Failure> {
         let gone = || unauthorized("the token of this session is somebody else's now");
         let token = self.token.as_ref().ok_or_else(gone)?;
         let text = token.text.expose_secret();
         let hash = self.hash;
-        let identity = verifier.verify(PresentedToken { text, hash }, now).await?;
+        let presented = PresentedToken { text, hash };
+        let identity = verifier.verify(presented, from, now).await?;
         if identity.principal != self.identity.principal {
             return Err(gone());
         }

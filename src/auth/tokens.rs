@@ -1,13 +1,16 @@
 //! Tokens that others give out: who vouches for them, and which were seen before.
 
-use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use quick_cache::UnitWeighter;
+use quick_cache::sync::{Cache, DefaultLifecycle};
 use tokio::time::timeout;
 
 use super::api_key::TokenHash;
+use super::ask_places::AskPlaces;
 use super::identity::Identity;
 use super::introspection::{Introspection, IntrospectionSettings};
 use super::jwt::{self, JwtSettings, JwtVerifier};
@@ -18,15 +21,18 @@ use crate::credentials::{SubjectTokens, Web};
 use crate::id::Principal;
 use crate::protocol::{ErrorKind, Failure};
 
-/// Tokens that are remembered; with more, those that have expired are forgotten, or else all.
+/// Maximum cached good tokens; more evict the least used.
 const KNOWN_MAX: usize = 10_000;
+
+/// Maximum cached refusals, apart from the good tokens.
+const REFUSED_MAX: usize = 4096;
+
+/// Lifetime of a cached refusal; `cache_for` if that is shorter.
+const REFUSED_FOR: Duration = Duration::from_secs(5);
 
 /// A token is checked again after so long: its issuer may have taken back the key that it is signed
 /// with.
 const KNOWN_FOR: Duration = Duration::from_secs(10 * 60);
-
-/// Tokens that others are asked about at a time; further ones wait.
-const ASKED_MAX: usize = 32;
 
 /// How long a token waits to be asked about.
 const ASK_WITHIN: Duration = Duration::from_secs(10);
@@ -98,11 +104,31 @@ pub struct TokenVerifier {
     remote: Option<RemoteVerifier>,
     /// The tokens themselves, while a server wants others in exchange.
     subjects: SubjectTokens,
-    known: Mutex<HashMap<TokenHash, KnownToken>>,
-    /// A token is asked about by the one request that holds its lock.
-    asking: [tokio::sync::Mutex<()>; ASKED_MAX],
+    known: TokenCache<Identity>,
+    /// Separate, so that wrong tokens cannot evict good ones.
+    refused: TokenCache<Failure>,
+    asking: AskPlaces,
     /// When the log last said that nobody can vouch for tokens, in milliseconds since 1970.
     warned_at: AtomicU64,
+}
+
+/// Keyed by SHA-256 hashes, so a fast hasher resists chosen collisions.
+type TokenCache<T> = Cache<
+    TokenHash,
+    Remembered<T>,
+    UnitWeighter,
+    foldhash::fast::RandomState,
+    DefaultLifecycle<TokenHash, Remembered<T>>,
+>;
+
+fn token_cache<T: Clone>(most: usize) -> TokenCache<T> {
+    Cache::with(
+        most,
+        most as u64,
+        UnitWeighter,
+        Default::default(),
+        DefaultLifecycle::default(),
+    )
 }
 
 /// Who is asked about tokens that cannot be checked here.
@@ -111,8 +137,9 @@ enum RemoteVerifier {
     Webhook(Webhook),
 }
 
-struct KnownToken {
-    identity: Identity,
+#[derive(Clone)]
+struct Remembered<T> {
+    what: T,
     /// In milliseconds since 1970.
     until: u64,
 }
@@ -130,8 +157,9 @@ impl TokenVerifier {
                 .or_else(webhook),
             settings,
             subjects,
-            known: Mutex::default(),
-            asking: Default::default(),
+            known: token_cache(KNOWN_MAX),
+            refused: token_cache(REFUSED_MAX),
+            asking: AskPlaces::default(),
             warned_at: AtomicU64::new(0),
         }
     }
@@ -140,13 +168,16 @@ impl TokenVerifier {
         &self.settings
     }
 
-    /// Who a token was given to that was checked before; `now` in milliseconds since 1970.
-    pub fn find(&self, token: PresentedToken<'_>, now: u64) -> Option<Identity> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = known.get(&token.hash)?;
-        let identity = &found.identity;
-        let is_usable = found.until > now && !self.wants_text_of(identity);
-        is_usable.then(|| identity.clone())
+    /// Returns the cached verdict on a token; `now` in milliseconds since 1970.
+    pub fn find(&self, token: PresentedToken<'_>, now: u64) -> Option<Result<Identity, Failure>> {
+        if let Some(known) = self.known.get(&token.hash)
+            && known.until > now
+            && !self.wants_text_of(&known.what)
+        {
+            return Some(Ok(known.what));
+        }
+        let refused = self.refused.get(&token.hash)?;
+        (refused.until > now).then(|| Err(refused.what))
     }
 
     /// Whether a server gets others for the tokens of this client, and none of them is kept.
@@ -154,32 +185,43 @@ impl TokenVerifier {
         self.subjects.is_wanted() && self.subjects.lacks(&identity.subject())
     }
 
-    /// Asks who a token was given to, and remembers it.
+    /// Verifies a token that this address sent, and caches the verdict.
     ///
     /// # Errors
     ///
     /// Returns the failure that the client is to read.
-    pub async fn verify(&self, token: PresentedToken<'_>, now: u64) -> Result<Identity, Failure> {
-        let failure = |error| self.failure_of(error, now);
+    pub async fn verify(
+        &self,
+        token: PresentedToken<'_>,
+        from: Option<IpAddr>,
+        now: u64,
+    ) -> Result<Identity, Failure> {
         let remote = match (&self.jwt, &self.remote) {
             (Some(jwt), remote) if remote.is_none() || jwt::is_token(token.text) => {
-                let verified = jwt.verify(token.text).await.map_err(failure)?;
                 let issuer = self.settings.jwt.issuer.as_deref();
+                let verified = jwt.verify(token.text).await;
                 return self.take(token, issuer, verified, KNOWN_FOR, now);
             }
             (_, Some(remote)) => remote,
-            (_, None) => return Err(failure(TokenError::Inactive)),
+            (_, None) => return Err(self.failure_of(TokenError::Inactive, now)),
         };
-        let place = token.hash.number() % ASKED_MAX;
-        let asking = timeout(ASK_WITHIN, self.asking[place].lock()).await;
-        let _asking = asking.map_err(|_| {
-            let why = "too many tokens are asked about".to_owned();
-            failure(TokenError::Unavailable(why))
-        })?;
-        // Somebody else has asked meanwhile.
-        if let Some(identity) = self.find(token, now) {
-            return Ok(identity);
-        }
+        let waiting = async {
+            let alone = self.asking.token(token.hash).await;
+            // Another request has perhaps asked meanwhile.
+            if let Some(found) = self.find(token, now) {
+                return Err(found);
+            }
+            let was_good = self.known.peek(&token.hash).is_some();
+            Ok((alone, self.asking.ask(from, was_good).await))
+        };
+        let _places = match timeout(ASK_WITHIN, waiting).await {
+            Ok(Ok(places)) => places,
+            Ok(Err(found)) => return found,
+            Err(_) => {
+                let why = "too many tokens are asked about".to_owned();
+                return Err(self.failure_of(TokenError::Unavailable(why), now));
+            }
+        };
         let settings = &self.settings;
         let (verified, issuer, cache_for) = match remote {
             RemoteVerifier::Introspection(introspection) => (
@@ -193,11 +235,35 @@ impl TokenVerifier {
                 settings.webhook.cache_for,
             ),
         };
-        self.take(token, issuer, verified.map_err(failure)?, cache_for, now)
+        self.take(token, issuer, verified, cache_for, now)
     }
 
-    /// Remembers a good token if it holds, and allows what it must.
+    /// Caches the verdict, except for refusals that can be outdated a moment later.
     fn take(
+        &self,
+        token: PresentedToken<'_>,
+        issuer: Option<&str>,
+        verified: Result<VerifiedToken, TokenError>,
+        cache_for: Duration,
+        now: u64,
+    ) -> Result<Identity, Failure> {
+        let verified = match verified {
+            Ok(verified) => self.identify(token, issuer, verified, cache_for, now),
+            Err(
+                error @ (TokenError::Unavailable(_) | TokenError::UnknownKey | TokenError::NotYet),
+            ) => return Err(self.failure_of(error, now)),
+            Err(error) => Err(self.failure_of(error, now)),
+        };
+        verified.inspect_err(|failure| {
+            self.known.remove(&token.hash);
+            let until = now.saturating_add(millis(cache_for.min(REFUSED_FOR)));
+            let what = failure.clone();
+            self.refused.insert(token.hash, Remembered { what, until });
+        })
+    }
+
+    /// Caches a good token that has not expired and has the required scopes.
+    fn identify(
         &self,
         token: PresentedToken<'_>,
         issuer: Option<&str>,
@@ -238,7 +304,8 @@ impl TokenVerifier {
         let until = expires_at.map_or(again, |expires| expires.min(again));
         let kept_until = expires_at.unwrap_or(until);
         (self.subjects).keep(identity.subject(), token.text, kept_until);
-        self.remember(token.hash, identity.clone(), until, now);
+        let what = identity.clone();
+        self.known.insert(token.hash, Remembered { what, until });
         Ok(identity)
     }
 
@@ -255,19 +322,107 @@ impl TokenVerifier {
         let message = "nobody can say now whether this token is good; try again later";
         Failure::new(ErrorKind::Overloaded, message).retry_after_ms(millis(RETRY_AFTER))
     }
-
-    fn remember(&self, hash: TokenHash, identity: Identity, until: u64, now: u64) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= KNOWN_MAX {
-            known.retain(|_, token| token.until > now);
-        }
-        if known.len() >= KNOWN_MAX {
-            known.clear();
-        }
-        known.insert(hash, KnownToken { identity, until });
-    }
 }
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::future::{FutureExt as _, LocalBoxFuture, ready};
+    use secrecy::ExposeSecret as _;
+
+    use super::*;
+    use crate::credentials::{WebAnswer, WebRequest};
+
+    /// Vouches for every token with the prefix `good`.
+    struct Vouching;
+
+    impl Web for Vouching {
+        fn send(&self, request: WebRequest) -> LocalBoxFuture<'static, Result<WebAnswer, String>> {
+            let token = request.authorization.unwrap();
+            let is_good = token.expose_secret().starts_with("Bearer good");
+            let answer = WebAnswer {
+                status: if is_good { 204 } else { 403 },
+                body: bytes::Bytes::new(),
+                is_whole: true,
+            };
+            ready(Ok(answer)).boxed_local()
+        }
+    }
+
+    fn verifier() -> TokenVerifier {
+        let settings = TokenSettings {
+            webhook: WebhookSettings {
+                url: Some("https://check.example".to_owned()),
+                ..WebhookSettings::default()
+            },
+            ..TokenSettings::default()
+        };
+        let web: Arc<dyn Web> = Arc::new(Vouching);
+        TokenVerifier::new(settings, &web, SubjectTokens::default())
+    }
+
+    fn presented(text: &str) -> PresentedToken<'_> {
+        let hash = TokenHash::of(text);
+        PresentedToken { text, hash }
+    }
+
+    #[tokio::test]
+    async fn a_flood_of_wrong_tokens_evicts_no_good_one() {
+        let verifier = verifier();
+        let is_known = |text: &str| verifier.find(presented(text), 0).map(|found| found.is_ok());
+        verifier.verify(presented("good"), None, 0).await.unwrap();
+        for number in 0..2 * KNOWN_MAX {
+            let wrong = format!("wrong-{number}");
+            verifier
+                .verify(presented(&wrong), None, 0)
+                .await
+                .unwrap_err();
+            assert_eq!(is_known(&wrong), Some(false));
+        }
+        assert_eq!(is_known("good"), Some(true));
+        assert!(verifier.refused.len() <= REFUSED_MAX + REFUSED_MAX / 10);
+        // A flood of other good tokens does not evict one in use.
+        for number in 0..2 * KNOWN_MAX {
+            let other = format!("good-{number}");
+            verifier.verify(presented(&other), None, 0).await.unwrap();
+            assert_eq!(is_known("good"), Some(true), "{number}");
+        }
+        assert!(verifier.known.len() <= KNOWN_MAX + KNOWN_MAX / 10);
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_cached_for_seconds_and_replaces_a_yes() {
+        let verifier = verifier();
+        verifier.verify(presented("good"), None, 0).await.unwrap();
+        let inactive = Err(TokenError::Inactive);
+        let cache_for = Duration::from_secs(60);
+        let refused = verifier.take(presented("good"), None, inactive, cache_for, 1000);
+        assert_eq!(refused.unwrap_err().kind, ErrorKind::Unauthorized);
+        let found = |now| {
+            verifier
+                .find(presented("good"), now)
+                .map(|found| found.is_ok())
+        };
+        let over = 1000 + millis(REFUSED_FOR);
+        assert_eq!(
+            [found(1000), found(over - 1), found(over)],
+            [Some(false), Some(false), None]
+        );
+        for passing in [
+            TokenError::Unavailable("it is away".to_owned()),
+            TokenError::UnknownKey,
+            TokenError::NotYet,
+        ] {
+            let token = presented("other");
+            drop(
+                verifier
+                    .take(token, None, Err(passing), cache_for, 0)
+                    .unwrap_err(),
+            );
+            assert!(verifier.find(token, 0).is_none());
+        }
+    }
 }

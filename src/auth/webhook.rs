@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 use url::Url;
 
-use super::token_answer::TokenAnswer;
+use super::token_answer::{TokenAnswer, TokenMembers};
 use super::verified_token::{PresentedToken, TokenError, VerifiedToken};
 use crate::credentials::{Web, WebAnswer, WebBody, WebRequest};
 
@@ -69,15 +69,25 @@ impl Webhook {
         if !says_yes(&answer).map_err(unavailable)? {
             return Err(TokenError::Inactive);
         }
-        let answer = TokenAnswer::parse(&answer.body).unwrap_or_default();
-        if answer.active == Some(false) {
+        let answer = match (answer.body.is_empty(), answer.is_whole) {
+            // Without a body the status decides.
+            (true, true) => TokenAnswer::Yes(TokenMembers::default()),
+            (true, false) => {
+                let why = "its answer has neither a body nor `Content-Length: 0`, so that it \
+                           could be truncated";
+                return Err(unavailable(why.to_owned()));
+            }
+            (false, _) => TokenAnswer::read(&answer.body, false).map_err(unavailable)?,
+        };
+        let TokenAnswer::Yes(members) = answer else {
             return Err(TokenError::Inactive);
-        }
+        };
         // The same token is always the same client.
         let digits = token.hash.to_string().replace(':', "-");
         let name = || digits.chars().take(NAME_LENGTH).collect();
-        let subject = answer.sub.clone().unwrap_or_else(name);
-        answer.verified(Some(subject), claims)
+        let subject = members.subject().map_err(unavailable)?;
+        let subject = subject.unwrap_or_else(name);
+        members.verified(Some(&subject), claims)
     }
 }
 

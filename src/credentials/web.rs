@@ -34,6 +34,9 @@ pub enum WebBody {
 pub struct WebAnswer {
     pub status: u16,
     pub body: Bytes,
+    /// Whether the whole body was received for certain. Without a declared length the HTTP client takes
+    /// the end of the connection for the end of the body.
+    pub is_whole: bool,
 }
 
 /// Sends requests. Follows no redirect, and reads no more of an answer than [`ANSWER_MAX`] bytes,

@@ -69,6 +69,7 @@ mod survival;
 mod tls;
 mod tls_peers;
 mod tls_rotation;
+mod token_answers;
 mod tokens;
 mod tool_commands;
 mod tools;

@@ -3,6 +3,9 @@
 
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::alphabet::URL_SAFE;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::jwk::{Jwk, JwkSet, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey, Header, Validation, decode, decode_header};
@@ -18,6 +21,15 @@ const TOKEN_MAX: usize = 16 * 1024;
 
 /// Keys of one document that are looked at.
 const KEYS_MAX: usize = 64;
+
+/// Accepts padding and trailing bits, which RFC 7515 forbids and some libraries decode: a text that any
+/// of them takes for a JSON Web Token counts as one.
+const LENIENT: GeneralPurpose = GeneralPurpose::new(
+    &URL_SAFE,
+    GeneralPurposeConfig::new()
+        .with_decode_allow_trailing_bits(true)
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
 
 /// Whose tokens are taken. Without an issuer, nobody's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,6 +99,23 @@ impl ExpectedToken {
     }
 }
 
+/// Decodes the header of a JSON Web Token: the part before the first dot is a JSON object.
+pub(super) fn header_of(text: &str) -> Option<Map<String, Value>> {
+    let (header, _) = text.split_once('.')?;
+    let header = header.replace('+', "-").replace('/', "_");
+    serde_json::from_slice(&LENIENT.decode(header).ok()?).ok()
+}
+
+/// The error for a token with an unusable header.
+fn refused_header(token: &str) -> TokenError {
+    let header = header_of(token);
+    let algorithm = header.as_ref().and_then(|it| it.get("alg")?.as_str());
+    match algorithm.map(str::parse::<Algorithm>) {
+        Some(Err(_)) => TokenError::Algorithm,
+        _ => TokenError::Malformed,
+    }
+}
+
 /// Checks a token with the keys of its issuer.
 ///
 /// # Errors
@@ -100,7 +129,7 @@ pub(super) fn verify(
     if token.len() > TOKEN_MAX {
         return Err(TokenError::Malformed);
     }
-    let header = decode_header(token).map_err(|_| TokenError::Malformed)?;
+    let header = decode_header(token).map_err(|_| refused_header(token))?;
     if !expected.algorithms.contains(&header.alg) {
         return Err(TokenError::Algorithm);
     }
@@ -157,6 +186,10 @@ fn verify_with(
             }
         })?;
     let claims = token.claims;
+    // A list could name other issuers as well.
+    if claims.get("iss").and_then(Value::as_str) != Some(&expected.issuer) {
+        return Err(TokenError::Issuer);
+    }
     let expires_at = claims.get("exp").and_then(Value::as_f64);
     let expires_at = expires_at.ok_or(TokenError::Claim("exp"))? as u64;
     // As RFC 9068 names it, or as others do.
@@ -181,7 +214,7 @@ fn known(claim: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use base64::Engine as _;
-    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
     use ring::hmac;
     use ring::rand::SystemRandom;
     use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
@@ -290,6 +323,13 @@ mod tests {
             ("aud", Value::Null, TokenError::Claim("aud")),
             ("iss", json!("https://as.example/"), TokenError::Issuer),
             ("iss", Value::Null, TokenError::Claim("iss")),
+            ("iss", json!([ISSUER]), TokenError::Issuer),
+            (
+                "iss",
+                json!([ISSUER, "https://evil.example"]),
+                TokenError::Issuer,
+            ),
+            ("iss", json!([]), TokenError::Issuer),
             ("exp", json!(now() - 61), TokenError::Expired),
             ("exp", json!("never"), TokenError::Claim("exp")),
             ("exp", Value::Null, TokenError::Claim("exp")),
@@ -345,8 +385,12 @@ mod tests {
             (hs, TokenError::Algorithm),
             (
                 of(json!({"alg": "none", "kid": "k"})),
-                TokenError::Malformed,
+                TokenError::Algorithm,
             ),
+            (of(json!({"alg": "NONE"})), TokenError::Algorithm),
+            (of(json!({"alg": "ES512"})), TokenError::Algorithm),
+            (of(json!({"alg": "ES256K"})), TokenError::Algorithm),
+            (of(json!({"kid": "k"})), TokenError::Malformed),
             (
                 of(json!({"alg": "ES384", "kid": "k"})),
                 TokenError::Algorithm,
@@ -374,6 +418,53 @@ mod tests {
         for (token, expected) in table {
             let shown: String = token.chars().take(40).collect();
             assert_eq!(verify(&token, &keys, &settings), Err(expected), "{shown}");
+        }
+    }
+
+    #[test]
+    fn what_has_a_header_is_a_token_whatever_it_says() {
+        let signer = Signer::new();
+        for header in [
+            json!({"alg": "ES256"}),
+            json!({"alg": "none"}),
+            json!({"alg": "ES512"}),
+            json!({"alg": "dir", "enc": "A128GCM"}),
+            json!({"alg": 5, "kid": {}}),
+            json!({"typ": "JWT"}),
+            json!({}),
+        ] {
+            let token = signer.token(&header, &claims());
+            assert!(header_of(&token).is_some(), "{header}");
+            let (signed, _) = token.rsplit_once('.').unwrap();
+            for unsigned in [
+                signed.to_owned(),
+                format!("{signed}."),
+                format!("{token}.x.y"),
+            ] {
+                assert!(header_of(&unsigned).is_some(), "{header}: {unsigned}");
+            }
+        }
+        let spellings = [
+            r#"{"alg":"none","alg":"ES256"}"#,
+            r#" { "alg" : "none" } "#,
+            r#"{"alg":"none","x":"~~~???"}"#,
+        ];
+        for header in spellings {
+            for engine in [&URL_SAFE_NO_PAD, &STANDARD] {
+                let token = format!("{}.e30.", engine.encode(header));
+                assert!(header_of(&token).is_some(), "{token}");
+            }
+        }
+        for opaque in [
+            "",
+            "abc",
+            "a.b.c",
+            "mcpvisor_0123.x",
+            "W10.e30.",
+            "e5f3a1.b2",
+            "bnVsbA.e30.",
+        ] {
+            assert!(header_of(opaque).is_none(), "{opaque}");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The common start and end of every request handler.
 
+use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 
@@ -86,10 +87,15 @@ pub(super) fn record_denial(request: &HttpRequest, failure: &Failure, counters: 
             Principal::Anonymous => "",
             known @ Principal::Authenticated(_) => known.as_str(),
         },
-        from: request.peer_addr().map(|address| address.ip()),
+        from: address(request),
         reason: &failure.message,
     }
     .record(counters);
+}
+
+/// The IP address of the client or of its proxy.
+pub(super) fn address(request: &HttpRequest) -> Option<IpAddr> {
+    request.peer_addr().map(|address| address.ip())
 }
 
 /// The failure of a request that ended in a panic.
@@ -126,13 +132,14 @@ pub(in crate::front) fn authenticate(
         Credentials::Token(token) => token,
     };
     let tokens = front.tokens.load_full().ok_or_else(no_tokens)?;
-    if let Some(identity) = tokens.find(token, now) {
-        return Ok(Either::Left(ready(Ok(identity))));
+    if let Some(found) = tokens.find(token, now) {
+        return Ok(Either::Left(ready(found)));
     }
     let (text, hash) = (token.text.to_owned(), token.hash);
+    let from = address(request);
     let verifying = async move {
         let token = PresentedToken { text: &text, hash };
-        tokens.verify(token, now).await
+        tokens.verify(token, from, now).await
     };
     Ok(Either::Right(verifying.boxed_local()))
 }
@@ -180,8 +187,7 @@ fn check_host_and(
 
 /// Whose share a request uses.
 pub(in crate::front) fn peer(request: &HttpRequest, settings: &FrontSettings) -> Peer {
-    let address = request.peer_addr().map(|address| address.ip());
-    match address {
+    match address(request) {
         Some(address) if !settings.listen.ip().is_loopback() => Peer::of(address),
         _ => Peer::Local,
     }

@@ -46,9 +46,9 @@ pub(super) fn authenticate(
         return Ok(Either::Left(ready(Ok(known))));
     }
     let verifier = verifier.ok_or_else(handler::no_tokens)?;
-    let sessions = front.sessions.clone();
+    let (sessions, from) = (front.sessions.clone(), handler::address(request));
     let checking = async move {
-        let checked = remembered.checked_again(&verifier, now).await;
+        let checked = remembered.checked_again(&verifier, from, now).await;
         let checked = checked.inspect_err(|failure| {
             if failure.kind == ErrorKind::Unauthorized {
                 sessions.forget_credentials(id, &remembered);

@@ -5,7 +5,10 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use awc::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, USER_AGENT};
+use awc::http::Version;
+use awc::http::header::{
+    ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, USER_AGENT,
+};
 use awc::{Client, ClientResponse, Connector};
 use futures_util::future::{FutureExt as _, LocalBoxFuture};
 use secrecy::ExposeSecret as _;
@@ -138,7 +141,14 @@ async fn read(
         LinkError::TooLarge { limit, .. } => format!("its answer is larger than {limit} bytes"),
         error => error.to_string(),
     })?;
-    Ok(WebAnswer { status, body })
+    let is_whole = status == 204
+        || response.version() == Version::HTTP_2
+        || response.headers().contains_key(CONTENT_LENGTH);
+    Ok(WebAnswer {
+        status,
+        body,
+        is_whole,
+    })
 }
 
 async fn addresses(url: &Url) -> Result<Vec<SocketAddr>, String> {

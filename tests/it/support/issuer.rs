@@ -30,8 +30,8 @@ pub(crate) struct Site {
     pub(crate) asked: usize,
     /// Every request is answered with 503.
     pub(crate) is_away: bool,
-    /// What is answered about tokens that are no JWT. A webhook answers the status alone where
-    /// there is no JSON.
+    /// What is answered about tokens that are no JWT: a text as it is, anything else as JSON. A
+    /// webhook answers the status alone where it is null.
     pub(crate) answers: HashMap<String, (u16, Value)>,
     /// Tokens that were asked about, in order.
     pub(crate) asked_about: Vec<String>,
@@ -186,7 +186,10 @@ async fn serve(
             let token = token.unwrap().1.into_owned();
             site.asked_about.push(token.clone());
             let known = site.answers.get(&token).map(|(_, answer)| answer.clone());
-            HttpResponse::Ok().json(known.unwrap_or(json!({ "active": false })))
+            match known.unwrap_or(json!({ "active": false })) {
+                Value::String(body) => HttpResponse::Ok().body(body),
+                answer => HttpResponse::Ok().json(answer),
+            }
         }
         "/check" => {
             let body: Value = serde_json::from_slice(&body).unwrap();
@@ -197,7 +200,8 @@ async fn serve(
             let (status, answer) = answer.unwrap_or((401, Value::Null));
             let mut response = HttpResponse::build(StatusCode::from_u16(status).unwrap());
             match answer {
-                Value::Null => response.body("ok"),
+                Value::Null => response.finish(),
+                Value::String(body) => response.body(body),
                 answer => response.json(answer),
             }
         }

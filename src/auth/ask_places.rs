@@ -1,0 +1,223 @@
+//! Limits for requests to an authorization server or a webhook: in total, for each address, and one at
+//! a time for each token.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+
+use super::api_key::TokenHash;
+use crate::id::Peer;
+
+/// Maximum requests in flight for new tokens, and separately for tokens that were good before; further
+/// requests wait.
+const ASKED_MAX: usize = 32;
+
+/// Maximum requests in flight for new tokens from one address.
+const ASKED_PER_ADDRESS_MAX: usize = 16;
+
+/// The places of all requests about tokens.
+pub(super) struct AskPlaces {
+    tokens: Places<TokenHash>,
+    addresses: Places<Peer>,
+    /// Keyed by whether the token was good before.
+    all: Places<bool>,
+}
+
+/// A permit for one request about a token.
+pub(super) struct AskPlace {
+    _all: Place<bool>,
+    _address: Option<Place<Peer>>,
+}
+
+impl Default for AskPlaces {
+    fn default() -> Self {
+        Self {
+            tokens: Places::new(1),
+            addresses: Places::new(ASKED_PER_ADDRESS_MAX),
+            all: Places::new(ASKED_MAX),
+        }
+    }
+}
+
+impl AskPlaces {
+    /// Waits while another request asks about the same token.
+    pub(super) async fn token(&self, token: TokenHash) -> Place<TokenHash> {
+        self.tokens.take(token).await
+    }
+
+    /// Waits for a place to ask about a token that this address sent. A flood of bad tokens leaves
+    /// places to other addresses, and to tokens that were good before.
+    pub(super) async fn ask(&self, from: Option<IpAddr>, was_good: bool) -> AskPlace {
+        let address = match was_good {
+            true => None,
+            false => Some(
+                self.addresses
+                    .take(from.map_or(Peer::Local, Peer::of))
+                    .await,
+            ),
+        };
+        AskPlace {
+            _all: self.all.take(was_good).await,
+            _address: address,
+        }
+    }
+}
+
+/// A limited number of places for each key. The newest request gets the next free place: in a flood,
+/// the oldest ones have mostly timed out.
+struct Places<K: Copy + Eq + Hash>(Arc<Shared<K>>);
+
+struct Shared<K: Copy + Eq + Hash> {
+    per_key: usize,
+    by_key: Mutex<HashMap<K, Taken<K>>>,
+}
+
+/// The places of one key. A key without taken places has no entry.
+struct Taken<K: Copy + Eq + Hash> {
+    number: usize,
+    waiting: Vec<oneshot::Sender<Place<K>>>,
+}
+
+/// A place, handed to a waiting request on drop.
+pub(super) struct Place<K: Copy + Eq + Hash> {
+    key: K,
+    /// `None` after the place was handed to another request.
+    places: Option<Arc<Shared<K>>>,
+}
+
+impl<K: Copy + Eq + Hash> Places<K> {
+    fn new(per_key: usize) -> Self {
+        let by_key = Mutex::default();
+        Self(Arc::new(Shared { per_key, by_key }))
+    }
+
+    async fn take(&self, key: K) -> Place<K> {
+        loop {
+            let handed_on = {
+                let mut by_key = self.0.lock();
+                let taken = by_key.entry(key).or_insert_with(|| Taken {
+                    number: 0,
+                    waiting: Vec::new(),
+                });
+                if taken.number < self.0.per_key {
+                    taken.number += 1;
+                    return Place::new(key, &self.0);
+                }
+                let (next, handed_on) = oneshot::channel();
+                taken.waiting.retain(|waiting| !waiting.is_closed());
+                taken.waiting.push(next);
+                handed_on
+            };
+            if let Ok(place) = handed_on.await {
+                return place;
+            }
+        }
+    }
+}
+
+impl<K: Copy + Eq + Hash> Shared<K> {
+    /// A panic elsewhere leaves whole entries behind.
+    fn lock(&self) -> MutexGuard<'_, HashMap<K, Taken<K>>> {
+        self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Pops the newest request that waits for this key, or frees the place.
+    fn next(&self, key: K) -> Option<oneshot::Sender<Place<K>>> {
+        let mut by_key = self.lock();
+        let taken = by_key.get_mut(&key)?;
+        if let Some(next) = taken.waiting.pop() {
+            return Some(next);
+        }
+        taken.number = taken.number.saturating_sub(1);
+        if taken.number == 0 {
+            by_key.remove(&key);
+        }
+        None
+    }
+}
+
+impl<K: Copy + Eq + Hash> Place<K> {
+    fn new(key: K, places: &Arc<Shared<K>>) -> Self {
+        Self {
+            key,
+            places: Some(Arc::clone(places)),
+        }
+    }
+}
+
+impl<K: Copy + Eq + Hash> Drop for Place<K> {
+    fn drop(&mut self) {
+        let Some(places) = self.places.take() else {
+            return;
+        };
+        while let Some(next) = places.next(self.key) {
+            match next.send(Self::new(self.key, &places)) {
+                Ok(()) => return,
+                // That request timed out: try the next one.
+                Err(mut refused) => drop(refused.places.take()),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_place_goes_to_the_newest_request_that_still_waits() {
+        let places = Places::new(1);
+        let first = places.take("a").await;
+        let mut waiting: Vec<_> = (0..4).map(|_| Box::pin(places.take("a"))).collect();
+        for one in &mut waiting {
+            assert!(one.as_mut().now_or_never().is_none());
+        }
+        assert!(
+            places.take("b").now_or_never().is_some(),
+            "another key has its own"
+        );
+        drop(waiting.pop());
+        drop(first);
+        let mut last = waiting.pop().unwrap();
+        let second = last.as_mut().now_or_never().unwrap();
+        assert!(
+            waiting
+                .iter_mut()
+                .all(|one| one.as_mut().now_or_never().is_none())
+        );
+        drop(second);
+        // A place that was sent to a request that times out goes to the next one.
+        drop(waiting.pop());
+        assert!(waiting.pop().unwrap().as_mut().now_or_never().is_some());
+        drop(waiting);
+        assert!(places.0.lock().is_empty(), "no entry is left");
+    }
+
+    #[tokio::test]
+    async fn one_address_leaves_places_to_others_and_to_proven_tokens() {
+        let places = AskPlaces::default();
+        let [bad, other] = [1, 2].map(|last| Some(IpAddr::from([10, 0, 0, last])));
+        let mut flood = Vec::new();
+        while let Some(place) = places.ask(bad, false).now_or_never() {
+            flood.push(place);
+        }
+        assert_eq!(flood.len(), ASKED_PER_ADDRESS_MAX);
+        let mut others = Vec::new();
+        while let Some(place) = places.ask(other, false).now_or_never() {
+            others.push(place);
+        }
+        assert_eq!(others.len(), ASKED_MAX - ASKED_PER_ADDRESS_MAX);
+        assert!(
+            places.ask(None, false).now_or_never().is_none(),
+            "all places are taken"
+        );
+        assert!(places.ask(bad, true).now_or_never().is_some());
+        others.pop();
+        assert!(places.ask(None, false).now_or_never().is_some());
+    }
+}
