@@ -110,13 +110,25 @@ pub enum ControlRequest {
     },
 }
 
+/// Where an operator begins a login.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LoginOrigin {
+    Api,
+    CommandLine,
+    Dashboard,
+}
+
 /// An order about the login at a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LoginOrder {
     /// Answers with the page to open. The browser comes back to `redirect_uri`, which is on this
     /// machine, or to the gateway.
-    Begin { redirect_uri: Option<String> },
+    Begin {
+        redirect_uri: Option<String>,
+        origin: LoginOrigin,
+    },
     /// Answers when somebody signed in, in Unix seconds.
     SignedInAt,
     /// Renews the token now.

@@ -15,6 +15,7 @@ mod http;
 mod instances;
 mod key_uses;
 mod login_codes;
+mod login_visit;
 mod metrics;
 mod operator;
 mod port_holder;
@@ -31,7 +32,7 @@ pub use config_order::{
 pub use control::{
     ControlError, ControlHalves, ControlServer, ask, ask_status, is_served, open_client, read_line,
 };
-pub use control_request::{ControlRequest, LoginOrder, Parameters};
+pub use control_request::{ControlRequest, LoginOrder, LoginOrigin, Parameters};
 pub use crashes::{CrashWriter, crash_reports, crashes};
 pub use data_dir::{DataDir, DataDirError};
 pub use history::{RecordsError, answer_request, history_entry, history_page, log_page, replay};
@@ -40,6 +41,7 @@ pub use http::{
 };
 pub use instances::{Instance, Instances, Registration, other_gateway};
 pub use key_uses::{KeyUses, key_uses, key_view, read_key_uses, write_key_uses};
+pub use login_visit::LoginVisit;
 pub use metrics::{MetricsExporter, MetricsServer};
 pub use operator::{Inoperable, Operator, OrderOutcome, no_api};
 pub use port_holder::address_in_use;

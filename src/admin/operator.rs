@@ -14,6 +14,7 @@ use super::api_token::ApiToken;
 use super::config_order::ConfigOrders;
 use super::control_request::{ControlRequest, LoginOrder, Parameters};
 use super::history::{RecordsError, history_page, log_page};
+use super::login_visit::LoginVisit;
 use super::status::{LimitView, Status, ToolView, ViewAccess};
 use crate::catalog::ViewSettings;
 use crate::downstream::ServerOrder;
@@ -95,8 +96,8 @@ pub trait Operator: Send + Sync {
         order: LoginOrder,
     ) -> LocalBoxFuture<'static, Result<Value, Failure>>;
 
-    /// Takes the query with which a browser came back from an authorization server.
-    fn finish_login(&self, query: String) -> LocalBoxFuture<'static, Result<Value, Failure>>;
+    /// Takes one step of a login on behalf of a browser.
+    fn visit_login(&self, visit: LoginVisit) -> LocalBoxFuture<'static, Result<Value, Failure>>;
 
     /// The logins at servers, as [`crate::credentials::CredentialView`]s.
     fn logins(&self) -> LocalBoxFuture<'static, Value>;
@@ -257,7 +258,7 @@ pub(super) async fn answer(operator: Arc<dyn Operator>, request: ControlRequest)
             order,
         } => done("login", operator.login(&server, principal, order).await),
         ControlRequest::FinishLogin { answer } => {
-            done("login", operator.finish_login(query_of(&answer)).await)
+            done("login", operator.visit_login(pasted(&answer)).await)
         }
         ControlRequest::Pins => json!({ "pins": operator.pins() }),
         ControlRequest::Pin { server, tool } => done("pin", operator.pin(&server, &tool)),
@@ -286,10 +287,11 @@ async fn order(operator: &dyn Operator, server: String, order: ServerOrder) -> V
     )
 }
 
-/// The query of an address; of a text without one, that text.
-fn query_of(address: &str) -> String {
+/// The query of a pasted address, or the whole text if it has none.
+fn pasted(address: &str) -> LoginVisit {
     let query = address.split_once('?').map_or(address, |(_, query)| query);
-    query.split('#').next().unwrap_or_default().to_owned()
+    let query = query.split('#').next().unwrap_or_default().to_owned();
+    LoginVisit::Pasted { query }
 }
 
 /// # Errors

@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::bridge::headers::ClientHeaders;
 use crate::calls::call_target::CallTarget;
 use crate::calls::{consent, tasks};
+use crate::credentials::Credential;
 use crate::downstream::{
     BreakerPermit, CallSenders, Caller, ConnectionKey, Deadline, Delivery, Downstreams, Lease,
     Reply, Server, UseGuard, server_removed,
@@ -66,6 +67,8 @@ struct ConnectionSearch {
     arbiter: usize,
     /// That of the client, if it has one.
     session: Option<SessionId>,
+    /// The name that it gives itself.
+    client: Option<Arc<str>>,
     /// The headers of its request that servers may read.
     said: Option<Arc<ClientHeaders>>,
     /// Its supervisor gives an attempt up after `connect_timeout`.
@@ -133,6 +136,7 @@ pub(crate) fn find_route(
         server,
         arbiter,
         session: caller.session,
+        client: caller.client.clone(),
         said: target.forwarded.clone(),
         opened_by: deadline.from(now),
         max_wait,
@@ -171,8 +175,7 @@ impl ConnectionSearch {
         let credential = self.server.user_credential(&key);
         credential.as_ref().inspect(|it| it.look_again());
         if let Some(credential) = credential.filter(|it| it.needs_login()) {
-            let asking =
-                async move { Err(consent::failure(self.server.name(), &credential).await) };
+            let asking = async move { Err(self.consent_failure(&credential).await) };
             return Ok(ConnectionAccess::Opening(asking.boxed_local()));
         }
         match child.current() {
@@ -247,7 +250,7 @@ impl ConnectionSearch {
             () = consent::needed(credential.as_ref()) => {}
         }
         if let Some(credential) = credential.filter(|it| it.needs_login()) {
-            return Err(consent::failure(self.server.name(), &credential).await);
+            return Err(self.consent_failure(&credential).await);
         }
         let up = if self.max_wait.is_zero() {
             child.current()
@@ -266,6 +269,10 @@ impl ConnectionSearch {
         // It may be that of another server, which took the name meanwhile.
         senders.settings().check_user(self.said.as_deref())?;
         Ok(senders)
+    }
+
+    async fn consent_failure(&self, credential: &Credential) -> Failure {
+        consent::failure(self.server.name(), credential, self.client.as_deref()).await
     }
 }
 

@@ -82,12 +82,16 @@ pub(crate) async fn needed(credential: Option<&Arc<Credential>>) {
 }
 
 /// Why a call waits for its user, with the page to sign in at.
-pub(crate) async fn failure(server: &ServerName, credential: &Credential) -> Failure {
+pub(crate) async fn failure(
+    server: &ServerName,
+    credential: &Credential,
+    client: Option<&str>,
+) -> Failure {
     if let Some(failure) = not_exchanged(server, credential) {
         return failure;
     }
     let late = || Err(SignInError::Late);
-    let page = timeout(PAGE_WITHIN, credential.consent_page()).await;
+    let page = timeout(PAGE_WITHIN, credential.consent_page(requester(client))).await;
     match page.unwrap_or_else(|_| late()) {
         Ok(page) => {
             let message = format!("server `{server}` is used with a sign-in of your own");
@@ -99,6 +103,14 @@ pub(crate) async fn failure(server: &ServerName, credential: &Credential) -> Fai
         }
     }
     .server(server.as_str())
+}
+
+/// Names the client on the page of a sign-in, in the client's own words, which can be false.
+fn requester(client: Option<&str>) -> String {
+    match client {
+        Some(name) => format!("a client that calls itself \"{name}\""),
+        None => "a client that does not say its name".to_owned(),
+    }
 }
 
 fn not_exchanged(server: &ServerName, credential: &Credential) -> Option<Failure> {
@@ -121,7 +133,8 @@ pub(crate) fn asking(
 ) -> Option<LocalBoxFuture<'static, Result<CallSenders, Failure>>> {
     let server = downstreams.get(server)?;
     let credential = waiting(&server, caller)?;
-    let asking = async move { Err(failure(server.name(), &credential).await) };
+    let client = caller.client.clone();
+    let asking = async move { Err(failure(server.name(), &credential, client.as_deref()).await) };
     Some(asking.boxed_local())
 }
 

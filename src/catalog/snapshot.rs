@@ -343,6 +343,12 @@ impl Snapshot {
         self.view(server).map_or(0, |view| view.shown[kind.index()])
     }
 
+    /// How many items all servers show.
+    pub fn item_count(&self) -> usize {
+        let shown = self.servers.iter().flat_map(|server| server.shown.iter());
+        shown.sum()
+    }
+
     /// Public tool names with their owners, in list order.
     pub fn tools(&self) -> impl Iterator<Item = (&str, &ItemOwner)> {
         self.tools.iter()

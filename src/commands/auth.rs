@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use mcpvisor::admin::{ControlRequest, LoginOrder, ask};
+use mcpvisor::admin::{ControlRequest, LoginOrder, LoginOrigin, ask};
 use mcpvisor::cli::{AuthArguments, AuthVerb, LoginArguments};
 use mcpvisor::credentials::SIGN_IN_WITHIN;
 use mcpvisor::telemetry::{one_line, rfc3339};
@@ -74,7 +74,10 @@ async fn log_in(data_dir: &Path, arguments: LoginArguments) -> Result<(), CliErr
         Ok::<_, CliError>(login["signedInAt"].as_u64())
     };
     let before = signed_in_at().await?;
-    let begin = LoginOrder::Begin { redirect_uri: None };
+    let begin = LoginOrder::Begin {
+        redirect_uri: None,
+        origin: LoginOrigin::CommandLine,
+    };
     let begun = order(
         data_dir,
         &arguments.name,
@@ -91,8 +94,9 @@ async fn log_in(data_dir: &Path, arguments: LoginArguments) -> Result<(), CliErr
         open_browser(page);
     }
     eprintln!(
-        "Open this page and sign in. Where the browser cannot come back to this machine, paste the \
-         address that it is sent to here."
+        "Open this page and sign in. If your browser cannot reach this machine, open the following \
+         page instead, and paste the address that it sends you to here:\n{}",
+        one_line(begun["authorizationUrl"].as_str().unwrap_or_default())
     );
     let mut pasted = typed_lines();
     let too_late = tokio::time::sleep(SIGN_IN_WITHIN);

@@ -50,6 +50,7 @@ pub(crate) fn serve(path: Option<&Path>, mode: ServeMode, stateless: bool) -> Re
         ServeMode::Http => service::inherited_listener()?,
         ServeMode::Stdio(_) => None,
     };
+    service::hide_from_servers();
     transport::install_crypto_provider();
     let mut environment = ProcessEnvironment::new();
     if let Some(listener) = &inherited {

@@ -1,10 +1,11 @@
 //! `${…}` in string values, resolved after the file was parsed: a value can never become TOML.
 
 use std::borrow::Cow;
-use std::fs;
+use std::io::Read as _;
 use std::path::{MAIN_SEPARATOR, Path};
 
 use super::environment::Environment;
+use crate::store::open_trusted;
 use InterpolationError::{Missing, Written};
 
 /// Longest result of one interpolation, in bytes.
@@ -212,7 +213,9 @@ pub(super) fn read(path: &str, directory: &Path) -> Result<String, Interpolation
         ),
     };
     let path = directory.join(path);
-    let about = fs::metadata(&path).map_err(|error| missing(format!("cannot be read: {error}")))?;
+    let unreadable = |error| missing(format!("cannot be read: {error}"));
+    let mut file = open_trusted(&path).map_err(unreadable)?;
+    let about = file.metadata().map_err(unreadable)?;
     // A pipe or a device would block the whole start.
     if !about.is_file() {
         return Err(missing("is not a regular file".to_owned()));
@@ -220,8 +223,8 @@ pub(super) fn read(path: &str, directory: &Path) -> Result<String, Interpolation
     if about.len() > FILE_MAX {
         return Err(missing("is too large".to_owned()));
     }
-    let mut text =
-        fs::read_to_string(&path).map_err(|error| missing(format!("cannot be read: {error}")))?;
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(unreadable)?;
     text.truncate(text.trim_end_matches(['\r', '\n']).len());
     Ok(text)
 }
@@ -229,6 +232,7 @@ pub(super) fn read(path: &str, directory: &Path) -> Result<String, Interpolation
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::fs;
 
     use super::*;
 

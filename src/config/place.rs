@@ -1,12 +1,11 @@
 //! Which file is the configuration, and whether it may say what runs here.
 
-use std::fs::{File, Metadata};
 use std::io::{self, Read as _};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::environment::Environment;
 use super::{FILE_MAX, FILE_NAME};
+use crate::store::open_trusted;
 
 /// Where a configuration is looked for that nobody named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,53 +53,16 @@ pub(super) fn find(
 ///
 /// # Errors
 ///
-/// Refuses a file that somebody else may have written, with the command that mends it; else the
-/// system's error.
+/// As [`open_trusted`].
 pub fn read(path: &Path) -> io::Result<String> {
     let mut text = String::new();
-    let file = File::open(path)?;
-    let user = rustix::process::geteuid().as_raw();
-    if let Some(why) = distrust(path, &Origin::of(&file.metadata()?), user) {
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
-    }
+    let file = open_trusted(path)?;
     file.take(FILE_MAX + 1).read_to_string(&mut text)?;
     if text.len() as u64 > FILE_MAX {
         let message = format!("it is larger than {FILE_MAX} bytes");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
     }
     Ok(text)
-}
-
-/// Why a file may not say what runs as `user`.
-fn distrust(path: &Path, origin: &Origin, user: u32) -> Option<String> {
-    let shown = path.display();
-    if ![user, ROOT].contains(&origin.owner) {
-        return Some(format!(
-            "it belongs to another user, who could start programs with it; if you trust what it \
-             says, make it yours: `sudo chown {user} '{shown}'`"
-        ));
-    }
-    (origin.mode & WRITABLE_BY_ALL != 0).then(|| {
-        format!("everybody can write to it, and start programs with it: `chmod o-w '{shown}'`")
-    })
-}
-
-const ROOT: u32 = 0;
-const WRITABLE_BY_ALL: u32 = 0o002;
-
-/// Who can have written a file.
-struct Origin {
-    owner: u32,
-    mode: u32,
-}
-
-impl Origin {
-    fn of(found: &Metadata) -> Self {
-        Self {
-            owner: found.uid(),
-            mode: found.mode(),
-        }
-    }
 }
 
 /// `mcpvisor/config.toml` in `XDG_CONFIG_HOME`, which has to be absolute, or in `~/.config`.
@@ -112,29 +74,4 @@ pub(super) fn of_user(environment: &dyn Environment) -> Option<PathBuf> {
     let of_home = || absolute("HOME").map(|home| home.join(".config"));
     let directory = absolute("XDG_CONFIG_HOME").or_else(of_home)?;
     Some(directory.join("mcpvisor").join(FILE_NAME))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_file_that_others_may_have_written_is_refused() {
-        let me = 1000;
-        let cases = [
-            (me, 0o644, None),
-            (me, 0o664, None),
-            (ROOT, 0o644, None),
-            (me, 0o666, Some("`chmod o-w '/x'`")),
-            (ROOT, 0o646, Some("`chmod o-w '/x'`")),
-            (1001, 0o644, Some("`sudo chown 1000 '/x'`")),
-        ];
-        for (owner, mode, expected) in cases {
-            let found = distrust(Path::new("/x"), &Origin { owner, mode }, me);
-            match expected {
-                None => assert_eq!(found, None, "{owner} {mode:o}"),
-                Some(word) => assert!(found.unwrap().contains(word), "{owner} {mode:o}"),
-            }
-        }
-    }
 }

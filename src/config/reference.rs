@@ -31,8 +31,10 @@ This page is printed by `mcpvisor config reference`.
 const ENVIRONMENT: &str = "\
 A server with a `command` gets the variables of its `env`, and of the gateway's environment only
 those that any program may need, so that no secret reaches a server by accident. `inherit_env` of
-the server lets more through: `[\"AWS_*\"]`, or `true` for all. Without it, these pass (`*` stands for
-any text):
+the server lets more through: `[\"AWS_*\"]`, or `true` for all. A glob never matches `SSH_AUTH_SOCK`,
+`DBUS_SESSION_BUS_ADDRESS`, or a name that ends in `_PROXY`: they lead to the user's SSH agent and
+keyring, or may hold a password. A server that needs one gets it by its full name, as in
+`inherit_env = [\"SSH_AUTH_SOCK\"]`. Without `inherit_env`, these pass:
 
 ";
 

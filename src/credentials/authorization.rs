@@ -40,6 +40,12 @@ pub enum CallbackError {
     Twice(&'static str),
     #[error("the answer belongs to no sign-in that waits; sign in again")]
     State,
+    #[error(
+        "the sign-in was not continued in this browser: open the link that you were given in this \
+         browser, and continue from there; where `mcpvisor auth login` waits, paste the address of \
+         this page there instead"
+    )]
+    Browser,
     // The words of a wrong issuer are not repeated: they may be written to mislead.
     #[error("the answer comes from another authorization server than the one that was asked")]
     Issuer,
@@ -95,6 +101,14 @@ impl PendingSignIn {
         }
         drop(query);
         url
+    }
+
+    pub(super) fn state(&self) -> &str {
+        self.state.expose_secret()
+    }
+
+    pub(super) fn issuer(&self) -> &str {
+        &self.sign_in.issuer
     }
 
     /// Whether a state is this sign-in's, in a time that does not tell how much of it is right.

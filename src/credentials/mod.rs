@@ -23,6 +23,7 @@ mod subject_tokens;
 mod token;
 mod token_request;
 mod vault;
+mod visit;
 mod web;
 
 pub use assertion::AssertionError;
@@ -46,4 +47,5 @@ pub use token_request::{ClientSecret, Grant, TokenRequest};
 pub use vault::{
     KeyCommand, Rotated, Vault, VaultKey, VaultPlace, default_key_file, rotate as rotate_vault,
 };
+pub use visit::{Bearer, LinkKind, SignInLinks, SignInOffer, SignInRequest};
 pub use web::{ANSWER_MAX, Web, WebAnswer, WebBody, WebRequest};

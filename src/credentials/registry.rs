@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use secrecy::SecretString;
 use url::Url;
 
 use super::authorization::state_of;
 use super::{
-    CallbackError, Credential, CredentialView, Granted, OAuthSettings, SignInError, SubjectTokens,
-    Vault, Web,
+    Bearer, CallbackError, Credential, CredentialView, Granted, LoginName, OAuthSettings,
+    SignInError, SignInOffer, SubjectTokens, Vault, Web,
 };
 use crate::id::{CredentialContext, Principal, ServerName};
 use crate::telemetry::Counters;
@@ -194,10 +195,32 @@ impl Credentials {
     /// # Errors
     ///
     /// Returns why nobody is signed in.
-    pub async fn finish(&self, query: &str) -> Result<Granted, SignInError> {
+    pub async fn finish(
+        &self,
+        query: &str,
+        bearer: Bearer<'_>,
+    ) -> Result<(Granted, SecretString), SignInError> {
         let state = state_of(query)?;
         let found = self.all().into_iter().find(|it| it.awaits(&state));
-        found.ok_or(CallbackError::State)?.finish(query).await
+        let found = found.ok_or(CallbackError::State)?;
+        found.finish(query, bearer).await
+    }
+
+    /// See [`Credential::offer`].
+    pub fn offer(&self, state: &str) -> Option<SignInOffer> {
+        self.all().iter().find_map(|it| it.offer(state))
+    }
+
+    /// See [`Credential::continue_in`].
+    pub fn continue_in(&self, state: &str, cookie: &str) -> Option<Url> {
+        let all = self.all();
+        all.iter().find_map(|it| it.continue_in(state, cookie))
+    }
+
+    /// Revokes the token of the sign-in whose page has this word. Returns whose it was.
+    pub async fn take_back(&self, word: &str) -> Option<LoginName> {
+        let found = self.all().into_iter().find(|it| it.takes_back(word))?;
+        found.forget().await.then(|| found.login_name())
     }
 
     /// Those that are signed in or need a login.

@@ -3,16 +3,21 @@
 use std::sync::Arc;
 
 use futures_util::future::LocalBoxFuture;
+use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 use url::Url;
 
 use super::state::{GatewayOperator, GatewayState};
-use crate::admin::LoginOrder;
+use crate::admin::{LoginOrder, LoginOrigin, LoginVisit};
+use crate::auth;
 use crate::config::{Config, ProcessEnvironment};
-use crate::credentials::{Credential, Credentials, SignInError, Web, is_loopback};
+use crate::credentials::{
+    Bearer, CallbackError, Credential, Credentials, LinkKind, SignInError, SignInRequest, Web,
+    is_loopback,
+};
 use crate::downstream::{CredentialsChoice, ServerSettings, TransportSettings};
-use crate::id::{CredentialContext, ServerName};
+use crate::id::{CredentialContext, Principal, ServerName};
 use crate::protocol::{ErrorKind, Failure};
 use crate::telemetry::{Counters, rfc3339};
 use crate::transport::{HttpSettings, Tls, WebClient};
@@ -45,10 +50,10 @@ pub(super) fn with_credential(
             .into_iter()
             .flatten()
             .map(|url| url.url().clone());
-        let trusted = std::iter::once(http.url.clone())
-            .chain(configured)
-            .collect();
-        let web = || Arc::new(WebClient::new(tls.clone(), trusted)) as Arc<dyn Web>;
+        let web = || {
+            let web = WebClient::new(tls.clone(), vec![http.url.clone()]);
+            Arc::new(web.with_written(configured.collect())) as Arc<dyn Web>
+        };
         let gateway = credentials.of_gateway(&server.name, &http.url, &http.oauth, web);
         let is_shared = *context == CredentialContext::Shared;
         if is_shared && server.credentials == CredentialsChoice::User {
@@ -85,10 +90,21 @@ impl GatewayOperator {
                     .server(name.to_string())
             })?;
             let done = match order {
-                LoginOrder::Begin { redirect_uri } => {
-                    let redirect_uri = redirect_target(redirect_uri.as_deref(), callback)?;
-                    let page = credential.begin(redirect_uri).await;
-                    page.map(|page| json!({ "url": page.as_str() }))
+                LoginOrder::Begin {
+                    redirect_uri,
+                    origin,
+                } => {
+                    let target = redirect_target(redirect_uri.as_deref(), callback.as_ref())?;
+                    let is_own = callback.as_ref() == Some(&target);
+                    let begun = credential.begin(SignInRequest {
+                        link: link_kind(origin, is_own, principal.is_some()),
+                        redirect_uri: target,
+                        requester: requester(origin).to_owned(),
+                    });
+                    let links = begun.await;
+                    links.map(|links| {
+                        json!({ "url": links.link, "authorizationUrl": links.authorization })
+                    })
                 }
                 LoginOrder::SignedInAt => {
                     Ok(json!({ "signedInAt": credential.view().await.signed_in_at }))
@@ -100,31 +116,108 @@ impl GatewayOperator {
         })
     }
 
-    /// See [`crate::admin::Operator::finish_login`].
-    pub(super) fn finish(&self, query: &str) -> LocalBoxFuture<'static, Result<Value, Failure>> {
-        let (state, query) = (self.state.clone(), query.to_owned());
+    /// See [`crate::admin::Operator::visit_login`].
+    pub(super) fn visit(
+        &self,
+        visit: LoginVisit,
+    ) -> LocalBoxFuture<'static, Result<Value, Failure>> {
+        let state = self.state.clone();
         Box::pin(async move {
-            let granted = state.credentials.finish(&query).await;
-            let granted = granted.map_err(|error| login_failed(&error))?;
-            if granted.is_another {
-                let whose = granted.principal.map(CredentialContext::User);
-                let whose = whose.unwrap_or(CredentialContext::Shared);
-                let left = (state.downstreams).leave_sessions(granted.server.clone(), whose);
-                left.await;
+            let credentials = &state.credentials;
+            let waits_not = || login_failed(&CallbackError::State.into());
+            match visit {
+                LoginVisit::Opened { state } => {
+                    let offer = credentials.offer(&state).ok_or_else(waits_not)?;
+                    Ok(json!({
+                        "serverName": offer.server,
+                        "user": user(offer.principal.as_ref()),
+                        "issuer": offer.issuer,
+                        "requester": offer.requester,
+                        "callback": offer.redirect_uri,
+                    }))
+                }
+                LoginVisit::Continued { state, cookie } => {
+                    let page = credentials.continue_in(&state, &cookie);
+                    Ok(json!({ "url": page.ok_or_else(waits_not)? }))
+                }
+                LoginVisit::Returned { query, cookie } => {
+                    let bearer = Bearer::Browser(cookie.as_deref());
+                    state.finish_login(&query, bearer).await
+                }
+                LoginVisit::Pasted { query } => {
+                    let mut done = state.finish_login(&query, Bearer::Operator).await?;
+                    done["takeBack"].take();
+                    Ok(done)
+                }
+                LoginVisit::TakenBack { word } => {
+                    let taken = credentials.take_back(&word).await.ok_or_else(|| {
+                        let message = "this login was taken back already, or another one followed \
+                                       it; an operator signs out with `mcpvisor auth logout`";
+                        Failure::new(ErrorKind::LoginFailed, message)
+                    })?;
+                    log::warn!(
+                        server = taken.server.as_str(),
+                        principal = taken.principal.as_ref().map(Principal::name);
+                        "the person who signed in took it back: the token is revoked"
+                    );
+                    Ok(
+                        json!({ "serverName": taken.server, "user": user(taken.principal.as_ref()) }),
+                    )
+                }
             }
-            Ok(json!({
-                "success": true,
-                "serverId": state.id_of(&granted.server),
-                "serverName": granted.server,
-                "tokenType": granted.token_type,
-                "expiresIn": granted.expires_in,
-                "scope": granted.scope,
-            }))
         })
     }
 }
 
+/// The user of a login, for a page; `null` for the gateway's own login.
+fn user(principal: Option<&Principal>) -> Value {
+    let parts = principal.map(Principal::parts);
+    parts.map_or(Value::Null, |(issuer, name)| {
+        json!({ "isKey": principal.is_some_and(auth::is_key), "issuer": issuer, "name": name })
+    })
+}
+
+/// An operator who asks over the API for the gateway's own login shows its page to a person, or
+/// takes the answer with a program. A user's login is always bound to one browser, unless a program
+/// takes the answer.
+fn link_kind(origin: LoginOrigin, returns_here: bool, is_users: bool) -> LinkKind {
+    match returns_here && (is_users || origin != LoginOrigin::Api) {
+        true => LinkKind::Page,
+        false => LinkKind::Direct,
+    }
+}
+
+fn requester(origin: LoginOrigin) -> &'static str {
+    match origin {
+        LoginOrigin::Api => "an operator, over the API of the gateway",
+        LoginOrigin::CommandLine => "an operator, with `mcpvisor auth login`",
+        LoginOrigin::Dashboard => "an operator, in the dashboard",
+    }
+}
+
 impl GatewayState {
+    async fn finish_login(&self, query: &str, bearer: Bearer<'_>) -> Result<Value, Failure> {
+        let finished = self.credentials.finish(query, bearer).await;
+        let (granted, word) = finished.map_err(|error| login_failed(&error))?;
+        let user = user(granted.principal.as_ref());
+        if granted.is_another {
+            let whose = granted.principal.map(CredentialContext::User);
+            let whose = whose.unwrap_or(CredentialContext::Shared);
+            let left = (self.downstreams).leave_sessions(granted.server.clone(), whose);
+            left.await;
+        }
+        Ok(json!({
+            "success": true,
+            "serverId": self.id_of(&granted.server),
+            "serverName": granted.server,
+            "user": user,
+            "tokenType": granted.token_type,
+            "expiresIn": granted.expires_in,
+            "scope": granted.scope,
+            "takeBack": word.expose_secret(),
+        }))
+    }
+
     /// The credential of a user, whom an operator may sign in before the first call; of a subject whose
     /// tokens are exchanged there are several.
     fn user_credentials(
@@ -192,9 +285,9 @@ async fn forgotten(credentials: &[Arc<Credential>]) -> bool {
 }
 
 /// Where the browser comes back to: only this machine may be named by a request.
-fn redirect_target(asked: Option<&str>, callback: Option<Url>) -> Result<Url, Failure> {
+fn redirect_target(asked: Option<&str>, callback: Option<&Url>) -> Result<Url, Failure> {
     let Some(asked) = asked else {
-        return callback.ok_or_else(|| {
+        return callback.cloned().ok_or_else(|| {
             let message = "nothing listens for the answer of a login: set `callback_url` in \
                            [credentials], or run the gateway with a listener";
             Failure::new(ErrorKind::Conflict, message)
@@ -220,9 +313,26 @@ mod tests {
     use super::*;
 
     #[test]
+    fn only_an_operators_own_login_leads_straight_to_the_authorization_server() {
+        use LoginOrigin::{Api, CommandLine, Dashboard};
+        for (origin, returns_here, is_users, expected) in [
+            (Api, true, true, LinkKind::Page),
+            (CommandLine, true, true, LinkKind::Page),
+            (Dashboard, true, true, LinkKind::Page),
+            (CommandLine, true, false, LinkKind::Page),
+            (Dashboard, true, false, LinkKind::Page),
+            (Api, true, false, LinkKind::Direct),
+            (Api, false, true, LinkKind::Direct),
+            (Api, false, false, LinkKind::Direct),
+        ] {
+            assert_eq!(link_kind(origin, returns_here, is_users), expected);
+        }
+    }
+
+    #[test]
     fn a_browser_is_sent_back_to_this_machine_only() {
         let callback = Url::parse("http://127.0.0.1:1/oauth/callback").ok();
-        let of = |asked| redirect_target(asked, callback.clone()).map(String::from);
+        let of = |asked| redirect_target(asked, callback.as_ref()).map(String::from);
         assert_eq!(of(None).unwrap(), "http://127.0.0.1:1/oauth/callback");
         for good in [
             "http://localhost:6274/done",

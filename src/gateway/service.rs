@@ -32,6 +32,19 @@ pub fn inherited_listener() -> io::Result<Option<TcpListener>> {
     }
 }
 
+/// Keeps the servers, which run as the same user, from reading the memory and the environment of
+/// this process: no other process of the user may read its files in `/proc` or trace it, and it
+/// leaves no core dump. A program that it starts is not concerned.
+pub fn hide_from_servers() {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+        if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+            log::warn!(error:%; "servers of the same user can read the memory of the gateway");
+        }
+    }
+}
+
 /// The state of the gateway for the manager.
 #[derive(Clone, Copy, Debug)]
 pub enum ServiceState<'a> {
@@ -57,5 +70,39 @@ pub fn notify(state: ServiceState<'_>) {
     };
     if let Err(error) = notified {
         log::warn!(error:%; "the service manager cannot be notified");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_memory_of_the_gateway_is_hidden_and_that_of_its_servers_is_not() {
+        use std::process::Command;
+
+        use rustix::process::{DumpableBehavior, dumpable_behavior, set_dumpable_behavior};
+        super::hide_from_servers();
+        assert_eq!(dumpable_behavior().unwrap(), DumpableBehavior::NotDumpable);
+        // The gateway reads the environment of a server to know it as its own.
+        let mut server = Command::new("sleep")
+            .arg("60")
+            .env("MARK", "it")
+            .spawn()
+            .unwrap();
+        let path = format!("/proc/{}/environ", server.id());
+        let look = || std::fs::read(&path).unwrap();
+        // The kernel shows the environment a moment after the program started.
+        let environment = (0..100_000)
+            .map(|_| look())
+            .find(|it| !it.is_empty())
+            .unwrap();
+        server.kill().unwrap();
+        server.wait().unwrap();
+        assert!(
+            environment
+                .split(|byte| *byte == 0)
+                .any(|it| it == b"MARK=it")
+        );
+        set_dumpable_behavior(DumpableBehavior::Dumpable).unwrap();
     }
 }

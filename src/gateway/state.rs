@@ -20,8 +20,9 @@ use super::stdio::STDIO_DIR;
 use super::tls::certificate_view;
 use crate::admin::{
     ApiToken, ConfigOrders, ConfigRequest, ConfigView, Health, HealthSource, Inoperable, KeyUses,
-    LimitView, LoginOrder, Operator, OrderOutcome, RecordsError, ServerHealth, ServerStatus,
-    Status, ToolView, ViewAccess, answer_request, crash_reports, crashes, key_view, no_api, replay,
+    LimitView, LoginOrder, LoginVisit, Operator, OrderOutcome, RecordsError, ServerHealth,
+    ServerStatus, Status, ToolView, ViewAccess, answer_request, crash_reports, crashes, key_view,
+    no_api, replay,
 };
 use crate::auth::ApiKey;
 use crate::catalog::{ItemKind, ViewSettings};
@@ -279,8 +280,8 @@ impl Operator for GatewayOperator {
         self.carry_out(server, principal, order)
     }
 
-    fn finish_login(&self, query: String) -> LocalBoxFuture<'static, Result<Value, Failure>> {
-        self.finish(&query)
+    fn visit_login(&self, visit: LoginVisit) -> LocalBoxFuture<'static, Result<Value, Failure>> {
+        self.visit(visit)
     }
 
     fn keys(&self) -> Vec<Value> {

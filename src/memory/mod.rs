@@ -3,5 +3,5 @@
 mod heap;
 mod kept_bytes;
 
-pub(crate) use heap::trim_heap;
+pub(crate) use heap::{trim_heap, trim_heap_soon};
 pub(crate) use kept_bytes::{KeptBytes, KeptShare};

@@ -30,13 +30,19 @@ pub(super) struct QueuedEvent {
 
 impl EventBudget {
     /// Gives a message its place among no more than `max` bytes of its server; `None` when there
-    /// is none. Lists and the states of connections always have one: there are few of them.
+    /// is none. Lists and the states of connections always have one: there are few of them. Log lines
+    /// take half of the bytes at most: one client that asks for all of them costs no other client of
+    /// the server an update.
     pub(super) fn admit(&self, message: RoutedServerEvent, max: usize) -> Option<QueuedEvent> {
         let Some(frame) = droppable_bytes(&message.event) else {
             return Some(QueuedEvent {
                 message,
                 _share: None,
             });
+        };
+        let max = match message.event {
+            ServerEvent::Log(_) => max / 2,
+            _ => max,
         };
         let of_server = self.of_server(&message.server);
         let _share = of_server.bytes.try_keep(frame + OVERHEAD, max);
@@ -115,7 +121,7 @@ mod tests {
         let held: Vec<_> = (0..20)
             .map_while(|_| event_budget.admit(log_line("loud", 1000), max))
             .collect();
-        assert!((5..10).contains(&held.len()), "{}", held.len());
+        assert!((2..5).contains(&held.len()), "{}", held.len());
         assert!(event_budget.admit(log_line("calm", 1000), max).is_some());
         assert!(
             event_budget
@@ -125,6 +131,35 @@ mod tests {
         assert!(event_budget.admit(log_line("loud", 1000), max).is_none());
         drop(held);
         assert!(event_budget.admit(log_line("loud", 1000), max).is_some());
+    }
+
+    #[test]
+    fn log_lines_leave_places_to_updates() {
+        let update = || {
+            let frame = r#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"r:1"}}"#;
+            match Envelope::parse(Bytes::from(frame)) {
+                Ok(Envelope::Notification(said_so)) => {
+                    said("loud", ServerEvent::ResourceUpdated(said_so))
+                }
+                other => panic!("{other:?}"),
+            }
+        };
+        let event_budget = EventBudget::default();
+        let max = 10_000;
+        let lines = std::iter::from_fn(|| event_budget.admit(log_line("loud", 1000), max));
+        let lines: Vec<_> = lines.collect();
+        let updates = std::iter::from_fn(|| event_budget.admit(update(), max));
+        let updates: Vec<_> = updates.collect();
+        assert!(
+            lines.len() >= 2 && updates.len() >= 5,
+            "{} {}",
+            lines.len(),
+            updates.len()
+        );
+        // Updates may take all of it.
+        drop(lines);
+        assert!(event_budget.admit(update(), max).is_some());
+        assert!(event_budget.admit(log_line("loud", 1000), max).is_none());
     }
 
     #[test]

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use crate::catalog::{ServerPart, Snapshot};
 use crate::downstream::{ConnectionKey, ListTimes, RoutedServerEvent};
 use crate::id::ServerName;
+use crate::memory::trim_heap_soon;
 use crate::publisher::catalog_view::{CatalogView, OwnViews, PublishedCatalog};
 use crate::publisher::definition_notices::DefinitionNotices;
 use crate::publisher::event_budget::{EventBudget, QueuedEvent};
@@ -33,6 +34,9 @@ const EVENT_BYTES_AT_START: usize = 1024 * 1024;
 
 /// A catalog that cannot be merged is tried again when something changes.
 const MERGES_FAILED_MAX: u32 = 2;
+
+/// Items that leave the catalog at once and occupy memory worth giving back.
+const FREED_MIN: usize = 500;
 
 /// The catalog that the process before this one stored.
 pub struct RestoredCatalog {
@@ -246,7 +250,10 @@ impl PublisherCore {
             self.counters.add(Counter::ListChanged);
             sessions.broadcast(&SessionEvent::ListsChanged(changes));
         }
-        self.announced.store(merged);
+        let before = self.announced.swap(merged.clone());
+        if merged.item_count() + FREED_MIN <= before.item_count() {
+            trim_heap_soon();
+        }
         if let Some(sessions) = self.sessions() {
             self.publish_own_views(sessions);
         }

@@ -4,12 +4,14 @@
 //! [`MemoryStore`] only the end of an actor. Keys are paths (`session/<id>`), values are bytes.
 
 pub(crate) mod database;
+mod groups;
 mod memory;
 mod open_error;
 mod private;
 mod sqlite;
 #[cfg(test)]
 mod tests;
+mod trusted;
 
 use std::time::Duration;
 
@@ -20,6 +22,7 @@ pub use memory::MemoryStore;
 pub use open_error::OpenError;
 pub use private::{private_dir, private_file, write_private};
 pub use sqlite::{SqliteStore, WallClock};
+pub use trusted::open_trusted;
 
 /// Why a request to the store failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

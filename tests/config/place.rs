@@ -130,3 +130,55 @@ fn a_configuration_that_everybody_can_write_to_is_refused() {
     let mending = format!("`chmod o-w '{}'`", file.display());
     assert!(error.to_string().contains(&mending), "{error}");
 }
+
+/// Each file that decides which programs run, in a directory that others can write to.
+#[test]
+fn a_file_in_a_directory_that_others_can_write_to_is_refused() {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    let server = "[servers.a]\ncommand = \"true\"\n";
+    let of_file = "[servers.a]\ncommand = \"true\"\nenv = { T = \"${file:DIRECTORY/file}\" }\n";
+    let cases = [
+        ("open/config.toml", server),
+        ("open/below/config.toml", server),
+        ("link/config.toml", server),
+        ("config.toml", "include = [\"open/below/file\"]\n"),
+        ("config.toml", "include = [\"link/file\"]\n"),
+        ("config.toml", &of_file.replace("DIRECTORY", "open")),
+        ("config.toml", &of_file.replace("DIRECTORY", "open/below")),
+        ("config.toml", &of_file.replace("DIRECTORY", "link")),
+    ];
+    for (place, text) in cases {
+        let base = tempfile::tempdir().unwrap();
+        let at = |name: &str| base.path().join(name);
+        fs::create_dir_all(at("open/below")).unwrap();
+        symlink("open/below", at("link")).unwrap();
+        for file in ["open/file", "open/below/file"] {
+            fs::write(at(file), r#"{"mcpServers": {}}"#).unwrap();
+        }
+        fs::write(at(place), text).unwrap();
+        let load = || Config::load(Some(&at(place)), Lookup::User, &At(base.path()));
+        let mode =
+            |mode| fs::set_permissions(at("open"), fs::Permissions::from_mode(mode)).unwrap();
+        let refusal = || match load() {
+            Err(error) => error.to_string(),
+            // A server whose secret cannot be read does not start; the others do.
+            Ok(loaded) => match &loaded.config.servers[..] {
+                [server] => format!("{:?}", server.state),
+                _ => String::new(),
+            },
+        };
+        let mending = format!("`chmod o-w '{}'`", at("open").display());
+        assert!(!refusal().contains("chmod"), "{place} {text}");
+        for open in [0o777, 0o757, 0o772] {
+            mode(open);
+            assert!(
+                refusal().contains(&mending),
+                "{place} {text}: {}",
+                refusal()
+            );
+        }
+        mode(0o1777);
+        assert!(!refusal().contains("chmod"), "{place} {text}");
+    }
+}

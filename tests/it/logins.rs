@@ -7,6 +7,7 @@ use crate::support::{
     Authority, Behaviour, Client, Gateway, Http, HttpServer, Setup, failure_of, quick, text_of,
     until,
 };
+use crate::users::sign_in;
 
 #[tokio::test]
 async fn a_server_that_wants_a_token_waits_for_a_login_and_then_works() {
@@ -415,8 +416,7 @@ async fn the_command_line_signs_in_and_out() {
         "{status}"
     );
     let page = run(&["auth", "login", "docs", "--no-wait"]).await;
-    let (_, callback) = follow(page.trim()).await;
-    assert_eq!(gateway.get(&callback).send().await.status, 200);
+    assert_eq!(sign_in(&gateway, &page, "ann").await.status, 200);
     let status = run(&["auth", "status"]).await;
     assert!(
         status.contains("signed in") && status.contains("is renewed before"),

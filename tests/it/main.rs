@@ -57,6 +57,7 @@ mod secrecy;
 mod service;
 mod sessionless;
 mod shell;
+mod sign_in_pages;
 mod slow_peers;
 mod sources;
 mod starts;

@@ -3,6 +3,7 @@
 use rustix::process::Signal;
 use serde_json::json;
 
+use crate::slow_peers::memory;
 use crate::support::{
     Client, Gateway, alive, example, names, python, quick, signal, text_of, until,
 };
@@ -291,4 +292,32 @@ async fn a_file_that_is_not_watched_is_read_at_sighup() {
     gateway.write_config(&(config + &example("two")));
     gateway.signal(Signal::HUP);
     gateway.wait_state("two", "up").await;
+}
+
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[tokio::test]
+async fn the_memory_of_a_removed_server_goes_back_to_the_system() {
+    const TOOLS: usize = 5000;
+    let base = quick() + &example("stays");
+    let gateway = Gateway::start(&(base.clone() + &python("many", ""))).await;
+    gateway.all_up().await;
+    let client = Client::open(&gateway).await;
+    let before = memory(&gateway);
+    let description = "delete find search open ".repeat(80);
+    let tool = |number| {
+        let name = format!("tool_number_{number}");
+        json!({ "name": name, "description": description, "inputSchema": {"type": "object"} })
+    };
+    let tools: Vec<_> = (0..TOOLS).map(tool).collect();
+    client.call("many__list", json!({ "tools": tools })).await;
+    until("the tools", || async {
+        (gateway.server("many").await["items"]["tools"] == TOOLS).then_some(())
+    })
+    .await;
+    let grown = memory(&gateway).saturating_sub(before);
+    gateway.write_config(&base);
+    until("the memory to be given back", || async {
+        (memory(&gateway) < before + grown / 2).then_some(())
+    })
+    .await;
 }

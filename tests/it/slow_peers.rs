@@ -54,7 +54,7 @@ async fn cut_off(gateway: &Gateway) -> u64 {
 }
 
 /// Resident memory, in bytes.
-fn memory(gateway: &Gateway) -> u64 {
+pub(crate) fn memory(gateway: &Gateway) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", gateway.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kib = line.unwrap().trim().trim_end_matches(" kB");

@@ -261,3 +261,28 @@ fn files_that_cannot_be_used_are_named() {
     let reason = refused(place, &setup);
     assert!(reason.contains("do not belong together"), "{reason}");
 }
+
+#[tokio::test]
+async fn a_certificate_and_a_key_that_others_could_replace_are_refused() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let authority = CertificateAuthority::new();
+    let setup = Setup::new(&https("", ""));
+    let directory = setup.path("open");
+    fs::create_dir(&directory).unwrap();
+    let pem = authority.issue(&["localhost", "127.0.0.1"], FUTURE);
+    pem.write(&directory);
+    pem.write(setup.directory.path());
+    assert!(setup.run(&["check"]).0);
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).unwrap();
+    for file in ["cert.pem", "key.pem"] {
+        let own = setup.path(file);
+        fs::remove_file(&own).unwrap();
+        std::os::unix::fs::symlink(directory.join(file), &own).unwrap();
+        let (good, said) = setup.run(&["check"]);
+        assert!(!good && said.contains("chmod o-w"), "{file}: {said}");
+        fs::remove_file(&own).unwrap();
+        fs::copy(directory.join(file), &own).unwrap();
+    }
+    assert!(setup.run(&["check"]).0);
+}

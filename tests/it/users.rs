@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::auth::{KEYS, with_key};
 use crate::sessionless::modern_as;
-use crate::support::login::{follow, log_in, login_needed};
+use crate::support::login::{Continued, continue_from, follow, log_in, login_needed};
 use crate::support::{
     Answer, Authority, Behaviour, Gateway, Http, HttpServer, Setup, answer_in, call_params,
     failure_of, initialize, quick, request, text_of, until,
@@ -76,16 +76,22 @@ impl<'g> User<'g> {
     }
 }
 
-fn link_in(text: &str) -> String {
+pub(crate) fn link_in(text: &str) -> String {
     let mut words = text.split_whitespace();
     let link = words.find(|word| word.starts_with("http://"));
     link.unwrap_or_else(|| panic!("{text}")).to_owned()
 }
 
-/// Opens a page as this person, who agrees; the answer of the callback.
-pub(crate) async fn sign_in(gateway: &Gateway, page: &str, person: &str) -> Answer {
+/// Opens a link as this person, who agrees; the answer of the callback, or of the link.
+pub(crate) async fn sign_in(gateway: &Gateway, link: &str, person: &str) -> Answer {
+    let Continued { page, cookie } = match continue_from(link).await {
+        Ok(continued) => continued,
+        Err(refused) => return refused,
+    };
     let (_, callback) = follow(&format!("{page}&person={person}")).await;
-    gateway.get(&callback).send().await
+    let callback = gateway.get(&callback);
+    let cookie = cookie.unwrap_or_default();
+    callback.header("Cookie", &cookie).send().await
 }
 
 /// With whose token the server was called, by the argument `n`.
@@ -341,13 +347,7 @@ async fn users_are_shown_by_name_and_their_secrets_nowhere() {
     let page = asked["error"]["data"]["elicitations"][0]["url"]
         .as_str()
         .unwrap();
-    let state = page
-        .split_once("state=")
-        .unwrap()
-        .1
-        .split('&')
-        .next()
-        .unwrap();
+    let state = page.rsplit('/').next().unwrap();
     let (_, tree) = gateway.setup.run(&["status"]);
     assert!(tree.contains("second · needs consent"), "{tree}");
     assert!(tree.contains("first · up"), "{tree}");

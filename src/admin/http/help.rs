@@ -1,10 +1,10 @@
 //! `/help` and `/help/CODE`: the sections of docs/errors.md as web pages.
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::{self, HeaderValue};
 use actix_web::{HttpRequest, HttpResponse};
+use maud::{Markup, PreEscaped, html};
 
-use super::with_title_case_headers;
+use crate::admin::ui::{frame, response};
 use crate::protocol::ErrorKind;
 
 const ERRORS: &str = include_str!("../../../docs/errors.md");
@@ -23,40 +23,35 @@ pub(super) async fn help(request: HttpRequest) -> HttpResponse {
         Some(Some(kind)) => (StatusCode::OK, page_of(*kind)),
         Some(None) => (StatusCode::NOT_FOUND, index()),
     };
-    let policy = HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'");
-    let response = HttpResponse::build(status)
-        .insert_header((header::CONTENT_SECURITY_POLICY, policy))
-        .content_type("text/html; charset=utf-8")
-        .body(page);
-    with_title_case_headers(response)
+    response::page(status, page)
 }
 
-fn index() -> String {
-    let links = ErrorKind::ALL.iter().map(|kind| {
-        let code = kind.api_code();
-        format!("<li><a href=\"/help/{code}\">{code}</a></li>\n")
-    });
-    let links: String = links.collect();
-    document("Errors", &format!("<h1>Errors</h1>\n<ul>\n{links}</ul>\n"))
+fn index() -> Markup {
+    let body = html! {
+        div .card.message {
+            h1 { "Errors" }
+            ul {
+                @for code in ErrorKind::ALL.iter().map(|kind| kind.api_code()) {
+                    li { a href=(format!("/help/{code}")) { (code) } }
+                }
+            }
+        }
+    };
+    frame::bare("Errors", body)
 }
 
-fn page_of(kind: ErrorKind) -> String {
+fn page_of(kind: ErrorKind) -> Markup {
     let code = kind.api_code();
-    let text: String = section(kind.as_str())
-        .split("\n\n")
-        .map(|paragraph| format!("<p>{}</p>\n", inline(paragraph.trim())))
-        .collect();
-    let body = format!("<h1>{code}</h1>\n{text}<p><a href=\"/help\">All errors</a></p>\n");
-    document(&code, &body)
-}
-
-pub(super) fn document(title: &str, body: &str) -> String {
-    format!(
-        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width\">\n<title>{title} - mcpvisor</title>\n\
-         <style>body{{font:1rem/1.5 sans-serif;max-width:40rem;margin:2rem auto;padding:0 1rem}}</style>\n\
-         {body}</html>\n"
-    )
+    let body = html! {
+        div .card.message {
+            h1 { (code) }
+            @for paragraph in section(kind.as_str()).split("\n\n") {
+                p { (PreEscaped(inline(paragraph.trim()))) }
+            }
+            p { a href="/help" { "All errors" } }
+        }
+    };
+    frame::bare(&code, body)
 }
 
 /// The text below the heading of a code.
@@ -86,7 +81,7 @@ fn inline(text: &str) -> String {
     html
 }
 
-pub(super) fn escaped(text: &str) -> String {
+fn escaped(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")
@@ -100,12 +95,12 @@ mod tests {
     #[test]
     fn every_code_has_a_page() {
         for kind in ErrorKind::ALL {
-            let page = page_of(*kind);
+            let page = page_of(*kind).into_string();
             assert!(!section(kind.as_str()).is_empty(), "{kind:?}");
             assert!(page.contains(&kind.api_code()), "{page}");
             assert!(!page.contains("##") && !page.contains("**"), "{page}");
             assert!(!page.contains('`') && !page.contains("]("), "{page}");
-            assert!(index().contains(&kind.api_code()));
+            assert!(index().into_string().contains(&kind.api_code()));
         }
     }
 

@@ -99,6 +99,12 @@ impl AdminEndpoints {
             .service(
                 web::resource("/oauth/callback")
                     .route(web::get().to(oauth_callback::callback))
+                    .route(web::post().to(oauth_callback::take_back))
+                    .default_service(web::route().to(only_get)),
+            )
+            .service(
+                web::resource("/oauth/callback/{state}")
+                    .route(web::get().to(oauth_callback::page))
                     .default_service(web::route().to(only_get)),
             )
             .service(openapi::resource())

@@ -4,13 +4,16 @@ use serde_json::json;
 
 use super::answer::ApiAnswer;
 use super::request::ApiRequest;
-use crate::admin::control_request::LoginOrder;
+use crate::admin::control_request::{LoginOrder, LoginOrigin};
 use crate::protocol::Failure;
 
 /// `GET /oauth/authorize/ID`: leads to the page to sign in at.
 pub(super) async fn authorize(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
     let redirect_uri = call.query.text("redirect_uri").map(str::to_owned);
-    let order = LoginOrder::Begin { redirect_uri };
+    let order = LoginOrder::Begin {
+        redirect_uri,
+        origin: LoginOrigin::Api,
+    };
     let begun = call
         .parts
         .operator
@@ -24,7 +27,10 @@ pub(super) async fn authorize(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure
 /// `POST /api/servers/ID/login`: the same page, for programs.
 pub(super) async fn login(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
     let redirect_uri = call.sole_text("redirect_uri")?;
-    let order = LoginOrder::Begin { redirect_uri };
+    let order = LoginOrder::Begin {
+        redirect_uri,
+        origin: LoginOrigin::Api,
+    };
     let begun = call
         .parts
         .operator

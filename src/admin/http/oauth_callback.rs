@@ -1,82 +1,351 @@
-//! `/oauth/callback`, where authorization servers send browsers back to.
+//! `/oauth/callback`: the pages of a login at a server. Its link leads to `/oauth/callback/STATE`, which
+//! says for whom the login is; from there a person continues to the authorization server, which sends
+//! the browser back to `/oauth/callback`. The last page takes the login back.
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::{self, HeaderValue};
+use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse, web};
+use maud::{Markup, html};
+use ring::digest::{SHA256, digest};
+use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
+use url::Url;
 
+use super::AdminEndpoints;
 use super::api::{Check, note_denial};
-use super::help::{document, escaped};
-use super::{AdminEndpoints, with_title_case_headers};
+use crate::admin::LoginVisit;
+use crate::admin::ui::entrance::{check_origin, read_form, status};
+use crate::admin::ui::fields::{Fields, field, query_fields};
+use crate::admin::ui::visitor::cookie;
+use crate::admin::ui::{frame, response, text};
+use crate::auth::random_token;
+use crate::credentials::SIGN_IN_WITHIN;
 use crate::protocol::{ErrorKind, Failure};
 
-/// It needs no token, as a browser comes here from elsewhere: its `state` is known only to the one
-/// who began the sign-in.
+/// The parameter with which a person continues from the page.
+const CONTINUE: &str = "continue";
+
+/// The field of the form that takes a login back.
+const WORD: &str = "word";
+
+/// Largest form, in bytes.
+const FORM_MAX: usize = 4 << 10;
+
+/// The bytes of a hash that names or proves something here.
+const TAG_BYTES: usize = 16;
+
+/// `GET /oauth/callback/STATE`: says for whom a login is, and leads on once a person clicks.
+pub(super) async fn page(
+    request: HttpRequest,
+    endpoints: web::Data<AdminEndpoints>,
+    check: web::Data<Check>,
+) -> HttpResponse {
+    let state = request.match_info().get("state").unwrap_or_default();
+    let answered = async {
+        check(&request)?;
+        // A page that may call the API of MCP must not click for a person.
+        check_origin(&request)?;
+        let operator = &endpoints.parts().await.operator;
+        let held = cookie(&request, &cookie_name(state)).filter(|held| is_cookie(held));
+        let query = query_fields(request.query_string());
+        if let (Some(held), Some(proof)) = (&held, field(&query, CONTINUE))
+            && proof == proof_of(held)
+        {
+            let visit = LoginVisit::Continued {
+                state: state.to_owned(),
+                cookie: held.clone(),
+            };
+            let page = operator.visit_login(visit).await?;
+            return Ok(response::see_other(
+                page["url"].as_str().unwrap_or_default(),
+            ));
+        }
+        let opened = LoginVisit::Opened {
+            state: state.to_owned(),
+        };
+        let offer = operator.visit_login(opened).await?;
+        let held = match held {
+            Some(held) => held,
+            None => {
+                let made = random_token().map_err(|error| {
+                    Failure::new(ErrorKind::Internal, format!("no randomness: {error}"))
+                })?;
+                made.expose_secret().to_owned()
+            }
+        };
+        let shown = response::page(StatusCode::OK, offer_page(&offer, &proof_of(&held)));
+        Ok(response::with_cookie(
+            shown,
+            &set_cookie(state, &held, &offer),
+        ))
+    };
+    match answered.await {
+        Ok(answer) => answer,
+        Err(failure) => {
+            let operator = &endpoints.parts().await.operator;
+            note_denial(&request, &failure, operator.counters());
+            response::page(StatusCode::BAD_REQUEST, refusal_page(&failure))
+        }
+    }
+}
+
+/// `GET /oauth/callback`. It needs no token, as a browser comes here from elsewhere: its `state` is
+/// known, and its browser the one that continued from the page.
 pub(super) async fn callback(
     request: HttpRequest,
     endpoints: web::Data<AdminEndpoints>,
     check: web::Data<Check>,
 ) -> HttpResponse {
-    let parts = endpoints.parts().await;
-    let done = match check(&request) {
-        Ok(()) => {
-            let operator = &parts.operator;
-            let finished = operator.finish_login(request.query_string().to_owned());
-            let refused = |failure: &Failure| note_denial(&request, failure, operator.counters());
-            finished.await.inspect_err(refused)
-        }
-        Err(refused) => Err(refused),
+    let operator = &endpoints.parts().await.operator;
+    let returned = async {
+        check(&request)?;
+        let query = request.query_string().to_owned();
+        let fields = query_fields(&query);
+        let cookie = field(&fields, "state").and_then(|it| cookie(&request, &cookie_name(it)));
+        let visit = LoginVisit::Returned { query, cookie };
+        operator.visit_login(visit).await
     };
-    let (status, body) = match &done {
-        Ok(granted) => (StatusCode::OK, granted.clone()),
-        Err(failure) => (StatusCode::BAD_REQUEST, refusal(&request, failure)),
+    let mut done = returned.await;
+    if let Err(failure) = &done {
+        note_denial(&request, failure, operator.counters());
+    }
+    let status = match &done {
+        Ok(_) => StatusCode::OK,
+        Err(_) => StatusCode::BAD_REQUEST,
     };
     let accept = request.headers().get(header::ACCEPT);
     let wants_page = accept.is_some_and(|it| it.to_str().is_ok_and(|it| it.contains("text/html")));
-    let mut response = HttpResponse::build(status);
-    response.insert_header((header::CACHE_CONTROL, HeaderValue::from_static("no-store")));
-    response.insert_header((
-        header::REFERRER_POLICY,
-        HeaderValue::from_static("no-referrer"),
-    ));
-    if !wants_page {
-        return with_title_case_headers(response.json(body));
+    match &mut done {
+        Ok(granted) if wants_page => response::page(status, granted_page(granted)),
+        Err(failure) if wants_page => response::page(status, refusal_page(failure)),
+        Ok(granted) => {
+            // Only a page has a use for it.
+            granted["takeBack"].take();
+            response::json(status, granted)
+        }
+        Err(failure) => response::json(status, &refusal(&request, failure)),
     }
-    let policy = HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'");
-    response.insert_header((header::CONTENT_SECURITY_POLICY, policy));
-    response.content_type("text/html; charset=utf-8");
-    with_title_case_headers(response.body(page(&done)))
+}
+
+/// `POST /oauth/callback`: a person who has just signed in takes it back.
+pub(super) async fn take_back(
+    request: HttpRequest,
+    payload: web::Payload,
+    endpoints: web::Data<AdminEndpoints>,
+    check: web::Data<Check>,
+) -> HttpResponse {
+    let operator = &endpoints.parts().await.operator;
+    let taken = async {
+        check(&request)?;
+        check_origin(&request)?;
+        let form: Fields = read_form(&request, payload, FORM_MAX).await?;
+        let word = field(&form, WORD).unwrap_or_default().to_owned();
+        operator.visit_login(LoginVisit::TakenBack { word }).await
+    };
+    match taken.await {
+        Ok(taken) => response::page(StatusCode::OK, taken_back_page(&taken)),
+        Err(failure) => {
+            note_denial(&request, &failure, operator.counters());
+            let status = match failure.kind {
+                ErrorKind::LoginFailed => StatusCode::BAD_REQUEST,
+                _ => status(&failure),
+            };
+            response::page(status, refusal_page(&failure))
+        }
+    }
+}
+
+/// The name of the cookie of a login: one browser can take part in several logins.
+fn cookie_name(state: &str) -> String {
+    format!("mcpvisor-login-{}", tag("name", state))
+}
+
+/// The proof that a click comes from our page: it follows from the cookie, which no other page knows.
+fn proof_of(cookie: &str) -> String {
+    tag("continue", cookie)
+}
+
+fn tag(purpose: &str, text: &str) -> String {
+    let hash = digest(&SHA256, format!("{purpose} {text}").as_bytes());
+    let bytes = hash.as_ref().iter().take(TAG_BYTES);
+    bytes.map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Whether a cookie has the form of our cookies.
+fn is_cookie(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// The header that gives a browser the cookie of a login, for the address that it comes back to. `Lax`,
+/// since it comes back from another site.
+fn set_cookie(state: &str, value: &str, offer: &Value) -> String {
+    let callback = offer["callback"]
+        .as_str()
+        .and_then(|it| Url::parse(it).ok());
+    let is_https = callback.as_ref().is_some_and(|it| it.scheme() == "https");
+    let secure = if is_https { "; Secure" } else { "" };
+    let path = callback.as_ref().map_or("/oauth/callback", Url::path);
+    let (name, seconds) = (cookie_name(state), SIGN_IN_WITHIN.as_secs());
+    format!("{name}={value}; Path={path}; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}")
 }
 
 /// As MCP Inspector reads it: the code of the authorization server, where it refused.
 fn refusal(request: &HttpRequest, failure: &Failure) -> Value {
-    let query = web::Query::<Vec<(String, String)>>::from_query(request.query_string());
-    let query = query.map(web::Query::into_inner).unwrap_or_default();
-    let error = query.iter().find(|(name, _)| name == "error");
+    let query = query_fields(request.query_string());
     let is_plain = |code: &&str| code.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
-    let code = error.map(|(_, code)| code.as_str()).filter(is_plain);
+    let code = field(&query, "error").filter(is_plain);
     let is_refused = failure.kind == ErrorKind::LoginFailed;
     let code = code.filter(|_| is_refused).unwrap_or(failure.kind.as_str());
     json!({ "success": false, "error": code, "errorDescription": failure.message })
 }
 
-fn page(done: &Result<Value, Failure>) -> String {
-    match done {
-        Ok(granted) => {
-            let server = escaped(granted["serverName"].as_str().unwrap_or_default());
-            let text = format!(
-                "<h1>Signed in</h1>\n<p>mcpvisor has a token for <b>{server}</b>, which connects \
-                 now. You can close this page.</p>\n"
-            );
-            document("Signed in", &text)
-        }
-        Err(failure) => {
-            let why = escaped(&failure.message);
-            let text = format!(
-                "<h1>Not signed in</h1>\n<p>{why}.</p>\n<p>Begin again where you got the \
-                 link, or with <code>mcpvisor auth login</code>.</p>\n"
-            );
-            document("Not signed in", &text)
+fn word<'a>(value: &'a Value, name: &str) -> &'a str {
+    value[name].as_str().unwrap_or_default()
+}
+
+/// Names the clients whose calls use the token of a login.
+fn whose(login: &Value) -> Markup {
+    let user = &login["user"];
+    let (issuer, name) = (word(user, "issuer"), word(user, "name"));
+    html! {
+        @if user.is_null() { "all clients of this gateway" }
+        @else if user["isKey"] == true { "the API key " b { (text::line(name)) } }
+        @else { b { (text::line(name)) } " (" (text::line(issuer)) ")" }
+    }
+}
+
+fn offer_page(offer: &Value, proof: &str) -> Markup {
+    let server = word(offer, "serverName");
+    let title = format!("Sign in to {server}");
+    frame::bare(
+        &title,
+        html! {
+            div .card.message {
+                h1 { "Sign in to " (text::line(server)) "?" }
+                p {
+                    "If you sign in, calls of " (whose(offer)) " to the server "
+                    b { (text::line(server)) } " are made with "
+                    strong { "your" } " account at " (text::code(word(offer, "issuer"))) "."
+                }
+                p { "This was asked for by " (text::sentence(word(offer, "requester"))) "." }
+                p .notice.warn {
+                    "Continue only if you asked for this yourself. If another person gave you this \
+                     link, close this page."
+                }
+                p {
+                    a .button.primary href=(format!("?{CONTINUE}={proof}")) rel="nofollow" {
+                        "Continue"
+                    }
+                }
+            }
+        },
+    )
+}
+
+fn granted_page(granted: &Value) -> Markup {
+    let server = word(granted, "serverName");
+    frame::bare(
+        "Signed in",
+        html! {
+            div .card.message {
+                h1 { "Signed in" }
+                p {
+                    "Calls of " (whose(granted)) " to the server " b { (text::line(server)) }
+                    " are made with your account now. You can close this page."
+                }
+                form method="post" action="?" {
+                    input type="hidden" name=(WORD) value=(word(granted, "takeBack"));
+                    p { "If you did this by mistake:" }
+                    button type="submit" { "This was not me: revoke it" }
+                }
+            }
+        },
+    )
+}
+
+fn taken_back_page(taken: &Value) -> Markup {
+    let server = word(taken, "serverName");
+    frame::bare(
+        "Signed out",
+        html! {
+            div .card.message {
+                h1 { "Signed out" }
+                p {
+                    "The gateway has forgotten the token for the server " b { (text::line(server)) }
+                    " and asked the authorization server to revoke it. Calls of " (whose(taken))
+                    " do not use your account any more."
+                }
+                p .hint { "Tell the operator of this gateway who gave you the link." }
+            }
+        },
+    )
+}
+
+fn refusal_page(failure: &Failure) -> Markup {
+    frame::bare(
+        "Not signed in",
+        html! {
+            div .card.message {
+                h1 { "Not signed in" }
+                p { (text::full_sentence(&failure.message)) "." }
+                p {
+                    "Ask for a new link where you got this one, or with " code { "mcpvisor auth login" } "."
+                }
+            }
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cookie_of_a_login_goes_only_to_the_address_that_browsers_come_back_to() {
+        let of = |callback: &str| set_cookie("s", "v", &json!({ "callback": callback }));
+        let name = cookie_name("s");
+        assert_eq!(
+            of("http://127.0.0.1:7420/oauth/callback"),
+            format!("{name}=v; Path=/oauth/callback; Max-Age=600; HttpOnly; SameSite=Lax")
+        );
+        assert_eq!(
+            of("https://a.example/x/oauth/callback"),
+            format!(
+                "{name}=v; Path=/x/oauth/callback; Max-Age=600; HttpOnly; SameSite=Lax; Secure"
+            )
+        );
+        assert_ne!(name, cookie_name("t"));
+        assert!(name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-'));
+    }
+
+    #[test]
+    fn pages_name_server_user_and_requester_and_nothing_of_them_is_markup() {
+        let bad = "<xss>\u{202e}\u{1b}[2J";
+        let users = [
+            (
+                json!({ "isKey": true, "issuer": "key", "name": bad }),
+                "the API key",
+            ),
+            (json!({ "isKey": false, "issuer": bad, "name": bad }), "("),
+            (Value::Null, "all clients of this gateway"),
+        ];
+        for (user, expected) in users {
+            let login = json!({
+                "serverName": bad, "user": user, "requester": bad, "issuer": bad, "takeBack": bad,
+            });
+            for page in [
+                offer_page(&login, "proof").into_string(),
+                granted_page(&login).into_string(),
+                taken_back_page(&login).into_string(),
+            ] {
+                assert!(
+                    page.contains(expected) && page.contains("&lt;xss&gt;"),
+                    "{page}"
+                );
+                let raw = ["<xss>", "\u{202e}", "\u{1b}"];
+                let form = page.replace(&format!("value=\"&lt;xss&gt;\u{202e}\u{1b}[2J\""), "");
+                assert!(raw.iter().all(|raw| !form.contains(raw)), "{page}");
+            }
         }
     }
 }

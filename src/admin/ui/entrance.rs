@@ -163,7 +163,7 @@ async fn act(
 }
 
 /// A page of another origin asks for nothing here, whatever it may elsewhere.
-fn check_origin(request: &HttpRequest) -> Result<(), Failure> {
+pub(in crate::admin) fn check_origin(request: &HttpRequest) -> Result<(), Failure> {
     let text = |name: &HeaderName| {
         let values = request.headers().get_all(name);
         sole_header(name.as_str(), values.map(HeaderValue::as_bytes))
@@ -193,7 +193,7 @@ fn way_back(request: &HttpRequest) -> Option<String> {
     is_own.then(|| from[Position::BeforePath..Position::AfterQuery].to_owned())
 }
 
-async fn read_form(
+pub(in crate::admin) async fn read_form(
     request: &HttpRequest,
     mut payload: web::Payload,
     most: usize,
@@ -235,7 +235,7 @@ fn decoded(text: &str) -> Option<String> {
         .filter(|value| !value.is_empty())
 }
 
-pub(super) fn status(failure: &Failure) -> StatusCode {
+pub(in crate::admin) fn status(failure: &Failure) -> StatusCode {
     let status = StatusCode::from_u16(failure.exact_kind().http_status());
     status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }

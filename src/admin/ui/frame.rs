@@ -6,6 +6,7 @@ use super::assets::ASSETS;
 use super::page::{Page, Section, View};
 use super::{parts, text};
 use crate::protocol::Failure;
+use crate::telemetry::one_line;
 
 const SECTIONS: [(Section, &str, &str); 10] = [
     (Section::Overview, "/ui", "Overview"),
@@ -21,6 +22,7 @@ const SECTIONS: [(Section, &str, &str); 10] = [
 ];
 
 fn document(title: &str, body: Markup) -> Markup {
+    let title = one_line(title);
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -94,8 +96,8 @@ pub(super) fn whole(view: &View<'_>, page: Page, message: Option<&str>) -> Marku
     )
 }
 
-/// A page without navigation, for those who have not signed in.
-pub(super) fn bare(title: &str, body: Markup) -> Markup {
+/// A page without navigation, for people who have not signed in to the dashboard.
+pub(in crate::admin) fn bare(title: &str, body: Markup) -> Markup {
     document(
         title,
         html! {

@@ -2,9 +2,9 @@
 //! the command line. They are whole without JavaScript, which only keeps them live.
 
 mod assets;
-mod entrance;
-mod fields;
-mod frame;
+pub(super) mod entrance;
+pub(super) mod fields;
+pub(super) mod frame;
 mod live;
 mod login;
 mod page;
@@ -12,12 +12,12 @@ mod pages;
 mod paging;
 mod parts;
 mod pieces;
-mod response;
-mod text;
+pub(super) mod response;
+pub(super) mod text;
 mod traffic;
 mod trials;
 mod ui_request;
-mod visitor;
+pub(super) mod visitor;
 
 use std::sync::{Arc, OnceLock, Weak};
 

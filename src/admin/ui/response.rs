@@ -53,15 +53,22 @@ fn title_case(mut response: HttpResponse) -> HttpResponse {
 }
 
 /// A page that holds for this moment.
-pub(super) fn page(status: StatusCode, page: Markup) -> HttpResponse {
+pub(in crate::admin) fn page(status: StatusCode, page: Markup) -> HttpResponse {
     let mut response = builder(status);
     response.insert_header((header::CACHE_CONTROL, NO_STORE));
     response.content_type("text/html; charset=utf-8");
     title_case(response.body(page.into_string()))
 }
 
+/// An answer for a program at an address that has pages for people.
+pub(in crate::admin) fn json(status: StatusCode, body: &serde_json::Value) -> HttpResponse {
+    let mut response = builder(status);
+    response.insert_header((header::CACHE_CONTROL, NO_STORE));
+    title_case(response.json(body))
+}
+
 /// Leads to another page after a form.
-pub(super) fn see_other(path: &str) -> HttpResponse {
+pub(in crate::admin) fn see_other(path: &str) -> HttpResponse {
     let mut response = builder(StatusCode::SEE_OTHER);
     response.insert_header((header::CACHE_CONTROL, NO_STORE));
     response.insert_header((header::LOCATION, path));
@@ -69,7 +76,7 @@ pub(super) fn see_other(path: &str) -> HttpResponse {
 }
 
 /// With a cookie.
-pub(super) fn with_cookie(mut response: HttpResponse, cookie: &str) -> HttpResponse {
+pub(in crate::admin) fn with_cookie(mut response: HttpResponse, cookie: &str) -> HttpResponse {
     if let Ok(cookie) = HeaderValue::from_str(cookie) {
         response.headers_mut().append(header::SET_COOKIE, cookie);
     }

@@ -12,13 +12,13 @@ const LINE_MAX: usize = 300;
 const BLOCK_MAX: usize = 64 * 1024;
 
 /// A text on one line.
-pub(super) fn line(text: &str) -> Markup {
+pub(in crate::admin) fn line(text: &str) -> Markup {
     let text = cut(&one_line(cut_at(text, LINE_MAX)), text.len(), LINE_MAX);
     html! { bdi { (text) } }
 }
 
 /// A text on one line, in the type of code.
-pub(super) fn code(text: &str) -> Markup {
+pub(in crate::admin) fn code(text: &str) -> Markup {
     html! { code { (line(text)) } }
 }
 
@@ -58,7 +58,7 @@ pub(super) fn whole(text: &str) -> Markup {
 }
 
 /// A sentence of the gateway, where what stands in backticks is code.
-pub(super) fn sentence(text: &str) -> Markup {
+pub(in crate::admin) fn sentence(text: &str) -> Markup {
     let text = one_line(cut_at(text, 4 * LINE_MAX));
     html! {
         @for (index, part) in text.split('`').enumerate() {
@@ -68,7 +68,7 @@ pub(super) fn sentence(text: &str) -> Markup {
 }
 
 /// The same, on its own: it begins with a capital letter.
-pub(super) fn full_sentence(text: &str) -> Markup {
+pub(in crate::admin) fn full_sentence(text: &str) -> Markup {
     let mut rest = text.chars();
     let first = rest.next().into_iter().flat_map(char::to_uppercase);
     sentence(&first.chain(rest).collect::<String>())

@@ -118,7 +118,7 @@ pub(super) fn set_cookie(request: &HttpRequest, name: &str, value: &str, seconds
     format!("{name}={value}; Path=/ui; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}")
 }
 
-pub(super) fn cookie(request: &HttpRequest, name: &str) -> Option<String> {
+pub(in crate::admin) fn cookie(request: &HttpRequest, name: &str) -> Option<String> {
     let headers = request.headers().get_all(header::COOKIE);
     let cookies = headers.filter_map(|header| header.to_str().ok());
     let mut cookies = cookies.flat_map(|header| header.split(';'));

@@ -199,7 +199,7 @@ keys! {
         env_file: optional(text(FILE, file), "\".env\""), Reconnects;
         /// Which variables of the gateway's environment the program gets besides those that any
         /// program needs to run (the list is in docs/configuration.md): all (true), none (false),
-        /// or globs over their names, as in ["AWS_*"].
+        /// or globs over their names, as in ["AWS_*"]. Some pass by their full name only: see there.
         inherit_env: InheritEnvKind, Reconnects;
         /// Working directory of the program; without it, that of the gateway.
         cwd: optional(text(DIRECTORY, directory), "\".\""), Reconnects;

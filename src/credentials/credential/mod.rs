@@ -14,12 +14,13 @@ mod user;
 mod view;
 
 use std::fmt;
-use std::fs;
+use std::io::Read as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use secrecy::SecretString;
 use tokio::sync::{Mutex as AsyncMutex, watch};
 use tokio::time::Instant;
 use url::Url;
@@ -31,6 +32,7 @@ use super::{
     TokenRequest, Tokens, Vault, Web, WebBody, WebRequest,
 };
 use crate::id::ServerName;
+use crate::store::open_trusted;
 use crate::telemetry::Counters;
 pub use access_token::AccessToken;
 use needs::Needs;
@@ -38,6 +40,9 @@ pub use outcome::{CredentialView, Granted, LoginName, NotRenewed, SignInError};
 pub use sign_in::SIGN_IN_WITHIN;
 use sign_in::WaitingSignIn;
 use user::User;
+
+/// Largest private key that is read, in bytes.
+const KEY_MAX: u64 = 64 * 1024;
 
 /// After a failed renewal, requests fail for so long without another.
 const FAILED_FOR: Duration = Duration::from_secs(5);
@@ -63,6 +68,8 @@ pub struct Credential {
     is_used: AtomicBool,
     is_renewing: AtomicBool,
     waiting: Mutex<Vec<WaitingSignIn>>,
+    /// The word with which the person of the last sign-in takes it back.
+    take_back: Mutex<Option<SecretString>>,
     needs: Mutex<Needs>,
     changes: watch::Sender<()>,
 }
@@ -115,6 +122,7 @@ impl Credential {
             is_used: AtomicBool::new(false),
             is_renewing: AtomicBool::new(false),
             waiting: Mutex::default(),
+            take_back: Mutex::default(),
             needs: Mutex::default(),
             changes: watch::Sender::new(()),
         })
@@ -336,6 +344,7 @@ impl Credential {
         };
         self.sign_out(&mut exchange).await;
         exchange.kept = None;
+        *self.take_back() = None;
         if let Err(error) = self.vault.remove(&self.kept_as) {
             log::warn!(server = self.name.as_str(), error:%; "kept tokens are not removed");
         }
@@ -373,7 +382,9 @@ impl Credential {
             return Ok(kept.secret());
         };
         let unusable = |why: String| SignInError::Key(file.display().to_string(), why);
-        let pem = fs::read(file).map_err(|error| unusable(error.to_string()))?;
+        let mut pem = Vec::new();
+        let read = open_trusted(file).and_then(|file| file.take(KEY_MAX).read_to_end(&mut pem));
+        read.map_err(|error| unusable(error.to_string()))?;
         let signed = assertion(&pem, &kept.client_id, &kept.issuer, unix_now());
         let signed = signed.map_err(|error| unusable(error.to_string()))?;
         Ok(ClientSecret::Assertion(signed))
@@ -406,6 +417,12 @@ impl Credential {
 
     fn needs(&self) -> MutexGuard<'_, Needs> {
         self.needs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_back(&self) -> MutexGuard<'_, Option<SecretString>> {
+        self.take_back
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn waiting(&self) -> MutexGuard<'_, Vec<WaitingSignIn>> {

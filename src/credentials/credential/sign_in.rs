@@ -3,16 +3,20 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use secrecy::{ExposeSecret as _, SecretString};
+use subtle::ConstantTimeEq as _;
 use tokio::time::Instant;
 use url::Url;
 
 use super::{Credential, Exchange, Granted, SignInError};
 use crate::credentials::authorization::state_of;
 use crate::credentials::lookup::{self, Authority};
+use crate::credentials::pkce::random_text;
 use crate::credentials::stored_sign_in::{StoredSignIn, unix_now};
+use crate::credentials::visit::{ExpectedBrowser, page_of};
 use crate::credentials::{
-    BearerChallenge, CallbackError, Endpoint, Grant, GrantKind, PendingSignIn, RegisteredClient,
-    Scopes, SignIn,
+    Bearer, BearerChallenge, CallbackError, Endpoint, Grant, GrantKind, LinkKind, PendingSignIn,
+    RegisteredClient, Scopes, SignIn, SignInLinks, SignInOffer, SignInRequest,
 };
 
 /// A sign-in that was begun is waited for so long.
@@ -27,24 +31,48 @@ pub(super) struct WaitingSignIn {
     pub(super) kept: StoredSignIn,
     token_endpoint: Endpoint,
     pub(super) began: Instant,
+    link: LinkKind,
+    requester: String,
+    browser: ExpectedBrowser,
+}
+
+impl WaitingSignIn {
+    fn is_of(&self, state: &str) -> bool {
+        self.pending.has_state(state) && self.began.elapsed() < SIGN_IN_WITHIN
+    }
+
+    pub(super) fn links(&self) -> SignInLinks {
+        let authorization = self.pending.page();
+        let redirect_uri = self.kept.redirect_uri.as_ref();
+        let page = redirect_uri.filter(|_| self.link == LinkKind::Page);
+        let page = page.map(|redirect_uri| page_of(redirect_uri, self.pending.state()));
+        SignInLinks {
+            link: page.unwrap_or_else(|| authorization.clone()),
+            authorization,
+        }
+    }
 }
 
 impl Credential {
-    /// Begins a sign-in: returns the page that a person is to open, which leads back to
-    /// `redirect_uri`.
+    /// Begins a sign-in: returns the link that a person is to open.
     ///
     /// # Errors
     ///
     /// Returns why nobody can sign in.
-    pub async fn begin(&self, redirect_uri: Url) -> Result<Url, SignInError> {
+    pub async fn begin(&self, request: SignInRequest) -> Result<SignInLinks, SignInError> {
         match self.settings.grant {
             GrantKind::AuthorizationCode => {}
             GrantKind::ClientCredentials => return Err(SignInError::ByItself),
             GrantKind::TokenExchange => return Err(SignInError::ByExchange),
         }
         let mut exchange = self.exchange().await;
-        if let Some(page) = self.recent_page(&redirect_uri) {
-            return Ok(page);
+        let SignInRequest {
+            redirect_uri,
+            link,
+            requester,
+        } = request;
+        if let Some(links) = self.recent_links(&redirect_uri) {
+            return Ok(links);
         }
         let challenge = self.challenge();
         let authority = self.authority(challenge.as_ref()).await?;
@@ -78,45 +106,88 @@ impl Credential {
             scopes,
         });
         let pending = pending.map_err(|_| SignInError::Random)?;
-        let page = pending.page();
+        Ok(self.wait_for(WaitingSignIn {
+            pending,
+            kept,
+            token_endpoint: authority.server.token_endpoint,
+            began: Instant::now(),
+            link,
+            requester,
+            browser: ExpectedBrowser::of(link),
+        }))
+    }
+
+    fn wait_for(&self, sign_in: WaitingSignIn) -> SignInLinks {
+        let links = sign_in.links();
         let mut waiting = self.waiting();
         waiting.retain(|sign_in| sign_in.began.elapsed() < SIGN_IN_WITHIN);
         if waiting.len() >= SIGN_INS_MAX {
             waiting.remove(0);
         }
-        waiting.push(WaitingSignIn {
-            pending,
-            kept,
-            token_endpoint: authority.server.token_endpoint,
-            began: Instant::now(),
-        });
-        Ok(page)
+        waiting.push(sign_in);
+        links
     }
 
     /// Whether the answer with this state belongs to a sign-in that waits here.
     pub fn awaits(&self, state: &str) -> bool {
         let waiting = self.waiting();
-        waiting
-            .iter()
-            .any(|sign_in| sign_in.pending.has_state(state))
+        waiting.iter().any(|sign_in| sign_in.is_of(state))
+    }
+
+    /// The text of the page for the sign-in with this state.
+    pub fn offer(&self, state: &str) -> Option<SignInOffer> {
+        let waiting = self.waiting();
+        let sign_in = waiting.iter().find(|sign_in| sign_in.is_of(state))?;
+        Some(SignInOffer {
+            server: self.name.clone(),
+            principal: self.principal().cloned(),
+            issuer: sign_in.pending.issuer().to_owned(),
+            requester: sign_in.requester.clone(),
+            redirect_uri: sign_in.kept.redirect_uri.clone()?,
+        })
+    }
+
+    /// A person continues the sign-in in the browser with this cookie: returns the page of the
+    /// authorization server.
+    pub fn continue_in(&self, state: &str, cookie: &str) -> Option<Url> {
+        let mut waiting = self.waiting();
+        let sign_in = waiting.iter_mut().find(|sign_in| sign_in.is_of(state))?;
+        sign_in.browser.bind(cookie);
+        Some(sign_in.pending.page())
+    }
+
+    /// Whether this is the word with which the page of the last sign-in takes it back.
+    pub fn takes_back(&self, word: &str) -> bool {
+        let expected = self.take_back().clone();
+        expected.is_some_and(|expected| {
+            bool::from(expected.expose_secret().as_bytes().ct_eq(word.as_bytes()))
+        })
     }
 
     /// Takes the query with which the authorization server sent the person back. It is good once.
+    /// Returns the secret word of this sign-in as well: see [`Credential::takes_back`].
     ///
     /// # Errors
     ///
     /// Returns why nobody is signed in.
-    pub async fn finish(&self, query: &str) -> Result<Granted, SignInError> {
+    pub async fn finish(
+        &self,
+        query: &str,
+        bearer: Bearer<'_>,
+    ) -> Result<(Granted, SecretString), SignInError> {
         let state = state_of(query)?;
         let sign_in = {
             let mut waiting = self.waiting();
-            let is_it = |sign_in: &WaitingSignIn| sign_in.pending.has_state(&state);
+            let is_it = |sign_in: &WaitingSignIn| sign_in.is_of(&state);
             let place = waiting.iter().position(is_it).ok_or(CallbackError::State)?;
+            // It keeps waiting: the answer of another person does not end the sign-in.
+            let is_admitted = |sign_in: &WaitingSignIn| sign_in.browser.admits(bearer);
+            if !waiting.get(place).is_some_and(is_admitted) {
+                return Err(CallbackError::Browser.into());
+            }
             waiting.remove(place)
         };
-        if sign_in.began.elapsed() >= SIGN_IN_WITHIN {
-            return Err(CallbackError::State.into());
-        }
+        let word = random_text().map_err(|_| SignInError::Random)?;
         let redirect_uri = sign_in.kept.redirect_uri.clone();
         let (code, verifier) = sign_in.pending.finish(query)?;
         let grant = Grant::AuthorizationCode {
@@ -134,6 +205,7 @@ impl Credential {
         // Asked before anybody can use the new token.
         let is_another = self.has_token() || self.is_used.swap(false, Ordering::Relaxed);
         self.adopt(&mut exchange, kept).await?;
+        *self.take_back() = Some(word.clone());
         match self.principal() {
             None => log::info!(server = self.name.as_str(); "signed in"),
             Some(principal) => {
@@ -141,10 +213,11 @@ impl Credential {
                 log::info!(server = self.name.as_str(), principal; "a user signed in");
             }
         }
-        Ok(Granted {
+        let granted = Granted {
             is_another,
             ..self.granted(&exchange)?
-        })
+        };
+        Ok((granted, word))
     }
 
     pub(super) async fn authority(

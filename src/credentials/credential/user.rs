@@ -9,10 +9,12 @@ use tokio::task::spawn_blocking;
 use url::Url;
 
 use super::at_rest::read;
-use super::{Credential, Exchange, LoginName, Needs, NotRenewed, SignInError};
+use super::{Credential, Exchange, LoginName, Needs, NotRenewed, SignInError, WaitingSignIn};
 use crate::credentials::lookup::Authority;
 use crate::credentials::stored_sign_in::StoredSignIn;
-use crate::credentials::{BearerChallenge, RegisteredClient, Scopes, SubjectTokens};
+use crate::credentials::{
+    BearerChallenge, LinkKind, RegisteredClient, Scopes, SignInLinks, SignInRequest, SubjectTokens,
+};
 use crate::id::{Principal, ServerName, Subject};
 
 /// A link that was given out is given out again for so long: it has as long left at least.
@@ -94,15 +96,19 @@ impl Credential {
         self.user.as_ref().map(|user| &user.principal)
     }
 
-    /// The page at which its user signs in.
+    /// The page at which its user signs in, whom `requester` asks to.
     ///
     /// # Errors
     ///
     /// Returns why there is none.
-    pub async fn consent_page(&self) -> Result<Url, SignInError> {
+    pub async fn consent_page(&self, requester: String) -> Result<Url, SignInError> {
         let callback = self.user.as_ref().and_then(|user| user.callback.get());
-        self.begin(callback.ok_or(SignInError::NoCallback)?.clone())
-            .await
+        let begun = self.begin(SignInRequest {
+            redirect_uri: callback.ok_or(SignInError::NoCallback)?.clone(),
+            link: LinkKind::Page,
+            requester,
+        });
+        Ok(begun.await?.link)
     }
 
     /// Whether nothing would be lost with it.
@@ -135,22 +141,22 @@ impl Credential {
         last(self.needs()).or_else(of_gateway)
     }
 
-    pub(super) fn login_name(&self) -> LoginName {
+    pub(in crate::credentials) fn login_name(&self) -> LoginName {
         LoginName {
             server: self.name.clone(),
             principal: self.principal().cloned(),
         }
     }
 
-    /// The page that a user was shown a moment ago, and has not come back from.
-    pub(super) fn recent_page(&self, redirect_uri: &Url) -> Option<Url> {
+    /// The links that a user was given a moment ago, and has not come back from.
+    pub(super) fn recent_links(&self, redirect_uri: &Url) -> Option<SignInLinks> {
         self.user.as_ref()?;
         let waiting = self.waiting();
         let recent = waiting.iter().rev().find(|sign_in| {
             sign_in.began.elapsed() < LINK_FRESH
                 && sign_in.kept.redirect_uri.as_ref() == Some(redirect_uri)
         });
-        recent.map(|sign_in| sign_in.pending.page())
+        recent.map(WaitingSignIn::links)
     }
 
     /// The authorization server does not know the client any more.

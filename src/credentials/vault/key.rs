@@ -1,8 +1,7 @@
 //! Where the key of the vault is, and what is sealed with it.
 
 use std::fmt;
-use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
@@ -12,10 +11,13 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::key_command::KeyCommand;
-use crate::store::private_file;
+use crate::store::{open_trusted, private_file};
 
 /// Bytes of the key, which is written in base64.
 const KEY_BYTES: usize = 32;
+
+/// Longest text of a key that is read, in bytes.
+const KEY_TEXT_MAX: u64 = 4096;
 
 /// Where the key is.
 #[derive(Clone, Debug)]
@@ -44,7 +46,10 @@ impl VaultKey {
                 }
                 // Closed to others, and refused if it is not ours.
                 private_file(path)?;
-                fs::read_to_string(path)?.into()
+                let mut text = String::new();
+                let file = open_trusted(path)?;
+                file.take(KEY_TEXT_MAX).read_to_string(&mut text)?;
+                text.into()
             }
         };
         let is_key = Cipher::of(&text).is_some();
@@ -155,5 +160,20 @@ mod tests {
             Path::new("/c/mcpvisor/credentials.key")
         );
         assert_eq!(of("HOME", "relative"), Path::new("/data/credentials.key"));
+    }
+
+    #[test]
+    fn a_key_in_a_directory_that_others_can_write_to_is_refused() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let base = tempfile::tempdir().unwrap();
+        let directory = base.path().join("open");
+        std::fs::create_dir(&directory).unwrap();
+        let file = directory.join("key");
+        std::fs::write(&file, new_key().unwrap().expose_secret()).unwrap();
+        let key = VaultKey::File(file);
+        assert!(key.read().unwrap().is_some());
+        let open = std::fs::Permissions::from_mode(0o777);
+        std::fs::set_permissions(&directory, open).unwrap();
+        assert!(key.read().unwrap_err().to_string().contains("chmod o-w"));
     }
 }

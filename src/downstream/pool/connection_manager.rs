@@ -35,6 +35,7 @@ use crate::downstream::resilience::breakers::Breakers;
 use crate::downstream::server_event::{RoutedServerEvent, ServerEvent, ServerEventListener};
 use crate::downstream::settings::{ServerSettings, StartMode};
 use crate::id::{CredentialContext, ServerName, SessionId};
+use crate::memory::trim_heap_soon;
 use crate::protocol::Failure;
 use crate::supervision::{
     ChildPhase, ChildRef, ChildSpec, Inbox, InboxItem, Shutdown, Start, Supervisor, SupervisorLink,
@@ -370,6 +371,7 @@ impl ConnectionManager {
                 child.stopped().await;
             }
             drop(retirement);
+            trim_heap_soon();
         });
     }
 

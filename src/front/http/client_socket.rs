@@ -4,21 +4,18 @@
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use actix_web::web;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::runtime::Handle;
-use tokio::time::{Instant, Sleep, sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::request_clock::RequestClock;
 use crate::front::settings::FrontSettings;
 use crate::front::state::FrontGate;
-use crate::memory::{KeptBytes, KeptShare, trim_heap};
+use crate::memory::{KeptBytes, KeptShare, trim_heap_soon};
 use crate::telemetry::Counter;
 
 /// While clients leave more unread than they may in all, one that reads nothing for so long is
@@ -28,10 +25,8 @@ const UNREAD_PATIENCE: Duration = Duration::from_secs(1);
 /// How often a client that reads nothing is looked at.
 const UNREAD_LOOK: Duration = Duration::from_millis(250);
 
-/// A client that leaves so many bytes unread is worth a look at memory, and how long after it left.
+/// A client that leaves so many bytes unread is worth a look at memory.
 const TRIM_MIN: usize = 32 * 1024;
-const TRIM_DELAY: Duration = Duration::from_secs(1);
-
 /// The answer to a request whose head does not come, as actix-http writes it.
 const HEAD_TIMEOUT: &[u8] =
     b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
@@ -61,7 +56,6 @@ pub(super) struct SocketLimits {
 #[derive(Clone, Default)]
 pub(super) struct UnreadAnswers {
     bytes: KeptBytes,
-    trim_planned: Arc<AtomicBool>,
 }
 
 /// The socket that HTTP is read from.
@@ -107,26 +101,6 @@ impl SocketLimits {
         if let Some(front) = self.gate.front.get() {
             front.counters.add(Counter::ClientsTooSlow);
         }
-    }
-}
-
-impl UnreadAnswers {
-    /// Gives the memory of clients that read nothing back to the system, once all that leave now
-    /// have left.
-    fn plan_trim(&self) {
-        let Ok(runtime) = Handle::try_current() else {
-            return;
-        };
-        if self.trim_planned.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        let planned = Arc::clone(&self.trim_planned);
-        runtime.spawn(async move {
-            sleep(TRIM_DELAY).await;
-            planned.store(false, Ordering::Relaxed);
-            // Who stops the gateway needs no memory back.
-            let _ = tokio::task::spawn_blocking(trim_heap).await;
-        });
     }
 }
 
@@ -217,7 +191,7 @@ impl<S: AsyncRead + AsyncWrite + ClientStream + Unpin> ClientSocket<S> {
 impl<S> Drop for ClientSocket<S> {
     fn drop(&mut self) {
         if self.unread.own() >= TRIM_MIN {
-            self.limits.unread.plan_trim();
+            trim_heap_soon();
         }
     }
 }

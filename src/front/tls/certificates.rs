@@ -1,6 +1,5 @@
 //! The files of a certificate, and what is made of them.
 
-use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,6 +12,7 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::{RootCertStore, ServerConfig};
 
 use super::{Lifetime, TlsSettings};
+use crate::store::open_trusted;
 
 /// Largest file, in bytes.
 const FILE_MAX: u64 = 1024 * 1024;
@@ -122,7 +122,7 @@ fn paths(settings: &TlsSettings) -> (&Path, &Path) {
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     let read = || {
         let mut content = Vec::new();
-        File::open(path)?
+        open_trusted(path)?
             .take(FILE_MAX + 1)
             .read_to_end(&mut content)?;
         if content.len() as u64 > FILE_MAX {

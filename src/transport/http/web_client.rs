@@ -27,16 +27,21 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 pub struct WebClient {
     tls: Tls,
-    /// The server, and what its operator wrote down: where one of them is private, others may be.
-    trusted: Vec<Url>,
+    /// URLs whose answers name further URLs. If one of them has only private addresses, the further
+    /// URLs can have some, also.
+    speakers: Vec<Url>,
+    /// Further URLs that the operator wrote down: their own hosts can have private addresses.
+    written: Vec<Url>,
     answer_max: usize,
 }
 
 impl WebClient {
-    pub fn new(tls: Tls, trusted: Vec<Url>) -> Self {
+    /// The operator wrote these URLs down, and what they answer names others.
+    pub fn new(tls: Tls, speakers: Vec<Url>) -> Self {
         Self {
             tls,
-            trusted,
+            speakers,
+            written: Vec::new(),
             answer_max: ANSWER_MAX,
         }
     }
@@ -45,6 +50,12 @@ impl WebClient {
     #[must_use]
     pub fn with_answer_max(self, answer_max: usize) -> Self {
         Self { answer_max, ..self }
+    }
+
+    /// The operator wrote these URLs down as well, and they name no others.
+    #[must_use]
+    pub fn with_written(self, written: Vec<Url>) -> Self {
+        Self { written, ..self }
     }
 
     async fn exchange(self, request: WebRequest) -> Result<WebAnswer, String> {
@@ -99,7 +110,8 @@ impl WebClient {
         let addresses = addresses(url).await?;
         let first = addresses.first().copied();
         let first = first.ok_or_else(|| "its name has no address".to_owned())?;
-        if !addresses.iter().any(|address| is_private(address.ip())) || self.may_be_private().await
+        if !addresses.iter().any(|address| is_private(address.ip()))
+            || self.may_be_private(url).await
         {
             return Ok(first);
         }
@@ -109,10 +121,19 @@ impl WebClient {
         ))
     }
 
-    async fn may_be_private(&self) -> bool {
-        for url in &self.trusted {
-            let addresses = addresses(url).await.unwrap_or_default();
-            if addresses.iter().any(|address| is_private(address.ip())) {
+    async fn may_be_private(&self, url: &Url) -> bool {
+        let place = |url: &Url| {
+            (
+                url.host_str().map(str::to_owned),
+                url.port_or_known_default(),
+            )
+        };
+        let mut own = self.speakers.iter().chain(&self.written);
+        if own.any(|own| place(own) == place(url)) {
+            return true;
+        }
+        for speaker in &self.speakers {
+            if is_wholly_private(&addresses(speaker).await.unwrap_or_default()) {
                 return true;
             }
         }
@@ -157,6 +178,12 @@ async fn addresses(url: &Url) -> Result<Vec<SocketAddr>, String> {
     let found = lookup_host((host, port)).await;
     let found = found.map_err(|error| format!("{host} cannot be resolved: {error}"))?;
     Ok(found.collect())
+}
+
+/// Whether a host is not on the public internet at all. One with addresses of both kinds is: the
+/// owner of its public name can add a private address to it at will.
+fn is_wholly_private(addresses: &[SocketAddr]) -> bool {
+    !addresses.is_empty() && addresses.iter().all(|address| is_private(address.ip()))
 }
 
 /// Whether an address is not one of the public internet.
@@ -214,6 +241,44 @@ mod tests {
         for address in ["1.1.1.1", "172.32.0.1", "100.128.0.1", "2606:4700::1111"] {
             assert!(!is_private(address.parse().unwrap()), "{address}");
         }
+    }
+
+    #[test]
+    fn a_host_with_public_and_private_addresses_is_a_public_one() {
+        let of = |addresses: &[&str]| {
+            let addresses = addresses
+                .iter()
+                .map(|it| SocketAddr::new(it.parse().unwrap(), 443));
+            is_wholly_private(&addresses.collect::<Vec<_>>())
+        };
+        assert!(of(&["10.0.0.1"]) && of(&["::1", "127.0.0.1"]));
+        for mixed in [
+            &["1.1.1.1", "10.0.0.1"][..],
+            &["10.0.0.1", "1.1.1.1"],
+            &["2606:4700::1111", "127.0.0.1"],
+            &["1.1.1.1"],
+            &[],
+        ] {
+            assert!(!of(mixed), "{mixed:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_private_address_that_was_written_down_opens_no_other() {
+        let url = |text: &str| Url::parse(text).unwrap();
+        let public = || vec![url("https://1.1.1.1/mcp")];
+        let web = WebClient::new(Tls::system(), public());
+        let web = web.with_written(vec![url("https://10.0.0.1/token")]);
+        for (asked, allowed) in [
+            ("https://10.0.0.1/register", true),
+            ("https://10.0.0.1:444/register", false),
+            ("https://10.0.0.2/token", false),
+            ("https://127.0.0.1/", false),
+        ] {
+            assert_eq!(web.may_be_private(&url(asked)).await, allowed, "{asked}");
+        }
+        let private = WebClient::new(Tls::system(), vec![url("http://10.0.0.1/mcp")]);
+        assert!(private.may_be_private(&url("https://10.0.0.2/token")).await);
     }
 
     #[tokio::test]

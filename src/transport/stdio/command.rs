@@ -1,5 +1,6 @@
 //! The command line and environment of a child.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io;
 use std::process::Stdio;
@@ -12,7 +13,8 @@ use crate::transport::{InheritEnv, StdioSettings};
 
 /// Variables that a child gets even if it does not inherit the gateway's environment: what
 /// programs need to find other programs, their home, their language, the screen, the network and
-/// the services that they are made for. None of them is a secret. `*` stands for any text.
+/// the services that they are made for. Each has its full name here: a pattern would also match
+/// secrets.
 pub const PASSED_VARIABLES: &[&str] = &[
     "PATH",
     "HOME",
@@ -22,22 +24,46 @@ pub const PASSED_VARIABLES: &[&str] = &[
     "TERM",
     "LANG",
     "LANGUAGE",
-    "LC_*",
+    "LC_ALL",
+    "LC_ADDRESS",
+    "LC_COLLATE",
+    "LC_CTYPE",
+    "LC_IDENTIFICATION",
+    "LC_MEASUREMENT",
+    "LC_MESSAGES",
+    "LC_MONETARY",
+    "LC_NAME",
+    "LC_NUMERIC",
+    "LC_PAPER",
+    "LC_TELEPHONE",
+    "LC_TIME",
     "TZ",
     "TMPDIR",
-    "XDG_*",
+    "XDG_CACHE_HOME",
+    "XDG_CONFIG_DIRS",
+    "XDG_CONFIG_HOME",
+    "XDG_CURRENT_DESKTOP",
+    "XDG_DATA_DIRS",
+    "XDG_DATA_HOME",
+    "XDG_RUNTIME_DIR",
+    "XDG_SESSION_TYPE",
+    "XDG_STATE_HOME",
     "DISPLAY",
     "WAYLAND_DISPLAY",
     "XAUTHORITY",
-    "DBUS_SESSION_BUS_ADDRESS",
-    "*_PROXY",
-    "*_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "no_proxy",
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
     "REQUESTS_CA_BUNDLE",
     "CURL_CA_BUNDLE",
     "NODE_EXTRA_CA_CERTS",
-    "SSH_AUTH_SOCK",
     "KUBECONFIG",
     "DOCKER_HOST",
     "DOCKER_CONTEXT",
@@ -75,8 +101,16 @@ const NEEDED_ON_WINDOWS: &[&str] = &[
     "ProgramFiles",
 ];
 
-/// Variables that a service manager sets for the gateway only.
-const GATEWAY_ONLY: [&str; 5] = [
+/// Variables that only their full name lets through: the way to the user's SSH agent and keyring, and
+/// proxies, whose addresses may hold a password.
+fn needs_its_name(name: &str) -> bool {
+    let is_proxy = name.to_ascii_lowercase().ends_with("_proxy");
+    is_proxy || matches!(name, "SSH_AUTH_SOCK" | "DBUS_SESSION_BUS_ADDRESS")
+}
+
+/// Variables for the gateway only: the key of its tokens, and variables of a service manager.
+const GATEWAY_ONLY: [&str; 6] = [
+    "MCPVISOR_CREDENTIALS_KEY",
     "LISTEN_FDS",
     "LISTEN_FDNAMES",
     "LISTEN_PID",
@@ -89,22 +123,23 @@ fn passed(
     environment: impl Iterator<Item = (OsString, OsString)>,
     inherit: &InheritEnv,
 ) -> impl Iterator<Item = (OsString, OsString)> {
-    let patterns = match inherit {
-        InheritEnv::All => vec!["*"],
-        InheritEnv::Matching(more) => {
-            let more = more.iter().map(String::as_str);
-            let passed = [PASSED_VARIABLES, NEEDED_ON_WINDOWS].concat();
-            passed.into_iter().chain(more).collect()
-        }
+    let more: &[String] = match inherit {
+        InheritEnv::All => &[],
+        InheritEnv::Matching(more) => more,
     };
+    let is_all = *inherit == InheritEnv::All;
+    let named = [PASSED_VARIABLES, NEEDED_ON_WINDOWS].concat().into_iter();
+    let named: HashSet<&str> = named.chain(more.iter().map(String::as_str)).collect();
     let mut globs = GlobSetBuilder::new();
     // The configuration has none that is no glob.
-    let valid = patterns.into_iter().filter_map(|text| Glob::new(text).ok());
-    for glob in valid {
+    for glob in more.iter().filter_map(|text| Glob::new(text).ok()) {
         globs.add(glob);
     }
     let globs = globs.build().unwrap_or_default();
-    environment.filter(move |(name, _)| globs.is_match(name))
+    environment.filter(move |(name, _)| {
+        let text = name.to_string_lossy();
+        is_all || named.contains(&*text) || globs.is_match(name) && !needs_its_name(&text)
+    })
 }
 
 pub(super) fn build(settings: &StdioSettings) -> Command {
@@ -170,7 +205,11 @@ mod tests {
             ("NODE_EXTRA_CA_CERTS", true),
             ("KUBECONFIG", true),
             ("DOCKER_HOST", true),
-            ("SSH_AUTH_SOCK", true),
+            ("SSH_AUTH_SOCK", false),
+            ("DBUS_SESSION_BUS_ADDRESS", false),
+            ("MY_SECRET_PROXY", false),
+            ("LC_SECRET", false),
+            ("XDG_SECRET", false),
             ("DISPLAY", true),
             ("WAYLAND_DISPLAY", true),
             ("npm_config_cache", true),
@@ -192,6 +231,40 @@ mod tests {
         let names = ["AWS_REGION", "PATH", "MY_AWS_REGION", "GITHUB_TOKEN"];
         let aws = InheritEnv::Matching(vec!["AWS_*".to_owned()]);
         assert_eq!(names_passed(&names, &aws), ["AWS_REGION", "PATH"]);
+        assert_eq!(names_passed(&names, &InheritEnv::All), names);
+    }
+
+    #[test]
+    fn what_leads_to_an_agent_or_a_proxy_is_passed_by_its_full_name_only() {
+        let names = [
+            "SSH_AUTH_SOCK",
+            "SSH_TTY",
+            "DBUS_SESSION_BUS_ADDRESS",
+            "MY_PROXY",
+            "my_proxy",
+            "My_Proxy",
+        ];
+        let with = |patterns: &[&str]| {
+            let patterns = patterns.iter().map(|it| (*it).to_owned()).collect();
+            names_passed(&names, &InheritEnv::Matching(patterns))
+        };
+        for pattern in [
+            "*",
+            "SSH_*",
+            "[S]SH_AUTH_SOCK",
+            "*{_PROXY,_SOCK,TTY}",
+            "?*",
+            "DBUS_SESSION_BUS_ADDRES?",
+        ] {
+            let passed = with(&[pattern]);
+            assert!(
+                passed.iter().all(|name| name == "SSH_TTY"),
+                "{pattern}: {passed:?}"
+            );
+        }
+        for name in names {
+            assert_eq!(with(&[name]), [name]);
+        }
         assert_eq!(names_passed(&names, &InheritEnv::All), names);
     }
 }

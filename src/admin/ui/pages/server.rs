@@ -8,7 +8,7 @@ use super::confirm::{Confirmation, confirm, is_sure};
 use super::server_life::{crashes, time_line};
 use super::server_limits::limits;
 use crate::admin::config_order::ConfigOrder;
-use crate::admin::control_request::LoginOrder;
+use crate::admin::control_request::{LoginOrder, LoginOrigin};
 use crate::admin::operator::Inoperable;
 use crate::admin::render::{breaker_text, open_breakers, reason};
 use crate::admin::ui::fields::{Fields, field};
@@ -275,7 +275,10 @@ async fn sign_in(view: &View<'_>, name: &str) -> Result<FormOutcome, Failure> {
     let url = match server["connection"]["sign_in"].as_str() {
         Some(page) => page.to_owned(),
         None => {
-            let begin = LoginOrder::Begin { redirect_uri: None };
+            let begin = LoginOrder::Begin {
+                redirect_uri: None,
+                origin: LoginOrigin::Dashboard,
+            };
             let begun = view.operator.login(name, None, begin).await?;
             begun["url"].as_str().unwrap_or_default().to_owned()
         }
