@@ -10,6 +10,7 @@ compile_error!(
 );
 
 pub mod id;
+pub mod masking;
 mod memory;
 pub mod protocol;
 pub mod telemetry;

@@ -18,6 +18,11 @@ impl AuthSecret {
     pub fn new(text: &str) -> Self {
         Self(text.into())
     }
+
+    /// The secret, for the registry of all secrets.
+    pub fn expose(&self) -> &str {
+        self.0.expose_secret()
+    }
 }
 
 impl PartialEq for AuthSecret {

@@ -7,8 +7,9 @@ use mcpvisor::admin::{ControlRequest, ask, ask_status};
 use mcpvisor::cli::{ApplyArguments, PlanArguments, RollbackArguments};
 use mcpvisor::config::{
     Config, KeptContents, Loaded, Plan, ProcessEnvironment, migrated, read_file, replace_file,
+    shown_difference,
 };
-use mcpvisor::telemetry::one_line;
+use mcpvisor::telemetry::{one_line, printable};
 
 use super::output::{CliError, current_thread_runtime, pretty, print};
 use super::running_gateway::gateway_data_dir;
@@ -19,10 +20,12 @@ pub(crate) fn run_plan_command(
 ) -> Result<(), CliError> {
     let target = Target::find(path)?;
     let wanted = target.candidate(Content::read(&arguments.file)?)?;
-    let plan = target.plan(&target.present()?, &wanted)?;
+    let present = target.present()?;
+    let plan = target.plan(&present, &wanted)?;
+    let difference = || printable(&shown_difference(&present.text, &wanted.text));
     print(&match arguments.json {
         true => pretty(&plan.to_json())?,
-        false => plan_text(&plan),
+        false => format!("{}\n{}", plan_text(&plan), difference()),
     })
 }
 

@@ -10,10 +10,11 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use mcpvisor::admin::{ControlRequest, Parameters, ask, ask_records};
 use mcpvisor::cli::BundleArguments;
-use mcpvisor::config::{Config, Lookup, ProcessEnvironment, file_as_json};
-use mcpvisor::doctor::{masked_config, report_json, report_text};
-use mcpvisor::gateway::known_secrets;
-use mcpvisor::telemetry::{Paint, Secrets, rfc3339, unix_millis};
+use mcpvisor::config::{Config, Lookup, ProcessEnvironment, file_as_json, mask_config};
+use mcpvisor::doctor::{report_json, report_text};
+use mcpvisor::gateway::add_secrets_of;
+use mcpvisor::masking::{LiveSecrets, MASK};
+use mcpvisor::telemetry::{Paint, rfc3339, unix_millis};
 use mcpvisor::transport;
 use serde_json::{Map, Value, json};
 
@@ -30,14 +31,15 @@ const README: &str = "\
 What `mcpvisor support-bundle` found, for somebody who looks for the cause of a fault.
 
 doctor.txt, doctor.json  what `mcpvisor doctor` says
-config.json              the configuration: texts that may be secret are masked, comments left out
+config.json              the configuration: secrets are masked, comments left out
 status.json              the status of the running gateway, without what servers wrote
 crashes.json             how connections ended, without the contents of messages
 log.jsonl                the last records of the gateway's log, of level info and worse
 system.json              versions and facts of the system
 
-No file has values of headers, variables, arguments, tokens or keys, or arguments and results of
-calls. Names of servers, hosts and directories are in them: look through them before you send them.
+No file has values of headers and variables, tokens or keys, or arguments and results of calls.
+Programs, packages, and names of servers, hosts and directories are in them:
+look through them before you send them.
 ";
 
 /// Files by name.
@@ -75,7 +77,11 @@ async fn gather(path: Option<&Path>) -> Result<Files, CliError> {
     let loaded = Config::load(path, Lookup::WorkingDirectory, &environment);
     let config = match &loaded {
         Ok(loaded) => match &loaded.path {
-            Some(path) => masked_config(&file_as_json(path)?),
+            Some(path) => {
+                let mut config = file_as_json(path)?;
+                mask_config(&mut config);
+                config
+            }
             None => json!("built in"),
         },
         // Where it is broken stands in doctor.txt.
@@ -91,12 +97,15 @@ async fn gather(path: Option<&Path>) -> Result<Files, CliError> {
     if let Ok(data_dir) = Config::data_dir_of(path, &environment) {
         files.extend(of_gateway(&data_dir).await?);
     }
-    let secrets = loaded.map_or_else(
-        |_| Secrets::default(),
-        |loaded| known_secrets(&loaded.config),
-    );
+    // The running gateway has masked what it said; this is for what was read here.
+    let secrets = LiveSecrets::default();
+    if let Ok(loaded) = &loaded {
+        add_secrets_of(&loaded.config, &secrets);
+    }
     for (_, text) in &mut files {
-        *text = secrets.masked(text);
+        if let Some(masked) = secrets.replaced(text, MASK) {
+            *text = masked;
+        }
     }
     Ok(files)
 }

@@ -12,7 +12,8 @@ use super::keys::{
 };
 use super::{Config, Loaded, ServerEntry, ServerState};
 use crate::downstream::{ServerSettings, TransportSettings};
-use crate::transport::{HttpKind, public_url};
+use crate::masking::public_url;
+use crate::transport::HttpKind;
 
 /// Tells what would run, several lines without a last line break.
 pub fn describe(loaded: &Loaded) -> String {

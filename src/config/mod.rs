@@ -25,6 +25,7 @@ mod key_file;
 mod keys;
 mod limits_in_force;
 mod mask;
+mod masked_config;
 mod no_configuration;
 mod place;
 mod plan;
@@ -68,6 +69,7 @@ pub use kept_contents::KeptContents;
 pub use key_file::{KeyChange, KeyFile};
 pub use keys::{CredentialsKeys, LogFormat};
 pub use limits_in_force::limits_in_force;
+pub use masked_config::mask_config;
 pub use place::Lookup;
 pub use place::read as read_file;
 pub use plan::Plan;
@@ -76,7 +78,9 @@ pub use programs::{find_program, program_path, unable_servers};
 pub use reference::reference;
 pub use schema::schema;
 pub use server::{ServerEntry, ServerState};
-pub use server_file::{FileOutcome, ServerFile, WholeFileOutcome, replace as replace_file};
+pub use server_file::{
+    FileOutcome, ServerFile, WholeFileOutcome, replace as replace_file, shown_difference,
+};
 pub use toml_json::{file_as_json, json_of_toml};
 pub use version::migrated;
 

@@ -3,7 +3,7 @@
 use super::describe::shown_url;
 use super::{Config, ServerState};
 use crate::downstream::{CredentialsChoice, TransportSettings};
-use crate::telemetry::MASK;
+use crate::masking::MASK;
 use crate::transport::HttpSettings;
 
 impl Config {

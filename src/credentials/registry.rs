@@ -12,6 +12,7 @@ use super::{
     SignInError, SignInOffer, SubjectTokens, Vault, Web,
 };
 use crate::id::{CredentialContext, Principal, ServerName};
+use crate::masking::LiveSecrets;
 use crate::telemetry::Counters;
 
 /// Users of one server whose credentials are in memory; with more, those that have none make room.
@@ -22,6 +23,7 @@ const USERS_MAX: usize = 10_000;
 pub struct Credentials {
     vault: Vault,
     counters: Counters,
+    secrets: LiveSecrets,
     by_server: Arc<Mutex<BTreeMap<ServerName, ServerCredentials>>>,
     /// Where browsers come back to.
     callback: Arc<OnceLock<Url>>,
@@ -40,10 +42,12 @@ struct ServerCredentials {
 }
 
 impl Credentials {
-    pub fn new(vault: Vault, counters: Counters) -> Self {
+    /// The tokens of all are added to `secrets`.
+    pub fn new(vault: Vault, counters: Counters, secrets: LiveSecrets) -> Self {
         Self {
             vault,
             counters,
+            secrets,
             by_server: Arc::default(),
             callback: Arc::default(),
             subjects: SubjectTokens::default(),
@@ -77,7 +81,11 @@ impl Credentials {
             return Arc::clone(&known.gateway);
         }
         let (name, url, settings) = (server.clone(), url.clone(), settings.clone());
-        let shared = (self.vault.clone(), self.counters.clone());
+        let shared = (
+            self.vault.clone(),
+            self.counters.clone(),
+            self.secrets.clone(),
+        );
         let gateway = Credential::open(name, url, settings, web(), shared);
         let users = BTreeMap::new();
         let opened = ServerCredentials {

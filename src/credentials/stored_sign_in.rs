@@ -79,6 +79,12 @@ impl StoredSignIn {
         }
     }
 
+    /// The tokens and the secret of the client.
+    pub(super) fn secrets(&self) -> impl Iterator<Item = &str> {
+        let texts = [&self.access, &self.refresh, &self.client_secret];
+        texts.into_iter().flatten().map(String::as_str)
+    }
+
     /// The challenge that it was kept with.
     pub(super) fn challenge(&self) -> Option<BearerChallenge> {
         let metadata = self.resource_metadata.as_ref();

@@ -12,8 +12,9 @@ use tokio::time::Instant;
 
 use super::certificate::not_after;
 use super::finding::Finding;
+use crate::masking::public_url;
 use crate::telemetry::{one_line, unix_millis};
-use crate::transport::{HttpSettings, Tls, public_url};
+use crate::transport::{HttpSettings, Tls};
 
 const CHECK: &str = "url";
 

@@ -5,7 +5,6 @@ mod certificate;
 mod endpoint;
 mod finding;
 mod machine;
-mod masked_config;
 mod programs;
 mod running;
 
@@ -28,7 +27,6 @@ use crate::telemetry::counted;
 use crate::transport::Tls;
 
 pub use finding::{Finding, Level, report_json, report_text};
-pub use masked_config::masked_config;
 
 /// How long one check may take.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(15);

@@ -10,8 +10,8 @@ use crate::transport::{MessageReport, PendingCall, ProcessExit};
 /// Where reports go; it must not block.
 pub type CrashSink = Arc<dyn Fn(CrashReport) + Send + Sync>;
 
-/// The end of one incarnation of a connection. Values of the configuration that may be secrets
-/// are masked in every text.
+/// The end of one incarnation of a connection. Live secrets are masked
+/// in every text.
 #[derive(Clone, Debug, Serialize)]
 pub struct CrashReport {
     pub server: String,

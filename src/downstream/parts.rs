@@ -16,6 +16,7 @@ use crate::downstream::settings::ServerSettings;
 use crate::downstream::starting::StartQueue;
 use crate::downstream::subscription_registry::SubscriptionRegistry;
 use crate::id::{CallNumbers, CredentialContext};
+use crate::masking::LiveSecrets;
 use crate::metrics::Metrics;
 use crate::store::Store;
 use crate::supervision::{Arbiters, Random};
@@ -42,6 +43,8 @@ pub struct PoolParts {
     pub counters: Counters,
     pub metrics: Metrics,
     pub crashes: CrashSink,
+    /// Masked in all that operators read of servers.
+    pub secrets: LiveSecrets,
     /// Gets the states of servers as events.
     pub events: EventFeed,
 }

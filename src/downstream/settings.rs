@@ -16,7 +16,6 @@ use crate::downstream::resilience::Resilience;
 use crate::id::{CredentialContext, ServerName};
 use crate::protocol::{ErrorKind, Failure};
 use crate::supervision::Settings as SupervisionSettings;
-use crate::telemetry::Secrets;
 use crate::transport::{FaultSettings, HttpSettings, RecorderSettings, StdioSettings};
 
 /// One enabled, usable server.
@@ -162,18 +161,10 @@ pub enum TransportSettings {
 }
 
 impl TransportSettings {
-    /// All that may be secret.
-    pub fn secrets(&self) -> Secrets {
+    /// The secrets of the server.
+    pub fn secrets(&self) -> Vec<String> {
         match self {
             Self::Stdio(stdio) => stdio.secrets(),
-            Self::Http(http) => http.secrets(),
-        }
-    }
-
-    /// Only what is likely to be secret, for texts that people have to understand.
-    pub fn likely_secrets(&self) -> Secrets {
-        match self {
-            Self::Stdio(stdio) => stdio.likely_secrets(),
             Self::Http(http) => http.secrets(),
         }
     }

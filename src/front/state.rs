@@ -15,6 +15,7 @@ use super::settings::FrontSettings;
 use crate::auth::{TokenSettings, TokenVerifier};
 use crate::calls::PeerPlaces;
 use crate::credentials::{SubjectTokens, Web};
+use crate::masking::LiveSecrets;
 use crate::sessions::Sessions;
 use crate::telemetry::Counters;
 use crate::transport::{Tls, WebClient};
@@ -26,6 +27,8 @@ pub struct Front {
     pub(super) tokens: ArcSwapOption<TokenVerifier>,
     /// Tokens of clients that servers get others for.
     subjects: SubjectTokens,
+    /// Keys and tokens of clients are added to these.
+    pub(super) secrets: LiveSecrets,
     pub(super) sessions: Sessions,
     pub(super) counters: Counters,
     /// Bytes of the bodies of all requests in flight.
@@ -73,11 +76,13 @@ impl Front {
         sessions: Sessions,
         counters: Counters,
         subjects: SubjectTokens,
+        secrets: LiveSecrets,
     ) -> Self {
         subjects.set_wanted(settings.keeps_tokens);
         Self {
             tokens: ArcSwapOption::new(token_verifier(&settings.auth.tokens, &subjects)),
             subjects,
+            secrets,
             settings: ArcSwap::from_pointee(settings),
             sessions,
             counters,

@@ -58,10 +58,14 @@ pub(super) fn build(
     view: ConfigView,
     known: Known,
 ) -> io::Result<Arc<GatewayState>> {
-    let credentials = credentials(config, inputs.counters.clone());
+    let credentials = credentials(
+        config,
+        inputs.counters.clone(),
+        inputs.log.secrets().clone(),
+    );
     let numbers = CallNumbers::random();
     let metrics = metrics(config, inputs.arbiters);
-    let restored = restored(config, inputs.store, known);
+    let restored = restored(config, &inputs, known);
     let (publisher, catalog) = CatalogPublisher::start(inputs.counters.clone(), Some(restored))?;
     let downstreams = Downstreams::start(PoolParts {
         arbiters: inputs.arbiters.clone(),
@@ -75,6 +79,7 @@ pub(super) fn build(
         counters: inputs.counters.clone(),
         metrics: metrics.clone(),
         crashes: inputs.crashes,
+        secrets: inputs.log.secrets().clone(),
         events: inputs.log.events(),
     })?;
     let sessions = Sessions::start(SessionsSpec {
@@ -129,13 +134,14 @@ fn metrics(config: &Config, arbiters: &Arbiters) -> Metrics {
 /// The state of servers that the process before this one left.
 fn restored(
     config: &Config,
-    store: &Arc<SqliteStore>,
+    inputs: &TreeInputs<'_>,
     (parts, start_times, pins): Known,
 ) -> RestoredCatalog {
     RestoredCatalog {
         arrangement: arrangement(config),
         parts,
-        part_store: PartStore::new(store.clone(), unix_millis),
+        part_store: PartStore::new(inputs.store.clone(), unix_millis)
+            .without(inputs.log.secrets().clone()),
         start_times,
         pins,
     }

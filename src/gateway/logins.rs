@@ -18,12 +18,17 @@ use crate::credentials::{
 };
 use crate::downstream::{CredentialsChoice, ServerSettings, TransportSettings};
 use crate::id::{CredentialContext, Principal, ServerName};
+use crate::masking::LiveSecrets;
 use crate::protocol::{ErrorKind, Failure};
 use crate::telemetry::{Counters, rfc3339};
 use crate::transport::{HttpSettings, Tls, WebClient};
 
 /// The credentials of this configuration's servers.
-pub(super) fn credentials(config: &Config, counters: Counters) -> Credentials {
+pub(super) fn credentials(
+    config: &Config,
+    counters: Counters,
+    secrets: LiveSecrets,
+) -> Credentials {
     let vault = config.vault(&ProcessEnvironment::new());
     let checked = vault.clone();
     // Its key may come from a command that takes long: nobody waits for it who needs no token.
@@ -32,7 +37,7 @@ pub(super) fn credentials(config: &Config, counters: Counters) -> Credentials {
             log::error!(error:%; "kept tokens cannot be read");
         }
     });
-    Credentials::new(vault, counters)
+    Credentials::new(vault, counters, secrets)
 }
 
 /// The settings of a server with its credential, unless they say by themselves who the gateway is.

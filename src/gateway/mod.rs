@@ -8,6 +8,7 @@ mod key_uses;
 mod logins;
 mod place;
 mod saved_state;
+mod secrets;
 mod server_counts;
 mod server_times;
 pub mod service;
@@ -46,10 +47,10 @@ use crate::telemetry::{Counter, Counters, LogRecords, counted, unix_millis};
 use crate::transport::{ProcessOwner, Spawner};
 use build::{TreeInputs, build};
 use configured::{arrangement, config_view, configured_servers, policy, ready_servers};
-pub use history::known_secrets;
-use history::{secrets, start_history};
+use history::start_history;
 use place::{listen_for_metrics, register};
 use saved_state::SavedState;
+pub use secrets::add_secrets_of;
 pub use server_counts::ServerCounts;
 use sources::SourceTasks;
 use startup::{
@@ -149,6 +150,7 @@ impl Gateway {
         log: LogRecords,
     ) -> Result<Self, StartError> {
         let config = loaded.config;
+        add_secrets_of(&config, log.secrets());
         let store = Arc::new(SqliteStore::open(&state_file(&config), unix_millis)?);
         let certificate = CertificateWatch::start(&config.front.tls)?;
         let shares_socket = client_transport.is_inherited();
@@ -171,7 +173,7 @@ impl Gateway {
             arbiters: &arbiters,
             spawner: &spawner,
             store: &store,
-            history: start_history(&config, &servers, &counters, log.events())?,
+            history: start_history(&config, &counters, &log)?,
             traces: start_traces(&config, &counters),
             counters,
             crashes: crashes.sink(),
@@ -296,6 +298,7 @@ impl Gateway {
             self.state.sessions.clone(),
             self.state.counters.clone(),
             self.state.credentials.subjects().clone(),
+            self.state.log.secrets().clone(),
         )
     }
 
@@ -369,6 +372,7 @@ impl Gateway {
         let auth_changed = self.config.front.auth != loaded.config.front.auth;
         key_uses::take_over(&mut loaded.config.front.auth, &self.config.front.auth);
         self.config = loaded.config.with_fixed_of(&self.config);
+        add_secrets_of(&self.config, self.state.log.secrets());
         self.state
             .servers
             .store(Arc::new(configured_servers(&self.config)));
@@ -387,9 +391,6 @@ impl Gateway {
         self.state.sessions.set_policy(policy(&self.config));
         self.sources.follow(&self.config.sources, &self.state);
         self.state.history.configure(self.config.history.clone());
-        self.state
-            .history
-            .hide(secrets(&ready_servers(&self.config)));
         self.offer_tree();
         self.arrange();
         self.state.downstreams.apply(ServerChange {

@@ -318,7 +318,8 @@ impl Operator for GatewayOperator {
     }
 
     fn pins(&self) -> Vec<Value> {
-        self.state.publisher.pins()
+        let pins = self.state.publisher.pins().into_iter();
+        pins.map(|pin| self.state.masked(pin)).collect()
     }
 
     fn pin(&self, server: &str, tool: &str) -> Result<Value, Failure> {
@@ -327,7 +328,8 @@ impl Operator for GatewayOperator {
         let name = &configured(&servers, server)?.name;
         let name = ServerName::try_new(name)
             .map_err(|error| Failure::new(ErrorKind::ServerNotFound, error.to_string()))?;
-        self.state.publisher.pin(&name, tool)
+        let pin = self.state.publisher.pin(&name, tool);
+        pin.map(|pin| self.state.masked(pin))
     }
 
     fn approve_pins(
@@ -358,7 +360,8 @@ impl Operator for GatewayOperator {
         Box::pin(async move {
             let site = state.arbiters.at(0);
             let place = (site.index, &site.arbiter);
-            replay(&state.history, &state.sessions, place, &id).await
+            let answer = replay(&state.history, &state.sessions, place, &id).await;
+            answer.map(|answer| state.masked(answer))
         })
     }
 
@@ -443,7 +446,9 @@ impl GatewayState {
     fn notices(&self) -> Vec<String> {
         let catalog = self.catalog.snapshot();
         let merged = catalog.notices().iter().map(ToString::to_string);
-        self.sources.notices().into_iter().chain(merged).collect()
+        let all = self.sources.notices().into_iter().chain(merged);
+        all.map(|notice| self.log.secrets().masked(&notice))
+            .collect()
     }
 
     pub(super) fn server_statuses(&self) -> Vec<ServerStatus> {

@@ -1,9 +1,13 @@
 //! The tools of a view, for operators: what they cost a model, and who may use them.
 
+use serde_json::Value;
+
 use super::state::GatewayState;
 use crate::admin::{ToolView, ViewAccess};
 use crate::catalog::ItemOwner;
 use crate::id::{Principal, ViewId};
+use crate::masking::MASK;
+use crate::protocol::RawJson;
 
 /// Tools that are judged for one answer, each for each key: a judgement takes up to some 30 µs.
 const JUDGED_MAX: usize = 5000;
@@ -24,9 +28,22 @@ impl GatewayState {
             server: owner.server.to_string(),
             native_name: owner.native.parse().unwrap_or_default(),
             tokens: tokens(owner),
-            entry: owner.item.clone(),
+            entry: self.masked_item(&owner.item),
         };
         self.catalog.shown_in(view).tools().map(tool).collect()
+    }
+
+    /// An item as operators see it: a server may write a token that it was sent into its texts.
+    fn masked_item(&self, item: &RawJson) -> RawJson {
+        let masked = self.log.secrets().replaced(item.as_str(), MASK);
+        let masked = masked.and_then(|text| RawJson::try_new(text.into()).ok());
+        masked.unwrap_or_else(|| item.clone())
+    }
+
+    /// Texts of servers as operators see them.
+    pub(super) fn masked(&self, mut value: Value) -> Value {
+        self.log.secrets().mask_json(&mut value);
+        value
     }
 
     /// How many they are, and the tokens of all.

@@ -33,9 +33,10 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 
+use crate::masking::LiveSecrets;
 use crate::protocol::Request;
 use crate::store::database;
-use crate::telemetry::{Counter, Counters, EventFeed, EventKind, Secrets};
+use crate::telemetry::{Counter, Counters, EventFeed, EventKind};
 use queue::RecordQueue;
 use record::CallRecord;
 use writer::HistoryState;
@@ -44,7 +45,6 @@ pub use entry::{HistoryEntry, HistoryPage, NotReplayable};
 pub use pending::{CallEnding, PendingCall, RecordedCaller, is_tool_error};
 pub use query::{HistoryFilter, HistoryQuery, LIMIT_DEFAULT, LIMIT_MAX, OFFSET_MAX};
 pub use record::CallOutcome;
-pub use redaction::REDACTED;
 pub use settings::HistorySettings;
 
 /// How long a page is looked for; what was found until then is answered.
@@ -73,7 +73,8 @@ pub struct History(Arc<HistoryParts>);
 
 struct HistoryParts {
     state: Arc<HistoryState>,
-    secrets: ArcSwap<Secrets>,
+    /// Secrets that no record keeps.
+    secrets: LiveSecrets,
     /// Gets an event for each call that ended.
     events: EventFeed,
     readers: Arc<Semaphore>,
@@ -92,9 +93,9 @@ impl History {
     pub fn start(
         path: &Path,
         settings: HistorySettings,
-        (counters, events): (Counters, EventFeed),
+        parts: (Counters, EventFeed, LiveSecrets),
     ) -> io::Result<Self> {
-        let history = Self::new(path, settings, counters, events);
+        let history = Self::new(path, settings, parts);
         let state = history.0.state.clone();
         let thread = std::thread::Builder::new().name("history".to_owned());
         let thread = thread.spawn(move || writer::run(&state))?;
@@ -109,10 +110,14 @@ impl History {
             ..HistorySettings::default()
         };
         let path = Path::new("");
-        Self::new(path, settings, Counters::default(), EventFeed::default())
+        Self::new(path, settings, Default::default())
     }
 
-    fn new(path: &Path, settings: HistorySettings, counters: Counters, events: EventFeed) -> Self {
+    fn new(
+        path: &Path,
+        settings: HistorySettings,
+        (counters, events, secrets): (Counters, EventFeed, LiveSecrets),
+    ) -> Self {
         Self(Arc::new(HistoryParts {
             state: Arc::new(HistoryState {
                 path: path.to_owned(),
@@ -121,7 +126,7 @@ impl History {
                 counters,
                 failure: ArcSwapOption::empty(),
             }),
-            secrets: ArcSwap::default(),
+            secrets,
             events,
             readers: Arc::new(Semaphore::new(READERS_MAX)),
             idle: Mutex::default(),
@@ -132,11 +137,6 @@ impl History {
     /// Goes over to other settings.
     pub fn configure(&self, settings: HistorySettings) {
         self.0.state.settings.store(Arc::new(settings));
-    }
-
-    /// These are not kept from now on, wherever they stand.
-    pub fn hide(&self, secrets: Secrets) {
-        self.0.secrets.store(Arc::new(secrets));
     }
 
     /// Begins the record of a call; `None` while nothing is recorded.
@@ -233,8 +233,8 @@ impl History {
         }
     }
 
-    fn secrets(&self) -> Arc<Secrets> {
-        self.0.secrets.load_full()
+    fn secrets(&self) -> &LiveSecrets {
+        &self.0.secrets
     }
 
     fn push(&self, record: CallRecord) {

@@ -9,6 +9,7 @@ use super::History;
 use super::record::{CallDurations, CallOutcome, CallRecord};
 use super::redaction::{KeptBody, redact, redact_member};
 use crate::id::ServerName;
+use crate::masking::REDACTED;
 use crate::protocol::{Failure, Method, RawJson, Request, Revision};
 use crate::telemetry::unix_millis;
 
@@ -78,14 +79,14 @@ impl PendingCall {
     ) -> Self {
         let frame = request.frame.as_str();
         let secrets = history.secrets();
-        let params = (body_max > 0).then(|| redact_member(frame, "params", body_max, &secrets));
+        let params = (body_max > 0).then(|| redact_member(frame, "params", body_max, secrets));
         let name = request.item().unwrap_or_default();
         let record = CallRecord {
             at: 0,
             method: cut(request.method.as_str(), METHOD_MAX),
             server: caller.at_server.cloned(),
             outcome: CallOutcome::Cancelled,
-            name: match secrets.replaced(&name, super::REDACTED) {
+            name: match secrets.replaced(&name, REDACTED) {
                 Some(masked) => cut(&masked, NAME_MAX),
                 None => cut(&name, NAME_MAX),
             },
@@ -145,7 +146,7 @@ impl PendingCall {
     }
 
     fn kept_result(&self, ending: CallEnding<'_>) -> Option<KeptBody> {
-        let keep = |text: &str| redact(text, self.body_max, &self.history.secrets());
+        let keep = |text: &str| redact(text, self.body_max, self.history.secrets());
         match ending {
             _ if self.body_max == 0 => None,
             CallEnding::Result(value) | CallEnding::Error(value) => Some(keep(value.as_str())),

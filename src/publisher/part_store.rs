@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 use crate::catalog::{IngestLimits, ServerPart};
 use crate::downstream::ServerSettings;
 use crate::id::ServerName;
+use crate::masking::{LiveSecrets, MASK};
 use crate::protocol::RawJson;
 use crate::store::{Store, StoreError, WallClock};
 
@@ -28,12 +29,17 @@ struct StoredPart<'a> {
     part: &'a RawValue,
 }
 
-fn to_bytes(part: &ServerPart, identity: &str, listed_at: u64) -> Option<Bytes> {
+fn to_bytes(
+    part: &ServerPart,
+    (identity, listed_at): (&str, u64),
+    secrets: &LiveSecrets,
+) -> Option<Bytes> {
     let stored = part.to_stored();
+    let masked = secrets.replaced(stored.as_str(), MASK);
     let kept = StoredPart {
         listed_at,
         identity: identity.to_owned(),
-        part: serde_json::from_str(stored.as_str()).ok()?,
+        part: serde_json::from_str(masked.as_deref().unwrap_or(stored.as_str())).ok()?,
     };
     serde_json::to_vec(&kept).ok().map(Bytes::from)
 }
@@ -84,6 +90,8 @@ pub async fn load_parts(
 pub struct PartStore {
     store: Arc<dyn Store>,
     now: WallClock,
+    /// Not kept if a server writes them into its lists.
+    secrets: LiveSecrets,
     identities: BTreeMap<ServerName, String>,
     /// Servers that this process has listed: their parts are younger than those it found.
     listed: HashSet<ServerName>,
@@ -94,9 +102,16 @@ impl PartStore {
         Self {
             store,
             now,
+            secrets: LiveSecrets::default(),
             identities: BTreeMap::new(),
             listed: HashSet::new(),
         }
+    }
+
+    /// A store that keeps none of these secrets.
+    #[must_use]
+    pub fn without(self, secrets: LiveSecrets) -> Self {
+        Self { secrets, ..self }
     }
 
     /// Milliseconds since 1970.
@@ -122,8 +137,9 @@ impl PartStore {
         }
         let (store, key) = (self.store.clone(), format!("{PARTS}{server}"));
         let (part, identity) = (part.clone(), identity.clone());
+        let secrets = self.secrets.clone();
         actix_rt::spawn(async move {
-            let Some(value) = to_bytes(&part, &identity, listed_at) else {
+            let Some(value) = to_bytes(&part, (&identity, listed_at), &secrets) else {
                 return;
             };
             if let Err(error) = store.put(&key, value, None).await {
@@ -173,6 +189,19 @@ mod tests {
         })
     }
 
+    #[test]
+    fn a_token_in_a_description_is_not_kept() {
+        let secrets = LiveSecrets::of(["canary-token"]);
+        let tool = r#"{"name":"t","description":"a canary-token","inputSchema":{"type":"object"}}"#;
+        let tool = RawJson::try_new(Bytes::from_static(tool.as_bytes())).unwrap();
+        let part = ServerPart::new(ServerName::try_new("a").unwrap());
+        let tools = std::slice::from_ref(&tool);
+        let part = part.with_list(ItemKind::Tools, tools, &IngestLimits::default());
+        let bytes = to_bytes(&part, ("a", 7), &secrets).unwrap();
+        let kept = String::from_utf8(bytes.to_vec()).unwrap();
+        assert!(!kept.contains("canary") && kept.contains("a ***"), "{kept}");
+    }
+
     #[tokio::test]
     async fn parts_come_back_for_the_same_server_only() {
         let store = MemoryStore::default();
@@ -184,7 +213,8 @@ mod tests {
             let part = ServerPart::new(server.name.clone());
             let tools = std::slice::from_ref(&tool);
             let part = part.with_list(ItemKind::Tools, tools, &IngestLimits::default());
-            let bytes = to_bytes(&part, &server.identity(), 7).unwrap();
+            let identity = server.identity();
+            let bytes = to_bytes(&part, (&identity, 7), &LiveSecrets::default()).unwrap();
             let key = format!("{PARTS}{}", server.name);
             store.put(&key, bytes, None).await.unwrap();
             written.push(part);

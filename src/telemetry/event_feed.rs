@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::clock::unix_millis;
+use crate::masking::LiveSecrets;
 
 /// Events that are kept for listeners that are behind, or come back.
 const EVENTS_MAX: usize = 10_000;
@@ -81,6 +82,8 @@ pub struct EventFeed(Arc<Feed>);
 struct Feed {
     /// Tells the ids of this process from those of another.
     origin: u64,
+    /// Masked in every event.
+    secrets: LiveSecrets,
     gathers: AtomicBool,
     ring: Mutex<Ring>,
     /// The number of the newest event.
@@ -100,16 +103,22 @@ struct Ring {
 
 impl Default for EventFeed {
     fn default() -> Self {
+        Self::new(LiveSecrets::default())
+    }
+}
+
+impl EventFeed {
+    /// `secrets` are masked in every event.
+    pub fn new(secrets: LiveSecrets) -> Self {
         Self(Arc::new(Feed {
+            secrets,
             origin: unix_millis(),
             gathers: AtomicBool::new(false),
             ring: Mutex::default(),
             newest: watch::Sender::new(0),
         }))
     }
-}
 
-impl EventFeed {
     /// Whether events are gathered now.
     pub fn gathers(&self) -> bool {
         self.0.gathers.load(Ordering::Relaxed)
@@ -120,7 +129,9 @@ impl EventFeed {
         if !self.gathers() {
             return;
         }
-        let data: Arc<str> = data().to_string().into();
+        let mut data = data();
+        self.0.secrets.mask_json(&mut data);
+        let data: Arc<str> = data.to_string().into();
         let mut ring = self.lock();
         let is_over = |left: Instant| left.elapsed() >= RETURN_WITHIN;
         if ring.listeners == 0 && ring.left.is_none_or(is_over) {

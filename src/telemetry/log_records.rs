@@ -11,6 +11,7 @@ use super::clock::unix_millis;
 use super::event_feed::{EventFeed, EventKind};
 use super::log_scope::span_fields;
 use super::one_line::one_line;
+use crate::masking::{LiveSecrets, MASK};
 
 /// Records that are kept.
 const RECORDS_MAX: usize = 10_000;
@@ -46,10 +47,11 @@ pub(super) struct LogRecord {
 }
 
 /// Handles to the same records.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct LogRecords {
     kept: Arc<Mutex<Kept>>,
     events: EventFeed,
+    secrets: LiveSecrets,
 }
 
 #[derive(Debug, Default)]
@@ -122,6 +124,15 @@ impl LogRecord {
         line.insert("message".to_owned(), json!(self.message));
         line.insert("data".to_owned(), Json::Object(self.data.clone()));
         Json::Object(line)
+    }
+
+    fn masked(mut self, secrets: &LiveSecrets) -> Self {
+        if let Some(masked) = secrets.replaced(&self.message, MASK) {
+            self.message = masked;
+        }
+        let values = self.fields.values_mut().chain(self.data.values_mut());
+        values.for_each(|value| secrets.mask_json(value));
+        self
     }
 
     /// Short, and without anything that moves a cursor.
@@ -206,9 +217,20 @@ impl<'kvs> VisitSource<'kvs> for FieldVisitor {
     }
 }
 
+impl Default for LogRecords {
+    fn default() -> Self {
+        let secrets = LiveSecrets::default();
+        Self {
+            kept: Arc::default(),
+            events: EventFeed::new(secrets.clone()),
+            secrets,
+        }
+    }
+}
+
 impl LogRecords {
     pub(super) fn push(&self, record: LogRecord) {
-        let record = record.bounded();
+        let record = record.masked(&self.secrets).bounded();
         self.events
             .publish(EventKind::Log, || record.json("timestamp"));
         let mut kept = self.lock();
@@ -227,6 +249,11 @@ impl LogRecords {
     /// Gets each record as an event.
     pub fn events(&self) -> EventFeed {
         self.events.clone()
+    }
+
+    /// The secrets that are masked in every record and every line.
+    pub fn secrets(&self) -> &LiveSecrets {
+        &self.secrets
     }
 
     /// The records that match, the newest first, with how many there are.

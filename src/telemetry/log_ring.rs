@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::clock::unix_millis;
 use super::one_line::is_unprintable;
-use super::secrets::Secrets;
+use crate::masking::LiveSecrets;
 
 /// Where a line comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -73,7 +73,7 @@ pub struct LogCounters {
 #[derive(Clone, Debug, Default)]
 pub struct LogRing {
     ring: Arc<Mutex<Ring>>,
-    secrets: Arc<Secrets>,
+    secrets: LiveSecrets,
 }
 
 #[derive(Debug, Default)]
@@ -87,14 +87,14 @@ struct Ring {
 
 impl LogRing {
     /// `secrets` are masked in every line.
-    pub fn new(settings: LogRingSettings, secrets: Secrets) -> Self {
+    pub fn new(settings: LogRingSettings, secrets: LiveSecrets) -> Self {
         let ring = Ring {
             settings,
             ..Ring::default()
         };
         Self {
             ring: Arc::new(Mutex::new(ring)),
-            secrets: Arc::new(secrets),
+            secrets,
         }
     }
 
@@ -178,7 +178,7 @@ mod tests {
             bytes_max,
             line_max,
         };
-        LogRing::new(settings, Secrets::of(["hunter22"].into_iter()))
+        LogRing::new(settings, LiveSecrets::of(["hunter22"]))
     }
 
     fn texts(ring: &LogRing) -> Vec<String> {

@@ -10,6 +10,7 @@ use super::log_line::{Fields, LogLineParts, human_line, is_own};
 use super::log_records::{LogRecord, LogRecords};
 use super::one_line::escaped_json;
 use super::paint::Paint;
+use crate::masking::{LiveSecrets, MASK};
 
 /// Sets up the log. `RUST_LOG` says what is logged, or else `LOG_LEVEL` from which level on; by
 /// default it is `info`. Returns the records that are kept; a second call does nothing.
@@ -22,8 +23,8 @@ pub fn init_logging(as_json: bool) -> LogRecords {
     own.filter_module(env!("CARGO_PKG_NAME"), LevelFilter::Trace);
     let records = LogRecords::default();
     let logger = GatewayLogger::new(
-        with_form(Builder::from_env(env), as_json).build(),
-        with_form(own, as_json).build(),
+        with_form(Builder::from_env(env), as_json, records.secrets()).build(),
+        with_form(own, as_json, records.secrets()).build(),
         records.clone(),
     );
     let level = logger.configured_level;
@@ -34,12 +35,14 @@ pub fn init_logging(as_json: bool) -> LogRecords {
     records
 }
 
-fn with_form(mut builder: Builder, as_json: bool) -> Builder {
+fn with_form(mut builder: Builder, as_json: bool, secrets: &LiveSecrets) -> Builder {
+    let secrets = secrets.clone();
     // Colours are ours: nothing is to be added or removed on the way.
     builder.write_style(env_logger::WriteStyle::Always);
     if as_json {
-        builder.format(|out, record| {
-            let line = LogRecord::of(record).to_line();
+        builder.format(move |out, record| {
+            let mut line = LogRecord::of(record).to_line();
+            secrets.mask_json(&mut line);
             writeln!(out, "{}", escaped_json(&line.to_string()))
         });
     } else {
@@ -59,7 +62,9 @@ fn with_form(mut builder: Builder, as_json: bool) -> Builder {
                 message: record.args().to_string(),
                 fields: Fields::of(record),
             };
-            writeln!(out, "{}", human_line(&parts, paint))
+            let line = human_line(&parts, paint);
+            let line = secrets.replaced(&line, MASK).unwrap_or(line);
+            writeln!(out, "{line}")
         });
     }
     builder

@@ -15,7 +15,6 @@ mod one_line;
 mod otel;
 mod paint;
 mod reason;
-mod secrets;
 
 pub use audit::Denial;
 pub use clock::{ClockForm, local_time, millis, rfc3339, unix_millis};
@@ -31,4 +30,3 @@ pub use one_line::{is_unprintable, one_line, pretty_json, printable};
 pub use otel::{InvalidVariable, OtelSignal, OtelVariables, OtlpProtocol};
 pub use paint::{Paint, Style};
 pub use reason::{Cause, Reason};
-pub use secrets::{MASK, Secrets};

@@ -86,14 +86,6 @@ impl Reason {
         }
     }
 
-    /// All of it, with the server's words changed.
-    pub fn with_words(&self, change: impl Fn(&str) -> String) -> String {
-        match self.full.strip_prefix(&self.sentence) {
-            Some(words) => format!("{}{}", self.sentence, change(words)),
-            None => change(&self.full),
-        }
-    }
-
     /// Two reasons and a remark.
     pub fn joined(&self, other: &Self, remark: &str) -> Self {
         Self {
@@ -130,23 +122,6 @@ impl Error for Reason {}
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// An argument such as `exit 3` may be a secret, and a sentence of ours says `exit`, too.
-    #[test]
-    fn only_the_words_of_a_server_are_changed() {
-        let mask = |text: &str| text.replace("exit", "***");
-        let table = [
-            (
-                Reason::quoting("process exited", "no exit"),
-                "process exited: no ***",
-            ),
-            (Reason::quoting("process exited", ""), "process exited"),
-            (Reason::default(), ""),
-        ];
-        for (reason, expected) in table {
-            assert_eq!(reason.with_words(mask), expected);
-        }
-    }
 
     #[test]
     fn the_words_of_a_server_are_shown_only_when_asked_for() {

@@ -13,9 +13,7 @@ mod link_sink;
 mod messages;
 mod orphans;
 mod process;
-mod public_url;
 mod recorder;
-mod secrets;
 mod settings;
 mod spawner;
 mod stdio;
@@ -42,7 +40,6 @@ pub use http::web_client::WebClient;
 pub use http_connector::HttpConnector;
 pub use process::{ProcessExit, ProcessOwner};
 pub(crate) use process::{ProcessUsage, process_usage};
-pub use public_url::public_url;
 pub use recorder::{
     LinkRecording, MessageReport, PendingCall, Recorder, RecorderSettings, RecordingReport,
 };

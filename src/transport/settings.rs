@@ -6,12 +6,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
-use super::public_url::public_url;
 use crate::bridge::headers::UserClaim;
 use crate::credentials::{Credential, OAuthSettings};
+use crate::masking::{
+    public_url, secrets_in_arguments, secrets_in_header, secrets_in_url, secrets_named,
+};
 
 /// A child process that speaks over its standard input and output.
 #[derive(Clone, Debug)]
@@ -105,7 +107,29 @@ pub struct HttpSettings {
     pub connections_max: usize,
 }
 
+impl StdioSettings {
+    /// The secrets in its variables and arguments.
+    pub fn secrets(&self) -> Vec<String> {
+        let named = self.env.iter();
+        let named = named.flat_map(|(name, value)| secrets_named(name, value.expose_secret()));
+        let arguments = self.args.iter().map(|argument| argument.expose_secret());
+        named.chain(secrets_in_arguments(arguments)).collect()
+    }
+}
+
 impl HttpSettings {
+    /// The secrets in its headers and its URL, and the one of its client.
+    pub fn secrets(&self) -> Vec<String> {
+        let named = self.headers.iter();
+        let named = named.flat_map(|(name, value)| secrets_in_header(name, value.expose_secret()));
+        let client = self.oauth.client_secret.iter();
+        let client = client.map(|secret| secret.expose_secret().to_owned());
+        named
+            .chain(secrets_in_url(&self.url))
+            .chain(client)
+            .collect()
+    }
+
     /// Whether `Authorization` is configured, so that the gateway gets no token of its own.
     pub fn has_authorization(&self) -> bool {
         let own = self.headers.iter().map(|(name, _)| name);

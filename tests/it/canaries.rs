@@ -1,5 +1,7 @@
 //! Canaries in every place where the gateway has a secret, looked for in all that it says and keeps.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
 use crate::api;
@@ -70,6 +72,7 @@ fn servers(docs: &HttpServer, authority: &Authority) -> String {
     format!(
         "[sources.team]\nurl = \"http://127.0.0.1:9/\"\nkey = \"canary-source\"\n\
          [history]\nenabled = true\nbodies = \"64KiB\"\n\
+         [recorder]\nbodies = \"16KiB\"\n\
          [metrics]\nlisten = \"127.0.0.1:0\"\n\
          [servers.web]\nurl = \"http://127.0.0.1:9/mcp?api_key=canary-url\"\n\
          headers = {{ X-Api-Key = \"canary-header\" }}\n\
@@ -142,6 +145,22 @@ async fn metrics(gateway: &Gateway) -> String {
     String::from_utf8(plain).unwrap() + &open
 }
 
+/// A secret as servers may write it.
+fn spelled(secret: &str) -> Vec<String> {
+    let each = |sign: &str| -> String {
+        let bytes = secret.bytes();
+        bytes.map(|byte| format!("{sign}{byte:02x}")).collect()
+    };
+    let mut all = vec![secret.to_owned(), each("%"), each("\\u00")];
+    all.extend(in_base64(secret));
+    all
+}
+
+/// What is before a text moves it in base64.
+fn in_base64(secret: &str) -> [String; 3] {
+    ["", "u", "us"].map(|user| STANDARD.encode(format!("{user}{secret}")))
+}
+
 /// Everything that clients, operators and whoever finds the files can read.
 async fn everything(gateway: &Gateway) -> Vec<(String, String)> {
     let mut said = vec![("the API and the files".to_owned(), all_said(gateway).await)];
@@ -190,8 +209,27 @@ async fn no_canary_is_to_be_read_anywhere() {
         .send()
     };
     let mut answers = String::new();
+    let live = ["canary-access-1", "first-key", &token];
     let good = answer_in(call("docs__echo", &token).await).await;
     assert_eq!(good["result"]["isError"], json!(null), "{good}");
+    // Servers repeat the tokens that they get, in every way there is.
+    let repeated: Vec<String> = live.iter().flat_map(|secret| spelled(secret)).collect();
+    let repeated = repeated.join(" ");
+    let params = json!({ "name": "dies__say", "arguments": { "text": repeated } });
+    let said = modern_as(&gateway, "1", "prompts/get", params, json!({}));
+    let said = answer_in(with_key(said, "first-key").send().await).await;
+    assert_eq!(
+        said["error"]["message"], repeated,
+        "the client gets what it is sent"
+    );
+    let params = call_params("docs__echo", json!({ "n": 2, "text": repeated }));
+    let said = modern_as(&gateway, "1", "tools/call", params, json!({}));
+    answer_in(with_key(said, &token).send().await).await;
+    std::fs::write(
+        gateway.setup.path("words"),
+        format!("canary-env Bearer canary-env {repeated}"),
+    )
+    .unwrap();
     let lost = answer_in(call("dies__echo", "first-key").await).await;
     answers += &lost.to_string();
     answers += &answer_in(call("docs__echo", "first-key").await)
@@ -215,14 +253,16 @@ async fn no_canary_is_to_be_read_anywhere() {
     .await;
     let mut said = everything(&gateway).await;
     said.push(("the answers".to_owned(), answers));
+    let mut hidden: Vec<String> = live
+        .iter()
+        .flat_map(|secret| spelled(secret)[..3].to_vec())
+        .collect();
+    // The first and the last letters depend on what is around the secret.
+    let encoded = live.iter().flat_map(|secret| in_base64(secret));
+    hidden.extend(encoded.map(|text| text[4..text.len() - 4].to_owned()));
     for (place, text) in said {
-        for secret in [
-            "canary",
-            "machine-secret",
-            "first-key",
-            VAULT_KEY,
-            token.as_str(),
-        ] {
+        let known = ["canary", "machine-secret", VAULT_KEY].into_iter();
+        for secret in known.chain(hidden.iter().map(String::as_str)) {
             let found = text.split_once(secret).map(|(before, after)| {
                 let before: String = before.chars().rev().take(200).collect();
                 let before: String = before.chars().rev().collect();

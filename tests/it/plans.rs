@@ -25,6 +25,9 @@ async fn a_file_is_compared_applied_and_rolled_back_on_a_running_gateway() {
         succeeded && printed.contains("started    comes") && printed.contains("stopped    goes"),
         "{printed}"
     );
+    // An operator sees the program that will run before it does.
+    assert!(printed.contains("+ [servers.comes]\n"), "{printed}");
+    assert!(printed.contains("  command = "), "{printed}");
     let (_, plan) = setup.run(&["plan", "new.toml", "--json"]);
     let plan: Value = serde_json::from_str(&plan).unwrap();
     assert_eq!(

@@ -237,6 +237,7 @@ impl World {
             counters: counters.clone(),
             metrics: Metrics::default(),
             events: Default::default(),
+            secrets: Default::default(),
             crashes: Arc::new(move |report| crash_list.lock().unwrap().push(report)),
         })
         .unwrap();

@@ -21,6 +21,7 @@ const LONG: &[(&str, &str)] = &[];
 /// in docs/architecture.md.
 const LAYERS: &[(&str, u8)] = &[
     ("id", 0),
+    ("masking", 0),
     ("memory", 0),
     ("protocol", 1),
     ("telemetry", 1),

@@ -101,11 +101,6 @@ impl KeyTable {
             example: None,
         }
     }
-
-    /// Whether there is a table of these keys under each name that a user chooses.
-    pub(crate) fn has_free_names(&self) -> bool {
-        self.label.ends_with(".NAME]")
-    }
 }
 
 impl Key {

@@ -226,8 +226,8 @@ keys! {
         /// Whether calls are recorded. It costs each call about a third more processor time.
         enabled: flag();
         /// How much is kept of the parameters of a call, and of its result; 0 keeps neither.
-        /// Secrets are replaced before: values whose names say so (`api_key`, `password`), tokens
-        /// behind `Bearer`, and secrets of this file.
+        /// Secrets are replaced before: values of members such as `api_key` and `password`, tokens
+        /// behind `Bearer`, secrets of this file, and tokens that the gateway got or was sent.
         bodies in body_max: size(0..=MIB);
         /// Records that are older are removed.
         max_age in age_max: duration(MINUTE..=3650 * DAY);
@@ -247,8 +247,7 @@ keys! {
         /// How many bytes these messages may hold.
         bytes in bytes_max: size(KIB..=GIB), ForServers;
         /// How much of each message's body a report quotes. With 0 it tells direction, time,
-        /// method, id and size. Values of `headers`, `env`, `args` and of a URL's query are masked
-        /// wherever they appear.
+        /// method, id and size. Secrets are masked as in `history.bodies`.
         bodies in body_max: size(0..=64 * KIB), ForServers;
         /// Reports kept of each server, in the data directory; 0 writes none.
         reports in reports_max: count(0..=1000), ForServers;

@@ -1,18 +1,17 @@
 //! One server in the form of the API, read from its table and written into it.
 //!
-//! Texts of the API are literal, while `${…}` in the file is filled in. What must not be shown, and
-//! what is no literal text, reads as [`REDACTED`]; where that comes back, the old value stays.
+//! Texts of the API are literal, while `${…}` in the file is filled in. Secrets, and texts that are not
+//! literal, read as [`REDACTED`]; where a text comes back as it was shown, the old one stays.
 
 use serde_json::{Map, Value, json};
 use toml_edit::{Array, InlineTable, Item, TableLike};
-use url::Url;
 
 use super::oauth_form;
-use super::texts::{REDACTED, invalid, literal, nothing_kept, text, write_text};
+use super::texts::{invalid, literal, nothing_kept, text, write_text};
 use crate::config::interpolate::escaped;
 use crate::config::units::parse_duration;
+use crate::masking::{self, REDACTED, argument_spans, command_spans, hide};
 use crate::protocol::Failure;
-use crate::transport::public_url;
 
 /// Members that a client may send back as it read them.
 const READ_ONLY: [&str; 4] = ["id", "name", "createdAt", "updatedAt"];
@@ -45,7 +44,7 @@ pub(super) fn read(name: &str, table: &dyn TableLike) -> Value {
     };
     let mut view = json!({ "id": id(name, table), "name": name, "transport": transport });
     if let Some(command) = text(table, "command") {
-        view["command"] = json!(literal(command).unwrap_or_else(|| REDACTED.to_owned()));
+        view["command"] = json!(shown_command(command));
         view["args"] = json!(shown_arguments(table));
     }
     if let Some(url) = text(table, "url") {
@@ -81,39 +80,31 @@ fn milliseconds(table: &dyn TableLike, key: &str) -> Option<u64> {
     u64::try_from(duration.as_millis()).ok()
 }
 
-/// A URL without user, query and parts that may be secret is shown.
-pub(super) fn shown_url(written: &str) -> String {
-    let url = literal(written).and_then(|text| Url::parse(&text).ok());
-    let plain = url.filter(|url| {
-        let is_bare = url.username().is_empty() && url.query().is_none();
-        is_bare && public_url(url) == url.as_str()
-    });
-    plain.map_or_else(|| REDACTED.to_owned(), |url| url.to_string())
+/// A text with its secrets hidden; all of one in which something is filled in.
+fn shown(written: &str, shown: impl Fn(&str) -> String) -> String {
+    literal(written).map_or_else(|| REDACTED.to_owned(), |text| shown(&text))
 }
 
-/// Flags, paths and packages are shown; other words may be secrets.
+fn shown_url(written: &str) -> String {
+    shown(written, |url| masking::shown_url(url, REDACTED))
+}
+
+fn shown_command(written: &str) -> String {
+    shown(written, |text| hide(text, command_spans(text), REDACTED))
+}
+
 fn shown_arguments(table: &dyn TableLike) -> Vec<String> {
     let written = table.get("args").and_then(Item::as_array);
     let written = written.into_iter().flat_map(Array::iter);
-    let mut follows_secret = false;
+    let mut previous = String::new();
     let shown = written.map(|argument| {
-        let argument = argument.as_str().and_then(literal);
-        let argument = argument.filter(|text| !follows_secret && is_plain(text));
-        let names_secret = |text: &String| text.starts_with('-') && names_secret(text);
-        follows_secret = argument.as_ref().is_some_and(names_secret);
-        argument.unwrap_or_else(|| REDACTED.to_owned())
+        let argument = argument.as_str().unwrap_or_default();
+        let hidden = |text: &str| hide(text, argument_spans(&previous, text), REDACTED);
+        let hidden = shown(argument, hidden);
+        previous = literal(argument).unwrap_or_default();
+        hidden
     });
     shown.collect()
-}
-
-pub(super) fn names_secret(name: &str) -> bool {
-    const WORDS: [&str; 6] = ["token", "key", "secret", "pass", "auth", "cred"];
-    let name = name.to_lowercase();
-    WORDS.iter().any(|word| name.contains(word))
-}
-
-pub(super) fn is_plain(argument: &str) -> bool {
-    argument.starts_with(['-', '/', '.', '@']) && !argument.contains(['=', ':', '?', ' '])
 }
 
 /// Writes the members of the body; those that it does not have stay, and `null` removes one.
@@ -123,7 +114,8 @@ pub(super) fn write(table: &mut dyn TableLike, body: &Map<String, Value>) -> Res
         match member.as_str() {
             known if READ_ONLY.contains(&known) => {}
             "transport" => write_transport(table, value)?,
-            "command" | "url" => write_text(table, member, value)?,
+            "command" => write_shown(table, member, value, shown_command)?,
+            "url" => write_shown(table, member, value, shown_url)?,
             "args" => write_arguments(table, value)?,
             "env" | "headers" => write_named(table, member, value)?,
             "oauth" => oauth_form::write(table, value)?,
@@ -181,6 +173,21 @@ fn write_connection_mode(table: &mut dyn TableLike, value: &Value) -> Result<(),
     Ok(())
 }
 
+/// Writes a text, unless it comes back as it was shown; then the old one stays.
+fn write_shown(
+    table: &mut dyn TableLike,
+    key: &str,
+    value: &Value,
+    shown: impl Fn(&str) -> String,
+) -> Result<(), Failure> {
+    let written = value.as_str().filter(|text| text.contains(REDACTED));
+    match (written, text(table, key)) {
+        (None, _) => write_text(table, key, value),
+        (Some(written), Some(old)) if shown(old) == written => Ok(()),
+        (Some(_), _) => Err(nothing_kept(key)),
+    }
+}
+
 fn write_arguments(table: &mut dyn TableLike, value: &Value) -> Result<(), Failure> {
     let arguments = match value {
         Value::Null => {
@@ -191,15 +198,24 @@ fn write_arguments(table: &mut dyn TableLike, value: &Value) -> Result<(), Failu
         _ => return Err(invalid("`args` must be a list of texts")),
     };
     let old = table.get("args").and_then(Item::as_array).cloned();
+    let old_shown = shown_arguments(table);
     let mut written = Array::new();
     for (index, argument) in arguments.iter().enumerate() {
         let text = argument.as_str();
         let text = text.ok_or_else(|| invalid("`args` must be a list of texts"))?;
-        if text != REDACTED {
+        if !text.contains(REDACTED) {
             written.push(escaped(text));
             continue;
         }
-        let kept = old.as_ref().and_then(|old| old.get(index)?.as_str());
+        // The client can insert and remove arguments before it.
+        let was_shown = |place: &usize| old_shown.get(*place).is_some_and(|old| old == text);
+        let mut places = (0..old_shown.len()).filter(was_shown);
+        let place = match (was_shown(&index), places.next(), places.next()) {
+            (true, _, _) => Some(index),
+            (false, only, None) => only,
+            (false, _, Some(_)) => None,
+        };
+        let kept = place.and_then(|place| old.as_ref()?.get(place)?.as_str());
         written.push(kept.ok_or_else(|| nothing_kept(&format!("args[{index}]")))?);
     }
     table.insert("args", toml_edit::value(written));

@@ -24,7 +24,7 @@ use crate::admin::{ConfigAnswer, ConfigOrder};
 use crate::id::ServerName;
 use crate::protocol::{ErrorKind, Failure};
 use included::{IncludedAnswer, IncludedServers};
-pub use whole_file::WholeFileOutcome;
+pub use whole_file::{WholeFileOutcome, shown_difference};
 
 /// Servers and members that a message about an invalid configuration names.
 const PROBLEMS_SHOWN: usize = 5;

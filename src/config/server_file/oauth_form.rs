@@ -3,9 +3,10 @@
 use serde_json::{Map, Value, json};
 use toml_edit::{Array, InlineTable, Item, TableLike};
 
-use super::texts::{REDACTED, invalid, literal, text, write_text};
+use super::texts::{invalid, literal, text, write_text};
 use crate::config::client_entry::OAUTH_RENAMED;
 use crate::config::interpolate::escaped;
+use crate::masking::REDACTED;
 use crate::protocol::Failure;
 
 /// `None` for a server without such a table.

@@ -1,6 +1,6 @@
-use super::texts::REDACTED;
 use super::*;
 use crate::config::environment::Environment;
+use crate::masking::REDACTED;
 
 const FILE: &str = r#"# The gateway's own.
 [gateway]
@@ -78,7 +78,7 @@ fn no_secret_is_read() {
     assert!(!listed.to_string().contains("s3cret"), "{listed}");
     assert!(!listed.to_string().contains("FILES_TOKEN"), "{listed}");
     let files = &listed["servers"][0];
-    let args = json!(["-y", "@scope/files", "--token", REDACTED, REDACTED]);
+    let args = json!(["-y", "@scope/files", "--token", REDACTED, "word"]);
     assert_eq!((&files["args"], &files["id"]), (&args, &json!("files")));
     assert_eq!(files["env"]["PLAIN"], REDACTED);
     let docs = &listed["servers"][1];

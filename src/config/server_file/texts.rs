@@ -5,9 +5,8 @@ use toml_edit::{Item, TableLike};
 use serde_json::Value;
 
 use crate::config::interpolate::escaped;
+use crate::masking::REDACTED;
 use crate::protocol::{ErrorKind, Failure};
-
-pub(super) const REDACTED: &str = "[REDACTED]";
 
 pub(super) fn invalid(message: &str) -> Failure {
     Failure::new(ErrorKind::InvalidConfig, message)

@@ -41,8 +41,7 @@ impl ServerFile<'_> {
                 // The present file may have an error: then there is nothing to compare with.
                 let present_config = self.checked(&present).ok();
                 let plan = present_config.map(|config| Plan::between(&config, &wanted).to_json());
-                let [before, after] = [&*present, &*text].map(shown_lines);
-                json!({ "plan": plan, "diff": around_changes(&line_diff(&before, &after)) })
+                json!({ "plan": plan, "diff": shown_difference(&present, &text) })
             }
             FileOrder::Replace(content) => {
                 let (text, kept) = self.content(content)?;
@@ -107,7 +106,12 @@ impl ServerFile<'_> {
     }
 }
 
-/// Without comments and secrets.
+/// The changes from one content to another, without comments and secrets.
+pub fn shown_difference(before: &str, after: &str) -> String {
+    let [before, after] = [before, after].map(shown_lines);
+    around_changes(&line_diff(&before, &after))
+}
+
 fn shown_lines(text: &str) -> Vec<String> {
     shown(text).lines().map(str::to_owned).collect()
 }

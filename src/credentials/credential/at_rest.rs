@@ -2,7 +2,6 @@
 //! so that no arbiter does it.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use tokio::sync::MutexGuard;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
-use super::{AccessToken, Credential, Exchange, SignInError};
+use super::{Credential, Exchange, SignInError};
 use crate::credentials::Vault;
 use crate::credentials::stored_sign_in::StoredSignIn;
 use crate::id::ServerName;
@@ -47,8 +46,7 @@ impl Credential {
             .filter(|kept| kept.server == self.url && kept.principal.as_ref() == self.principal());
         if let Some(kept) = &mut exchange.kept {
             kept.set_secret(&self.settings);
-            let token = AccessToken::of(kept, self.settings.grant);
-            self.current.store(token.map(Arc::new));
+            self.carry(kept);
             self.needs().answered = kept.challenge();
         }
         self.is_read.store(true, Ordering::Release);
@@ -88,6 +86,7 @@ pub(super) fn read(
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::sync::Arc;
 
     use futures_util::future::LocalBoxFuture;
     use serde_json::json;
@@ -95,6 +94,7 @@ mod tests {
 
     use super::*;
     use crate::credentials::{OAuthSettings, VaultKey, Web, WebAnswer, WebRequest};
+    use crate::masking::LiveSecrets;
     use crate::telemetry::Counters;
 
     struct Offline;
@@ -122,7 +122,7 @@ mod tests {
         vault.write("a", kept.to_string().as_bytes()).unwrap();
         fs::rename(&key, &away).unwrap();
         let settings = OAuthSettings::default();
-        let shared = (vault, Counters::default());
+        let shared = (vault, Counters::default(), LiveSecrets::default());
         let name = ServerName::try_from("a".to_owned()).unwrap();
         let credential = Credential::open(name, url, settings, Arc::new(Offline), shared);
         credential.opened().await;

@@ -32,6 +32,7 @@ use super::{
     TokenRequest, Tokens, Vault, Web, WebBody, WebRequest,
 };
 use crate::id::ServerName;
+use crate::masking::{LiveSecrets, SecretOrigin};
 use crate::store::open_trusted;
 use crate::telemetry::Counters;
 pub use access_token::AccessToken;
@@ -60,6 +61,8 @@ pub struct Credential {
     web: Arc<dyn Web>,
     vault: Vault,
     counters: Counters,
+    /// Every token is added before a request carries it.
+    secrets: LiveSecrets,
     current: ArcSwapOption<AccessToken>,
     exchange: AsyncMutex<Exchange>,
     /// Whether it is known what the vault keeps of it.
@@ -91,7 +94,7 @@ impl Credential {
         url: Url,
         settings: OAuthSettings,
         web: Arc<dyn Web>,
-        shared: (Vault, Counters),
+        shared: (Vault, Counters, LiveSecrets),
     ) -> Arc<Self> {
         let kept_as = name.to_string();
         Self::open_as(name, None, kept_as, (url, settings), web, shared)
@@ -103,7 +106,7 @@ impl Credential {
         kept_as: String,
         (url, settings): (Url, OAuthSettings),
         web: Arc<dyn Web>,
-        (vault, counters): (Vault, Counters),
+        (vault, counters, secrets): (Vault, Counters, LiveSecrets),
     ) -> Arc<Self> {
         // Exchanged tokens are not kept: they would be of a sign-in before the configuration changed.
         let is_exchanged = user.as_ref().is_some_and(|user| user.subject.is_some());
@@ -116,6 +119,7 @@ impl Credential {
             web,
             vault,
             counters,
+            secrets,
             current: ArcSwapOption::empty(),
             exchange: AsyncMutex::default(),
             is_read: AtomicBool::new(is_exchanged),
@@ -392,8 +396,7 @@ impl Credential {
 
     /// From now on requests carry these tokens.
     async fn adopt(&self, exchange: &mut Exchange, kept: StoredSignIn) -> Result<(), SignInError> {
-        let token = AccessToken::of(&kept, self.settings.grant);
-        self.current.store(token.map(Arc::new));
+        self.carry(&kept);
         exchange.kept = Some(kept.clone());
         exchange.failed = None;
         // Whatever the vault keeps is older.
@@ -401,6 +404,13 @@ impl Credential {
         self.needs().answer();
         self.changes.send_replace(());
         self.store(kept).await
+    }
+
+    /// Requests carry the token of this sign-in, and no text of a server shows it.
+    fn carry(&self, kept: &StoredSignIn) {
+        self.secrets.add_all(SecretOrigin::Server, kept.secrets());
+        let token = AccessToken::of(kept, self.settings.grant);
+        self.current.store(token.map(Arc::new));
     }
 
     async fn sign_out(&self, exchange: &mut Exchange) {

@@ -76,7 +76,11 @@ impl Credential {
             kept_as,
             (gateway.url.clone(), gateway.settings.clone()),
             Arc::clone(&gateway.web),
-            (gateway.vault.clone(), gateway.counters.clone()),
+            (
+                gateway.vault.clone(),
+                gateway.counters.clone(),
+                gateway.secrets.clone(),
+            ),
         )
     }
 

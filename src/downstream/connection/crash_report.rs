@@ -5,8 +5,9 @@ use tokio::time::Instant;
 use crate::downstream::connection::spec::ConnectionSpec;
 use crate::downstream::crash::CrashReport;
 use crate::downstream::settings::TransportSettings;
-use crate::telemetry::{LogLine, LogSource, Secrets, one_line};
-use crate::transport::{LinkEnd, public_url};
+use crate::masking::public_url;
+use crate::telemetry::one_line;
+use crate::transport::LinkEnd;
 
 /// Lines of the server's log in a report.
 const LOG_MAX: usize = 50;
@@ -33,9 +34,9 @@ impl ConnectionSpec {
         if keep == 0 || !life.was_open {
             return;
         }
-        let secrets = settings.transport.secrets();
+        let secrets = &self.of_all.secrets;
         let now = Instant::now();
-        let recording = recorder.report(now, &secrets);
+        let recording = recorder.report(now, secrets);
         let lived = now.saturating_duration_since(life.began).as_millis();
         let mut pending = recording.pending;
         let pending_calls = pending.len();
@@ -47,13 +48,13 @@ impl ConnectionSpec {
             generation: life.generation,
             was_up: life.was_up,
             lived_ms: u64::try_from(lived).unwrap_or(u64::MAX),
-            reason: ending.reason.with_words(|words| secrets.masked(words)),
+            reason: secrets.masked(&format!("{:#}", ending.reason)),
             exit: ending.exit,
             limit: ending.limit,
             pending_calls,
             pending,
             messages: recording.messages,
-            log: self.log_tail(&secrets),
+            log: self.of_server.log.tail(LOG_MAX),
             keep,
         });
     }
@@ -61,7 +62,7 @@ impl ConnectionSpec {
     /// An end as it is shown: with the URL of a server that has one, without its secrets.
     pub(crate) fn shown(&self, ending: LinkEnd) -> LinkEnd {
         let settings = self.settings();
-        let secrets = settings.transport.likely_secrets();
+        let secrets = &self.of_all.secrets;
         let reason = ending.reason.map(|shown| secrets.masked(shown));
         let reason = match &settings.transport {
             TransportSettings::Stdio(_) => reason,
@@ -75,25 +76,6 @@ impl ConnectionSpec {
 
     /// Masks and escapes the words of a server, for operators.
     pub(crate) fn masked(&self, text: &str) -> String {
-        let secrets = self.settings().transport.likely_secrets();
-        secrets.masked(&one_line(text))
-    }
-
-    fn log_tail(&self, secrets: &Secrets) -> Vec<LogLine> {
-        let masked = |line: LogLine| LogLine {
-            text: match line.source {
-                LogSource::Stderr | LogSource::Stray | LogSource::Message => {
-                    secrets.masked(&line.text)
-                }
-                LogSource::Gateway => line.text,
-            },
-            ..line
-        };
-        self.of_server
-            .log
-            .tail(LOG_MAX)
-            .into_iter()
-            .map(masked)
-            .collect()
+        self.of_all.secrets.masked(&one_line(text))
     }
 }

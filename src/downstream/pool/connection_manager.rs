@@ -169,7 +169,7 @@ impl ConnectionManager {
             lines_max,
             ..Default::default()
         };
-        let log = LogRing::new(kept, settings.transport.likely_secrets());
+        let log = LogRing::new(kept, self.parts.secrets.clone());
         let connector = (self.parts.make_connector)(&settings, &log, &CredentialContext::Shared);
         let queue = settings.resilience.queue;
         let gate = Arc::new(AdmissionGate::new(settings.limits.calls_max, queue));

@@ -11,7 +11,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use futures_util::future::{Either, FutureExt as _, LocalBoxFuture, Ready, ready};
 
 use super::challenge::challenge;
-use super::headers::sole_text;
+use super::headers::{note_secrets, sole_text};
 use super::tcp_server::CertifiedClient;
 use super::{guard, respond};
 use crate::auth::{Credentials, Identity, PresentedToken};
@@ -128,18 +128,28 @@ pub(in crate::front) fn authenticate(
     let certified = certified.map(|CertifiedClient(principal)| principal);
     let credentials = settings.auth.authenticate(authorization, certified, now)?;
     let token = match credentials {
-        Credentials::Known(identity) => return Ok(Either::Left(ready(Ok(identity)))),
+        Credentials::Known(identity) => {
+            note_secrets(request, &settings.forwarded_headers, &front.secrets);
+            return Ok(Either::Left(ready(Ok(identity))));
+        }
         Credentials::Token(token) => token,
     };
     let tokens = front.tokens.load_full().ok_or_else(no_tokens)?;
     if let Some(found) = tokens.find(token, now) {
+        if found.is_ok() {
+            note_secrets(request, &settings.forwarded_headers, &front.secrets);
+        }
         return Ok(Either::Left(ready(found)));
     }
     let (text, hash) = (token.text.to_owned(), token.hash);
     let from = address(request);
+    let of_request = (request.clone(), settings.forwarded_headers.clone());
+    let secrets = front.secrets.clone();
     let verifying = async move {
         let token = PresentedToken { text: &text, hash };
-        tokens.verify(token, from, now).await
+        let identity = tokens.verify(token, from, now).await?;
+        note_secrets(&of_request.0, &of_request.1, &secrets);
+        Ok(identity)
     };
     Ok(Either::Right(verifying.boxed_local()))
 }

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use actix_web::http::header::{HeaderName, HeaderValue};
+use actix_web::http::header::{self, HeaderName, HeaderValue};
 use actix_web::{HttpMessage as _, HttpRequest};
 
-use crate::auth::Identity;
+use crate::auth::{Identity, bearer_token};
 use crate::bridge::headers::{self, ClientHeaders, UserClaims};
 use crate::front::settings::FrontSettings;
+use crate::masking::{LiveSecrets, secrets_in_header};
 use crate::protocol::{ErrorKind, Failure, Revision, sole_header};
 
 pub(in crate::front) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -70,6 +71,31 @@ pub(in crate::front) fn forwarded_headers(
     }
     let user = request.extensions().get::<UserClaims>().cloned();
     ClientHeaders::read(&settings.forwarded_headers, request.headers(), user)
+}
+
+/// Headers that identify requests and hold no secret.
+const IDENTIFIERS: [&str; 5] = [
+    "baggage",
+    "traceparent",
+    "tracestate",
+    "x-correlation-id",
+    "x-request-id",
+];
+
+/// Adds the key or token of a client, and the secrets in the headers that servers are to read, to those
+/// that no text shows: a server may repeat what it gets. Called for clients that were let in.
+pub(super) fn note_secrets(request: &HttpRequest, forwarded: &[String], secrets: &LiveSecrets) {
+    let value = |name: &str| request.headers().get(name)?.to_str().ok();
+    if let Some(token) = value(header::AUTHORIZATION.as_str()).and_then(bearer_token) {
+        secrets.note(token);
+    }
+    for name in forwarded {
+        let is_identifier = IDENTIFIERS.iter().any(|it| name.eq_ignore_ascii_case(it));
+        let value = value(name).filter(|_| !is_identifier).unwrap_or_default();
+        for secret in secrets_in_header(name, value) {
+            secrets.note(&secret);
+        }
+    }
 }
 
 /// Notes whose request it is where servers read that: beside the request, and not in its future,

@@ -1,16 +1,8 @@
 //! The kept part of a message's body: its beginning, without secrets.
 
-mod names;
-mod text;
-
 use memchr::memchr2;
 
-use crate::telemetry::Secrets;
-use names::{names_count, names_secret};
-use text::push_redacted;
-
-/// The text in place of a secret.
-pub const REDACTED: &str = "[REDACTED]";
+use crate::masking::{LiveSecrets, REDACTED, hide, names_count, names_secret, text_spans};
 
 /// The kept part of a JSON value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,10 +32,11 @@ impl KeptBody {
 
 /// Copies a JSON value, up to about `limit` bytes. Values of members whose names name secrets,
 /// tokens behind `Bearer` and all that `secrets` knows are replaced.
-pub(super) fn redact(json: &str, limit: usize, secrets: &Secrets) -> KeptBody {
+pub(super) fn redact(json: &str, limit: usize, secrets: &LiveSecrets) -> KeptBody {
     let mut copy = Copy {
         json,
         limit,
+        secrets,
         at: 0,
         out: String::with_capacity(json.len().min(limit) + 16),
         is_redacted: false,
@@ -54,13 +47,13 @@ pub(super) fn redact(json: &str, limit: usize, secrets: &Secrets) -> KeptBody {
         mut is_redacted,
         ..
     } = copy;
-    if !is_whole {
+    let masked = if is_whole {
+        secrets.replaced(&out, REDACTED)
+    } else {
         out.truncate(out.floor_char_boundary(limit));
-        // It may end in the middle of a secret.
-        let masked = secrets.masked_with(&out, REDACTED);
-        is_redacted |= masked != out;
-        out = masked;
-    } else if let Some(masked) = secrets.replaced(&out, REDACTED) {
+        secrets.replaced_in_cut(&out, REDACTED)
+    };
+    if let Some(masked) = masked {
         is_redacted = true;
         out = masked;
     }
@@ -75,6 +68,7 @@ pub(super) fn redact(json: &str, limit: usize, secrets: &Secrets) -> KeptBody {
 struct Copy<'j> {
     json: &'j str,
     limit: usize,
+    secrets: &'j LiveSecrets,
     at: usize,
     out: String,
     is_redacted: bool,
@@ -116,7 +110,7 @@ impl<'j> Copy<'j> {
         let window = rest.get(..rest.floor_char_boundary(self.room() + 1))?;
         let Some(length) = string_length(window) else {
             self.out.push('"');
-            self.is_redacted |= push_redacted(window, &mut self.out);
+            self.push_redacted(window);
             return None;
         };
         let content = window.get(..length)?;
@@ -127,13 +121,39 @@ impl<'j> Copy<'j> {
         if value.is_some() {
             self.out.push_str(content);
         } else {
-            self.is_redacted |= push_redacted(content, &mut self.out);
+            self.push_redacted(content);
         }
         self.out.push('"');
         match value.filter(|_| is_secret) {
             Some(value) => self.secret(content, value),
             None => Some(()),
         }
+    }
+
+    /// Appends a text of JSON without its secrets.
+    fn push_redacted(&mut self, text: &str) {
+        if let Some(unescaped) = self.secret_behind_escapes(text) {
+            self.is_redacted = true;
+            self.out.push_str(&unescaped);
+            return;
+        }
+        let spans = text_spans(text);
+        self.is_redacted |= !spans.is_empty();
+        match spans.is_empty() {
+            true => self.out.push_str(text),
+            false => self.out.push_str(&hide(text, spans, REDACTED)),
+        }
+    }
+
+    /// Finds a secret that JSON escapes hide: any letter can be written as one.
+    fn secret_behind_escapes(&self, text: &str) -> Option<String> {
+        if !text.contains("\\u") && !text.contains("\\/") {
+            return None;
+        }
+        let unescaped: String = serde_json::from_str(&format!("\"{text}\"")).ok()?;
+        let masked = self.secrets.replaced(&unescaped, REDACTED)?;
+        let quoted = serde_json::Value::from(masked).to_string();
+        Some(quoted.get(1..quoted.len() - 1)?.to_owned())
     }
 
     /// The value of a secret, which begins at `start`. Truth values and nothing are no secrets.
@@ -223,7 +243,7 @@ pub(super) fn redact_member(
     object: &str,
     name: &str,
     limit: usize,
-    secrets: &Secrets,
+    secrets: &LiveSecrets,
 ) -> Option<KeptBody> {
     let rest = member(object, name)?;
     let Some(length) = value_length(rest, SKIP_MAX) else {

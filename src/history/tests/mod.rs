@@ -17,6 +17,7 @@ use super::record::{CallDurations, CallOutcome, CallRecord};
 use super::redaction::KeptBody;
 use super::*;
 use crate::id::ServerName;
+use crate::masking::REDACTED;
 use crate::protocol::{Envelope, ErrorKind, Failure, Method, RawJson, Revision};
 
 fn kept(text: &str) -> KeptBody {
@@ -63,9 +64,14 @@ impl Kept {
 }
 
 fn start_with(settings: HistorySettings) -> Kept {
+    start_with_secrets(settings, LiveSecrets::default())
+}
+
+fn start_with_secrets(settings: HistorySettings, secrets: LiveSecrets) -> Kept {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("history.sqlite");
-    let history = History::start(&path, settings, Default::default()).unwrap();
+    let parts = (Counters::default(), Default::default(), secrets);
+    let history = History::start(&path, settings, parts).unwrap();
     Kept { history, directory }
 }
 
@@ -122,9 +128,9 @@ fn raw(value: &Value) -> RawJson {
 
 #[tokio::test]
 async fn a_call_is_kept_with_its_outcome_and_without_secrets() {
-    let kept = start_with(settings());
+    let secrets = LiveSecrets::of(["canary-of-config"]);
+    let kept = start_with_secrets(settings(), secrets);
     let history = &kept.history;
-    history.hide(Secrets::of(["canary-of-config"].into_iter()));
     let params = json!({"name": "files__read", "arguments": {
         "path": "/tmp/a", "api_key": "canary-1", "text": "canary-of-config, Bearer canary-2",
     }});
@@ -410,7 +416,7 @@ async fn a_file_that_is_no_database_costs_records_and_is_told() {
     )
     .unwrap();
     let counters = Counters::default();
-    let parts = (counters.clone(), Default::default());
+    let parts = (counters.clone(), Default::default(), Default::default());
     let history = History::start(&path, settings(), parts).unwrap();
     end(begin(&history, &json!({})), CallEnding::Task, 0);
     let error = history.page(query(&[])).await.unwrap_err().to_string();

@@ -10,8 +10,8 @@ use awc::{Client, ClientResponse, FrozenClientRequest};
 use bytes::Bytes;
 use url::Url;
 
+use crate::masking::{public_path, public_url};
 use crate::transport::messages;
-use crate::transport::public_url::{public_path, public_url};
 
 /// Redirects in a row that are followed.
 const HOPS_MAX: usize = 5;

@@ -2,7 +2,7 @@
 //!
 //! Each link of a connection (its own and those of its worker channels) writes to a recording of
 //! its own, so that threads do not wait for each other. What is kept is bounded; a report is
-//! decided by [`RecorderSettings::body_max`] and cleaned by [`Secrets`].
+//! decided by [`RecorderSettings::body_max`] and cleaned by [`LiveSecrets`].
 
 mod link;
 mod recorded_message;
@@ -16,7 +16,8 @@ use tokio::time::Instant;
 
 use super::{EventSink, Link};
 use crate::id::QuickMap;
-use crate::telemetry::{Secrets, millis};
+use crate::masking::LiveSecrets;
+use crate::telemetry::millis;
 pub use recorded_message::MessageReport;
 use recorded_message::RecordedMessage;
 
@@ -116,7 +117,7 @@ impl Recorder {
     }
 
     /// The recorded messages, with `secrets` masked.
-    pub fn report(&self, now: Instant, secrets: &Secrets) -> RecordingReport {
+    pub fn report(&self, now: Instant, secrets: &LiveSecrets) -> RecordingReport {
         let body_max = self.settings.body_max;
         let mut messages = Vec::new();
         let mut pending = Vec::new();
@@ -142,7 +143,7 @@ impl Recorder {
 }
 
 impl OpenRequest {
-    fn report(&self, call: u64, now: Instant, secrets: &Secrets) -> PendingCall {
+    fn report(&self, call: u64, now: Instant, secrets: &LiveSecrets) -> PendingCall {
         let (method, name) = recorded_message::request_of(&self.frame);
         let since = now.saturating_duration_since(self.since);
         PendingCall {

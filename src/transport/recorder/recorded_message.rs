@@ -4,8 +4,9 @@ use bytes::Bytes;
 use serde::Serialize;
 use tokio::time::Instant;
 
+use crate::masking::LiveSecrets;
 use crate::protocol::{Envelope, Method, Notification, Outcome, RawJson, Request, RequestId};
-use crate::telemetry::{Secrets, millis};
+use crate::telemetry::millis;
 use crate::transport::messages::MessageScanner;
 use crate::transport::{LinkEvent, SignInPlace, messages};
 
@@ -148,10 +149,16 @@ impl RecordedMessage {
         }
     }
 
-    pub(super) fn report(&self, now: Instant, body_max: usize, secrets: &Secrets) -> MessageReport {
+    pub(super) fn report(
+        &self,
+        now: Instant,
+        body_max: usize,
+        secrets: &LiveSecrets,
+    ) -> MessageReport {
         let quoted = |body: &[u8]| {
             let text = messages::excerpt(body, body_max);
-            (body_max > 0).then(|| secrets.masked(&text))
+            let is_cut = self.size > body.len().min(body_max);
+            (body_max > 0).then(|| secrets.masked_body(&text, is_cut))
         };
         let (direction, kind, method, id, text) = match &self.what {
             RecordedContent::Sent(kept) => {

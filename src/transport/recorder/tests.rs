@@ -69,7 +69,8 @@ impl Wired {
     }
 
     fn report(&self) -> RecordingReport {
-        self.recorder.report(Instant::now(), &Secrets::default())
+        self.recorder
+            .report(Instant::now(), &LiveSecrets::default())
     }
 }
 
@@ -135,27 +136,15 @@ async fn bodies_are_cut_and_masked_if_they_are_wanted() {
         1,
         r#"{"jsonrpc":"2.0","id":1,"method":"x","params":{"k":"hunter22"}}"#,
     );
-    wired.receive(r#"{"jsonrpc":"2.0","id":1,"result":{"secret":"hunter22","more":"hunter22"}}"#);
-    let stdio = |env| crate::transport::StdioSettings {
-        command: String::new(),
-        args: Vec::new(),
-        env,
-        inherit_env: Default::default(),
-        cwd: None,
-        line_max: 0,
-        write_queue_max: 0,
-        stop_grace: Duration::ZERO,
-        limits: Default::default(),
-    };
-    let env = [("K".to_owned(), "hunter22".to_owned().into())];
-    let secrets = stdio(env.into()).secrets();
+    wired.receive(r#"{"jsonrpc":"2.0","id":1,"result":{"plain":"hunter22","more":"hunter22"}}"#);
+    let secrets = LiveSecrets::of(["hunter22"]);
     let told = wired.recorder.report(Instant::now(), &secrets);
     let texts: Vec<_> = told.messages.into_iter().filter_map(|m| m.text).collect();
     assert_eq!(
         texts,
         [
             r#"{"jsonrpc":"2.0","id":1,"method":"x","params":{"k":"***…"#,
-            r#"{"jsonrpc":"2.0","id":1,"result":{"secret":"***","more""#
+            r#"{"jsonrpc":"2.0","id":1,"result":{"plain":"***","more":"#
         ]
     );
 }

@@ -14,13 +14,14 @@ use super::requests::{SessionHeaders, SessionRequests};
 use super::sessionless_request_cache::SessionlessRequestCache;
 use crate::bridge::headers::StandardHeaders;
 use crate::credentials::Credential;
+use crate::masking::public_url;
 use crate::protocol::{Envelope, EnvelopeError, Outcome, RequestId, Revision};
 use crate::telemetry::Counters;
 use crate::transport::http::authorized::AuthorizedRequest;
 use crate::transport::http::link_tasks::LinkTasks;
 use crate::transport::http::request_factory::RequestFactory;
 use crate::transport::{
-    EventSink, HttpSession, HttpSettings, LinkEvent, LinkOpenError, Tls, messages, public_url,
+    EventSink, HttpSession, HttpSettings, LinkEvent, LinkOpenError, Tls, messages,
 };
 
 /// Longest session id that we send back with each request, in bytes.

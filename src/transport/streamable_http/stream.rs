@@ -13,11 +13,12 @@ use tokio::time::{Instant, sleep, timeout};
 use super::link_state::HttpLinkState;
 use super::reconnects::Reconnects;
 use super::requests::{LAST_EVENT_ID, SessionRequests};
+use crate::masking::public_url;
 use crate::telemetry::{Counter, Reason};
 use crate::transport::http::body::{BodyKind, body_kind, next_chunk};
 use crate::transport::http::sending::link_error;
 use crate::transport::http::sse::{SseDecoder, SseEvent};
-use crate::transport::{LinkError, messages, public_url};
+use crate::transport::{LinkError, messages};
 
 /// Attempts in a row to resume the stream of a call that bring nothing new.
 const RESUME_MAX: u32 = 6;

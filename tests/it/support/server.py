@@ -134,6 +134,11 @@ def answer(message):
         call_tool(call, params)
     elif method == "prompts/list":
         send({"id": call, "result": {"prompts": [{"name": "say"}]}})
+    elif method == "prompts/get" and "text" in params.get("arguments", {}):
+        said = params["arguments"]["text"]
+        print(said, file=sys.stderr, flush=True)
+        send({"method": "notifications/message", "params": {"level": "error", "data": said}})
+        send({"id": call, "error": {"code": -32000, "message": said}})
     elif method == "prompts/get":
         content = {"type": "resource_link", "uri": "it://shared", "name": "shared"}
         send({"id": call, "result": {"messages": [{"role": "user", "content": content}]}})

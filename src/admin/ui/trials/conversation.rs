@@ -6,6 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::masking::LiveSecrets;
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
 use tokio::net::UnixStream;
@@ -33,6 +34,8 @@ pub(super) struct Conversation<'t> {
     lines: Framed<UnixStream, LinesCodec>,
     trial: &'t Trial,
     answers: mpsc::Receiver<(u64, Value)>,
+    /// Masked in all that is shown.
+    secrets: LiveSecrets,
     /// Those without an answer, with the ids of their requests.
     questions: VecDeque<(Value, Arc<TrialQuestion>)>,
     asked: u64,
@@ -48,11 +51,13 @@ impl<'t> Conversation<'t> {
         socket: UnixStream,
         trial: &'t Trial,
         answers: mpsc::Receiver<(u64, Value)>,
+        secrets: LiveSecrets,
     ) -> Self {
         Self {
             lines: Framed::new(socket, LinesCodec::new_with_max_length(LINE_MAX)),
             trial,
             answers,
+            secrets,
             questions: VecDeque::new(),
             asked: 0,
             requested: 0,
@@ -125,7 +130,8 @@ impl<'t> Conversation<'t> {
                 }
             };
             // A large one takes longer than a thread with connections should be busy.
-            let read = spawn_blocking(move || Message::read(&line)).await;
+            let secrets = self.secrets.clone();
+            let read = spawn_blocking(move || Message::read(&line, &secrets)).await;
             match read.unwrap_or(Message::Other) {
                 Message::Answer(answered, answer) if answered == id => return Ok(answer),
                 message => self.take(message).await?,

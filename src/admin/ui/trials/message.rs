@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::masking::LiveSecrets;
+
 /// Largest question, in bytes; a larger one is declined.
 const QUESTION_MAX: usize = 256 * 1024;
 
@@ -70,10 +72,15 @@ pub(in crate::admin::ui) enum Item {
 }
 
 impl Message {
-    pub(super) fn read(line: &str) -> Self {
+    pub(super) fn read(line: &str, secrets: &LiveSecrets) -> Self {
         let Ok(mut message) = serde_json::from_str::<Value>(line) else {
             return Self::Other;
         };
+        for shown in ["params", "result", "error"] {
+            if let Some(shown) = message.get_mut(shown) {
+                secrets.mask_json(shown);
+            }
+        }
         let id = message.get_mut("id").map_or(Value::Null, Value::take);
         let params = &message["params"];
         match message["method"].as_str() {
@@ -158,7 +165,7 @@ mod tests {
     use super::*;
 
     fn answer(message: &Value) -> TrialAnswer {
-        match Message::read(&message.to_string()) {
+        match Message::read(&message.to_string(), &LiveSecrets::default()) {
             Message::Answer(_, answer) => answer,
             other => panic!("{other:?}"),
         }
@@ -190,10 +197,16 @@ mod tests {
             (json!({}), "Other"),
         ];
         for (message, expected) in table {
-            let read = format!("{:?}", Message::read(&message.to_string()));
+            let read = format!(
+                "{:?}",
+                Message::read(&message.to_string(), &LiveSecrets::default())
+            );
             assert!(read.starts_with(expected), "{message}: {read}");
         }
-        assert!(matches!(Message::read("{"), Message::Other));
+        assert!(matches!(
+            Message::read("{", &LiveSecrets::default()),
+            Message::Other
+        ));
     }
 
     #[test]
@@ -212,7 +225,7 @@ mod tests {
         assert_eq!(failed.error.map(|error| error.len()), Some(PART_MAX));
         let question =
             json!({"id": 1, "method": "elicitation/create", "params": {"message": long}});
-        let read = Message::read(&question.to_string());
+        let read = Message::read(&question.to_string(), &LiveSecrets::default());
         assert!(matches!(read, Message::Refused(..)));
         assert!(!answer(&json!({"id": 1, "result": {"content": [{"text": "a"}]}})).is_cut);
     }

@@ -118,8 +118,9 @@ impl Trials {
         let ours = tokio::net::UnixStream::from_std(ours).map_err(unable)?;
         let is_gone = operator.serve_client(view.clone(), theirs);
         drop(is_gone.map_err(unable)?);
+        let secrets = operator.log_records().secrets().clone();
         actix_rt::spawn(async move {
-            let conversation = Conversation::new(ours, &running.0, answered);
+            let conversation = Conversation::new(ours, &running.0, answered, secrets);
             let outcome = conversation.hold(arguments).await;
             running.0.end(outcome);
         });

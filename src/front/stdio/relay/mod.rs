@@ -26,10 +26,10 @@ use url::Url;
 use super::pipes::{self, WRITE_OUT_MAX};
 use super::too_long;
 use crate::front::intake::{self, RequestFailure, is_array, request_id_of};
+use crate::masking::LiveSecrets;
 use crate::protocol::{
     Envelope, ErrorKind, Failure, Method, Notification, Request, RequestId, splice,
 };
-use crate::telemetry::Secrets;
 use crate::transport::{
     Connector, EventSink, HttpConnector, HttpKind, HttpSettings, Line, Link, LinkEvent,
     LinkOpenError, OutgoingFrame, Tls,
@@ -98,7 +98,7 @@ enum RelayEvent {
 pub struct Relay {
     connector: Arc<dyn Connector>,
     /// Of the server's address and headers.
-    secrets: Secrets,
+    secrets: LiveSecrets,
     link: Option<Box<dyn Link>>,
     message_max: usize,
     phase: RelayPhase,
@@ -132,7 +132,7 @@ impl Relay {
         let (event_sender, mut event) = mpsc::channel(EVENTS_MAX);
         let http = http_settings(settings);
         let mut relay = Self {
-            secrets: http.secrets(),
+            secrets: LiveSecrets::of(http.secrets()),
             connector: Arc::new(HttpConnector::new(http, Tls::system())),
             link: None,
             message_max,

@@ -21,6 +21,31 @@ const PARTS: [&str; 10] = [
 /// A name of which one word is one of these names a secret.
 const WORDS: [&str; 7] = ["key", "keys", "auth", "pwd", "pass", "jwt", "bearer"];
 
+/// Last words of names that say where a secret is, or what kind of one, and not the secret.
+const PLACES: [&str; 21] = [
+    "file",
+    "files",
+    "path",
+    "dir",
+    "directory",
+    "folder",
+    "url",
+    "uri",
+    "endpoint",
+    "host",
+    "mode",
+    "type",
+    "method",
+    "provider",
+    "algorithm",
+    "format",
+    "ttl",
+    "timeout",
+    "count",
+    "limit",
+    "size",
+];
+
 /// Names of the protocol that are no secrets.
 const PLAIN: [&str; 2] = ["progresstoken", "maxtokens"];
 
@@ -31,7 +56,7 @@ const LENGTH_MAX: usize = 64;
 static PART_FINDER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| AhoCorasick::new(PARTS).ok());
 
 /// Whether the value of a member or variable of this name is likely to be a secret.
-pub(super) fn names_secret(name: &str) -> bool {
+pub fn names_secret(name: &str) -> bool {
     if name.len() > LENGTH_MAX {
         return false;
     }
@@ -45,8 +70,14 @@ pub(super) fn names_secret(name: &str) -> bool {
     is_secret && !PLAIN.iter().any(|plain| plain.as_bytes() == compact)
 }
 
+/// Whether a name denotes the place or the kind of a secret, by its last word.
+pub(super) fn names_place(name: &str) -> bool {
+    let last = words(name).filter(|word| !word.is_empty()).last();
+    last.is_some_and(|last| PLACES.iter().any(|place| last.eq_ignore_ascii_case(place)))
+}
+
 /// Whether a number under this name counts something, as in `input_tokens`.
-pub(super) fn names_count(name: &str) -> bool {
+pub fn names_count(name: &str) -> bool {
     let mut buffer = [0; LENGTH_MAX];
     name.len() <= LENGTH_MAX && letters(name, &mut buffer).ends_with(b"tokens")
 }

@@ -1,12 +1,13 @@
-//! Secrets in the middle of texts: `password=x`, `"token": "x"` in embedded JSON, `Bearer x`.
+//! Secrets in the middle of texts: `password=x`, `"token": "x"` in embedded JSON, `Bearer x`, tokens of
+//! well-known services.
 
 use std::ops::Range;
 use std::sync::LazyLock;
 
 use memchr::{memchr2_iter, memmem};
 
-use super::REDACTED;
 use super::names::names_secret;
+use super::tokens::known_tokens;
 
 /// A shorter value, in bytes, is no secret: it stands in every other sentence.
 const VALUE_MIN: usize = 4;
@@ -15,28 +16,19 @@ const VALUE_MIN: usize = 4;
 const GAP_MAX: usize = 6;
 
 /// Words before a token.
-const SCHEMES: [&str; 3] = ["bearer", "basic", "token"];
+pub(super) const SCHEMES: [&str; 3] = ["bearer", "basic", "token"];
 
-/// Appends the text with its secrets replaced. True if there were any.
-pub(super) fn push_redacted(text: &str, out: &mut String) -> bool {
+/// The secrets in a text that people or programs wrote: values behind names of secrets, what follows
+/// `Bearer`, and tokens of well-known services.
+pub fn text_spans(text: &str) -> Vec<Range<usize>> {
     let mut spans = named_values(text);
-    spans.extend(bearer_tokens(text));
-    if spans.is_empty() {
-        out.push_str(text);
-        return false;
-    }
-    spans.sort_by_key(|span| span.start);
-    let mut copied = 0;
-    for span in &spans {
-        if span.end <= copied {
-            continue;
-        }
-        out.push_str(text.get(copied..span.start).unwrap_or_default());
-        out.push_str(REDACTED);
-        copied = span.end;
-    }
-    out.push_str(text.get(copied..).unwrap_or_default());
-    true
+    spans.extend(token_spans(text));
+    spans
+}
+
+/// The secrets that need no name: the log lines of servers name much that is not secret.
+pub(super) fn token_spans(text: &str) -> impl Iterator<Item = Range<usize>> {
+    bearer_tokens(text).chain(known_tokens(text))
 }
 
 /// The values behind names of secrets.
@@ -100,6 +92,7 @@ fn bearer_tokens(text: &str) -> impl Iterator<Item = Range<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::masking::{REDACTED, hide};
 
     #[test]
     fn secrets_are_found_in_the_middle_of_a_text() {
@@ -130,13 +123,8 @@ mod tests {
             ("é password = ä1234é", "é password = [REDACTED]"),
         ];
         for (text, expected) in table {
-            let mut out = String::new();
-            let found = push_redacted(text, &mut out);
-            assert_eq!(
-                (out.as_str(), found),
-                (expected, text != expected),
-                "{text}"
-            );
+            let shown = hide(text, text_spans(text), REDACTED);
+            assert_eq!(shown, expected);
         }
     }
 }

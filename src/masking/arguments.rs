@@ -1,0 +1,96 @@
+//! Secrets in command lines.
+
+use std::ops::Range;
+
+use super::names::{names_place, names_secret};
+use super::tokens::random_words;
+use super::{hide, text_spans, url_spans};
+
+/// Longest option, in bytes; a longer text behind a `-` is a value.
+const OPTION_MAX: usize = 20;
+
+/// Whether the value under this name is a secret, and not the place or the kind of one, as
+/// `--token-file` and `--auth-mode` are.
+pub fn holds_secret(name: &str) -> bool {
+    names_secret(name) && !names_place(name)
+}
+
+/// A `${NAME}` and nothing else: it names a secret and is none.
+pub fn is_variable(text: &str) -> bool {
+    let name = text.strip_prefix("${");
+    let name = name.and_then(|rest| rest.strip_suffix('}'));
+    let is_legal = |c: char| c.is_ascii_alphanumeric() || "_:".contains(c);
+    name.is_some_and(|name| name.chars().all(is_legal))
+}
+
+/// The secrets in an argument that follows another: all of it behind an option that names a secret,
+/// the value of `--token=…`, `TOKEN=…` and of a header, user and query of a URL, and words that look
+/// like tokens.
+pub fn argument_spans(previous: &str, argument: &str) -> Vec<Range<usize>> {
+    if argument.is_empty() || is_variable(argument) {
+        return Vec::new();
+    }
+    let is_option = previous.starts_with('-') && !previous.contains(['=', ' ']);
+    if is_option && holds_secret(previous) && !is_option_name(argument) {
+        return std::iter::once(0..argument.len()).collect();
+    }
+    for sign in ["=", ": "] {
+        if let Some((name, value)) = argument.split_once(sign)
+            && !name.contains(['/', '?', '{', '"', ' '])
+            && !value.is_empty()
+        {
+            let start = argument.len() - value.len();
+            let spans = match holds_secret(name) && !is_variable(value) {
+                true => std::iter::once(0..value.len()).collect(),
+                false => argument_spans("", value),
+            };
+            let shifted = |span: Range<usize>| span.start + start..span.end + start;
+            return spans.into_iter().map(shifted).collect();
+        }
+    }
+    let mut spans = text_spans(argument);
+    spans.extend(url_spans(argument));
+    spans.extend(random_words(argument));
+    spans
+}
+
+/// The secrets among the arguments of a command that is written in one text. The program is none.
+pub fn command_spans(command: &str) -> Vec<Range<usize>> {
+    let (mut spans, mut previous, mut at) = (Vec::new(), "", 0);
+    for (index, word) in command.split(' ').enumerate() {
+        let of_word = match index {
+            0 => Vec::new(),
+            _ => argument_spans(previous, word),
+        };
+        let shifted = |span: Range<usize>| span.start + at..span.end + at;
+        spans.extend(of_word.into_iter().map(shifted));
+        at += word.len() + 1;
+        previous = word;
+    }
+    spans
+}
+
+/// The arguments as they are shown.
+pub fn shown_arguments<'a>(
+    arguments: impl IntoIterator<Item = &'a str>,
+    mask: &str,
+) -> Vec<String> {
+    let mut previous = "";
+    let shown = arguments.into_iter().map(|argument| {
+        let spans = argument_spans(previous, argument);
+        previous = argument;
+        hide(argument, spans, mask)
+    });
+    shown.collect()
+}
+
+/// Whether an argument is the name of an option, as `-y` or `--read-only`, and no value that begins
+/// with the same sign.
+fn is_option_name(argument: &str) -> bool {
+    let Some(name) = argument.strip_prefix('-') else {
+        return false;
+    };
+    let name = name.strip_prefix('-').unwrap_or(name);
+    let is_part = |byte: u8| byte.is_ascii_lowercase() || byte == b'-';
+    name.len() < OPTION_MAX && name.bytes().all(is_part)
+}
