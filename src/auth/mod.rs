@@ -23,8 +23,8 @@ pub use introspection::{AuthSecret, IntrospectionSettings};
 pub use jwt::{Algorithm, JwtSettings};
 pub use last_use::LastUse;
 pub use policy::{
-    AccessRequest, Annotations, Condition, Denied, Effect, InvalidCondition, Policies, Policy,
-    PolicyCase, PolicyRule, TriedCase, is_judged, read_cases,
+    AccessRequest, Annotations, AskedItem, Condition, Denied, Effect, InvalidCondition, Policies,
+    Policy, PolicyCase, PolicyRule, TriedCase, is_judged, read_cases,
 };
 pub use rate_limits::{CountedCall, Rate, RateLimitSettings, RateLimits};
 pub use remembered::{RememberSettings, RememberedCredentials};
@@ -150,6 +150,12 @@ impl AuthSettings {
     pub fn principals(&self) -> Vec<Principal> {
         let keys = self.keys.iter();
         keys.map(|key| key.principal.clone()).collect()
+    }
+
+    /// The scopes of this principal's key; `None` if no such key exists.
+    pub fn scopes_of_key(&self, principal: &Principal) -> Option<GrantedScopes> {
+        let key = self.keys.iter().find(|key| key.principal == *principal);
+        key.map(|key| key.scopes.clone())
     }
 
     /// Whether a principal is that of a key which is not there any more.

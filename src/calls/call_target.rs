@@ -267,6 +267,7 @@ fn completion(request: &Request, catalog: &Snapshot) -> Result<CallTarget, Failu
             .and_then(Value::as_str)
             .map(str::to_owned)
     };
+    let mut native_uri = None;
     let (server, key, native) = match member("type").as_deref() {
         Some("ref/prompt") => {
             let name = member("name").ok_or_else(|| missing("ref.name", "a string"))?;
@@ -283,13 +284,21 @@ fn completion(request: &Request, catalog: &Snapshot) -> Result<CallTarget, Failu
                 let message = format!("there is no resource or template `{}`", short(&uri));
                 Failure::new(ErrorKind::InvalidParams, message)
             })?;
+            native_uri = Some(owned.native.clone());
             (owned.server, "uri", json!(owned.native))
         }
         _ => return Err(missing("ref.type", "\"ref/prompt\" or \"ref/resource\"")),
     };
     reference[key] = native;
+    // A server may go by a member that does not belong to this type.
+    for other in ["name", "uri"].iter().filter(|other| **other != key) {
+        reference.as_object_mut().map(|it| it.shift_remove(*other));
+    }
     let edit = (span, Bytes::from(reference.to_string()));
-    Ok(CallTarget::new(server, vec![edit]))
+    Ok(CallTarget {
+        native_uri,
+        ..CallTarget::new(server, vec![edit])
+    })
 }
 
 fn missing(member: &str, must_be: &str) -> Failure {

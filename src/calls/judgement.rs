@@ -1,12 +1,15 @@
 //! Where a call goes, and what policies say of it.
 
-use crate::auth::{AccessRequest, Annotations, Policy, is_judged};
+use std::borrow::Cow;
+
+use crate::auth::{AccessRequest, Annotations, AskedItem, Policy, is_judged};
 use crate::calls::call_context::CallContext;
 use crate::calls::call_target::CallTarget;
 use crate::calls::{consent, tasks};
 use crate::catalog::Snapshot;
-use crate::downstream::Caller;
-use crate::protocol::{ErrorKind, Failure, Method, Request, json};
+use crate::downstream::{Caller, SubscriptionChange, SubscriptionKey};
+use crate::id::{ServerName, SessionId, ViewId};
+use crate::protocol::{ErrorKind, Failure, Method, Notification, Request, json};
 use crate::telemetry::{Counter, Denial};
 
 impl CallContext {
@@ -47,24 +50,121 @@ impl CallContext {
         }
     }
 
-    /// Of a call that is not allowed, or whose tool is not approved.
+    /// Counts a call that is not allowed, or whose tool is not approved.
     fn note_denial(&self, failure: &Failure, request: &Request, caller: &Caller) {
-        if !matches!(
+        let is_denial = matches!(
             failure.kind,
             ErrorKind::PolicyDenied | ErrorKind::ToolSuspended
-        ) {
-            return;
+        );
+        if is_denial {
+            let item = request.item().unwrap_or_default();
+            self.count_denial(failure, (&request.method, &item), caller);
         }
+    }
+
+    pub(crate) fn count_denial(
+        &self,
+        failure: &Failure,
+        (method, item): (&Method, &str),
+        caller: &Caller,
+    ) {
         self.counters.add(Counter::CallsDenied);
-        let item = request.item().unwrap_or_default();
         Denial {
             code: failure.kind.as_str(),
-            action: &format!("{} {item}", request.method),
+            action: &format!("{method} {item}"),
             principal: caller.principal.as_str(),
             from: None,
             reason: &failure.message,
         }
         .record(&self.counters);
+    }
+
+    /// Registers a watch of a resource, whatever asks for it: the only place where one starts.
+    ///
+    /// # Errors
+    ///
+    /// Returns the failure if this caller is not allowed to watch the resource.
+    pub(crate) fn watch(
+        &self,
+        watched: SubscriptionKey,
+        watcher: SessionId,
+        caller: &Caller,
+    ) -> Result<SubscriptionChange, Failure> {
+        self.may_watch(&watched, caller)?;
+        let registry = self.downstreams.subscription_registry();
+        Ok(registry.watch(watched, watcher))
+    }
+
+    fn may_watch(&self, watched: &SubscriptionKey, caller: &Caller) -> Result<(), Failure> {
+        let SubscriptionKey { server, uri, .. } = watched;
+        let is_shown =
+            caller.view == ViewId::Default || self.catalog.names_in(&caller.view, server).is_some();
+        if !is_shown {
+            let message = format!("the view of this client does not show the server `{server}`");
+            return Err(Failure::new(ErrorKind::ResourceNotFound, message));
+        }
+        self.judge_item(
+            server,
+            &Method::ResourcesSubscribe,
+            AskedItem::Uri(uri),
+            caller,
+        )
+    }
+
+    /// Judges again what a session or a stream watches, after policies, scopes or views changed.
+    /// Ends and returns the watches that are no longer allowed.
+    pub(crate) fn judge_watches(
+        &self,
+        watcher: SessionId,
+        caller: &Caller,
+    ) -> Vec<SubscriptionKey> {
+        let registry = self.downstreams.subscription_registry();
+        let mut ended = registry.watched_by(watcher);
+        ended.retain(|watched| self.may_watch(watched, caller).is_err());
+        for watched in &ended {
+            self.downstreams.unwatch(watched, watcher);
+        }
+        ended
+    }
+
+    /// Whether a notification of an extension may go to this server.
+    pub(crate) fn may_notify(
+        &self,
+        server: &ServerName,
+        notification: &Notification,
+        caller: &Caller,
+    ) -> bool {
+        let (name, uri) = (notification.name(), notification.uri());
+        let item = either_item(name.as_deref(), uri.as_deref());
+        self.judge_item(server, &notification.method, item, caller)
+            .is_ok()
+    }
+
+    /// Asks the policies about an item other than a tool.
+    fn judge_item(
+        &self,
+        server: &ServerName,
+        method: &Method,
+        item: AskedItem<'_>,
+        caller: &Caller,
+    ) -> Result<(), Failure> {
+        let policy = self.policy.load();
+        let Some(policy) = policy.as_deref() else {
+            return Ok(());
+        };
+        let asked = AccessRequest {
+            principal: &caller.principal,
+            scopes: &caller.scopes,
+            view: &caller.view,
+            server,
+            method,
+            item,
+            annotations: Annotations::default(),
+            arguments: Some(b"{}"),
+            tool: None,
+        };
+        let judged = policy.judge(&asked);
+        judged.map_err(|denied| denied.failure(&asked))
     }
 }
 
@@ -75,25 +175,28 @@ fn judge(
     target: &CallTarget,
     catalog: &Snapshot,
 ) -> Result<(), Failure> {
-    let item = native_item(request, target, catalog);
+    let native = native_item(request, target, catalog);
     let hints = target.tool.as_ref().map(|tool| tool.hints);
     let annotations = hints.map_or_else(Annotations::default, |hints| Annotations {
         read_only: hints.read_only,
         destructive: hints.destructive,
         idempotent: hints.idempotent,
     });
-    let arguments = request.params.arguments.clone();
-    let arguments = arguments.filter(|_| request.method == Method::ToolsCall);
+    let is_tool = request.method == Method::ToolsCall;
+    let arguments = request.params.arguments.clone().filter(|_| is_tool);
     let arguments = arguments.and_then(|span| request.frame.as_bytes().get(span));
+    let tool = request.name().filter(|_| is_tool);
+    let tool = tool.and_then(|name| catalog.tool(&name));
     let asked = AccessRequest {
         principal: &caller.principal,
         scopes: &caller.scopes,
         view: &caller.view,
         server: &target.server,
         method: &request.method,
-        item: &item,
+        item: native.as_asked(),
         annotations,
         arguments: Some(arguments.unwrap_or(b"{}")),
+        tool: tool.map(|tool| tool.item.as_str()),
     };
     policy
         .judge(&asked)
@@ -101,26 +204,59 @@ fn judge(
 }
 
 /// The item that a request names, as its server knows it.
-fn native_item(request: &Request, target: &CallTarget, catalog: &Snapshot) -> String {
+enum NativeItem {
+    Name(String),
+    Uri(String),
+    Ambiguous(String),
+}
+
+impl NativeItem {
+    fn as_asked(&self) -> AskedItem<'_> {
+        match self {
+            Self::Name(name) => AskedItem::Name(name),
+            Self::Uri(uri) => AskedItem::Uri(uri),
+            Self::Ambiguous(name) => AskedItem::Ambiguous(name),
+        }
+    }
+}
+
+fn native_item(request: &Request, target: &CallTarget, catalog: &Snapshot) -> NativeItem {
     if let Some(tool) = &target.tool {
-        return tool.native.parse().unwrap_or_default();
+        return NativeItem::Name(tool.native.parse().unwrap_or_default());
+    }
+    let (name, uri) = (request.name(), request.uri());
+    if let (Method::Other(_), Some(name), Some(_)) = (&request.method, &name, &uri) {
+        return NativeItem::Ambiguous(name.to_string());
     }
     if let Some(uri) = &target.native_uri {
-        return uri.clone();
+        return NativeItem::Uri(uri.clone());
     }
-    let reference = || {
+    let referred = || {
         let reference = request.member(request.params.reference.as_ref())?;
         let reference = str::from_utf8(&reference).ok()?;
-        let named = json::member(reference, "name").or_else(|| json::member(reference, "uri"));
-        Some(json::text(named?)?.into_owned())
+        let name = json::member(reference, "name")?;
+        Some(json::text(name)?.into_owned())
     };
     let public = match request.method {
-        Method::CompletionComplete => reference().unwrap_or_default(),
-        _ => request.item().unwrap_or_default().into_owned(),
+        Method::CompletionComplete => referred(),
+        _ => name.or(uri).map(Cow::into_owned),
     };
+    let public = public.unwrap_or_default();
     if let Some(prompt) = catalog.prompt(&public) {
-        return prompt.native.parse().unwrap_or_default();
+        return NativeItem::Name(prompt.native.parse().unwrap_or_default());
     }
-    let resource = catalog.resource(&public).map(|owner| owner.native);
-    resource.unwrap_or(public)
+    match catalog.resource(&public) {
+        Some(owner) => NativeItem::Uri(owner.native),
+        None if public.contains(":/") => NativeItem::Uri(public),
+        None => NativeItem::Name(public),
+    }
+}
+
+/// The item of a notification.
+fn either_item<'a>(name: Option<&'a str>, uri: Option<&'a str>) -> AskedItem<'a> {
+    match (name, uri) {
+        (Some(name), Some(_)) => AskedItem::Ambiguous(name),
+        (None, Some(uri)) => AskedItem::Uri(uri),
+        (name, None) => AskedItem::Name(name.unwrap_or_default()),
+    }
 }

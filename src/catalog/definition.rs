@@ -1,4 +1,5 @@
-//! The definition of a tool: what of it models read, and on which clients act.
+//! The definition of a tool: every member that its server lists. Models read most of them, and
+//! clients act on the rest.
 
 use std::sync::OnceLock;
 
@@ -6,7 +7,7 @@ use super::json;
 use crate::bridge::seal::Digest;
 use crate::protocol::RawJson;
 
-/// Its members. Others, as `_meta` and icons, may change.
+/// The members that come first, for people. Earlier releases compared only these.
 const MEMBERS: [&str; 6] = [
     "name",
     "title",
@@ -18,11 +19,24 @@ const MEMBERS: [&str; 6] = [
 
 /// The definition of a tool, its members in one order.
 pub fn definition(tool: &RawJson) -> RawJson {
-    let members = json::members(tool.as_str()).unwrap_or_default();
-    let texts = MEMBERS.iter().flat_map(|wanted| {
-        let found = members.iter().filter(move |(key, _)| key == wanted);
-        found.map(|(key, value)| format!("{}:{value}", json::quoted(key).as_str()))
-    });
+    ordered(tool, |_| true)
+}
+
+/// The digest of the part that releases up to 0.1 compared: without `icons`, `_meta`, `execution`
+/// and all other members.
+pub(super) fn former_digest(tool: &RawJson) -> Digest {
+    let former = ordered(tool, |name| MEMBERS.contains(&name));
+    Digest::of_definition(former.as_str())
+}
+
+fn ordered(tool: &RawJson, keeps: impl Fn(&str) -> bool) -> RawJson {
+    let mut members = json::members(tool.as_str()).unwrap_or_default();
+    members.retain(|(name, _)| keeps(name));
+    let place = |name: &str| MEMBERS.iter().position(|one| *one == name);
+    members
+        .sort_by_cached_key(|(name, _)| (place(name).unwrap_or(MEMBERS.len()), name.to_string()));
+    let texts = members.iter();
+    let texts = texts.map(|(name, value)| format!("{}:{value}", json::quoted(name).as_str()));
     let text = format!("{{{}}}", texts.collect::<Vec<_>>().join(","));
     RawJson::try_new(text.into()).unwrap_or_else(|_| tool.clone())
 }

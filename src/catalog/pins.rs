@@ -10,7 +10,7 @@ use crate::bridge::seal::Digest;
 use crate::id::ServerName;
 use crate::protocol::RawJson;
 
-use super::definition::definition;
+use super::definition::{definition, former_digest};
 use super::{Item, ItemKind, ServerPart};
 
 /// Definitions of one tool that stay approved; the oldest makes room. A server may list a tool
@@ -62,6 +62,18 @@ pub struct PinnedDefinition {
     pub text: RawJson,
     /// In milliseconds since 1970.
     pub approved_at: u64,
+    /// Whether it has every member of the tool; definitions of earlier releases had some.
+    is_whole: bool,
+}
+
+impl PinnedDefinition {
+    fn is_of(&self, tool: &Item) -> bool {
+        self.digest
+            == match self.is_whole {
+                true => tool.definition_digest(),
+                false => former_digest(tool.raw()),
+            }
+    }
 }
 
 /// The definitions of one tool, the newest first.
@@ -81,13 +93,22 @@ impl PinnedTools {
         self.0.keys()
     }
 
-    /// Pins the tools of a server that has no pins yet; whether there were any to pin.
+    /// Pins the tools of a server that has no pins yet, and completes the pins that an earlier
+    /// release made; whether there were any to pin.
     pub fn pin_first_use(&mut self, part: &ServerPart, now: u64) -> bool {
         let tools = part.items(ItemKind::Tools);
-        if tools.is_empty() || self.0.contains_key(part.server()) {
+        let pins = self.0.get(part.server());
+        let is_due = |tool: &&Item| {
+            pins.is_none_or(|pins| {
+                let pins = pins.get(tool.native()).into_iter().flatten();
+                pins.filter(|pin| !pin.is_whole).any(|pin| pin.is_of(tool))
+            })
+        };
+        let due: Vec<&Item> = tools.iter().filter(is_due).collect();
+        if due.is_empty() {
             return false;
         }
-        for tool in tools {
+        for tool in due {
             self.approve(part.server(), tool, now);
         }
         true
@@ -99,10 +120,11 @@ impl PinnedTools {
             digest: tool.definition_digest(),
             text: definition(tool.raw()),
             approved_at: now,
+            is_whole: true,
         };
         let pins = self.0.entry(server.clone()).or_default();
         let pins = pins.entry(tool.native().to_owned()).or_default();
-        pins.retain(|known| known.digest != definition.digest);
+        pins.retain(|known| !known.is_of(tool));
         pins.insert(0, definition);
         pins.truncate(DEFINITIONS_MAX);
     }
@@ -113,8 +135,7 @@ impl PinnedTools {
         let Some(approved) = pins.get(tool.native()) else {
             return Some(PinState::New);
         };
-        let digest = tool.definition_digest();
-        Some(match approved.iter().any(|it| it.digest == digest) {
+        Some(match approved.iter().any(|it| it.is_of(tool)) {
             true => PinState::Pinned,
             false => PinState::Changed,
         })
@@ -140,6 +161,30 @@ impl PinnedTools {
         })
     }
 
+    /// Drops the pins of servers that are not `configured` beyond this number, beginning with the
+    /// pins that were approved first. Returns whose they were.
+    pub fn drop_oldest(
+        &mut self,
+        most: usize,
+        configured: impl Fn(&ServerName) -> bool,
+    ) -> Vec<ServerName> {
+        let gone = self.0.iter().filter(|(server, _)| !configured(server));
+        let newest = |pins: &BTreeMap<String, ToolPins>| {
+            let all = pins.values().flatten();
+            all.map(|pin| pin.approved_at).max()
+        };
+        let mut gone: Vec<_> = gone
+            .map(|(name, pins)| (newest(pins), name.clone()))
+            .collect();
+        gone.sort();
+        let dropped = gone.len().saturating_sub(most);
+        let dropped: Vec<ServerName> = gone.into_iter().take(dropped).map(|it| it.1).collect();
+        for server in &dropped {
+            self.0.remove(server);
+        }
+        dropped
+    }
+
     /// The pins of a server as JSON, for the store.
     pub fn to_stored(&self, server: &ServerName) -> RawJson {
         let tools = self.0.get(server).into_iter().flatten();
@@ -147,6 +192,7 @@ impl PinnedTools {
             let pins = pins.iter().filter_map(|pin| {
                 Some(StoredPin {
                     approved_at: pin.approved_at,
+                    is_whole: pin.is_whole,
                     definition: serde_json::from_str(pin.text.as_str()).ok()?,
                 })
             });
@@ -166,6 +212,7 @@ impl PinnedTools {
                 digest: Digest::of_definition(text.as_str()),
                 text,
                 approved_at: pin.approved_at,
+                is_whole: pin.is_whole,
             }
         };
         let pins = read
@@ -180,6 +227,8 @@ impl PinnedTools {
 #[serde(rename_all = "camelCase")]
 struct StoredPin<'a> {
     approved_at: u64,
+    #[serde(default)]
+    is_whole: bool,
     #[serde(borrow)]
     definition: &'a RawValue,
 }

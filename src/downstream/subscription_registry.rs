@@ -169,6 +169,13 @@ impl SubscriptionRegistry {
         self.state().resources.remove(watched, session)
     }
 
+    /// The resources that a session watches.
+    pub fn watched_by(&self, watcher: SessionId) -> Vec<SubscriptionKey> {
+        let state = self.state();
+        let watched = state.resources.by_watcher.get(&watcher);
+        watched.into_iter().flatten().cloned().collect()
+    }
+
     /// Who wants to hear of an update on a connection: those who watch its URI, or a URI above
     /// it, since a server may report a part of what was subscribed to. What the shared connection
     /// says is for all: it also serves those for whom no connection of their own was free.

@@ -129,7 +129,7 @@ pub(super) fn read(
 ///
 /// Says what is wrong with it, with its id if that can be read.
 pub(super) fn envelope(body: Bytes) -> Result<Envelope, RequestFailure> {
-    let parsed = Envelope::parse(body.clone());
+    let parsed = Envelope::parse_of_client(body.clone());
     let envelope = parsed.map_err(|error| envelope_failure(&error, &body))?;
     // Here and not at the server, which might end over it.
     if is_too_deep(&body) {
@@ -158,7 +158,10 @@ fn envelope_failure(error: &EnvelopeError, body: &[u8]) -> RequestFailure {
         EnvelopeError::NotAnObject
         | EnvelopeError::Version
         | EnvelopeError::Id
-        | EnvelopeError::Shape => Failure::new(ErrorKind::InvalidRequest, error.to_string()),
+        | EnvelopeError::Shape
+        | EnvelopeError::Misspelled(_) => {
+            Failure::new(ErrorKind::InvalidRequest, error.to_string())
+        }
     };
     let peek = serde_json::from_slice::<IdPeek<'_>>(body).ok();
     let id = peek.and_then(|peek| Some(Bytes::copy_from_slice(peek.id?.get().as_bytes())));
@@ -245,7 +248,7 @@ pub(super) fn cancel(sessions: &Sessions, session: &FoundSession, request: &Requ
     drop(send(sessions, session, envelope, false, None, None));
 }
 
-/// Opens a stream of a session: the general one, or the rest of the one that the client read up
+/// Opens a stream of a session, with the scopes of the request for it: the general one, or the rest of the one that the client read up
 /// to this event.
 ///
 /// # Errors
@@ -254,10 +257,12 @@ pub(super) fn cancel(sessions: &Sessions, session: &FoundSession, request: &Requ
 pub(super) async fn open_stream(
     session: &FoundSession,
     last_event_id: Option<String>,
+    scopes: Option<GrantedScopes>,
 ) -> Result<ClientReply, Failure> {
     let (reply, answer) = oneshot::channel();
     session.address.do_send(OpenStream {
         last_event_id,
+        scopes,
         reply,
     });
     answer.await.map_err(|_| {

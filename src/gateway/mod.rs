@@ -381,7 +381,8 @@ impl Gateway {
         }
         if auth_changed {
             // Of no call: whoever may still read opens another.
-            self.state.sessions.end_general_streams();
+            let auth = self.config.front.auth.clone();
+            self.state.sessions.use_credentials(auth);
             self.server.close_channels();
             know_keys(&self.config, &self.state);
         }

@@ -6,6 +6,7 @@
 mod declared_capabilities;
 mod envelope;
 mod error;
+mod folding;
 mod header;
 pub mod json;
 mod json_bounds;
@@ -20,6 +21,7 @@ pub use envelope::{
     result_frame_from_parts, splice,
 };
 pub use error::{ErrorKind, Failure, code, retry_after_seconds};
+pub use folding::folded;
 pub use header::sole_header;
 pub use json_bounds::{DEPTH_MAX, is_too_deep, parse_bounded};
 pub use log_level::LogLevel;

@@ -14,6 +14,9 @@ use crate::telemetry::EventFeed;
 /// Where the pins of all servers are in the store.
 const PINS: &str = "pins/";
 
+/// Servers that are not configured now whose pins are kept all the same.
+const ABSENT_SERVERS_MAX: usize = 1000;
+
 /// Handles to the same pins. The default ones are kept nowhere.
 #[derive(Clone, Default)]
 pub struct Pins(Arc<SharedPins>);
@@ -33,8 +36,9 @@ struct KeptPins {
 }
 
 impl Pins {
-    /// The pins that were kept. Those of servers that are not `configured` any more are removed.
-    /// Their changes are reported as `events`.
+    /// The stored pins, including the pins of servers that are not `configured` now: a server that is
+    /// added again, by hand or by a source, is compared with its former definitions. Their changes are reported
+    /// as `events`.
     ///
     /// # Errors
     ///
@@ -48,10 +52,6 @@ impl Pins {
         let mut pinned = PinnedTools::default();
         for entry in store.scan(PINS).await? {
             let name = entry.key.strip_prefix(PINS).unwrap_or_default();
-            if !configured(name) {
-                store.delete(&entry.key).await?;
-                continue;
-            }
             let text = RawJson::try_new(entry.value).ok();
             let server = ServerName::try_new(name).ok();
             let restored = server.zip(text);
@@ -59,6 +59,11 @@ impl Pins {
             if restored.is_none() {
                 log::error!(server = name; "its pins cannot be read, and are made anew");
             }
+        }
+        let is_configured = |server: &ServerName| configured(server.as_str());
+        for server in pinned.drop_oldest(ABSENT_SERVERS_MAX, is_configured) {
+            log::info!(server = server.as_str(); "dropped its pins: it was away for the longest time");
+            store.delete(&format!("{PINS}{server}")).await?;
         }
         let writing = Mutex::default();
         Ok(Self(Arc::new(SharedPins {
@@ -132,7 +137,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pins_are_kept_until_their_server_is_not_configured() {
+    async fn pins_outlive_the_absence_of_their_server() {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
         let load = |configured: &'static [&str]| {
             let is_configured = move |name: &str| configured.contains(&name);
@@ -158,8 +163,12 @@ mod tests {
         store.put("pins/c", "nonsense".into(), None).await.unwrap();
         let read = load(&["a", "b", "c"]).await.unwrap();
         assert_eq!(read.pinned(), pins.pinned());
-        let read = load(&["b"]).await.unwrap().pinned();
-        assert_eq!(read.servers().collect::<Vec<_>>(), [&server("b")]);
-        assert_eq!(store.scan(PINS).await.unwrap().len(), 1);
+        // Neither is configured for a while, and then both are again.
+        assert_eq!(load(&["b"]).await.unwrap().pinned(), pins.pinned());
+        assert_eq!(load(&[]).await.unwrap().pinned(), pins.pinned());
+        let mut pinned = PinnedTools::clone(&pins.pinned());
+        let dropped = pinned.drop_oldest(0, |name| *name == server("b"));
+        assert_eq!(dropped, [server("a")]);
+        assert_eq!(pinned.servers().collect::<Vec<_>>(), [&server("b")]);
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 
-use crate::auth::{AccessRequest, Annotations, GrantedScopes, Policies, Policy as _};
+use crate::auth::{AccessRequest, Annotations, AskedItem, GrantedScopes, Policies, Policy as _};
 use crate::catalog::{
     CatalogSettings, Exposure, ItemKind, ItemOwner, NameSettings, PolicyItem, Snapshot,
     ViewSettings, merge_view,
@@ -260,7 +260,11 @@ fn permits(
         view,
         server: item.server,
         method: &method,
-        item: item.native,
+        item: match item.kind {
+            ItemKind::Tools | ItemKind::Prompts => AskedItem::Name(item.native),
+            ItemKind::Resources | ItemKind::ResourceTemplates => AskedItem::Uri(item.native),
+        },
+        tool: None,
         annotations: Annotations {
             read_only: hints.read_only,
             destructive: hints.destructive,

@@ -16,9 +16,9 @@ use crate::calls::{
     EventSender, PeerPlace, PeerPlaces, SessionSettings, StreamEvent, event_queue, tasks,
 };
 use crate::catalog::{Changes, Snapshot};
-use crate::downstream::{Caller, SubscriptionKey, TaskKey};
+use crate::downstream::{Caller, SubscriptionChange, SubscriptionKey, TaskKey};
 use crate::id::{ServerName, SessionId};
-use crate::protocol::{Method, RawJson, Request, RequestId};
+use crate::protocol::{Failure, Method, RawJson, Request, RequestId};
 use crate::publisher::SessionEvent;
 use crate::sessions::session_record::SUBSCRIPTION_URI_MAX;
 use crate::sessions::{SessionContext, changed_lists};
@@ -243,8 +243,15 @@ impl ListenStream {
         let part = catalog.part(&owned.server);
         part.filter(|part| part.supports_subscribe())?;
         let watched = self.subscription_key(&owned.server, &owned.native)?;
-        let downstreams = &self.context.calls.downstreams;
-        downstreams.watch(watched, self.name, self.arbiter);
+        let calls = &self.context.calls;
+        let change = calls.watch(watched.clone(), self.name, &self.caller);
+        let denied = |failure: &Failure| {
+            calls.count_denial(failure, (&Method::Listen, uri), &self.caller);
+        };
+        let change = change.inspect_err(denied).ok()?;
+        if change == SubscriptionChange::Notify {
+            calls.downstreams.subscribe(watched, self.arbiter);
+        }
         Some(())
     }
 
@@ -332,6 +339,8 @@ impl Handler<SessionEvent> for ListenStream {
                 let before = self.catalog();
                 self.view = self.context.calls.catalog.own(&self.caller);
                 self.send_changes(self.catalog().changes_since(&before), ctx);
+                // Resources that wait for their turn are judged at that time.
+                self.context.calls.judge_watches(self.name, &self.caller);
             }
             SessionEvent::ResourceUpdated { uri, .. }
                 if self.filter.resource_subscriptions.contains(&uri) =>

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use actix::Message;
 use tokio::sync::oneshot;
 
-use crate::auth::GrantedScopes;
+use crate::auth::{AuthSettings, GrantedScopes};
 use crate::bridge::headers::ClientHeaders;
 use crate::calls::ClientReply;
 use crate::protocol::Envelope;
@@ -40,6 +40,8 @@ pub struct UpgradeToStream {
 #[rtype(result = "()")]
 pub struct OpenStream {
     pub last_event_id: Option<String>,
+    /// The scopes of the request's credentials, if a request opens it.
+    pub scopes: Option<GrantedScopes>,
     pub reply: oneshot::Sender<ClientReply>,
 }
 
@@ -52,6 +54,8 @@ pub(crate) enum SessionCommand {
     /// The session got its owner and continues with a new actor: this one ends with everything that was
     /// started without credentials.
     HandOver,
+    /// Keys changed: the session goes by the scopes that its key has now.
+    UseKeyScopes(Arc<AuthSettings>),
     /// The stream that belongs to no call ends now; calls go on.
     EndGeneralStream,
     /// The client sent nothing for `idle_timeout`; a session that is in use stays.

@@ -114,7 +114,9 @@ impl Sessions {
                 let key =
                     server.connection_key_for(&record.caller(id), isolated.contains(&server.name));
                 let watched = SubscriptionKey::new(&server.name, &key, &subscription.native);
-                subscription_registry.watch(watched, id);
+                if let Err(failure) = context.calls.watch(watched, id, &record.caller(id)) {
+                    log::debug!(session:% = id; "a subscription rests: {}", failure.message);
+                }
             }
         }
     }

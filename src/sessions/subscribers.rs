@@ -1,7 +1,9 @@
 //! Events that reach sessions, and clients that listen without one.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use crate::auth::AuthSettings;
 use crate::downstream::{Delivery, SubscriptionKey, TaskKey};
 use crate::id::SessionId;
 use crate::publisher::{SessionEvent, Subscribers};
@@ -56,6 +58,16 @@ impl Subscribers for Sessions {
 }
 
 impl Sessions {
+    /// Other credentials hold: streams that belong to no call end, and sessions go by the scopes
+    /// that their keys have now.
+    pub fn use_credentials(&self, auth: AuthSettings) {
+        self.end_general_streams();
+        let auth = Arc::new(auth);
+        for session in self.context().registry.addresses() {
+            session.do_send(SessionCommand::UseKeyScopes(auth.clone()));
+        }
+    }
+
     /// The gateway stops, or other credentials hold: streams that belong to no call end; clients
     /// resume them later.
     pub fn end_general_streams(&self) {

@@ -13,6 +13,7 @@ mod api;
 mod attacks;
 mod audit;
 mod auth;
+mod authorization;
 mod batches;
 mod canaries;
 mod cli;

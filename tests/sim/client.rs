@@ -187,6 +187,7 @@ impl Client {
         let (reply, answer) = oneshot::channel();
         let open = OpenStream {
             last_event_id,
+            scopes: None,
             reply,
         };
         self.address().await.expect("the session").do_send(open);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{AccessRequest, Annotations, Denied, Effect, Policies, is_judged};
+use super::{AccessRequest, Annotations, AskedItem, Denied, Effect, Policies, is_judged};
 use crate::credentials::Scopes;
 use crate::id::{Principal, ServerName, ViewId};
 use crate::protocol::Method;
@@ -32,6 +32,8 @@ pub struct PolicyCase {
     annotations: CaseAnnotations,
     #[serde(default)]
     arguments: Map<String, Value>,
+    /// The schema of the tool, if the types of its arguments matter.
+    input_schema: Option<Map<String, Value>>,
     /// Whether it is asked if the tool is listed, whatever the arguments.
     #[serde(default)]
     listed: bool,
@@ -105,6 +107,8 @@ impl PolicyCase {
         };
         let arguments = serde_json::to_vec(&self.arguments);
         let arguments = arguments.map_err(|error| error.to_string())?;
+        let tool = (self.input_schema.as_ref())
+            .map(|schema| serde_json::json!({ "inputSchema": schema }).to_string());
         let is_open = self.listed && method == Method::ToolsCall;
         let decided = policies.decide(&AccessRequest {
             principal: &principal,
@@ -112,7 +116,8 @@ impl PolicyCase {
             view: &view,
             server: &self.server,
             method: &method,
-            item,
+            item: named(&method, item),
+            tool: tool.as_deref(),
             annotations: Annotations {
                 read_only: self.annotations.read_only_hint,
                 destructive: self.annotations.destructive_hint.unwrap_or(true),
@@ -143,7 +148,7 @@ impl PolicyCase {
     fn mismatch(&self, decided: &Result<Option<Arc<str>>, Denied>) -> Option<String> {
         let (effect, by) = match decided {
             Ok(by) => (Effect::Allow, by.as_ref()),
-            Err(Denied::By(rule) | Denied::Unclear(rule)) => (Effect::Deny, Some(rule)),
+            Err(Denied::By(rule) | Denied::Unclear(rule, _)) => (Effect::Deny, Some(rule)),
             Err(Denied::ByDefault) => (Effect::Deny, None),
         };
         let wanted = self.policy.as_deref();
@@ -160,13 +165,24 @@ impl PolicyCase {
     }
 }
 
+/// An item of this method. Completions and extensions are about names and URIs alike.
+fn named<'i>(method: &Method, item: &'i str) -> AskedItem<'i> {
+    match method {
+        Method::ResourcesRead | Method::ResourcesSubscribe => AskedItem::Uri(item),
+        Method::CompletionComplete | Method::Other(_) if item.contains(":/") => {
+            AskedItem::Uri(item)
+        }
+        _ => AskedItem::Name(item),
+    }
+}
+
 fn words(decided: &Result<Option<Arc<str>>, Denied>) -> String {
     match decided {
         Ok(Some(rule)) => format!("allowed by `{rule}`"),
         Ok(None) => "allowed by default".to_owned(),
         Err(Denied::By(rule)) => format!("denied by `{rule}`"),
-        Err(Denied::Unclear(rule)) => {
-            format!("denied: the condition of `{rule}` cannot be judged")
+        Err(Denied::Unclear(rule, why)) => {
+            format!("denied: the condition of `{rule}` cannot be judged: {why}")
         }
         Err(Denied::ByDefault) => "denied by default".to_owned(),
     }
@@ -220,7 +236,18 @@ mod tests {
             ),
             (
                 read.to_owned(),
-                "denied: the condition of `etc` cannot be judged",
+                "denied: the condition of `etc` cannot be judged: it reads something that is absent",
+            ),
+            (
+                format!("{read}arguments = {{ path = [\"/etc\"] }}"),
+                "denied: the condition of `etc` cannot be judged: it meets a value of another type",
+            ),
+            (
+                format!(
+                    "{read}{tmp}input_schema = {{ properties = {{ path = {{ type = \"array\" }} }} }}"
+                ),
+                "denied: the condition of `etc` cannot be judged: it reads an argument of another \
+                 type than `inputSchema` says",
             ),
             (resource.to_owned(), "denied by default"),
             (format!("{resource}view = \"open\""), "allowed by `open`"),

@@ -2,19 +2,21 @@
 //! lists and in calls.
 //!
 //! They may use short names and flags, and every operation on them takes time in
-//! proportion to their own length: no loops over values, no regular expressions.
+//! proportion to their own length: no loops over values, no regular expressions. The `cel` crate
+//! only parses them: in its operators, values of different types are merely not equal.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
-use cel::common::ast::{Expr, IdedExpr, SelectExpr};
-use cel::objects::{Key, Value};
-use cel::{Context, Env, Program};
+use cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue, SelectExpr};
+use cel::{Env, Program};
+use serde_json::Value;
 
-use super::{AccessRequest, Annotations, arguments};
+use super::evaluation::{Facts, Function, Node};
+use super::fact::{Fact, Members, Unclear};
+use super::{AccessRequest, Annotations, AskedItem, arguments, uri_form};
 use crate::id::{Principal, ServerName, ViewId};
-use crate::protocol::Method;
+use crate::protocol::{Method, json};
 use crate::supervision::catch_panic;
 
 /// Longest condition, in bytes.
@@ -34,7 +36,7 @@ const NAMES: [&str; 12] = [
     "view",
     "server",
     "method",
-    "item",
+    ITEM,
     "tool.name",
     "tool.annotations.readOnlyHint",
     "tool.annotations.destructiveHint",
@@ -42,41 +44,44 @@ const NAMES: [&str; 12] = [
     ARGUMENTS,
 ];
 
+const ITEM: &str = "item";
+
 /// Those of a call of a tool, with any names below it.
 const ARGUMENTS: &str = "arguments";
 
-/// A member of a map or a list.
-const INDEX: &str = "_[_]";
+const UNKNOWN_ARGUMENTS: Unclear = "it reads arguments, which only a call has";
 
-/// The functions and operators of a condition.
-const FUNCTIONS: [&str; 18] = [
-    "_?_:_",
-    "_&&_",
-    "_||_",
-    "!_",
-    "_==_",
-    "_!=_",
-    "_<_",
-    "_<=_",
-    "_>_",
-    "_>=_",
-    "_+_",
-    "@in",
-    INDEX,
-    "size",
-    "contains",
-    "startsWith",
-    "endsWith",
-    "string",
+const TWO_ITEMS: Unclear = "the request names two items";
+
+/// The functions and operators of a condition, and how many values each takes.
+const FUNCTIONS: [(&str, Function, usize); 18] = [
+    ("_?_:_", Function::Choice, 3),
+    ("_&&_", Function::And, 2),
+    ("_||_", Function::Or, 2),
+    ("!_", Function::Not, 1),
+    ("_==_", Function::Equal, 2),
+    ("_!=_", Function::Unequal, 2),
+    ("_<_", Function::Less, 2),
+    ("_<=_", Function::LessOrEqual, 2),
+    ("_>_", Function::Greater, 2),
+    ("_>=_", Function::GreaterOrEqual, 2),
+    ("_+_", Function::Add, 2),
+    ("@in", Function::In, 2),
+    ("_[_]", Function::Index, 2),
+    ("size", Function::Size, 1),
+    ("contains", Function::Contains, 2),
+    ("startsWith", Function::StartsWith, 2),
+    ("endsWith", Function::EndsWith, 2),
+    ("string", Function::Text, 1),
 ];
 
-static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib()));
+static ENVIRONMENT: LazyLock<Env> = LazyLock::new(Env::stdlib);
 
 /// A condition that was checked. Two are equal when their texts are.
 #[derive(Clone)]
 pub struct Condition {
     text: Arc<str>,
-    program: Arc<Program>,
+    root: Arc<Node>,
     asks_arguments: bool,
 }
 
@@ -84,9 +89,6 @@ pub struct Condition {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidCondition(String);
-
-/// The facts that conditions are judged by.
-pub(super) type Facts = Context<'static, 'static>;
 
 impl Condition {
     /// # Errors
@@ -102,41 +104,41 @@ impl Condition {
             )));
         }
         // It is generated code, which may panic over what nobody thought of.
-        let parsed = catch_panic(|| ENVIRONMENT.compile(text));
+        let parsed: Result<Result<Program, _>, _> = catch_panic(|| ENVIRONMENT.compile(text));
         let program = match parsed {
             Ok(Ok(program)) => program,
             Ok(Err(errors)) => return Err(invalid(syntax_error(&errors))),
             Err(_) => return Err(invalid("cannot be read")),
         };
-        let mut seen = Seen::default();
-        check(program.expression(), &mut seen)?;
+        let mut reader = Reader::default();
         let condition = Self {
             text: text.into(),
-            program: Arc::new(program),
-            asks_arguments: seen.arguments,
+            root: Arc::new(reader.node(program.expression())?),
+            asks_arguments: reader.asks_arguments,
         };
-        match catch_panic(|| condition.try_once()) {
-            Ok(Some(_)) => Ok(condition),
+        match condition.try_once() {
+            Ok(_) => Ok(condition),
             // It is tried without any.
-            Ok(None) if condition.asks_arguments => Ok(condition),
-            Ok(None) | Err(_) => Err(invalid("is not true or false")),
+            Err(_) if condition.asks_arguments => Ok(condition),
+            Err(_) => Err(invalid("is not true or false")),
         }
     }
 
     /// Tried with a tool of nobody, so that most mistakes are found before the first request.
-    fn try_once(&self) -> Option<bool> {
-        let server = ServerName::try_new("server").ok()?;
+    fn try_once(&self) -> Result<bool, Unclear> {
+        let server = ServerName::try_new("server").map_err(|_| "")?;
         let asked = AccessRequest {
             principal: &Principal::Anonymous,
             scopes: &None,
             view: &ViewId::Default,
             server: &server,
             method: &Method::ToolsCall,
-            item: "tool",
+            item: AskedItem::Name("tool"),
             annotations: Annotations::default(),
             arguments: None,
+            tool: None,
         };
-        self.holds(&facts(&asked, false))
+        self.holds(&facts(&asked, true))
     }
 
     /// Whether the arguments of a call matter to it.
@@ -144,12 +146,11 @@ impl Condition {
         self.asks_arguments
     }
 
-    /// Whether it holds; `None` if it cannot be judged.
-    pub(super) fn holds(&self, facts: &Facts) -> Option<bool> {
-        match self.program.execute(facts) {
-            Ok(Value::Bool(holds)) => Some(holds),
-            Ok(_) | Err(_) => None,
-        }
+    /// # Errors
+    ///
+    /// Says why it cannot be judged.
+    pub(super) fn holds(&self, facts: &Facts) -> Result<bool, Unclear> {
+        self.root.value(facts)?.truth()
     }
 }
 
@@ -199,62 +200,144 @@ fn depth(text: &str) -> usize {
     deepest
 }
 
-/// The parts of a condition so far.
+/// Turns what the parser made into nodes. Refuses what is unknown, and what could take long.
 #[derive(Default)]
-struct Seen {
+struct Reader {
     parts: usize,
-    /// Of the one that is looked at.
+    /// Depth of the current part.
     depth: usize,
-    /// Whether one of them is about arguments.
-    arguments: bool,
+    /// Whether a part is about arguments.
+    asks_arguments: bool,
 }
 
-/// Refuses what is unknown, and what could take long.
-fn check(expression: &IdedExpr, seen: &mut Seen) -> Result<(), InvalidCondition> {
-    seen.parts += 1;
-    if seen.parts > PARTS_MAX {
-        return Err(invalid(format!("has more than {PARTS_MAX} parts")));
+impl Reader {
+    fn node(&mut self, expression: &IdedExpr) -> Result<Node, InvalidCondition> {
+        self.parts += 1;
+        if self.parts > PARTS_MAX {
+            return Err(invalid(format!("has more than {PARTS_MAX} parts")));
+        }
+        // The evaluation goes down as deep, on a stack that ends.
+        if self.depth >= DEPTH_MAX {
+            let why = format!("has more than {DEPTH_MAX} parts within one another");
+            return Err(invalid(why));
+        }
+        self.depth += 1;
+        let node = self.part(expression);
+        self.depth -= 1;
+        node
     }
-    // The interpreter goes down as deep, on a stack that ends.
-    if seen.depth >= DEPTH_MAX {
-        let why = format!("has more than {DEPTH_MAX} parts within one another");
-        return Err(invalid(why));
+
+    fn part(&mut self, expression: &IdedExpr) -> Result<Node, InvalidCondition> {
+        match &expression.expr {
+            Expr::Literal(literal) => constant(literal),
+            Expr::Ident(name) => self.variable(name),
+            // Arguments can have members of any name.
+            Expr::Select(select) if is_of_arguments(expression) => {
+                let of = Box::new(self.node(&select.operand)?);
+                let name = select.field.as_str().into();
+                Ok(if select.test {
+                    Node::Has(of, name)
+                } else {
+                    Node::Member(of, name)
+                })
+            }
+            Expr::Select(select) => {
+                let variable = self.variable(&path(select).unwrap_or_default())?;
+                Ok(if select.test {
+                    Node::Constant(Fact::Bool(true))
+                } else {
+                    variable
+                })
+            }
+            Expr::List(list) => {
+                let elements = list.elements.iter().map(|it| self.node(it));
+                Ok(Node::List(elements.collect::<Result<_, _>>()?))
+            }
+            Expr::Map(map) => {
+                let entries = map.entries.iter().map(|entry| match &entry.expr {
+                    EntryExpr::MapEntry(entry) => {
+                        Ok((self.node(&entry.key)?, self.node(&entry.value)?))
+                    }
+                    EntryExpr::StructField(_) => Err(invalid("is no expression of names")),
+                });
+                Ok(Node::Map(entries.collect::<Result<_, _>>()?))
+            }
+            Expr::Call(call) => self.call(call),
+            Expr::Comprehension(_) => Err(invalid("uses `all`, `exists`, `map` or `filter`")),
+            Expr::Struct(_) | Expr::Unspecified => Err(invalid("is no expression of names")),
+        }
     }
-    seen.depth += 1;
-    let checked = check_part(expression, seen);
-    seen.depth -= 1;
-    checked
+
+    fn call(&mut self, call: &CallExpr) -> Result<Node, InvalidCondition> {
+        let name = call.func_name.as_str();
+        let found = FUNCTIONS.iter().find(|(known, ..)| *known == name);
+        let Some((_, function, taken)) = found else {
+            let shown: String = name.chars().take(64).collect();
+            return Err(invalid(format!("uses `{shown}`, which there is not")));
+        };
+        let values = call.target.as_deref().into_iter().chain(&call.args);
+        let values: Vec<Node> = values.map(|it| self.node(it)).collect::<Result<_, _>>()?;
+        if values.len() != *taken {
+            return Err(invalid(format!(
+                "uses `{name}` with {} values",
+                values.len()
+            )));
+        }
+        let names_item = |node: &Node| matches!(node, Node::Variable(it) if NAMES[*it] == ITEM);
+        if values.iter().any(names_item) {
+            let is_prefix = *function == Function::StartsWith;
+            values
+                .iter()
+                .try_for_each(|node| check_uri(node, is_prefix))?;
+        }
+        Ok(Node::Call(*function, values))
+    }
+
+    fn variable(&mut self, name: &str) -> Result<Node, InvalidCondition> {
+        self.asks_arguments |= name == ARGUMENTS;
+        if let Some(place) = NAMES.iter().position(|known| *known == name) {
+            return Ok(Node::Variable(place));
+        }
+        let shown: String = name.chars().take(64).collect();
+        let known = NAMES.join("`, `");
+        Err(invalid(format!(
+            "uses `{shown}`, which is unknown; there are `{known}`"
+        )))
+    }
 }
 
-fn check_part(expression: &IdedExpr, seen: &mut Seen) -> Result<(), InvalidCondition> {
-    match &expression.expr {
-        Expr::Literal(_) => Ok(()),
-        Expr::Ident(name) => check_name(name, seen),
-        // Below an argument there may be any names.
-        Expr::Select(select) if is_of_arguments(expression) => check(&select.operand, seen),
-        Expr::Select(select) => check_name(&path(select).unwrap_or_default(), seen),
-        Expr::List(list) => list.elements.iter().try_for_each(|it| check(it, seen)),
-        Expr::Map(map) => {
-            for entry in &map.entries {
-                if let cel::common::ast::EntryExpr::MapEntry(entry) = &entry.expr {
-                    check(&entry.key, seen)?;
-                    check(&entry.value, seen)?;
+fn constant(literal: &LiteralValue) -> Result<Node, InvalidCondition> {
+    Ok(Node::Constant(match literal {
+        LiteralValue::Boolean(truth) => Fact::Bool(*truth.inner()),
+        LiteralValue::Double(number) => Fact::Float(*number.inner()),
+        LiteralValue::Int(number) => Fact::Int((*number.inner()).into()),
+        LiteralValue::UInt(number) => Fact::Int((*number.inner()).into()),
+        LiteralValue::String(text) => text.inner().into(),
+        LiteralValue::Null => Fact::Null,
+        LiteralValue::Bytes(_) => return Err(invalid("has bytes, which nothing is made of")),
+    }))
+}
+
+/// Refuses a URI that is not in normal form: `item` would never equal it.
+fn check_uri(node: &Node, is_prefix: bool) -> Result<(), InvalidCondition> {
+    match node {
+        Node::Constant(Fact::Text(uri)) if uri.contains(":/") => {
+            // The last segment of a prefix is incomplete.
+            let rest = if is_prefix { "x" } else { "" };
+            let whole = format!("{uri}{rest}");
+            match uri_form::normal(&whole) {
+                Ok(normal) if *normal != *whole => {
+                    let normal = normal.strip_suffix(rest).unwrap_or(&normal);
+                    let shown: String = normal.chars().take(200).collect();
+                    Err(invalid(format!(
+                        "has a URI that is not in normal form, to which `item` never is equal; write `{shown}`"
+                    )))
                 }
+                _ => Ok(()),
             }
-            Ok(())
         }
-        Expr::Call(call) => {
-            let name = &call.func_name;
-            if !FUNCTIONS.contains(&name.as_str()) {
-                let shown: String = name.chars().take(64).collect();
-                return Err(invalid(format!("uses `{shown}`, which there is not")));
-            }
-            let target = call.target.as_deref();
-            let mut inner = target.into_iter().chain(&call.args);
-            inner.try_for_each(|it| check(it, seen))
-        }
-        Expr::Comprehension(_) => Err(invalid("uses `all`, `exists`, `map` or `filter`")),
-        Expr::Struct(_) | Expr::Unspecified => Err(invalid("is no expression of names")),
+        Node::List(elements) => elements.iter().try_for_each(|it| check_uri(it, is_prefix)),
+        _ => Ok(()),
     }
 }
 
@@ -274,7 +357,7 @@ fn is_of_arguments(mut expression: &IdedExpr) -> bool {
         expression = match &expression.expr {
             Expr::Ident(name) => return name == ARGUMENTS,
             Expr::Select(select) => &select.operand,
-            Expr::Call(call) if call.func_name == INDEX => match call.args.first() {
+            Expr::Call(call) if call.func_name == "_[_]" => match call.args.first() {
                 Some(of) => of,
                 None => return false,
             },
@@ -283,61 +366,48 @@ fn is_of_arguments(mut expression: &IdedExpr) -> bool {
     }
 }
 
-fn check_name(name: &str, seen: &mut Seen) -> Result<(), InvalidCondition> {
-    seen.arguments |= name == ARGUMENTS;
-    if NAMES.contains(&name) {
-        return Ok(());
-    }
-    let shown: String = name.chars().take(64).collect();
-    let known = NAMES.join("`, `");
-    Err(invalid(format!(
-        "uses `{shown}`, which is unknown; there are `{known}`"
-    )))
-}
-
-/// Those of a request; with its arguments, as far as they are known and can be read.
+/// The facts of a request in the order of [`NAMES`], with its arguments if they are known.
 pub(super) fn facts(asked: &AccessRequest<'_>, with_arguments: bool) -> Facts {
-    let mut facts = Context::with_env(ENVIRONMENT.clone());
     let (issuer, name) = asked.principal.parts();
     let scopes = asked.scopes.iter().flat_map(|scopes| scopes.iter());
-    let scopes: Vec<Value> = scopes.map(Value::from).collect();
-    let principal = [
-        ("issuer", issuer.into()),
-        ("name", name.into()),
-        ("scopes", scopes.into()),
-    ];
     let view = Option::<String>::from(asked.view.clone()).unwrap_or_default();
     let is_tool = *asked.method == Method::ToolsCall;
-    let annotations = asked.annotations;
-    let annotations = [
-        ("readOnlyHint", annotations.read_only),
-        ("destructiveHint", annotations.destructive),
-        ("idempotentHint", annotations.idempotent),
-    ];
-    let annotations = annotations.map(|(key, flag)| (key, (is_tool && flag).into()));
-    let tool = [
-        ("name", if is_tool { asked.item } else { "" }.into()),
-        ("annotations", map(annotations)),
-    ];
-    facts.add_variable_from_value("principal", map(principal));
-    facts.add_variable_from_value("view", view);
-    facts.add_variable_from_value("server", asked.server.as_str());
-    facts.add_variable_from_value("method", asked.method.as_str());
-    facts.add_variable_from_value("item", asked.item);
-    facts.add_variable_from_value("tool", map(tool));
-    let arguments = asked.arguments.filter(|_| with_arguments);
-    if let Some(arguments) = arguments.and_then(arguments::read) {
-        facts.add_variable_from_value(ARGUMENTS, arguments);
-    }
-    facts
-}
-
-fn map<const N: usize>(entries: [(&str, Value); N]) -> Value {
-    let entries: HashMap<Key, Value> = entries
-        .into_iter()
-        .map(|(key, value)| (Key::from(key), value))
-        .collect();
-    entries.into()
+    let tool = if is_tool { asked.item.as_str() } else { "" };
+    let item = match asked.item {
+        AskedItem::Name(name) => Ok(Fact::from(name)),
+        AskedItem::Uri(uri) => uri_form::normal(uri).map(|normal| Fact::from(&*normal)),
+        AskedItem::Ambiguous(_) => Err(TWO_ITEMS),
+    };
+    let arguments = match asked.arguments {
+        _ if !with_arguments => Fact::Map(Members::default()),
+        None => Fact::Unclear(UNKNOWN_ARGUMENTS),
+        Some(arguments) => {
+            let schema = asked
+                .tool
+                .and_then(|tool| json::member(tool, "inputSchema"));
+            let schema: Option<Value> = schema.and_then(|it| serde_json::from_str(it).ok());
+            arguments::read(arguments, schema.as_ref())
+        }
+    };
+    let Annotations {
+        read_only,
+        destructive,
+        idempotent,
+    } = asked.annotations;
+    vec![
+        issuer.into(),
+        name.into(),
+        Fact::List(scopes.map(Fact::from).collect()),
+        view.as_str().into(),
+        asked.server.as_str().into(),
+        asked.method.as_str().into(),
+        item.unwrap_or_else(Fact::Unclear),
+        tool.into(),
+        Fact::Bool(is_tool && read_only),
+        Fact::Bool(is_tool && destructive),
+        Fact::Bool(is_tool && idempotent),
+        arguments,
+    ]
 }
 
 #[cfg(test)]

@@ -3,6 +3,9 @@
 mod arguments;
 mod cases;
 mod condition;
+mod evaluation;
+mod fact;
+mod uri_form;
 
 use std::sync::Arc;
 
@@ -14,7 +17,6 @@ pub use condition::{Condition, InvalidCondition};
 use super::identity::GrantedScopes;
 use crate::id::{Principal, ServerName, ViewId};
 use crate::protocol::{ErrorKind, Failure, Method};
-use crate::supervision::catch_panic;
 
 /// The effect of a rule on a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -57,6 +59,24 @@ pub struct Annotations {
     pub idempotent: bool,
 }
 
+/// The tool, prompt or resource that a request is about, as its server knows it.
+#[derive(Clone, Copy, Debug)]
+pub enum AskedItem<'a> {
+    Name(&'a str),
+    /// All spellings of a URI are the same.
+    Uri(&'a str),
+    /// The request names another item as well, so that a server may choose.
+    Ambiguous(&'a str),
+}
+
+impl<'a> AskedItem<'a> {
+    pub fn as_str(self) -> &'a str {
+        match self {
+            Self::Name(text) | Self::Uri(text) | Self::Ambiguous(text) => text,
+        }
+    }
+}
+
 /// A request that is judged, or an item that a request could name.
 #[derive(Clone, Copy, Debug)]
 pub struct AccessRequest<'a> {
@@ -65,13 +85,15 @@ pub struct AccessRequest<'a> {
     pub view: &'a ViewId,
     pub server: &'a ServerName,
     pub method: &'a Method,
-    /// The tool, prompt or resource, as its server knows it.
-    pub item: &'a str,
+    pub item: AskedItem<'a>,
     /// Those of the tool, if it is one.
     pub annotations: Annotations,
     /// Those of a call of a tool, in JSON, and `{}` for what has none; `None` while a tool is only
     /// listed.
     pub arguments: Option<&'a [u8]>,
+    /// The definition of the tool that is called, in JSON: its `inputSchema` says the types of the
+    /// arguments.
+    pub tool: Option<&'a str>,
 }
 
 /// Why a request is denied.
@@ -79,8 +101,8 @@ pub struct AccessRequest<'a> {
 pub enum Denied {
     /// This rule says so.
     By(Arc<str>),
-    /// The condition of this rule cannot be judged.
-    Unclear(Arc<str>),
+    /// The condition of this rule cannot be judged, for this reason.
+    Unclear(Arc<str>, &'static str),
     /// No rule allows it.
     ByDefault,
 }
@@ -104,17 +126,15 @@ impl Policies {
         let asks_arguments = self.rules.iter().any(|rule| rule.when.asks_arguments());
         let facts = condition::facts(asked, asks_arguments);
         for rule in &self.rules {
-            // A panic of the interpreter must not end more than this judgement.
-            let holds = catch_panic(|| rule.when.holds(&facts));
             let is_open = asked.arguments.is_none() && rule.when.asks_arguments();
-            match (holds.ok().flatten(), rule.effect) {
+            match (rule.when.holds(&facts), rule.effect) {
                 // Some arguments may make it hold, and others not: what may be allowed is listed.
-                (None, Effect::Allow) if is_open => return Ok(Some(rule.name.clone())),
-                (None, Effect::Deny) if is_open => {}
-                (Some(false), _) => {}
-                (Some(true), Effect::Allow) => return Ok(Some(rule.name.clone())),
-                (Some(true), Effect::Deny) => return Err(Denied::By(rule.name.clone())),
-                (None, _) => return Err(Denied::Unclear(rule.name.clone())),
+                (Err(_), Effect::Allow) if is_open => return Ok(Some(rule.name.clone())),
+                (Err(_), Effect::Deny) if is_open => {}
+                (Ok(false), _) => {}
+                (Ok(true), Effect::Allow) => return Ok(Some(rule.name.clone())),
+                (Ok(true), Effect::Deny) => return Err(Denied::By(rule.name.clone())),
+                (Err(why), _) => return Err(Denied::Unclear(rule.name.clone(), why)),
             }
         }
         self.by_default()
@@ -139,10 +159,12 @@ impl Denied {
     pub fn failure(&self, asked: &AccessRequest<'_>) -> Failure {
         let why = match self {
             Self::By(rule) => format!("the policy `{rule}` denies it"),
-            Self::Unclear(rule) => format!("the condition of the policy `{rule}` cannot be judged"),
+            Self::Unclear(rule, why) => {
+                format!("the condition of the policy `{rule}` cannot be judged: {why}")
+            }
             Self::ByDefault => "no policy allows it".to_owned(),
         };
-        let item: String = asked.item.chars().take(200).collect();
+        let item: String = asked.item.as_str().chars().take(200).collect();
         let message = format!(
             "`{}` of `{item}` is not allowed: {why}; the gateway's operator can change that",
             asked.method
@@ -198,7 +220,8 @@ mod tests {
             view: &ViewId::Default,
             server: &ServerName::try_new("files").unwrap(),
             method: &Method::ToolsCall,
-            item,
+            item: AskedItem::Name(item),
+            tool: None,
             annotations: Annotations {
                 destructive: item.starts_with("rm"),
                 ..Annotations::default()
@@ -272,7 +295,8 @@ mod tests {
             view: &ViewId::Default,
             server: &ServerName::try_new("files").unwrap(),
             method: &Method::ToolsCall,
-            item: "read",
+            item: AskedItem::Name("read"),
+            tool: None,
             annotations: Annotations::default(),
             arguments: arguments.map(str::as_bytes),
         });
@@ -343,6 +367,6 @@ mod tests {
         let policies = rules(&[("odd", odd, Effect::Allow)], Effect::Allow);
         assert_eq!(judged(&policies, &anybody, "a"), Ok(()));
         let denied = judged(&policies, &anybody, "x");
-        assert_eq!(denied, Err(Denied::Unclear("odd".into())));
+        assert_eq!(denied, Err(Denied::Unclear("odd".into(), fact::OTHER_TYPE)));
     }
 }

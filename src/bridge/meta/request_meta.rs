@@ -54,9 +54,7 @@ struct ReservedMembers<'a> {
 /// Whether a request claims a sessionless revision, whatever version it names in `_meta`; then
 /// `initialize` is an unknown method like any other (S-LIFE-21).
 pub fn claims_modern(request: &Request) -> bool {
-    let meta = request.params.meta.clone();
-    let meta = meta.and_then(|meta| request.frame.as_str().get(meta));
-    meta.is_some_and(|meta| json::member(meta, VERSION).is_some())
+    request.params.claims_revision
 }
 
 impl RequestMeta {

@@ -31,15 +31,23 @@ fn a_definition_is_what_models_read_and_clients_act_on() {
         tool
     };
     let reordered = json!({
-        "annotations": {"title": "x", "readOnlyHint": true}, "inputSchema": {"type": "object"},
-        "description": "d", "title": "T", "name": "t",
+        "_meta": {"a": 1}, "annotations": {"title": "x", "readOnlyHint": true},
+        "inputSchema": {"type": "object"}, "description": "d", "title": "T", "name": "t",
     });
     use PinState::{Changed, New, Pinned};
     let table = [
         (base.clone(), Pinned),
         (reordered, Pinned),
-        (with_member("_meta", json!({"a": 2})), Pinned),
-        (with_member("icons", json!([])), Pinned),
+        (with_member("_meta", json!({"a": 2})), Changed),
+        (
+            with_member("icons", json!([{"src": "https://a.example/i.png"}])),
+            Changed,
+        ),
+        (
+            with_member("execution", json!({"taskSupport": "required"})),
+            Changed,
+        ),
+        (with_member("invented", json!(1)), Changed),
         (with_member("name", json!("u")), New),
         (with_member("title", json!("U")), Changed),
         (with_member("description", json!("d ")), Changed),
@@ -110,6 +118,28 @@ fn the_first_tools_are_pinned_and_approved_ones_stay_within_bounds() {
     );
     assert_eq!(read, pins);
     assert_eq!(read.restore(server("a"), &raw("[]")), None);
+}
+
+/// Those pins had no `icons`, `_meta` or `execution`; an update must not need new approvals.
+#[test]
+fn pins_of_earlier_releases_are_completed_by_the_first_list() {
+    let mut tool = described("t", "d");
+    tool["icons"] = json!([{"src": "https://a.example/one.png"}]);
+    let stored = json!({"t": [{"approvedAt": 1, "definition": described("t", "d")}]});
+    let mut pins = PinnedTools::default();
+    pins.restore(server("a"), &raw(&stored.to_string()))
+        .unwrap();
+    let state = |pins: &PinnedTools, tool: &Value| {
+        let part = listed(std::slice::from_ref(tool));
+        pins.state(&server("a"), &part.items(ItemKind::Tools)[0])
+    };
+    assert_eq!(state(&pins, &tool), Some(PinState::Pinned));
+    assert!(pins.pin_first_use(&listed(&[tool.clone()]), 2));
+    assert!(!pins.pin_first_use(&listed(&[tool.clone()]), 2));
+    assert_eq!(state(&pins, &tool), Some(PinState::Pinned));
+    tool["icons"] = json!([{"src": "https://a.example/two.png"}]);
+    assert_eq!(state(&pins, &tool), Some(PinState::Changed));
+    assert!(!pins.pin_first_use(&listed(&[tool]), 3));
 }
 
 /// The catalog of `a` with these tools, where `kept`, `changed` are pinned.

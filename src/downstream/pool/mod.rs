@@ -248,16 +248,29 @@ impl Downstreams {
     pub fn forget(&self, session: SessionId) {
         for watched in self.subscription_registry.forget(session) {
             // One of its own ends with it.
-            if watched.key.session().is_none()
-                && let Some(server) = self.get(&watched.server)
-                && let Some(child) = server.find(&watched.key)
-                && let Ok(up) = child.current()
-            {
-                up.value
-                    .command(ConnectionCommand::Unsubscribe(watched.uri));
+            if watched.key.session().is_none() {
+                self.unsubscribe(&watched);
             }
         }
         self.close_own(session);
+    }
+
+    /// Ends a watch that is no longer allowed.
+    pub fn unwatch(&self, watched: &SubscriptionKey, watcher: SessionId) {
+        let change = self.subscription_registry.unwatch(watched, watcher);
+        if change == SubscriptionChange::Notify {
+            self.unsubscribe(watched);
+        }
+    }
+
+    fn unsubscribe(&self, watched: &SubscriptionKey) {
+        if let Some(server) = self.get(&watched.server)
+            && let Some(child) = server.find(&watched.key)
+            && let Ok(up) = child.current()
+        {
+            let uri = watched.uri.clone();
+            up.value.command(ConnectionCommand::Unsubscribe(uri));
+        }
     }
 
     /// Closes the connections that a session has of its own; a call opens them again.
@@ -272,16 +285,14 @@ impl Downstreams {
         }
     }
 
-    /// Somebody wants to hear of updates of a resource on one of a server's connections, which is
-    /// opened for that; if it is one of its own, on the arbiter of this index.
-    pub fn watch(&self, watched: SubscriptionKey, watcher: SessionId, arbiter: usize) {
-        let SubscriptionKey { server, key, uri } = watched.clone();
-        if self.subscription_registry.watch(watched, watcher) == SubscriptionChange::Notify {
-            self.send_command(server, key, arbiter, ConnectionCommand::Subscribe(uri));
-        }
+    /// Subscribes to a resource that is watched from now on, on one of the server's connections,
+    /// which is opened for that; if it is one of its own, on the arbiter of this index.
+    pub fn subscribe(&self, watched: SubscriptionKey, arbiter: usize) {
+        let SubscriptionKey { server, key, uri } = watched;
+        self.send_command(server, key, arbiter, ConnectionCommand::Subscribe(uri));
     }
 
-    /// The same for a task of a sessionless server.
+    /// Watches a task of a sessionless server, in the same way.
     pub fn watch_task(&self, task: TaskKey, watcher: SessionId, arbiter: usize) {
         let SubscriptionKey { server, key, .. } = task.at.clone();
         if self.subscription_registry.watch_task(task, watcher) == SubscriptionChange::Notify {

@@ -109,7 +109,7 @@ impl Channel {
     async fn reopen(&self, last_event_id: Option<&EventId>) -> Option<mpsc::Receiver<StreamEvent>> {
         let session = self.find().await.ok()??;
         let last_event_id = last_event_id.map(EventId::to_string);
-        match intake::open_stream(&session, last_event_id).await {
+        match intake::open_stream(&session, last_event_id, None).await {
             Ok(ClientReply::Stream(events)) => Some(events),
             _ => None,
         }

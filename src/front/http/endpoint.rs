@@ -76,7 +76,7 @@ fn handle<'a>(
         let mut requester = requester(identifying.await?, request, front, &settings)?;
         match *request.method() {
             HttpMethod::POST => post(request, payload, front, &settings, &mut requester).await,
-            HttpMethod::GET => get(request, front, &requester.owner, &settings).await,
+            HttpMethod::GET => get(request, front, &requester, &settings).await,
             HttpMethod::DELETE => {
                 delete(request, front, &requester.owner, settings.stateless).await
             }
@@ -311,7 +311,7 @@ async fn batch(
 async fn get(
     request: &HttpRequest,
     front: &Front,
-    owner: &SessionOwner,
+    requester: &Requester,
     settings: &FrontSettings,
 ) -> Result<HttpResponse, RequestFailure> {
     if is_without_session(request, settings) {
@@ -324,9 +324,10 @@ async fn get(
         let message = "`Accept` must allow text/event-stream: GET opens an event stream";
         return Err(Failure::new(ErrorKind::NotAcceptable, message).into());
     }
-    let session = find(request, front, owner).await?;
+    let session = find(request, front, &requester.owner).await?;
     let last_event_id = sole_text(request, &LAST_EVENT_ID)?.map(str::to_owned);
-    let answer = intake::open_stream(&session, last_event_id).await?;
+    let scopes = Some(requester.scopes.clone());
+    let answer = intake::open_stream(&session, last_event_id, scopes).await?;
     Ok(respond::http_response(
         answer,
         session.revision,

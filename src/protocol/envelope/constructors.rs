@@ -73,7 +73,7 @@ fn spans(frame: &RawJson, params: Option<&RawJson>, is_request: bool) -> Box<Par
     let end = frame.as_str().len() - 1;
     let text = params.and_then(|params| frame.as_str().get(end - params.as_str().len()..end));
     let peek: Option<ParamsPeek<'_>> = text.and_then(|text| serde_json::from_str(text).ok());
-    let spans = peek.and_then(|peek| peek.locate(frame.as_bytes(), is_request).ok());
+    let spans = peek.and_then(|peek| peek.locate(frame.as_bytes(), is_request, false).ok());
     spans.unwrap_or_default()
 }
 

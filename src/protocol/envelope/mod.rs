@@ -41,6 +41,11 @@ pub enum EnvelopeError {
     Id,
     #[error("a message has a `method`, a `result` or an `error`, and only one of them")]
     Shape,
+    #[error(
+        "the name of a member can be taken for `{0}`, although it is spelled differently; spell it \
+         `{0}`, or remove it"
+    )]
+    Misspelled(&'static str),
 }
 
 impl EnvelopeError {
@@ -99,6 +104,8 @@ pub struct ParamSpans {
     /// `ref` of `completion/complete`.
     pub reference: Option<Span>,
     pub meta: Option<Span>,
+    /// Whether `_meta` of a request names the revision of its sender.
+    pub claims_revision: bool,
     /// `arguments` of a tool call or a prompt.
     pub arguments: Option<Span>,
     /// `task`, with which a client of 2025-11-25 wants a task.
@@ -122,6 +129,20 @@ impl Envelope {
     ///
     /// Returns an [`EnvelopeError`] that says which rule of JSON-RPC the bytes break.
     pub fn parse(frame: Bytes) -> Result<Self, EnvelopeError> {
+        Self::parse_with(frame, false)
+    }
+
+    /// Parses one message of a client. The server behind the gateway might ignore the case of names,
+    /// so no member can have a name that resembles one by which the gateway decides.
+    ///
+    /// # Errors
+    ///
+    /// As [`Envelope::parse`], and [`EnvelopeError::Misspelled`].
+    pub fn parse_of_client(frame: Bytes) -> Result<Self, EnvelopeError> {
+        Self::parse_with(frame, true)
+    }
+
+    fn parse_with(frame: Bytes, is_strict: bool) -> Result<Self, EnvelopeError> {
         if frame.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
             RawJson::try_new(frame)?;
             return Err(EnvelopeError::NotAnObject);
@@ -134,14 +155,11 @@ impl Envelope {
         let is_null = peek.id.is_some_and(|id| id.get() == "null");
         let method = peek.method.as_deref().unwrap_or_default();
         if is_null && method.starts_with("notifications/") {
-            return Self::parse(without_id(&frame)?);
+            return Self::parse_with(without_id(&frame)?, is_strict);
         }
         let id_span = peek.id.map(|raw| span_in(frame.as_bytes(), raw));
         let method = peek.method.as_deref().map(Method::parse);
-        let params = peek
-            .params
-            .map(|params| params.locate(frame.as_bytes(), id_span.is_some()))
-            .transpose()?;
+        let params = peek.locate(frame.as_bytes(), is_strict)?;
         let text = |raw: &RawValue| frame.slice_ref(raw.get());
         let id = peek.id.map(text);
         let value = |raw: &RawValue| RawJson(text(raw));
@@ -292,6 +310,11 @@ impl Notification {
     /// Returns [`EnvelopeError::Json`] when they have another shape than `T`.
     pub fn params_as<T: DeserializeOwned>(&self) -> Result<T, EnvelopeError> {
         params_of(&self.frame)
+    }
+
+    /// `params.name` as text; `None` when it is missing or no string.
+    pub fn name(&self) -> Option<Cow<'_, str>> {
+        text_at(&self.frame, self.params.name.as_ref())
     }
 
     /// `params.uri` as text; `None` when it is missing or no string.

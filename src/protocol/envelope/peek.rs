@@ -2,39 +2,204 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::LazyLock;
 
 use bytes::Bytes;
-use memchr::memmem::Finder;
-use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::{EnvelopeError, ParamSpans, span_in};
-use crate::protocol::json;
+use crate::protocol::folding::misspelled;
 
-#[derive(Deserialize)]
-pub(super) struct EnvelopePeek<'a> {
-    #[serde(borrow)]
-    pub(super) jsonrpc: Option<&'a RawValue>,
-    // `id: null` is not an absent id.
-    #[serde(borrow, default, deserialize_with = "json::present")]
-    pub(super) id: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "text")]
-    pub(super) method: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    pub(super) params: Option<ParamsPeek<'a>>,
-    #[serde(borrow, default, deserialize_with = "json::present")]
-    pub(super) result: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(super) error: Option<&'a RawValue>,
+const TWICE: &str = "a member of `params` stands twice";
+
+/// Declares the names of an object's members, and reads them. A known name is compared as it is;
+/// only an unknown one is looked at again, for whether some reader takes it for a known one.
+macro_rules! member_names {
+    ($Key:ident, $NAMES:ident: $($variant:ident = $name:literal,)*) => {
+        enum $Key {
+            $($variant,)*
+            Other(Misspelled),
+        }
+
+        pub(super) const $NAMES: &[&str] = &[$($name,)*];
+
+        impl<'de> Deserialize<'de> for $Key {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct KeyVisitor;
+
+                impl Visitor<'_> for KeyVisitor {
+                    type Value = $Key;
+
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str("the name of a member")
+                    }
+
+                    fn visit_str<E>(self, name: &str) -> Result<$Key, E> {
+                        Ok(match name {
+                            $($name => $Key::$variant,)*
+                            other => $Key::Other(misspelled(other, $NAMES)),
+                        })
+                    }
+                }
+
+                deserializer.deserialize_identifier(KeyVisitor)
+            }
+        }
+    };
 }
 
-/// Serde borrows a bare `Cow` only through an attribute; inside an `Option` it would allocate.
-fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Cow<'de, str>>, D::Error> {
-    #[derive(Deserialize)]
-    struct JsonText<'a>(#[serde(borrow)] Cow<'a, str>);
-    JsonText::deserialize(deserializer).map(|text| Some(text.0))
+member_names! { EnvelopeKey, ENVELOPE_NAMES:
+    Jsonrpc = "jsonrpc",
+    Id = "id",
+    Method = "method",
+    Params = "params",
+    Result = "result",
+    Error = "error",
+}
+
+member_names! { ParamsKey, PARAMS_NAMES:
+    Name = "name",
+    Uri = "uri",
+    Ref = "ref",
+    Meta = "_meta",
+    ProgressToken = "progressToken",
+    Progress = "progress",
+    RequestId = "requestId",
+    Arguments = "arguments",
+    InputResponses = "inputResponses",
+    RequestState = "requestState",
+    Task = "task",
+    Notifications = "notifications",
+    TaskId = "taskId",
+    Cursor = "cursor",
+    Level = "level",
+    ProtocolVersion = "protocolVersion",
+    Capabilities = "capabilities",
+    ClientInfo = "clientInfo",
+}
+
+impl ParamsKey {
+    /// A bit for each member of which only the name is read here.
+    const fn bit(&self) -> u8 {
+        match self {
+            Self::TaskId => 1,
+            Self::Cursor => 2,
+            Self::Level => 4,
+            Self::ProtocolVersion => 8,
+            Self::Capabilities => 16,
+            Self::ClientInfo => 32,
+            _ => 0,
+        }
+    }
+}
+
+member_names! { MetaKey, META_NAMES:
+    ProgressToken = "progressToken",
+    Version = "io.modelcontextprotocol/protocolVersion",
+    ClientInfo = "io.modelcontextprotocol/clientInfo",
+    Capabilities = "io.modelcontextprotocol/clientCapabilities",
+    ServerInfo = "io.modelcontextprotocol/serverInfo",
+    LogLevel = "io.modelcontextprotocol/logLevel",
+    SubscriptionId = "io.modelcontextprotocol/subscriptionId",
+    RelatedTask = "io.modelcontextprotocol/related-task",
+    Traceparent = "traceparent",
+    Tracestate = "tracestate",
+    Baggage = "baggage",
+}
+
+member_names! { NestedKey, NESTED_NAMES:
+    Type = "type",
+    Name = "name",
+    Uri = "uri",
+    Ttl = "ttl",
+    TaskId = "taskId",
+    TaskIds = "taskIds",
+    ResourceSubscriptions = "resourceSubscriptions",
+    Tools = "toolsListChanged",
+    Prompts = "promptsListChanged",
+    Resources = "resourcesListChanged",
+}
+
+/// The name for which some reader takes a member that is spelled differently.
+type Misspelled = Option<&'static str>;
+
+#[derive(Default)]
+pub(super) struct EnvelopePeek<'a> {
+    pub(super) jsonrpc: Option<&'a RawValue>,
+    /// `id: null` is not an absent id.
+    pub(super) id: Option<&'a RawValue>,
+    pub(super) method: Option<Cow<'a, str>>,
+    pub(super) params: Option<ParamsPeek<'a>>,
+    pub(super) result: Option<&'a RawValue>,
+    pub(super) error: Option<&'a RawValue>,
+    misspelled: Misspelled,
+}
+
+impl EnvelopePeek<'_> {
+    /// Finds the parts of `params`. With `is_strict`, fails on a member that some reader takes for
+    /// another one.
+    pub(super) fn locate(
+        &self,
+        frame: &Bytes,
+        is_strict: bool,
+    ) -> Result<Option<Box<ParamSpans>>, EnvelopeError> {
+        if let (true, Some(meant)) = (is_strict, self.misspelled) {
+            return Err(EnvelopeError::Misspelled(meant));
+        }
+        let params = self.params.as_ref();
+        let located = params.map(|params| params.locate(frame, self.id.is_some(), is_strict));
+        located.transpose()
+    }
+}
+
+/// Written by hand, because a derived one drops unknown names without a look at them.
+impl<'de: 'a, 'a> Deserialize<'de> for EnvelopePeek<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct EnvelopeVisitor;
+
+        impl<'de> Visitor<'de> for EnvelopeVisitor {
+            type Value = EnvelopePeek<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON-RPC message")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                #[derive(Deserialize)]
+                struct JsonText<'a>(#[serde(borrow)] Cow<'a, str>);
+
+                let mut peek = EnvelopePeek::default();
+                let (mut params, mut error) = (None, None);
+                while let Some(key) = map.next_key::<EnvelopeKey>()? {
+                    let is_second = match key {
+                        EnvelopeKey::Jsonrpc => peek.jsonrpc.replace(map.next_value()?).is_some(),
+                        EnvelopeKey::Id => peek.id.replace(map.next_value()?).is_some(),
+                        EnvelopeKey::Method => {
+                            let JsonText(method) = map.next_value()?;
+                            peek.method.replace(method).is_some()
+                        }
+                        EnvelopeKey::Params => params.replace(map.next_value()?).is_some(),
+                        EnvelopeKey::Result => peek.result.replace(map.next_value()?).is_some(),
+                        EnvelopeKey::Error => error.replace(map.next_value()?).is_some(),
+                        EnvelopeKey::Other(misspelled) => {
+                            map.next_value::<IgnoredAny>()?;
+                            peek.misspelled = peek.misspelled.or(misspelled);
+                            false
+                        }
+                    };
+                    if is_second {
+                        return Err(A::Error::custom("a member of the message stands twice"));
+                    }
+                }
+                peek.params = params.flatten();
+                peek.error = error.flatten();
+                Ok(peek)
+            }
+        }
+
+        deserializer.deserialize_map(EnvelopeVisitor)
+    }
 }
 
 #[derive(Default)]
@@ -50,6 +215,8 @@ pub(super) struct ParamsPeek<'a> {
     input_responses: Option<&'a RawValue>,
     request_state: Option<&'a RawValue>,
     task: Option<&'a RawValue>,
+    notifications: Option<&'a RawValue>,
+    misspelled: Misspelled,
 }
 
 impl ParamsPeek<'_> {
@@ -59,29 +226,29 @@ impl ParamsPeek<'_> {
         &self,
         frame: &Bytes,
         is_request: bool,
+        is_strict: bool,
     ) -> Result<Box<ParamSpans>, EnvelopeError> {
-        #[derive(Deserialize)]
-        struct MetaPeek<'a> {
-            #[serde(borrow, rename = "progressToken")]
-            progress_token: Option<&'a RawValue>,
-        }
         let at = |raw: Option<&RawValue>| raw.map(|raw| span_in(frame, raw));
-        let meta = self.meta.filter(|raw| raw.get().starts_with('{'));
+        let meta = self.meta.filter(is_object);
+        let read = meta.filter(|_| is_request || is_strict);
+        let in_meta = read.map(MetaPeek::read).transpose()?.unwrap_or_default();
+        if is_strict && let Some(meant) = self.misspelled.or(in_meta.misspelled) {
+            return Err(EnvelopeError::Misspelled(meant));
+        }
+        if is_strict {
+            self.check_nested()?;
+        }
         let progress_token = match meta {
-            Some(raw) if is_request && !may_name_progress(raw.get()) => None,
-            Some(raw) if is_request => {
-                let peek: MetaPeek<'_> =
-                    serde_json::from_str(raw.get()).map_err(EnvelopeError::json)?;
-                at(peek.progress_token)
-            }
-            _ => at(self.progress_token),
+            Some(_) if is_request => in_meta.progress_token,
+            _ => self.progress_token,
         };
         Ok(Box::new(ParamSpans {
             name: at(self.name),
             uri: at(self.uri),
             reference: at(self.reference),
             meta: at(meta),
-            progress_token,
+            claims_revision: is_request && in_meta.claims_revision,
+            progress_token: at(progress_token),
             progress: at(self.progress),
             request_id: at(self.request_id),
             arguments: at(self.arguments),
@@ -90,12 +257,23 @@ impl ParamsPeek<'_> {
             task: at(self.task),
         }))
     }
+
+    /// Refuses a misspelled member in an object of which the gateway reads the members.
+    fn check_nested(&self) -> Result<(), EnvelopeError> {
+        let nested = [self.reference, self.task, self.notifications];
+        for object in nested.into_iter().flatten().filter(is_object) {
+            let NestedPeek(found) =
+                serde_json::from_str(object.get()).map_err(EnvelopeError::json)?;
+            if let Some(meant) = found {
+                return Err(EnvelopeError::Misspelled(meant));
+            }
+        }
+        Ok(())
+    }
 }
 
-/// Whether `progressToken` may be a member of an object; with an escape, any name may be.
-fn may_name_progress(object: &str) -> bool {
-    static NAME: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\"progressToken\""));
-    NAME.find(object.as_bytes()).is_some() || object.contains('\\')
+fn is_object(raw: &&RawValue) -> bool {
+    raw.get().starts_with('{')
 }
 
 /// By hand, because a derived one would also read an array by position.
@@ -112,6 +290,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for ParamsPeek<'a> {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut peek = ParamsPeek::default();
+                let mut seen = 0_u8;
                 while let Some(key) = map.next_key::<ParamsKey>()? {
                     let place = match key {
                         ParamsKey::Name => &mut peek.name,
@@ -125,15 +304,25 @@ impl<'de: 'a, 'a> Deserialize<'de> for ParamsPeek<'a> {
                         ParamsKey::InputResponses => &mut peek.input_responses,
                         ParamsKey::RequestState => &mut peek.request_state,
                         ParamsKey::Task => &mut peek.task,
-                        ParamsKey::Other => {
+                        ParamsKey::Notifications => &mut peek.notifications,
+                        ParamsKey::Other(misspelled) => {
                             map.next_value::<IgnoredAny>()?;
+                            peek.misspelled = peek.misspelled.or(misspelled);
+                            continue;
+                        }
+                        // Some methods read these later.
+                        later => {
+                            map.next_value::<IgnoredAny>()?;
+                            let bit = later.bit();
+                            if seen & bit != 0 {
+                                return Err(A::Error::custom(TWICE));
+                            }
+                            seen |= bit;
                             continue;
                         }
                     };
                     if place.replace(map.next_value()?).is_some() {
-                        return Err(serde::de::Error::custom(
-                            "a member of `params` stands twice",
-                        ));
+                        return Err(A::Error::custom(TWICE));
                     }
                 }
                 Ok(peek)
@@ -144,31 +333,85 @@ impl<'de: 'a, 'a> Deserialize<'de> for ParamsPeek<'a> {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(field_identifier)]
-enum ParamsKey {
-    #[serde(rename = "name")]
-    Name,
-    #[serde(rename = "uri")]
-    Uri,
-    #[serde(rename = "ref")]
-    Ref,
-    #[serde(rename = "_meta")]
-    Meta,
-    #[serde(rename = "progressToken")]
-    ProgressToken,
-    #[serde(rename = "progress")]
-    Progress,
-    #[serde(rename = "requestId")]
-    RequestId,
-    #[serde(rename = "arguments")]
-    Arguments,
-    #[serde(rename = "inputResponses")]
-    InputResponses,
-    #[serde(rename = "requestState")]
-    RequestState,
-    #[serde(rename = "task")]
-    Task,
-    #[serde(other)]
-    Other,
+/// The members of `_meta`.
+#[derive(Default)]
+struct MetaPeek<'a> {
+    progress_token: Option<&'a RawValue>,
+    /// Whether it names a revision, as requests without a session do.
+    claims_revision: bool,
+    misspelled: Misspelled,
+}
+
+impl<'a> MetaPeek<'a> {
+    fn read(object: &'a RawValue) -> Result<Self, EnvelopeError> {
+        serde_json::from_str(object.get()).map_err(EnvelopeError::json)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for MetaPeek<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct MetaVisitor;
+
+        impl<'de> Visitor<'de> for MetaVisitor {
+            type Value = MetaPeek<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("`_meta` as an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut peek = MetaPeek::default();
+                while let Some(key) = map.next_key::<MetaKey>()? {
+                    match key {
+                        MetaKey::ProgressToken => {
+                            if peek.progress_token.replace(map.next_value()?).is_some() {
+                                let why = "`progressToken` stands twice in `_meta`";
+                                return Err(A::Error::custom(why));
+                            }
+                            continue;
+                        }
+                        MetaKey::Other(misspelled) => {
+                            peek.misspelled = peek.misspelled.or(misspelled);
+                        }
+                        MetaKey::Version => peek.claims_revision = true,
+                        _ => {}
+                    }
+                    map.next_value::<IgnoredAny>()?;
+                }
+                Ok(peek)
+            }
+        }
+
+        deserializer.deserialize_map(MetaVisitor)
+    }
+}
+
+/// A misspelled member of `ref`, `task` or `notifications`.
+struct NestedPeek(Misspelled);
+
+impl<'de> Deserialize<'de> for NestedPeek {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NestedVisitor;
+
+        impl<'de> Visitor<'de> for NestedVisitor {
+            type Value = NestedPeek;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut found = None;
+                while let Some(key) = map.next_key::<NestedKey>()? {
+                    map.next_value::<IgnoredAny>()?;
+                    if let NestedKey::Other(misspelled) = key {
+                        found = found.or(misspelled);
+                    }
+                }
+                Ok(NestedPeek(found))
+            }
+        }
+
+        deserializer.deserialize_map(NestedVisitor)
+    }
 }

@@ -83,6 +83,85 @@ fn messages_that_break_the_rules_say_which() {
     }
 }
 
+/// Spellings of a name that some reader takes for it.
+fn spellings(name: &str) -> Vec<String> {
+    let capital = name.replacen(|c: char| c.is_ascii_lowercase(), "\u{0}", 1);
+    let first = name.find(|c: char| c.is_ascii_lowercase());
+    let first = first.and_then(|at| name.get(at..=at)).unwrap_or_default();
+    vec![
+        name.to_ascii_uppercase(),
+        capital.replace('\u{0}', &first.to_ascii_uppercase()),
+        name.to_ascii_lowercase(),
+        name.replacen('s', "\u{17f}", 1),
+        name.replacen('k', "\u{212a}", 1),
+        name.replacen('i', "\u{131}", 1),
+        name.replacen("ss", "\u{df}", 1),
+        format!("{name}\u{0}"),
+        format!("{}\u{0}\u{0}", name.to_ascii_uppercase()),
+    ]
+    .into_iter()
+    .filter(|spelling| spelling != name)
+    .collect()
+}
+
+#[test]
+fn no_member_of_a_client_can_be_taken_for_another_one() {
+    let objects: [(&str, &[&str]); 5] = [
+        ("", peek::ENVELOPE_NAMES),
+        ("params", peek::PARAMS_NAMES),
+        ("_meta", peek::META_NAMES),
+        ("ref", &["type", "name", "uri"]),
+        (
+            "notifications",
+            &["resourceSubscriptions", "taskIds", "toolsListChanged"],
+        ),
+    ];
+    for (object, names) in objects {
+        for name in names.iter().flat_map(|name| spellings(name)) {
+            let name = RawJson::from_value(&name);
+            for whole in [
+                "\"id\":1,\"method\":\"m\"",
+                "\"method\":\"m\"",
+                "\"id\":1,\"result\":{}",
+            ] {
+                let text = match object {
+                    "" => format!(r#"{{"jsonrpc":"2.0",{whole},{}:1}}"#, name.as_str()),
+                    "params" => {
+                        format!(
+                            r#"{{"jsonrpc":"2.0",{whole},"params":{{{}:1}}}}"#,
+                            name.as_str()
+                        )
+                    }
+                    _ => format!(
+                        r#"{{"jsonrpc":"2.0",{whole},"params":{{"{object}":{{{}:1}}}}}}"#,
+                        name.as_str()
+                    ),
+                };
+                let frame = Bytes::from(text.clone());
+                let refused = Envelope::parse_of_client(frame.clone()).unwrap_err();
+                let is_it = matches!(refused, EnvelopeError::Misspelled(_));
+                assert!(is_it, "{text}: {refused}");
+                // A server means by it what it likes.
+                assert!(Envelope::parse(frame).is_ok(), "{text}");
+            }
+        }
+    }
+    let text = r#"{"jsonrpc":"2.0","id":1,"method":"m","names":1,"params":{"names":1,"Arg":1,"arguments":{"Name":1,"name":2},"_meta":{"x/Name":1},"capabilities":{"Roots":{}}}}"#;
+    assert!(Envelope::parse_of_client(Bytes::from(text)).is_ok());
+}
+
+#[test]
+fn a_member_that_decides_stands_once() {
+    for name in peek::PARAMS_NAMES {
+        let params = format!(r#"{{"{name}":1,"{name}":1}}"#);
+        let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{params}}}"#);
+        assert!(
+            matches!(parse(&text), Err(EnvelopeError::Json(_))),
+            "{text}"
+        );
+    }
+}
+
 #[test]
 fn forwarding_replaces_id_name_and_token_and_nothing_else() {
     let text = r#" {"x":{"id":9}, "jsonrpc":"2.0","method":"tools/call","id":"a b",

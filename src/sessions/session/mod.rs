@@ -142,6 +142,7 @@ impl Session {
             self.caller = Arc::new(self.record.caller(self.id));
             // A policy may show it something else.
             self.update_view();
+            self.judge_subscriptions();
             self.send_missed();
         }
     }
@@ -185,6 +186,8 @@ impl Session {
     fn forward_to_extension(&self, notification: &Notification) {
         let catalog = self.catalog();
         let owners = catalog.extension_owners(notification.method.as_str());
+        let calls = &self.context.calls;
+        let owners = owners.filter(|server| calls.may_notify(server, notification, &self.caller));
         let owners: Vec<_> = owners.collect();
         let command = ConnectionCommand::Extension(notification.frame.as_bytes().clone());
         self.notify_own_connections(&command, |server| owners.contains(&server));
@@ -396,6 +399,11 @@ impl Handler<SessionCommand> for Session {
         match command {
             SessionCommand::SaveRecord => self.save(),
             SessionCommand::HandOver => self.end(SessionEnding::HandedOver, ctx),
+            SessionCommand::UseKeyScopes(auth) => {
+                if let Some(scopes) = auth.scopes_of_key(&self.record.principal) {
+                    self.use_scopes(scopes);
+                }
+            }
             SessionCommand::EndGeneralStream => {
                 if let Some(streams) = &mut self.event_log {
                     streams.detach_general_reader();

@@ -170,7 +170,7 @@ impl Session {
         let (change, written) = match request.method {
             Method::ResourcesSubscribe => {
                 let subscription = Subscription {
-                    public,
+                    public: public.clone(),
                     server: watched.server.clone(),
                     native: watched.uri.clone(),
                 };
@@ -178,8 +178,13 @@ impl Session {
                     Ok(written) => written,
                     Err(failure) => return Some(Err(failure)),
                 };
-                let registry = self.context.calls.downstreams.subscription_registry();
-                (registry.watch(watched, self.id), written)
+                match self.context.calls.watch(watched, self.id, &self.caller) {
+                    Ok(change) => (change, written),
+                    Err(failure) => {
+                        drop(self.remove_subscription(&public));
+                        return Some(Err(failure));
+                    }
+                }
             }
             Method::ResourcesUnsubscribe => {
                 let written = self.remove_subscription(&public);
@@ -196,6 +201,42 @@ impl Session {
             answer_after(written, waiting);
         }
         answer
+    }
+
+    /// Judges the subscriptions again, after policies, scopes or the view changed: ends each one that
+    /// is no longer allowed, and starts each allowed one that waited for its client.
+    pub(super) fn judge_subscriptions(&mut self) {
+        let calls = self.context.calls.clone();
+        for ended in calls.judge_watches(self.id, &self.caller) {
+            let mut subscriptions = self.record.subscriptions.iter();
+            let is_it = |one: &&Subscription| one.server == ended.server && one.native == ended.uri;
+            if let Some(public) = subscriptions.find(is_it).map(|one| one.public.clone()) {
+                log::info!(session:% = self.id, server = ended.server.as_str(); "ended a subscription that is not allowed any more");
+                drop(self.remove_subscription(&public));
+            }
+        }
+        let watched = calls
+            .downstreams
+            .subscription_registry()
+            .watched_by(self.id);
+        for subscription in &self.record.subscriptions {
+            let Subscription { server, native, .. } = subscription;
+            if watched
+                .iter()
+                .any(|it| it.server == *server && it.uri == *native)
+            {
+                continue;
+            }
+            if let Some(server) = calls.downstreams.get(server) {
+                let key = server.connection_key_for(&self.caller);
+                let watched = SubscriptionKey::new(server.name(), &key, native);
+                if let Ok(SubscriptionChange::Notify) =
+                    calls.watch(watched.clone(), self.id, &self.caller)
+                {
+                    calls.downstreams.subscribe(watched, self.arbiter);
+                }
+            }
+        }
     }
 
     /// The client does not want a resource any more, or the server refused it.

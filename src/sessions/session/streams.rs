@@ -52,6 +52,9 @@ impl Session {
     }
 
     pub(super) fn open_stream(&mut self, open: OpenStream) {
+        if let Some(scopes) = open.scopes {
+            self.use_scopes(scopes);
+        }
         let resumed = open.last_event_id.map(|id| self.streams().resume(&id));
         self.had_stream = true;
         self.set_used();
@@ -105,7 +108,10 @@ impl Session {
 
     pub(super) fn on_session_event(&mut self, event: SessionEvent) {
         match event {
-            SessionEvent::OwnViewsChanged => self.update_view(),
+            SessionEvent::OwnViewsChanged => {
+                self.update_view();
+                self.judge_subscriptions();
+            }
             // A session with its own view receives changes when that view is replaced.
             SessionEvent::ListsChanged(changes) if self.view.is_none() => {
                 self.missed.lists |= changes
