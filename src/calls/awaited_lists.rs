@@ -14,6 +14,9 @@ pub(crate) enum ListNeed {
     All,
     /// The tool or prompt of this public name, which is in no list so far.
     Item(String),
+    /// Lists of servers that were never listed. The request names something unknown, or lists the
+    /// items of a single server.
+    Missing,
     /// Nothing but that servers were listed once.
     Any,
 }
@@ -58,6 +61,7 @@ pub(crate) fn is_needed(need: &ListNeed, list: ServerList, now: Instant) -> bool
     };
     match need {
         ListNeed::Any => false,
+        ListNeed::Missing => list.known.is_none(),
         ListNeed::All => list.is_own && is_doubtful,
         ListNeed::Item(_) => is_doubtful,
     }
@@ -121,6 +125,8 @@ mod tests {
             (&item, kept(false, false), true, 10, true),
             (&item, kept(true, false), true, 11, true),
             (&ListNeed::Any, None, true, 11, false),
+            (&ListNeed::Missing, None, false, 11, true),
+            (&ListNeed::Missing, kept(true, true), true, 9, false),
         ];
         for (need, known, is_own, fresh_for, expected) in table {
             let list = ServerList {

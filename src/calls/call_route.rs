@@ -119,7 +119,7 @@ pub(crate) fn find_route(
     }
     settings.check_user(target.forwarded.as_deref())?;
     consent::check_known(&settings, caller)?;
-    let permit = Some(server.permit(target.tool.as_ref().map(|tool| &tool.native))?);
+    let permit = Some(server.permit(target.listed_tool().map(|tool| &tool.native))?);
     let (key, lease) = server.reserve(caller)?;
     let older = server.older_key_for(caller);
     let older = older.filter(|key| may_ask(method) || server.connection_key_for(caller) == *key);

@@ -10,12 +10,12 @@ use crate::bridge::headers::{ClientHeaders, ParamHeaders, PassedHeaders};
 use crate::bridge::projection::project_params;
 use crate::bridge::seal::Digest;
 use crate::catalog::{
-    ItemKind, ItemOwner, ServerPart, Snapshot, SuspendedTool, ToolHints, UriOwner,
+    ItemKind, ItemOwner, ServerPart, Snapshot, SuspendedTool, ToolHints, UnlistedItem, UriOwner,
 };
 use crate::downstream::TaskMode;
 use crate::id::ServerName;
 use crate::protocol::{
-    Edit, ErrorKind, Failure, Method, RawJson, Request, Revision, parse_bounded,
+    Edit, Era, ErrorKind, Failure, Method, RawJson, Request, Revision, parse_bounded,
 };
 
 /// Room for the edits of a call, with those of its connection.
@@ -31,6 +31,8 @@ pub(crate) struct CallTarget {
     pub(crate) edits: Vec<Edit>,
     /// The resource, in the server's own words, if it is about one.
     pub(crate) native_uri: Option<String>,
+    /// The name of a prompt, or the argument's owner in a completion, as its server knows it.
+    pub(crate) native_name: Option<RawJson>,
     /// How a task of the call is handled.
     pub(crate) tasks: TaskMode,
     /// The tool, if it is called.
@@ -48,6 +50,7 @@ impl CallTarget {
             declaration: None,
             edits,
             native_uri: None,
+            native_name: None,
             tasks: TaskMode::default(),
             tool: None,
             headers: PassedHeaders::new(),
@@ -62,16 +65,39 @@ pub(crate) struct TargetTool {
     pub(crate) native: RawJson,
     pub(crate) hints: ToolHints,
     pub(crate) headers: ParamHeaders,
+    /// Whether its server lists it. Clients choose the names of unlisted tools freely, so counters
+    /// and breakers ignore these.
+    pub(crate) is_listed: bool,
 }
 
-/// Finds the owner of what a request names, and what must read differently for it.
+impl CallTarget {
+    /// The tool that is called, if its server lists it.
+    pub(crate) fn listed_tool(&self) -> Option<&TargetTool> {
+        self.tool.as_ref().filter(|tool| tool.is_listed)
+    }
+
+    /// The public name under which calls are counted.
+    pub(crate) fn counted_as<'i>(&self, item: &'i str) -> &'i str {
+        let is_made_up = self.tool.as_ref().is_some_and(|tool| !tool.is_listed);
+        if is_made_up { "" } else { item }
+    }
+}
+
+/// Finds the owner of the item that a request names, and the edits for that server. An unlisted
+/// item is routed to the one server that can have it.
+///
+/// `linked` is the server that named the URI of the request to its client.
 ///
 /// # Errors
 ///
 /// Returns the failure that the client is to read: the name is missing or unknown.
-pub(crate) fn target(request: &Request, catalog: &Snapshot) -> Result<CallTarget, Failure> {
+pub(crate) fn target(
+    request: &Request,
+    catalog: &Snapshot,
+    linked: Option<&ServerName>,
+) -> Result<CallTarget, Failure> {
     let catalog = catalog.for_calls();
-    let mut target = owner(request, catalog)?;
+    let mut target = owner(request, catalog, linked)?;
     if let Some(part) = catalog.part(&target.server) {
         check_declared(&request.method, part)?;
         target.edits.extend(project_params(request, part.revision));
@@ -79,16 +105,19 @@ pub(crate) fn target(request: &Request, catalog: &Snapshot) -> Result<CallTarget
     Ok(target)
 }
 
-/// A server is asked only for what it declared (S-LIFE-05).
+/// A server is asked only for what it declared (S-LIFE-05). Official servers complete arguments and
+/// take subscriptions without declaring that: a server with a handshake is asked, and the client
+/// gets its refusal.
 fn check_declared(method: &Method, part: &ServerPart) -> Result<(), Failure> {
+    let is_modern = part.revision.era() == Era::Modern;
     let (needed, is_declared) = match method {
         Method::ToolsCall => ("tools", part.declares("tools")),
         Method::PromptsGet => ("prompts", part.declares("prompts")),
-        Method::ResourcesRead => ("resources", part.declares("resources")),
-        Method::ResourcesSubscribe => ("resources.subscribe", part.supports_subscribe()),
-        // Before 2025-03-26 there was nothing to declare.
-        Method::CompletionComplete if part.revision >= Revision::V2025_03_26 => {
-            ("completions", part.declares("completions"))
+        Method::ResourcesSubscribe if is_modern => {
+            ("resources.subscribe", part.supports_subscribe())
+        }
+        Method::ResourcesRead | Method::ResourcesSubscribe => {
+            ("resources", part.declares("resources"))
         }
         _ => return Ok(()),
     };
@@ -106,12 +135,16 @@ pub(crate) fn undeclared(method: &Method, server: &ServerName, needed: &str) -> 
     Failure::new(ErrorKind::MethodNotFound, message).server(server.as_str())
 }
 
-fn owner(request: &Request, catalog: &Snapshot) -> Result<CallTarget, Failure> {
+fn owner(
+    request: &Request,
+    catalog: &Snapshot,
+    linked: Option<&ServerName>,
+) -> Result<CallTarget, Failure> {
     match &request.method {
-        Method::ToolsCall => named(request, "tool", catalog, |name| catalog.tool(name)),
-        Method::PromptsGet => named(request, "prompt", catalog, |name| catalog.prompt(name)),
+        Method::ToolsCall => named(request, ItemKind::Tools, catalog),
+        Method::PromptsGet => named(request, ItemKind::Prompts, catalog),
         Method::ResourcesRead | Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => {
-            resource(request, catalog)
+            resource(request, catalog, linked)
         }
         Method::CompletionComplete => completion(request, catalog),
         method => of_extension(method, request, catalog),
@@ -153,9 +186,12 @@ fn of_named_item(request: &Request, catalog: &Snapshot) -> Option<CallTarget> {
             request.params.name.clone()?,
             owned.native.as_bytes().clone(),
         );
-        Some(CallTarget::new(owned.server.clone(), vec![edit]))
+        Some(CallTarget {
+            native_name: Some(owned.native.clone()),
+            ..CallTarget::new(owned.server.clone(), vec![edit])
+        })
     });
-    by_name.or_else(|| resource(request, catalog).ok())
+    by_name.or_else(|| resource(request, catalog, None).ok())
 }
 
 /// The page of a list that a request asks for: the complete `result` object.
@@ -181,42 +217,80 @@ pub(crate) fn page(
         .map_err(|error| Failure::new(ErrorKind::InvalidParams, error.to_string()))
 }
 
-fn named<'a>(
-    request: &Request,
-    noun: &str,
-    catalog: &Snapshot,
-    find: impl Fn(&str) -> Option<&'a ItemOwner>,
-) -> Result<CallTarget, Failure> {
+/// A request for a tool or prompt.
+fn named(request: &Request, kind: ItemKind, catalog: &Snapshot) -> Result<CallTarget, Failure> {
     let name = request.name().ok_or_else(|| missing("name", "a string"))?;
-    let owned = find(&name).ok_or_else(|| {
-        if let Some(tool) = catalog.suspended_tool(&name)
-            && noun == "tool"
-        {
-            return suspended(&name, tool);
-        }
-        let list = if noun == "tool" {
-            "tools/list"
-        } else {
-            "prompts/list"
-        };
-        let message = format!(
-            "there is no {noun} `{}`; `{list}` shows what there is",
-            short(&name)
-        );
-        Failure::new(ErrorKind::InvalidParams, message)
-    })?;
+    let listed = match kind {
+        ItemKind::Tools => catalog.tool(&name),
+        _ => catalog.prompt(&name),
+    };
+    let owned = match listed {
+        Some(owned) => NamedOwner::of(owned),
+        None => unlisted(kind, &name, catalog)?,
+    };
     let span = request.params.name.clone().unwrap_or_default();
     let mut edits = Vec::with_capacity(EDITS);
     edits.push((span, owned.native.as_bytes().clone()));
-    let tool = (request.method == Method::ToolsCall).then(|| TargetTool {
-        native: owned.native.clone(),
-        hints: owned.hints,
-        headers: owned.headers.clone(),
-    });
-    Ok(CallTarget {
-        tool,
-        ..CallTarget::new(owned.server.clone(), edits)
+    let target = CallTarget::new(owned.server, edits);
+    Ok(match kind {
+        ItemKind::Tools => CallTarget {
+            tool: Some(TargetTool {
+                native: owned.native,
+                hints: owned.hints,
+                headers: owned.headers,
+                is_listed: listed.is_some(),
+            }),
+            ..target
+        },
+        _ => CallTarget {
+            native_name: Some(owned.native),
+            ..target
+        },
     })
+}
+
+/// The owner of a tool or prompt, with the facts that calls need.
+struct NamedOwner {
+    server: ServerName,
+    native: RawJson,
+    hints: ToolHints,
+    headers: ParamHeaders,
+}
+
+impl NamedOwner {
+    fn of(owned: &ItemOwner) -> Self {
+        Self {
+            server: owned.server.clone(),
+            native: owned.native.clone(),
+            hints: owned.hints,
+            headers: owned.headers.clone(),
+        }
+    }
+}
+
+/// The server that an unlisted tool or prompt is sent to. Such a tool has no annotations, so it
+/// counts as destructive.
+fn unlisted(kind: ItemKind, name: &str, catalog: &Snapshot) -> Result<NamedOwner, Failure> {
+    if let Some(tool) = catalog.suspended_tool(name)
+        && kind == ItemKind::Tools
+    {
+        return Err(suspended(name, tool));
+    }
+    match catalog.unlisted(kind, name) {
+        Some(UnlistedItem::Perhaps { server, native }) => Ok(NamedOwner {
+            server,
+            native,
+            hints: ToolHints::default(),
+            headers: ParamHeaders::default(),
+        }),
+        Some(UnlistedItem::Suspended(tool)) => Err(suspended(name, &tool)),
+        None => {
+            let (noun, list) = (kind.noun(), kind.method());
+            let name = short(name);
+            let message = format!("there is no {noun} `{name}`; `{list}` shows what there is");
+            Err(Failure::new(ErrorKind::InvalidParams, message))
+        }
+    }
 }
 
 /// The refusal of a call of a tool that nobody approved.
@@ -231,9 +305,13 @@ fn suspended(name: &str, tool: &SuspendedTool) -> Failure {
     Failure::new(ErrorKind::ToolSuspended, message).server(server.as_str())
 }
 
-fn resource(request: &Request, catalog: &Snapshot) -> Result<CallTarget, Failure> {
+fn resource(
+    request: &Request,
+    catalog: &Snapshot,
+    linked: Option<&ServerName>,
+) -> Result<CallTarget, Failure> {
     let uri = request.uri().ok_or_else(|| missing("uri", "a string"))?;
-    let UriOwner { server, native } = catalog.resource(&uri).ok_or_else(|| {
+    let UriOwner { server, native } = catalog.resource(&uri, linked).ok_or_else(|| {
         let message = format!("there is no resource `{}`", short(&uri));
         Failure::new(ErrorKind::ResourceNotFound, message).detail("uri", json!(uri))
     })?;
@@ -271,16 +349,16 @@ fn completion(request: &Request, catalog: &Snapshot) -> Result<CallTarget, Failu
     let (server, key, native) = match member("type").as_deref() {
         Some("ref/prompt") => {
             let name = member("name").ok_or_else(|| missing("ref.name", "a string"))?;
-            let owned = catalog.prompt(&name).ok_or_else(|| {
-                let message = format!("there is no prompt `{}`", short(&name));
-                Failure::new(ErrorKind::InvalidParams, message)
-            })?;
+            let owned = match catalog.prompt(&name) {
+                Some(owned) => NamedOwner::of(owned),
+                None => unlisted(ItemKind::Prompts, &name, catalog)?,
+            };
             let native: Value = owned.native.parse().unwrap_or_else(|_| json!(name));
-            (owned.server.clone(), "name", native)
+            (owned.server, "name", native)
         }
         Some("ref/resource") => {
             let uri = member("uri").ok_or_else(|| missing("ref.uri", "a string"))?;
-            let owned = catalog.resource(&uri).ok_or_else(|| {
+            let owned = catalog.resource(&uri, None).ok_or_else(|| {
                 let message = format!("there is no resource or template `{}`", short(&uri));
                 Failure::new(ErrorKind::InvalidParams, message)
             })?;
@@ -289,6 +367,7 @@ fn completion(request: &Request, catalog: &Snapshot) -> Result<CallTarget, Failu
         }
         _ => return Err(missing("ref.type", "\"ref/prompt\" or \"ref/resource\"")),
     };
+    let native_name = (native_uri.is_none()).then(|| RawJson::from_value(&native));
     reference[key] = native;
     // A server may go by a member that does not belong to this type.
     for other in ["name", "uri"].iter().filter(|other| **other != key) {
@@ -297,6 +376,7 @@ fn completion(request: &Request, catalog: &Snapshot) -> Result<CallTarget, Failu
     let edit = (span, Bytes::from(reference.to_string()));
     Ok(CallTarget {
         native_uri,
+        native_name,
         ..CallTarget::new(server, vec![edit])
     })
 }

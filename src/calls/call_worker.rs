@@ -11,6 +11,7 @@ use crate::calls::call_table::{CallTable, HasCalls};
 use crate::calls::event_log::EventLog;
 use crate::calls::worker_inbox::{ClientMessage, WorkerInbox};
 use crate::downstream::Delivery;
+use crate::id::ServerName;
 use crate::protocol::{Failure, Response};
 use crate::telemetry::Counter;
 
@@ -75,6 +76,9 @@ impl CallOwner for SessionlessCalls {
     }
 
     fn on_call_returned(&mut self, _: &Call, _: Option<&Result<Response, Failure>>) {}
+
+    /// A client without a session keeps no memory of URIs.
+    fn on_named(&mut self, _: &ServerName, _: &str) {}
 }
 
 impl HasCalls for SessionlessCalls {

@@ -9,12 +9,13 @@ use crate::calls::{consent, tasks};
 use crate::catalog::Snapshot;
 use crate::downstream::{Caller, SubscriptionChange, SubscriptionKey};
 use crate::id::{ServerName, SessionId, ViewId};
-use crate::protocol::{ErrorKind, Failure, Method, Notification, Request, json};
+use crate::protocol::{ErrorKind, Failure, Method, Notification, Request};
 use crate::telemetry::{Counter, Denial};
 
 impl CallContext {
-    /// Finds the owner of what a call is about, and asks the policies, if there are any. A call that
-    /// is denied is counted and in the audit trail.
+    /// Finds the owner of what a call is about, and asks the policies, if there are any: every call
+    /// comes by here, whether a list has what it names or not. A call that is denied is counted and
+    /// in the audit trail.
     ///
     /// # Errors
     ///
@@ -24,9 +25,13 @@ impl CallContext {
         request: &Request,
         caller: &Caller,
         catalog: &Snapshot,
+        linked: Option<&ServerName>,
     ) -> Result<CallTarget, Failure> {
-        let target = tasks::target(request, catalog, caller, &self.sealing);
-        let target = target.map_err(|unknown| consent::of_unknown(unknown, request, self, caller));
+        let target = tasks::target(request, catalog, caller, &self.sealing, linked);
+        let target = target.map_err(|unknown| {
+            let missing = self.of_missing_server(unknown, request, caller, catalog);
+            consent::of_unknown(missing, request, self, caller)
+        });
         let allowed = target.and_then(|target| {
             self.judge(request, caller, &target, catalog)?;
             Ok(target)
@@ -44,7 +49,7 @@ impl CallContext {
         let policy = self.policy.load();
         match policy.as_deref() {
             Some(policy) if is_judged(&request.method) => {
-                judge(&**policy, request, caller, target, catalog.for_calls())
+                judge(&**policy, request, caller, target, catalog)
             }
             _ => Ok(()),
         }
@@ -175,7 +180,7 @@ fn judge(
     target: &CallTarget,
     catalog: &Snapshot,
 ) -> Result<(), Failure> {
-    let native = native_item(request, target, catalog);
+    let native = native_item(request, target);
     let hints = target.tool.as_ref().map(|tool| tool.hints);
     let annotations = hints.map_or_else(Annotations::default, |hints| Annotations {
         read_only: hints.read_only,
@@ -220,9 +225,10 @@ impl NativeItem {
     }
 }
 
-fn native_item(request: &Request, target: &CallTarget, catalog: &Snapshot) -> NativeItem {
-    if let Some(tool) = &target.tool {
-        return NativeItem::Name(tool.native.parse().unwrap_or_default());
+fn native_item(request: &Request, target: &CallTarget) -> NativeItem {
+    let native = target.tool.as_ref().map(|tool| &tool.native);
+    if let Some(native) = native.or(target.native_name.as_ref()) {
+        return NativeItem::Name(native.parse().unwrap_or_default());
     }
     let (name, uri) = (request.name(), request.uri());
     if let (Method::Other(_), Some(name), Some(_)) = (&request.method, &name, &uri) {
@@ -231,24 +237,10 @@ fn native_item(request: &Request, target: &CallTarget, catalog: &Snapshot) -> Na
     if let Some(uri) = &target.native_uri {
         return NativeItem::Uri(uri.clone());
     }
-    let referred = || {
-        let reference = request.member(request.params.reference.as_ref())?;
-        let reference = str::from_utf8(&reference).ok()?;
-        let name = json::member(reference, "name")?;
-        Some(json::text(name)?.into_owned())
-    };
-    let public = match request.method {
-        Method::CompletionComplete => referred(),
-        _ => name.or(uri).map(Cow::into_owned),
-    };
-    let public = public.unwrap_or_default();
-    if let Some(prompt) = catalog.prompt(&public) {
-        return NativeItem::Name(prompt.native.parse().unwrap_or_default());
-    }
-    match catalog.resource(&public) {
-        Some(owner) => NativeItem::Uri(owner.native),
-        None if public.contains(":/") => NativeItem::Uri(public),
-        None => NativeItem::Name(public),
+    let public = name.or(uri).map(Cow::into_owned).unwrap_or_default();
+    match public.contains(":/") {
+        true => NativeItem::Uri(public),
+        false => NativeItem::Name(public),
     }
 }
 

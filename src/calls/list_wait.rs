@@ -2,16 +2,17 @@
 //! those that clients like its own see, whose connections are opened for it (B-LIST-02).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::calls::awaited_lists::{ListNeed, ListSource, ServerList, is_coming, is_needed};
 use crate::calls::call_context::CallContext;
 use crate::calls::{call_target, consent, discovery};
 use crate::catalog::{Exposure, ItemKind, Snapshot};
 use crate::downstream::{Caller, ConnectionKey, Server};
-use crate::id::ViewId;
+use crate::id::{ServerName, ViewId};
 use crate::protocol::{Method, Request};
 use crate::supervision::ChildPhase;
 use crate::telemetry::Counter;
@@ -23,7 +24,19 @@ pub(crate) struct ListWait {
     /// Index of the arbiter that connections are opened on.
     arbiter: usize,
     need: ListNeed,
+    changed: Vec<ChangedList>,
 }
+
+/// A list that its server announced to have changed, and that clients do not see yet.
+struct ChangedList {
+    server: ServerName,
+    key: ConnectionKey,
+    kind: ItemKind,
+    announced: Instant,
+}
+
+/// How long a list waits for changes that its servers announced.
+const CHANGES_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// A list that is to be read from this connection.
 struct AwaitedList {
@@ -41,11 +54,13 @@ impl ListWait {
     ) -> Option<Self> {
         let wait = Self {
             need: need_of(context, request, caller)?,
+            changed: changed_lists(context, request, caller),
             context: context.clone(),
             caller: caller.clone(),
             arbiter,
         };
-        let must_wait = !context.catalog.is_listed() || !wait.awaited().is_empty();
+        let must_wait =
+            !context.catalog.is_listed() || !wait.changed.is_empty() || !wait.awaited().is_empty();
         must_wait.then_some(wait)
     }
 
@@ -63,6 +78,23 @@ impl ListWait {
         if is_late || is_first && !catalog.missing().is_empty() {
             self.context.counters.add(Counter::LateLists);
         }
+        join_all(self.changed.iter().map(|list| self.shown(list))).await;
+    }
+
+    /// Ends when clients see a list as it is since its server announced the change.
+    async fn shown(&self, list: &ChangedList) {
+        let ChangedList {
+            server,
+            key,
+            kind,
+            announced,
+        } = list;
+        let change = (*kind, *announced);
+        let shown = self.context.catalog.wait_read(server, key, change);
+        // The next request does not wait for it again.
+        let _ = timeout(CHANGES_WAIT_MAX, shown).await;
+        let changes = self.context.downstreams.list_changes();
+        changes.shown(server, key, change);
     }
 
     /// For the client: the reason of the wait.
@@ -163,6 +195,33 @@ impl ListWait {
     }
 }
 
+/// The lists of this kind that changed and that clients like this one do not see yet.
+fn changed_lists(context: &CallContext, request: &Request, caller: &Caller) -> Vec<ChangedList> {
+    let changes = context.downstreams.list_changes();
+    let kind = ItemKind::listed_by(&request.method).filter(|_| !changes.are_shown());
+    let Some(kind) = kind else {
+        return Vec::new();
+    };
+    let servers = context.downstreams.all();
+    let shown = servers
+        .values()
+        .filter(|server| context.shows(server, caller));
+    let changed = shown.flat_map(|server| {
+        let own = server.list_key_for(caller);
+        let shared = (!own.is_shared()).then(ConnectionKey::shared);
+        let keys = shared.into_iter().chain([own]);
+        keys.filter_map(|key| {
+            Some(ChangedList {
+                announced: changes.announced(server.name(), &key, kind)?,
+                server: server.name().clone(),
+                key,
+                kind,
+            })
+        })
+    });
+    changed.collect()
+}
+
 /// The lists that a request needs before it is answered.
 fn need_of(context: &CallContext, request: &Request, caller: &Caller) -> Option<ListNeed> {
     let catalog = &context.catalog;
@@ -184,11 +243,14 @@ fn need_of(context: &CallContext, request: &Request, caller: &Caller) -> Option<
         }
         // Static tools are there before any server.
         Method::ToolsList if catalog.exposure(caller) != Exposure::All => None,
-        method if ItemKind::listed_by(method).is_some() => Some(ListNeed::All),
-        _ if catalog.is_listed() => None,
-        _ => call_target::target(request, &context.catalog.of(caller))
+        method if ItemKind::listed_by(method).is_some() => Some(match &caller.view {
+            ViewId::Server(name) if catalog.of(caller).part(name).is_none() => ListNeed::Missing,
+            _ => ListNeed::All,
+        }),
+        _ if catalog.is_listed() && !catalog.is_missing_any() => None,
+        _ => call_target::target(request, &catalog.of(caller), None)
             .is_err()
-            .then_some(ListNeed::Any),
+            .then_some(ListNeed::Missing),
     }
 }
 

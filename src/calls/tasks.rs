@@ -90,7 +90,8 @@ fn has_tasks_for(part: &ServerPart, to: Revision) -> bool {
         }
 }
 
-/// Finds the owner of what a request is about, and says what becomes of a task.
+/// Finds the target of a request and decides how its task is handled. `linked` is the server that
+/// named its URI to the client.
 ///
 /// # Errors
 ///
@@ -100,6 +101,7 @@ pub(crate) fn target(
     catalog: &Snapshot,
     caller: &Caller,
     sealing: &Sealing,
+    linked: Option<&ServerName>,
 ) -> Result<CallTarget, Failure> {
     match request.method {
         Method::TasksGet
@@ -108,7 +110,7 @@ pub(crate) fn target(
         | Method::TasksUpdate
         | Method::TasksList => of_task(request, catalog, caller, sealing),
         _ => {
-            let mut target = call_target::target(request, catalog)?;
+            let mut target = call_target::target(request, catalog, linked)?;
             arrange(&mut target, request, catalog, caller)?;
             Ok(target)
         }

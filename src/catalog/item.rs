@@ -9,6 +9,7 @@ use crate::protocol::{RawJson, Span};
 
 use super::definition::LazyDigest;
 use super::hidden_text::HiddenText;
+use super::schema::OddSchema;
 use super::{IngestLimits, ItemKind, json, member_type, schema, uri, uri_template::UriTemplate};
 
 /// A tool's statements about its effects. Only hints: a server that is not trusted may lie.
@@ -42,6 +43,7 @@ pub struct Item {
     hints: ToolHints,
     headers: ParamHeaders,
     hidden: Option<HiddenText>,
+    note: Option<Box<str>>,
     digest: LazyDigest,
 }
 
@@ -67,6 +69,11 @@ impl Item {
     /// The characters in it that people do not see.
     pub const fn hidden(&self) -> Option<&HiddenText> {
         self.hidden.as_ref()
+    }
+
+    /// A remark on an invalid schema that clients accept.
+    pub fn note(&self) -> Option<&str> {
+        self.note.as_deref()
     }
 
     /// Of the definition of a tool.
@@ -125,9 +132,10 @@ pub(super) fn read(
         }
         None => return Err(RejectedItem::without_name(format!("has no `{key}`"))),
     };
-    let checked = check(kind, &native, value, limits).and_then(|hints| {
+    let checked = check(kind, &native, value, limits).and_then(|(hints, note)| {
         let raw = normalized(kind, raw)?;
-        locate(kind, raw, &native, hints)
+        let item = locate(kind, raw, &native, hints)?;
+        Ok(Item { note, ..item })
     });
     checked.map_err(|reason| RejectedItem {
         item: Some(schema::shorten(&native)),
@@ -140,7 +148,7 @@ fn check(
     native: &str,
     mut value: Map<String, Value>,
     limits: &IngestLimits,
-) -> Result<ToolHints, String> {
+) -> Result<(ToolHints, Option<Box<str>>), String> {
     value.retain(|name, value| !(value.is_null() && member_type::is_optional(kind, name)));
     if let Some(Value::Object(annotations)) = value.get_mut("annotations") {
         annotations.retain(|_, value| !value.is_null());
@@ -158,16 +166,17 @@ fn check(
     }
     member_type::check(kind, &value)?;
     if kind != ItemKind::Tools {
-        return Ok(ToolHints::default());
+        return Ok((ToolHints::default(), None));
     }
-    check_schemas(&value)?;
+    let note = check_schemas(&value)?;
     let hint = |name: &str| value.get("annotations")?.get(name)?.as_bool();
     let default = ToolHints::default();
-    Ok(ToolHints {
+    let hints = ToolHints {
         read_only: hint("readOnlyHint").unwrap_or(default.read_only),
         destructive: hint("destructiveHint").unwrap_or(default.destructive),
         idempotent: hint("idempotentHint").unwrap_or(default.idempotent),
-    })
+    };
+    Ok((hints, note))
 }
 
 fn check_name(name: &str, limits: &IngestLimits) -> Result<(), String> {
@@ -184,7 +193,11 @@ fn check_name(name: &str, limits: &IngestLimits) -> Result<(), String> {
     Ok(())
 }
 
-fn check_schemas(tool: &Map<String, Value>) -> Result<(), String> {
+/// Refuses the schemas that make clients drop the whole list. Clients read only the root of an
+/// `inputSchema`, and compile an `outputSchema`.
+///
+/// Returns a remark on an invalid schema that clients accept.
+fn check_schemas(tool: &Map<String, Value>) -> Result<Option<Box<str>>, String> {
     let input = tool.get("inputSchema").ok_or("has no `inputSchema`")?;
     let is_object = match input.get("type") {
         // `normalized` adds it.
@@ -194,14 +207,21 @@ fn check_schemas(tool: &Map<String, Value>) -> Result<(), String> {
     if !is_object {
         return Err("`inputSchema` must be an object with \"type\": \"object\"".to_owned());
     }
-    schema::check(input).map_err(|reason| format!("`inputSchema` is {reason}"))?;
-    if let Some(output) = tool.get("outputSchema") {
-        if !output.is_object() {
-            return Err("`outputSchema` must be an object".to_owned());
-        }
-        schema::check(output).map_err(|reason| format!("`outputSchema` is {reason}"))?;
+    schema::check_root(input).map_err(|reason| format!("in `inputSchema`, {reason}"))?;
+    let odd = schema::check(input).err();
+    let of_input = odd.map(|odd| format!("`inputSchema` is {}", odd.reason()));
+    let Some(output) = tool.get("outputSchema") else {
+        return Ok(of_input.map(String::into_boxed_str));
+    };
+    if !output.is_object() {
+        return Err("`outputSchema` must be an object".to_owned());
     }
-    Ok(())
+    let of_output = match schema::check(output) {
+        Ok(()) => None,
+        Err(OddSchema::Invalid(reason)) => return Err(format!("`outputSchema` is {reason}")),
+        Err(OddSchema::UnknownDialect(reason)) => Some(format!("`outputSchema` is {reason}")),
+    };
+    Ok(of_input.or(of_output).map(String::into_boxed_str))
 }
 
 /// Removes `null` where the protocol wants a member to be absent, and adds the `type` that an
@@ -275,20 +295,26 @@ fn locate(kind: ItemKind, raw: RawJson, native: &str, hints: ToolHints) -> Resul
         interface_spans,
         hints,
         headers: headers.unwrap_or_default(),
+        note: None,
         digest: LazyDigest::default(),
     })
 }
 
-/// `_meta.ui.resourceUri` and its older spelling `_meta["ui/resourceUri"]` of a tool.
+/// The URIs of user interfaces that the `_meta` of a tool or a result names, as they are written:
+/// `ui.resourceUri`, and the older spellings of it.
+pub(super) fn interfaces(text: &str) -> impl Iterator<Item = &str> {
+    let meta = json::member(text, "_meta");
+    let nested = meta.and_then(|meta| json::member(json::member(meta, "ui")?, "resourceUri"));
+    let flat = ["ui/resourceUri", "openai/outputTemplate"];
+    let flat = flat.map(|name| json::member(meta?, name));
+    nested.into_iter().chain(flat.into_iter().flatten())
+}
+
+/// The URIs of a tool's user interface, and where they stand.
 fn interface_spans(text: &str) -> Vec<(Span, Box<str>)> {
-    let Some(meta) = json::member(text, "_meta") else {
-        return Vec::new();
-    };
-    let nested = json::member(meta, "ui").and_then(|ui| json::member(ui, "resourceUri"));
-    let written = [nested, json::member(meta, "ui/resourceUri")];
     let read = |written: &str| {
         let uri = json::text(written)?;
         Some((json::span(text, written), Box::from(&*uri)))
     };
-    written.into_iter().flatten().filter_map(read).collect()
+    interfaces(text).filter_map(read).collect()
 }

@@ -84,7 +84,7 @@ impl ItemKind {
     }
 
     /// One item of the kind, in a sentence.
-    pub(super) const fn noun(self) -> &'static str {
+    pub const fn noun(self) -> &'static str {
         match self {
             Self::Tools => "tool",
             Self::Prompts => "prompt",

@@ -6,11 +6,13 @@ use std::sync::{Arc, OnceLock};
 
 use crate::id::ServerName;
 
-use super::merge_notice::hidden_texts;
+use super::merge_notice::{hidden_texts, odd_schemas};
 use super::name_filter::NameFilter;
 use super::public_item::{item_owner, public_item, static_items};
 use super::public_pages::{PublicItem, PublicPages};
 use super::snapshot::{MergedServer, OwnerTable, SuspendedTool, Wrapping};
+use super::unlisted::{NameRules, PublicRules};
+use super::uri_routing::{interfaces, resource_servers};
 use super::uri_template::UriTemplate;
 use super::{
     CatalogSettings, Exposure, Item, ItemKind, ItemOwner, MergeNotice, NameSettings, ServerPart,
@@ -48,6 +50,9 @@ pub fn merge(parts: &[(Arc<ServerPart>, NameSettings)], settings: &CatalogSettin
         by_wrap_prefix: merger.views.iter().enumerate().map(by_prefix).collect(),
         patterns: merger.patterns(),
         origins: merger.origins(),
+        interfaces: interfaces(&merger.views),
+        resource_servers: resource_servers(&merger.views),
+        rules: PublicRules::of(settings),
         instructions: merger.instructions(),
         tools,
         suspended: merger.suspended,
@@ -100,12 +105,14 @@ impl<'a> Merger<'a> {
                 item,
             };
             merger.notices.extend(part.quarantined().cloned().map(item));
+            merger.notices.extend(odd_schemas(part));
             merger.notices.extend(hidden_texts(part));
             let wrap_prefix = merger.wrap_prefix(server, names);
             merger.names.push(names);
             merger.views.push(MergedServer {
                 part: part.clone(),
                 wrap_prefix,
+                rules: NameRules::of(server, names),
                 wrapping: Wrapping::Nothing,
                 shown: [0; 4],
             });
@@ -461,7 +468,8 @@ impl<'a> Merger<'a> {
     }
 }
 
-/// The URIs and URI templates of a server that may be wrapped, with what makes two of them equal.
+/// The URIs and URI templates that a server lists, or names as its user interfaces, and that may
+/// be wrapped, with what makes two of them equal.
 fn movable_uris(part: &ServerPart) -> impl Iterator<Item = (&str, Vec<u8>)> {
     let resources = part.items(ItemKind::Resources).iter();
     let resources = resources.map(|item| (item.native(), item.native().as_bytes().to_vec()));
@@ -470,7 +478,11 @@ fn movable_uris(part: &ServerPart) -> impl Iterator<Item = (&str, Vec<u8>)> {
         let shape = UriTemplate::parse(item.native()).map(|template| template.shape());
         (item.native(), shape.unwrap_or_default())
     });
+    let tools = part.items(ItemKind::Tools).iter();
+    let interfaces = tools.flat_map(|tool| tool.interface_spans());
+    let interfaces = interfaces.map(|(_, uri)| (&**uri, uri.as_bytes().to_vec()));
     resources
         .chain(templates)
+        .chain(interfaces)
         .filter(|(uri, _)| !uri::is_fixed(uri))
 }

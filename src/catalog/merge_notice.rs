@@ -51,6 +51,12 @@ pub enum MergeNotice {
         server: ServerName,
         reason: InvalidNameSettings,
     },
+    /// A schema of the tool is odd; clients take it.
+    OddSchema {
+        server: ServerName,
+        tool: String,
+        reason: String,
+    },
     /// The definition of a tool is not the one that was approved.
     Unapproved(UnapprovedTool),
     /// An item, or the instructions of the server, hold characters that people do not see.
@@ -71,6 +77,7 @@ impl MergeNotice {
             | Self::Hidden { server, .. }
             | Self::Quarantined { server, .. }
             | Self::InvalidFilter { server, .. }
+            | Self::OddSchema { server, .. }
             | Self::HiddenText { server, .. } => server,
             Self::Unapproved(tool) => &tool.server,
         }
@@ -125,14 +132,18 @@ impl fmt::Display for MergeNotice {
                 kind.noun()
             ),
             Self::Quarantined { server, item } => {
-                let noun = item.kind.noun();
+                let (noun, reason) = (item.kind.noun(), &item.reason);
                 let name = item.item.as_deref().unwrap_or("?");
-                let reason = &item.reason;
                 write!(f, "{noun} `{name}` of `{server}` is hidden: {reason}")
             }
             Self::InvalidFilter { server, reason } => {
                 write!(f, "tools of `{server}` are hidden: {reason}")
             }
+            Self::OddSchema {
+                server,
+                tool,
+                reason,
+            } => write!(f, "tool `{tool}` of `{server}` is listed although {reason}"),
             Self::Unapproved(tool) => tool.fmt(f),
             Self::HiddenText {
                 server,
@@ -173,6 +184,18 @@ impl PinState {
             Self::New => "it was not there when the tools of its server were pinned",
         }
     }
+}
+
+/// Notices of tools whose schemas are odd.
+pub(super) fn odd_schemas(part: &ServerPart) -> impl Iterator<Item = MergeNotice> {
+    let tools = part.items(ItemKind::Tools).iter();
+    tools.filter_map(|tool| {
+        Some(MergeNotice::OddSchema {
+            server: part.server().clone(),
+            tool: tool.native().to_owned(),
+            reason: tool.note()?.to_owned(),
+        })
+    })
 }
 
 /// Notices of the server's texts that hold characters which people do not see.

@@ -30,8 +30,10 @@ mod settings;
 mod snapshot;
 mod stored_part;
 mod tool_override;
+mod unlisted;
 mod uri;
 mod uri_rewriter;
+mod uri_routing;
 mod uri_template;
 
 use crate::protocol::json;
@@ -56,6 +58,8 @@ pub use settings::{
 };
 pub use snapshot::{Changes, EXTENSIONS, ItemOwner, Snapshot, SuspendedTool, UriOwner};
 pub use tool_override::{AnnotationOverrides, ToolOverride};
+pub use unlisted::UnlistedItem;
+pub use uri_rewriter::NAMED_URIS_MAX;
 
 #[cfg(test)]
 mod tests;

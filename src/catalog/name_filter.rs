@@ -1,6 +1,6 @@
 //! Which tools of a server are shown.
 
-use globset::{Glob, GlobSet, GlobSetBuilder};
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
 use super::NameSettings;
 
@@ -34,9 +34,12 @@ impl NameSettings {
 }
 
 /// Compiled globs over names.
+#[derive(Debug)]
 pub(super) struct NameFilter {
     allow: Option<GlobSet>,
     deny: GlobSet,
+    /// The same as `deny`, but upper and lower case are the same to it.
+    deny_any_case: GlobSet,
 }
 
 impl NameFilter {
@@ -45,10 +48,11 @@ impl NameFilter {
     }
 
     pub(super) fn of(allow: &[String], deny: &[String]) -> Result<Self, InvalidNameSettings> {
-        let allowed = compile("allow", allow)?;
+        let allowed = compile("allow", allow, false)?;
         Ok(Self {
             allow: (!allow.is_empty()).then_some(allowed),
-            deny: compile("deny", deny)?,
+            deny: compile("deny", deny, false)?,
+            deny_any_case: compile("deny", deny, true)?,
         })
     }
 
@@ -56,9 +60,18 @@ impl NameFilter {
         let allow = self.allow.as_ref();
         allow.is_none_or(|allow| allow.is_match(name)) && !self.deny.is_match(name)
     }
+
+    /// The same for an unlisted name, because servers can treat upper and lower case alike.
+    pub(super) fn shows_unlisted(&self, name: &str) -> bool {
+        self.shows(name) && !self.deny_any_case.is_match(name)
+    }
 }
 
-fn compile(list: &'static str, globs: &[String]) -> Result<GlobSet, InvalidNameSettings> {
+fn compile(
+    list: &'static str,
+    globs: &[String],
+    any_case: bool,
+) -> Result<GlobSet, InvalidNameSettings> {
     let invalid = |glob: &str, error: &globset::Error| InvalidNameSettings::Glob {
         list,
         glob: glob.to_owned(),
@@ -66,7 +79,8 @@ fn compile(list: &'static str, globs: &[String]) -> Result<GlobSet, InvalidNameS
     };
     let mut set = GlobSetBuilder::new();
     for glob in globs {
-        set.add(Glob::new(glob).map_err(|error| invalid(glob, &error))?);
+        let glob_of_name = GlobBuilder::new(glob).case_insensitive(any_case).build();
+        set.add(glob_of_name.map_err(|error| invalid(glob, &error))?);
     }
     set.build()
         .map_err(|error| invalid(error.glob().unwrap_or(""), &error))

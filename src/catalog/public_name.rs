@@ -14,16 +14,27 @@ pub(super) fn prefix<'a>(server: &'a ServerName, names: &'a NameSettings) -> &'a
     names.prefix.as_deref().unwrap_or(server.as_str())
 }
 
-/// Whether a public name may be that of an item of this server: it begins with the server's prefix
-/// or, as that of an item whose name was taken, with its name.
+/// Whether a public name can belong to an item of this server: it begins with the server's prefix
+/// or, after a name collision, with the server's name. Without a prefix any name can.
 pub fn may_belong_to(public: &str, server: &ServerName, names: &NameSettings) -> bool {
-    has_prefix(public, prefix(server, names)) || has_prefix(public, server.as_str())
+    let prefix = prefix(server, names);
+    prefix.is_empty() || has_prefix(public, prefix) || has_prefix(public, server.as_str())
 }
 
 /// Whether a name looks as those of a server with this prefix.
 pub(super) fn has_prefix(name: &str, prefix: &str) -> bool {
-    let rest = name.strip_prefix(prefix);
-    !prefix.is_empty() && rest.is_some_and(|rest| rest.starts_with(SEPARATOR))
+    !prefix.is_empty() && without_prefix(name, prefix).is_some()
+}
+
+/// The rest of a name that has this prefix.
+pub(super) fn without_prefix<'n>(name: &'n str, prefix: &str) -> Option<&'n str> {
+    name.strip_prefix(prefix)?.strip_prefix(SEPARATOR)
+}
+
+/// The name that an item gets unless it is taken.
+pub(super) fn wanted(server: &ServerName, prefix: &str, native: &str, max: usize) -> String {
+    let best = candidates(server, prefix, native, max).next();
+    best.map_or_else(String::new, |best| best.name)
 }
 
 /// A public name, and whether it had to be cut or cleaned.

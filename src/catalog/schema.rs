@@ -1,4 +1,5 @@
-//! Whether a tool's schema is one: a client that meets an invalid schema drops the whole list.
+//! Whether a tool's schema is one. Clients differ in what they take: some drop the whole list for a
+//! schema whose root has another form, none for what is odd further inside.
 
 use serde_json::Value;
 
@@ -8,8 +9,8 @@ use serde_json::Value;
 ///
 /// # Errors
 ///
-/// Returns a sentence that says where the schema is wrong, or that its dialect is not supported.
-pub(super) fn check(schema: &Value) -> Result<(), String> {
+/// Returns [`OddSchema`] with the fault.
+pub(super) fn check(schema: &Value) -> Result<(), OddSchema> {
     let named = schema.get("$schema").and_then(Value::as_str);
     let outcome = match named.map_or(Some(Dialect::V2020_12), Dialect::of) {
         Some(Dialect::Draft4) => jsonschema::draft4::meta::validate(schema),
@@ -19,16 +20,56 @@ pub(super) fn check(schema: &Value) -> Result<(), String> {
         Some(Dialect::V2020_12) => jsonschema::draft202012::meta::validate(schema),
         None => {
             let named = shorten(named.unwrap_or_default());
-            return Err(format!(
+            return Err(OddSchema::UnknownDialect(format!(
                 "of a dialect that is not supported, `{named}`: JSON Schema is, from draft 4 to 2020-12"
-            ));
+            )));
         }
     };
     outcome.map_err(|error| {
         let place = error.instance_path().to_string();
         let place = if place.is_empty() { "its root" } else { &place };
-        shorten(&format!("not a valid JSON Schema at {place}: {error}"))
+        OddSchema::Invalid(shorten(&format!(
+            "not a valid JSON Schema at {place}: {error}"
+        )))
     })
+}
+
+/// Why a schema is not one that every client understands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum OddSchema {
+    /// Clients that compile it fail.
+    Invalid(String),
+    /// Clients take it for the newest dialect.
+    UnknownDialect(String),
+}
+
+impl OddSchema {
+    pub(super) fn reason(&self) -> &str {
+        match self {
+            Self::Invalid(reason) | Self::UnknownDialect(reason) => reason,
+        }
+    }
+}
+
+/// Checks the members of a schema's root that clients read by a fixed form, and drop the whole list
+/// for if they have another one.
+///
+/// # Errors
+///
+/// Returns a sentence part that says which member is wrong.
+pub(super) fn check_root(schema: &Value) -> Result<(), String> {
+    let is = |member: &str, fits: fn(&Value) -> bool| schema.get(member).is_none_or(fits);
+    let are_texts = |list: &Value| {
+        let mut texts = list.as_array().into_iter().flatten();
+        list.is_array() && texts.all(Value::is_string)
+    };
+    if !is("properties", Value::is_object) {
+        return Err("`properties` must be an object".to_owned());
+    }
+    if !is("required", are_texts) {
+        return Err("`required` must be a list of strings".to_owned());
+    }
+    Ok(())
 }
 
 /// The dialects of JSON Schema that are known.
@@ -99,9 +140,9 @@ mod tests {
         ];
         for dialect in unknown {
             let schema = json!({"$schema": dialect, "type": "object"});
-            let reason = check(&schema).unwrap_err();
+            let odd = check(&schema).unwrap_err();
             let expected = format!("of a dialect that is not supported, `{dialect}`");
-            assert!(reason.starts_with(&expected), "{reason}");
+            assert!(odd.reason().starts_with(&expected), "{odd:?}");
         }
         // A list of schemas is a valid `items` in draft 7, and no longer in 2020-12.
         let items = json!({"items": [{}]});

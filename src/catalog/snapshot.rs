@@ -12,6 +12,7 @@ use crate::protocol::{RawJson, Revision};
 
 use super::public_pages::{InvalidCursor, PublicPages};
 use super::search::SearchIndex;
+use super::unlisted::{NameRules, PublicRules};
 use super::uri_template::UriTemplate;
 use super::{
     Exposure, Item, ItemKind, ListAge, ListCaching, MergeNotice, PinState, ServerPart, ToolHints,
@@ -23,12 +24,6 @@ pub const EXTENSIONS: [&str; 2] = ["extensions", "experimental"];
 
 /// How long a client may count on a list of a server that says only when it changes, in milliseconds.
 const DEFAULT_TTL_MS: u64 = 60_000;
-
-/// Character comparisons that templates of one server may cost in one look-up.
-const MATCH_STEPS_MAX: usize = 1 << 20;
-
-/// Longest URI that is compared with templates, in bytes.
-const MATCH_URI_BYTES_MAX: usize = 8 * 1024;
 
 /// Whose a public tool or prompt name is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,6 +113,12 @@ pub struct Snapshot {
     pub(super) patterns: Vec<(usize, UriTemplate)>,
     /// Which servers use a scheme and authority in unwrapped URIs.
     pub(super) origins: HashMap<String, Vec<usize>>,
+    /// The servers of user interfaces that tools name, by their public URIs.
+    pub(super) interfaces: HashMap<String, usize>,
+    /// Servers that declare resources.
+    pub(super) resource_servers: Vec<usize>,
+    /// Rules for unlisted names.
+    pub(super) rules: PublicRules,
     pub(super) pages: [PublicPages; 4],
     pub(super) instructions: Option<String>,
     pub(super) notices: Vec<MergeNotice>,
@@ -143,6 +144,7 @@ pub(super) enum Wrapping {
 pub(super) struct MergedServer {
     pub(super) part: Arc<ServerPart>,
     pub(super) wrap_prefix: String,
+    pub(super) rules: NameRules,
     pub(super) wrapping: Wrapping,
     pub(super) shown: [usize; 4],
 }
@@ -172,60 +174,6 @@ impl Snapshot {
     /// The owner of a public prompt name.
     pub fn prompt(&self, public: &str) -> Option<&ItemOwner> {
         self.prompts.get(public)
-    }
-
-    /// The owner of a public URI or URI template: the server that lists it, whose wrapping it
-    /// has, whose template it matches, or who first uses its scheme and authority, in this order.
-    pub fn resource(&self, public: &str) -> Option<UriOwner> {
-        let listed = self
-            .resources
-            .get(public)
-            .or_else(|| self.templates.get(public));
-        if let Some(owned) = listed {
-            return Some(owned.clone());
-        }
-        if let Some(owned) = self.unwrap(public) {
-            return Some(owned);
-        }
-        let origin = uri::origin(public);
-        let users = origin.and_then(|origin| self.origins.get(&origin));
-        let users = users.map(Vec::as_slice);
-        let first_user = || users.and_then(<[usize]>::first).copied();
-        let server = self.match_template(public, users).or_else(first_user)?;
-        Some(self.uri_owner(server, public))
-    }
-
-    fn unwrap(&self, public: &str) -> Option<UriOwner> {
-        let (prefix, native) = uri::unwrap(public)?;
-        let server = *self.by_wrap_prefix.get(&prefix)?;
-        let certain = uri::is_reserved(public) || self.servers.get(server)?.wraps();
-        certain.then(|| self.uri_owner(server, &native))
-    }
-
-    /// The server whose template a URI matches; where its origin is in use, one of the `users`.
-    fn match_template(&self, public: &str, users: Option<&[usize]>) -> Option<usize> {
-        if public.len() > MATCH_URI_BYTES_MAX {
-            return None;
-        }
-        let mut steps = (usize::MAX, MATCH_STEPS_MAX);
-        let mut patterns = self.patterns.iter();
-        let found = patterns.find(|(server, template)| {
-            if users.is_some_and(|users| !users.contains(server)) {
-                return false;
-            }
-            if steps.0 != *server {
-                steps = (*server, MATCH_STEPS_MAX);
-            }
-            template.matches(public, &mut steps.1)
-        });
-        found.map(|(server, _)| *server)
-    }
-
-    fn uri_owner(&self, server: usize, native: &str) -> UriOwner {
-        UriOwner {
-            server: self.servers[server].part.server().clone(),
-            native: native.to_owned(),
-        }
     }
 
     /// The servers that a request or notification of an extension may be for: those that declare an

@@ -1,16 +1,26 @@
-//! Native URIs in answers of a server whose URIs are wrapped.
+//! Native URIs in answers of a server: replaced where the server's URIs are wrapped, otherwise
+//! gathered, so that a client can read what a result names.
+
+use memchr::memmem;
 
 use crate::id::ServerName;
 use crate::protocol::{Edit, Method, RawJson, splice};
 
+use super::item::interfaces;
 use super::json;
 use super::snapshot::{MergedServer, Snapshot};
 
+/// Most URIs of one result that are remembered.
+pub const NAMED_URIS_MAX: usize = 256;
+
+/// Longest URI that is remembered, in bytes.
+const NAMED_URI_BYTES_MAX: usize = 4096;
+
 impl Snapshot {
     /// The result of `method` with public URIs in all places that hold one: `contents[].uri`,
-    /// resource links and embedded resources of tool results and prompt messages. Text and
-    /// structured content stay as they are. `None` when nothing changes, which costs only a
-    /// look-up when the server's URIs are not wrapped.
+    /// resource links and embedded resources of tool results and prompt messages, and the user
+    /// interfaces that `_meta` names. Text and structured content stay as they are. `None` when
+    /// nothing changes, which costs only a look-up when the server's URIs are not wrapped.
     pub fn rewrite_result(
         &self,
         server: &ServerName,
@@ -19,21 +29,9 @@ impl Snapshot {
     ) -> Option<RawJson> {
         let view = self.wrapping(server, result)?;
         let mut rewrite = UriRewriter::new(view, result);
-        let text = result.as_str();
-        match method {
-            Method::ToolsCall => rewrite.blocks(json::member(text, "content")),
-            Method::ResourcesRead => rewrite.contents(json::member(text, "contents")),
-            Method::PromptsGet => {
-                let messages = json::member(text, "messages").and_then(json::elements);
-                for message in messages.unwrap_or_default() {
-                    rewrite.blocks(json::member(message, "content"));
-                }
-            }
-            _ => {
-                rewrite.blocks(json::member(text, "content"));
-                rewrite.contents(json::member(text, "contents"));
-            }
-        }
+        each_uri(method, result.as_str(), &mut |written| {
+            rewrite.uri(written);
+        });
         rewrite.finish()
     }
 
@@ -41,13 +39,79 @@ impl Snapshot {
     pub fn rewrite_error(&self, server: &ServerName, error: &RawJson) -> Option<RawJson> {
         let view = self.wrapping(server, error)?;
         let mut rewrite = UriRewriter::new(view, error);
-        rewrite.uri_of(json::member(error.as_str(), "data"));
+        let data = json::member(error.as_str(), "data");
+        if let Some(written) = data.and_then(|data| json::member(data, "uri")) {
+            rewrite.uri(written);
+        }
         rewrite.finish()
+    }
+
+    /// The URIs in a result of `method` that could belong to another server by their look.
+    /// Costs a look-up where only one server has resources.
+    pub fn named_uris(
+        &self,
+        server: &ServerName,
+        method: &Method,
+        result: &RawJson,
+    ) -> Vec<String> {
+        let mut named = Vec::new();
+        if self.names_are_ambiguous(server) && holds_uri(result) {
+            each_uri(method, result.as_str(), &mut |written| {
+                let uri = json::text(written).filter(|uri| uri.len() <= NAMED_URI_BYTES_MAX);
+                let room = named.len() < NAMED_URIS_MAX;
+                named.extend(uri.filter(|_| room).map(|uri| uri.into_owned()));
+            });
+        }
+        named
     }
 
     fn wrapping(&self, server: &ServerName, answer: &RawJson) -> Option<&MergedServer> {
         let view = self.view(server).filter(|view| view.wraps())?;
-        answer.as_str().contains("\"uri\"").then_some(view)
+        holds_uri(answer).then_some(view)
+    }
+}
+
+/// Whether an answer may name a URI anywhere.
+fn holds_uri(answer: &RawJson) -> bool {
+    let holds = |name: &[u8]| memmem::find(answer.as_bytes(), name).is_some();
+    holds(b"ri\"") || holds(b"outputTemplate\"")
+}
+
+/// Calls `visit` with every URI of a result, as it is written there.
+fn each_uri<'a>(method: &Method, text: &'a str, visit: &mut dyn FnMut(&'a str)) {
+    interfaces(text).for_each(&mut *visit);
+    if matches!(method, Method::PromptsGet) {
+        let messages = json::member(text, "messages").and_then(json::elements);
+        for message in messages.unwrap_or_default() {
+            each_of_blocks(json::member(message, "content"), visit);
+        }
+        return;
+    }
+    if !matches!(method, Method::ResourcesRead) {
+        each_of_blocks(json::member(text, "content"), visit);
+    }
+    if !matches!(method, Method::ToolsCall) {
+        let contents = json::member(text, "contents").and_then(json::elements);
+        let uris = contents.into_iter().flatten();
+        uris.filter_map(|item| json::member(item, "uri"))
+            .for_each(visit);
+    }
+}
+
+/// The same for content of a message or tool result: one block or an array of them.
+fn each_of_blocks<'a>(content: Option<&'a str>, visit: &mut dyn FnMut(&'a str)) {
+    let Some(content) = content else { return };
+    let blocks = json::elements(content).unwrap_or_else(|| vec![content]);
+    for block in blocks {
+        let kind = json::member(block, "type").and_then(json::text);
+        let holder = match kind.as_deref() {
+            Some("resource_link") => Some(block),
+            Some("resource") => json::member(block, "resource"),
+            _ => None,
+        };
+        if let Some(written) = holder.and_then(|holder| json::member(holder, "uri")) {
+            visit(written);
+        }
     }
 }
 
@@ -66,34 +130,7 @@ impl<'a> UriRewriter<'a> {
         }
     }
 
-    /// Content of a message or tool result: one block or an array of them.
-    fn blocks(&mut self, content: Option<&'a str>) {
-        let Some(content) = content else { return };
-        match json::elements(content) {
-            Some(blocks) => blocks.into_iter().for_each(|block| self.block(block)),
-            None => self.block(content),
-        }
-    }
-
-    fn block(&mut self, block: &'a str) {
-        let kind = json::member(block, "type").and_then(json::text);
-        match kind.as_deref() {
-            Some("resource_link") => self.uri_of(Some(block)),
-            Some("resource") => self.uri_of(json::member(block, "resource")),
-            _ => {}
-        }
-    }
-
-    fn contents(&mut self, contents: Option<&'a str>) {
-        for item in contents.and_then(json::elements).unwrap_or_default() {
-            self.uri_of(Some(item));
-        }
-    }
-
-    fn uri_of(&mut self, object: Option<&'a str>) {
-        let Some(written) = object.and_then(|object| json::member(object, "uri")) else {
-            return;
-        };
+    fn uri(&mut self, written: &'a str) {
         let Some(native) = json::text(written) else {
             return;
         };

@@ -61,6 +61,13 @@ impl Caller {
         })
     }
 
+    /// From which level on a sessionless server is asked for the log lines of a call. A client of
+    /// the older era reads all of them until it sets a level.
+    pub fn level_of_calls(&self) -> Option<LogLevel> {
+        let reads_all = self.session.is_some() && self.revision.era() == Era::Legacy;
+        self.level.or(reads_all.then_some(LogLevel::Debug))
+    }
+
     /// Whom the client may share connections with.
     pub fn audience(&self) -> Audience {
         Audience {

@@ -11,6 +11,7 @@
 //! - `parts`: what connections have in common
 //! - `link_inbox`: what came over a link, until its actor takes it
 //! - `notification_budget`: how much of what a server says in its calls waits for the callers' threads
+//! - `list_changes`: changes of lists that clients do not see yet
 //! - `server_event`, `crash`: what servers say outside of calls, and how connections ended
 //! - `in_flight`: the calls under way on one link, used by connection and worker channel
 //! - `resilience`: breakers, the queue in front of a busy server, the retry budget
@@ -30,6 +31,7 @@ mod era;
 mod in_flight;
 mod isolation;
 mod link_inbox;
+mod list_changes;
 mod notification_budget;
 mod parts;
 mod pool;
@@ -52,6 +54,7 @@ pub use connection::spec::{CallSenders, ConnectionCommand};
 pub use connection_key::{Audience, ConnectionKey, ConnectionOwner, Viewer};
 pub use crash::{CrashReport, CrashSink};
 pub use isolation::isolated_servers;
+pub use list_changes::ListChanges;
 pub use parts::{MakeConnector, PoolParts};
 pub use pool::lease::Lease;
 pub use pool::server::Server;
@@ -74,5 +77,6 @@ pub use subscription_registry::{
 };
 
 pub(crate) use call_request::lost;
+pub(crate) use connection::list_refresh::REREAD_EVERY;
 pub(crate) use pool::server_removed;
 pub(crate) use timer::Timer;

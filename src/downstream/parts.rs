@@ -7,6 +7,7 @@ use arc_swap::ArcSwap;
 use crate::downstream::crash::CrashSink;
 use crate::downstream::era::ServerEra;
 use crate::downstream::isolation::Isolation;
+use crate::downstream::list_changes::ListChanges;
 use crate::downstream::notification_budget::NotificationBudget;
 use crate::downstream::pool::retiring::RetiringServers;
 use crate::downstream::resilience::admission::AdmissionGate;
@@ -33,6 +34,7 @@ pub struct PoolParts {
     pub arbiters: Arbiters,
     pub numbers: CallNumbers,
     pub subscription_registry: Arc<SubscriptionRegistry>,
+    pub list_changes: ListChanges,
     pub listener: ServerEventListener,
     /// Where it is kept which era a server speaks, and whether its clients share connections.
     pub store: Arc<dyn Store>,

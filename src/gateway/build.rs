@@ -71,6 +71,7 @@ pub(super) fn build(
         arbiters: inputs.arbiters.clone(),
         numbers: numbers.clone(),
         subscription_registry: Arc::new(SubscriptionRegistry::default()),
+        list_changes: Default::default(),
         listener: publisher.listener(),
         store: inputs.store.clone(),
         random: Arc::new(SystemRandom::new()),

@@ -214,6 +214,14 @@ impl CatalogView {
             .map_or_else(String::new, |stale| stale.missing.clone())
     }
 
+    /// Whether a server was never listed.
+    pub(crate) fn is_missing_any(&self) -> bool {
+        let stale = self.published.stale.load();
+        stale
+            .as_ref()
+            .is_some_and(|stale| !stale.missing.is_empty())
+    }
+
     /// The changes since the last list that the process before this one showed.
     pub(crate) fn changes_since_start(&self) -> Changes {
         let before = self.published.at_start.get();
@@ -232,6 +240,23 @@ impl CatalogView {
         let mut known = self.published.known_lists.subscribe();
         // It fails only without a sender, and we hold one.
         drop(known.wait_for(|known| known.is_live(server, key)).await);
+    }
+
+    /// Waits until clients see a list of a connection as it was at this time or later. It may never
+    /// come to it.
+    pub(crate) async fn wait_read(
+        &self,
+        server: &ServerName,
+        key: &ConnectionKey,
+        (kind, since): (ItemKind, Instant),
+    ) {
+        let mut known = self.published.known_lists.subscribe();
+        let is_read = |known: &Arc<KnownLists>| {
+            let read_at = known.read_at(server, key, kind);
+            read_at.is_some_and(|read_at| read_at >= since)
+        };
+        // It fails only without a sender, and we hold one.
+        drop(known.wait_for(is_read).await);
     }
 
     /// Whether every server was listed once, or had its time for it.

@@ -56,6 +56,7 @@ fn key(notice: &MergeNotice) -> Option<String> {
         | MergeNotice::Wrapped { .. }
         | MergeNotice::Hidden { .. }
         | MergeNotice::Quarantined { .. }
+        | MergeNotice::OddSchema { .. }
         | MergeNotice::InvalidFilter { .. } => None,
     }
 }

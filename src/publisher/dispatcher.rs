@@ -96,7 +96,7 @@ impl Dispatcher {
                 notification,
             } => on_task(sessions, (server, *declaration), key, notification),
             ServerEvent::Question(question) => on_question(sessions, key, question),
-            ServerEvent::Other(notification) => on_other(sessions, key, notification),
+            ServerEvent::Other(notification) => on_other(sessions, server, key, notification),
             ServerEvent::Listed(..)
             | ServerEvent::Away
             | ServerEvent::Resting
@@ -201,7 +201,12 @@ fn on_task(
     }
 }
 
-fn on_other(sessions: &dyn Subscribers, key: &ConnectionKey, notification: &Notification) {
+fn on_other(
+    sessions: &dyn Subscribers,
+    server: &ServerName,
+    key: &ConnectionKey,
+    notification: &Notification,
+) {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct CompleteParams {
@@ -212,7 +217,8 @@ fn on_other(sessions: &dyn Subscribers, key: &ConnectionKey, notification: &Noti
         (Method::ElicitationComplete, _) => {
             if let Ok(params) = notification.params_as::<CompleteParams>() {
                 let id = params.elicitation_id;
-                let event = SessionEvent::ElicitationComplete { id, frame };
+                let server = server.clone();
+                let event = SessionEvent::ElicitationComplete { server, id, frame };
                 send_event(sessions, key, event);
             }
         }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::catalog::ServerPart;
 use crate::downstream::{ConnectionKey, ConnectionOwner, ListTimes, Viewer};
 use crate::id::ServerName;
-use crate::publisher::known_lists::KnownList;
+use crate::publisher::known_lists::{KnownList, ReadList};
 
 /// Lists of closed connections that are kept, of all servers, where they differ from what everybody
 /// sees.
@@ -184,14 +184,14 @@ impl OwnLists {
     pub(super) fn known(
         &self,
         is_shared: impl Fn(&Arc<ServerPart>) -> bool,
-    ) -> impl Iterator<Item = (ServerName, ConnectionKey, KnownList)> {
+    ) -> impl Iterator<Item = ReadList> {
         self.all().map(move |(server, list)| {
             let known = list.kept.map_or(KnownList::Live, |kept| KnownList::Kept {
                 since: kept.since,
                 is_outdated: kept.is_outdated,
                 is_different: !is_shared(&list.part),
             });
-            (server.clone(), list.key.list_key(), known)
+            (server.clone(), list.key.list_key(), known, list.read_at)
         })
     }
 
@@ -320,14 +320,14 @@ mod tests {
         assert!(
             lists
                 .known(|_| true)
-                .all(|(_, _, known)| known == KnownList::Live)
+                .all(|(_, _, known, _)| known == KnownList::Live)
         );
         lists.closed(&server, &lease(1), now);
         assert_eq!(seen(&lists, &of_audience(one)), Some(part(one, 0)));
         assert!(
             lists
                 .known(|_| true)
-                .all(|(_, _, known)| known != KnownList::Live)
+                .all(|(_, _, known, _)| known != KnownList::Live)
         );
         // The first list of a session, not the one that its calls made of it.
         let id = SessionId::new(Uuid::from_u128(1));

@@ -320,8 +320,10 @@ impl ServerParts {
             )
         };
         let shared = self.shared.iter().filter(|(_, shared)| is_read(shared));
-        let shared =
-            shared.map(|(name, _)| (name.clone(), ConnectionKey::shared(), KnownList::Live));
+        let shared = shared.map(|(name, list)| {
+            let key = ConnectionKey::shared();
+            (name.clone(), key, KnownList::Live, list.read_at)
+        });
         let own = self.own.known(|part| is_shared(&self.shared, part));
         shared.chain(own).collect()
     }

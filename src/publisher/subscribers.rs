@@ -56,7 +56,11 @@ pub enum SessionEvent {
         state: RawJson,
     },
     /// An elicitation by URL is complete.
-    ElicitationComplete { id: String, frame: Bytes },
+    ElicitationComplete {
+        server: ServerName,
+        id: String,
+        frame: Bytes,
+    },
     /// A notification that only an extension knows, of a server for this client alone.
     Extension { frame: Bytes },
 }

@@ -239,7 +239,7 @@ impl ListenStream {
     }
 
     fn watch(&self, uri: &str, catalog: &Snapshot) -> Option<()> {
-        let owned = catalog.resource(uri)?;
+        let owned = catalog.resource(uri, None)?;
         let part = catalog.part(&owned.server);
         part.filter(|part| part.supports_subscribe())?;
         let watched = self.subscription_key(&owned.server, &owned.native)?;

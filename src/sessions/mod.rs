@@ -7,6 +7,7 @@
 mod all_sessions;
 mod followed_tasks;
 mod handshake;
+mod linked_uris;
 mod listen_stream;
 mod memory_reclaim;
 mod message;

@@ -193,13 +193,7 @@ impl Sessions {
                 }
             }
             method => match ItemKind::listed_by(method) {
-                Some(kind) => decorator.list(
-                    kind,
-                    request,
-                    &catalog,
-                    (&sessionless.caller.view, &calls.catalog),
-                    to,
-                )?,
+                Some(kind) => calls.list(kind, request, &sessionless.caller, &catalog)?,
                 None if matches!(method, Method::Other(_)) => {
                     return self.call(sessionless, &catalog, observation);
                 }
@@ -274,7 +268,7 @@ impl Sessions {
     ) -> Result<ServeOutcome, Failure> {
         let calls = &self.context().calls;
         let (request, caller, peer) = (sessionless.request, sessionless.caller, sessionless.peer);
-        let mut target = calls.allowed_target(&request, &caller, catalog)?;
+        let mut target = calls.allowed_target(&request, &caller, catalog, None)?;
         if let Some(headers) = &sessionless.headers {
             target.headers = check_params(headers, &request, &target)?;
         }
@@ -289,7 +283,8 @@ impl Sessions {
         };
         // A later round continues a call that was counted already.
         if incoming.round == 0 {
-            calls.count_call(&incoming.request.method, &holder, server, &item)?;
+            let (method, counted) = (&incoming.request.method, target.counted_as(&item));
+            calls.count_call(method, &holder, server, counted)?;
         }
         let used_up = incoming.use_up_state(calls)?;
         let (mut request, answer) =
@@ -306,7 +301,7 @@ impl Sessions {
             0 => target,
             _ => CallTarget {
                 headers: target.headers,
-                ..tasks::target(&request.request, catalog, &caller, &calls.sealing)?
+                ..tasks::target(&request.request, catalog, &caller, &calls.sealing, None)?
             },
         };
         let worker = self.context().workers.at(sessionless.arbiter);

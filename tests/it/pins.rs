@@ -210,3 +210,14 @@ async fn a_warning_withholds_nothing_and_the_mode_changes_with_the_configuration
     gateway.write_config(&config("off"));
     wait_listed(&visitor, true).await;
 }
+
+#[tokio::test]
+async fn a_tool_that_no_list_has_is_not_called_where_tools_have_to_be_approved() {
+    for (mode, code) in [("block", json!("tool_suspended")), ("warn", Value::Null)] {
+        let gateway = Gateway::start(&config(mode)).await;
+        let visitor = Visitor::open(&gateway, "/mcp").await;
+        let answer = visitor.call("one__hidden").await;
+        let refusal = &answer["result"]["_meta"]["io.mcpvisor/error"]["code"];
+        assert_eq!(*refusal, code, "{answer}");
+    }
+}

@@ -385,3 +385,54 @@ async fn a_call_that_waits_for_answers_goes_on_with_any_token_of_its_subject_tha
     assert!(said.contains("accept"), "{answer}");
     assert_eq!(server.behaviour().calls, ["ask"]);
 }
+
+/// Requests for a tool, a prompt and a resource of the server `one` that it does not list.
+fn unlisted(name: &str, uri: &str) -> [(&'static str, Value); 6] {
+    let named = json!({ "name": format!("one__{name}") });
+    let uri_of = json!({ "uri": uri });
+    let complete = |reference: Value| {
+        let argument = json!({ "name": "x", "value": "" });
+        json!({ "ref": reference, "argument": argument })
+    };
+    let prompt = json!({ "type": "ref/prompt", "name": format!("one__{name}") });
+    let template = json!({ "type": "ref/resource", "uri": uri });
+    [
+        ("tools/call", named.clone()),
+        ("prompts/get", named),
+        ("resources/read", uri_of.clone()),
+        ("resources/subscribe", uri_of),
+        ("completion/complete", complete(prompt)),
+        ("completion/complete", complete(template)),
+    ]
+}
+
+/// The code of the gateway's own refusal, if an answer is one.
+fn refusal(answer: &Value) -> Value {
+    let in_result = &answer["result"]["_meta"]["io.mcpvisor/error"]["code"];
+    match in_result.is_null() {
+        true => answer["error"]["data"]["code"].clone(),
+        false => in_result.clone(),
+    }
+}
+
+#[tokio::test]
+async fn what_no_list_has_is_judged_as_its_server_calls_it() {
+    let rules = "[policies.no-hidden]\n\
+                 when = 'item == \"hidden\" || item.startsWith(\"secret:\")'\n\
+                 [policies.nothing-destructive]\n\
+                 when = 'tool.annotations.destructiveHint && item != \"open\"'\n";
+    let gateway = Gateway::start(&config(rules)).await;
+    let holder = Holder::open(&gateway, "first-key").await;
+    for (method, params) in unlisted("hidden", "secret:1") {
+        let denied = holder.ask(method, params).await;
+        assert_eq!(refusal(&denied), "policy_denied", "{method}: {denied}");
+    }
+    // Nothing is known of a tool that no list has: it may destroy something.
+    let [(method, params), ..] = unlisted("other", "open:1");
+    let denied = holder.ask(method, params).await;
+    assert_eq!(refusal(&denied), "policy_denied", "{denied}");
+    for (method, params) in unlisted("open", "open:1") {
+        let answer = holder.ask(method, params).await;
+        assert_ne!(refusal(&answer), "policy_denied", "{method}: {answer}");
+    }
+}

@@ -251,3 +251,34 @@ async fn a_view_calls_and_describes_a_tool_as_its_operator_does() {
         "{told}"
     );
 }
+
+#[tokio::test]
+async fn the_lists_of_a_single_server_that_cannot_start_say_why() {
+    let gone = "[servers.gone]\ncommand = \"/nonexistent/program\"\n";
+    let config = format!("{}{}{gone}", quick(), example("one"));
+    let gateway = Setup::new(&config).serve().await;
+    for path in ["/mcp/server/gone", "/mcp?serverId=gone"] {
+        let visitor = Visitor::open(&gateway, path).await;
+        for method in [
+            "tools/list",
+            "prompts/list",
+            "resources/list",
+            "resources/templates/list",
+        ] {
+            let refused = visitor.ask(method, json!({})).await;
+            let data = &refused["error"]["data"];
+            assert_eq!(
+                data["code"], "server_unavailable",
+                "{path} {method}: {refused}"
+            );
+            assert_eq!(data["retryable"], true, "{path} {method}: {refused}");
+            let message = refused["error"]["message"].as_str().unwrap();
+            assert!(message.contains("/nonexistent/program"), "{message}");
+        }
+        let called = visitor.call("anything").await.to_string();
+        assert!(called.contains("server_unavailable"), "{called}");
+    }
+    // The lists of all servers show the items of the others.
+    let all = Visitor::open(&gateway, "/mcp").await;
+    assert!(!all.tools().await.is_empty());
+}

@@ -37,29 +37,34 @@ fn completion() -> Value {
 fn s_life_05_a_server_is_not_asked_for_what_it_did_not_declare() {
     run(async {
         let wrapped = json!({"uri": "mcpgw+a+x://1"});
-        let plain = json!({"uri": "x://1"});
-        for (capabilities, method, params, needed) in [
-            (
-                json!({"resources": {}}),
-                "resources/subscribe",
-                plain,
-                "resources.subscribe",
-            ),
-            (json!({"tools": {}}), "resources/read", wrapped, "resources"),
-            (
-                json!({"prompts": {}}),
-                "completion/complete",
-                completion(),
-                "completions",
-            ),
-        ] {
-            let (_world, server, client) = world(capabilities).await;
-            let refused = client.request(method, params).await;
+        for method in ["resources/read", "resources/subscribe"] {
+            let (_world, server, client) = world(json!({"tools": {}})).await;
+            let refused = client.request(method, wrapped.clone()).await;
             assert_eq!(refused.error()["code"], -32601, "{method}");
             let message = refused.error()["message"].to_string();
-            let says = format!("server `a` does not declare the capability `{needed}`");
-            assert!(message.contains(&says), "{message}");
+            let says = "server `a` does not declare the capability `resources`";
+            assert!(message.contains(says), "{message}");
             assert!(server.of(method).is_empty(), "{method}");
+        }
+    });
+}
+
+#[test]
+fn a_server_says_itself_whether_it_completes_or_reports_updates_without_declaring_it() {
+    run(async {
+        let declared = json!({"prompts": {}, "resources": {}});
+        let (_world, server, client) = world(declared).await;
+        let uri = json!({"uri": "x://1"});
+        for (method, params) in [
+            ("resources/subscribe", uri),
+            ("completion/complete", completion()),
+        ] {
+            server.mute(method);
+            let asked = client.request(method, params).await;
+            server.refuse(&server.last(method), -32601, "not here");
+            settle().await;
+            let expected = json!({"code": -32601, "message": "not here"});
+            assert_eq!(asked.error(), expected, "{method}");
         }
     });
 }

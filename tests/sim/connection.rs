@@ -386,7 +386,7 @@ fn calls_fail_with_the_reason_as_soon_as_the_link_closes() {
         assert_eq!(refused.failure()["retryAfterMs"], 1000);
         assert_eq!(
             refused.sentence(),
-            "server `a` is away (it failed: exited with code 3); it is reconnected automatically"
+            "server `a` is away (it failed: exited with code 3), next attempt in 1 s"
         );
         assert_eq!(world.view("a").in_flight, 0);
         pass(seconds(1)).await;

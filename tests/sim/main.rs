@@ -60,4 +60,6 @@ mod tasks;
 mod tasks_bridged;
 mod tasks_passed;
 mod tasks_replaced;
+mod unattributed;
+mod unlisted;
 mod wake;

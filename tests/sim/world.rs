@@ -225,6 +225,7 @@ impl World {
             arbiters: arbiters.clone(),
             numbers: numbers.clone(),
             subscription_registry: subscription_registry.clone(),
+            list_changes: Default::default(),
             listener: publisher.listener(),
             store: outage.store.clone(),
             random: Arc::new(SeededRandom::new(2)),

@@ -118,6 +118,23 @@ fn s_hdr_04_to_07_headers_must_say_what_the_body_says() {
 }
 
 #[test]
+fn s_hdr_17_the_name_of_a_task_may_be_missing_but_must_not_differ() {
+    for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
+        let asked = request(method, &json!({ "taskId": "t1" }));
+        let standard = [("MCP-Protocol-Version", REVISION), ("Mcp-Method", method)];
+        let check = |name: Option<(&str, &str)>| {
+            let pairs: Vec<_> = standard.into_iter().chain(name).collect();
+            let checked = McpHeaders::of(&Pairs(&pairs)).check(&asked, REVISION);
+            checked.is_ok()
+        };
+        assert!(check(None) && check(Some(("Mcp-Name", "t1"))), "{method}");
+        for differs in ["t2", "", "=?base64?!!?="] {
+            assert!(!check(Some(("Mcp-Name", differs))), "{method} {differs}");
+        }
+    }
+}
+
+#[test]
 fn s_hdr_07_a_name_that_looks_encoded_is_said_only_by_its_encoding() {
     let name = "=?base64?YQ==?=";
     let call = request("tools/call", &json!({ "name": name }));

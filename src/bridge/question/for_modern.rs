@@ -45,12 +45,25 @@ fn without_reserved(meta: &str) -> MemberChange {
 /// The pages that a server wants the user to visit first (S-REQ-05), out of its error object, -32042.
 /// `None` when it is another error, or lists nothing that a client could be asked.
 pub fn url_elicitations(error: &RawJson) -> Option<Vec<Question>> {
-    let error = Object::parse(error.as_str())?;
-    let is_code = error.get("code")?.parse() == Ok(code::URL_ELICITATION_REQUIRED);
-    let listed = json::member(error.get("data").filter(|_| is_code)?, "elicitations")?;
-    let listed = json::elements(listed).filter(|listed| listed.len() <= ELICITATIONS_MAX)?;
-    let found: Option<Vec<_>> = listed.into_iter().map(url_elicitation).collect();
+    let found: Option<Vec<_>> = listed(error)?.into_iter().map(url_elicitation).collect();
     found.filter(|found| !found.is_empty())
+}
+
+/// The ids of the pages that an error -32042 lists: the server can later report a visit as complete.
+pub fn elicitation_ids(error: &RawJson) -> impl Iterator<Item = String> {
+    let ids = listed(error).into_iter().flatten().filter_map(|params| {
+        let id = json::text(json::member(params, "elicitationId")?)?;
+        Some(id.into_owned())
+    });
+    ids.collect::<Vec<_>>().into_iter()
+}
+
+fn listed(error: &RawJson) -> Option<Vec<&str>> {
+    let text = error.as_str();
+    let is_code = json::member(text, "code")?.parse() == Ok(code::URL_ELICITATION_REQUIRED);
+    let data = json::member(text, "data").filter(|_| is_code)?;
+    let listed = json::elements(json::member(data, "elicitations")?)?;
+    (listed.len() <= ELICITATIONS_MAX).then_some(listed)
 }
 
 fn url_elicitation(params: &str) -> Option<Question> {

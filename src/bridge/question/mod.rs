@@ -18,7 +18,7 @@ pub use answer::{
     fallback_for, is_accepted,
 };
 pub use for_legacy::UnsupportedQuestion;
-pub use for_modern::url_elicitations;
+pub use for_modern::{elicitation_ids, url_elicitations};
 
 /// The kind of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

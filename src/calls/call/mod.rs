@@ -40,7 +40,7 @@ use crate::downstream::{
     CallEvent, CallMessage, CallRequest, CallSenders, Caller, CancelCall, ConnectionCommand,
     Deadline, Delivery, TaskMode,
 };
-use crate::id::Peer;
+use crate::id::{Peer, ServerName};
 use crate::protocol::{
     Era, ErrorKind, Failure, LogLevel, Method, Notification, Request, RequestId, Response, Revision,
 };
@@ -156,6 +156,9 @@ pub(crate) trait CallOwner {
     /// The server has nothing to do with the call any more: it is over with this answer, or, with
     /// `None`, about to be sent again.
     fn on_call_returned(&mut self, call: &Call, answer: Option<&Result<Response, Failure>>);
+
+    /// A result of this server names a URI, which the client may read next.
+    fn on_named(&mut self, server: &ServerName, uri: &str);
 }
 
 impl Call {

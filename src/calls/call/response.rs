@@ -42,7 +42,7 @@ impl Call {
         let series = Series {
             method: Some(MethodLabel::of(&self.method)),
             server: Some(self.target.server.as_str()),
-            item: is_named.then_some(&*self.item),
+            item: is_named.then_some(self.target.counted_as(&self.item)),
             error: error_of_answer(answer, &self.method),
             revision: Some(sent_call.senders.revision()),
             network: Network::of(sent_call.senders.transport()),
@@ -111,6 +111,9 @@ impl Call {
         let result = askable.as_ref().unwrap_or(result);
         let catalog = self.context.catalog.of(&self.caller);
         let translator = self.translator(&catalog);
+        for uri in catalog.named_uris(&self.target.server, translator.method, result) {
+            owner.on_named(&self.target.server, &uri);
+        }
         let translated = translator.result(result);
         let sealing = &self.context.sealing;
         let readable = translated.as_ref().unwrap_or(result);

@@ -47,16 +47,16 @@ fn a_bad_tool_is_hidden_with_its_reason_and_hides_nobody_else() {
             "must be an object",
         ),
         (
-            r#"{"name":"t","inputSchema":{"type":"object","properties":{"a":{"type":"strin"}}}}"#,
-            "not a valid JSON Schema at /properties/a/type",
+            r#"{"name":"t","inputSchema":{"type":"object","required":"a"}}"#,
+            "in `inputSchema`, `required` must be a list of strings",
         ),
         (
-            r#"{"name":"t","inputSchema":{"type":"object","required":"a"}}"#,
-            "not a valid JSON Schema at /required",
+            r#"{"name":"t","inputSchema":{"type":"object","required":["a",1]}}"#,
+            "in `inputSchema`, `required` must be a list of strings",
         ),
         (
             r#"{"name":"t","inputSchema":{"$schema":"http://json-schema.org/draft-07/schema#","type":"object","properties":[]}}"#,
-            "not a valid JSON Schema at /properties",
+            "in `inputSchema`, `properties` must be an object",
         ),
         (
             r#"{"name":"t","inputSchema":{"type":"object"},"outputSchema":{"type":"objekt"}}"#,
@@ -85,6 +85,66 @@ fn a_bad_tool_is_hidden_with_its_reason_and_hides_nobody_else() {
         (&deep, "recursion limit"),
     ] {
         check_quarantined(ItemKind::Tools, bad, why);
+    }
+}
+
+/// No client drops a list for these.
+#[test]
+fn b_rpc_12_a_tool_whose_schema_is_odd_further_inside_is_listed_with_a_note() {
+    let property = |schema: Value| json!({"type": "object", "properties": {"a": schema}});
+    let of_dialect = |dialect: &str| json!({"$schema": dialect, "type": "object"});
+    let place = |place: &str| format!("`inputSchema` is not a valid JSON Schema at {place}: ");
+    let unknown = |member: &str| format!("`{member}` is of a dialect that is not supported, ");
+    let input = |schema: Value| json!({"name": "t", "inputSchema": schema});
+    let output = |schema: Value| json!({"name": "t", "inputSchema": {"type": "object"}, "outputSchema": schema});
+    let draft_3 = "http://json-schema.org/draft-03/schema#";
+    for (odd, note) in [
+        (
+            input(property(json!({"type": "any"}))),
+            place("/properties/a/type"),
+        ),
+        (
+            input(property(json!({"required": true}))),
+            place("/properties/a/required"),
+        ),
+        (
+            input(property(json!({"exclusiveMinimum": true}))),
+            place("/properties/a/exclusiveMinimum"),
+        ),
+        (
+            input(property(json!({"enum": "x"}))),
+            place("/properties/a/enum"),
+        ),
+        (
+            input(property(json!({"items": [{}]}))),
+            place("/properties/a/items"),
+        ),
+        (
+            input(property(json!({"type": ["string", null]}))),
+            place("/properties/a/type"),
+        ),
+        (
+            input(json!({"type": "object", "$defs": []})),
+            place("/$defs"),
+        ),
+        (input(of_dialect(draft_3)), unknown("inputSchema")),
+        (
+            input(of_dialect("https://schemas.example/mine")),
+            unknown("inputSchema"),
+        ),
+        (output(of_dialect(draft_3)), unknown("outputSchema")),
+    ] {
+        let part = with(part("s"), ItemKind::Tools, &[odd.clone(), tool("good")]);
+        assert_eq!(part.items(ItemKind::Tools).len(), 2, "{odd}");
+        let snapshot = merged(&[part]);
+        let notices: Vec<_> = snapshot.notices().iter().map(ToString::to_string).collect();
+        let expected = format!("tool `t` of `s` is listed although {note}");
+        assert_eq!(notices.len(), 1, "{notices:?}");
+        assert!(notices[0].starts_with(&expected), "{}", notices[0]);
+        // As its server wrote it.
+        let mut listed = read_all(&snapshot, ItemKind::Tools).remove(0);
+        listed["name"] = json!("t");
+        assert_eq!(listed, odd);
     }
 }
 

@@ -5,6 +5,7 @@ mod properties;
 mod rewriting;
 mod routing;
 mod storing;
+mod unlisted;
 
 use std::sync::Arc;
 

@@ -125,7 +125,7 @@ fn owners(snapshot: &Snapshot, kind: ItemKind) -> BTreeMap<String, (ServerName, 
                 )
             }
             ItemKind::Resources | ItemKind::ResourceTemplates => {
-                let owned = snapshot.resource(&public).unwrap();
+                let owned = snapshot.resource(&public, None).unwrap();
                 (owned.server, owned.native)
             }
         };
@@ -219,7 +219,7 @@ proptest! {
             let public = snapshot.public_uri(&name, &uri);
             let is_listed = snapshot.resources().any(|(listed, _)| listed == public);
             if *public != *uri && !is_listed {
-                let owned = snapshot.resource(&public).unwrap();
+                let owned = snapshot.resource(&public, None).unwrap();
                 prop_assert_eq!((owned.server, owned.native.as_str()), (name, uri.as_str()));
             }
         }
@@ -238,7 +238,7 @@ proptest! {
             read_all(&snapshot, kind);
             prop_assert!(snapshot.page(kind, Some(&cursor), Revision::NEWEST_LEGACY).is_err());
         }
-        let _ = snapshot.resource(&cursor);
+        let _ = snapshot.resource(&cursor, None);
         for item in items {
             let item = RawJson::from_value(&item);
             for method in [Method::ToolsCall, Method::PromptsGet, Method::ResourcesRead] {

@@ -106,7 +106,7 @@ fn a_link_to_what_nobody_lists_names_its_server_only_if_its_uris_are_wrapped() {
     };
     let snapshot = merged(&parts);
     assert_eq!(of_second(&snapshot), None);
-    let owner = snapshot.resource("file:///c").unwrap();
+    let owner = snapshot.resource("file:///c", None).unwrap();
     assert_eq!(owner.server, server("first"));
     let always = parts.map(|part| {
         let names = NameSettings {
@@ -118,6 +118,60 @@ fn a_link_to_what_nobody_lists_names_its_server_only_if_its_uris_are_wrapped() {
     let snapshot = merge(&always, &settings());
     let wrapped = of_second(&snapshot).unwrap();
     assert!(wrapped.as_str().contains(r#""mcpgw+second+file:///c""#));
-    let owner = snapshot.resource("mcpgw+second+file:///c").unwrap();
+    let owner = snapshot.resource("mcpgw+second+file:///c", None).unwrap();
     assert_eq!(owner.server, server("second"));
+}
+
+/// A result that names a URI in each place that may hold one.
+fn naming(uri: &str) -> [(crate::protocol::Method, Value); 6] {
+    let link = json!({"type": "resource_link", "uri": uri, "name": "r"});
+    let embedded = json!({"type": "resource", "resource": {"uri": uri, "text": ""}});
+    let meta = |meta: Value| json!({"content": [], "_meta": meta});
+    [
+        (Method::ToolsCall, json!({"content": [link]})),
+        (Method::ToolsCall, meta(json!({"ui": {"resourceUri": uri}}))),
+        (Method::ToolsCall, meta(json!({"ui/resourceUri": uri}))),
+        (
+            Method::ToolsCall,
+            meta(json!({"openai/outputTemplate": uri})),
+        ),
+        (
+            Method::PromptsGet,
+            json!({"messages": [{"role": "user", "content": embedded}]}),
+        ),
+        (
+            Method::ResourcesRead,
+            json!({"contents": [{"uri": uri, "text": ""}]}),
+        ),
+    ]
+}
+
+#[test]
+fn every_place_that_names_a_uri_is_rewritten_or_remembered() {
+    let declaring = |mut part: ServerPart| {
+        part.capabilities = json!({"resources": {}}).as_object().unwrap().clone();
+        part
+    };
+    let wrapped = ["first", "w"].map(|name| declaring(resources(name, &["file:///x"], &[])));
+    let wrapped = merged(&wrapped);
+    let open = [("a", "file:///x"), ("b", "file:///y")];
+    let open = merged(&open.map(|(name, uri)| declaring(resources(name, &[uri], &[]))));
+    let alone = merged(&[declaring(resources("a", &["file:///x"], &[]))]);
+    let public = naming("ui://w/app").map(|(_, result)| RawJson::from_value(&result));
+    for ((method, result), public) in naming("ui://app").into_iter().zip(public) {
+        let result = RawJson::from_value(&result);
+        let rewritten = wrapped.rewrite_result(&server("w"), &method, &result);
+        assert_eq!(rewritten, Some(public));
+        // The wrapped URI names its server.
+        let named =
+            |snapshot: &Snapshot, name| snapshot.named_uris(&server(name), &method, &result);
+        assert!(named(&wrapped, "w").is_empty());
+        assert_eq!(open.rewrite_result(&server("a"), &method, &result), None);
+        assert_eq!(named(&open, "a"), ["ui://app"]);
+        assert!(named(&alone, "a").is_empty());
+    }
+    let many: Vec<_> = (0..300).map(|n| json!({"uri": format!("x:{n}")})).collect();
+    let many = RawJson::from_value(&json!({ "contents": many }));
+    let named = open.named_uris(&server("a"), &Method::ResourcesRead, &many);
+    assert_eq!(named.len(), crate::catalog::NAMED_URIS_MAX);
 }

@@ -76,7 +76,7 @@ fn a_uri_finds_its_owner() {
         ("", None),
         ("not a uri", None),
     ] {
-        let owned = snapshot.resource(uri);
+        let owned = snapshot.resource(uri, None);
         let found = owned
             .as_ref()
             .map(|o| (o.server.as_str(), o.native.as_str()));
@@ -90,7 +90,7 @@ fn check_owner(other: &ServerPart, uri: &str, expected: [Option<&str>; 2]) {
     let listing = resources("a", &["file:///a", "db://host/t"], &[]);
     let orders = [[&listing, other], [other, &listing]];
     for (parts, expected) in orders.into_iter().zip(expected) {
-        let owned = merged(&parts.map(ServerPart::clone)).resource(uri);
+        let owned = merged(&parts.map(ServerPart::clone)).resource(uri, None);
         let found = owned.map(|owned| owned.server.to_string());
         assert_eq!(found.as_deref(), expected, "{uri}");
     }
@@ -149,14 +149,14 @@ fn uris_that_are_always_wrapped_belong_to_their_server_only() {
     assert_eq!(shown.len(), 2 * templates.len());
     for (name, public) in ["a", "b"].map(|name| (name, listed(name))) {
         for (public, native) in public.iter().zip(lists) {
-            let owned = snapshot.resource(public).unwrap();
+            let owned = snapshot.resource(public, None).unwrap();
             assert_eq!((owned.server, &*owned.native), (server(name), native));
         }
-        let unlisted = snapshot.resource(&format!("mcpgw+{name}+file:///y"));
+        let unlisted = snapshot.resource(&format!("mcpgw+{name}+file:///y"), None);
         assert_eq!(unlisted.unwrap().server, server(name));
     }
     for native in ["file:///x", "file:///y", "https://e.example/", "ui://app"] {
-        assert_eq!(snapshot.resource(native), None, "{native}");
+        assert_eq!(snapshot.resource(native, None), None, "{native}");
     }
 }
 
@@ -172,7 +172,10 @@ fn no_server_lists_what_is_the_gateways_own() {
         (Arc::new(resources("mcpvisor", &[uri], &[])), own),
     ];
     let snapshot = merge(&parts, &settings());
-    assert_eq!(snapshot.resource(uri).unwrap().server, server("mcpvisor"));
+    assert_eq!(
+        snapshot.resource(uri, None).unwrap().server,
+        server("mcpvisor")
+    );
     let shown = keys(&snapshot, ItemKind::Resources);
     assert_eq!(shown, ["mcpgw+evil+mcpvisor://tree", uri]);
 }
@@ -201,17 +204,19 @@ fn no_server_can_take_over_the_wrapped_uris_of_another() {
         resources("a", &["file:///x"], &[]),
         resources("git", &["file:///x"], &[]),
     ]);
-    let owned = snapshot.resource("mcpgw+git+file:///x").unwrap();
+    let owned = snapshot.resource("mcpgw+git+file:///x", None).unwrap();
     assert_eq!(
         (owned.server, owned.native.as_str()),
         (server("git"), "file:///x")
     );
-    let owned = snapshot.resource("mcpgw+evil+mcpgw+git+file:///x").unwrap();
+    let owned = snapshot
+        .resource("mcpgw+evil+mcpgw+git+file:///x", None)
+        .unwrap();
     assert_eq!(owned.server, server("evil"));
     let snapshot = merged(&[
         resources("evil", &["ui://app", "ui://git/app"], &[]),
         resources("git", &["ui://app"], &[]),
     ]);
-    let owned = snapshot.resource("ui://git/app");
+    let owned = snapshot.resource("ui://git/app", None);
     assert!(owned.is_none_or(|owned| owned.server == server("git")));
 }

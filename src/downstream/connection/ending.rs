@@ -65,6 +65,8 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.spec.progress.set(None);
+        let changes = &self.spec.of_all.list_changes;
+        changes.forget(self.spec.server(), &self.spec.key);
         if self.state.is_ending() {
             return;
         }

@@ -205,7 +205,7 @@ impl Inquiry {
             (EraQuestion::NotSent, _) if may_ask_other => Step::Send(Era::Modern),
             (_, EraQuestion::NotSent) if may_ask_other => Step::Send(Era::Legacy),
             (EraQuestion::Refused(one), EraQuestion::Refused(other)) => {
-                Step::Fail(one.joined(other, ERA_HINT))
+                Step::Fail(both_refused(one, other))
             }
             (EraQuestion::Refused(only), _) | (_, EraQuestion::Refused(only)) => {
                 Step::Fail(std::mem::take(only))
@@ -309,6 +309,21 @@ impl Inquiry {
 /// Advice for a server that answers neither question as it should.
 const ERA_HINT: &str = "if you know which era it speaks, set `era` in [servers.NAME]";
 
+/// Why a server of no era answered. If both questions failed in transport for the same reason, that
+/// is given once: another era would change nothing about it.
+fn both_refused(discover: &Reason, initialize: &Reason) -> Reason {
+    let in_transport = |reason: &Reason, method: &Method| {
+        let why = format!("{reason:#}");
+        why.strip_prefix(&format!("`{method}`: "))
+            .map(str::to_owned)
+    };
+    let why = in_transport(discover, &Method::Discover);
+    match why.is_some() && why == in_transport(initialize, &Method::Initialize) {
+        true => initialize.clone(),
+        false => discover.joined(initialize, ERA_HINT),
+    }
+}
+
 /// Why a question failed in transport, with what to do.
 fn failure(era: Era, error: &LinkError) -> Reason {
     let method = match era {
@@ -387,6 +402,32 @@ mod tests {
             KnownEra::Configured(Era::Modern),
         ] {
             assert!(!begun(known, start).ended_when_asked(Some(true)));
+        }
+    }
+
+    #[test]
+    fn one_reason_for_both_eras_is_given_once_and_without_advice() {
+        let (now, down) = (Instant::now(), LinkError::Protocol("status 500".into()));
+        for (other, expected) in [
+            (
+                "status 500",
+                "`initialize`: answer breaks the protocol: status 500",
+            ),
+            (
+                "status 501",
+                "`server/discover`: answer breaks the protocol: status 500; `initialize`: answer breaks the protocol: status 501; if you know which era it speaks, set `era` in [servers.NAME]",
+            ),
+        ] {
+            let reason = |era, error: &LinkError| failure(era, error);
+            let other = LinkError::Protocol(other.into());
+            let mut inquiry = begun(KnownEra::Unknown, now);
+            inquiry.on_refused(Era::Modern, reason(Era::Modern, &down));
+            inquiry.on_sent(Era::Legacy, now);
+            let step = inquiry.on_refused(Era::Legacy, reason(Era::Legacy, &other));
+            let Step::Fail(why) = step else {
+                panic!("{step:?}");
+            };
+            assert_eq!(why.to_string(), expected);
         }
     }
 

@@ -1,6 +1,7 @@
 //! Draining one list of a server, page by page, within bounds.
 
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::catalog::{ItemKind, ListCaching, ListPage};
 use crate::protocol::RawJson;
@@ -9,6 +10,8 @@ use crate::protocol::RawJson;
 #[derive(Debug)]
 pub(crate) struct ListFetch {
     pub(crate) kind: ItemKind,
+    /// Changes after this time can be missing from it.
+    pub(crate) begun: Instant,
     items: Vec<RawJson>,
     pages: usize,
     caching: Option<ListCaching>,
@@ -38,6 +41,7 @@ impl ListFetch {
     pub(crate) fn new(kind: ItemKind) -> Self {
         Self {
             kind,
+            begun: Instant::now(),
             items: Vec::new(),
             pages: 0,
             caching: None,

@@ -22,6 +22,9 @@ use crate::supervision::Backoff;
 /// A list is read again after this time at the earliest, however short its time to live.
 const TTL_MIN: Duration = Duration::from_secs(30);
 
+/// How often a list is read again at most because clients ask for it.
+pub(crate) const REREAD_EVERY: Duration = Duration::from_secs(10);
+
 /// Delays before a list that failed is read again.
 const RETRY: Backoff = Backoff::doubling(Duration::from_secs(1), Duration::from_secs(1 << 16));
 
@@ -42,6 +45,8 @@ pub(super) struct ListState {
     /// When each list expires that the server gave a time to live.
     expiries: [Option<SpawnHandle>; 4],
     read_at: ListTimes,
+    /// When a client's request had each of them read again.
+    reread_at: ListTimes,
 }
 
 impl Connection {
@@ -59,6 +64,25 @@ impl Connection {
                 connection.refresh_stale(ctx);
             }));
         }
+    }
+
+    /// A client asks for a list that is old: reads it again, unless that was tried a moment ago, or
+    /// the server said that it still holds.
+    pub(super) fn reread(&mut self, kind: ItemKind, ctx: &mut Context<Self>) {
+        let now = Instant::now();
+        let caching = self.part.caching(kind);
+        let holds = Duration::from_millis(caching.map_or(0, |caching| caching.ttl_ms));
+        let is_recent = |at: Option<Instant>, within: Duration| {
+            at.is_some_and(|at| now.saturating_duration_since(at) < within)
+        };
+        let lists = &mut self.lists;
+        if is_recent(lists.read_at[kind.index()], holds.max(REREAD_EVERY))
+            || is_recent(lists.reread_at[kind.index()], REREAD_EVERY)
+        {
+            return;
+        }
+        lists.reread_at[kind.index()] = Some(now);
+        self.refresh(&[kind], ctx);
     }
 
     fn refresh_stale(&mut self, ctx: &mut Context<Self>) {
@@ -104,7 +128,7 @@ impl Connection {
         response: &Response,
         ctx: &mut Context<Self>,
     ) {
-        let kind = fetch.kind;
+        let (kind, begun) = (fetch.kind, fetch.begun);
         let settings = self.spec.settings();
         let limits = &settings.limits;
         let page = match &response.outcome {
@@ -141,7 +165,7 @@ impl Connection {
                 let items = self.usable(kind, items);
                 self.part = self.part.clone().with_list(kind, &items, &ingest);
                 self.part.set_caching(kind, caching);
-                self.lists.read_at[kind.index()] = Some(Instant::now());
+                self.lists.read_at[kind.index()] = Some(begun);
                 self.expires(kind, caching, ctx);
                 self.fetched(ctx);
             }

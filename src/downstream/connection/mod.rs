@@ -23,7 +23,7 @@ mod ending;
 pub(crate) mod handshake;
 mod inquiry;
 mod list_fetch;
-mod list_refresh;
+pub(crate) mod list_refresh;
 mod listen_filter;
 mod listen_stream;
 mod measurement;
@@ -32,7 +32,7 @@ mod own_requests;
 mod ready;
 mod renewal;
 mod reverse_requests;
-mod server_events;
+pub(crate) mod server_events;
 pub(crate) mod spec;
 mod state;
 
@@ -450,6 +450,7 @@ impl Handler<ConnectionCommand> for Connection {
             ConnectionCommand::Subscribe(uri) => self.subscribe(&uri, ctx),
             ConnectionCommand::Unsubscribe(uri) => self.unsubscribe(&uri, ctx),
             ConnectionCommand::Refresh => self.list_changed(&ItemKind::ALL, ctx),
+            ConnectionCommand::Reread(kind) => self.reread(kind, ctx),
             ConnectionCommand::RootsChanged => self.notify_server(&Method::RootsListChanged, None),
             ConnectionCommand::Extension(frame) => {
                 if let Some(calls) = self.state.calls() {

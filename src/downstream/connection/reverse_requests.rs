@@ -35,7 +35,7 @@ impl Connection {
             let owner = key.owner.clone();
             self.ask_client(request, owner, ctx);
         } else if is_for_client && self.spec.of_server.connector.knows_call_of_requests() {
-            if !of_ended_call && self.spec.load.has_single_call() {
+            if !of_ended_call && self.spec.load.has_only(1) {
                 self.ask_only_call(request);
             } else {
                 self.answer_from_gateway(&request);

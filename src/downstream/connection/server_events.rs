@@ -4,10 +4,13 @@ use actix::Context;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::catalog::ItemKind;
 use crate::downstream::connection::Connection;
 use crate::downstream::connection::listen_filter::without_subscription;
+use crate::downstream::connection::spec::ConnectionSpec;
+use crate::downstream::in_flight::unowned_lines::UnownedLine;
+use crate::downstream::list_changes::changed_kinds;
 use crate::downstream::server_event::{RoutedServerEvent, ServerEvent};
+use crate::downstream::worker_channel::WorkerChannelCommand;
 use crate::protocol::{Method, Notification};
 use crate::telemetry::LogSource;
 
@@ -25,18 +28,16 @@ impl Connection {
             notification
         };
         let event = match notification.method {
-            Method::ToolsListChanged => return self.list_changed(&[ItemKind::Tools], ctx),
-            Method::PromptsListChanged => return self.list_changed(&[ItemKind::Prompts], ctx),
-            Method::ResourcesListChanged => {
-                let kinds = [ItemKind::Resources, ItemKind::ResourceTemplates];
-                return self.list_changed(&kinds, ctx);
+            Method::ToolsListChanged
+            | Method::PromptsListChanged
+            | Method::ResourcesListChanged => {
+                return self.list_changed(changed_kinds(&notification.method), ctx);
             }
             Method::ResourcesUpdated => ServerEvent::ResourceUpdated(notification),
             // Of some request, but nobody can tell whose.
             Method::LogMessage if self.is_modern() => return,
             Method::LogMessage if self.spec.keeps_logs() => {
-                let line = shown_log_line(&notification);
-                return self.spec.of_server.log.push(LogSource::Message, &line);
+                return self.on_unowned_line(notification);
             }
             Method::LogMessage => ServerEvent::Log(notification),
             Method::Cancelled | Method::Progress => return,
@@ -53,10 +54,36 @@ impl Connection {
         self.send_event(event);
     }
 
+    /// A log line of no call goes to the client whose calls alone are under way, or were a moment
+    /// ago; otherwise it is for operators.
+    fn on_unowned_line(&mut self, notification: Notification) {
+        let line = UnownedLine::new(notification);
+        let Some(calls) = self.state.calls_mut() else {
+            return;
+        };
+        let Some(line) = calls.take_line(line) else {
+            return;
+        };
+        let channels = self.state.worker_channels().iter();
+        let mut channels: Vec<_> = channels.map(|channel| channel.address.clone()).collect();
+        match channels.pop() {
+            Some(first) => first.do_send(WorkerChannelCommand::Line(Box::new(line), channels)),
+            None => keep_line(&self.spec, line),
+        }
+    }
+
     pub(super) fn send_event(&self, event: ServerEvent) {
         let server = self.spec.server().clone();
         let key = self.spec.key.clone();
         (self.spec.of_all.listener)(RoutedServerEvent { server, key, event });
+    }
+}
+
+/// Keeps a line that no link of the connection could assign to a call.
+pub(crate) fn keep_line(spec: &ConnectionSpec, line: UnownedLine) {
+    if let Some(notification) = line.send(spec) {
+        let line = shown_log_line(&notification);
+        spec.of_server.log.push(LogSource::Message, &line);
     }
 }
 

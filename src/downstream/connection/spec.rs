@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use crate::bridge::headers::ParamHeaders;
 use crate::bridge::seal::Digest;
-use crate::catalog::ServerPart;
+use crate::catalog::{ItemKind, ServerPart};
 use crate::downstream::call_request::CallMessage;
 use crate::downstream::connection_key::{ConnectionKey, ConnectionOwner};
 use crate::downstream::era::KnownEra;
@@ -161,6 +161,8 @@ pub enum ConnectionCommand {
     Tasks,
     /// Look again whether the lists changed.
     Refresh,
+    /// A client asks for a list that was read a while ago.
+    Reread(ItemKind),
     RootsChanged,
     /// A notification of an extension, as the client wrote it.
     Extension(Bytes),

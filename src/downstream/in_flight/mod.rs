@@ -13,6 +13,7 @@
 //! - `questions`: requests of the server that belong to a call, and the clients' answers
 //! - `repeat`, `input_round`: a call sent again, with the input or the headers that the server wants
 //! - `followed_task`, `task_request`: a call whose server continues it as a task
+//! - `unowned_lines`: log lines that name no call
 //! - `client_tasks`, `client_task_events`: tasks that clients follow themselves
 //!
 //! It knows no sessions, no catalog and no supervision: a call is a number, a caller and bytes.
@@ -30,6 +31,7 @@ mod repeat;
 mod responses;
 mod rewrite;
 mod task_request;
+pub(crate) mod unowned_lines;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -41,6 +43,7 @@ use tokio::time::Instant;
 use crate::downstream::call_request::{CallMessage, CallRequest, ClientAnswer};
 use crate::downstream::connection::spec::ConnectionSpec;
 use crate::downstream::deadlines::Deadlines;
+use crate::downstream::list_changes::changed_kinds;
 use crate::downstream::resilience::admission::{Admission, CallPermit, QueueTurn};
 use crate::id::QuickMap;
 use crate::protocol::{Envelope, Era, Method, Notification, Request, RequestId, Response};
@@ -51,6 +54,7 @@ use call::{InFlightCall, RepeatableRequest, WireState};
 use endings::not_sent;
 use questions::{LinkUsers, OpenQuestion};
 use rewrite::DeclarationCache;
+use unowned_lines::RecentClient;
 
 /// An event of the link that belongs to no call of a client.
 pub(crate) enum UnhandledEvent {
@@ -90,6 +94,7 @@ pub(crate) struct CallsInFlight {
     awaits_handshake: bool,
     /// Whose calls were sent over the link so far.
     users: LinkUsers,
+    recent: RecentClient,
     /// Calls that wait for their turn.
     admission: Admission,
     calls: QuickMap<u64, InFlightCall>,
@@ -119,6 +124,7 @@ impl CallsInFlight {
             is_modern: false,
             awaits_handshake: false,
             users: LinkUsers::Nobody,
+            recent: RecentClient::default(),
             admission: Admission::new(spec.load.clone(), owner.clone().recipient()),
             calls: QuickMap::default(),
             renumbered: QuickMap::default(),
@@ -296,7 +302,10 @@ impl CallsInFlight {
                 None => self.sole_call(),
             },
             Method::Other(_) => self.extension_call(wire_id),
-            _ => return Some(UnhandledEvent::Notification(notification)),
+            _ => {
+                self.note_list_change(&notification.method);
+                return Some(UnhandledEvent::Notification(notification));
+            }
         };
         let is_progress = notification.method == Method::Progress;
         let Some(call) = number.and_then(|number| self.calls.get_mut(&number)) else {
@@ -322,6 +331,16 @@ impl CallsInFlight {
         None
     }
 
+    /// A list that a server says has changed is read before it is shown again. This must be known
+    /// before the answer that may follow, and on whichever thread that arrives.
+    fn note_list_change(&self, method: &Method) {
+        let kinds = changed_kinds(method);
+        if !kinds.is_empty() {
+            let changes = &self.spec.of_all.list_changes;
+            changes.announce(&self.spec.server, &self.spec.key, kinds);
+        }
+    }
+
     /// Tells callers what was held while events were taken in.
     pub(crate) fn flush(&mut self) {
         for number in self.holding.drain(..) {
@@ -334,7 +353,10 @@ impl CallsInFlight {
     /// The call that a log line belongs to, where the transport does not say: the only one that
     /// asked for any.
     fn sole_logging_call(&self) -> Option<u64> {
-        let mut logging = self.calls.values().filter(|it| it.caller.level.is_some());
+        let mut logging = self
+            .calls
+            .values()
+            .filter(|it| it.caller.level_of_calls().is_some());
         let call = logging.next()?;
         logging.next().is_none().then_some(call.number)
     }
@@ -351,15 +373,13 @@ impl CallsInFlight {
         (is_modern == self.is_modern).then_some(call.number)
     }
 
-    /// The one call under way, which a line belongs to that may not go to everybody. A transport
-    /// that tells whose a line is has said that it is nobody's.
+    /// The newest call of the only client with calls under way, for a line that only one client gets.
+    /// Over a transport with several links, the connection searches all of them instead.
     fn sole_call(&self) -> Option<u64> {
         let knows_call = self.spec.of_server.connector.knows_call_of_requests();
         let is_for_one = !knows_call && self.spec.keeps_logs();
         let is_candidate = self.spec.key.is_leased() || is_for_one;
-        let mut numbers = self.calls.keys().filter(|_| is_candidate);
-        let number = *numbers.next()?;
-        numbers.next().is_none().then_some(number)
+        self.call_of_sole_client().filter(|_| is_candidate)
     }
 
     /// The call whose last request has this id.
@@ -401,6 +421,7 @@ impl CallsInFlight {
         if call.wire_id != number {
             self.renumbered.remove(&call.wire_id);
         }
+        self.call_ended(&call.caller);
         Some(call)
     }
 }

@@ -137,7 +137,12 @@ impl ModernRequest<'_> {
         let id = RequestId::from(wire_id);
         edits.push(request.edit_id(&id));
         let declaration = declared.of(caller);
-        edits.push(declaration.edit(request, caller.level, Some(&id), self.traceparent));
+        edits.push(declaration.edit(
+            request,
+            caller.level_of_calls(),
+            Some(&id),
+            self.traceparent,
+        ));
         if let Some(answers) = answers {
             edits.extend(input_edits(request, answers));
         }

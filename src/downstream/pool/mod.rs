@@ -44,6 +44,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::catalog::ServerPart;
 use crate::downstream::connection::spec::{CallSenders, ConnectionCommand};
 use crate::downstream::connection_key::ConnectionKey;
+use crate::downstream::list_changes::ListChanges;
 use crate::downstream::parts::PoolParts;
 use crate::downstream::pool::connection_manager::{
     ConnectionManager, OpenConnection, ServerJob, close, stop,
@@ -78,6 +79,7 @@ pub(crate) type Servers = BTreeMap<ServerName, Arc<Server>>;
 pub struct Downstreams {
     servers: Arc<ArcSwap<Servers>>,
     subscription_registry: Arc<SubscriptionRegistry>,
+    list_changes: ListChanges,
     listener: ServerEventListener,
     counters: Counters,
     jobs: Inbox<ServerJob>,
@@ -96,7 +98,7 @@ impl Downstreams {
         let servers = Arc::new(ArcSwap::default());
         let (subscription_registry, listener) =
             (parts.subscription_registry.clone(), parts.listener.clone());
-        let counters = parts.counters.clone();
+        let (counters, list_changes) = (parts.counters.clone(), parts.list_changes.clone());
         let jobs = Inbox::new(JOBS_MAX);
         let retiring = RetiringServers::default();
         let of_manager = (servers.clone(), jobs.clone(), retiring.clone());
@@ -109,6 +111,7 @@ impl Downstreams {
         Ok(Self {
             servers,
             subscription_registry,
+            list_changes,
             listener,
             counters,
             jobs,
@@ -135,6 +138,11 @@ impl Downstreams {
 
     pub fn all(&self) -> Arc<Servers> {
         self.servers.load_full()
+    }
+
+    /// Changes of lists that clients do not see yet.
+    pub(crate) fn list_changes(&self) -> &ListChanges {
+        &self.list_changes
     }
 
     pub fn subscription_registry(&self) -> &SubscriptionRegistry {

@@ -349,7 +349,10 @@ impl Server {
         let (state, outlook) = match away.phase {
             ChildPhase::Idle | ChildPhase::Starting => ("is starting", "try again in a moment"),
             ChildPhase::Up | ChildPhase::Backoff => ("is away", "it is reconnected automatically"),
-            ChildPhase::Broken => ("failed too often", "it is tried again from time to time"),
+            ChildPhase::Broken => (
+                "is away",
+                "it failed too often and is tried again from time to time",
+            ),
             ChildPhase::Stopping | ChildPhase::Stopped => {
                 ("was stopped", "it does not come back by itself")
             }
@@ -361,8 +364,13 @@ impl Server {
         } else if let Some(why) = why {
             message.push_str(&format!(" (it {why})"));
         }
-        message.push_str("; ");
-        message.push_str(outlook);
+        match away.retry_after {
+            Some(after) => {
+                let seconds = after.as_secs_f64().ceil();
+                message.push_str(&format!(", next attempt in {seconds} s"));
+            }
+            None => message.push_str(&format!("; {outlook}")),
+        }
         let failure = Failure::new(ErrorKind::ServerUnavailable, message)
             .cause(away.why.as_ref().and_then(cause_of_exit))
             .server(self.name().as_str());

@@ -158,10 +158,10 @@ impl ConnectionLoad {
         self.calls_in_flight() == 0 && self.waiting.load(Ordering::Relaxed) == 0
     }
 
-    /// Whether exactly one call is under way, and no other that the server may still be at:
-    /// what it asks now, it asks for this one.
-    pub(crate) fn has_single_call(&self) -> bool {
-        self.calls_in_flight() == 1 && self.abandoned.load(Ordering::Relaxed) == 0
+    /// Whether exactly so many calls are under way, and the server works on no abandoned call: a
+    /// message of the server is about one of these.
+    pub(crate) fn has_only(&self, calls: usize) -> bool {
+        self.calls_in_flight() == calls && self.abandoned.load(Ordering::Relaxed) == 0
     }
 }
 

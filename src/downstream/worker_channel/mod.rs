@@ -7,7 +7,9 @@ use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Handler, Message, 
 use tokio::time::Instant;
 
 use crate::downstream::call_request::{CallMessage, ClientAnswer};
+use crate::downstream::connection::server_events::keep_line;
 use crate::downstream::connection::spec::ConnectionSpec;
+use crate::downstream::in_flight::unowned_lines::UnownedLine;
 use crate::downstream::in_flight::{CallsInFlight, UnhandledEvent};
 use crate::downstream::link_inbox::{EventsArrived, LinkInbox};
 use crate::downstream::resilience::admission::QueueTurn;
@@ -51,6 +53,9 @@ pub(crate) enum WorkerChannelCommand {
     /// A question on no call's stream, for the one call under way; it goes on to the next worker
     /// channel if it is not here.
     Ask(Box<Request>, Vec<Addr<WorkerChannel>>),
+    /// A log line of no call, for the only client with calls under way; passed to the next worker
+    /// channel if its calls are not here.
+    Line(Box<UnownedLine>, Vec<Addr<WorkerChannel>>),
     /// The connection is dead or closing.
     End(String),
 }
@@ -231,6 +236,17 @@ impl Handler<WorkerChannelCommand> for WorkerChannel {
                     let frame =
                         reverse_request::gateway_answer(&request, &self.spec.settings().roots);
                     let _ = calls.link().send(OutgoingFrame::new(None, frame));
+                }
+            }
+            WorkerChannelCommand::Line(line, mut others) => {
+                let Some(line) = calls.take_line(*line) else {
+                    return;
+                };
+                match others.pop() {
+                    Some(next) => {
+                        next.do_send(WorkerChannelCommand::Line(Box::new(line), others));
+                    }
+                    None => keep_line(&self.spec, line),
                 }
             }
             WorkerChannelCommand::End(reason) => {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use actix::{AsyncContext, Context};
 use serde::Deserialize;
 
+use crate::bridge::question::elicitation_ids;
 use crate::calls::call_target::CallTarget;
 use crate::calls::{
     Call, CallOwner, CallTable, ClientRequest, EventLog, HasCalls, NewCall, Observation, PeerPlace,
@@ -12,6 +13,7 @@ use crate::calls::{
 };
 use crate::downstream::TaskMode;
 use crate::history::CallEnding;
+use crate::id::ServerName;
 use crate::protocol::{ErrorKind, Failure, Method, Notification, Outcome, Request, Response};
 use crate::sessions::session::Session;
 use crate::supervision::catch_panic;
@@ -31,6 +33,13 @@ impl CallOwner for Session {
     fn on_call_returned(&mut self, call: &Call, answer: Option<&Result<Response, Failure>>) {
         self.drop_questions(call);
         let Some(answer) = answer else { return };
+        if let Ok(response) = answer
+            && let Outcome::Error(error) = &response.outcome
+        {
+            for id in elicitation_ids(error) {
+                self.remember_elicitation(Some(call.target.server.clone()), id);
+            }
+        }
         if call.target.tasks == TaskMode::FollowedByClient {
             self.record_task(call, answer);
         }
@@ -41,6 +50,10 @@ impl CallOwner for Session {
             drop(self.remove_subscription(&call.item));
             self.unwatch(&watched);
         }
+    }
+
+    fn on_named(&mut self, server: &ServerName, uri: &str) {
+        self.linked.get_or_insert_default().add(server, uri);
     }
 }
 
@@ -97,11 +110,14 @@ impl Session {
             return Err(Failure::new(ErrorKind::InvalidRequest, message));
         }
         let catalog = self.catalog();
-        let target = context.allowed_target(request, &self.caller, &catalog)?;
+        let linked = self.linked.as_ref();
+        let linked = linked.and_then(|linked| linked.server(&request.uri()?));
+        let target = context.allowed_target(request, &self.caller, &catalog, linked)?;
         let item = request.item().unwrap_or_default();
         let holder = self.record.holder();
         let place = context.place_of_call(holder.clone())?;
-        context.count_call(&request.method, &holder, &target.server, &item)?;
+        let counted = target.counted_as(&item);
+        context.count_call(&request.method, &holder, &target.server, counted)?;
         Ok((target, place))
     }
 

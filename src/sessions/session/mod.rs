@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, ActorContext, Context, Handler, Recipient};
+use bytes::Bytes;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -27,6 +28,7 @@ use crate::protocol::{Envelope, ErrorKind, Failure, Method, Notification};
 use crate::publisher::SessionEvent;
 use crate::sessions::SessionContext;
 use crate::sessions::followed_tasks::FollowedTasks;
+use crate::sessions::linked_uris::LinkedUris;
 use crate::sessions::message::{FromClient, OpenStream, SessionCommand, UpgradeToStream};
 use crate::sessions::session_activity::SessionActivity;
 use crate::sessions::session_record::SessionRecord;
@@ -64,8 +66,12 @@ pub struct Session {
     missed: MissedEvents,
     /// Made with the first task that the client follows itself.
     followed: Option<Box<FollowedTasks>>,
-    /// Elicitations by URL that this client was asked for.
-    elicitations: BTreeSet<String>,
+    /// Elicitations by URL that this client was asked for, with their server.
+    elicitations: BTreeSet<(Option<ServerName>, String)>,
+    /// Servers that asked for its roots.
+    asked_for_roots: BTreeSet<ServerName>,
+    /// Made with the first result that names an ambiguous URI.
+    linked: Option<Box<LinkedUris>>,
 }
 
 /// Why the actor ends.
@@ -101,6 +107,8 @@ impl SessionEnding {
 struct MissedEvents {
     lists: Changes,
     uris: BTreeSet<String>,
+    /// That elicitations by URL are complete.
+    completions: Vec<Bytes>,
 }
 
 impl Session {
@@ -132,6 +140,8 @@ impl Session {
             missed: MissedEvents::default(),
             followed: None,
             elicitations: BTreeSet::new(),
+            asked_for_roots: BTreeSet::new(),
+            linked: None,
         }
     }
 
@@ -156,13 +166,24 @@ impl Session {
     fn on_notification(&mut self, notification: &Notification, ctx: &mut Context<Self>) {
         match notification.method {
             Method::Cancelled => self.on_cancelled(notification, ctx),
-            Method::RootsListChanged => {
-                self.notify_own_connections(&ConnectionCommand::RootsChanged, |_| true)
-            }
+            Method::RootsListChanged => self.on_roots_changed(),
             Method::Initialized => self.on_initialized(),
             Method::Other(_) => self.forward_to_extension(notification),
             // Nothing that a client says.
             _ => {}
+        }
+    }
+
+    /// Servers on connections of this session's own may know its roots from before; others know them
+    /// if they asked during one of its calls.
+    fn on_roots_changed(&self) {
+        for server in self.context.calls.downstreams.all().values() {
+            let key = server.connection_key_for(&self.caller);
+            let concerns =
+                server.is_own(&key, self.id) || self.asked_for_roots.contains(server.name());
+            if concerns && let Some(Ok(up)) = server.find(&key).map(|child| child.current()) {
+                up.value.command(ConnectionCommand::RootsChanged);
+            }
         }
     }
 

@@ -7,11 +7,15 @@ use serde::Deserialize;
 use crate::bridge::question::{self as bridge, UnsupportedQuestion};
 use crate::calls::{Call, GENERAL_STREAM, ReplyTarget};
 use crate::downstream::Question;
+use crate::id::ServerName;
 use crate::protocol::{
     ErrorKind, Failure, Method, Request, RequestId, Response, Revision, cancelled, splice,
 };
 use crate::sessions::session::Session;
 use crate::telemetry::Counter;
+
+/// Longest id of an elicitation that is remembered, in bytes.
+const ELICITATION_ID_MAX: usize = 1024;
 
 /// A question that the client has not answered yet.
 pub(super) struct SentQuestion {
@@ -46,7 +50,7 @@ impl Session {
             let message = "the client has no stream open on which it could be asked";
             return question.answer(Err(Failure::new(ErrorKind::SessionNotFound, message)));
         }
-        self.remember_elicitation(&question.request);
+        self.remember_question(call, &question);
         let frame = self.with_public_task(call, frame);
         self.streams().send(stream, &frame);
         self.context.calls.counters.add(Counter::QuestionsAsked);
@@ -151,17 +155,30 @@ impl Session {
         self.streams().send(stream, &frame);
     }
 
-    fn remember_elicitation(&mut self, request: &Request) {
+    /// Remembers that a server asked for roots, or for a visit to a page.
+    fn remember_question(&mut self, call: u64, question: &Question) {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct ElicitParams {
             elicitation_id: Option<String>,
         }
-        let params: Option<ElicitParams> = request.params_as().ok();
-        if let Some(id) = params.and_then(|params| params.elicitation_id)
-            && self.elicitations.len() < self.context.calls.settings.load().calls_max
+        let server = self.calls.get(call).map(|call| call.target.server.clone());
+        let request = &question.request;
+        if request.method == Method::RootsList {
+            self.asked_for_roots.extend(server);
+        } else if let Ok(params) = request.params_as::<ElicitParams>()
+            && let Some(id) = params.elicitation_id
         {
-            self.elicitations.insert(id);
+            self.remember_elicitation(server, id);
+        }
+    }
+
+    /// Remembers an elicitation by URL, which the server can later report as complete. The server is
+    /// `None` on a connection of this session's own.
+    pub(super) fn remember_elicitation(&mut self, server: Option<ServerName>, id: String) {
+        let max = self.context.calls.settings.load().calls_max;
+        if self.elicitations.len() < max && id.len() <= ELICITATION_ID_MAX {
+            self.elicitations.insert((server, id));
         }
     }
 }

@@ -116,15 +116,8 @@ impl Session {
     }
 
     fn list(&self, kind: ItemKind, request: &Request) -> Result<ClientReply, Failure> {
-        let (calls, to) = (&self.context.calls, self.record.revision);
-        let decorator = &calls.answer_decorator;
-        decorator.list(
-            kind,
-            request,
-            &self.catalog(),
-            (&self.caller.view, &calls.catalog),
-            to,
-        )
+        let calls = &self.context.calls;
+        calls.list(kind, request, &self.caller, &self.catalog())
     }
 
     /// The level of this session's log lines; an unknown one is refused (S-LOG-02).
@@ -194,8 +187,11 @@ impl Session {
         };
         let catalog = self.catalog();
         let part = catalog.part(&target.server);
-        let is_forwarded = change == SubscriptionChange::Notify
-            && part.is_none_or(|part| part.supports_subscribe());
+        // Whether the server takes it is for the server to say; one that declared nothing has
+        // nothing to end.
+        let may_know = request.method == Method::ResourcesSubscribe
+            || part.is_none_or(|part| part.supports_subscribe());
+        let is_forwarded = change == SubscriptionChange::Notify && may_know;
         let answer = (!is_forwarded).then(|| Ok(self.done(request)));
         if let Some(written) = written {
             answer_after(written, waiting);

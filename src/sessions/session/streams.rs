@@ -15,6 +15,12 @@ use crate::sessions::changed_lists;
 use crate::sessions::message::OpenStream;
 use crate::sessions::session::Session;
 
+/// Completed elicitations that wait for the client to listen; more are dropped.
+const COMPLETIONS_MAX: usize = 64;
+
+/// Largest of them, in bytes.
+const COMPLETION_BYTES_MAX: usize = 4 * 1024;
+
 impl Session {
     /// Its event streams.
     pub(super) fn streams(&mut self) -> &mut EventLog {
@@ -137,9 +143,16 @@ impl Session {
             }
             // For clients without a session; others receive it from the connection of the call.
             SessionEvent::Task { .. } => {}
-            SessionEvent::ElicitationComplete { id, frame } => {
-                if self.elicitations.remove(&id) && self.general_has_reader() {
+            SessionEvent::ElicitationComplete { server, id, frame } => {
+                let (named, unnamed) = ((Some(server), id.clone()), (None, id));
+                let is_asked =
+                    self.elicitations.remove(&named) || self.elicitations.remove(&unnamed);
+                let has_room = self.missed.completions.len() < COMPLETIONS_MAX
+                    && frame.len() <= COMPLETION_BYTES_MAX;
+                if is_asked && self.general_has_reader() {
                     self.streams().send(GENERAL_STREAM, &frame);
+                } else if is_asked && has_room {
+                    self.missed.completions.push(frame);
                 }
             }
             SessionEvent::Extension { frame } => {
@@ -188,6 +201,9 @@ impl Session {
             let params = json!({ "uri": uri });
             let frame = notification(&Method::ResourcesUpdated, Some(&params));
             self.streams().send(GENERAL_STREAM, &frame);
+        }
+        for frame in &missed.completions {
+            self.streams().send(GENERAL_STREAM, frame);
         }
         self.send_missed_tasks();
     }

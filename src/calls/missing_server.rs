@@ -1,0 +1,117 @@
+//! Requests for an unknown item while a server that could have it was never listed.
+
+use serde_json::Value;
+
+use crate::calls::call_context::CallContext;
+use crate::catalog::Snapshot;
+use crate::downstream::{Caller, CredentialsChoice, Server};
+use crate::id::ViewId;
+use crate::protocol::{ErrorKind, Failure, Method, Request, parse_bounded};
+
+/// When a server is asked again that is up and was not listed yet, in milliseconds.
+const LISTED_SOON_MS: u64 = 1_000;
+
+impl CallContext {
+    /// Replaces the failure of a request for an unknown item if a server that could have the item was
+    /// never listed.
+    pub(crate) fn of_missing_server(
+        &self,
+        unknown: Failure,
+        request: &Request,
+        caller: &Caller,
+        catalog: &Snapshot,
+    ) -> Failure {
+        let is_unknown = matches!(
+            unknown.kind,
+            ErrorKind::InvalidParams | ErrorKind::ResourceNotFound
+        );
+        let Some(item) = named_item(request).filter(|_| is_unknown) else {
+            return unknown;
+        };
+        let servers = self.downstreams.all();
+        let is_owner = |server: &Server| match &item {
+            NamedItem::Name(name) => self.may_be_item_of(name, server, caller),
+            NamedItem::Uri => self.shows(server, caller),
+        };
+        let mut missing = servers
+            .values()
+            .filter(|server| catalog.for_calls().part(server.name()).is_none() && is_owner(server));
+        missing
+            .next()
+            .map_or(unknown, |server| not_listed(server, caller))
+    }
+
+    /// Refuses to list the items of a single server that was never listed: an empty list would say
+    /// that it has none.
+    ///
+    /// # Errors
+    ///
+    /// Returns why it is not there.
+    pub(crate) fn check_listed(&self, caller: &Caller, catalog: &Snapshot) -> Result<(), Failure> {
+        let ViewId::Server(name) = &caller.view else {
+            return Ok(());
+        };
+        if catalog.part(name).is_some() {
+            return Ok(());
+        }
+        match self.downstreams.get(name) {
+            // With credentials per user, a call asks the user to sign in.
+            Some(server) if server.settings().credentials == CredentialsChoice::Shared => {
+                Err(not_listed(&server, caller))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the client's view shows a server.
+    pub(crate) fn shows(&self, server: &Server, caller: &Caller) -> bool {
+        let names = &server.settings().names;
+        self.names_of(server, names, &caller.view).is_some()
+    }
+}
+
+/// Something that no list has.
+enum NamedItem {
+    /// A tool or prompt of this public name.
+    Name(String),
+    /// A resource or a template.
+    Uri,
+}
+
+fn named_item(request: &Request) -> Option<NamedItem> {
+    match request.method {
+        Method::ToolsCall | Method::PromptsGet => {
+            Some(NamedItem::Name(request.name()?.into_owned()))
+        }
+        Method::ResourcesRead | Method::ResourcesSubscribe => request.uri().map(|_| NamedItem::Uri),
+        Method::CompletionComplete => {
+            let reference = request.member(request.params.reference.as_ref())?;
+            let reference: Value = parse_bounded(str::from_utf8(&reference).ok()?)?;
+            let name = reference.get("name").and_then(Value::as_str);
+            match name {
+                Some(name) => Some(NamedItem::Name(name.to_owned())),
+                None => reference.get("uri").map(|_| NamedItem::Uri),
+            }
+        }
+        _ => None,
+    }
+}
+
+/// Why a server was never listed.
+fn not_listed(server: &Server, caller: &Caller) -> Failure {
+    if server.is_halted() {
+        return server.halted();
+    }
+    let own = server.find(&server.list_key_for(caller));
+    let connection = own.unwrap_or_else(|| server.shared().clone());
+    match connection.current() {
+        Err(away) => server.away(&away),
+        Ok(_) => {
+            let name = server.name();
+            let message = format!("server `{name}` has not listed its items yet; try again soon");
+            Failure::new(ErrorKind::ServerUnavailable, message)
+                .server(name.as_str())
+                .retry_after_ms(LISTED_SOON_MS)
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Owners of unlisted names and URIs.
+
+use super::*;
+use crate::catalog::{PinMode, PinState, UnlistedItem};
+
+/// A server with the tools `read` and `Write`, and the prompt `ask`, that declares both.
+fn serving(name: &str) -> ServerPart {
+    let mut part = tools(name, &["read", "Write"]);
+    part.capabilities = json!({"tools": {}, "prompts": {}, "resources": {}})
+        .as_object()
+        .unwrap()
+        .clone();
+    with(part, ItemKind::Prompts, &[json!({"name": "ask"})])
+}
+
+fn merged_as(parts: &[(&str, NameSettings)], settings: &CatalogSettings) -> Snapshot {
+    let parts = parts.iter();
+    let parts: Vec<_> = parts
+        .map(|(name, names)| (Arc::new(serving(name)), names.clone()))
+        .collect();
+    merge(&parts, settings)
+}
+
+fn prefixed(prefix: &str) -> NameSettings {
+    NameSettings {
+        prefix: Some(prefix.to_owned()),
+        ..NameSettings::default()
+    }
+}
+
+fn globs(globs: &[&str]) -> Vec<String> {
+    globs.iter().map(|glob| (*glob).to_owned()).collect()
+}
+
+/// The server and the native name of an unlisted tool or prompt.
+fn owner(snapshot: &Snapshot, kind: ItemKind, public: &str) -> Option<String> {
+    match snapshot.unlisted(kind, public)? {
+        UnlistedItem::Perhaps { server, native } => {
+            Some(format!("{server} {}", native.parse::<String>().unwrap()))
+        }
+        UnlistedItem::Suspended(tool) => {
+            assert_eq!(tool.state, PinState::New);
+            Some(format!("{} suspends {}", tool.server, tool.native))
+        }
+    }
+}
+
+#[test]
+fn a_name_with_a_prefix_belongs_to_its_server_and_one_without_to_the_only_server_without() {
+    let none = NameSettings::default();
+    let both = [("a", none.clone()), ("b", prefixed(""))];
+    let several = [("a", prefixed("")), ("b", prefixed(""))];
+    let twins = [("a", prefixed("x")), ("b", prefixed("x"))];
+    let long = format!("a__{}", "x".repeat(2000));
+    let table: [(&[(&str, NameSettings)], &str, Option<&str>); 14] = [
+        (&both, "a__hidden", Some("a hidden")),
+        (&both, "a__a__hidden", Some("a a__hidden")),
+        (&both, "hidden", Some("b hidden")),
+        (&both, "b__hidden", Some("b b__hidden")),
+        (&both, "A__hidden", Some("b A__hidden")),
+        (&both, "a__", None),
+        (&both, "", None),
+        (&both, "a__\u{7}", None),
+        (&both, "a__ hidden", None),
+        (&both, &long, None),
+        (&both[..1], "hidden", None),
+        (&several, "hidden", None),
+        (&twins, "x__hidden", None),
+        (&twins, "a__hidden", None),
+    ];
+    for (parts, public, expected) in table {
+        let snapshot = merged_as(parts, &settings());
+        for kind in [ItemKind::Tools, ItemKind::Prompts] {
+            let found = owner(&snapshot, kind, public);
+            assert_eq!(found.as_deref(), expected, "{public}");
+        }
+    }
+}
+
+#[test]
+fn only_a_server_that_declares_tools_or_prompts_may_have_one() {
+    let mut part = serving("a");
+    part.capabilities.shift_remove("prompts");
+    let snapshot = merge(&[(Arc::new(part), prefixed(""))], &settings());
+    assert_eq!(
+        owner(&snapshot, ItemKind::Tools, "x"),
+        Some("a x".to_owned())
+    );
+    assert_eq!(owner(&snapshot, ItemKind::Prompts, "x"), None);
+}
+
+#[test]
+fn an_unlisted_name_is_no_way_around_what_is_not_shown() {
+    let with = |change: fn(&mut NameSettings)| {
+        let mut names = NameSettings::default();
+        change(&mut names);
+        names
+    };
+    let plain = with(|_| {});
+    let allows = with(|names| names.allow = globs(&["re*"]));
+    let denies = with(|names| names.deny = globs(&["de*", "r*"]));
+    let blocks = with(|names| names.pins = PinMode::Block);
+    let warns = with(|names| names.pins = PinMode::Warn);
+    let broken = with(|names| names.deny = globs(&["[a"]));
+    let catalog = |allow: &[&str], deny: &[&str]| CatalogSettings {
+        allow: globs(allow),
+        deny: globs(deny),
+        ..settings()
+    };
+    let all = || catalog(&[], &[]);
+    let table = [
+        (&plain, all(), "a__new", Some("a new")),
+        // Listed, but under this name only.
+        (&plain, all(), "a__READ", None),
+        (&plain, all(), "a__write", None),
+        (&allows, all(), "a__refresh", Some("a refresh")),
+        (&allows, all(), "a__new", None),
+        (&allows, all(), "a__REfresh", None),
+        (&denies, all(), "a__new", Some("a new")),
+        (&denies, all(), "a__delete", None),
+        (&denies, all(), "a__DELETE", None),
+        (&denies, all(), "a__read", None),
+        (&broken, all(), "a__new", None),
+        (&plain, catalog(&["a__n*"], &[]), "a__new", Some("a new")),
+        (&plain, catalog(&["b__*"], &[]), "a__new", None),
+        (&plain, catalog(&[], &["a__n*"]), "a__new", None),
+        (&plain, catalog(&[], &["A__N*"]), "a__new", None),
+        // The name that it would have if it were listed.
+        (&plain, catalog(&[], &["a__n_*"]), "a__n/x", None),
+        (&plain, catalog(&[], &["["]), "a__new", None),
+        (&blocks, all(), "a__new", Some("a suspends new")),
+        (&warns, all(), "a__new", Some("a new")),
+    ];
+    for (names, settings, public, expected) in table {
+        let snapshot = merged_as(&[("a", names.clone())], &settings);
+        let found = owner(&snapshot, ItemKind::Tools, public);
+        assert_eq!(
+            found.as_deref(),
+            expected,
+            "{public} {names:?} {settings:?}"
+        );
+    }
+}
+
+/// The server of a URI that a result of `named` named.
+fn server_of(snapshot: &Snapshot, uri: &str, named: Option<&str>) -> Option<String> {
+    let named = named.map(server);
+    let owner = snapshot.resource(uri, named.as_ref())?;
+    Some(format!("{} {}", owner.server, owner.native))
+}
+
+#[test]
+fn an_unlisted_uri_goes_to_the_server_that_named_it_or_alone_has_resources() {
+    let with_resources = |name: &str, uris: &[&str], templates: &[&str]| {
+        let mut part = resources(name, uris, templates);
+        let declared = json!({"resources": {}});
+        part.capabilities = declared.as_object().unwrap().clone();
+        part
+    };
+    let a = with_resources("a", &["case://a/1"], &["note:{id}"]);
+    let b = with_resources("b", &["case://b/1"], &[]);
+    let shows = |mut part: ServerPart, uri: &str| {
+        let meta = json!({"ui": {"resourceUri": uri}});
+        let tool = json!({"name": "t", "inputSchema": {"type": "object"}, "_meta": meta});
+        part.capabilities.insert("tools".to_owned(), json!({}));
+        with(part, ItemKind::Tools, &[tool])
+    };
+    let one = merged(&[a.clone(), tools("c", &["t"])]);
+    for uri in ["case://other", "x:y", "ui://app", "a b"] {
+        assert_eq!(server_of(&one, uri, None), Some(format!("a {uri}")));
+    }
+    for uri in ["", "mcpgw+zz+x:y", "x:\u{7}", &"x".repeat(9000)] {
+        assert_eq!(server_of(&one, uri, None), None, "{uri}");
+    }
+    let two = merged(&[a.clone(), b.clone()]);
+    for (uri, named, expected) in [
+        ("case://other", None, None),
+        ("case://other", Some("b"), Some("b case://other")),
+        ("case://other", Some("gone"), None),
+        // The server that named it wins over one whose template matches.
+        ("note:1", None, Some("a note:1")),
+        ("note:1", Some("b"), Some("b note:1")),
+        ("case://a/1", Some("b"), Some("a case://a/1")),
+        ("mcpgw+a+x:y", Some("b"), Some("a x:y")),
+    ] {
+        assert_eq!(server_of(&two, uri, named).as_deref(), expected, "{uri}");
+    }
+    // A user interface that a tool names need not be listed.
+    let named = merged(&[a.clone(), shows(b.clone(), "ui://b/app")]);
+    assert_eq!(
+        server_of(&named, "ui://b/app", Some("a")).as_deref(),
+        Some("b ui://b/app")
+    );
+    let same = merged(&[shows(a, "ui://app"), shows(b, "ui://app")]);
+    let meta = |place: usize| read_all(&same, ItemKind::Tools)[place]["_meta"]["ui"].clone();
+    assert_eq!(meta(0)["resourceUri"], "ui://app");
+    assert_eq!(meta(1)["resourceUri"], "ui://b/app");
+    assert_eq!(
+        server_of(&same, "ui://app", None).as_deref(),
+        Some("a ui://app")
+    );
+    assert_eq!(
+        server_of(&same, "ui://b/app", None).as_deref(),
+        Some("b ui://app")
+    );
+}

@@ -1,0 +1,130 @@
+//! Tools and prompts that servers can serve without listing them: which server gets an unlisted name.
+
+use std::sync::Arc;
+
+use super::name_filter::NameFilter;
+use super::snapshot::{MergedServer, Snapshot, SuspendedTool};
+use super::{CatalogSettings, ItemKind, NameSettings, PinMode, PinState, json, public_name};
+use crate::id::ServerName;
+use crate::protocol::RawJson;
+
+/// Longest name that is sent to a server which does not list it, in bytes.
+const NAME_BYTES_MAX: usize = 1024;
+
+/// How the names of a server's items are made, and which of them clients may use.
+#[derive(Clone, Debug)]
+pub(super) struct NameRules {
+    prefix: Box<str>,
+    /// `None` for globs that cannot be used, which show nothing.
+    filter: Option<Arc<NameFilter>>,
+    pins: PinMode,
+}
+
+/// Which public names of tools clients of a catalog may use.
+#[derive(Clone, Debug)]
+pub(super) struct PublicRules {
+    filter: Option<Arc<NameFilter>>,
+    name_max: usize,
+}
+
+/// The owner of an unlisted name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UnlistedItem {
+    /// This server knows whether there is such an item, under its native name.
+    Perhaps { server: ServerName, native: RawJson },
+    /// The server's tools have to be approved, and this one cannot have been.
+    Suspended(SuspendedTool),
+}
+
+impl NameRules {
+    pub(super) fn of(server: &ServerName, names: &NameSettings) -> Self {
+        Self {
+            prefix: public_name::prefix(server, names).into(),
+            filter: NameFilter::new(names).ok().map(Arc::new),
+            pins: names.pins,
+        }
+    }
+}
+
+impl PublicRules {
+    pub(super) fn of(settings: &CatalogSettings) -> Self {
+        let filter = NameFilter::of(&settings.allow, &settings.deny);
+        Self {
+            filter: filter.ok().map(Arc::new),
+            name_max: settings.name_max,
+        }
+    }
+}
+
+impl Snapshot {
+    /// The server that an unlisted tool or prompt is sent to: the server whose prefix the name has,
+    /// otherwise the only server without a prefix.
+    ///
+    /// `None` for a name that clients cannot use: its item is listed under another name or hidden,
+    /// or the globs of the server or of this catalog exclude it.
+    pub fn unlisted(&self, kind: ItemKind, public: &str) -> Option<UnlistedItem> {
+        let (view, native) = self.owner_by_prefix(kind, public)?;
+        let is_sound = public.len() <= NAME_BYTES_MAX
+            && !public.chars().any(char::is_control)
+            && !native.is_empty()
+            && native.trim() == native;
+        // Servers can treat upper and lower case alike.
+        let is_it = |listed: &str| listed.eq_ignore_ascii_case(native);
+        let mut listed = view.part.items(kind).iter();
+        if !is_sound || listed.any(|item| is_it(item.native())) {
+            return None;
+        }
+        let server = view.part.server();
+        if kind == ItemKind::Tools {
+            let prefix = &view.rules.prefix;
+            let listed_as = public_name::wanted(server, prefix, native, self.rules.name_max);
+            let of_catalog = self.rules.filter.as_ref()?;
+            let is_shown = view.rules.filter.as_ref()?.shows_unlisted(native)
+                && [public, &*listed_as]
+                    .into_iter()
+                    .all(|name| of_catalog.shows_unlisted(name));
+            if !is_shown {
+                return None;
+            }
+            if view.rules.pins == PinMode::Block {
+                return Some(UnlistedItem::Suspended(SuspendedTool {
+                    server: server.clone(),
+                    native: native.to_owned(),
+                    state: PinState::New,
+                }));
+            }
+        }
+        Some(UnlistedItem::Perhaps {
+            server: server.clone(),
+            native: json::quoted(native),
+        })
+    }
+
+    fn owner_by_prefix<'n>(
+        &self,
+        kind: ItemKind,
+        public: &'n str,
+    ) -> Option<(&MergedServer, &'n str)> {
+        let prefixed = |view: &&MergedServer| public_name::has_prefix(public, &view.rules.prefix);
+        // The configuration can give two servers the same prefix.
+        let mut named = self.servers.iter().filter(prefixed).peekable();
+        if named.peek().is_some() {
+            let owner = only(named)?;
+            let native = public_name::without_prefix(public, &owner.rules.prefix)?;
+            return owner
+                .part
+                .declares(kind.capability())
+                .then_some((owner, native));
+        }
+        let serves = |view: &&MergedServer| {
+            view.rules.prefix.is_empty() && view.part.declares(kind.capability())
+        };
+        Some((only(self.servers.iter().filter(serves))?, public))
+    }
+}
+
+/// The first, if it is the only one.
+pub(super) fn only<T>(mut all: impl Iterator<Item = T>) -> Option<T> {
+    let first = all.next()?;
+    all.next().is_none().then_some(first)
+}

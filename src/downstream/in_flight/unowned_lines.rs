@@ -1,0 +1,196 @@
+//! Log lines that name no call, such as lines on the general stream of an HTTP server. Official SDKs
+//! send the lines of a call there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::downstream::caller::Caller;
+use crate::downstream::connection::spec::ConnectionSpec;
+use crate::downstream::connection_key::{ConnectionKey, ConnectionOwner};
+use crate::downstream::in_flight::CallsInFlight;
+use crate::downstream::server_event::{RoutedServerEvent, ServerEvent};
+use crate::protocol::Notification;
+
+/// How long after a call its client still gets such lines: the answer comes on another stream and can
+/// overtake them.
+const LATE_LINES: Duration = Duration::from_secs(1);
+
+/// A log line that passes through the links of a connection until one of them serves its client.
+pub(crate) struct UnownedLine {
+    pub(crate) notification: Notification,
+    recent: RecentClient,
+}
+
+/// The client whose calls ended last.
+#[derive(Clone, Default)]
+pub(crate) enum RecentClient {
+    #[default]
+    Nobody,
+    One(Arc<Caller>, Instant),
+    /// Calls of several clients ended within a short time.
+    Several(Instant),
+}
+
+impl RecentClient {
+    /// A call of this client ended.
+    fn add(&mut self, caller: &Arc<Caller>, at: Instant) {
+        *self = match self {
+            Self::One(last, before) if is_same(last, caller) => {
+                Self::One(caller.clone(), at.max(*before))
+            }
+            Self::One(_, before) | Self::Several(before) if are_close(*before, at) => {
+                Self::Several(at.max(*before))
+            }
+            Self::One(_, before) | Self::Several(before) if *before > at => return,
+            _ => Self::One(caller.clone(), at),
+        };
+    }
+
+    fn merge(&mut self, other: &Self) {
+        match (&*self, other) {
+            (_, Self::One(caller, at)) => self.add(caller, *at),
+            (Self::One(_, before) | Self::Several(before), Self::Several(at))
+                if *before > *at && !are_close(*before, *at) => {}
+            (_, Self::Several(at)) => *self = Self::Several(*at),
+            (_, Self::Nobody) => {}
+        }
+    }
+
+    /// The client that a late line is for.
+    fn client(&self, now: Instant) -> Option<&Arc<Caller>> {
+        match self {
+            Self::One(caller, at) if are_close(*at, now) => Some(caller),
+            _ => None,
+        }
+    }
+}
+
+fn is_same(one: &Caller, other: &Caller) -> bool {
+    one.session.is_some() && one.session == other.session
+}
+
+fn are_close(one: Instant, other: Instant) -> bool {
+    one.max(other) - one.min(other) < LATE_LINES
+}
+
+impl UnownedLine {
+    pub(crate) fn new(notification: Notification) -> Self {
+        Self {
+            notification,
+            recent: RecentClient::Nobody,
+        }
+    }
+
+    /// No link has a call for the line: sends it to the one client whose call has just ended. Gives it
+    /// back if there is no such client.
+    pub(crate) fn send(self, spec: &ConnectionSpec) -> Option<Notification> {
+        let is_idle = spec.load.has_only(0);
+        let client = self.recent.client(Instant::now()).filter(|_| is_idle);
+        let Some((client, session)) = client.and_then(|it| Some((it, it.session?))) else {
+            return Some(self.notification);
+        };
+        let owner = ConnectionOwner::Session(session, client.audience());
+        (spec.of_all.listener)(RoutedServerEvent {
+            server: spec.server.clone(),
+            key: ConnectionKey {
+                owner,
+                ..spec.key.clone()
+            },
+            event: ServerEvent::Log(self.notification),
+        });
+        None
+    }
+}
+
+impl CallsInFlight {
+    /// Hands a line to the client whose calls are all that are in flight over the connection. Gives
+    /// it back if these are not here.
+    pub(crate) fn take_line(&mut self, mut line: UnownedLine) -> Option<UnownedLine> {
+        let is_here = self.spec.load.has_only(self.calls.len());
+        let call = self.call_of_sole_client().filter(|_| is_here);
+        match call.and_then(|number| self.calls.get_mut(&number)) {
+            Some(call) => {
+                let budget = &self.spec.of_server.notification_budget;
+                call.reply.notify(line.notification, budget);
+                None
+            }
+            None => {
+                line.recent.merge(&self.recent);
+                Some(line)
+            }
+        }
+    }
+
+    /// The newest call in flight, if all are of one client.
+    pub(super) fn call_of_sole_client(&self) -> Option<u64> {
+        let newest = self.calls.values().max_by_key(|call| call.wire_id)?;
+        let mut others = self.calls.values();
+        let is_of_client = others
+            .all(|call| call.number == newest.number || is_same(&call.caller, &newest.caller));
+        is_of_client.then_some(newest.number)
+    }
+
+    pub(super) fn call_ended(&mut self, caller: &Arc<Caller>) {
+        if !self.is_modern {
+            self.recent.add(caller, Instant::now());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{Principal, SessionId, ViewId};
+    use crate::protocol::{DeclaredCapabilities, Revision};
+
+    fn caller(session: Option<SessionId>) -> Arc<Caller> {
+        Arc::new(Caller {
+            principal: Principal::Anonymous,
+            scopes: None,
+            view: ViewId::Default,
+            session,
+            revision: Revision::NEWEST_LEGACY,
+            profile: DeclaredCapabilities::default(),
+            level: None,
+            client: None,
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_late_line_is_for_the_only_client_whose_call_just_ended() {
+        let [a, b] =
+            [1, 2].map(|number| caller(Some(SessionId::new(uuid::Uuid::from_u128(number)))));
+        let nobody = caller(None);
+        let begun = Instant::now();
+        let at = |millis| begun + Duration::from_millis(millis);
+        // The calls that ended and when, when the line comes, and whose it is.
+        let table: [(&[(&Arc<Caller>, u64)], u64, Option<&Arc<Caller>>); 8] = [
+            (&[], 0, None),
+            (&[(&a, 0)], 999, Some(&a)),
+            (&[(&a, 0)], 1000, None),
+            (&[(&a, 0), (&a, 500)], 1400, Some(&a)),
+            (&[(&a, 0), (&b, 500)], 600, None),
+            (&[(&a, 0), (&b, 1000)], 1100, Some(&b)),
+            (&[(&a, 0), (&b, 500), (&b, 1600)], 1700, Some(&b)),
+            (&[(&nobody, 0), (&nobody, 500)], 600, None),
+        ];
+        for (ended, now, expected) in table {
+            for is_turned in [false, true] {
+                let mut recent = RecentClient::default();
+                let mut ended: Vec<_> = ended.to_vec();
+                if is_turned && ended.len() < 3 {
+                    ended.reverse();
+                }
+                for (caller, millis) in ended {
+                    let mut other = RecentClient::default();
+                    other.add(caller, at(millis));
+                    recent.merge(&other);
+                }
+                let found = recent.client(at(now)).map(|caller| caller.session);
+                assert_eq!(found, expected.map(|caller| caller.session), "{now}");
+            }
+        }
+    }
+}

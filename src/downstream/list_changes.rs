@@ -1,0 +1,119 @@
+//! Changes of lists that servers announced, until they were read and clients see them.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::time::Instant;
+
+use crate::catalog::ItemKind;
+use crate::downstream::connection_key::ConnectionKey;
+use crate::downstream::server_event::ListTimes;
+use crate::id::ServerName;
+use crate::protocol::Method;
+
+/// When each list was last announced to have changed, by server and connection. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct ListChanges(Arc<Announced>);
+
+#[derive(Default)]
+struct Announced {
+    /// The number of entries, so that looking at an empty table needs no lock.
+    count: AtomicUsize,
+    lists: Mutex<HashMap<(ServerName, ConnectionKey), ListTimes>>,
+}
+
+/// The lists that a notification of a server says have changed.
+pub(crate) fn changed_kinds(method: &Method) -> &'static [ItemKind] {
+    match method {
+        Method::ToolsListChanged => &[ItemKind::Tools],
+        Method::PromptsListChanged => &[ItemKind::Prompts],
+        Method::ResourcesListChanged => &[ItemKind::Resources, ItemKind::ResourceTemplates],
+        _ => &[],
+    }
+}
+
+impl ListChanges {
+    /// A connection of a server announced that these lists changed.
+    pub(crate) fn announce(&self, server: &ServerName, key: &ConnectionKey, kinds: &[ItemKind]) {
+        let now = Instant::now();
+        let mut lists = self.lock();
+        let times = lists.entry((server.clone(), key.list_key())).or_default();
+        for kind in kinds {
+            times[kind.index()] = Some(now);
+        }
+        self.0.count.store(lists.len(), Ordering::Release);
+    }
+
+    /// Whether clients see every change that was announced.
+    pub(crate) fn are_shown(&self) -> bool {
+        self.0.count.load(Ordering::Acquire) == 0
+    }
+
+    /// When a list was announced to have changed that clients do not see yet.
+    pub(crate) fn announced(
+        &self,
+        server: &ServerName,
+        key: &ConnectionKey,
+        kind: ItemKind,
+    ) -> Option<Instant> {
+        self.lock().get(&(server.clone(), key.list_key()))?[kind.index()]
+    }
+
+    /// Clients see a list as it was at this time, or the wait for it timed out.
+    pub(crate) fn shown(
+        &self,
+        server: &ServerName,
+        key: &ConnectionKey,
+        (kind, at): (ItemKind, Instant),
+    ) {
+        let mut lists = self.lock();
+        let list = (server.clone(), key.list_key());
+        if let Some(times) = lists.get_mut(&list) {
+            times[kind.index()].take_if(|announced| *announced <= at);
+            if times.iter().all(Option::is_none) {
+                lists.remove(&list);
+            }
+        }
+        self.0.count.store(lists.len(), Ordering::Release);
+    }
+
+    /// A connection has ended.
+    pub(crate) fn forget(&self, server: &ServerName, key: &ConnectionKey) {
+        if !self.are_shown() {
+            let mut lists = self.lock();
+            lists.remove(&(server.clone(), key.list_key()));
+            self.0.count.store(lists.len(), Ordering::Release);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<(ServerName, ConnectionKey), ListTimes>> {
+        self.0.lists.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_is_shown_by_a_reading_that_began_after_it() {
+        let (changes, server) = (ListChanges::default(), ServerName::try_new("a").unwrap());
+        let key = ConnectionKey::shared();
+        let before = Instant::now();
+        tokio::time::advance(Duration::from_secs(1)).await;
+        changes.announce(&server, &key, changed_kinds(&Method::ResourcesListChanged));
+        let announced = |kind| changes.announced(&server, &key, kind);
+        let at = announced(ItemKind::Resources).unwrap();
+        assert_eq!(announced(ItemKind::Tools), None);
+        changes.shown(&server, &key, (ItemKind::Resources, before));
+        assert_eq!(announced(ItemKind::Resources), Some(at));
+        changes.shown(&server, &key, (ItemKind::Resources, at));
+        assert_eq!(announced(ItemKind::Resources), None);
+        assert!(!changes.are_shown());
+        changes.forget(&server, &key);
+        assert!(changes.are_shown());
+    }
+}
