@@ -8,10 +8,10 @@ use crate::id::ServerName;
 
 use super::merge_notice::{hidden_texts, odd_schemas};
 use super::name_filter::NameFilter;
+use super::name_rules::{NameRules, PublicRules};
 use super::public_item::{item_owner, public_item, static_items};
 use super::public_pages::{PublicItem, PublicPages};
 use super::snapshot::{MergedServer, OwnerTable, SuspendedTool, Wrapping};
-use super::unlisted::{NameRules, PublicRules};
 use super::uri_routing::{interfaces, resource_servers};
 use super::uri_template::UriTemplate;
 use super::{

@@ -18,6 +18,7 @@ mod member_type;
 mod merge;
 mod merge_notice;
 mod name_filter;
+mod name_rules;
 mod permitted;
 mod pins;
 mod public_item;

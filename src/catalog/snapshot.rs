@@ -10,9 +10,9 @@ use crate::bridge::headers::ParamHeaders;
 use crate::id::{QuickMap, ServerName};
 use crate::protocol::{RawJson, Revision};
 
+use super::name_rules::{NameRules, PublicRules};
 use super::public_pages::{InvalidCursor, PublicPages};
 use super::search::SearchIndex;
-use super::unlisted::{NameRules, PublicRules};
 use super::uri_template::UriTemplate;
 use super::{
     Exposure, Item, ItemKind, ListAge, ListCaching, MergeNotice, PinState, ServerPart, ToolHints,

@@ -1,31 +1,12 @@
 //! Tools and prompts that servers can serve without listing them: which server gets an unlisted name.
 
-use std::sync::Arc;
-
-use super::name_filter::NameFilter;
 use super::snapshot::{MergedServer, Snapshot, SuspendedTool};
-use super::{CatalogSettings, ItemKind, NameSettings, PinMode, PinState, json, public_name};
+use super::{ItemKind, PinMode, PinState, json, public_name};
 use crate::id::ServerName;
 use crate::protocol::RawJson;
 
 /// Longest name that is sent to a server which does not list it, in bytes.
 const NAME_BYTES_MAX: usize = 1024;
-
-/// How the names of a server's items are made, and which of them clients may use.
-#[derive(Clone, Debug)]
-pub(super) struct NameRules {
-    prefix: Box<str>,
-    /// `None` for globs that cannot be used, which show nothing.
-    filter: Option<Arc<NameFilter>>,
-    pins: PinMode,
-}
-
-/// Which public names of tools clients of a catalog may use.
-#[derive(Clone, Debug)]
-pub(super) struct PublicRules {
-    filter: Option<Arc<NameFilter>>,
-    name_max: usize,
-}
 
 /// The owner of an unlisted name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,26 +15,6 @@ pub enum UnlistedItem {
     Perhaps { server: ServerName, native: RawJson },
     /// The server's tools have to be approved, and this one cannot have been.
     Suspended(SuspendedTool),
-}
-
-impl NameRules {
-    pub(super) fn of(server: &ServerName, names: &NameSettings) -> Self {
-        Self {
-            prefix: public_name::prefix(server, names).into(),
-            filter: NameFilter::new(names).ok().map(Arc::new),
-            pins: names.pins,
-        }
-    }
-}
-
-impl PublicRules {
-    pub(super) fn of(settings: &CatalogSettings) -> Self {
-        let filter = NameFilter::of(&settings.allow, &settings.deny);
-        Self {
-            filter: filter.ok().map(Arc::new),
-            name_max: settings.name_max,
-        }
-    }
 }
 
 impl Snapshot {

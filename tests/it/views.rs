@@ -257,7 +257,7 @@ async fn the_lists_of_a_single_server_that_cannot_start_say_why() {
     let gone = "[servers.gone]\ncommand = \"/nonexistent/program\"\n";
     let config = format!("{}{}{gone}", quick(), example("one"));
     let gateway = Setup::new(&config).serve().await;
-    for path in ["/mcp/server/gone", "/mcp?serverId=gone"] {
+    for path in ["/mcp/server/gone"] {
         let visitor = Visitor::open(&gateway, path).await;
         for method in [
             "tools/list",

@@ -48,6 +48,7 @@ use crate::telemetry::{Counter, LogScope};
 use task::HostedTask;
 
 pub(crate) use reply_target::ReplyTarget;
+pub(crate) use response::failed_by_bug;
 
 pub(crate) struct Call {
     /// Names it in its table.
@@ -231,11 +232,11 @@ impl Call {
         &self.alarms
     }
 
-    /// A connection that is to be opened for the call, once.
     pub(crate) fn server_revision(&self) -> Option<Revision> {
         self.server_revision
     }
 
+    /// The connection to open, taken once.
     pub(crate) fn take_opening(&mut self) -> Option<ConnectionOpening> {
         match &mut self.state {
             CallState::Opening(opening) => opening.opening.take(),
@@ -493,10 +494,4 @@ impl SentCall {
         let cancel = CancelCall { number, reason };
         self.senders.send(arbiter, CallMessage::CancelCall(cancel));
     }
-}
-
-/// The failure for the client of a call that a bug of the gateway ended.
-pub(crate) fn failed_by_bug() -> Failure {
-    let message = "the gateway failed while it worked on this call; the call may have run";
-    Failure::new(ErrorKind::Internal, message)
 }

@@ -268,3 +268,9 @@ impl Call {
         self.cancel_and_end(reason);
     }
 }
+
+/// The failure for the client of a call that a bug of the gateway ended.
+pub(crate) fn failed_by_bug() -> Failure {
+    let message = "the gateway failed while it worked on this call; the call may have run";
+    Failure::new(ErrorKind::Internal, message)
+}

@@ -32,7 +32,7 @@ mod own_requests;
 mod ready;
 mod renewal;
 mod reverse_requests;
-pub(crate) mod server_events;
+mod server_events;
 pub(crate) mod spec;
 mod state;
 

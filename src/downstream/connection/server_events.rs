@@ -1,18 +1,14 @@
 //! Notifications of a server that belong to no call.
 
 use actix::Context;
-use serde::Deserialize;
-use serde_json::value::RawValue;
 
 use crate::downstream::connection::Connection;
 use crate::downstream::connection::listen_filter::without_subscription;
-use crate::downstream::connection::spec::ConnectionSpec;
 use crate::downstream::in_flight::unowned_lines::UnownedLine;
 use crate::downstream::list_changes::changed_kinds;
 use crate::downstream::server_event::{RoutedServerEvent, ServerEvent};
 use crate::downstream::worker_channel::WorkerChannelCommand;
 use crate::protocol::{Method, Notification};
-use crate::telemetry::LogSource;
 
 impl Connection {
     pub(super) fn on_notification(&mut self, notification: Notification, ctx: &mut Context<Self>) {
@@ -68,7 +64,7 @@ impl Connection {
         let mut channels: Vec<_> = channels.map(|channel| channel.address.clone()).collect();
         match channels.pop() {
             Some(first) => first.do_send(WorkerChannelCommand::Line(Box::new(line), channels)),
-            None => keep_line(&self.spec, line),
+            None => line.settle(&self.spec),
         }
     }
 
@@ -77,30 +73,4 @@ impl Connection {
         let key = self.spec.key.clone();
         (self.spec.of_all.listener)(RoutedServerEvent { server, key, event });
     }
-}
-
-/// Keeps a line that no link of the connection could assign to a call.
-pub(crate) fn keep_line(spec: &ConnectionSpec, line: UnownedLine) {
-    if let Some(notification) = line.send(spec) {
-        let line = shown_log_line(&notification);
-        spec.of_server.log.push(LogSource::Message, &line);
-    }
-}
-
-/// A log line as operators read it.
-fn shown_log_line(notification: &Notification) -> String {
-    #[derive(Deserialize)]
-    struct LogParams {
-        #[serde(default)]
-        level: String,
-        #[serde(default)]
-        logger: String,
-        data: Box<RawValue>,
-    }
-    let params = notification.frame.member("params");
-    let Some(line) = params.and_then(|params| params.parse::<LogParams>().ok()) else {
-        return "a log line of an unexpected shape".to_owned();
-    };
-    let source = format!("{} {}", line.level, line.logger);
-    format!("{}: {}", source.trim(), line.data.get())
 }

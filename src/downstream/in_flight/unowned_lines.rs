@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use crate::downstream::caller::Caller;
@@ -12,6 +14,7 @@ use crate::downstream::connection_key::{ConnectionKey, ConnectionOwner};
 use crate::downstream::in_flight::CallsInFlight;
 use crate::downstream::server_event::{RoutedServerEvent, ServerEvent};
 use crate::protocol::Notification;
+use crate::telemetry::LogSource;
 
 /// How long after a call its client still gets such lines: the answer comes on another stream and can
 /// overtake them.
@@ -83,13 +86,14 @@ impl UnownedLine {
         }
     }
 
-    /// No link has a call for the line: sends it to the one client whose call has just ended. Gives it
-    /// back if there is no such client.
-    pub(crate) fn send(self, spec: &ConnectionSpec) -> Option<Notification> {
+    /// No link has a call for the line: sends it to the one client whose call has just ended, and
+    /// otherwise keeps it for operators.
+    pub(crate) fn settle(self, spec: &ConnectionSpec) {
         let is_idle = spec.load.has_only(0);
         let client = self.recent.client(Instant::now()).filter(|_| is_idle);
         let Some((client, session)) = client.and_then(|it| Some((it, it.session?))) else {
-            return Some(self.notification);
+            let line = shown_log_line(&self.notification);
+            return spec.of_server.log.push(LogSource::Message, &line);
         };
         let owner = ConnectionOwner::Session(session, client.audience());
         (spec.of_all.listener)(RoutedServerEvent {
@@ -100,7 +104,6 @@ impl UnownedLine {
             },
             event: ServerEvent::Log(self.notification),
         });
-        None
     }
 }
 
@@ -137,6 +140,24 @@ impl CallsInFlight {
             self.recent.add(caller, Instant::now());
         }
     }
+}
+
+/// A log line as operators read it.
+fn shown_log_line(notification: &Notification) -> String {
+    #[derive(Deserialize)]
+    struct LogParams {
+        #[serde(default)]
+        level: String,
+        #[serde(default)]
+        logger: String,
+        data: Box<RawValue>,
+    }
+    let params = notification.frame.member("params");
+    let Some(line) = params.and_then(|params| params.parse::<LogParams>().ok()) else {
+        return "a log line of an unexpected shape".to_owned();
+    };
+    let source = format!("{} {}", line.level, line.logger);
+    format!("{}: {}", source.trim(), line.data.get())
 }
 
 #[cfg(test)]

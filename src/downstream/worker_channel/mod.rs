@@ -7,7 +7,6 @@ use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Handler, Message, 
 use tokio::time::Instant;
 
 use crate::downstream::call_request::{CallMessage, ClientAnswer};
-use crate::downstream::connection::server_events::keep_line;
 use crate::downstream::connection::spec::ConnectionSpec;
 use crate::downstream::in_flight::unowned_lines::UnownedLine;
 use crate::downstream::in_flight::{CallsInFlight, UnhandledEvent};
@@ -246,7 +245,7 @@ impl Handler<WorkerChannelCommand> for WorkerChannel {
                     Some(next) => {
                         next.do_send(WorkerChannelCommand::Line(Box::new(line), others));
                     }
-                    None => keep_line(&self.spec, line),
+                    None => line.settle(&self.spec),
                 }
             }
             WorkerChannelCommand::End(reason) => {
