@@ -25,8 +25,8 @@ fn retry_delay(kind: ErrorKind, hints: Option<ToolHints>, times: u32) -> Option<
     let may = match kind {
         // It was never written, so it did not run.
         ErrorKind::ServerUnavailable => true,
-        // It may have run.
-        ErrorKind::ServerLost => harmless,
+        // Possibly it ran: a proxy can be wrong about it.
+        ErrorKind::ServerLost | ErrorKind::ServerBusy => harmless,
         _ => false,
     };
     (may && times < TIMES_MAX).then(|| DELAY * 4_u32.pow(times))
@@ -70,6 +70,8 @@ impl RetryState {
         context: &CallContext,
     ) -> Option<Duration> {
         let delay = retry_delay(failure.kind, self.hints, self.times)?;
+        let wait = Duration::from_millis(failure.retry_after_ms.unwrap_or_default());
+        let delay = delay.max(wait);
         let server = context.downstreams.get(&self.target.server)?;
         let in_time = Instant::now() + delay < self.deadline.latest;
         // The settings may have changed since it was sent.
@@ -106,7 +108,7 @@ mod tests {
         for kind in ErrorKind::ALL {
             let expected = match kind {
                 ErrorKind::ServerUnavailable => [true; 4],
-                ErrorKind::ServerLost => [false, false, true, true],
+                ErrorKind::ServerLost | ErrorKind::ServerBusy => [false, false, true, true],
                 _ => [false; 4],
             };
             let kind = *kind;

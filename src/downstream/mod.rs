@@ -15,6 +15,8 @@
 //! - `server_event`, `crash`: what servers say outside of calls, and how connections ended
 //! - `in_flight`: the calls under way on one link, used by connection and worker channel
 //! - `resilience`: breakers, the queue in front of a busy server, the retry budget
+//! - `session_status`: how the session of a connection fares, for operators
+//! - `refusal`: how a call ends that was refused with an HTTP status
 //! - `starting`: how many programs start at once, and how far each has come
 //! - `era`: which era of the protocol a server speaks, and its words
 //!
@@ -35,9 +37,11 @@ mod list_changes;
 mod notification_budget;
 mod parts;
 mod pool;
+mod refusal;
 mod resilience;
 mod reverse_request;
 mod server_event;
+mod session_status;
 mod settings;
 mod starting;
 mod subscription_registry;

@@ -468,7 +468,7 @@ impl GatewayState {
                     let halted = found.filter(|(_, server)| server.is_halted());
                     let reason = halted.map(|(_, server)| server.halted().message);
                     let reason = reason.or_else(|| starting(view));
-                    (view.shared.phase.to_string(), reason)
+                    view.state(reason)
                 }
                 (ServerState::Ready(_), None) => ("starting".to_owned(), None),
             };

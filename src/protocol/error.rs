@@ -131,6 +131,8 @@ kinds! {
     Overloaded = "overloaded", code::INTERNAL_ERROR, 503, true;
     /// Its principal calls more often than it may.
     RateLimited = "rate_limited", code::INTERNAL_ERROR, 429, true;
+    /// The server refuses calls for now: it is overloaded or under maintenance.
+    ServerBusy = "server_busy", code::INTERNAL_ERROR, 503, true;
     /// The gateway is shutting down.
     ShuttingDown = "shutting_down", code::INTERNAL_ERROR, 503, true;
     /// The server is not connected; it comes back by itself.
@@ -174,6 +176,7 @@ impl ErrorKind {
             self,
             Self::Overloaded
                 | Self::RateLimited
+                | Self::ServerBusy
                 | Self::ShuttingDown
                 | Self::ServerUnavailable
                 | Self::BreakerOpen

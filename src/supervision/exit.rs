@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
+use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
 
@@ -86,6 +87,11 @@ impl ExitReason {
             Self::StartTimeout => Some(Cause::TimedOut),
             _ => self.error()?.downcast_ref::<Reason>()?.cause(),
         }
+    }
+
+    /// How long the next attempt is to wait at least, where the failure says so.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.error()?.downcast_ref::<Reason>()?.retry_after()
     }
 
     /// [`ExitReason::code`], or the cause of a failure where that is known: a stable word for counters.

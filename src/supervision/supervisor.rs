@@ -262,6 +262,9 @@ impl<T: ChildValue> Supervisor<T> {
             snapshot.panics += u64::from(reason.is_panic());
             snapshot.last_exit = Some(reason.clone());
         });
+        if let Some(wait) = reason.retry_after() {
+            self.machine.wait_until(Instant::now() + wait);
+        }
         self.handle_event(ChildEvent::Exit, ctx);
         let state = self.machine.state();
         let cause = reason.cause();

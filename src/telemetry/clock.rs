@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use actix_http::header::HttpDate;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
@@ -9,6 +10,14 @@ use jiff::tz::TimeZone;
 pub fn unix_millis() -> u64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
     since_epoch.map_or(0, millis)
+}
+
+/// The date of an HTTP header, in milliseconds since 1970; many servers write dashes in it.
+pub fn http_date(text: &str) -> Option<u64> {
+    let parsed = text.parse::<HttpDate>();
+    let parsed = parsed.or_else(|_| text.replace('-', " ").parse());
+    let since_epoch = SystemTime::from(parsed.ok()?).duration_since(UNIX_EPOCH);
+    Some(since_epoch.map_or(0, millis))
 }
 
 /// Whole milliseconds.

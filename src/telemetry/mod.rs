@@ -17,7 +17,7 @@ mod paint;
 mod reason;
 
 pub use audit::Denial;
-pub use clock::{ClockForm, local_time, millis, rfc3339, unix_millis};
+pub use clock::{ClockForm, http_date, local_time, millis, rfc3339, unix_millis};
 pub use counted::counted;
 pub use counters::{Counter, CounterLabels, Counters};
 pub use event_feed::{Event, EventBatch, EventFeed, EventKind, EventListener};

@@ -3,6 +3,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::time::Duration;
 
 use super::one_line::one_line;
 
@@ -40,6 +41,7 @@ pub struct Reason {
     sentence: String,
     full: String,
     cause: Option<Cause>,
+    retry_after: Option<Duration>,
 }
 
 impl Reason {
@@ -54,6 +56,7 @@ impl Reason {
             sentence,
             full,
             cause: None,
+            retry_after: None,
         }
     }
 
@@ -68,12 +71,24 @@ impl Reason {
         self.cause
     }
 
+    /// The same reason, with the time before which the server accepts no other attempt.
+    #[must_use]
+    pub fn not_before(mut self, retry_after: Option<Duration>) -> Self {
+        self.retry_after = retry_after.or(self.retry_after);
+        self
+    }
+
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
     /// From an error that knows both texts: its `{}` and its `{:#}`.
     pub fn of(error: &impl fmt::Display) -> Self {
         Self {
             sentence: error.to_string(),
             full: one_line(&format!("{error:#}")),
             cause: None,
+            retry_after: None,
         }
     }
 
@@ -83,6 +98,7 @@ impl Reason {
             sentence: change(&self.sentence),
             full: change(&self.full),
             cause: self.cause,
+            retry_after: self.retry_after,
         }
     }
 
@@ -92,6 +108,7 @@ impl Reason {
             sentence: format!("{self}; {other}; {remark}"),
             full: format!("{self:#}; {other:#}; {remark}"),
             cause: self.cause.or(other.cause),
+            retry_after: self.retry_after.max(other.retry_after),
         }
     }
 }

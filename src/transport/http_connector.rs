@@ -244,11 +244,20 @@ fn with_reason(refusal: LinkEvent, error: &LinkOpenError) -> LinkEvent {
     match refusal {
         LinkEvent::Failed {
             call,
-            error: LinkError::Status { status, text },
+            error:
+                LinkError::Status {
+                    status,
+                    text,
+                    retry_after,
+                },
         } => {
             let gap = if text.is_empty() { "" } else { "; " };
             let text = format!("{text}{gap}HTTP+SSE was tried too: {error}");
-            let error = LinkError::Status { status, text };
+            let error = LinkError::Status {
+                status,
+                text,
+                retry_after,
+            };
             LinkEvent::Failed { call, error }
         }
         other => other,
@@ -329,8 +338,7 @@ mod tests {
     }
 
     fn status(call: u64, status: u16) -> LinkEvent {
-        let text = String::new();
-        let error = LinkError::Status { status, text };
+        let error = LinkError::status(status, "");
         LinkEvent::Failed { call, error }
     }
 

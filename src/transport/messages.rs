@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use crate::protocol::{Envelope, EnvelopeError};
+use crate::protocol::{Envelope, EnvelopeError, RequestId};
 use crate::telemetry::{Reason, is_unprintable};
 
 /// Most messages in one array (revision 2025-03-26 allows arrays, S-HTTP-10).
@@ -32,6 +32,14 @@ pub(crate) fn for_each_message(
         take(Envelope::parse(bytes.slice_ref(member.get().as_bytes()))?);
     }
     Ok(())
+}
+
+/// The answer to `call` in `bytes`, with or without its id: a server that did not read the request cannot know it.
+pub(crate) fn answer(bytes: &Bytes, call: u64) -> Option<Envelope> {
+    let Ok(Envelope::Response(response)) = Envelope::parse(bytes.clone()) else {
+        return None;
+    };
+    Envelope::parse(response.with_id(&RequestId::from(call))).ok()
 }
 
 /// Why what a server sent is no message; the parser may quote it.

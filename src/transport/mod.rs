@@ -35,6 +35,7 @@ use crate::protocol::{Envelope, Revision};
 use crate::telemetry::{Cause, Reason, one_line};
 
 pub use faults::{FaultParts, FaultSettings, FaultyConnector};
+pub use http::cookies::CookieJar;
 pub use http::sse::read_events;
 pub use http::web_client::WebClient;
 pub use http_connector::HttpConnector;
@@ -68,14 +69,52 @@ pub enum LinkEvent {
     },
     /// This call, and no other, failed in transport.
     Failed { call: u64, error: LinkError },
-    /// The server does not know our session any more (HTTP 404, C-HTTP-15). `call` was refused
-    /// before it ran.
-    SessionGone { call: Option<u64> },
+    /// The server refused a request of a session that it possibly does not know any more (C-HTTP-15).
+    SessionGone {
+        call: Option<u64>,
+        refusal: Box<SessionRefusal>,
+    },
     /// The server asks its user to sign in at this URL, beside its messages.
     SignIn(SignInPlace),
     /// The link is dead; nothing comes after this, and it should be dropped or closed. Calls that
     /// were never written were reported as [`LinkError::NotSent`] before; others may have run.
     Closed(LinkEnd),
+}
+
+/// The refusal of a request that was sent in a session.
+#[derive(Clone, Debug)]
+pub struct SessionRefusal {
+    pub error: LinkError,
+    /// The answer of the server to the call, which holds if the session exists after all.
+    pub answer: Option<Envelope>,
+    /// The refusal does not exclude that the call ran.
+    pub may_have_run: bool,
+    /// The request was sent in a session that was replaced meanwhile.
+    pub is_stale: bool,
+}
+
+impl SessionRefusal {
+    pub fn new(error: LinkError) -> Self {
+        Self {
+            error,
+            answer: None,
+            may_have_run: false,
+            is_stale: false,
+        }
+    }
+
+    /// Whether the server says with words or with 404 that it does not know the session.
+    pub fn is_certain(&self) -> bool {
+        match &self.error {
+            LinkError::Status { status: 404, .. } => true,
+            LinkError::Status {
+                status: 400..=499,
+                text,
+                ..
+            } => http::refusals::names_session(text.as_bytes()),
+            _ => false,
+        }
+    }
 }
 
 /// Where somebody signs in to a server.
@@ -125,7 +164,12 @@ pub enum LinkError {
     #[error("connection lost before the answer: {0}")]
     Lost(String),
     #[error(fmt = show_status)]
-    Status { status: u16, text: String },
+    Status {
+        status: u16,
+        text: String,
+        /// From `Retry-After`.
+        retry_after: Option<Duration>,
+    },
     #[error("answer is larger than the limit of {limit} bytes ({name})")]
     TooLarge { name: &'static str, limit: usize },
     #[error(fmt = show_protocol)]
@@ -133,6 +177,23 @@ pub enum LinkError {
 }
 
 impl LinkError {
+    pub fn status(status: u16, text: impl Into<String>) -> Self {
+        Self::Status {
+            status,
+            text: text.into(),
+            retry_after: None,
+        }
+    }
+
+    /// How long the server asks clients to wait.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Status { retry_after, .. } => *retry_after,
+            Self::NotSent(reason) => reason.retry_after(),
+            Self::Lost(_) | Self::TooLarge { .. } | Self::Protocol(_) => None,
+        }
+    }
+
     /// Its kind, where a program can tell.
     pub fn cause(&self) -> Option<Cause> {
         match self {
@@ -143,7 +204,12 @@ impl LinkError {
 }
 
 /// An HTTP status, and for operators the text that came with it.
-fn show_status(status: &u16, text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn show_status(
+    status: &u16,
+    text: &str,
+    _: &Option<Duration>,
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
     write!(f, "server answered with HTTP status {status}")?;
     match f.alternate() {
         true => write!(f, ": {}", one_line(text)),
@@ -170,6 +236,12 @@ pub enum SendError {
 pub enum LinkOpenError {
     #[error("command `{command}` cannot be started: {reason}")]
     Spawn { command: String, reason: String },
+    #[error("{text}")]
+    Refused {
+        text: String,
+        /// From `Retry-After`.
+        retry_after: Option<Duration>,
+    },
     #[error("{0}")]
     Other(String),
 }
@@ -178,6 +250,14 @@ impl LinkOpenError {
     /// Its kind, where a program can tell.
     pub fn cause(&self) -> Option<Cause> {
         matches!(self, Self::Spawn { .. }).then_some(Cause::SpawnFailed)
+    }
+
+    /// How long the server asks clients to wait.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Refused { retry_after, .. } => *retry_after,
+            Self::Spawn { .. } | Self::Other(_) => None,
+        }
     }
 }
 
@@ -188,6 +268,8 @@ pub struct HttpSession {
     /// `Mcp-Session-Id`, if the server gave one.
     pub id: Option<String>,
     pub revision: Revision,
+    /// Shared by all links into the session.
+    pub cookies: CookieJar,
 }
 
 /// A frame on its way to a server.

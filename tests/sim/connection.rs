@@ -356,7 +356,7 @@ fn an_idle_server_is_pinged_and_a_silent_one_replaced() {
         assert_eq!(world.view("a").shared.generation, 1);
         server.mute("ping");
         let held = client.call("a__hold").await;
-        pass(seconds(26)).await;
+        pass(seconds(17)).await;
         assert!(world.view("a").shared.generation > 1);
         assert!(held.sentence().contains("`ping` was not answered in time"));
         let exit = world.view("a").shared.last_exit.unwrap();

@@ -85,30 +85,39 @@ fn an_outage_is_no_verdict() {
         pass(seconds(2)).await;
         assert_eq!(methods(&server.frames(), 0), ["server/discover"]);
         assert_eq!(methods(&server.frames(), 1), ["server/discover"]);
-        // It is overloaded, or does not know the method: a handshake shows that it has one.
-        let status = LinkError::Status {
-            status: 503,
-            text: "later".to_owned(),
-        };
-        server.fail(&server.last("server/discover"), status);
-        pass(millis(50)).await;
-        let shaken = [
-            "server/discover",
-            "initialize",
-            "notifications/initialized",
-            "tools/list",
-        ];
-        assert_eq!(methods(&server.frames(), 1), shaken);
+        // It is busy, or does not know the method: the next attempt starts with a handshake, and
+        // none is more than one request.
+        server.mute("initialize");
+        server.fail(
+            &server.last("server/discover"),
+            LinkError::status(503, "later"),
+        );
+        pass(seconds(3)).await;
+        assert_eq!(methods(&server.frames(), 1), ["server/discover"]);
+        assert_eq!(methods(&server.frames(), 2), ["initialize"]);
+        server.fail(&server.last("initialize"), LinkError::status(503, "later"));
+        pass(seconds(5)).await;
+        assert_eq!(methods(&server.frames(), 3), ["server/discover"]);
+        server.behave();
+        server.mute("server/discover");
+        server.fail(
+            &server.last("server/discover"),
+            LinkError::status(503, "later"),
+        );
+        pass(seconds(9)).await;
+        let shaken = ["initialize", "notifications/initialized", "tools/list"];
+        assert_eq!(methods(&server.frames(), 4), shaken);
         // Whether it speaks the newer era as well is asked again.
+        pass(seconds(61)).await;
         server.crash("gone");
         pass(seconds(2)).await;
-        assert_eq!(methods(&server.frames(), 2), ["server/discover"]);
+        assert_eq!(methods(&server.frames(), 5), ["server/discover"]);
         server.refuse(&server.last("server/discover"), -32601, "unknown");
         pass(millis(50)).await;
-        assert_eq!(methods(&server.frames(), 2), shaken);
+        assert_eq!(methods(&server.frames(), 5)[1..], shaken);
         server.crash("gone");
         pass(seconds(10)).await;
-        assert_eq!(methods(&server.frames(), 3)[0], "initialize");
+        assert_eq!(methods(&server.frames(), 6)[0], "initialize");
     });
 }
 
@@ -134,10 +143,7 @@ fn a_status_that_asks_for_authorization_says_how_to_give_it() {
         let server = world
             .http("a", |plan| mute(plan, &["server/discover"]))
             .await;
-        let status = LinkError::Status {
-            status: 401,
-            text: String::new(),
-        };
+        let status = LinkError::status(401, "");
         server.fail(&server.last("server/discover"), status);
         settle().await;
         let exit = world.view("a").shared.last_exit.unwrap();

@@ -37,6 +37,7 @@ mod first_lists;
 mod freshness;
 mod input;
 mod leases;
+mod liveness;
 mod modern;
 mod own;
 mod publisher;

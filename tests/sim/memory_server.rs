@@ -10,7 +10,7 @@ use futures_util::future::{FutureExt as _, LocalBoxFuture};
 use mcpvisor::protocol::{Envelope, EnvelopeError, Revision};
 use mcpvisor::transport::{
     Connector, EventSink, HttpSession, Link, LinkError, LinkEvent, LinkOpenError, OutgoingFrame,
-    SendError, SignInPlace,
+    SendError, SessionRefusal, SignInPlace,
 };
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
@@ -42,7 +42,7 @@ pub(crate) struct MemoryServer {
 enum MemoryServerEvent {
     Frame { call: Option<u64>, frame: Bytes },
     Fail { call: u64, error: LinkError },
-    SessionGone { call: Option<u64> },
+    SessionGone { call: Option<u64>, error: LinkError },
     SignIn { url: Url },
     Close { reason: String },
 }
@@ -110,7 +110,10 @@ async fn deliver(mut events: mpsc::UnboundedReceiver<MemoryServerEvent>, sink: E
             }
             MemoryServerEvent::Fail { call, error } => sink(LinkEvent::Failed { call, error }),
             MemoryServerEvent::SignIn { url } => sink(LinkEvent::SignIn(SignInPlace::Page(url))),
-            MemoryServerEvent::SessionGone { call } => sink(LinkEvent::SessionGone { call }),
+            MemoryServerEvent::SessionGone { call, error } => {
+                let refusal = Box::new(SessionRefusal::new(error));
+                sink(LinkEvent::SessionGone { call, refusal });
+            }
             MemoryServerEvent::Close { reason } => return sink(LinkEvent::Closed(reason.into())),
         }
     }
@@ -225,9 +228,9 @@ impl MemoryServer {
         self.event(MemoryServerEvent::Fail { call, error });
     }
 
-    /// Says that the session is unknown.
-    pub(crate) fn session_gone(&self, call: Option<u64>) {
-        self.event(MemoryServerEvent::SessionGone { call });
+    /// Refuses the session of a request.
+    pub(crate) fn session_gone(&self, call: Option<u64>, error: LinkError) {
+        self.event(MemoryServerEvent::SessionGone { call, error });
     }
 
     /// Asks for a sign-in, as a program does beside its messages.

@@ -33,6 +33,10 @@ pub(crate) struct Script {
     pub(crate) fatal: BTreeSet<&'static str>,
     /// How long after its start the process begins to read.
     pub(crate) starts_after: Duration,
+    /// Requests but `initialize` are refused with an unknown session, until so many handshakes.
+    pub(crate) forgets: usize,
+    /// Nothing is read.
+    pub(crate) is_deaf: bool,
     /// Frames that fit in the queue of a link.
     pub(crate) queue: usize,
 }
@@ -58,6 +62,8 @@ impl Default for Script {
             fatal: BTreeSet::new(),
             starts_after: Duration::ZERO,
             ttl_ms: 0,
+            forgets: 0,
+            is_deaf: false,
             queue: 10_000,
         }
     }

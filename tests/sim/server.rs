@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
+use std::time::Duration;
 
 use mcpvisor::bridge::headers::Headers;
 use mcpvisor::transport::LinkError;
@@ -53,6 +54,8 @@ struct Inner {
     knows_call_of_requests: bool,
     script: RefCell<Script>,
     frames: RefCell<Vec<Frame>>,
+    /// Frames whose session was refused, so that nothing ran.
+    unknown: RefCell<Vec<Frame>>,
     links: RefCell<Vec<Link>>,
 }
 
@@ -64,6 +67,7 @@ impl Server {
             knows_call_of_requests,
             script: RefCell::new(script),
             frames: RefCell::default(),
+            unknown: RefCell::default(),
             links: RefCell::default(),
         }));
         actix_rt::spawn(server.clone().accept(opened));
@@ -85,6 +89,9 @@ impl Server {
             tokio::time::sleep(starts_after).await;
         }
         loop {
+            while self.0.script.borrow().is_deaf {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
             let received = poll_fn(|context| {
                 let mut link = link.borrow_mut();
                 match link.as_mut() {
@@ -119,6 +126,17 @@ impl Server {
         if frame.call.is_none() || script.mute.contains(method) {
             return;
         }
+        let forgets = script.forgets;
+        if forgets > 0 && method != "initialize" {
+            drop(script);
+            self.0.unknown.borrow_mut().push(frame.clone());
+            return self.session_gone(frame);
+        }
+        drop(script);
+        if forgets > 0 {
+            self.script(|script| script.forgets -= 1);
+        }
+        let script = self.0.script.borrow();
         if script.refused.contains(method) {
             drop(script);
             return self.refuse(frame, -32601, "refused by the script");
@@ -283,12 +301,18 @@ impl Server {
             script.mute.clear();
             script.refused.clear();
             script.failing.clear();
+            script.forgets = 0;
         });
     }
 
     /// Links that were opened so far.
     pub(crate) fn links(&self) -> usize {
         self.0.links.borrow().len()
+    }
+
+    /// Requests that were refused while the session was unknown.
+    pub(crate) fn unknown(&self) -> Vec<Frame> {
+        self.0.unknown.borrow().clone()
     }
 
     pub(crate) fn frames(&self) -> Vec<Frame> {
@@ -375,8 +399,23 @@ impl Server {
         self.with(link, |server| server.send(text.to_owned()));
     }
 
+    /// From now on nothing is read, or everything again.
+    pub(crate) fn stop_reading(&self, is_deaf: bool) {
+        self.script(|script| script.is_deaf = is_deaf);
+    }
+
+    /// The session is unknown from now on, until a handshake; `times` handshakes change nothing.
+    pub(crate) fn forget_session(&self, times: usize) {
+        self.script(|script| script.forgets = times + 1);
+    }
+
+    /// Refuses a request as if its session were unknown.
     pub(crate) fn session_gone(&self, call: &Frame) {
-        self.with(call.link, |server| server.session_gone(call.call));
+        self.session_refused(call, LinkError::status(404, "Session not found"));
+    }
+
+    pub(crate) fn session_refused(&self, call: &Frame, error: LinkError) {
+        self.with(call.link, |server| server.session_gone(call.call, error));
     }
 
     /// Asks for a sign-in, as a program does beside its messages.

@@ -308,6 +308,12 @@ impl Storm {
                     *runs.entry(tag.to_owned()).or_default() += 1;
                 }
             }
+            for frame in played.server.unknown() {
+                let tag = frame.json["params"]["arguments"]["tag"].as_str();
+                if let Some(ran) = tag.and_then(|tag| runs.get_mut(tag)) {
+                    *ran -= 1;
+                }
+            }
         }
         let of_sessions = self.session_calls.iter().map(SessionCall::outcome);
         for (tag, answer) in of_sessions.chain(self.guest_calls.iter().map(GuestCall::outcome)) {

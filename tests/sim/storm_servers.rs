@@ -153,10 +153,7 @@ impl Storm {
         let errors = [
             LinkError::NotSent(of("refused at random").into()),
             LinkError::Lost(of("lost at random")),
-            LinkError::Status {
-                status: 500,
-                text: of("failed at random"),
-            },
+            LinkError::status(500, of("failed at random")),
             LinkError::TooLarge {
                 name: "body",
                 limit: 1,
@@ -233,6 +230,9 @@ impl Storm {
         // The gateway sends it again under the same number, unless it did so before.
         if !played.forgotten.borrow_mut().insert(done.1) {
             played.finished.borrow_mut().push(done);
+        }
+        if self.below(2) == 0 {
+            played.server.forget_session(0);
         }
         played.server.session_gone(&call);
         *self.may_repeat.entry(tag(&call)).or_default() += 1;

@@ -374,10 +374,7 @@ fn a_task_outlives_what_goes_wrong_between_two_looks() {
         let (world, server, client) = world(tasking, true).await;
         let (exchange, _) = begun(&server, &client).await;
         pass(seconds(5)).await;
-        let later = || LinkError::Status {
-            status: 503,
-            text: "later".to_owned(),
-        };
+        let later = || LinkError::status(503, "later");
         server.fail(&server.last("tasks/get"), later());
         status(&server, task("completed", 1)).await;
         let broken = server.last("tasks/result");
@@ -393,6 +390,7 @@ fn a_task_outlives_what_goes_wrong_between_two_looks() {
         let (exchange, _) = begun(&server, &client).await;
         pass(seconds(5)).await;
         let get = server.last("tasks/get");
+        server.forget_session(0);
         server.session_gone(&get);
         pass(millis(100)).await;
         let again = server.last("tasks/get");

@@ -270,10 +270,7 @@ fn a_look_that_fails_is_answered_with_what_is_known() {
         let (world, server) = world(true).await;
         let (_, id) = created(&world, &server).await;
         let mut got = about(&world, "tasks/get", &id).await;
-        let later = LinkError::Status {
-            status: 503,
-            text: "later".to_owned(),
-        };
+        let later = LinkError::status(503, "later");
         server.fail(&server.last("tasks/get"), later);
         settle().await;
         assert_eq!(shown(&mut got)["status"], "working");

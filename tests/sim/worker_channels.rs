@@ -1,5 +1,6 @@
 //! Ways into one HTTP session from several threads; the one place here where time is real.
 
+use std::cell::Cell;
 use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -26,6 +27,8 @@ struct WithWorkerChannels(Arc<dyn Connector>);
 
 struct SessionLink {
     inner: Box<dyn Link>,
+    /// How often another session was begun.
+    session: Cell<u32>,
     close_takes: Duration,
 }
 
@@ -54,7 +57,11 @@ impl Connector for WithWorkerChannels {
 
 fn session_link(inner: Box<dyn Link>) -> Box<dyn Link> {
     let close_takes = Duration::from_millis(200);
-    Box::new(SessionLink { inner, close_takes })
+    Box::new(SessionLink {
+        inner,
+        session: Cell::new(0),
+        close_takes,
+    })
 }
 
 impl Link for SessionLink {
@@ -72,13 +79,21 @@ impl Link for SessionLink {
 
     fn set_revision(&self, _: Revision) {}
 
-    fn set_session(&self, _: HttpSession) {}
+    fn set_session(&self, session: HttpSession) {
+        if session.id.is_none() {
+            self.session.set(self.session.get() + 1);
+        }
+    }
 
     fn listen(&self) {}
 
     fn http_session(&self) -> Option<HttpSession> {
         let revision = Revision::NEWEST_LEGACY;
-        Some(HttpSession { id: None, revision })
+        Some(HttpSession {
+            id: Some(self.session.get().to_string()),
+            revision,
+            cookies: Default::default(),
+        })
     }
 
     /// As a goodbye over HTTP does, this one takes a moment and tells the server.
@@ -181,6 +196,7 @@ fn a_renewal_resends_what_was_refused_on_every_worker_channel() {
         let fixture = WorkerChannels::start().await;
         let clients = fixture.clients().await;
         let exchanges = fixture.held(&clients, 0).await;
+        fixture.server.forget_session(0);
         for call in fixture.server.held() {
             fixture.server.session_gone(&call);
         }

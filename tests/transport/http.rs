@@ -309,8 +309,8 @@ fn a_server_that_says_400_for_an_unknown_session_is_understood() {
             ),
             (error(-32001, "Session not found"), true),
             (error(-32000, "browser closed"), false),
-            (error(-32602, "session not found"), false),
-            ("session not found".to_owned(), false),
+            (error(-32602, "session not found"), true),
+            ("session not found".to_owned(), true),
         ];
         for (body, gone) in cases {
             let answer = body.clone();

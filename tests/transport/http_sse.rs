@@ -217,7 +217,7 @@ fn a_refused_message_fails_its_call_and_a_lost_session_the_link() {
         link.send(OutgoingFrame::new(Some(1), call(1, "tools/list")))
             .unwrap();
         let text = "too large".to_owned();
-        let error = LinkError::Status { status: 413, text };
+        let error = LinkError::status(413, text);
         assert_eq!(events.next().await, format!("failed 1: {error:#}"));
         link.send(OutgoingFrame::new(Some(2), call(2, "tools/call")))
             .unwrap();

@@ -9,6 +9,7 @@
 mod http;
 mod http_peer;
 mod http_raw;
+mod http_refusals;
 mod http_sessionless;
 mod http_sse;
 mod http_stream;

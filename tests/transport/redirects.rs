@@ -165,6 +165,7 @@ fn a_redirected_worker_link_stays_in_its_session() {
         let session = mcpvisor::transport::HttpSession {
             id: Some("s-1".to_owned()),
             revision: mcpvisor::protocol::Revision::V2025_11_25,
+            cookies: Default::default(),
         };
         let (sink, mut events) = sink();
         let link = connector.worker_link(session, sink).unwrap();

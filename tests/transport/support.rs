@@ -116,7 +116,10 @@ fn describe(event: &LinkEvent) -> String {
             }
         }
         LinkEvent::Failed { call, error } => format!("failed {call}: {error:#}"),
-        LinkEvent::SessionGone { call } => format!("session gone {call:?}"),
+        LinkEvent::SessionGone { call, refusal } if refusal.may_have_run => {
+            format!("session in doubt {call:?}: {:#}", refusal.error)
+        }
+        LinkEvent::SessionGone { call, .. } => format!("session gone {call:?}"),
         LinkEvent::SignIn(SignInPlace::Page(url)) => format!("sign in at {url}"),
         LinkEvent::SignIn(SignInPlace::Gateway) => "sign in through the gateway".to_owned(),
         LinkEvent::SignIn(SignInPlace::Client) => "sign in at the gateway".to_owned(),

@@ -189,6 +189,12 @@ fn facts(server: &Value) -> Vec<String> {
         facts.extend(queued.map(|count| format!("{count} waiting")));
         let repeated = positive(&connection["repeated"]);
         facts.extend(repeated.map(|count| counted(count, "call repeated", "calls repeated")));
+        let renewed = positive(&connection["sessions_renewed"]);
+        facts.extend(renewed.map(|count| counted(count, "session renewed", "sessions renewed")));
+        let cookies = connection["cookies"].as_array().into_iter().flatten();
+        facts.extend(
+            cookies.filter_map(|cookie| Some(format!("cookie {}", one_line(cookie.as_str()?)))),
+        );
         if let Some(faults) = connection["faults"].as_str() {
             facts.push(format!("FAULTS INJECTED: {}", one_line(faults)));
         }

@@ -93,7 +93,7 @@ impl Inquiry {
     /// The era of the first question.
     pub(super) fn first(&self) -> Era {
         match self.known {
-            KnownEra::Configured(era) | KnownEra::Remembered(era) => era,
+            KnownEra::Configured(era) | KnownEra::Remembered(era) | KnownEra::Guessed(era) => era,
             KnownEra::Unknown => Era::Modern,
         }
     }
@@ -104,7 +104,7 @@ impl Inquiry {
 
     /// Whether the era that was found is to be remembered.
     pub(super) fn is_certain(&self) -> bool {
-        !self.is_uncertain
+        !self.is_uncertain && !matches!(self.known, KnownEra::Guessed(_))
     }
 
     /// Whether the server did not answer as one does of the era that is remembered.
@@ -338,6 +338,7 @@ fn failure(era: Era, error: &LinkError) -> Reason {
     };
     Reason::of(error)
         .because(error.cause())
+        .not_before(error.retry_after())
         .map(|shown| format!("`{method}`: {shown}{advice}"))
 }
 

@@ -49,6 +49,13 @@ pub(super) struct ListState {
     reread_at: ListTimes,
 }
 
+impl ListState {
+    /// Whether a list was read over this connection.
+    pub(super) fn was_read(&self, kind: ItemKind) -> bool {
+        self.read_at[kind.index()].is_some()
+    }
+}
+
 impl Connection {
     /// The server says that lists changed: several such notes in a short time are one refresh.
     pub(super) fn list_changed(&mut self, kinds: &[ItemKind], ctx: &mut Context<Self>) {
@@ -110,6 +117,9 @@ impl Connection {
             .filter(|kind| negotiated.has(kind.capability()))
             .collect();
         for kind in &offered {
+            if !self.lists.was_read(*kind) {
+                self.spec.session.expect_list(*kind);
+            }
             self.fetch_page(ListFetch::new(*kind), &json!({}), ctx);
         }
         if offered.is_empty() {
@@ -162,6 +172,7 @@ impl Connection {
                     ..Default::default()
                 };
                 self.lists.failed.retain(|failed| *failed != kind);
+                self.spec.session.set_listed(kind, Ok(()));
                 let items = self.usable(kind, items);
                 self.part = self.part.clone().with_list(kind, &items, &ingest);
                 self.part.set_caching(kind, caching);
@@ -225,6 +236,10 @@ impl Connection {
     /// The items that were known stay: a stale list is better than none.
     fn list_failed(&mut self, kind: ItemKind, reason: &str, ctx: &mut Context<Self>) {
         let reason = self.spec.masked(reason);
+        if !self.lists.was_read(kind) {
+            let why = format!("`{}`: {reason}", kind.method());
+            self.spec.session.set_listed(kind, Err(why));
+        }
         log::warn!(
             server = self.spec.server().as_str(), list = kind.member(), reason:%;
             "its list could not be fetched; the last known one stays"

@@ -12,6 +12,7 @@
 //! - `list_fetch`, `list_refresh`: one list page by page; keeping all lists up to date
 //! - `listen_stream`, `listen_filter`: the event stream of a server without sessions
 //! - `reverse_requests`: requests of the server that came on no call's stream
+//! - `liveness`, `session_watch`: pings, and whether the server knows the session
 //! - `renewal`: a new handshake when an HTTP server forgot the session
 //! - `measurement`: how long its requests and it itself take, for the metrics
 //! - `ending`, `crash_report`: how an incarnation ends, and what is reported of it
@@ -26,6 +27,7 @@ mod list_fetch;
 pub(crate) mod list_refresh;
 mod listen_filter;
 mod listen_stream;
+mod liveness;
 mod measurement;
 mod opening;
 mod own_requests;
@@ -33,6 +35,7 @@ mod ready;
 mod renewal;
 mod reverse_requests;
 mod server_events;
+mod session_watch;
 pub(crate) mod spec;
 mod state;
 
@@ -40,7 +43,7 @@ use std::sync::Arc;
 
 use actix::fut::wrap_future;
 use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, SpawnHandle};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::catalog::{ItemKind, ServerPart};
@@ -62,9 +65,10 @@ use crate::protocol::{
 };
 use crate::supervision::{self, Shutdown};
 use crate::telemetry::{Cause, Reason};
-use crate::transport::{LinkError, LinkEvent, OutgoingFrame};
+use crate::transport::{LinkError, LinkEvent, OutgoingFrame, SendError};
 use list_refresh::ListState;
 use listen_stream::{ListenState, ended};
+use session_watch::SessionWatch;
 use state::ConnectionState;
 
 pub(crate) struct Connection {
@@ -83,8 +87,11 @@ pub(crate) struct Connection {
     /// The log level that was sent to the server last.
     sent_log_level: Option<LogLevel>,
     timer: Timer,
-    /// Pings and refreshes.
-    intervals: Vec<SpawnHandle>,
+    refreshes: Option<SpawnHandle>,
+    next_ping: Option<SpawnHandle>,
+    session: SessionWatch,
+    /// Since when the write queue of the server is full.
+    unread_since: Option<Instant>,
     last_received: Instant,
     began: Instant,
     /// Since when it is ready.
@@ -103,6 +110,7 @@ impl Connection {
         );
         spec.begin_recording();
         spec.client_tasks.forget_all();
+        spec.session.begin();
         Self {
             spec,
             birth,
@@ -116,7 +124,10 @@ impl Connection {
             listening: ListenState::default(),
             sent_log_level: None,
             timer: Timer::default(),
-            intervals: Vec::new(),
+            refreshes: None,
+            next_ping: None,
+            session: SessionWatch::default(),
+            unread_since: None,
             last_received: Instant::now(),
             began: Instant::now(),
             up_since: None,
@@ -136,7 +147,7 @@ impl Connection {
         let number = self.spec.of_all.numbers.next();
         let settings = self.spec.settings();
         let within = match own {
-            OwnRequest::Ping => settings.limits.ping_timeout,
+            OwnRequest::Ping | OwnRequest::Probe => settings.limits.ping_timeout,
             OwnRequest::Initialize
             | OwnRequest::Discover
             | OwnRequest::Listen
@@ -150,6 +161,7 @@ impl Connection {
         };
         match calls.link().send(outgoing) {
             Ok(()) => {
+                self.unread_since = None;
                 let is_question = matches!(own, OwnRequest::Initialize | OwnRequest::Discover);
                 let method = MethodLabel::of(method);
                 self.own.add(number, (own, method), Instant::now(), within);
@@ -159,6 +171,10 @@ impl Connection {
                 }
                 self.arm(ctx);
                 Some(number)
+            }
+            Err(SendError::Full) if matches!(own, OwnRequest::Ping) => {
+                self.unread(ctx);
+                None
             }
             Err(error) => {
                 self.fail(format!("`{method}` was not sent: {error}"), ctx);
@@ -206,7 +222,9 @@ impl Connection {
                 of_ended_call,
             } => self.on_request(request, of_ended_call, ctx),
             UnhandledEvent::Failed { number, error } => self.on_failed(number, &error, ctx),
-            UnhandledEvent::SessionGone => self.renew(ctx),
+            UnhandledEvent::SessionRefused { number, error } => {
+                self.session_refused(number, &error, ctx);
+            }
             UnhandledEvent::SignIn(place) => self.on_sign_in(place, ctx),
             UnhandledEvent::Closed(ending) if self.starts_over(&ending, ctx) => {}
             UnhandledEvent::Closed(ending) => self.closed(ending, ctx),
@@ -236,9 +254,14 @@ impl Connection {
                 self.listen_refused(number, response);
                 self.listen_ended(number, &ended(response), ctx);
             }
-            OwnRequest::Page(fetch) => self.on_page(fetch, response, ctx),
+            OwnRequest::Page(fetch) => {
+                self.session.on_answer();
+                self.on_page(fetch, response, ctx);
+            }
             // Even an error says that the server is alive.
-            OwnRequest::Ping | OwnRequest::ConnectionCommand(_) => {}
+            OwnRequest::Ping => self.question_answered(true, ctx),
+            OwnRequest::Probe => self.question_answered(false, ctx),
+            OwnRequest::ConnectionCommand(_) => self.session.on_answer(),
         }
     }
 
@@ -259,59 +282,34 @@ impl Connection {
             Some(OwnRequest::Initialize) => self.question_failed(Era::Legacy, error, ctx),
             Some(OwnRequest::Discover) => self.question_failed(Era::Modern, error, ctx),
             Some(OwnRequest::Listen) => self.listen_ended(number, &error.to_string(), ctx),
-            Some(OwnRequest::Ping) => match error {
-                // It answered, so it is alive; some servers do not know `ping`.
-                LinkError::Status { .. } | LinkError::Protocol(_) | LinkError::TooLarge { .. } => {}
+            Some(own @ (OwnRequest::Ping | OwnRequest::Probe)) => match error {
+                LinkError::Status { .. } => {
+                    self.question_refused(matches!(own, OwnRequest::Ping), error, ctx);
+                }
+                // It answered, so it is alive.
+                LinkError::Protocol(_) | LinkError::TooLarge { .. } => {}
                 LinkError::NotSent(_) | LinkError::Lost(_) => {
                     self.fail(format!("`ping`: {error}"), ctx);
                 }
             },
             Some(OwnRequest::Page(fetch)) => {
                 self.page_failed(&fetch, &format!("{error:#}"), ctx);
-                if matches!(error, LinkError::NotSent(_) | LinkError::Lost(_)) {
-                    self.ping(ctx);
+                match error {
+                    LinkError::NotSent(_) | LinkError::Lost(_) => self.ping(ctx),
+                    LinkError::Status { .. } => self.session_doubted(error, ctx),
+                    LinkError::TooLarge { .. } | LinkError::Protocol(_) => {}
                 }
             }
             Some(OwnRequest::ConnectionCommand(name)) => {
-                let error = self.spec.masked(&format!("{error:#}"));
-                log::warn!(server = self.spec.server().as_str(), error:%; "`{name}` could not be sent");
+                let shown = self.spec.masked(&format!("{error:#}"));
+                log::warn!(server = self.spec.server().as_str(), error:% = shown; "`{name}` could not be sent");
+                if let LinkError::Status { .. } = error {
+                    self.session_doubted(error, ctx);
+                }
             }
             // A client's call could not be sent: is the server still there?
             None => self.ping(ctx),
         }
-    }
-
-    fn ping(&mut self, ctx: &mut Context<Self>) {
-        // In a session that is being renewed nobody would answer.
-        if self.state.is_ready() && !self.own.has_ping() {
-            let method = if self.is_modern() {
-                Method::Discover
-            } else {
-                Method::Ping
-            };
-            self.ask_server(&method, &json!({}), OwnRequest::Ping, ctx);
-        }
-    }
-
-    /// Pings an idle server and refreshes the lists, as often as the settings say now.
-    fn schedule_checks(&mut self, ctx: &mut Context<Self>) {
-        for interval in self.intervals.drain(..) {
-            ctx.cancel_future(interval);
-        }
-        let limits = self.spec.settings().limits.clone();
-        if !limits.ping_every.is_zero() {
-            let every = limits.ping_every;
-            let pings = ctx.run_interval(every, move |connection, ctx| {
-                if connection.last_received.elapsed() >= every {
-                    connection.ping(ctx);
-                }
-            });
-            self.intervals.push(pings);
-        }
-        let refreshes = ctx.run_interval(limits.refresh_every, |connection, ctx| {
-            connection.refresh(&ItemKind::ALL, ctx);
-        });
-        self.intervals.push(refreshes);
     }
 
     fn arm(&mut self, ctx: &mut Context<Self>) {
@@ -329,8 +327,12 @@ impl Connection {
 
     fn expire(&mut self, ctx: &mut Context<Self>) {
         let now = Instant::now();
-        if let Some(calls) = self.state.calls_mut() {
-            calls.expire(now);
+        if self
+            .state
+            .calls_mut()
+            .is_some_and(|calls| calls.expire(now))
+        {
+            self.suspect(ctx);
         }
         let timeout = || Some(ErrorType::Failure(ErrorKind::Timeout, false));
         while let Some(number) = self.own.pop_due(now) {
@@ -348,7 +350,7 @@ impl Connection {
                     self.take_back(number);
                     self.listen_ended(number, "it was not acknowledged in time", ctx);
                 }
-                OwnRequest::Ping => {
+                OwnRequest::Ping | OwnRequest::Probe => {
                     let late = Reason::from("`ping` was not answered in time");
                     self.fail(late.because(Cause::Unresponsive), ctx);
                 }
@@ -375,14 +377,13 @@ impl Handler<EventsArrived> for Connection {
 
     fn handle(&mut self, _: EventsArrived, ctx: &mut Self::Context) {
         let now = Instant::now();
-        self.last_received = now;
         for event in self.inbox.take() {
+            if let LinkEvent::Received { .. } = event {
+                self.last_received = now;
+            }
             self.on_event(event, now, ctx);
         }
-        if let Some(calls) = self.state.calls_mut() {
-            calls.flush();
-        }
-        self.arm(ctx);
+        self.after_calls(ctx);
     }
 }
 
@@ -396,7 +397,7 @@ impl Handler<CallMessage> for Connection {
         if let Some(unhandled) = calls.on_message(message, Instant::now()) {
             self.on_unhandled(unhandled, ctx);
         }
-        self.arm(ctx);
+        self.after_calls(ctx);
     }
 }
 
@@ -406,7 +407,7 @@ impl Handler<QueueTurn> for Connection {
     fn handle(&mut self, turn: QueueTurn, ctx: &mut Self::Context) {
         if let Some(calls) = self.state.calls_mut() {
             calls.on_turn(turn, Instant::now());
-            self.arm(ctx);
+            self.after_calls(ctx);
         }
     }
 }

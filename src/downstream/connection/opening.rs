@@ -15,6 +15,7 @@ use crate::downstream::connection::own_requests::OwnRequest;
 use crate::downstream::connection::state::ConnectionState;
 use crate::downstream::era::KnownEra;
 use crate::downstream::in_flight::CallsInFlight;
+use crate::downstream::refusal;
 use crate::downstream::starting::{self, StartStage};
 use crate::protocol::{Era, Method, Response, Revision};
 use crate::supervision::{ExitReason, Settings as SupervisionSettings};
@@ -72,7 +73,10 @@ impl Connection {
         let opening = wrap_future::<_, Self>(self.spec.of_server.connector.open(sink));
         ctx.spawn(opening.map(move |link, connection, ctx| match link {
             Ok(link) => connection.opened(recording.link(link), known, ctx),
-            Err(error) => connection.fail(Reason::of(&error).because(error.cause()), ctx),
+            Err(error) => {
+                let reason = Reason::of(&error).because(error.cause());
+                connection.fail(reason.not_before(error.retry_after()), ctx);
+            }
         }));
     }
 
@@ -267,7 +271,7 @@ impl Connection {
     pub(super) fn question_failed(&mut self, era: Era, error: &LinkError, ctx: &mut Context<Self>) {
         let Some(inquiry) = self.state.inquiry() else {
             let reason = Reason::of(error).map(|shown| format!("`initialize`: {shown}"));
-            return self.fail(reason, ctx);
+            return self.fail(reason.not_before(error.retry_after()), ctx);
         };
         // A process that does not read any more is about to end, and says why.
         if self.spec.of_server.connector.starts_process() && matches!(error, LinkError::NotSent(_))
@@ -275,6 +279,11 @@ impl Connection {
             return;
         }
         let step = inquiry.on_failed(era, error, Instant::now());
+        if let LinkError::Status { status, .. } = error
+            && refusal::holds_for_now(*status)
+        {
+            self.spec.of_server.era.refused_for_now(era);
+        }
         self.take_step(step, ctx);
     }
 

@@ -18,6 +18,8 @@ pub(crate) enum OwnRequest {
     Listen,
     Page(ListFetch),
     Ping,
+    /// A list in the place of a ping: its items are not used.
+    Probe,
     /// Only success or failure matters; the text names it in the log.
     ConnectionCommand(&'static str),
 }
@@ -97,10 +99,11 @@ impl OwnRequests {
         }
     }
 
-    pub(crate) fn has_ping(&self) -> bool {
+    /// Whether a question is in flight whose answer shows that the server lives.
+    pub(crate) fn has_question(&self) -> bool {
         self.under_way
             .values()
-            .any(|request| matches!(request.own, OwnRequest::Ping))
+            .any(|request| matches!(request.own, OwnRequest::Ping | OwnRequest::Probe))
     }
 
     pub(crate) fn has_page(&self) -> bool {

@@ -51,6 +51,12 @@ impl Connection {
             }
             ConnectionState::Opening | ConnectionState::Ending => return,
         }
+        let session = self
+            .state
+            .calls()
+            .and_then(|calls| calls.link().http_session());
+        let cookies = session.map(|session| session.cookies);
+        self.spec.session.opened(cookies.unwrap_or_default());
         self.set_up();
         self.spec.of_server.breakers.renewed();
         self.birth.ready(self.callers(ctx));

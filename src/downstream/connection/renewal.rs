@@ -2,30 +2,36 @@
 //! client notices (C-HTTP-15).
 
 use actix::{Context, Handler};
+use tokio::time::Instant;
 
 use crate::downstream::connection::Connection;
 use crate::downstream::connection::state::{ConnectionState, OpenConnection};
 use crate::downstream::worker_channel::{
     WorkerChannelCommand, WorkerChannelEvent, WorkerChannelHandle,
 };
-use crate::telemetry::Counter;
-use crate::transport::HttpSession;
+use crate::telemetry::{Counter, LogSource};
+use crate::transport::{HttpSession, LinkError};
 
 impl Connection {
-    /// Starts a new handshake, unless one is in progress.
-    pub(super) fn renew(&mut self, ctx: &mut Context<Self>) {
+    /// Starts a new handshake, unless one is in progress: the session was refused with `error`.
+    pub(super) fn renew(&mut self, error: &LinkError, ctx: &mut Context<Self>) {
         let mut open = match self.state.end() {
             ConnectionState::Ready(open) => open,
             // The handshake that is in progress opens a new session.
             other => return self.state = other,
         };
-        log::info!(server = self.spec.server().as_str(); "forgot our session: new handshake");
+        let why = self.spec.masked(&format!("{error:#}"));
+        log::warn!(server = self.spec.server().as_str(), why; "server lost the session: a new one is opened");
+        let remark = format!("it lost the session ({why}), a new one is opened");
+        self.spec.of_server.log.push(LogSource::Gateway, &remark);
+        self.spec.session.renewing();
+        self.session.on_renewed(Instant::now());
         self.spec.of_all.counters.add(Counter::ServersRenewed);
         self.own.clear();
         // When only a worker channel was refused, this link still has the old session's id, which
         // must not be sent with `initialize`.
+        open.calls.hold();
         if let Some(session) = open.calls.link().http_session() {
-            open.calls.hold();
             open.calls.link().set_session(HttpSession {
                 id: None,
                 ..session
@@ -44,7 +50,10 @@ impl OpenConnection {
 
     /// The new handshake is done: requests that the server refused are sent again.
     pub(super) fn renewed(&mut self) {
-        self.calls.resend();
+        if !self.negotiated.is_modern() {
+            self.calls.link().listen();
+        }
+        self.calls.resend(Instant::now());
         if let Some(session) = self.calls.link().http_session() {
             for worker_channel in &self.worker_channels {
                 let renewed = WorkerChannelCommand::Renewed(session.clone());
@@ -64,7 +73,11 @@ impl Handler<WorkerChannelEvent> for Connection {
         }
         match message {
             WorkerChannelEvent::UnhandledEvent(unhandled) => self.on_unhandled(*unhandled, ctx),
-            WorkerChannelEvent::SessionGone { arbiter, session } => {
+            WorkerChannelEvent::SessionRefused {
+                arbiter,
+                session,
+                error,
+            } => {
                 if let ConnectionState::Ready(open) = &self.state
                     && let Some(current) = open.calls.link().http_session()
                     && current != session
@@ -74,8 +87,9 @@ impl Handler<WorkerChannelEvent> for Connection {
                     let renewed = WorkerChannelCommand::Renewed(current);
                     return channel.address.do_send(renewed);
                 }
-                self.renew(ctx);
+                self.session_doubted(&error, ctx);
             }
+            WorkerChannelEvent::Suspected => self.suspect(ctx),
             WorkerChannelEvent::Died(why) => self.fail(format!("a worker channel {why}"), ctx),
         }
     }

@@ -7,6 +7,7 @@ use actix::{Message, Recipient};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use bytes::Bytes;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::bridge::headers::ParamHeaders;
 use crate::bridge::seal::Digest;
@@ -17,11 +18,13 @@ use crate::downstream::era::KnownEra;
 use crate::downstream::in_flight::client_tasks::ClientTasks;
 use crate::downstream::parts::{PoolParts, ServerParts};
 use crate::downstream::resilience::admission::ConnectionLoad;
+use crate::downstream::session_status::SessionStatus;
 use crate::downstream::settings::ServerSettings;
 use crate::downstream::starting::StartProgress;
 use crate::id::{ServerName, SessionId};
 use crate::protocol::{Era, LogLevel, Revision};
-use crate::transport::Recorder;
+use crate::telemetry::LogSource;
+use crate::transport::{LinkError, Recorder};
 
 /// The spec of a connection; the same for every incarnation.
 pub(crate) struct ConnectionSpec {
@@ -46,6 +49,8 @@ pub(crate) struct ConnectionSpec {
     pub(crate) last_part: ArcSwapOption<ServerPart>,
     /// Whether the server was listed once.
     pub(crate) listed: watch::Sender<bool>,
+    /// How the session fares, for operators.
+    pub(crate) session: SessionStatus,
 }
 
 impl ConnectionSpec {
@@ -62,6 +67,18 @@ impl ConnectionSpec {
 
     pub(crate) fn settings(&self) -> Arc<ServerSettings> {
         self.of_server.settings.load_full()
+    }
+
+    /// The server refused a call with a status: operators read its own words.
+    pub(crate) fn note_refusal(&self, error: &LinkError, now: Instant) {
+        if let LinkError::Status { status, .. } = error
+            && self.session.is_news(*status, now)
+        {
+            let why = self.masked(&format!("{error:#}"));
+            log::warn!(server = self.server.as_str(), why; "server refused a call");
+            let remark = format!("refused a call: {why}");
+            self.of_server.log.push(LogSource::Gateway, &remark);
+        }
     }
 
     /// The era in which the first question is asked.

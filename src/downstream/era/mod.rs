@@ -41,6 +41,8 @@ struct EraMemory {
     ended_when_asked: bool,
     /// Whether a server of the newer era speaks the older one as well, once it was tried.
     speaks_older: Option<bool>,
+    /// `server/discover` was refused for now, which a server may do that does not know it.
+    is_undecided: bool,
 }
 
 /// A connection that lives; dropped when it is gone.
@@ -60,6 +62,8 @@ pub(crate) enum KnownEra {
     Configured(Era),
     /// It was found out, or is probable: the first question is of this era.
     Remembered(Era),
+    /// The question of the other era was refused for now; this one may fare better.
+    Guessed(Era),
     Unknown,
 }
 
@@ -105,6 +109,8 @@ impl ServerEra {
             KnownEra::Remembered(era)
         } else if self.known().ended_when_asked {
             KnownEra::Remembered(Era::Legacy)
+        } else if self.known().is_undecided {
+            KnownEra::Guessed(Era::Legacy)
         } else {
             KnownEra::Unknown
         }
@@ -170,13 +176,21 @@ impl ServerEra {
     /// The server is spoken to in this era, but may know another: the next connection asks again.
     pub(crate) fn presume(&self, era: Era) {
         if self.usable().is_none() {
-            self.known().era = Some(era);
+            let mut known = self.known();
+            known.era = Some(era);
+            known.is_undecided = false;
         }
     }
 
     /// The verdict failed in use: the next connection asks again.
     pub(crate) fn forget(&self) {
         self.known().forget();
+    }
+
+    /// The first question, of this era, was refused for now: the next connection asks the other
+    /// one, so that each attempt is one request and a server that knows only one is found.
+    pub(crate) fn refused_for_now(&self, asked: Era) {
+        self.known().is_undecided = asked == Era::Modern;
     }
 
     /// A process ended when it was asked: the next one gets a handshake first.

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use crate::downstream::refusal;
 use crate::protocol::{Era, Outcome, RawJson, Revision, code};
 use crate::transport::LinkError;
 
@@ -31,7 +32,8 @@ pub(crate) fn of_failure(error: &LinkError) -> EraVerdict {
     match error {
         LinkError::Status { status, .. } => match status {
             401 | 403 => EraVerdict::Unreachable,
-            408 | 425 | 429 | 500.. => EraVerdict::Unknown,
+            status if refusal::holds_for_now(*status) => EraVerdict::Unreachable,
+            425 | 500.. => EraVerdict::Unknown,
             _ => EraVerdict::Legacy,
         },
         LinkError::NotSent(_) => EraVerdict::Unreachable,
@@ -163,21 +165,20 @@ mod tests {
 
     #[test]
     fn an_outage_is_no_verdict() {
-        let status = |status| LinkError::Status {
-            status,
-            text: String::new(),
-        };
+        let status = |status| LinkError::status(status, "");
         let table = [
             (status(404), EraVerdict::Legacy),
             (status(400), EraVerdict::Legacy),
             (status(405), EraVerdict::Legacy),
             (status(401), EraVerdict::Unreachable),
             (status(403), EraVerdict::Unreachable),
-            (status(408), EraVerdict::Unknown),
+            (status(408), EraVerdict::Unreachable),
             (status(425), EraVerdict::Unknown),
-            (status(429), EraVerdict::Unknown),
+            (status(429), EraVerdict::Unreachable),
             (status(500), EraVerdict::Unknown),
-            (status(503), EraVerdict::Unknown),
+            (status(502), EraVerdict::Unreachable),
+            (status(503), EraVerdict::Unreachable),
+            (status(504), EraVerdict::Unreachable),
             (LinkError::Protocol("odd".into()), EraVerdict::Legacy),
             (LinkError::Lost("gone".to_owned()), EraVerdict::Unknown),
             (

@@ -13,7 +13,7 @@ use crate::downstream::in_flight::input_round::{InputAnswers, InputRound};
 use crate::downstream::pool::lease::Lease;
 use crate::downstream::resilience::admission::CallPermit;
 use crate::protocol::{Edit, Request};
-use crate::transport::OutgoingFrame;
+use crate::transport::{OutgoingFrame, SessionRefusal};
 
 pub(super) struct InFlightCall {
     /// The number that its caller knows it by.
@@ -46,6 +46,8 @@ pub(super) enum WireState {
     Sent,
     /// Its request waits for a new handshake.
     AwaitsHandshake,
+    /// The server refused its session: whether that exists is being verified.
+    AwaitsVerdict(Box<SessionRefusal>),
     /// The server refused its headers: it waits until the tools are listed anew.
     AwaitsHeaders,
     /// Its client is asked for input that the server wants.
@@ -110,8 +112,20 @@ impl InFlightCall {
             WireState::AwaitsHeaders | WireState::AwaitsInput(_) | WireState::Paused { .. } => {
                 self.task.is_none()
             }
-            WireState::Sent | WireState::AwaitsHandshake | WireState::AwaitsClient => false,
+            WireState::Sent
+            | WireState::AwaitsHandshake
+            | WireState::AwaitsVerdict(_)
+            | WireState::AwaitsClient => false,
         }
+    }
+
+    /// Whether nothing of the call was sent in a session that the server knew.
+    pub(super) fn did_not_run(&self) -> bool {
+        let waits = matches!(
+            self.state,
+            WireState::AwaitsHandshake | WireState::AwaitsVerdict(_)
+        );
+        waits && self.task.is_none()
     }
 
     /// The input for the server, if it asked for any. The call's next request carries it.

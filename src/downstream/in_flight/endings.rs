@@ -11,6 +11,7 @@ use crate::downstream::in_flight::CallsInFlight;
 use crate::downstream::in_flight::abandoned::{AbandonedRequest, AbandonedRequests};
 use crate::downstream::in_flight::call::{InFlightCall, WireState};
 use crate::downstream::pool::lease::Lease;
+use crate::downstream::refusal;
 use crate::id::{ServerName, SessionId};
 use crate::protocol::{self, Era, ErrorKind, Failure};
 use crate::telemetry::Counter;
@@ -32,8 +33,9 @@ impl CallsInFlight {
     }
 
     /// Does what is due: sends calls again whose pause is over, fails those whose deadline has
-    /// passed and cancels them at the server (S-LIFE-23), forgets cancelled ones.
-    pub(crate) fn expire(&mut self, now: Instant) {
+    /// passed and cancels them at the server (S-LIFE-23), forgets cancelled ones. Returns whether
+    /// that raises doubt whether the server works.
+    pub(crate) fn expire(&mut self, now: Instant) -> bool {
         while let Some(number) = self.deadlines.pop_due(now) {
             if self.expire_queued(number) || self.abandoned.remove(number) {
                 continue;
@@ -47,12 +49,14 @@ impl CallsInFlight {
                 _ => self.time_out(number, now),
             }
         }
+        self.take_suspicion()
     }
 
     fn time_out(&mut self, number: u64, now: Instant) {
         let Some(mut call) = self.take(number) else {
             return;
         };
+        self.is_suspicious = true;
         self.spec.of_all.counters.add(Counter::LateAnswers);
         self.cancel_at_server(&mut call, "timed out", now);
         let failure = self.task_timed_out(&call).unwrap_or_else(|| {
@@ -93,12 +97,20 @@ impl CallsInFlight {
         // Dropped unanswered, these say that they were not sent.
         drop(self.admission.take_all());
         for (_, call) in self.calls.drain() {
-            call.reply.answer(Err(lost(&self.spec.server, why)));
+            let failure = if call.did_not_run() {
+                unsent(&self.spec.server, why)
+            } else {
+                lost(&self.spec.server, why)
+            };
+            call.reply.answer(Err(failure));
         }
     }
 
     /// The transport failed for this call, or for the request about its task.
     pub(super) fn on_failed(&mut self, number: u64, error: &LinkError, now: Instant) {
+        if let LinkError::Status { .. } = error {
+            self.spec.note_refusal(error, now);
+        }
         if self.is_followed(number) {
             return self.ask_later(number, now);
         }
@@ -110,53 +122,6 @@ impl CallsInFlight {
                 None => failure,
             };
             call.reply.answer(Err(failure));
-        }
-    }
-
-    /// From now on calls wait for a new handshake.
-    pub(crate) fn hold(&mut self) {
-        self.awaits_handshake = true;
-    }
-
-    /// The server forgot the session, and refused this request before it ran.
-    pub(super) fn on_session_gone(&mut self, wire_id: Option<u64>) {
-        self.hold();
-        let number = wire_id.and_then(|wire_id| self.by_wire_id(wire_id));
-        let Some(call) = number.and_then(|number| self.calls.get_mut(&number)) else {
-            return;
-        };
-        let number = call.number;
-        if !std::mem::replace(&mut call.is_resent, true) {
-            call.state = WireState::AwaitsHandshake;
-            return;
-        }
-        if let Some(call) = self.take(number) {
-            let failure = lost(&self.spec.server, "it forgot our session twice");
-            call.reply.answer(Err(failure));
-        }
-    }
-
-    /// A new handshake is done: what waited for it is sent, in the order of the calls.
-    pub(crate) fn resend(&mut self) {
-        self.awaits_handshake = false;
-        let waiting = self.calls.values_mut();
-        let mut waiting: Vec<_> = waiting
-            .filter(|call| matches!(call.state, WireState::AwaitsHandshake))
-            .collect();
-        waiting.sort_by_key(|call| call.wire_id);
-        let mut failed = Vec::new();
-        for call in waiting {
-            call.reply.sent(Instant::now());
-            call.state = WireState::Sent;
-            if let Err(error) = self.link.send(call.outgoing.clone()) {
-                failed.push((call.number, error));
-            }
-        }
-        for (number, error) in failed {
-            if let Some(call) = self.take(number) {
-                let failure = not_sent(&self.spec.server, error);
-                call.reply.answer(Err(failure));
-            }
         }
     }
 
@@ -231,6 +196,16 @@ pub(super) fn protocol_failure(server: &ServerName, text: &str) -> Failure {
     Failure::new(ErrorKind::ServerProtocol, message).server(server.as_str())
 }
 
+/// The failure of a call that waited for a session, and was not sent in it.
+fn unsent(server: &ServerName, why: &str) -> Failure {
+    let message = format!(
+        "server `{server}` was lost before the call was sent to it: {why}; the call did not run"
+    );
+    Failure::new(ErrorKind::ServerUnavailable, message)
+        .server(server.as_str())
+        .retry_after_ms(100)
+}
+
 fn link_failure(server: &ServerName, error: &LinkError) -> Failure {
     match error {
         LinkError::NotSent(_) => {
@@ -240,7 +215,12 @@ fn link_failure(server: &ServerName, error: &LinkError) -> Failure {
                 .server(server.as_str())
         }
         LinkError::Lost(why) => lost(server, why),
-        LinkError::Status { .. } | LinkError::TooLarge { .. } | LinkError::Protocol(_) => {
+        LinkError::Status {
+            status,
+            retry_after,
+            ..
+        } => refusal::failure(server, *status, *retry_after),
+        LinkError::TooLarge { .. } | LinkError::Protocol(_) => {
             protocol_failure(server, &error.to_string())
         }
     }

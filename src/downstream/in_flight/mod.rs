@@ -9,6 +9,7 @@
 //! - `rewrite`: the client's bytes to the server's bytes: id, name, `_meta`, headers
 //! - `answers`: the server's answers on their way back to the caller
 //! - `queue`: calls that wait for their turn at a busy server
+//! - `session_refusals`: calls whose session the server refused
 //! - `endings`: calls that are cancelled, time out, or lose the link
 //! - `questions`: requests of the server that belong to a call, and the clients' answers
 //! - `repeat`, `input_round`: a call sent again, with the input or the headers that the server wants
@@ -30,6 +31,7 @@ mod queue;
 mod repeat;
 mod responses;
 mod rewrite;
+mod session_refusals;
 mod task_request;
 pub(crate) mod unowned_lines;
 
@@ -47,7 +49,9 @@ use crate::downstream::list_changes::changed_kinds;
 use crate::downstream::resilience::admission::{Admission, CallPermit, QueueTurn};
 use crate::id::QuickMap;
 use crate::protocol::{Envelope, Era, Method, Notification, Request, RequestId, Response};
-use crate::transport::{Link, LinkEnd, LinkError, LinkEvent, OutgoingFrame, SignInPlace};
+use crate::transport::{
+    Link, LinkEnd, LinkError, LinkEvent, OutgoingFrame, SendError, SignInPlace,
+};
 
 use abandoned::AbandonedRequests;
 use call::{InFlightCall, RepeatableRequest, WireState};
@@ -70,7 +74,12 @@ pub(crate) enum UnhandledEvent {
         number: u64,
         error: LinkError,
     },
-    SessionGone,
+    /// A session was refused: to a request of the connection's own, if it has a number, or to a
+    /// call, which waits until it is known whether the session exists.
+    SessionRefused {
+        number: Option<u64>,
+        error: LinkError,
+    },
     SignIn(SignInPlace),
     Closed(LinkEnd),
     /// A subscription for a sessionless server, which the connection's own event stream serves.
@@ -109,6 +118,8 @@ pub(crate) struct CallsInFlight {
     declared: DeclarationCache,
     /// Calls with notifications for their callers.
     holding: Vec<u64>,
+    /// A call ended in a way that raises doubt whether the server works.
+    is_suspicious: bool,
 }
 
 impl CallsInFlight {
@@ -133,6 +144,7 @@ impl CallsInFlight {
             questions: HashMap::new(),
             declared: DeclarationCache::default(),
             holding: Vec::new(),
+            is_suspicious: false,
         }
     }
 
@@ -219,6 +231,7 @@ impl CallsInFlight {
         let state = if self.awaits_handshake {
             WireState::AwaitsHandshake
         } else if let Err(error) = self.link.send(outgoing.clone()) {
+            self.is_suspicious |= error == SendError::Full;
             return reply.answer(Err(not_sent(&self.spec.server, error)));
         } else {
             reply.sent(now);
@@ -246,6 +259,12 @@ impl CallsInFlight {
         self.calls.insert(number, call);
     }
 
+    /// Whether a call ended since the last look in a way that raises doubt whether the server
+    /// works.
+    pub(crate) fn take_suspicion(&mut self) -> bool {
+        std::mem::take(&mut self.is_suspicious)
+    }
+
     /// Sorts what came over the link: what belongs to a client's call is delivered, notifications
     /// together, by [`Self::flush`] or before what follows them.
     pub(crate) fn on_event(&mut self, event: LinkEvent, now: Instant) -> Option<UnhandledEvent> {
@@ -269,10 +288,7 @@ impl CallsInFlight {
                 let number = call;
                 Some(UnhandledEvent::Failed { number, error })
             }
-            LinkEvent::SessionGone { call } => {
-                self.on_session_gone(call);
-                Some(UnhandledEvent::SessionGone)
-            }
+            LinkEvent::SessionGone { call, refusal } => self.on_session_refused(call, refusal, now),
             LinkEvent::SignIn(place) => Some(UnhandledEvent::SignIn(place)),
             LinkEvent::Closed(ending) => Some(UnhandledEvent::Closed(ending)),
         }

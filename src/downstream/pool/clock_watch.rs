@@ -64,7 +64,7 @@ impl Downstreams {
 
 impl Server {
     /// Pings every live connection now, unless the server is never to be pinged.
-    fn check(&self) {
+    pub(crate) fn check(&self) {
         if !self.settings().limits.ping_every.is_zero() {
             self.each_connection(|_, child| {
                 if let Ok(up) = child.current() {

@@ -33,6 +33,7 @@ use crate::downstream::pool::{Servers, server_removed};
 use crate::downstream::resilience::admission::{AdmissionGate, ConnectionLoad};
 use crate::downstream::resilience::breakers::Breakers;
 use crate::downstream::server_event::{RoutedServerEvent, ServerEvent, ServerEventListener};
+use crate::downstream::session_status::SessionStatus;
 use crate::downstream::settings::{ServerSettings, StartMode};
 use crate::id::{CredentialContext, ServerName, SessionId};
 use crate::memory::trim_heap_soon;
@@ -202,7 +203,7 @@ impl ConnectionManager {
         };
         let (shared, spec) = self.supervise(&parts, ConnectionKey::shared(), spread, known, None);
         actix_rt::spawn(async move { tokio::join!(era.load(), isolation.load()) });
-        Arc::new(Server {
+        let server = Arc::new(Server {
             parts,
             shared,
             spec,
@@ -210,7 +211,14 @@ impl ConnectionManager {
             own: OwnConnections::new(),
             halted: AtomicBool::new(false),
             retries: Default::default(),
-        })
+        });
+        let checked = Arc::downgrade(&server);
+        server.parts.breakers.when_opened(move || {
+            if let Some(server) = checked.upgrade() {
+                server.check();
+            }
+        });
+        server
     }
 
     /// Starts a permanent child for a connection; `spread` chooses its arbiter. Lists that the
@@ -251,6 +259,7 @@ impl ConnectionManager {
             progress: Default::default(),
             recorder: ArcSwap::from_pointee(Recorder::new(settings.recorder)),
             param_headers: ArcSwap::default(),
+            session: SessionStatus::default(),
             last_part: ArcSwapOption::new(known),
             listed: watch::Sender::new(is_known),
         });

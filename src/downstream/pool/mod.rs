@@ -59,7 +59,8 @@ use crate::downstream::subscription_registry::{
 use crate::id::{CredentialContext, ServerName, SessionId};
 use crate::protocol::{ErrorKind, Failure, LogLevel};
 use crate::supervision::{
-    Arbiters, ChildRef, ChildSpec, ChildStatus, ChildView, Inbox, Settings, Start, Supervisor,
+    Arbiters, ChildPhase, ChildRef, ChildSpec, ChildStatus, ChildView, Inbox, Settings, Start,
+    Supervisor,
 };
 use crate::telemetry::Counters;
 
@@ -319,7 +320,9 @@ impl Downstreams {
         match self.get(&server).and_then(|server| server.find(&key)) {
             Some(child) => match child.current() {
                 Ok(up) => up.value.command(command),
-                Err(_) => child.wake(),
+                // A connection that waits for its next attempt subscribes when it is up.
+                Err(away) if away.phase == ChildPhase::Idle => child.wake(),
+                Err(_) => {}
             },
             None => {
                 let downstreams = self.clone();

@@ -6,7 +6,7 @@ use url::Url;
 use crate::downstream::pool::server::Server;
 use crate::downstream::resilience::breakers::BreakerView;
 use crate::protocol::{Era, Revision};
-use crate::supervision::ChildView;
+use crate::supervision::{ChildPhase, ChildView};
 use crate::telemetry::{LogCounters, LogLine};
 
 /// One server at one moment.
@@ -49,6 +49,14 @@ pub struct ServerStatusView {
     pub log: LogCounters,
     /// The last of these lines.
     pub log_tail: Vec<LogLine>,
+    /// Why the shared connection is not simply up, though it is open.
+    #[serde(skip)]
+    pub trouble: Option<String>,
+    /// How often the server lost the session of the shared connection, and got another one.
+    pub sessions_renewed: u64,
+    /// The cookies that the server set, masked.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cookies: Vec<String>,
     /// The groups of its processes.
     #[serde(skip)]
     pub process_groups: Vec<u32>,
@@ -73,6 +81,17 @@ pub struct OwnConnectionView {
 const FAILING: usize = 3;
 
 impl ServerStatusView {
+    /// The state as operators read it, and why: a connection that is open is not up before the
+    /// server listed its items in a session that it knows.
+    pub fn state(&self, reason: Option<String>) -> (String, Option<String>) {
+        match &self.trouble {
+            Some(trouble) if self.shared.phase == ChildPhase::Up => {
+                (ChildPhase::Starting.to_string(), Some(trouble.clone()))
+            }
+            _ => (self.shared.phase.to_string(), reason),
+        }
+    }
+
     /// Why calls of the server fail though it is connected. What an operator switched off is as it
     /// should be.
     pub fn failing(&self) -> Option<String> {
@@ -133,6 +152,9 @@ impl Server {
             own_refused: self.own.refused(),
             log: self.parts.log.counters(),
             log_tail: self.parts.log.tail(LOG_TAIL),
+            trouble: self.spec.session.trouble(),
+            sessions_renewed: self.spec.session.renewals(),
+            cookies: self.spec.session.cookies(),
             process_groups: self.parts.connector.process_groups(),
         }
     }

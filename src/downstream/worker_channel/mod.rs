@@ -16,7 +16,7 @@ use crate::downstream::reverse_request;
 use crate::downstream::timer::Timer;
 use crate::protocol::{Era, Request};
 use crate::supervision::spawn_temporary;
-use crate::transport::{HttpSession, LinkEvent, OutgoingFrame};
+use crate::transport::{HttpSession, LinkError, LinkEvent, OutgoingFrame};
 
 pub(crate) struct WorkerChannel {
     spec: Arc<ConnectionSpec>,
@@ -33,11 +33,14 @@ pub(crate) struct WorkerChannel {
 #[rtype(result = "()")]
 pub(crate) enum WorkerChannelEvent {
     UnhandledEvent(Box<UnhandledEvent>),
-    /// The server does not know this session any more.
-    SessionGone {
+    /// The server refused this session.
+    SessionRefused {
         arbiter: usize,
         session: HttpSession,
+        error: LinkError,
     },
+    /// A call ended in a way that raises doubt whether the server works.
+    Suspected,
     Died(String),
 }
 
@@ -47,6 +50,8 @@ pub(crate) enum WorkerChannelEvent {
 pub(crate) enum WorkerChannelCommand {
     /// There is a new session: what was refused goes out again.
     Renewed(HttpSession),
+    /// The session that was refused exists.
+    SessionConfirmed,
     /// The arguments that calls repeat in headers were listed again.
     HeadersKnown,
     /// A question on no call's stream, for the one call under way; it goes on to the next worker
@@ -108,11 +113,24 @@ impl WorkerChannel {
         let earliest = self.calls.as_ref().and_then(CallsInFlight::next_deadline);
         self.timer.set(earliest, ctx, |worker_channel, ctx| {
             worker_channel.timer.fired();
-            if let Some(calls) = &mut worker_channel.calls {
-                calls.expire(Instant::now());
+            let calls = worker_channel.calls.as_mut();
+            if calls.is_some_and(|calls| calls.expire(Instant::now())) {
+                worker_channel.owner.do_send(WorkerChannelEvent::Suspected);
             }
             worker_channel.arm(ctx);
         });
+    }
+}
+
+impl WorkerChannel {
+    fn after_calls(&mut self, ctx: &mut Context<Self>) {
+        if let Some(calls) = &mut self.calls {
+            calls.flush();
+            if calls.take_suspicion() {
+                self.owner.do_send(WorkerChannelEvent::Suspected);
+            }
+        }
+        self.arm(ctx);
     }
 }
 
@@ -147,10 +165,7 @@ impl Handler<EventsArrived> for WorkerChannel {
         for event in self.inbox.take() {
             self.on_event(event, now);
         }
-        if let Some(calls) = &mut self.calls {
-            calls.flush();
-        }
-        self.arm(ctx);
+        self.after_calls(ctx);
     }
 }
 
@@ -159,11 +174,12 @@ impl WorkerChannel {
         let Some(calls) = &mut self.calls else { return };
         match calls.on_event(event, now) {
             None => {}
-            Some(UnhandledEvent::SessionGone) => {
+            Some(UnhandledEvent::SessionRefused { error, .. }) => {
                 let session = self.session.clone();
-                self.owner.do_send(WorkerChannelEvent::SessionGone {
+                self.owner.do_send(WorkerChannelEvent::SessionRefused {
                     arbiter: self.arbiter,
                     session,
+                    error,
                 });
             }
             // Of a call that was cancelled or timed out.
@@ -184,7 +200,7 @@ impl Handler<CallMessage> for WorkerChannel {
             self.owner
                 .do_send(WorkerChannelEvent::UnhandledEvent(Box::new(unhandled)));
         }
-        self.arm(ctx);
+        self.after_calls(ctx);
     }
 }
 
@@ -194,7 +210,7 @@ impl Handler<QueueTurn> for WorkerChannel {
     fn handle(&mut self, turn: QueueTurn, ctx: &mut Self::Context) {
         let Some(calls) = &mut self.calls else { return };
         calls.on_turn(turn, Instant::now());
-        self.arm(ctx);
+        self.after_calls(ctx);
     }
 }
 
@@ -217,7 +233,11 @@ impl Handler<WorkerChannelCommand> for WorkerChannel {
             WorkerChannelCommand::Renewed(session) => {
                 self.session = session.clone();
                 calls.link().set_session(session);
-                calls.resend();
+                calls.resend(Instant::now());
+                self.arm(ctx);
+            }
+            WorkerChannelCommand::SessionConfirmed => {
+                calls.session_confirmed(Instant::now());
                 self.arm(ctx);
             }
             WorkerChannelCommand::HeadersKnown => {

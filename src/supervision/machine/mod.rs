@@ -134,6 +134,8 @@ pub(crate) struct RestartMachine {
     held: bool,
     /// When the last failures happened, within the window.
     failures: VecDeque<Instant>,
+    /// The next attempt is made no earlier than this.
+    not_before: Option<Instant>,
 }
 
 impl RestartMachine {
@@ -145,6 +147,7 @@ impl RestartMachine {
             broken: false,
             held: false,
             failures: VecDeque::new(),
+            not_before: None,
         }
     }
 
@@ -158,6 +161,11 @@ impl RestartMachine {
 
     pub(crate) fn is_held(&self) -> bool {
         self.held
+    }
+
+    /// The failure that is about to be decided names the earliest time of the next attempt.
+    pub(crate) fn wait_until(&mut self, not_before: Instant) {
+        self.not_before = Some(not_before);
     }
 
     /// When [`ChildEvent::Tick`] is due, if ever.
@@ -351,6 +359,7 @@ impl RestartMachine {
     }
 
     fn launch(&mut self, now: Instant) -> Decision {
+        self.not_before = None;
         self.state = ChildState::Starting {
             deadline: now + self.settings.connect_timeout,
         };
@@ -394,7 +403,7 @@ impl RestartMachine {
         };
         self.attempt = self.attempt.saturating_add(1);
         self.state = ChildState::Waiting {
-            next_attempt: now + wait,
+            next_attempt: self.not_before.take().max(Some(now + wait)).unwrap_or(now),
             broken: self.broken,
         };
         Decision::NOTHING

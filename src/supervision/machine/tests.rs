@@ -323,3 +323,22 @@ fn a_held_child_comes_back_only_when_it_is_released() {
     ]);
     check(script);
 }
+
+#[test]
+fn an_attempt_waits_until_the_time_that_a_failure_names() {
+    let start = Instant::now();
+    let at = |second| start + Duration::from_secs(second);
+    let mut machine = RestartMachine::new(settings());
+    machine.decide(Wake, start, 0.5);
+    machine.wait_until(at(30));
+    machine.decide(ChildEvent::Exit, start, 0.5);
+    assert_eq!(picture(&machine, start), "backoff 30");
+    machine.decide(Tick, at(30), 0.5);
+    // The next failure names none, and one that is sooner than the backoff changes nothing.
+    machine.decide(ChildEvent::Exit, at(30), 0.5);
+    assert_eq!(picture(&machine, start), "backoff 32");
+    machine.decide(Tick, at(32), 0.5);
+    machine.wait_until(at(33));
+    machine.decide(ChildEvent::Exit, at(32), 0.5);
+    assert_eq!(picture(&machine, start), "backoff 36");
+}

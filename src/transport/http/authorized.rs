@@ -3,17 +3,19 @@
 use std::sync::Arc;
 
 use awc::error::SendRequestError;
-use awc::http::header::{AUTHORIZATION, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
+use awc::http::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
 use awc::http::{StatusCode, Uri};
 use awc::{Client, ClientResponse, FrozenClientRequest};
 use bytes::Bytes;
 
+use super::cookies::CookieJar;
 use super::redirect;
 use crate::credentials::{AccessToken, Credential};
 
 /// A request with headers of its own, and who sends it; an empty body is none.
 pub(in crate::transport) struct AuthorizedRequest<'a> {
     pub(in crate::transport) credential: Option<&'a Arc<Credential>>,
+    pub(in crate::transport) cookies: &'a CookieJar,
     /// Sends again what was redirected.
     pub(in crate::transport) client: &'a Client,
     pub(in crate::transport) request: &'a FrozenClientRequest,
@@ -65,8 +67,8 @@ impl AuthorizedRequest<'_> {
         &self,
         token: Option<&AccessToken>,
     ) -> Result<ClientResponse, SendRequestError> {
-        let headers = with_token(self.extra, token);
-        match (headers.is_empty(), self.body.is_empty()) {
+        let headers = self.headers(token);
+        let response = match (headers.is_empty(), self.body.is_empty()) {
             (true, true) => self.request.send().await,
             (true, false) => self.request.send_body(self.body.clone()).await,
             (false, true) => self.request.extra_headers(headers).send().await,
@@ -74,7 +76,10 @@ impl AuthorizedRequest<'_> {
                 let request = self.request.extra_headers(headers);
                 request.send_body(self.body.clone()).await
             }
-        }
+        }?;
+        self.cookies
+            .absorb(self.request.get_uri(), response.headers());
+        Ok(response)
     }
 
     async fn follow(
@@ -85,10 +90,22 @@ impl AuthorizedRequest<'_> {
         if !redirect::leads_on(&response) {
             return Ok((response, None));
         }
-        let (headers, body) = (with_token(self.extra, token), self.body.clone());
+        let (headers, body) = (self.headers(token), self.body.clone());
         let followed = redirect::follow(self.client, self.request, &headers, body, response);
         let (response, uri) = followed.await?;
+        self.cookies.absorb(&uri, response.headers());
         Ok((response, Some(uri)))
+    }
+}
+
+impl AuthorizedRequest<'_> {
+    fn headers(&self, token: Option<&AccessToken>) -> HeaderMap {
+        let mut headers = with_token(self.extra, token);
+        let configured = self.request.headers().get(COOKIE);
+        if let Some(cookie) = self.cookies.header(self.request.get_uri(), configured) {
+            headers.insert(COOKIE, cookie);
+        }
+        headers
     }
 }
 

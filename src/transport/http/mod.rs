@@ -2,9 +2,11 @@
 
 pub(super) mod authorized;
 pub(super) mod body;
+pub(super) mod cookies;
 pub(super) mod link_tasks;
 mod no_date_timer;
 pub(super) mod redirect;
+pub(super) mod refusals;
 pub(super) mod request_factory;
 pub(super) mod sending;
 pub(super) mod sse;

@@ -11,6 +11,7 @@ use secrecy::ExposeSecret as _;
 use url::Url;
 
 use super::authorized::AuthorizedRequest;
+use super::cookies::CookieJar;
 use super::no_date_timer::NoDateTimer;
 use crate::credentials::Credential;
 use crate::transport::{HttpSettings, LinkOpenError, Tls};
@@ -28,6 +29,8 @@ pub(in crate::transport) struct RequestFactory {
     headers: HeaderMap,
     /// The token that requests carry.
     pub(in crate::transport) credential: Option<Arc<Credential>>,
+    /// The cookies that the server set.
+    pub(in crate::transport) cookies: CookieJar,
     /// For calls; as many connections as the settings allow.
     pub(in crate::transport) calls: Client,
     /// For streams, notifications and answers. They have connections of their own, because a call
@@ -56,6 +59,7 @@ impl RequestFactory {
             // Bounded by the notes, resumed calls and the one stream that the link allows.
             streams: client(0),
             credential: settings.credential.clone(),
+            cookies: CookieJar::default(),
             uri,
             headers,
         })
@@ -80,6 +84,7 @@ impl RequestFactory {
     ) -> AuthorizedRequest<'a> {
         AuthorizedRequest {
             credential: self.credential.as_ref(),
+            cookies: &self.cookies,
             client: &self.streams,
             request,
             extra,

@@ -8,13 +8,14 @@ use awc::{Client, ClientResponse, FrozenClientRequest};
 use bytes::Bytes;
 use tokio::time::timeout;
 
+use crate::telemetry::unix_millis;
 use crate::transport::http::body::{self, BodyKind, body_kind};
 use crate::transport::http::link_tasks::{LinkTasks, NOTE_MAX};
-use crate::transport::http::redirect;
 use crate::transport::http::request_factory::{RequestFactory, freeze};
 use crate::transport::http::sending::{
     EXCERPT_MAX, REFUSAL_MAX, is_repeatable, link_error, send_or_repeat,
 };
+use crate::transport::http::{redirect, refusals};
 use crate::transport::{EventSink, LinkError, LinkEvent, LinkOpenError, SendError, messages};
 
 pub(super) struct MessagePoster {
@@ -137,7 +138,12 @@ fn refusal(response: &ClientResponse, body: &[u8]) -> PostError {
         return PostError::SessionGone;
     }
     let status = status.as_u16();
-    PostError::Other(LinkError::Status { status, text })
+    let retry_after = refusals::retry_after(response.headers(), unix_millis());
+    PostError::Other(LinkError::Status {
+        status,
+        text,
+        retry_after,
+    })
 }
 
 /// Whether a refusal is about the session: 404, or what servers after the examples of the SDKs

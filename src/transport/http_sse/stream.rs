@@ -11,11 +11,12 @@ use url::Url;
 
 use super::endpoint;
 use super::message_poster::MessagePoster;
+use crate::telemetry::unix_millis;
 use crate::transport::http::body::{BodyKind, body_kind, next_chunk};
-use crate::transport::http::redirect;
 use crate::transport::http::request_factory::{RequestFactory, freeze};
 use crate::transport::http::sending::link_error;
 use crate::transport::http::sse::{SseDecoder, SseEvent};
+use crate::transport::http::{redirect, refusals};
 use crate::transport::{HttpSettings, LinkError, LinkEvent, LinkOpenError, Tls, messages};
 
 /// Bytes of a faulty event that are logged.
@@ -70,7 +71,8 @@ pub(super) async fn open(
         if let Some(refusal) = redirect::refusal(&response) {
             text = format!("{text}: {refusal}");
         }
-        return Err(LinkOpenError::Other(text));
+        let retry_after = refusals::retry_after(response.headers(), unix_millis());
+        return Err(LinkOpenError::Refused { text, retry_after });
     }
     let mut stream = EventStream {
         decoder: SseDecoder::new(settings.event_max),

@@ -124,7 +124,10 @@ impl RecordedMessage {
             LinkEvent::Failed { call, error } => {
                 event_of(Some(*call), RecordedKind::Failed, &format!("{error:#}"))
             }
-            LinkEvent::SessionGone { call } => event_of(*call, RecordedKind::SessionGone, ""),
+            LinkEvent::SessionGone { call, refusal } => {
+                let why = format!("{:#}", refusal.error);
+                event_of(*call, RecordedKind::SessionGone, &why)
+            }
             // Its query is a secret.
             LinkEvent::SignIn(place) => {
                 let host = match place {

@@ -8,6 +8,7 @@ use awc::FrozenClientRequest;
 use awc::error::FreezeRequestError;
 use awc::http::header::{HeaderMap, HeaderValue};
 use bytes::Bytes;
+use serde::Deserialize;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::requests::{SessionHeaders, SessionRequests};
@@ -15,13 +16,15 @@ use super::sessionless_request_cache::SessionlessRequestCache;
 use crate::bridge::headers::StandardHeaders;
 use crate::credentials::Credential;
 use crate::masking::public_url;
-use crate::protocol::{Envelope, EnvelopeError, Outcome, RequestId, Revision};
+use crate::protocol::{Envelope, EnvelopeError, Outcome, RequestId, Revision, code};
 use crate::telemetry::Counters;
 use crate::transport::http::authorized::AuthorizedRequest;
 use crate::transport::http::link_tasks::LinkTasks;
+use crate::transport::http::refusals::names_session;
 use crate::transport::http::request_factory::RequestFactory;
 use crate::transport::{
-    EventSink, HttpSession, HttpSettings, LinkEvent, LinkOpenError, Tls, messages,
+    CookieJar, EventSink, HttpSession, HttpSettings, LinkError, LinkEvent, LinkOpenError,
+    SessionRefusal, Tls, messages,
 };
 
 /// Longest session id that we send back with each request, in bytes.
@@ -47,7 +50,8 @@ impl HttpLinkState {
         sink: EventSink,
         session: SessionHeaders,
     ) -> Result<Rc<Self>, LinkOpenError> {
-        let server = RequestFactory::new(&settings, tls)?;
+        let mut server = RequestFactory::new(&settings, tls)?;
+        server.cookies = session.cookies.clone();
         let requests = SessionRequests::new(&server, &session)?;
         Ok(Rc::new(Self {
             settings,
@@ -92,12 +96,21 @@ impl HttpLinkState {
         self.server.credential.as_ref()
     }
 
+    pub(super) fn cookies(&self) -> &CookieJar {
+        &self.server.cookies
+    }
+
     pub(super) fn http_session(&self) -> Option<HttpSession> {
         let session = self.session.borrow();
         let id = session.id.as_ref();
         let id = id.and_then(|id| id.to_str().ok()).map(str::to_owned);
         let revision = session.revision?;
-        Some(HttpSession { id, revision })
+        let cookies = self.server.cookies.clone();
+        Some(HttpSession {
+            id,
+            revision,
+            cookies,
+        })
     }
 
     pub(super) fn set_revision(&self, revision: Revision) {
@@ -106,6 +119,9 @@ impl HttpLinkState {
 
     /// Later requests are sent in this session instead.
     pub(super) fn set_session(&self, new: HttpSession) {
+        if new.id.is_none() {
+            self.server.cookies.clear();
+        }
         self.change_session(|session| {
             session.id = new.id.and_then(|id| id.parse().ok());
             session.revision = Some(new.revision);
@@ -124,11 +140,16 @@ impl HttpLinkState {
         self.change_session(|session| session.id = Some(id));
     }
 
-    /// The server does not know the session any more (C-HTTP-15). The id stays until a new
-    /// handshake begins ([`HttpLinkState::set_session`]): a call without one would be refused as
-    /// wrong.
-    pub(super) fn session_gone(&self, call: Option<u64>) {
-        self.tasks.emit(LinkEvent::SessionGone { call });
+    /// The server refuses the session of a request (C-HTTP-15). The id stays until a new handshake
+    /// begins ([`HttpLinkState::set_session`]): a call without one would be refused as wrong.
+    pub(super) fn session_gone(&self, call: Option<u64>, refusal: SessionRefusal) {
+        let refusal = Box::new(refusal);
+        self.tasks.emit(LinkEvent::SessionGone { call, refusal });
+    }
+
+    /// Whether the session was replaced since `requests` were prepared.
+    pub(super) fn is_stale(&self, requests: &SessionRequests) -> bool {
+        !std::ptr::eq(requests, &**self.requests.borrow())
     }
 
     fn change_session(&self, change: impl FnOnce(&mut SessionHeaders)) {
@@ -164,6 +185,9 @@ impl HttpLinkState {
                 let id = response.id.as_ref();
                 if id.and_then(RequestId::as_number) == Some(number) {
                     answered = true;
+                    if let Some(refusal) = self.refused_session(&envelope) {
+                        return self.session_gone(call, refusal);
+                    }
                 } else if id.is_none() && is_whole_answer && is_error(&response.outcome) {
                     // The server could not read the id; there is only one that it can mean.
                     let own = response.with_id(&RequestId::from(number));
@@ -178,6 +202,19 @@ impl HttpLinkState {
         Ok(answered)
     }
 
+    /// The refusal of the session in an answer, which it is if no session is known.
+    fn refused_session(&self, envelope: &Envelope) -> Option<SessionRefusal> {
+        let Envelope::Response(response) = envelope else {
+            return None;
+        };
+        self.session.borrow().id.as_ref()?;
+        let text = session_error(&response.outcome)?;
+        Some(SessionRefusal {
+            answer: Some(envelope.clone()),
+            ..SessionRefusal::new(LinkError::status(200, text))
+        })
+    }
+
     pub(super) fn start_listening(&self, task: impl Future<Output = ()> + 'static) {
         let task = AbortOnDropHandle::new(actix_rt::spawn(task));
         self.listening.borrow_mut().replace(task);
@@ -186,6 +223,24 @@ impl HttpLinkState {
     pub(super) fn stop_listening(&self) {
         self.listening.borrow_mut().take();
     }
+}
+
+/// The text of an error that speaks of the session, as servers write it that answer every request
+/// with status 200.
+fn session_error(outcome: &Outcome) -> Option<String> {
+    #[derive(Deserialize)]
+    struct ErrorFields {
+        code: i64,
+        message: String,
+    }
+    const CODES: [i64; 3] = [code::SESSION, code::UNAUTHORIZED, code::INVALID_REQUEST];
+
+    let Outcome::Error(error) = outcome else {
+        return None;
+    };
+    let error = error.parse::<ErrorFields>().ok()?;
+    let is_about_it = CODES.contains(&error.code) && names_session(error.message.as_bytes());
+    is_about_it.then_some(error.message)
 }
 
 fn is_error(outcome: &Outcome) -> bool {

@@ -92,7 +92,7 @@ impl HttpMessage {
         headers
     }
 
-    /// Most servers want no token and answer at once; the rest is boxed, since each call would pay
+    /// Most servers need no token, set no cookies and answer at once; the rest is boxed, since each call would pay
     /// for its size.
     async fn send(
         &self,
@@ -101,7 +101,8 @@ impl HttpMessage {
         extra: &HeaderMap,
     ) -> Result<ClientResponse, SendRequestError> {
         let whole = || link_state.authorized(request, extra, self.frame.clone());
-        if link_state.credential().is_some_and(|it| it.has_token()) {
+        let has_token = link_state.credential().is_some_and(|it| it.has_token());
+        if has_token || link_state.cookies().is_used() {
             let (response, _) = Box::pin(whole().send()).await?;
             return Ok(response);
         }
@@ -112,6 +113,9 @@ impl HttpMessage {
             let request = request.extra_headers(extra.clone());
             request.send_body(frame).await?
         };
+        link_state
+            .cookies()
+            .absorb(request.get_uri(), response.headers());
         if is_final(&response) {
             return Ok(response);
         }

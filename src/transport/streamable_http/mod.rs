@@ -61,6 +61,7 @@ pub(super) fn worker_link(
     let session = SessionHeaders {
         id: session.id.map(|id| id.parse()).transpose().ok()?,
         revision: Some(session.revision),
+        cookies: session.cookies,
     };
     let link_state = HttpLinkState::new(Arc::clone(settings), tls, counters, sink, session).ok()?;
     let is_owner = false;

@@ -5,10 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use awc::ClientResponse;
-use awc::http::StatusCode;
 use awc::http::header::HeaderMap;
 use bytes::Bytes;
-use serde::Deserialize;
 use tokio::time::timeout;
 
 use super::link_state::HttpLinkState;
@@ -16,16 +14,15 @@ use super::message::HttpMessage;
 use super::requests::{SESSION_ID, SessionRequests};
 use super::stream;
 use crate::credentials::{Credential, NotRenewed};
-use crate::protocol::{Envelope, Outcome, code};
-use crate::telemetry::Reason;
+use crate::telemetry::{Reason, unix_millis};
 use crate::transport::http::authorized::is_refusal;
 use crate::transport::http::body::{self, BodyKind, body_kind};
 use crate::transport::http::link_tasks::NOTE_MAX;
-use crate::transport::http::redirect;
 use crate::transport::http::sending::{
     EXCERPT_MAX, REFUSAL_MAX, is_opening, is_repeatable, link_error, send_or_repeat,
 };
-use crate::transport::{LinkError, LinkEvent, SendError, SignInPlace, messages};
+use crate::transport::http::{redirect, refusals};
+use crate::transport::{LinkError, LinkEvent, SendError, SessionRefusal, SignInPlace, messages};
 
 /// A server that waits for somebody to sign in is asked again so often.
 const LOOK_AGAIN: Duration = Duration::from_secs(5 * 60);
@@ -141,8 +138,7 @@ async fn answer(
 ) {
     // The rarer ways are boxed: every call pays for the size of the longest of them otherwise.
     if !response.status().is_success() {
-        let has_session = message.has_session(requests);
-        let refusal = handle_refusal(link_state, has_session, Some(call), &mut response);
+        let refusal = handle_refusal(link_state, requests, message, Some(call), &mut response);
         return Box::pin(refusal).await;
     }
     if !message.is_sessionless()
@@ -195,57 +191,45 @@ async fn whole_answer(link_state: &Rc<HttpLinkState>, call: u64, response: &mut 
 /// An answer whose status is no success. Some servers put the JSON-RPC answer there.
 async fn handle_refusal(
     link_state: &Rc<HttpLinkState>,
-    has_session: bool,
+    requests: &SessionRequests,
+    message: &HttpMessage,
     call: Option<u64>,
     response: &mut ClientResponse,
 ) {
-    let status = response.status();
-    if status == StatusCode::NOT_FOUND && has_session {
-        return link_state.session_gone(call);
-    }
+    let status = response.status().as_u16();
+    let retry_after = refusals::retry_after(response.headers(), unix_millis());
     let idle_max = link_state.settings.stream_idle_timeout;
     let body = body::read(response, REFUSAL_MAX, idle_max).await;
     let body = body.unwrap_or_default();
-    if status == StatusCode::BAD_REQUEST && has_session && names_session(&body) {
-        return link_state.session_gone(call);
-    }
-    if call.is_some() && link_state.receive(call, body.clone(), true) == Ok(true) {
-        return;
-    }
-    let status = status.as_u16();
     let text = redirect::refusal(response);
     let text = text.unwrap_or_else(|| messages::excerpt(&body, EXCERPT_MAX));
-    link_state
-        .tasks
-        .fail(call, LinkError::Status { status, text });
-}
-
-/// Whether a refusal is about the session. Servers after the examples of the TypeScript SDK say
-/// 400 where the specification says 404.
-fn names_session(body: &Bytes) -> bool {
-    #[derive(Deserialize)]
-    struct ErrorObjectFields {
-        code: i64,
-        message: String,
+    let error = LinkError::Status {
+        status,
+        text,
+        retry_after,
+    };
+    // A server that is busy says when to come back, which an answer of its own does not.
+    let is_for_now = matches!(status, 429 | 503) || retry_after.is_some();
+    let has_session = message.has_session(requests) && refusals::puts_session_in_doubt(status);
+    let is_own_answer = || call.is_some_and(|call| refusals::is_own_answer(status, &body, call));
+    if !is_for_now
+        && call.is_some()
+        && (!has_session || is_own_answer())
+        && link_state.receive(call, body.clone(), true) == Ok(true)
+    {
+        return;
     }
-    const CODES: [i64; 3] = [-32000, -32001, code::INVALID_REQUEST];
-    const WORDS: [&str; 4] = [
-        "session id",
-        "session not found",
-        "valid session",
-        "unknown session",
-    ];
-
-    let Ok(Envelope::Response(response)) = Envelope::parse(body.clone()) else {
-        return false;
+    if !has_session {
+        return link_state.tasks.fail(call, error);
+    }
+    let answered = call.filter(|_| status != 404 && !is_for_now);
+    let refusal = SessionRefusal {
+        error,
+        answer: answered.and_then(|call| messages::answer(&body, call)),
+        may_have_run: !refusals::refuses_session(status, &body),
+        is_stale: link_state.is_stale(requests),
     };
-    let Outcome::Error(error) = response.outcome else {
-        return false;
-    };
-    error.parse::<ErrorObjectFields>().is_ok_and(|refusal| {
-        let message = refusal.message.to_lowercase();
-        CODES.contains(&refusal.code) && WORDS.iter().any(|words| message.contains(words))
-    })
+    link_state.session_gone(call, refusal);
 }
 
 /// Sends a notification or an answer; nothing comes back for it.
@@ -272,8 +256,7 @@ async fn run_note(link_state: Rc<HttpLinkState>, message: HttpMessage) {
             }
         }
         Ok(mut response) => {
-            let has_session = message.has_session(&requests);
-            handle_refusal(&link_state, has_session, None, &mut response).await;
+            handle_refusal(&link_state, &requests, &message, None, &mut response).await;
         }
         Err(error) => link_state.tasks.fail(None, link_error(&error)),
     }

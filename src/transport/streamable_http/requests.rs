@@ -7,8 +7,8 @@ use awc::{Client, ClientRequest, FrozenClientRequest};
 
 use crate::bridge::headers::{self, StandardHeaders};
 use crate::protocol::{Method as RpcMethod, Revision};
-use crate::transport::LinkOpenError;
 use crate::transport::http::request_factory::{RequestFactory, freeze};
+use crate::transport::{CookieJar, LinkOpenError};
 
 pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -19,6 +19,7 @@ const PROTOCOL_VERSION: HeaderName = HeaderName::from_static(headers::PROTOCOL_V
 pub(super) struct SessionHeaders {
     pub(super) id: Option<HeaderValue>,
     pub(super) revision: Option<Revision>,
+    pub(super) cookies: CookieJar,
 }
 
 /// The four requests of a session, ready to be sent.
@@ -124,6 +125,7 @@ mod tests {
         let session = SessionHeaders {
             id: HeaderValue::from_str("s-1").ok(),
             revision: Some(Revision::V2025_03_26),
+            cookies: CookieJar::default(),
         };
         let requests = SessionRequests::new(&server, &session).ok().unwrap();
         let sent = requests.call.headers();

@@ -5,7 +5,6 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use awc::ClientResponse;
-use awc::http::StatusCode;
 use awc::http::header::{HeaderMap, HeaderValue};
 use bytes::Bytes;
 use tokio::time::{Instant, sleep, timeout};
@@ -18,7 +17,7 @@ use crate::telemetry::{Counter, Reason};
 use crate::transport::http::body::{BodyKind, body_kind, next_chunk};
 use crate::transport::http::sending::link_error;
 use crate::transport::http::sse::{SseDecoder, SseEvent};
-use crate::transport::{LinkError, messages};
+use crate::transport::{LinkError, SessionRefusal, messages};
 
 /// Attempts in a row to resume the stream of a call that bring nothing new.
 const RESUME_MAX: u32 = 6;
@@ -75,11 +74,11 @@ pub(super) async fn answer(
                 );
                 return link_state.tasks.fail(Some(call), LinkError::Lost(text));
             }
-            GetOutcome::SessionGone => {
+            GetOutcome::Doubtful(refusal) => {
                 // This call was taken, and may have run.
-                let text = format!("{}; the server forgot the session", stream.reason);
+                let text = format!("{}; {}", stream.reason, refusal.error);
                 link_state.tasks.fail(Some(call), LinkError::Lost(text));
-                return link_state.session_gone(None);
+                return link_state.session_gone(None, refusal);
             }
         }
     }
@@ -114,7 +113,7 @@ async fn run_listen(link_state: Rc<HttpLinkState>) {
                 log::debug!(status; "server offers no stream of its own");
                 return;
             }
-            GetOutcome::SessionGone => return link_state.session_gone(None),
+            GetOutcome::Doubtful(refusal) => return link_state.session_gone(None, refusal),
         }
         stream.pause().await;
     }
@@ -124,7 +123,8 @@ enum GetOutcome {
     ResumableStream(ClientResponse),
     /// The server does not offer one, and will not.
     NoStream(u16),
-    SessionGone,
+    /// Perhaps the server does not know the session any more.
+    Doubtful(SessionRefusal),
     /// Trying again may help.
     Failed(String),
 }
@@ -154,13 +154,23 @@ async fn get(
             BodyKind::Events => GetOutcome::ResumableStream(response),
             BodyKind::Json | BodyKind::Missing | BodyKind::Other => GetOutcome::NoStream(code),
         }
-    } else if status == StatusCode::NOT_FOUND && requests.has_session {
-        GetOutcome::SessionGone
+    } else if requests.has_session && !may_change && !is_unsupported(code) {
+        let is_stale = link_state.is_stale(requests);
+        let error = LinkError::status(code, "");
+        GetOutcome::Doubtful(SessionRefusal {
+            is_stale,
+            ..SessionRefusal::new(error)
+        })
     } else if may_change {
         GetOutcome::Failed(format!("HTTP status {code}"))
     } else {
         GetOutcome::NoStream(code)
     }
+}
+
+/// Whether a status means that the server offers no such stream at all.
+fn is_unsupported(code: u16) -> bool {
+    !(400..500).contains(&code) || matches!(code, 405 | 406)
 }
 
 /// One logical stream, over several connections.

@@ -9,7 +9,7 @@ mod tests;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
@@ -36,7 +36,11 @@ pub(crate) struct Breakers {
     /// The newest event: failures that counted, and breakers that closed.
     event_number: AtomicU64,
     known: Mutex<KnownBreakers>,
+    /// Looks after the server when a breaker opens.
+    on_opened: OnceLock<OnOpened>,
 }
+
+type OnOpened = Box<dyn Fn() + Send + Sync>;
 
 #[derive(Debug, Default)]
 struct KnownBreakers {
@@ -95,7 +99,13 @@ impl Breakers {
             is_troubled: AtomicBool::new(false),
             event_number: AtomicU64::new(0),
             known: Mutex::default(),
+            on_opened: OnceLock::new(),
         }
+    }
+
+    /// Calls this whenever a breaker opens; the first one that is set stays.
+    pub(crate) fn when_opened(&self, look: impl Fn() + Send + Sync + 'static) {
+        let _ = self.on_opened.set(Box::new(look));
     }
 
     /// Goes over to other settings; what is open stays open for its time.
@@ -250,6 +260,9 @@ impl Breakers {
         let remark = format!("its breaker{whose} is {state}");
         log::warn!(server = self.server.as_str(); "{remark}");
         self.log.push(LogSource::Gateway, &remark);
+        if let Some(look) = self.on_opened.get().filter(|_| state == "open") {
+            look();
+        }
     }
 
     fn settle(&self, known: &KnownBreakers) {
@@ -346,7 +359,9 @@ fn verdict(answer: &Result<Response, Failure>) -> CallVerdict {
         return CallVerdict::Success;
     };
     match failure.kind {
-        ErrorKind::Timeout | ErrorKind::ServerProtocol => CallVerdict::Failure,
+        ErrorKind::Timeout | ErrorKind::ServerProtocol | ErrorKind::ServerBusy => {
+            CallVerdict::Failure
+        }
         ErrorKind::ServerLost | ErrorKind::ServerUnavailable => CallVerdict::Loss,
         _ => CallVerdict::Nothing,
     }

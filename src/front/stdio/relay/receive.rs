@@ -26,7 +26,16 @@ impl Relay {
             RelayEvent::Event(LinkEvent::Failed { call, error }) => {
                 self.on_failed(call, &error).await
             }
-            RelayEvent::Event(LinkEvent::SessionGone { call }) => self.on_session_gone(call).await,
+            RelayEvent::Event(LinkEvent::SessionGone { call, refusal }) => {
+                match (refusal.is_certain(), call, refusal.answer) {
+                    (true, call, _) => self.on_session_gone(call).await,
+                    (false, _, Some(Envelope::Response(response))) => {
+                        self.on_response(&response).await;
+                    }
+                    (false, Some(call), _) => self.on_failed(call, &refusal.error).await,
+                    (false, None, _) => {}
+                }
+            }
             // Of programs only.
             RelayEvent::Event(LinkEvent::SignIn(_)) => {}
             RelayEvent::Event(LinkEvent::Closed(ending)) => {

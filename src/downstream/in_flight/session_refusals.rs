@@ -1,0 +1,127 @@
+//! Calls whose session the server refused: they wait until it is known whether the session exists,
+//! and are sent again in a new one, once.
+
+use tokio::time::Instant;
+
+use crate::downstream::call_request::lost;
+use crate::downstream::in_flight::call::WireState;
+use crate::downstream::in_flight::endings::not_sent;
+use crate::downstream::in_flight::{CallsInFlight, UnhandledEvent};
+use crate::downstream::refusal::session_refused;
+use crate::protocol::Envelope;
+use crate::transport::SessionRefusal;
+
+impl CallsInFlight {
+    /// The server refused the session of a request.
+    pub(super) fn on_session_refused(
+        &mut self,
+        wire_id: Option<u64>,
+        refusal: Box<SessionRefusal>,
+        now: Instant,
+    ) -> Option<UnhandledEvent> {
+        let is_stale = refusal.is_stale;
+        let error = refusal.error.clone();
+        let number = wire_id.and_then(|wire_id| self.by_wire_id(wire_id));
+        let Some(call) = number.and_then(|number| self.calls.get_mut(&number)) else {
+            let is_news = wire_id.is_some() || !is_stale;
+            return is_news.then_some(UnhandledEvent::SessionRefused {
+                number: wire_id,
+                error,
+            });
+        };
+        let number = call.number;
+        if call.is_resent || refusal.may_have_run {
+            self.refuse(number, &refusal, now);
+        } else if is_stale {
+            call.is_resent = true;
+            call.state = WireState::AwaitsHandshake;
+            if !self.awaits_handshake {
+                self.resend(now);
+            }
+            return None;
+        } else {
+            call.state = WireState::AwaitsVerdict(refusal);
+        }
+        Some(UnhandledEvent::SessionRefused {
+            number: None,
+            error,
+        })
+    }
+
+    /// The session exists: the refusals were about the calls.
+    pub(crate) fn session_confirmed(&mut self, now: Instant) {
+        for number in self.refused_calls() {
+            let call = self.calls.get_mut(&number);
+            let state = call.map(|call| std::mem::replace(&mut call.state, WireState::Sent));
+            if let Some(WireState::AwaitsVerdict(refusal)) = state {
+                self.refuse(number, &refusal, now);
+            }
+        }
+    }
+
+    /// The refusal is the answer to the call.
+    fn refuse(&mut self, number: u64, refusal: &SessionRefusal, now: Instant) {
+        let is_resent = self.calls.get(&number).is_some_and(|call| call.is_resent);
+        if is_resent && !refusal.may_have_run {
+            let Some(call) = self.take(number) else {
+                return;
+            };
+            let (server, status) = (&self.spec.server, refusal.error.to_string());
+            // A task of the server runs whether it is asked for or not.
+            let failure = match call.task.is_some() {
+                true => lost(server, &status),
+                false => session_refused(server, &status),
+            };
+            return call.reply.answer(Err(failure));
+        }
+        match refusal.answer.clone() {
+            Some(Envelope::Response(response)) => {
+                self.spec.note_refusal(&refusal.error, now);
+                let _ = self.on_response(response, now);
+            }
+            _ => self.on_failed(number, &refusal.error, now),
+        }
+    }
+
+    /// From now on calls wait for a new handshake.
+    pub(crate) fn hold(&mut self) {
+        self.awaits_handshake = true;
+    }
+
+    /// There is a new session: what waited for it is sent, in the order of the calls.
+    pub(crate) fn resend(&mut self, now: Instant) {
+        self.awaits_handshake = false;
+        for number in self.refused_calls() {
+            if let Some(call) = self.calls.get_mut(&number) {
+                call.is_resent = true;
+                call.state = WireState::AwaitsHandshake;
+            }
+        }
+        let waiting = self.calls.values_mut();
+        let mut waiting: Vec<_> = waiting
+            .filter(|call| matches!(call.state, WireState::AwaitsHandshake))
+            .collect();
+        waiting.sort_by_key(|call| call.wire_id);
+        let mut failed = Vec::new();
+        for call in waiting {
+            call.reply.sent(now);
+            call.state = WireState::Sent;
+            if let Err(error) = self.link.send(call.outgoing.clone()) {
+                failed.push((call.number, error));
+            }
+        }
+        for (number, error) in failed {
+            if let Some(call) = self.take(number) {
+                let failure = not_sent(&self.spec.server, error);
+                call.reply.answer(Err(failure));
+            }
+        }
+    }
+
+    /// The numbers of calls whose session was refused.
+    fn refused_calls(&self) -> Vec<u64> {
+        let refused = self.calls.values();
+        let refused = refused.filter(|call| matches!(call.state, WireState::AwaitsVerdict(_)));
+        refused.map(|call| call.number).collect()
+    }
+}

@@ -1,0 +1,162 @@
+//! How the session of a connection fares, for operators.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::catalog::ItemKind;
+use crate::transport::CookieJar;
+
+/// The same refusal is shown again after this time.
+const REFUSAL_EVERY: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Default)]
+pub(crate) struct SessionStatus(Mutex<SessionFacts>);
+
+#[derive(Debug, Default)]
+struct SessionFacts {
+    is_renewing: bool,
+    renewals: u64,
+    /// Whether the lists that the server offers were read over the connection, and if not, why;
+    /// by kind.
+    lists: [Option<Result<(), String>>; 4],
+    cookies: CookieJar,
+    /// The last refusal that was shown.
+    refusal: Option<(u16, Instant)>,
+}
+
+impl SessionFacts {
+    /// Why the server counts as not listed: its tools were not read, or nothing was.
+    fn unlisted(&self) -> Option<String> {
+        let failed = |list: &Option<Result<(), String>>| list.clone().and_then(Result::err);
+        let tools = failed(&self.lists[ItemKind::Tools.index()]);
+        let is_read = self.lists.iter().flatten().any(Result::is_ok);
+        let mut others = self.lists.iter().filter_map(failed);
+        tools.or_else(|| others.next().filter(|_| !is_read))
+    }
+}
+
+impl SessionStatus {
+    /// A new incarnation of the connection starts.
+    pub(crate) fn begin(&self) {
+        let mut facts = self.lock();
+        facts.is_renewing = false;
+        facts.lists = Default::default();
+        facts.cookies = CookieJar::default();
+    }
+
+    /// The server lost the session, and another one is being opened.
+    pub(crate) fn renewing(&self) {
+        let mut facts = self.lock();
+        facts.is_renewing = true;
+        facts.renewals += 1;
+    }
+
+    /// There is a session, which these cookies go with.
+    pub(crate) fn opened(&self, cookies: CookieJar) {
+        let mut facts = self.lock();
+        facts.is_renewing = false;
+        facts.cookies = cookies;
+    }
+
+    /// A list is read for the first time over the connection.
+    pub(crate) fn expect_list(&self, kind: ItemKind) {
+        let waits = || Err(format!("`{}` is not answered yet", kind.method()));
+        self.lock().lists[kind.index()].get_or_insert_with(waits);
+    }
+
+    /// A list was read over the connection, or was not, and why.
+    pub(crate) fn set_listed(&self, kind: ItemKind, outcome: Result<(), String>) {
+        self.lock().lists[kind.index()] = Some(outcome);
+    }
+
+    /// Whether a refusal with this status was not shown lately.
+    pub(crate) fn is_news(&self, status: u16, now: Instant) -> bool {
+        let mut facts = self.lock();
+        let is_known = facts
+            .refusal
+            .is_some_and(|(known, at)| known == status && now < at + REFUSAL_EVERY);
+        if !is_known {
+            facts.refusal = Some((status, now));
+        }
+        !is_known
+    }
+
+    /// Why the connection is not simply up, if it is open.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let facts = self.lock();
+        let renewing = facts
+            .is_renewing
+            .then(|| "lost its session, opens a new one".to_owned());
+        renewing.or_else(|| facts.unlisted())
+    }
+
+    /// How often the session was renewed.
+    pub(crate) fn renewals(&self) -> u64 {
+        self.lock().renewals
+    }
+
+    /// The cookies of the session, masked.
+    pub(crate) fn cookies(&self) -> Vec<String> {
+        self.lock().cookies.masked()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, SessionFacts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_listed_when_its_tools_are_or_anything_if_it_has_none() {
+        let no = || Err("not answered".to_owned());
+        let table = [
+            (vec![], false),
+            (vec![(ItemKind::Tools, no())], true),
+            (vec![(ItemKind::Tools, Ok(()))], false),
+            (
+                vec![(ItemKind::Tools, Ok(())), (ItemKind::Prompts, no())],
+                false,
+            ),
+            (
+                vec![(ItemKind::Tools, no()), (ItemKind::Prompts, Ok(()))],
+                true,
+            ),
+            (vec![(ItemKind::Prompts, no())], true),
+            (
+                vec![(ItemKind::Prompts, no()), (ItemKind::Resources, Ok(()))],
+                false,
+            ),
+        ];
+        for (lists, is_trouble) in table {
+            let status = SessionStatus::default();
+            let shown = format!("{lists:?}");
+            for (kind, outcome) in lists {
+                status.set_listed(kind, outcome);
+            }
+            assert_eq!(status.trouble().is_some(), is_trouble, "{shown}");
+            status.begin();
+            assert_eq!(status.trouble(), None);
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_shown_once_in_a_while() {
+        let status = SessionStatus::default();
+        let now = Instant::now();
+        let later = now + REFUSAL_EVERY;
+        let table = [
+            (429, now, true),
+            (429, now, false),
+            (503, now, true),
+            (503, later, true),
+        ];
+        for (code, at, expected) in table {
+            assert_eq!(status.is_news(code, at), expected, "{code}");
+        }
+    }
+}
