@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use mcpvisor::cli::{Arguments, Command, StdioArguments};
 use mcpvisor::example_server;
-use mcpvisor::telemetry::printable;
+use mcpvisor::telemetry::{flush_log, print_line, printable};
 
 use commands::{
     CliError, ServeMode, check, current_thread_runtime, print_completions, relay,
@@ -59,13 +59,15 @@ fn main() -> ExitCode {
 }
 
 fn finish(outcome: Result<(), CliError>) -> ExitCode {
-    match outcome {
+    let code = match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{}", printable(&error.to_string()));
+            print_line(&printable(&error.to_string()));
             ExitCode::FAILURE
         }
-    }
+    };
+    flush_log();
+    code
 }
 
 fn run_example_server() -> Result<(), CliError> {

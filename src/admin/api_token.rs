@@ -5,10 +5,13 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use ring::hmac;
 use secrecy::{ExposeSecret as _, SecretString};
 use subtle::ConstantTimeEq as _;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 use super::ended_logins::EndedLogins;
 use super::login_codes::LoginCodes;
@@ -17,6 +20,9 @@ use crate::store::{private_dir, private_file, write_private};
 
 /// Bytes of a token; it is written as twice as many hexadecimal digits.
 const TOKEN_BYTES: usize = 32;
+
+/// How long the disk may take to keep a new token.
+const KEEP_MAX: Duration = Duration::from_secs(5);
 
 /// The purpose of the tags that are kept instead of codes.
 const CODE: &str = "login code";
@@ -57,14 +63,31 @@ impl ApiToken {
         })
     }
 
+    /// A token that ends with the process, for a data directory that cannot be used now.
+    ///
+    /// # Errors
+    ///
+    /// Returns the system's error when it has no randomness.
+    pub fn unkept(data_dir: &Path) -> io::Result<Self> {
+        Ok(Self {
+            path: data_dir.join("api-token"),
+            token: RwLock::new(random_token()?),
+            codes: LoginCodes::default(),
+            ended: Arc::new(EndedLogins::unread(data_dir)),
+        })
+    }
+
     /// Replaces the token: from now on the old one is refused.
     ///
     /// # Errors
     ///
     /// Returns the system's error when the new one cannot be kept; then the old one holds.
-    pub fn rotate(&self) -> io::Result<()> {
-        let mut token = self.token.write().unwrap_or_else(PoisonError::into_inner);
-        *token = mint_into(&self.path)?;
+    pub async fn rotate(&self) -> io::Result<()> {
+        let path = self.path.clone();
+        let minting = timeout(KEEP_MAX, spawn_blocking(move || mint_into(&path)));
+        let minted = minting.await.map_err(io::Error::other)?;
+        let minted = minted.map_err(io::Error::other)??;
+        *self.token.write().unwrap_or_else(PoisonError::into_inner) = minted;
         Ok(())
     }
 
@@ -163,8 +186,8 @@ mod tests {
         assert!(!format!("{first:?}").contains(&token));
     }
 
-    #[test]
-    fn only_the_whole_token_matches_and_a_rotated_one_does_not() {
+    #[tokio::test]
+    async fn only_the_whole_token_matches_and_a_rotated_one_does_not() {
         let directory = tempfile::tempdir().unwrap();
         let token = ApiToken::open(directory.path()).unwrap();
         let old = token.expose();
@@ -173,14 +196,14 @@ mod tests {
         for wrong in ["", " ", old.get(1..).unwrap(), &upper, &format!("{old} ")] {
             assert!(!token.matches(wrong), "{wrong}");
         }
-        token.rotate().unwrap();
+        token.rotate().await.unwrap();
         assert!(!token.matches(&old) && token.matches(&token.expose()));
         let kept = ApiToken::open(directory.path()).unwrap();
         assert_eq!(kept.expose(), token.expose());
     }
 
-    #[test]
-    fn tags_and_codes_end_with_the_token() {
+    #[tokio::test]
+    async fn tags_and_codes_end_with_the_token() {
         let directory = tempfile::tempdir().unwrap();
         let token = ApiToken::open(directory.path()).unwrap();
         let tag = token.tag("login", "a");
@@ -191,7 +214,7 @@ mod tests {
         let (used, unused) = (token.mint_code().unwrap(), token.mint_code().unwrap());
         assert!(!token.redeem_code(""));
         assert!(token.redeem_code(&used) && !token.redeem_code(&used));
-        token.rotate().unwrap();
+        token.rotate().await.unwrap();
         assert!(!token.redeem_code(&unused) && !token.has_tag("login", "a", &tag));
     }
 }

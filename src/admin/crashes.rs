@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::downstream::{CrashReport, CrashSink};
-use crate::store::{private_dir, write_private};
+use crate::store::{DirectoryLease, private_dir, write_private};
 use crate::telemetry::{Counter, Counters};
 
 /// Reports that wait for the disk; more are dropped and counted.
@@ -48,10 +48,15 @@ impl CrashWriter {
     /// # Errors
     ///
     /// Returns the system's error when it gives no thread.
-    pub fn start(data_dir: &Path, clock: fn() -> u64, counters: Counters) -> io::Result<Self> {
+    pub fn start(
+        data_dir: &Path,
+        (lease, counters): (DirectoryLease, Counters),
+        clock: fn() -> u64,
+    ) -> io::Result<Self> {
         let (queue, reports) = sync_channel(QUEUE_MAX);
         let reports_dir = ReportDirectory {
             directory: directory(data_dir),
+            lease,
             clock,
             failed_starts: HashMap::new(),
         };
@@ -117,6 +122,7 @@ fn write_all(
 
 struct ReportDirectory {
     directory: PathBuf,
+    lease: DirectoryLease,
     clock: fn() -> u64,
     /// The last report of each server whose last start failed: the next such start replaces it,
     /// so that a server that is down for a week does not push out what brought it down.
@@ -125,6 +131,9 @@ struct ReportDirectory {
 
 impl ReportDirectory {
     fn keep(&mut self, report: &CrashReport) -> io::Result<PathBuf> {
+        if self.lease.number().is_none() {
+            return Err(io::Error::other("the data directory cannot be used"));
+        }
         private_dir(&self.directory)?;
         // Later than the newest one, also after the clock was set back.
         let newest = list(&self.directory, Some(&report.server))?;
@@ -285,7 +294,11 @@ mod tests {
         assert_eq!(crashes(path, None).unwrap()["last"], Value::Null);
         // A clock that stands still: names differ all the same.
         let counters = Counters::default();
-        let writer = CrashWriter::start(path, || 1_700_000_000_000, counters.clone()).unwrap();
+        let writer =
+            CrashWriter::start(path, (DirectoryLease::default(), counters.clone()), || {
+                1_700_000_000_000
+            })
+            .unwrap();
         let sink = writer.sink();
         for number in 0..5 {
             sink(report("a", true, &format!("a{number}"), 3));

@@ -1,7 +1,8 @@
 //! The directory of the gateway's state: used by one gateway at a time.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File, Metadata, TryLockError};
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -21,7 +22,10 @@ const LOCK_RETRY: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub struct DataDir {
     path: PathBuf,
-    _lock: File,
+    /// The directory itself: it can be locked where nothing can be written.
+    directory: File,
+    /// Locked by earlier releases; `None` where it cannot be made.
+    _lock: Option<File>,
 }
 
 /// Why the directory cannot be used.
@@ -33,6 +37,16 @@ pub enum DataDirError {
     InUse { path: PathBuf, owner: String },
     #[error("data directory `{path}` cannot be used: {source}")]
     Io { path: PathBuf, source: io::Error },
+}
+
+impl DataDirError {
+    /// Whether the system did not fail, and the directory is none to be used.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            Self::InUse { .. } => true,
+            Self::Io { source, .. } => source.raw_os_error().is_none(),
+        }
+    }
 }
 
 /// Who uses the directory; in `run.json`.
@@ -54,35 +68,50 @@ impl DataDir {
             source,
         };
         private_dir(path).map_err(failed)?;
-        let lock = private_file(&path.join("lock")).map_err(failed)?;
-        match try_for(&lock, LOCK_WAIT) {
-            Ok(()) => Ok(Self {
-                path: path.to_owned(),
-                _lock: lock,
-            }),
-            Err(TryLockError::WouldBlock) => {
-                let owner = read_run_file(path)
-                    .map_or_else(String::new, |run| format!(" (pid {})", run.pid));
-                Err(DataDirError::InUse {
-                    path: path.to_owned(),
-                    owner,
-                })
+        let directory = File::open(path).map_err(failed)?;
+        let lock = private_file(&path.join("lock")).ok();
+        for locked in [Some(&directory), lock.as_ref()].into_iter().flatten() {
+            match try_for(locked, LOCK_WAIT) {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => {
+                    let owner = read_run_file(path)
+                        .map_or_else(String::new, |run| format!(" (pid {})", run.pid));
+                    let path = path.to_owned();
+                    return Err(DataDirError::InUse { path, owner });
+                }
+                Err(TryLockError::Error(source)) => return Err(failed(source)),
             }
-            Err(TryLockError::Error(source)) => Err(failed(source)),
         }
+        Ok(Self {
+            path: path.to_owned(),
+            directory,
+            _lock: lock,
+        })
     }
 
-    /// Writes which process this is, for those that find the directory locked.
+    /// Whether the directory at the path is still the one that is locked.
+    pub fn is_in_place(&self) -> bool {
+        let identity = |found: &Metadata| (found.dev(), found.ino());
+        let locked = self.directory.metadata();
+        let found = fs::metadata(&self.path);
+        matches!((locked, found), (Ok(locked), Ok(found)) if identity(&locked) == identity(&found))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes which process has locked this directory, for those that find it locked.
     ///
     /// # Errors
     ///
     /// Returns the system's error when the file cannot be written.
-    pub fn write_run_file(&self, listen: &str) -> io::Result<()> {
+    pub fn write_run_file(path: &Path, listen: &str) -> io::Result<()> {
         let run = RunFile {
             pid: std::process::id(),
             listen: listen.to_owned(),
         };
-        write_private(&self.path.join("run.json"), &serde_json::to_vec(&run)?)
+        write_private(&path.join("run.json"), &serde_json::to_vec(&run)?)
     }
 
     /// The name of the directory among all others: the same for every gateway that uses it. A copy
@@ -91,15 +120,18 @@ impl DataDir {
     /// # Errors
     ///
     /// Returns the system's error when the name cannot be kept.
-    pub fn owner(&self, mint: impl FnOnce() -> Uuid) -> io::Result<Uuid> {
-        let path = self.path.join("instance");
-        let place = directory_identity(&self.path)?;
+    pub fn owner(directory: &Path, mint: impl FnOnce() -> Uuid) -> io::Result<Uuid> {
+        let path = directory.join("instance");
+        let place = directory_identity(directory)?;
         let kept = fs::read_to_string(&path).unwrap_or_default();
         if let Some(owner) = instance_id_in(&kept, &place) {
             return Ok(owner);
         }
         let owner = mint();
-        write_private(&path, format!("{owner} {place}\n").as_bytes())?;
+        // Without it, processes that a killed gateway leaves behind are not found.
+        if let Err(error) = write_private(&path, format!("{owner} {place}\n").as_bytes()) {
+            log::warn!(error:%; "the name of the data directory cannot be kept");
+        }
         Ok(owner)
     }
 
@@ -127,16 +159,7 @@ fn instance_id_in(kept: &str, place: &str) -> Option<Uuid> {
 /// Tells a directory from its copies, as far as the system does.
 fn directory_identity(path: &Path) -> io::Result<String> {
     let directory = fs::metadata(path)?;
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::MetadataExt as _;
-        Ok(format!("{}:{}", directory.dev(), directory.ino()))
-    }
-    #[cfg(not(unix))]
-    {
-        let _ = directory;
-        Ok("-".to_owned())
-    }
+    Ok(format!("{}:{}", directory.dev(), directory.ino()))
 }
 
 fn try_for(lock: &File, wait: Duration) -> Result<(), TryLockError> {
@@ -163,7 +186,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("state");
         let first = DataDir::lock(&path).unwrap();
-        first.write_run_file("127.0.0.1:1").unwrap();
+        DataDir::write_run_file(&path, "127.0.0.1:1").unwrap();
         let error = DataDir::lock(&path).unwrap_err().to_string();
         assert!(
             error.contains(&format!("(pid {})", std::process::id())),
@@ -178,8 +201,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let [path, copy] = ["state", "copy"].map(|name| directory.path().join(name));
         let owner = |path: &Path, minted: u128| {
-            let locked = DataDir::lock(path).unwrap();
-            locked.owner(|| Uuid::from_u128(minted)).unwrap().as_u128()
+            let _locked = DataDir::lock(path).unwrap();
+            let owner = DataDir::owner(path, || Uuid::from_u128(minted));
+            owner.unwrap().as_u128()
         };
         assert_eq!(owner(&path, 1), 1);
         assert_eq!(owner(&path, 2), 1);
@@ -200,7 +224,7 @@ mod tests {
     fn a_lock_that_ends_in_a_moment_is_waited_for() {
         let directory = tempfile::tempdir().unwrap();
         let first = DataDir::lock(directory.path()).unwrap();
-        let left = first._lock.try_clone().unwrap();
+        let left = first.directory.try_clone().unwrap();
         drop(first);
         std::thread::scope(|scope| {
             scope.spawn(|| {

@@ -31,9 +31,9 @@ struct Ended {
 impl EndedLogins {
     /// Reads the file in a data directory and skips malformed lines.
     pub(super) fn open(data_dir: &Path) -> Self {
-        let path = data_dir.join("ended-logins");
-        let text = fs::read_to_string(&path).unwrap_or_default();
-        let mut ended = Ended::default();
+        let kept = Self::unread(data_dir);
+        let text = fs::read_to_string(&kept.path).unwrap_or_default();
+        let mut ended = kept.lock();
         for line in text.lines() {
             if let Some((expires, nonce)) = line.split_once(' ')
                 && let Ok(expires) = expires.parse()
@@ -41,9 +41,15 @@ impl EndedLogins {
                 ended.add(expires, nonce);
             }
         }
+        drop(ended);
+        kept
+    }
+
+    /// Without the file, for a token under which no earlier login holds.
+    pub(super) fn unread(data_dir: &Path) -> Self {
         Self {
-            path,
-            ended: Mutex::new(ended),
+            path: data_dir.join("ended-logins"),
+            ended: Mutex::default(),
             writing: Mutex::default(),
         }
     }

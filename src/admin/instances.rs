@@ -5,9 +5,11 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -92,6 +94,15 @@ impl Instances {
         // Under its name there is no file without its lock.
         fs::rename(unfinished, &path)?;
         Ok(Registration { path, _lock: file })
+    }
+
+    /// Where the control socket of a data directory is that takes none.
+    pub(super) fn socket_of(&self, data_dir: &Path) -> PathBuf {
+        let absolute = std::path::absolute(data_dir).unwrap_or_else(|_| data_dir.to_owned());
+        let digest = digest(&SHA256, absolute.as_os_str().as_bytes());
+        let name = digest.as_ref().iter().take(8);
+        let name: String = name.map(|byte| format!("{byte:02x}")).collect();
+        self.directory.join(format!("{name}.sock"))
     }
 
     /// Those that run, by process number. Files that gateways left behind are removed; files of

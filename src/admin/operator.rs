@@ -115,14 +115,18 @@ pub trait Operator: Send + Sync {
     /// # Errors
     ///
     /// Says why they cannot be read.
-    fn crashes(&self, server: Option<&str>) -> Result<serde_json::Value, Failure>;
+    fn crashes(&self, server: Option<&str>) -> LocalBoxFuture<'static, Result<Value, Failure>>;
 
     /// The newest crash reports of a server, whole, the newest first.
     ///
     /// # Errors
     ///
     /// Says why they cannot be read.
-    fn crash_reports(&self, server: &str, most: usize) -> Result<Vec<Value>, Failure>;
+    fn crash_reports(
+        &self,
+        server: &str,
+        most: usize,
+    ) -> LocalBoxFuture<'static, Result<Vec<Value>, Failure>>;
 
     /// The limits of a server that are in force.
     ///
@@ -225,9 +229,10 @@ pub(super) async fn answer(operator: Arc<dyn Operator>, request: ControlRequest)
             let config = operator.config_orders().reload().await;
             done("config", config.map(|view| json!(view)))
         }
-        ControlRequest::Token { rotate } => {
-            done("token", token(operator.token(), rotate).map(Value::from))
-        }
+        ControlRequest::Token { rotate } => done(
+            "token",
+            token(operator.token(), rotate).await.map(Value::from),
+        ),
         ControlRequest::LoginLink => done("link", operator.login_link().map(Value::from)),
         ControlRequest::Logs {
             server,
@@ -239,7 +244,7 @@ pub(super) async fn answer(operator: Arc<dyn Operator>, request: ControlRequest)
             done("logs", lines)
         }
         ControlRequest::Crashes { server } => {
-            let crashes = operator.crashes(server.as_deref());
+            let crashes = operator.crashes(server.as_deref()).await;
             crashes.unwrap_or_else(|why| refused(&why))
         }
         ControlRequest::History { parameters } => recorded(
@@ -317,10 +322,10 @@ fn refused(why: &Failure) -> serde_json::Value {
     serde_json::json!({ "refused": why.message })
 }
 
-fn token(token: Option<&ApiToken>, rotate: bool) -> Result<String, Failure> {
+async fn token(token: Option<&ApiToken>, rotate: bool) -> Result<String, Failure> {
     let token = token.ok_or_else(|| no_api("API and no token"))?;
     if rotate {
-        token.rotate().map_err(|error| {
+        token.rotate().await.map_err(|error| {
             let message = format!("the new token cannot be kept, the old one holds: {error}");
             Failure::new(ErrorKind::Internal, message)
         })?;

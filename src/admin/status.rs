@@ -38,6 +38,9 @@ pub struct Status {
     /// Why calls are not recorded, though they should be.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub history_failure: Option<String>,
+    /// Why the state is kept in memory only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state_failure: Option<String>,
 }
 
 impl Status {

@@ -181,7 +181,9 @@ impl ConnectionSearch {
         match child.current() {
             Ok(up) => Ok(ConnectionAccess::Open(up.value)),
             Err(away) => {
-                let by_need = !key.is_shared() || self.server.settings().may_rest();
+                // Nothing of this process ended it: a call waits as for the first list.
+                let is_first = away.why.is_none();
+                let by_need = is_first || !key.is_shared() || self.server.settings().may_rest();
                 let opening =
                     away.phase == ChildPhase::Idle || by_need && away.phase == ChildPhase::Starting;
                 if self.max_wait.is_zero() && !opening {

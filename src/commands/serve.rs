@@ -1,6 +1,7 @@
 //! `mcpvisor serve` and `mcpvisor stdio`: configuration, gateway, signals, drain.
 
 use std::io::IsTerminal as _;
+use std::mem::ManuallyDrop;
 use std::net::TcpListener;
 use std::path::Path;
 use std::pin::pin;
@@ -52,6 +53,7 @@ pub(crate) fn serve(path: Option<&Path>, mode: ServeMode, stateless: bool) -> Re
     };
     service::hide_from_servers();
     transport::install_crypto_provider();
+    transport::raise_open_files();
     let mut environment = ProcessEnvironment::new();
     if let Some(listener) = &inherited {
         environment.listens_on(listener.local_addr()?);
@@ -81,7 +83,9 @@ pub(crate) fn serve(path: Option<&Path>, mode: ServeMode, stateless: bool) -> Re
         reload: &reload,
         open: &open,
     };
-    actix::System::new().block_on(run_gateway(loaded, &mode, (inherited, log), file))
+    // Never dropped: that would wait for the threads of a disk that hangs.
+    let system = ManuallyDrop::new(actix::System::new());
+    system.block_on(run_gateway(loaded, &mode, (inherited, log), file))
 }
 
 /// The file that a gateway runs with.
@@ -161,7 +165,7 @@ async fn run_gateway(
         let _ = report.try_send(Changed);
     });
     print_access(&gateway);
-    service::notify(ServiceState::Ready(&gateway.summary()));
+    service::notify(ServiceState::Ready(gateway.summary()));
     let mut starting = StartReport::new();
     loop {
         tokio::select! {
@@ -191,7 +195,7 @@ async fn run_gateway(
         }
         service::notify(ServiceState::Reloading);
         gateway.reload(read_again());
-        service::notify(ServiceState::Ready(&gateway.summary()));
+        service::notify(ServiceState::Ready(gateway.summary()));
     }
     stop(gateway, terminate).await
 }
@@ -306,10 +310,10 @@ fn print_access(gateway: &Gateway) {
         return;
     }
     if let Some(token) = gateway.api_token() {
-        eprintln!("API token: {token}");
+        telemetry::print_line(&format!("API token: {token}"));
     }
     if let Some(link) = gateway.login_link() {
-        eprintln!("Dashboard: {link}");
+        telemetry::print_line(&format!("Dashboard: {link}"));
     }
 }
 

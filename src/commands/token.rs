@@ -25,7 +25,7 @@ pub(crate) fn show_token(path: Option<&Path>, arguments: TokenArguments) -> Resu
             let _locked = DataDir::lock(&data_dir)?;
             let token = ApiToken::open(&data_dir)?;
             if arguments.rotate {
-                token.rotate()?;
+                current_thread_runtime()?.block_on(token.rotate())?;
             }
             token.expose()
         }

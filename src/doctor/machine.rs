@@ -125,26 +125,19 @@ fn space_finding(free: u64, path: &Path) -> Finding {
 
 pub(super) fn limits() -> Vec<Finding> {
     let limit = getrlimit(Resource::Nofile);
-    vec![open_files(limit.current, limit.maximum)]
+    vec![open_files(limit.maximum)]
 }
 
-/// `None` is no limit.
-fn open_files(current: Option<u64>, most: Option<u64>) -> Finding {
-    let Some(current) = current else {
+/// Judges the hard limit, which the gateway uses; `None` is no limit.
+fn open_files(most: Option<u64>) -> Finding {
+    let Some(most) = most else {
         return Finding::good("open files", "as many as wanted");
     };
-    let message = format!("{current} may be open");
-    if current >= OPEN_FILES_MIN {
+    let message = format!("{most} may be open");
+    if most >= OPEN_FILES_MIN {
         return Finding::good("open files", message);
     }
-    let advice = match most {
-        Some(most) if most < OPEN_FILES_MIN => {
-            "raise the limit of the user, or `LimitNOFILE=` of the service".to_owned()
-        }
-        _ => format!(
-            "`ulimit -n {OPEN_FILES_MIN}` before the start, or `LimitNOFILE=` of the service"
-        ),
-    };
+    let advice = "raise the limit of the user, or `LimitNOFILE=` of the service";
     Finding::warning("open files", format!("{message}, which is few")).advice(advice)
 }
 
@@ -178,13 +171,12 @@ mod tests {
     #[test]
     fn limits_are_judged() {
         let table = [
-            (Some(65_536), Some(65_536), Level::Ok, None),
-            (None, None, Level::Ok, None),
-            (Some(256), Some(4096), Level::Warning, Some("ulimit")),
-            (Some(256), Some(256), Level::Warning, Some("LimitNOFILE")),
+            (Some(65_536), Level::Ok, None),
+            (None, Level::Ok, None),
+            (Some(256), Level::Warning, Some("LimitNOFILE")),
         ];
-        for (current, most, level, advice) in table {
-            let found = open_files(current, most);
+        for (most, level, advice) in table {
+            let found = open_files(most);
             assert_eq!(found.level, level, "{found:?}");
             let given = found.advice.unwrap_or_default();
             assert!(given.contains(advice.unwrap_or_default()), "{given}");

@@ -26,7 +26,7 @@ use crate::metrics::Metrics;
 use crate::publisher::{CatalogPublisher, PartStore, Pins, RestoredCatalog, StartTimes};
 use crate::sessions::{Sessions, SessionsSpec};
 use crate::sources::SourceStates;
-use crate::store::SqliteStore;
+use crate::store::DurableStore;
 use crate::supervision::{Arbiters, Random, SystemRandom};
 use crate::telemetry::{Counters, LogRecords, unix_millis};
 use crate::traces::Traces;
@@ -38,7 +38,7 @@ use crate::transport::{
 pub(super) struct TreeInputs<'g> {
     pub(super) arbiters: &'g Arbiters,
     pub(super) spawner: &'g Spawner,
-    pub(super) store: &'g Arc<SqliteStore>,
+    pub(super) store: &'g Arc<DurableStore>,
     pub(super) counters: Counters,
     pub(super) crashes: CrashSink,
     pub(super) sealing: Arc<SealingKeys>,
@@ -115,6 +115,7 @@ pub(super) fn build(
         history: inputs.history,
         sources: SourceStates::default(),
         log: inputs.log,
+        store: inputs.store.clone(),
         tls: inputs.tls,
         servers: ArcSwap::from_pointee(configured_servers(config)),
         config: ArcSwap::from_pointee(view),

@@ -4,17 +4,17 @@ use std::io;
 
 use crate::config::Config;
 use crate::history::History;
-use crate::telemetry::{Counters, LogRecords};
+use crate::masking::LiveSecrets;
+use crate::store::DirectoryLease;
+use crate::telemetry::{Counters, EventFeed};
 
 /// The records of calls, in the data directory.
 const HISTORY_FILE: &str = "history.sqlite";
 
 pub(super) fn start_history(
     config: &Config,
-    counters: &Counters,
-    log: &LogRecords,
+    parts: (Counters, EventFeed, LiveSecrets, DirectoryLease),
 ) -> io::Result<History> {
     let path = config.data_dir.join(HISTORY_FILE);
-    let parts = (counters.clone(), log.events(), log.secrets().clone());
     History::start(&path, config.history.clone(), parts)
 }

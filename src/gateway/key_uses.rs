@@ -9,7 +9,8 @@ use tokio::task::spawn_blocking;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::state::GatewayState;
-use crate::admin::{KeyUses, key_uses, read_key_uses, write_key_uses};
+use super::state_place::with_files;
+use crate::admin::{KeyUses, key_uses, write_key_uses};
 use crate::auth::AuthSettings;
 
 /// How often it is written, if any was used.
@@ -35,10 +36,14 @@ pub(super) fn take_over(auth: &mut AuthSettings, running: &AuthSettings) {
 }
 
 /// Writes it from now on, until dropped.
-pub(super) fn keep(state: Arc<GatewayState>, data_dir: PathBuf) -> AbortOnDropHandle<()> {
+pub(super) fn keep(
+    state: Arc<GatewayState>,
+    data_dir: PathBuf,
+    uses: &KeyUses,
+) -> AbortOnDropHandle<()> {
+    let mut written = uses.clone();
     AbortOnDropHandle::new(actix_rt::spawn(async move {
         let mut ticks = tokio::time::interval(WRITE_EVERY);
-        let mut written = read_key_uses(&data_dir);
         loop {
             ticks.tick().await;
             let uses = key_uses(&state.keys.load());
@@ -53,10 +58,11 @@ pub(super) fn keep(state: Arc<GatewayState>, data_dir: PathBuf) -> AbortOnDropHa
 }
 
 /// Writes it a last time.
-pub(super) fn write(state: &GatewayState, data_dir: &std::path::Path) {
+pub(super) async fn write(state: &GatewayState, data_dir: PathBuf) {
     let uses = key_uses(&state.keys.load());
     if !uses.is_empty() {
-        note_failure(write_key_uses(data_dir, &uses));
+        let written = with_files(move || write_key_uses(&data_dir, &uses)).await;
+        note_failure(written.unwrap_or(Ok(())));
     }
 }
 

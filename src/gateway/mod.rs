@@ -15,6 +15,7 @@ pub mod service;
 mod sources;
 mod startup;
 mod state;
+mod state_place;
 mod stdio;
 mod stop;
 mod stored_notices;
@@ -23,7 +24,6 @@ mod view_tools;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -33,22 +33,21 @@ use uuid::Uuid;
 
 use crate::admin::{
     AdminEndpoints, AdminParts, ApiToken, ConfigRequest, ConfigView, ControlServer, CrashWriter,
-    DataDir, DataDirError, MetricsExporter, MetricsServer, Operator as _, Registration,
-    read_key_uses,
+    DataDir, KeyUses, MetricsExporter, MetricsServer, Operator as _, Registration,
 };
 use crate::catalog::ServerPart;
 use crate::config::{Config, ConfigError, Fingerprint, Loaded, Plan, ServerState};
 use crate::downstream::ServerChange;
 use crate::front::{Front, FrontServer, TlsError};
 use crate::id::ViewId;
-use crate::store::{OpenError, SqliteStore, StoreError};
+use crate::store::{DirectoryLease, DurableStore, OpenError};
 use crate::supervision::Arbiters;
-use crate::telemetry::{Counter, Counters, LogRecords, counted, unix_millis};
+use crate::telemetry::{Counter, Counters, LogRecords, count_lost_lines, counted, unix_millis};
 use crate::transport::{ProcessOwner, Spawner};
 use build::{TreeInputs, build};
 use configured::{arrangement, config_view, configured_servers, policy, ready_servers};
 use history::start_history;
-use place::{listen_for_metrics, register};
+use place::{listen_for_metrics, register, shown_address};
 use saved_state::SavedState;
 pub use secrets::add_secrets_of;
 pub use server_counts::ServerCounts;
@@ -57,8 +56,9 @@ use startup::{
     ClientTransport, log_start, open_listener, start_front, start_metrics, start_metrics_export,
     start_traces,
 };
-use state::{GatewayOperator, GatewayState, health_source, shown_address, tree_source};
-use stdio::{adapt_to_stdio, free_data_dir};
+use state::{GatewayOperator, GatewayState, health_source, tree_source};
+use state_place::{DataPlace, KeptFiles, open_store, write_run_file};
+use stdio::{adapt_to_stdio, lock_free_data_dir};
 pub use stored_notices::stored_notices;
 use tls::CertificateWatch;
 
@@ -68,12 +68,10 @@ const STATE_FILE: &str = "state.db";
 /// Why the gateway cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    #[error(transparent)]
-    DataDir(#[from] DataDirError),
+    #[error("{0}")]
+    DataDir(String),
     #[error("state {0}")]
-    Store(#[from] OpenError),
-    #[error("state file `{path}` cannot be read: {source}")]
-    StateFile { path: PathBuf, source: StoreError },
+    Store(OpenError),
     #[error("cannot listen on {address}: {why}")]
     Listen { address: SocketAddr, why: String },
     #[error("[tls] cannot be served: {0}")]
@@ -92,7 +90,8 @@ pub struct Gateway {
     metrics_export: Option<MetricsExporter>,
     arbiters: Arbiters,
     spawner: Spawner,
-    store: Arc<SqliteStore>,
+    store: Arc<DurableStore>,
+    lease: DirectoryLease,
     crashes: CrashWriter,
     /// Another process may serve the socket after this one.
     shares_socket: bool,
@@ -110,7 +109,6 @@ pub struct Gateway {
     listen: String,
     _control: ControlServer,
     _registration: Option<Registration>,
-    _data_dir: DataDir,
 }
 
 impl Gateway {
@@ -126,8 +124,7 @@ impl Gateway {
         inherited: Option<TcpListener>,
         log: LogRecords,
     ) -> Result<Self, StartError> {
-        let data_dir = DataDir::lock(&loaded.config.data_dir)?;
-        Self::start_in(data_dir, loaded, ClientTransport::Http(inherited), log).await
+        Self::start_in(None, loaded, ClientTransport::Http(inherited), log).await
     }
 
     /// Starts everything for one client behind stdin and stdout ([`Gateway::serve_stdio`]).
@@ -138,25 +135,28 @@ impl Gateway {
     ///
     /// As [`Gateway::start`].
     pub async fn start_for_stdio(mut loaded: Loaded, log: LogRecords) -> Result<Self, StartError> {
-        let (path, data_dir) = free_data_dir(&loaded.config.data_dir)?;
+        let (path, locked) = lock_free_data_dir(&loaded.config.data_dir).await?;
         adapt_to_stdio(&mut loaded.config, path);
-        Self::start_in(data_dir, loaded, ClientTransport::Stdio, log).await
+        Self::start_in(locked, loaded, ClientTransport::Stdio, log).await
     }
 
     async fn start_in(
-        data_dir: DataDir,
+        locked: Option<DataDir>,
         loaded: Loaded,
         client_transport: ClientTransport,
         log: LogRecords,
     ) -> Result<Self, StartError> {
         let config = loaded.config;
         add_secrets_of(&config, log.secrets());
-        let store = Arc::new(SqliteStore::open(&state_file(&config), unix_millis)?);
+        let lease = DirectoryLease::unheld();
+        let place = DataPlace::new(config.data_dir.clone(), locked, lease.clone());
+        let store = Arc::new(open_store(place).await?);
+        let kept = KeptFiles::read(&config.data_dir, &lease).await?;
         let certificate = CertificateWatch::start(&config.front.tls)?;
         let shares_socket = client_transport.is_inherited();
         let listener = open_listener(client_transport, &config)?;
         let metrics_listener = config.metrics_listen.map(listen_for_metrics).transpose()?;
-        let spawner = start_spawner(&data_dir)?;
+        let spawner = Spawner::start(ProcessOwner::new(kept.owner, Uuid::new_v4()))?;
         let endpoints = AdminEndpoints::default();
         let tls = || certificate.as_ref().map(CertificateWatch::tls);
         let server = start_front(listener, tls(), &config, &endpoints).await?;
@@ -164,16 +164,22 @@ impl Gateway {
         let arbiters = Arbiters::adopt(server.workers.clone())?;
         let registration = register(&config, loaded.path.as_deref(), &address);
         let servers = ready_servers(&config);
-        let unreadable = |source| unreadable(&config, source);
-        let saved = SavedState::load(&store, &config, &servers, log.events()).await;
-        let saved = saved.map_err(unreadable)?;
+        let saved = SavedState::load_or_forget(&store, &config, &servers, log.events()).await?;
         let counters = Counters::default();
-        let crashes = CrashWriter::start(&config.data_dir, unix_millis, counters.clone())?;
+        count_lost_lines(&counters);
+        let of_crashes = (lease.clone(), counters.clone());
+        let crashes = CrashWriter::start(&config.data_dir, of_crashes, unix_millis)?;
+        let of_history = (
+            counters.clone(),
+            log.events(),
+            log.secrets().clone(),
+            lease.clone(),
+        );
         let inputs = TreeInputs {
             arbiters: &arbiters,
             spawner: &spawner,
             store: &store,
-            history: start_history(&config, &counters, &log)?,
+            history: start_history(&config, of_history)?,
             traces: start_traces(&config, &counters),
             counters,
             crashes: crashes.sink(),
@@ -184,15 +190,19 @@ impl Gateway {
         let known = (saved.parts.clone(), saved.start_times, saved.pins);
         let view = config_view(loaded.path, loaded.warnings);
         let state = build(&config, inputs, view, known)?;
-        state.sessions.restore(&servers).await.map_err(unreadable)?;
-        data_dir.write_run_file(&address)?;
-        let (operator, config_requests) = start_operator(&state, &config, &server)?;
+        if let Err(error) = state.sessions.restore(&servers).await {
+            log::warn!(error:%; "sessions of before are lost");
+        }
+        write_run_file(&config.data_dir, &lease, &address).await;
+        let token = server.address.and(Some(kept.token));
+        let (operator, config_requests) = GatewayOperator::new(&state, &config, token, &server);
+        let control = ControlServer::start(&config.data_dir, lease.clone(), operator.clone()).await;
         let gateway = Self {
             _clocks: watch_clocks(&state),
             metrics: start_metrics(metrics_listener, &operator)?,
             metrics_export: start_metrics_export(&config, &operator),
-            _control: ControlServer::start(&config.data_dir, operator.clone())?,
-            _key_uses: key_uses::keep(state.clone(), config.data_dir.clone()),
+            _control: control,
+            _key_uses: key_uses::keep(state.clone(), config.data_dir.clone(), &kept.key_uses),
             state,
             operator,
             server,
@@ -200,6 +210,7 @@ impl Gateway {
             arbiters,
             spawner,
             store,
+            lease,
             crashes,
             shares_socket,
             sources: SourceTasks::default(),
@@ -209,20 +220,18 @@ impl Gateway {
             config_requests,
             listen: address,
             _registration: registration,
-            _data_dir: data_dir,
         };
-        gateway.begin(saved.parts).await;
+        gateway.begin(saved.parts, &kept.key_uses).await;
         Ok(gateway)
     }
 
     /// Starts the servers, then serves. `known` is what the process before this one listed.
-    async fn begin(&self, known: Vec<(Arc<ServerPart>, u64)>) {
+    async fn begin(&self, known: Vec<(Arc<ServerPart>, u64)>, uses: &KeyUses) {
         log_start(self.server.address, &self.config);
         let known = known.into_iter().map(|(part, _)| part).collect();
         self.offer_tree();
         self.arrange();
-        let uses = read_key_uses(&self.config.data_dir);
-        key_uses::restore(&self.config.front.auth, &uses);
+        key_uses::restore(&self.config.front.auth, uses);
         know_keys(&self.config, &self.state);
         // Orphans may hold what the servers need.
         self.spawner.end_orphans(self.config.orphan_grace).await;
@@ -408,35 +417,10 @@ impl Gateway {
     }
 }
 
-/// Starts the thread that starts and ends child processes.
-fn start_spawner(data_dir: &DataDir) -> Result<Spawner, StartError> {
-    let owner = data_dir.owner(Uuid::new_v4)?;
-    Ok(Spawner::start(ProcessOwner::new(owner, Uuid::new_v4()))?)
-}
-
-fn state_file(config: &Config) -> PathBuf {
-    config.data_dir.join(STATE_FILE)
-}
-
-fn unreadable(config: &Config, source: StoreError) -> StartError {
-    let path = state_file(config);
-    StartError::StateFile { path, source }
-}
-
 fn watch_clocks(state: &GatewayState) -> AbortOnDropHandle<()> {
     let downstreams = state.downstreams.clone();
     let clocks = downstreams.watch_clocks(unix_millis, state.counters.clone());
     AbortOnDropHandle::new(actix_rt::spawn(clocks))
-}
-
-fn start_operator(
-    state: &Arc<GatewayState>,
-    config: &Config,
-    server: &FrontServer,
-) -> io::Result<(Arc<GatewayOperator>, mpsc::Receiver<ConfigRequest>)> {
-    let token = server.address.map(|_| ApiToken::open(&config.data_dir));
-    let operator = GatewayOperator::new(state, config, token.transpose()?, server);
-    Ok(operator)
 }
 
 /// Whose sign-ins at servers may be there: those of the keys, and of tokens.

@@ -8,6 +8,7 @@ use tokio::net::TcpSocket;
 use url::Url;
 
 use super::StartError;
+use super::stdio::STDIO_DIR;
 use crate::admin::{Instance, Instances, Registration, address_in_use};
 use crate::config::Config;
 
@@ -76,4 +77,9 @@ pub(super) fn register(config: &Config, path: Option<&Path>, listen: &str) -> Op
             None
         }
     }
+}
+
+/// Where clients connect, in words.
+pub(super) fn shown_address(address: Option<SocketAddr>) -> String {
+    address.map_or_else(|| STDIO_DIR.to_owned(), |address| address.to_string())
 }

@@ -1,5 +1,6 @@
 //! The state that a gateway takes over from the process before it, beside the sessions.
 
+use std::io;
 use std::sync::Arc;
 
 use crate::calls::SealingKeys;
@@ -7,7 +8,7 @@ use crate::catalog::ServerPart;
 use crate::config::Config;
 use crate::downstream::ServerSettings;
 use crate::publisher::{Pins, StartTimes, load_parts};
-use crate::store::{SqliteStore, StoreError};
+use crate::store::{DurableStore, StoreError};
 use crate::telemetry::{EventFeed, unix_millis};
 
 /// State of the process before this one.
@@ -20,11 +21,29 @@ pub(super) struct SavedState {
 }
 
 impl SavedState {
+    /// Loads the state; without it if the disk cannot be read.
+    ///
     /// # Errors
     ///
-    /// Returns the error of the store when it cannot be read.
-    pub(super) async fn load(
-        store: &Arc<SqliteStore>,
+    /// Returns the system's error when it has no randomness for new keys.
+    pub(super) async fn load_or_forget(
+        store: &Arc<DurableStore>,
+        config: &Config,
+        servers: &[Arc<ServerSettings>],
+        events: EventFeed,
+    ) -> io::Result<Self> {
+        let loaded = Self::load(store, config, servers, events.clone()).await;
+        let Err(error) = loaded else {
+            return loaded.map_err(io::Error::other);
+        };
+        log::warn!(error:%; "the state cannot be read: sessions and lists of before are lost");
+        store.forget_disk();
+        let loaded = Self::load(store, config, servers, events).await;
+        loaded.map_err(io::Error::other)
+    }
+
+    async fn load(
+        store: &Arc<DurableStore>,
         config: &Config,
         servers: &[Arc<ServerSettings>],
         events: EventFeed,

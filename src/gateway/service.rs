@@ -5,6 +5,8 @@
 
 use std::io;
 use std::net::TcpListener;
+use std::sync::OnceLock;
+use std::sync::mpsc::{SyncSender, sync_channel};
 
 use listenfd::ListenFd;
 use sd_notify::NotifyState;
@@ -32,6 +34,9 @@ pub fn inherited_listener() -> io::Result<Option<TcpListener>> {
     }
 }
 
+/// States that may wait for a manager that does not read them.
+const QUEUE_MAX: usize = 16;
+
 /// Keeps the servers, which run as the same user, from reading the memory and the environment of
 /// this process: no other process of the user may read its files in `/proc` or trace it, and it
 /// leaves no core dump. A program that it starts is not concerned.
@@ -46,17 +51,35 @@ pub fn hide_from_servers() {
 }
 
 /// The state of the gateway for the manager.
-#[derive(Clone, Copy, Debug)]
-pub enum ServiceState<'a> {
+#[derive(Clone, Debug)]
+pub enum ServiceState {
     /// Requests are answered; with a line for its status.
-    Ready(&'a str),
+    Ready(String),
     /// The configuration is read again; [`ServiceState::Ready`] follows.
     Reloading,
     Stopping,
 }
 
-/// Tells the manager, if there is one (`NOTIFY_SOCKET`).
-pub fn notify(state: ServiceState<'_>) {
+/// Tells the manager, if there is one (`NOTIFY_SOCKET`). A thread of its own writes to the socket,
+/// since that waits for a manager that does not read.
+pub fn notify(state: ServiceState) {
+    static QUEUE: OnceLock<Option<SyncSender<ServiceState>>> = OnceLock::new();
+    let queue = QUEUE.get_or_init(|| {
+        std::env::var_os("NOTIFY_SOCKET")?;
+        start().inspect_err(warn).ok()
+    });
+    // A full queue loses the state: the manager reads nothing.
+    let _ = queue.as_ref().map(|queue| queue.try_send(state));
+}
+
+fn start() -> io::Result<SyncSender<ServiceState>> {
+    let (queue, states) = sync_channel(QUEUE_MAX);
+    let send_all = move || states.iter().for_each(|state| send(&state));
+    let thread = std::thread::Builder::new().name("service-notify".to_owned());
+    thread.spawn(send_all).map(|_| queue)
+}
+
+fn send(state: &ServiceState) {
     let notified = match state {
         ServiceState::Ready(status) => {
             sd_notify::notify(&[NotifyState::Ready, NotifyState::Status(status)])
@@ -69,8 +92,12 @@ pub fn notify(state: ServiceState<'_>) {
         ]),
     };
     if let Err(error) = notified {
-        log::warn!(error:%; "the service manager cannot be notified");
+        warn(&error);
     }
+}
+
+fn warn(error: &io::Error) {
+    log::warn!(error:%; "the service manager cannot be notified");
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! The state of the running gateway, for operators and for monitoring.
 
 use std::io;
-use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,8 +14,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use super::place::callback_url;
-use super::stdio::STDIO_DIR;
+use super::place::{callback_url, shown_address};
+use super::state_place::read_files;
 use super::tls::certificate_view;
 use crate::admin::{
     ApiToken, ConfigOrders, ConfigRequest, ConfigView, Health, HealthSource, Inoperable, KeyUses,
@@ -37,6 +36,7 @@ use crate::protocol::{ErrorKind, Failure, Request, Revision};
 use crate::publisher::{CatalogPublisher, CatalogView};
 use crate::sessions::{Sessions, TreeSource};
 use crate::sources::SourceStates;
+use crate::store::DurableStore;
 use crate::supervision::Arbiters;
 use crate::telemetry::{Counters, LogLine, LogRecords, unix_millis};
 use crate::traces::Traces;
@@ -74,6 +74,7 @@ pub(super) struct GatewayState {
     pub(super) traces: Traces,
     pub(super) arbiters: Arbiters,
     pub(super) history: History,
+    pub(super) store: Arc<DurableStore>,
     pub(super) sources: SourceStates,
     pub(super) log: LogRecords,
     /// The certificate that is served.
@@ -93,7 +94,7 @@ pub(super) fn health_source(state: Arc<GatewayState>, closing: CancellationToken
         Health {
             listed: state.catalog.is_listed(),
             closing: closing.is_cancelled(),
-            store_fails: state.sessions.store_fails(),
+            store: state.store.summary(),
             history_fails: state.history.failure().is_some(),
             uptime_seconds: state.started.elapsed().as_secs(),
             servers: servers
@@ -187,11 +188,6 @@ impl GatewayOperator {
         };
         (Arc::new(operator), config_requests)
     }
-}
-
-/// Where clients connect, in words.
-pub(super) fn shown_address(address: Option<SocketAddr>) -> String {
-    address.map_or_else(|| STDIO_DIR.to_owned(), |address| address.to_string())
 }
 
 impl Operator for GatewayOperator {
@@ -302,14 +298,18 @@ impl Operator for GatewayOperator {
         Ok(found.log().after(0))
     }
 
-    fn crashes(&self, server: Option<&str>) -> Result<serde_json::Value, Failure> {
-        crashes(&self.data_dir, server)
-            .map_err(|error| Failure::new(ErrorKind::Internal, error.to_string()))
+    fn crashes(&self, server: Option<&str>) -> LocalBoxFuture<'static, Result<Value, Failure>> {
+        let (data_dir, server) = (self.data_dir.clone(), server.map(str::to_owned));
+        Box::pin(read_files(move || crashes(&data_dir, server.as_deref())))
     }
 
-    fn crash_reports(&self, server: &str, most: usize) -> Result<Vec<Value>, Failure> {
-        crash_reports(&self.data_dir, server, most)
-            .map_err(|error| Failure::new(ErrorKind::Internal, error.to_string()))
+    fn crash_reports(
+        &self,
+        server: &str,
+        most: usize,
+    ) -> LocalBoxFuture<'static, Result<Vec<Value>, Failure>> {
+        let (data_dir, server) = (self.data_dir.clone(), server.to_owned());
+        Box::pin(read_files(move || crash_reports(&data_dir, &server, most)))
     }
 
     fn limits(&self, server: &str) -> Result<Vec<LimitView>, Failure> {
@@ -439,6 +439,7 @@ impl GatewayState {
             notices: self.notices(),
             counters: self.counters.view(),
             history_failure: self.history.failure(),
+            state_failure: self.store.summary().failure,
         }
     }
 
@@ -446,7 +447,9 @@ impl GatewayState {
     fn notices(&self) -> Vec<String> {
         let catalog = self.catalog.snapshot();
         let merged = catalog.notices().iter().map(ToString::to_string);
-        let all = self.sources.notices().into_iter().chain(merged);
+        let state = self.store.summary().notice;
+        let others = self.sources.notices().into_iter().chain(merged);
+        let all = state.into_iter().chain(others);
         all.map(|notice| self.log.secrets().masked(&notice))
             .collect()
     }

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::StartError;
+use super::state_place::with_files;
 use crate::admin::{DataDir, DataDirError};
 use crate::config::{Config, ServerState};
 use crate::store::private_dir;
@@ -13,9 +15,27 @@ pub(super) const STDIO_DIR: &str = "stdio";
 /// Gateways for one client at a time, of one data directory.
 const STDIO_MAX: u32 = 1000;
 
+/// As [`free_data_dir`], but the first directory of the row, unlocked, where the disk fails or hangs.
+///
+/// # Errors
+///
+/// Returns [`StartError::DataDir`] when there are too many gateways.
+pub(super) async fn lock_free_data_dir(
+    data_dir: &Path,
+) -> Result<(PathBuf, Option<DataDir>), StartError> {
+    let path = data_dir.to_owned();
+    let locked = with_files(move || free_data_dir(&path)).await;
+    match locked {
+        Some(Ok((path, locked))) => Ok((path, Some(locked))),
+        Some(Err(error)) if error.is_refusal() => Err(StartError::DataDir(error.to_string())),
+        // The store says why, and tries again.
+        Some(Err(_)) | None => Ok((data_dir.join(STDIO_DIR).join("1"), None)),
+    }
+}
+
 /// Locks the first directory of a numbered row that nobody uses: each remembers the lists of
 /// servers for the next one.
-pub(super) fn free_data_dir(data_dir: &Path) -> Result<(PathBuf, DataDir), DataDirError> {
+fn free_data_dir(data_dir: &Path) -> Result<(PathBuf, DataDir), DataDirError> {
     let row = data_dir.join(STDIO_DIR);
     for directory in [data_dir, &row] {
         private_dir(directory).map_err(|source| DataDirError::Io {

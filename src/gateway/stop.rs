@@ -51,18 +51,21 @@ impl Gateway {
         if let Some(export) = &self.metrics_export {
             export.stop(COLLECTOR_FLUSH).await;
         }
-        key_uses::write(&self.state, &self.config.data_dir);
+        if self.lease.number().is_some() {
+            key_uses::write(&self.state, self.config.data_dir.clone()).await;
+        }
         let writer = self.crashes;
         let _ = timeout(STORE_FLUSH, spawn_blocking(move || writer.stop())).await;
         let history = self.state.history.clone();
         let _ = timeout(STORE_FLUSH, spawn_blocking(move || history.stop())).await;
         // Records of sessions that were just written.
-        let _ = timeout(STORE_FLUSH, self.store.flush()).await;
+        self.store.flush().await;
         self.state.traces.stop(COLLECTOR_FLUSH).await;
         // The last: sessions and connections lived on its threads.
         self.server.stop(grace / 10).await;
         if let Err(error) = self.arbiters.stop(grace / 10).await {
             log::warn!(error:%; "not every thread ended");
         }
+        self.store.stop().await;
     }
 }

@@ -35,11 +35,11 @@ use tokio::time::{Instant, timeout};
 
 use crate::masking::LiveSecrets;
 use crate::protocol::Request;
-use crate::store::database;
+use crate::store::{DirectoryLease, database};
 use crate::telemetry::{Counter, Counters, EventFeed, EventKind};
 use queue::RecordQueue;
 use record::CallRecord;
-use writer::HistoryState;
+use writer::{DIRECTORY_AWAY, HistoryState};
 
 pub use entry::{HistoryEntry, HistoryPage, NotReplayable};
 pub use pending::{CallEnding, PendingCall, RecordedCaller, is_tool_error};
@@ -78,8 +78,8 @@ struct HistoryParts {
     /// Gets an event for each call that ended.
     events: EventFeed,
     readers: Arc<Semaphore>,
-    /// A connection that no reader uses now.
-    idle: Mutex<Option<Connection>>,
+    /// A connection that no reader uses now, with the number of its directory.
+    idle: Mutex<Option<(u64, Connection)>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -93,7 +93,7 @@ impl History {
     pub fn start(
         path: &Path,
         settings: HistorySettings,
-        parts: (Counters, EventFeed, LiveSecrets),
+        parts: (Counters, EventFeed, LiveSecrets, DirectoryLease),
     ) -> io::Result<Self> {
         let history = Self::new(path, settings, parts);
         let state = history.0.state.clone();
@@ -116,7 +116,7 @@ impl History {
     fn new(
         path: &Path,
         settings: HistorySettings,
-        (counters, events, secrets): (Counters, EventFeed, LiveSecrets),
+        (counters, events, secrets, lease): (Counters, EventFeed, LiveSecrets, DirectoryLease),
     ) -> Self {
         Self(Arc::new(HistoryParts {
             state: Arc::new(HistoryState {
@@ -124,6 +124,7 @@ impl History {
                 settings: ArcSwap::from_pointee(settings),
                 queue: RecordQueue::default(),
                 counters,
+                lease,
                 failure: ArcSwapOption::empty(),
             }),
             secrets,
@@ -213,14 +214,16 @@ impl History {
         read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Result<T, HistoryError> {
         let unavailable = |error: String| HistoryError::Unavailable(error);
+        let number = self.0.state.lease.number();
+        let number = number.ok_or_else(|| unavailable(DIRECTORY_AWAY.to_owned()))?;
         let idle = lock(&self.0.idle).take();
         let connection = match idle {
-            Some(connection) => connection,
-            None => database::connect(&self.0.state.path)
+            Some((of, connection)) if of == number => connection,
+            _ => database::connect(&self.0.state.path)
                 .map_err(|error| unavailable(error.to_string()))?,
         };
         let found = read(&connection).map_err(|error| unavailable(error.to_string()))?;
-        *lock(&self.0.idle) = Some(connection);
+        *lock(&self.0.idle) = Some((number, connection));
         Ok(found)
     }
 

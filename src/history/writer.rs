@@ -1,5 +1,6 @@
 //! The thread that writes records. A file that cannot be used costs records, and nothing else.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,11 @@ use tokio::time::Instant;
 use super::file::HistoryFile;
 use super::queue::{Batch, RecordQueue};
 use super::settings::HistorySettings;
+use crate::store::{DirectoryLease, OpenError, move_aside};
 use crate::telemetry::{Counter, Counters, unix_millis};
+
+/// Why nothing is read or written while the data directory is not locked.
+pub(super) const DIRECTORY_AWAY: &str = "the data directory cannot be used";
 
 /// Time before a file that failed is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
@@ -22,6 +27,7 @@ pub(super) struct HistoryState {
     pub(super) settings: ArcSwap<HistorySettings>,
     pub(super) queue: RecordQueue,
     pub(super) counters: Counters,
+    pub(super) lease: DirectoryLease,
     /// Why the file cannot be written now.
     pub(super) failure: ArcSwapOption<String>,
 }
@@ -37,6 +43,7 @@ pub(super) fn run(state: &Arc<HistoryState>) {
     let mut writer = Writer {
         state: state.clone(),
         file: None,
+        directory: None,
         retry_at: None,
     };
     writer.open();
@@ -48,6 +55,8 @@ pub(super) fn run(state: &Arc<HistoryState>) {
 struct Writer {
     state: Arc<HistoryState>,
     file: Option<HistoryFile>,
+    /// The number of the directory that the file is in.
+    directory: Option<u64>,
     /// Set while the file fails.
     retry_at: Option<Instant>,
 }
@@ -61,7 +70,8 @@ impl Writer {
                 let written = file
                     .write(&batch.records)
                     .and_then(|()| file.trim(unix_millis(), &settings));
-                self.note(written.map_err(|error| error.to_string()))
+                let path = &self.state.path;
+                self.note(written.map_err(|error| OpenError::sqlite(path, &error)))
             }
             None => false,
         };
@@ -76,17 +86,28 @@ impl Writer {
     }
 
     fn open(&mut self) {
+        let directory = self.state.lease.number();
+        if self.directory != directory {
+            // The file was in a directory that is gone.
+            self.file = None;
+            self.directory = directory;
+            self.retry_at = None;
+        }
         let is_pausing = self.retry_at.is_some_and(|at| Instant::now() < at);
         if self.file.is_some() || is_pausing || !self.state.is_enabled() {
             return;
         }
-        let opened = HistoryFile::open(&self.state.path);
+        let path = &self.state.path;
+        let opened = match directory {
+            Some(_) => HistoryFile::open(path),
+            None => Err(OpenError::io(path, &io::Error::other(DIRECTORY_AWAY))),
+        };
         let opened = opened.map(|file| self.file = Some(file));
-        self.note(opened.map_err(|error| error.to_string()));
+        self.note(opened);
     }
 
     /// Remembers whether the file can be used, and says so when that changes.
-    fn note<T>(&mut self, outcome: Result<T, String>) -> bool {
+    fn note<T>(&mut self, outcome: Result<T, OpenError>) -> bool {
         let before = self.state.failure.load_full();
         match outcome {
             Ok(_) => {
@@ -99,11 +120,33 @@ impl Writer {
             }
             Err(error) => {
                 if before.is_none() {
-                    log::warn!(error; "calls are not recorded");
+                    log::warn!(error:%; "calls are not recorded");
                 }
-                self.state.failure.store(Some(Arc::new(error)));
                 self.file = None;
-                self.retry_at = Some(Instant::now() + RETRY_AFTER);
+                let is_aside = matches!(error, OpenError::Damaged { .. }) && self.set_aside();
+                // A new file is made at once.
+                self.retry_at = (!is_aside).then(|| Instant::now() + RETRY_AFTER);
+                self.state.failure.store(Some(Arc::new(error.to_string())));
+                false
+            }
+        }
+    }
+}
+
+impl Writer {
+    /// Moves a damaged file aside.
+    fn set_aside(&self) -> bool {
+        let path = &self.state.path;
+        match move_aside(path, unix_millis()) {
+            Ok(aside) => {
+                log::warn!(
+                    "the history of calls was damaged and is now `{}`",
+                    aside.display()
+                );
+                true
+            }
+            Err(error) => {
+                log::warn!(error:%; "the damaged history cannot be moved aside");
                 false
             }
         }
@@ -136,11 +179,13 @@ mod tests {
             settings: ArcSwap::from_pointee(settings),
             queue: RecordQueue::default(),
             counters: counters.clone(),
+            lease: DirectoryLease::default(),
             failure: ArcSwapOption::empty(),
         });
         let mut writer = Writer {
             state: state.clone(),
             file: None,
+            directory: None,
             retry_at: None,
         };
         writer.work(batch(10));

@@ -2,6 +2,8 @@
 
 mod heap;
 mod kept_bytes;
+mod passed;
 
 pub(crate) use heap::{trim_heap, trim_heap_soon};
 pub(crate) use kept_bytes::{KeptBytes, KeptShare};
+pub(crate) use passed::{PassedMemory, note_passed};

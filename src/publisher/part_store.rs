@@ -121,7 +121,10 @@ impl PartStore {
 
     /// The servers that there are from now on.
     pub(crate) fn configure(&mut self, identities: BTreeMap<ServerName, String>) {
-        self.listed.retain(|name| identities.contains_key(name));
+        // The part of a changed server was kept under its old identity, and is to be kept again.
+        let is_same = |name: &ServerName| identities.get(name) == self.identities.get(name);
+        self.listed
+            .retain(|name| identities.contains_key(name) && is_same(name));
         self.identities = identities;
     }
 
@@ -227,6 +230,27 @@ mod tests {
         assert_eq!((&*parts[0].0, parts[0].1), (&written[0], 7));
         let left = store.scan(PARTS).await.unwrap();
         assert_eq!(left.len(), 2);
+    }
+
+    #[tokio::test]
+    async fn the_part_of_a_server_whose_settings_changed_is_kept_again() {
+        let store = Arc::new(MemoryStore::default());
+        let (server, changed) = (server("s", "c", "x"), server("s", "d", "x"));
+        let part = Arc::new(ServerPart::new(server.name.clone()));
+        let mut part_store = PartStore::new(store.clone(), || 7);
+        tokio::task::LocalSet::new()
+            .run_until(async {
+                for settings in [&server, &changed] {
+                    let identities = [(settings.name.clone(), settings.identity())];
+                    part_store.configure(identities.into());
+                    // It lists the same as before.
+                    part_store.keep(&part, false, 7);
+                    tokio::task::yield_now().await;
+                }
+            })
+            .await;
+        let found = load_parts(&*store, &[changed], |_| true).await.unwrap();
+        assert_eq!(found.len(), 1);
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! All client sessions: opened, found, ended.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,7 +17,7 @@ use crate::calls::{
 use crate::downstream::Downstreams;
 use crate::history::{CallEnding, History};
 use crate::id::{CallNumbers, Holder, Peer, Principal, SessionId, SessionOwner, ViewId};
-use crate::memory::{self, KeptBytes};
+use crate::memory::{self, KeptBytes, PassedMemory};
 use crate::metrics::Metrics;
 use crate::protocol::{ErrorKind, Failure, Request, Revision, result_frame};
 use crate::publisher::CatalogView;
@@ -109,12 +108,12 @@ impl Sessions {
             clock: spec.clock,
             arbiters: spec.arbiters,
             rebuilding: Mutex::default(),
-            store_fails: AtomicBool::new(false),
         }));
         let weak = Arc::downgrade(&sessions.0);
         actix_rt::spawn(async move {
             let mut ticks = tokio::time::interval(TICK);
             let mut reclaim = MemoryReclaim::default();
+            let mut passed = PassedMemory::default();
             loop {
                 ticks.tick().await;
                 let Some(context) = weak.upgrade() else {
@@ -122,7 +121,8 @@ impl Sessions {
                 };
                 let sessions = Self(context);
                 sessions.end_idle();
-                if reclaim.is_due(sessions.len()) {
+                let have_left = reclaim.is_due(sessions.len());
+                if passed.is_due() || have_left {
                     actix_rt::task::spawn_blocking(memory::trim_heap);
                 }
             }
@@ -145,11 +145,6 @@ impl Sessions {
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    /// Whether sessions cannot be kept now: the last record that was to be written was not.
-    pub fn store_fails(&self) -> bool {
-        self.0.store_fails.load(Ordering::Relaxed)
     }
 
     /// An id that cannot be guessed, for a channel to a client.

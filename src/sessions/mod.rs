@@ -32,7 +32,6 @@ pub use session_record::SessionRecord;
 pub use sessionless::{ServeOutcome, SessionlessRequest};
 pub use tree_resource::TreeSource;
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -70,8 +69,6 @@ pub(crate) struct SessionContext {
     arbiters: Arbiters,
     /// A session has one actor, however many requests find it without one.
     rebuilding: Mutex<()>,
-    /// Whether the last record that was to be written was not.
-    store_fails: AtomicBool,
 }
 
 impl SessionContext {
@@ -114,7 +111,6 @@ impl SessionContext {
     }
 
     fn note_written(&self, id: SessionId, written: &Result<(), StoreError>) {
-        self.store_fails.store(written.is_err(), Ordering::Relaxed);
         if let Err(error) = written {
             self.calls.counters.add(Counter::SessionsUnsaved);
             log::warn!(session:% = id, error:%; "the state of a session could not be written");

@@ -1,8 +1,11 @@
 //! SQLite files of the data directory: made, opened, and brought to their present format.
 
-use std::path::Path;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use rusqlite::{Connection, OpenFlags};
 
 use super::open_error::OpenError;
@@ -32,6 +35,24 @@ pub(crate) fn open(path: &Path, format: &DatabaseFormat) -> Result<Connection, O
     limit_log(&connection).map_err(|error| OpenError::sqlite(path, &error))?;
     migrate(path, &mut connection, format)?;
     Ok(connection)
+}
+
+/// Moves a damaged file that is closed aside, with the changes beside it. Returns its new path.
+pub(crate) fn move_aside(path: &Path, now: u64) -> Result<PathBuf, OpenError> {
+    let now = Timestamp::from_millisecond(i64::try_from(now).unwrap_or_default());
+    let now = now.unwrap_or_default().strftime("%Y-%m-%dT%H-%M-%SZ");
+    let beside = |end: &str| {
+        let mut name = OsString::from(path);
+        name.push(end);
+        PathBuf::from(name)
+    };
+    let aside = beside(&format!(".damaged-{now}"));
+    fs::rename(path, &aside).map_err(|error| OpenError::io(path, &error))?;
+    let mut log = aside.clone().into_os_string();
+    log.push("-wal");
+    // There may be none.
+    let _ = fs::rename(beside("-wal"), log);
+    Ok(aside)
 }
 
 fn limit_log(connection: &Connection) -> rusqlite::Result<()> {

@@ -75,29 +75,6 @@ impl Store for MemoryStore {
         ready(Ok(())).boxed()
     }
 
-    fn compare_and_set(
-        &self,
-        key: &str,
-        expected: Option<Bytes>,
-        value: Bytes,
-        ttl: Option<Duration>,
-    ) -> BoxFuture<'_, Result<(), StoreError>> {
-        let mut entries = self.entries();
-        let now = Instant::now();
-        let current = entries
-            .get(key)
-            .filter(|entry| entry.is_live(now))
-            .map(|entry| &entry.value);
-        let outcome = if current == expected.as_ref() {
-            let expires = ttl.and_then(|ttl| now.checked_add(ttl));
-            entries.insert(key.into(), MemoryEntry { value, expires });
-            Ok(())
-        } else {
-            Err(StoreError::Conflict(key.to_owned()))
-        };
-        ready(outcome).boxed()
-    }
-
     fn scan(&self, prefix: &str) -> BoxFuture<'_, Result<Vec<StoredEntry>, StoreError>> {
         let now = Instant::now();
         let entries = self.entries();

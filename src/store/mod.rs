@@ -1,12 +1,20 @@
 //! The durable state: a small key-value store behind a trait.
 //!
-//! Entries of a [`SqliteStore`] survive the end of the process, also by `kill -9`; those of a
-//! [`MemoryStore`] only the end of an actor. Keys are paths (`session/<id>`), values are bytes.
+//! Entries of a [`SqliteStore`] survive the end of the process, also by `kill -9`; entries of a
+//! [`MemoryStore`] only the end of an actor. A [`DurableStore`] keeps in memory what its disk does
+//! not take. Keys are paths (`session/<id>`), values are bytes.
 
 pub(crate) mod database;
+mod disk_state;
+mod durable;
+#[cfg(test)]
+mod durable_tests;
 mod groups;
+mod keeper;
+mod lease;
 mod memory;
 mod open_error;
+mod overlay;
 mod private;
 mod sqlite;
 #[cfg(test)]
@@ -18,20 +26,24 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 
+pub(crate) use database::move_aside;
+pub use disk_state::StoreSummary;
+pub use durable::DurableStore;
+pub use keeper::{OpenedStore, StatePlace};
+pub use lease::DirectoryLease;
 pub use memory::MemoryStore;
 pub use open_error::OpenError;
 pub use private::{private_dir, private_file, write_private};
-pub use sqlite::{SqliteStore, WallClock};
+pub use sqlite::{SqliteStore, StoreClock, StoreThreads, WallClock};
 pub use trusted::open_trusted;
 
 /// Why a request to the store failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// `compare_and_set` found another value.
-    #[error("`{0}` was changed by somebody else")]
-    Conflict(String),
     #[error("store is unavailable: {0}")]
     Unavailable(String),
+    #[error("file is damaged: {0}")]
+    Damaged(String),
 }
 
 /// An entry that a scan found.
@@ -58,16 +70,6 @@ pub trait Store: Send + Sync {
 
     /// Deletes the entry and those below it, whose keys begin with its key and `/`.
     fn delete(&self, key: &str) -> BoxFuture<'_, Result<(), StoreError>>;
-
-    /// Writes `value` if the value of the entry is `expected` (`None`: there is no entry), and
-    /// returns [`StoreError::Conflict`] if it is not.
-    fn compare_and_set(
-        &self,
-        key: &str,
-        expected: Option<Bytes>,
-        value: Bytes,
-        ttl: Option<Duration>,
-    ) -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// Entries whose key starts with `prefix`, in key order.
     fn scan(&self, prefix: &str) -> BoxFuture<'_, Result<Vec<StoredEntry>, StoreError>>;

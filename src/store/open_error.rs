@@ -8,7 +8,7 @@ use rusqlite::ErrorCode;
 /// Why the file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    #[error("file `{path}` is damaged ({reason}): move it away to start without what it holds")]
+    #[error("file `{path}` is damaged ({reason})")]
     Damaged { path: PathBuf, reason: String },
     #[error(
         "file `{path}` was written by a newer release (format {found}, this one knows {known}): \
@@ -19,11 +19,28 @@ pub enum OpenError {
         found: u32,
         known: u32,
     },
+    #[error("{reason}")]
+    Refused { reason: String },
     #[error("file `{path}` cannot be used: {reason}")]
     Unusable { path: PathBuf, reason: String },
 }
 
 impl OpenError {
+    /// The reason without the path, for those who may not know it.
+    pub(crate) fn why(&self) -> String {
+        match self {
+            Self::Damaged { reason, .. } => format!("file is damaged: {reason}"),
+            Self::Unusable { reason, .. } => reason.clone(),
+            Self::Newer { .. } => "file was written by a newer release".to_owned(),
+            Self::Refused { .. } => "data directory is used by another gateway".to_owned(),
+        }
+    }
+
+    /// Whether only an operator can make the file usable, and it must not be touched until then.
+    pub fn is_final(&self) -> bool {
+        matches!(self, Self::Newer { .. } | Self::Refused { .. })
+    }
+
     pub(crate) fn io(path: &Path, error: &io::Error) -> Self {
         let (path, reason) = (path.to_owned(), error.to_string());
         Self::Unusable { path, reason }

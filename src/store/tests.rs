@@ -37,12 +37,7 @@ async fn keeps_the_contract(store: &dyn Store, advance: impl AsyncFn(Duration)) 
     advance(Duration::from_secs(2)).await;
     assert_eq!(store.get("a/1").await.unwrap(), None);
     assert_eq!(keys(&store.scan("a/").await.unwrap()), ["a/2"]);
-    let set = |key, expected, new| store.compare_and_set(key, expected, new, None);
-    let stale = set("a/2", Some(value("q")), value("n")).await;
-    assert_eq!(stale, Err(StoreError::Conflict("a/2".to_owned())));
-    // An expired entry is absent.
-    set("a/1", None, value("n")).await.unwrap();
-    set("a/1", Some(value("n")), value("m")).await.unwrap();
+    store.put("a/1", value("m"), None).await.unwrap();
     store.delete("a/2").await.unwrap();
     store.delete("a/2").await.unwrap();
     let found = store.scan("").await.unwrap();
@@ -160,6 +155,37 @@ async fn entries_that_expire_while_the_store_is_open_are_removed() {
     }
 }
 
+/// The wall clock is set to later and to earlier, and nothing expires by that: neither in this
+/// process nor in the next one.
+#[tokio::test]
+async fn a_clock_that_is_set_expires_nothing() {
+    const WEEK: u64 = 7 * 24 * 3600 * 1000;
+    static WALL: AtomicU64 = AtomicU64::new(WEEK);
+    static EVEN: AtomicU64 = AtomicU64::new(WEEK);
+    let wall: WallClock = || WALL.load(Ordering::Relaxed);
+    let clock = StoreClock::new(wall, || EVEN.load(Ordering::Relaxed));
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state.db");
+    let (store, threads) = SqliteStore::open_with_threads(&path, clock).unwrap();
+    let hour = Duration::from_secs(3600);
+    store.put("before", value("v"), Some(hour)).await.unwrap();
+    for set_to in [3 * WEEK, WEEK / 2] {
+        WALL.store(set_to, Ordering::Relaxed);
+        store.put("after", value("v"), Some(hour)).await.unwrap();
+        let found = store.scan("").await.unwrap();
+        assert_eq!(keys(&found), ["after", "before"]);
+        assert!(found.iter().all(|entry| entry.expires_in == Some(hour)));
+    }
+    drop(store);
+    threads.join();
+    let later = SqliteStore::open(&path, wall).unwrap();
+    assert_eq!(keys(&later.scan("").await.unwrap()), ["after", "before"]);
+    WALL.fetch_add(3_600_000, Ordering::Relaxed);
+    let path = as_after_kill(&path);
+    let later = SqliteStore::open(&path, wall).unwrap();
+    assert!(later.scan("").await.unwrap().is_empty());
+}
+
 #[tokio::test]
 async fn more_writers_than_may_wait_all_get_their_turn() {
     let directory = tempfile::tempdir().unwrap();
@@ -268,7 +294,6 @@ async fn a_request_that_fails_fails_no_other() {
 enum Step {
     Put(String, u8),
     Delete(String),
-    Set(String, Option<u8>, u8),
     Kill,
 }
 
@@ -277,8 +302,6 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         4 => (key(), 0u8..3).prop_map(|(key, new)| Step::Put(key, new)),
         3 => key().prop_map(Step::Delete),
-        3 => (key(), proptest::option::of(0u8..3), 0u8..3)
-            .prop_map(|(key, expected, new)| Step::Set(key, expected, new)),
         1 => Just(Step::Kill),
     ];
     proptest::collection::vec(step, 0..40)
@@ -303,17 +326,6 @@ async fn survives(steps: Vec<Step>) {
             Step::Delete(key) => {
                 store.delete(&key).await.unwrap();
                 expected.remove(&key);
-            }
-            Step::Set(key, old, new) => {
-                let old = old.map(byte);
-                let set = store
-                    .compare_and_set(&key, old.clone(), byte(new), None)
-                    .await;
-                let fits = expected.get(&key) == old.as_ref();
-                assert_eq!(set.is_ok(), fits, "{set:?}");
-                if fits {
-                    expected.insert(key, byte(new));
-                }
             }
             Step::Kill => {
                 path = as_after_kill(&path);

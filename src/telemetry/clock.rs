@@ -1,6 +1,7 @@
 //! The time of day, for times that outlive the process.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::LazyLock;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use actix_http::header::HttpDate;
 use jiff::Timestamp;
@@ -18,6 +19,14 @@ pub fn http_date(text: &str) -> Option<u64> {
     let parsed = parsed.or_else(|_| text.replace('-', " ").parse());
     let since_epoch = SystemTime::from(parsed.ok()?).duration_since(UNIX_EPOCH);
     Some(since_epoch.map_or(0, millis))
+}
+
+/// Milliseconds since 1970 by the clock at the first call, which goes on evenly from there, however
+/// the clock is set.
+pub fn even_millis() -> u64 {
+    static BEGIN: LazyLock<(Instant, u64)> = LazyLock::new(|| (Instant::now(), unix_millis()));
+    let (begin, wall) = *BEGIN;
+    wall.saturating_add(millis(begin.elapsed()))
 }
 
 /// Whole milliseconds.

@@ -132,6 +132,8 @@ counters! {
     HistoryLost = "history_lost",
     /// Spans that were lost: the collector did not take them, or there were too many at once.
     SpansLost = "spans_lost",
+    /// Lines of the log that were lost, since stderr was not read.
+    LogLinesLost = "log_lines_lost",
     ConfigApplied = "config_reload"(outcome = "applied"),
     ConfigRefused = "config_reload"(outcome = "refused"),
 }

@@ -1,73 +1,174 @@
 //! The log: on stderr, for people or as JSON lines.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::fmt;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::panic;
+use std::sync::OnceLock;
+use std::thread;
+use std::time::Duration;
 
-use env_logger::{Builder, Env, Logger};
+use env_logger::{Builder, Env, Logger, Target};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
 use super::clock::{ClockForm, local_time, unix_millis};
+use super::counted::counted;
+use super::counters::Counters;
 use super::log_line::{Fields, LogLineParts, human_line, is_own};
 use super::log_records::{LogRecord, LogRecords};
+use super::log_writer::LogQueue;
 use super::one_line::escaped_json;
 use super::paint::Paint;
 use crate::masking::{LiveSecrets, MASK};
 
+/// How long the end of the process waits for a stderr that is not read.
+const FLUSH_MAX: Duration = Duration::from_secs(1);
+
+/// The queue of the log; empty while nothing is logged, as in tests.
+static QUEUE: OnceLock<LogQueue> = OnceLock::new();
+
 /// Sets up the log. `RUST_LOG` says what is logged, or else `LOG_LEVEL` from which level on; by
 /// default it is `info`. Returns the records that are kept; a second call does nothing.
 pub fn init_logging(as_json: bool) -> LogRecords {
+    let records = LogRecords::default();
+    let form = LineForm::of_process(as_json);
+    let lost_line = Box::new(move |lost| lost_line(form, lost));
+    let Ok(queue) = LogQueue::start(io::stderr(), lost_line) else {
+        return records;
+    };
     let level = std::env::var("LOG_LEVEL").ok();
     let level = level.and_then(|text| text.trim().parse().ok());
     let level = level.unwrap_or(LevelFilter::Info);
     let env = Env::default().default_filter_or(level.as_str());
     let mut own = Builder::new();
     own.filter_module(env!("CARGO_PKG_NAME"), LevelFilter::Trace);
-    let records = LogRecords::default();
     let logger = GatewayLogger::new(
-        with_form(Builder::from_env(env), as_json, records.secrets()).build(),
-        with_form(own, as_json, records.secrets()).build(),
+        with_form(Builder::from_env(env), form, &queue, records.secrets()).build(),
+        with_form(own, form, &queue, records.secrets()).build(),
         records.clone(),
     );
     let level = logger.configured_level;
     // Fails when there is a logger already, as in tests.
     if log::set_boxed_logger(Box::new(logger)).is_ok() {
         log::set_max_level(level);
+        log_panics(form, queue.clone());
+        let _ = QUEUE.set(queue);
     }
     records
 }
 
-fn with_form(mut builder: Builder, as_json: bool, secrets: &LiveSecrets) -> Builder {
+/// Prints a line for people beside the log, in order with it; never waits for stderr once
+/// the log has started.
+pub fn print_line(line: &str) {
+    match QUEUE.get() {
+        Some(queue) => queue.push(format!("{line}\n").as_bytes()),
+        None => eprintln!("{line}"),
+    }
+}
+
+/// Waits until the log is written, but not for a stderr that is not read.
+pub fn flush_log() {
+    if let Some(queue) = QUEUE.get() {
+        queue.flush(FLUSH_MAX);
+    }
+}
+
+/// Counts the lines of the log that are lost.
+pub fn count_lost_lines(counters: &Counters) {
+    if let Some(queue) = QUEUE.get() {
+        queue.count_in(counters.clone());
+    }
+}
+
+/// How a line of the log is written.
+#[derive(Clone, Copy)]
+enum LineForm {
+    Json,
+    Human { paint: Paint, clock: ClockForm },
+}
+
+impl LineForm {
+    fn of_process(as_json: bool) -> Self {
+        if as_json {
+            return Self::Json;
+        }
+        let is_terminal = io::stderr().is_terminal();
+        Self::Human {
+            paint: Paint::of_process(is_terminal),
+            clock: match is_terminal {
+                true => ClockForm::Time,
+                false => ClockForm::DateAndTime,
+            },
+        }
+    }
+
+    /// The line without its end.
+    fn line(self, record: &Record<'_>, secrets: &LiveSecrets) -> String {
+        let (paint, clock) = match self {
+            Self::Json => {
+                let mut line = LogRecord::of(record).to_line();
+                secrets.mask_json(&mut line);
+                return escaped_json(&line.to_string());
+            }
+            Self::Human { paint, clock } => (paint, clock),
+        };
+        let parts = LogLineParts {
+            time: &local_time(unix_millis(), clock),
+            level: record.level(),
+            target: record.target(),
+            message: record.args().to_string(),
+            fields: Fields::of(record),
+        };
+        let line = human_line(&parts, paint);
+        secrets.replaced(&line, MASK).unwrap_or(line)
+    }
+}
+
+fn with_form(
+    mut builder: Builder,
+    form: LineForm,
+    queue: &LogQueue,
+    secrets: &LiveSecrets,
+) -> Builder {
     let secrets = secrets.clone();
     // Colours are ours: nothing is to be added or removed on the way.
     builder.write_style(env_logger::WriteStyle::Always);
-    if as_json {
-        builder.format(move |out, record| {
-            let mut line = LogRecord::of(record).to_line();
-            secrets.mask_json(&mut line);
-            writeln!(out, "{}", escaped_json(&line.to_string()))
-        });
-    } else {
-        let is_terminal = std::io::stderr().is_terminal();
-        let paint = Paint::of_process(is_terminal);
-        let form = if is_terminal {
-            ClockForm::Time
-        } else {
-            ClockForm::DateAndTime
-        };
-        builder.format(move |out, record| {
-            let time = local_time(unix_millis(), form);
-            let parts = LogLineParts {
-                time: &time,
-                level: record.level(),
-                target: record.target(),
-                message: record.args().to_string(),
-                fields: Fields::of(record),
-            };
-            let line = human_line(&parts, paint);
-            let line = secrets.replaced(&line, MASK).unwrap_or(line);
-            writeln!(out, "{line}")
-        });
-    }
+    builder.target(Target::Pipe(Box::new(queue.clone())));
+    builder.format(move |out, record| writeln!(out, "{}", form.line(record, &secrets)));
     builder
+}
+
+fn lost_line(form: LineForm, lost: u64) -> String {
+    let lines = counted(lost, "line", "lines");
+    own_line(
+        form,
+        Level::Warn,
+        format_args!("{lines} of the log lost: stderr was not read"),
+    )
+}
+
+/// A line with its end that is written past the logger. No secret is looked for in it, because the
+/// thread may hold the lock of their registry.
+fn own_line(form: LineForm, level: Level, message: fmt::Arguments<'_>) -> String {
+    let mut record = Record::builder();
+    let record = record.level(level).target(module_path!()).args(message);
+    form.line(&record.build(), &LiveSecrets::default()) + "\n"
+}
+
+/// Writes panics as lines of the log. The hook of the standard library would block the thread that
+/// panicked, and each that panics after it, on a stderr that is not read.
+fn log_panics(form: LineForm, queue: LogQueue) {
+    panic::set_hook(Box::new(move |panicked| {
+        let thread = thread::current();
+        let name = thread.name().unwrap_or("unnamed");
+        let backtrace = Backtrace::capture();
+        let message = match backtrace.status() {
+            BacktraceStatus::Captured => format!("thread `{name}` {panicked}\n{backtrace}"),
+            _ => format!("thread `{name}` {panicked}"),
+        };
+        // Past the logger, whose locks the thread may hold.
+        queue.push(own_line(form, Level::Error, format_args!("{message}")).as_bytes());
+    }));
 }
 
 /// The level from which on something is logged, in small letters.

@@ -5,6 +5,7 @@
 //! catalog and no supervision.
 
 mod child_reaper;
+mod exec_lanes;
 mod faults;
 mod http;
 mod http_connector;
@@ -39,7 +40,7 @@ pub use http::cookies::CookieJar;
 pub use http::sse::read_events;
 pub use http::web_client::WebClient;
 pub use http_connector::HttpConnector;
-pub use process::{ProcessExit, ProcessOwner};
+pub use process::{ProcessExit, ProcessOwner, raise_open_files};
 pub(crate) use process::{ProcessUsage, process_usage};
 pub use recorder::{
     LinkRecording, MessageReport, PendingCall, Recorder, RecorderSettings, RecordingReport,

@@ -1,7 +1,8 @@
-//! One thread that starts all child processes, and lives as long as they may.
+//! One thread that keeps all child processes, and lives as long as they may.
 //!
 //! The system ends a child with the *thread* that started it (`PR_SET_PDEATHSIG`), so neither a
-//! web worker nor a connection's arbiter may start one. The spawner also waits for every child, so
+//! web worker nor a connection's arbiter may start one: threads of the spawner do
+//! ([`super::exec_lanes`]). The spawner also waits for every child, so
 //! that none stays behind as a zombie, and ends all process groups when it ends itself. Each child
 //! is given a tag, by which descendants are found that left the group.
 
@@ -9,7 +10,7 @@ use std::future::pending;
 use std::io;
 use std::time::Duration;
 
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -17,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::ChildLimits;
 use super::child_reaper::{ChildOrphans, ChildReaper, GroupHandle};
+use super::exec_lanes::ExecLanes;
 use super::orphans::{KILL_WAIT_MAX, OrphanFinder};
 use super::process::{
     ChildPipes, FINDS_TAGGED_PROCESSES, OrphanScope, ProcessExit, ProcessGroup, ProcessOwner,
@@ -112,6 +114,7 @@ impl Spawner {
 
 async fn run(mut queue: mpsc::Receiver<SpawnerCommand>, finder: OrphanFinder) {
     let stop = CancellationToken::new();
+    let mut lanes = ExecLanes::default();
     let mut children = JoinSet::new();
     let mut done = None;
     let mut numbers = 1_u64..;
@@ -123,7 +126,8 @@ async fn run(mut queue: mpsc::Receiver<SpawnerCommand>, finder: OrphanFinder) {
                         finder: finder.clone(),
                         child: numbers.next().unwrap_or_default(),
                     };
-                    let _ = reply.send(start(*order, marked, &mut children, &stop));
+                    let starting = execute(*order, &marked, &mut lanes);
+                    children.spawn(keep(starting, marked, stop.clone(), reply));
                 }
                 Some(SpawnerCommand::EndOrphans(grace, reply)) => {
                     children.spawn(end_orphans(finder.clone(), grace, stop.clone(), reply));
@@ -143,6 +147,7 @@ async fn run(mut queue: mpsc::Receiver<SpawnerCommand>, finder: OrphanFinder) {
     if timeout(KILL_WAIT_MAX, all).await.is_err() {
         log::error!(children = children.len(); "child processes do not end");
     }
+    drop(lanes);
     finder
         .end_all(OrphanScope::ThisRun, Duration::ZERO, pending())
         .await;
@@ -167,37 +172,71 @@ async fn end_orphans(
     let _ = reply.send(());
 }
 
-fn start(
-    mut order: SpawnRequest,
-    orphans: ChildOrphans,
-    children: &mut JoinSet<()>,
-    stop: &CancellationToken,
-) -> io::Result<SpawnedChild> {
+/// A child that is being started, and how long its descendants may take to leave.
+struct Starting {
+    child: io::Result<oneshot::Receiver<io::Result<Child>>>,
+    grace: Duration,
+}
+
+fn execute(mut order: SpawnRequest, orphans: &ChildOrphans, lanes: &mut ExecLanes) -> Starting {
     prepare(&mut order.command, order.limits);
     let tag = orphans.finder.instance().tag(orphans.child);
     // The last word on the environment: a child cannot be configured to hide.
     order.command.env(TAG_VARIABLE, tag);
-    let mut child = order.command.spawn()?;
-    // From here on an early return kills the child.
-    let (leader, group) = (child.id(), ProcessGroup::of(&child));
-    let pipes = ChildPipes::take(&mut child)?;
+    Starting {
+        child: lanes.spawn(order.command),
+        grace: order.grace,
+    }
+}
+
+/// Waits for a child, from its start to the end of all that it left behind.
+async fn keep(
+    starting: Starting,
+    orphans: ChildOrphans,
+    stop: CancellationToken,
+    mut reply: oneshot::Sender<io::Result<SpawnedChild>>,
+) {
+    let grace = starting.grace;
+    let started = tokio::select! {
+        started = started(starting) => started,
+        // The system may hang; a child that comes later is killed.
+        () = stop.cancelled() => return,
+        () = reply.closed() => return,
+    };
+    let taken = started.and_then(|mut child| {
+        // From here on an early return kills the child.
+        let (leader, group) = (child.id(), ProcessGroup::of(&child));
+        let pipes = ChildPipes::take(&mut child)?;
+        Ok((child, leader, group, pipes))
+    });
+    let (child, leader, group, pipes) = match taken {
+        Ok(taken) => taken,
+        Err(error) => return drop(reply.send(Err(error))),
+    };
     let (exit_sender, exit) = oneshot::channel();
     let (gone_sender, gone) = oneshot::channel();
     let (group, mut reaper) = ChildReaper::new(group, stop.clone(), gone);
-    let stop = stop.clone();
-    children.spawn(async move {
-        let exit = reaper.wait_for_leader(child).await;
-        let _ = exit_sender.send(exit);
-        reaper.end_descendants(order.grace).await;
-        reaper.end_child_orphans(&orphans, order.grace).await;
-        drop(reaper);
-        let _ = gone_sender.send(());
-        orphans.end_late(order.grace, &stop).await;
-    });
-    Ok(SpawnedChild {
+    // A connection that is gone drops what it is sent, and the group is killed.
+    let _ = reply.send(Ok(SpawnedChild {
         leader,
         pipes,
         exit,
         group,
+    }));
+    let exit = reaper.wait_for_leader(child).await;
+    let _ = exit_sender.send(exit);
+    reaper.end_descendants(grace).await;
+    reaper.end_child_orphans(&orphans, grace).await;
+    drop(reaper);
+    let _ = gone_sender.send(());
+    orphans.end_late(grace, &stop).await;
+}
+
+async fn started(starting: Starting) -> io::Result<Child> {
+    let child = starting.child?.await;
+    child.unwrap_or_else(|_| {
+        Err(io::Error::other(
+            "the thread that starts programs has ended",
+        ))
     })
 }

@@ -143,15 +143,14 @@ async fn what_was_kept_survives_a_kill() {
 async fn a_history_that_cannot_be_used_costs_nothing_but_records() {
     let setup = Setup::new(&(recorded() + &example("one")));
     fs::create_dir(setup.path(".mcpvisor")).unwrap();
-    let garbage = "this is no database, and it is long enough ".repeat(100);
-    fs::write(setup.path(".mcpvisor/history.sqlite"), garbage).unwrap();
+    fs::create_dir(setup.path(".mcpvisor/history.sqlite")).unwrap();
     let gateway = setup.serve().await;
     gateway.wait_state("one", "up").await;
     let client = Client::open(&gateway).await;
     let answer = client.call("one__echo", json!({"message": "m"})).await;
     assert_eq!(text_of(&answer), "m");
     let why = run(&gateway, &["history"]).await.unwrap_err();
-    assert!(why.contains("history.sqlite` is damaged"), "{why}");
+    assert!(why.contains("history.sqlite` cannot be used"), "{why}");
     let health = gateway.get("/health").send().await.json().await;
     assert_eq!(health["reason"], "calls cannot be recorded", "{health}");
     let tree = run(&gateway, &["status"]).await.unwrap();

@@ -6,11 +6,12 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
+use crate::operating::run;
 use crate::support::{
     Answer, Client, Gateway, Http, INITIALIZE, Setup, example, failure_of, names, python, quick,
     request, soon, text_of, until,
@@ -59,7 +60,7 @@ async fn an_orderly_stop_keeps_sessions_too() {
 }
 
 #[tokio::test]
-async fn a_session_that_cannot_be_written_is_refused() {
+async fn a_session_that_cannot_be_written_is_served() {
     let mut gateway = Gateway::start("").await;
     gateway.kill();
     let state = rusqlite::Connection::open(gateway.data_dir().join("state.db")).unwrap();
@@ -68,19 +69,21 @@ async fn a_session_that_cannot_be_written_is_refused() {
     state.execute_batch(fails).unwrap();
     drop(state);
     gateway.start_again().await;
-    let refused = Http::post(gateway.address, INITIALIZE).send().await;
-    assert_eq!(refused.status, 503);
-    assert_eq!(refused.header("retry-after"), Some("1"));
-    assert!(refused.header("mcp-session-id").is_none());
+    let opened = Http::post(gateway.address, INITIALIZE).send().await;
+    assert_eq!(opened.status, 200);
     let health = gateway.get("/health").send().await.json().await;
     assert_eq!(health["status"], "degraded");
-    assert_eq!(health["reason"], "records of sessions cannot be written");
+    let reason = "state is kept in memory only: store is unavailable: no space";
+    assert_eq!(health["reason"], reason);
+    let tree = run(&gateway, &["status"]).await.unwrap();
+    assert!(tree.contains("kept in memory only"), "{tree}");
     let ready = gateway.get("/readyz").send().await;
     assert_eq!(ready.status, 200);
     assert_eq!(ready.json().await["status"], "degraded");
     let status = gateway.status().await;
-    assert_eq!(status["counters"]["sessions_unsaved"], 1);
-    assert_eq!(status["sessions"], 0);
+    assert_eq!(status["counters"]["sessions_unsaved"], 0);
+    assert_eq!(status["sessions"], 1);
+    assert_eq!(gateway.log().matches("kept in memory only").count(), 1);
 }
 
 #[tokio::test]
@@ -346,12 +349,40 @@ async fn lists_of_another_server_of_the_same_name_are_not_shown() {
 }
 
 #[tokio::test]
-async fn a_damaged_state_is_named() {
-    let setup = Setup::new("");
+async fn a_damaged_state_is_moved_aside() {
+    let setup = Setup::new(&example("one"));
     fs::create_dir(setup.path(".mcpvisor")).unwrap();
     fs::write(setup.path(".mcpvisor/state.db"), "x".repeat(10_000)).unwrap();
-    let output = setup.command(&["serve"]).output().unwrap();
-    assert!(!output.status.success());
-    let received = String::from_utf8_lossy(&output.stderr);
-    assert!(received.contains("state.db` is damaged"), "{received}");
+    let gateway = setup.serve().await;
+    gateway.all_up().await;
+    let files = fs::read_dir(gateway.data_dir()).unwrap();
+    let mut names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+    let aside = names.find(|name| name.starts_with("state.db.damaged-"));
+    let aside = aside.unwrap();
+    let health: Value = gateway.get("/health").send().await.json().await;
+    assert!(
+        health["reason"].as_str().unwrap().contains(&aside),
+        "{health}"
+    );
+    assert_eq!(health["status"], "ok");
+    let tree = run(&gateway, &["status"]).await.unwrap();
+    assert!(tree.contains(&aside), "{tree}");
+    assert_eq!(gateway.log().matches(&aside).count(), 1);
+}
+
+#[tokio::test]
+async fn a_directory_that_is_removed_is_made_again_with_what_it_held() {
+    let mut gateway = Gateway::start(&example("one")).await;
+    gateway.all_up().await;
+    let mut client = Client::open(&gateway).await;
+    fs::remove_dir_all(gateway.data_dir()).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !gateway.log().contains("state is kept on the disk again") {
+        assert!(Instant::now() < deadline, "{}", gateway.log());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    run(&gateway, &["status"]).await.unwrap();
+    killed_and_started_again(&mut gateway, &mut client).await;
+    let list = client.get("tools/list", json!({})).await;
+    assert!(names(&list["tools"]).contains(&"one__echo"), "{list}");
 }

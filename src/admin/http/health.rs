@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::{AdminEndpoints, with_title_case_headers};
+use crate::store::StoreSummary;
 
 /// How the gateway is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,8 +17,8 @@ pub struct Health {
     pub listed: bool,
     /// Whether the gateway stops.
     pub closing: bool,
-    /// Whether records of sessions cannot be written: `initialize` is refused.
-    pub store_fails: bool,
+    /// Whether the state is kept in memory only, and whether a damaged file was moved aside.
+    pub store: StoreSummary,
     /// Whether calls cannot be recorded: they are served all the same.
     pub history_fails: bool,
     pub uptime_seconds: u64,
@@ -34,19 +35,19 @@ pub struct ServerHealth {
     pub reason: Option<String>,
 }
 
-/// Why new sessions are refused.
-const STORE_FAILS: &str = "records of sessions cannot be written";
+/// What a failure of the disk costs.
+const STORE_FAILS: &str = "state is kept in memory only";
 
 /// Why operators look for calls in vain.
 const HISTORY_FAILS: &str = "calls cannot be recorded";
 
 impl Health {
     /// Problems beside those of the servers.
-    fn reason(&self) -> Option<&'static str> {
-        if self.store_fails {
-            return Some(STORE_FAILS);
+    fn reason(&self) -> Option<String> {
+        if let Some(why) = &self.store.failure {
+            return Some(format!("{STORE_FAILS}: {why}"));
         }
-        self.history_fails.then_some(HISTORY_FAILS)
+        self.history_fails.then(|| HISTORY_FAILS.to_owned())
     }
 }
 
@@ -62,7 +63,7 @@ pub(super) async fn health(endpoints: web::Data<AdminEndpoints>) -> HttpResponse
         "uptime": health.uptime_seconds,
         "servers": health.servers,
     });
-    if let Some(reason) = health.reason() {
+    if let Some(reason) = health.reason().or_else(|| health.store.notice.clone()) {
         body["reason"] = json!(reason);
     }
     with_title_case_headers(HttpResponse::Ok().json(body))
@@ -170,7 +171,7 @@ mod tests {
             let health = Health {
                 listed,
                 closing,
-                store_fails: false,
+                store: StoreSummary::default(),
                 history_fails: false,
                 uptime_seconds: 1,
                 servers: states.iter().map(|state| server(state, None)).collect(),
@@ -197,7 +198,10 @@ mod tests {
             let health = Health {
                 listed: true,
                 closing: false,
-                store_fails,
+                store: StoreSummary {
+                    failure: store_fails.then(|| "full".to_owned()),
+                    notice: None,
+                },
                 history_fails,
                 uptime_seconds: 1,
                 servers: vec![server("up", reason)],

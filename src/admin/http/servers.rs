@@ -92,6 +92,6 @@ pub(super) async fn logs(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
 
 pub(super) async fn crashes(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
     let server = find(&call)?;
-    let crashes = call.parts.operator.crashes(Some(&server.name))?;
+    let crashes = call.parts.operator.crashes(Some(&server.name)).await?;
     Ok(ApiAnswer::json(crashes))
 }

@@ -257,6 +257,7 @@ mod tests {
             notices: Vec::new(),
             counters: BTreeMap::new(),
             history_failure: None,
+            state_failure: None,
         }
     }
 

@@ -33,10 +33,15 @@ pub fn tree(status: &Value, screen: &Screen) -> String {
         text.push_str(&screen.cut(&line, 0));
         text.push('\n');
     }
-    if let Some(why) = status["history_failure"].as_str() {
-        let line = format!("├─ history{DOT}calls are not recorded: {}", one_line(why));
-        text.push_str(&screen.cut(&line, 0));
-        text.push('\n');
+    for (key, what) in [
+        ("state_failure", "state · is kept in memory only"),
+        ("history_failure", "history · calls are not recorded"),
+    ] {
+        if let Some(why) = status[key].as_str() {
+            let line = format!("├─ {what}: {}", one_line(why));
+            text.push_str(&screen.cut(&line, 0));
+            text.push('\n');
+        }
     }
     text.push_str(&format!("├─ sessions {}\n", status["sessions"]));
     let servers = by_trouble(status);

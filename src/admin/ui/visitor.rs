@@ -135,8 +135,8 @@ mod tests {
     use super::*;
     use crate::admin::base_url::OwnScheme;
 
-    #[test]
-    fn a_login_holds_for_its_time_and_its_token() {
+    #[tokio::test]
+    async fn a_login_holds_for_its_time_and_its_token() {
         let directory = tempfile::tempdir().unwrap();
         let token = ApiToken::open(directory.path()).unwrap();
         let visitor = Visitor::signed_in(&token, 1000).unwrap();
@@ -163,7 +163,7 @@ mod tests {
         other.sign_out(&token, 1000);
         assert!(!other.holds(&token, 1000) && !is_good(&other.cookie, 1000));
         assert!(visitor.holds(&token, 1000), "no other login ends with it");
-        token.rotate().unwrap();
+        token.rotate().await.unwrap();
         assert!(!visitor.holds(&token, 1000) && !visitor.owns_form(&token, &form));
     }
 

@@ -29,14 +29,15 @@ keys! {
         backoff_factor: factor(1.0..=100.0);
         /// The longest delay.
         backoff_max: any_duration();
-        /// Part of a delay that is left to chance, 0.0 to 1.0.
+        /// By which part of it chance shortens a delay at most, 0.0 to 1.0: 0.5 waits for 50 to
+        /// 100 % of a delay. It holds for `reconnect_every` as well.
         jitter: factor(0.0..=1.0);
         /// More failures than this in the time `within` make a server "broken": it is then tried
         /// only every so often (`reconnect_every`), and never given up.
         max_restarts: count(0..=10_000);
         /// The time in which failures are counted.
         within: any_duration();
-        /// Time between two tries of a broken server.
+        /// Time between two tries of a broken server, shortened by `jitter`.
         reconnect_every: any_duration();
         /// Earlier failures are forgotten after so long without one.
         stable_after: any_duration();

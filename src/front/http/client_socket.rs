@@ -12,10 +12,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use super::client_seats::{ClientSeat, ClientSeats, OpenSocket, OpenSockets};
 use super::request_clock::RequestClock;
 use crate::front::settings::FrontSettings;
 use crate::front::state::FrontGate;
-use crate::memory::{KeptBytes, KeptShare, trim_heap_soon};
+use crate::memory::{KeptBytes, KeptShare, note_passed, trim_heap_soon};
 use crate::telemetry::Counter;
 
 /// While clients leave more unread than they may in all, one that reads nothing for so long is
@@ -27,6 +28,10 @@ const UNREAD_LOOK: Duration = Duration::from_millis(250);
 
 /// A client that leaves so many bytes unread is worth a look at memory.
 const TRIM_MIN: usize = 32 * 1024;
+
+/// What a connection takes with its buffers and its task, about.
+const SOCKET_BYTES: usize = 16 * 1024;
+
 /// The answer to a request whose head does not come, as actix-http writes it.
 const HEAD_TIMEOUT: &[u8] =
     b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
@@ -34,6 +39,10 @@ const HEAD_TIMEOUT: &[u8] =
 pub(super) struct ClientSocket<S> {
     stream: S,
     clock: Rc<RequestClock>,
+    open: Rc<OpenSocket>,
+    /// The number of `open` among the sockets of the worker.
+    number: u64,
+    _seat: ClientSeat,
     limits: Rc<SocketLimits>,
     /// Wakes the connection at the next deadline or before. It is kept: to set it anew for each
     /// request would cost more than to be woken in vain now and then.
@@ -50,6 +59,8 @@ pub(super) struct SocketLimits {
     settings: FrontSettings,
     gate: web::Data<FrontGate>,
     unread: UnreadAnswers,
+    seats: ClientSeats,
+    open: OpenSockets,
 }
 
 /// The answers that clients leave unread.
@@ -81,12 +92,20 @@ impl SocketLimits {
         settings: FrontSettings,
         gate: web::Data<FrontGate>,
         unread: UnreadAnswers,
+        seats: ClientSeats,
     ) -> Self {
         Self {
             settings,
             gate,
             unread,
+            seats,
+            open: OpenSockets::default(),
         }
+    }
+
+    /// A seat for a connection that arrives.
+    pub(super) fn take_seat(&self) -> Option<ClientSeat> {
+        self.seats.take(&self.open)
     }
 
     /// How long a client may read nothing while all of them leave so much unread.
@@ -114,10 +133,17 @@ fn patience(settings: &FrontSettings, unread: usize) -> Duration {
 }
 
 impl<S: AsyncRead + AsyncWrite + ClientStream + Unpin> ClientSocket<S> {
-    pub(super) fn new(stream: S, limits: Rc<SocketLimits>) -> Self {
+    pub(super) fn new(stream: S, limits: Rc<SocketLimits>, seat: ClientSeat) -> Self {
+        let (number, open) = limits.open.add();
+        if seat.is_beyond {
+            open.clock.set_beyond();
+        }
         Self {
             stream,
-            clock: Rc::default(),
+            clock: Rc::clone(&open.clock),
+            open,
+            number,
+            _seat: seat,
             unread: limits.unread.bytes.share(),
             limits,
             timer: None,
@@ -148,6 +174,10 @@ impl<S: AsyncRead + AsyncWrite + ClientStream + Unpin> ClientSocket<S> {
     /// would.
     fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let limits = Rc::clone(&self.limits);
+        if self.open.must_end() {
+            return Poll::Ready(Ok(()));
+        }
+        self.open.waits(cx);
         let (head, idle) = (limits.settings.head_timeout, limits.settings.keep_alive);
         while let Some(due) = self.clock.due(head, idle) {
             if Instant::now() >= due {
@@ -190,6 +220,8 @@ impl<S: AsyncRead + AsyncWrite + ClientStream + Unpin> ClientSocket<S> {
 
 impl<S> Drop for ClientSocket<S> {
     fn drop(&mut self) {
+        self.limits.open.remove(self.number);
+        note_passed(SOCKET_BYTES);
         if self.unread.own() >= TRIM_MIN {
             trim_heap_soon();
         }
@@ -282,10 +314,16 @@ mod tests {
             ..FrontSettings::for_tests()
         };
         let gate = web::Data::new(FrontGate::default());
-        let limits = Rc::new(SocketLimits::new(settings, gate, UnreadAnswers::default()));
+        let limits = Rc::new(SocketLimits::new(
+            settings,
+            gate,
+            UnreadAnswers::default(),
+            ClientSeats::new(100),
+        ));
         std::array::from_fn(|_| {
             let (ours, theirs) = duplex(100);
-            (ClientSocket::new(ours, Rc::clone(&limits)), theirs)
+            let seat = limits.take_seat().unwrap();
+            (ClientSocket::new(ours, Rc::clone(&limits), seat), theirs)
         })
     }
 
@@ -351,9 +389,15 @@ mod tests {
             ..FrontSettings::for_tests()
         };
         let gate = web::Data::new(FrontGate::default());
-        let limits = SocketLimits::new(settings, gate, UnreadAnswers::default());
+        let limits = SocketLimits::new(
+            settings,
+            gate,
+            UnreadAnswers::default(),
+            ClientSeats::new(100),
+        );
         let (ours, mut client) = duplex(100);
-        let mut socket = ClientSocket::new(BufWriter::new(ours), Rc::new(limits));
+        let seat = limits.take_seat().unwrap();
+        let mut socket = ClientSocket::new(BufWriter::new(ours), Rc::new(limits), seat);
         socket.write_all(&[0; 150]).await.unwrap();
         let waited = tokio::time::timeout(BODY * 2 / 3, socket.flush()).await;
         assert!(waited.is_err());

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
+use std::rc::Rc;
 
 use actix_web::http::ConnectionType;
 use actix_web::http::header::{self, HeaderValue};
@@ -12,6 +13,7 @@ use futures_util::future::{Either, FutureExt as _, LocalBoxFuture, Ready, ready}
 
 use super::challenge::challenge;
 use super::headers::{note_secrets, sole_text};
+use super::request_clock::RequestClock;
 use super::tcp_server::CertifiedClient;
 use super::{guard, respond};
 use crate::auth::{Credentials, Identity, PresentedToken};
@@ -189,6 +191,12 @@ fn check_host_and(
     request: &HttpRequest,
     settings: &FrontSettings,
 ) -> Result<(), Failure> {
+    let clock = request.conn_data::<Rc<RequestClock>>();
+    if clock.is_some_and(|clock| clock.is_beyond()) {
+        let message =
+            "too many clients are connected: the gateway may open no more files; try again later";
+        return Err(Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000));
+    }
     // An absolute URI names the host a second time, and others may believe either.
     let authority = request.uri().authority().map(Authority::as_str);
     let host = sole_text(request, &header::HOST)?;

@@ -2,6 +2,7 @@
 
 mod caller_cache;
 mod challenge;
+mod client_seats;
 pub(super) mod client_socket;
 mod cors;
 mod endpoint;

@@ -11,12 +11,16 @@ use bytes::Bytes;
 use pin_project_lite::pin_project;
 use tokio::time::Instant;
 
+use crate::memory::note_passed;
+
 /// Of one connection.
 #[derive(Debug, Default)]
 pub(super) struct RequestClock {
     phase: Cell<Phase>,
     /// Bytes of the answer that the connection has not taken yet.
     unsent: Cell<usize>,
+    /// The connection has no seat: its requests are refused.
+    is_beyond: Cell<bool>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,6 +44,23 @@ impl RequestClock {
     pub(super) fn serve(self: &Rc<Self>) -> Serving {
         self.phase.set(Phase::Serving);
         Serving(Rc::clone(self))
+    }
+
+    pub(super) fn set_beyond(&self) {
+        self.is_beyond.set(true);
+    }
+
+    /// Whether there are too many connections for this one.
+    pub(super) fn is_beyond(&self) -> bool {
+        self.is_beyond.get()
+    }
+
+    /// Since when the connection waits for its next request.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        match self.phase.get() {
+            Phase::Idle(since) => Some(since),
+            Phase::New | Phase::Serving | Phase::Head(_) => None,
+        }
     }
 
     /// Bytes of the answer that is under way and that the connection has not taken.
@@ -111,7 +132,12 @@ impl<B: MessageBody> MessageBody for ServedBody<B> {
         let this = self.project();
         if this.rest.is_empty() {
             match ready!(this.body.poll_next(cx)) {
-                Some(Ok(bytes)) => *this.rest = bytes,
+                Some(Ok(bytes)) => {
+                    if bytes.len() > PART_MAX {
+                        note_passed(bytes.len());
+                    }
+                    *this.rest = bytes;
+                }
                 end => return Poll::Ready(end),
             }
         }

@@ -269,12 +269,13 @@ where
 {
     NewConnections::on_request(request.request());
     let clock = request.request().conn_data::<Rc<RequestClock>>();
+    let is_beyond = clock.is_some_and(|clock| clock.is_beyond());
     let serving = clock.map(RequestClock::serve);
     let gate = request.app_data::<web::Data<FrontGate>>().cloned();
     let answer = service.call(request);
     async move {
         let mut answer = answer.await?;
-        if gate.is_some_and(|gate| gate.is_closing()) {
+        if is_beyond || gate.is_some_and(|gate| gate.is_closing()) {
             let head = answer.response_mut().head_mut();
             head.set_connection_type(ConnectionType::Close);
         }

@@ -18,6 +18,7 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
+use super::client_seats::seats_of_process;
 use super::client_socket::{ClientSocket, ClientStream, SocketLimits, UnreadAnswers};
 use super::new_connections::NewConnections;
 use crate::auth::AuthSettings;
@@ -84,16 +85,23 @@ where
     <S::Service as Service<Request>>::Future: 'static,
     B: MessageBody + 'static,
 {
+    let seats = seats_of_process(settings.connections_max.saturating_mul(settings.workers));
+    let connections_max = seats.of_worker(settings.workers);
     let server = Server::build()
         .workers(settings.workers)
-        .max_concurrent_connections(settings.connections_max)
+        .max_concurrent_connections(settings.connections_max.min(connections_max))
         .disable_signals()
         .shutdown_timeout(1);
     let stopping = server.graceful_shutdown_signal();
     let (settings, unread) = (settings.clone(), UnreadAnswers::default());
     let server = server.listen("mcp", listener, move || {
-        let limits = SocketLimits::new(settings.clone(), gate.clone(), unread.clone());
-        let limits = Rc::new(limits);
+        let (gate, unread) = (gate.clone(), unread.clone());
+        let limits = Rc::new(SocketLimits::new(
+            settings.clone(),
+            gate,
+            unread,
+            seats.clone(),
+        ));
         let acceptor = acceptor(stopping.clone());
         let (stopping, arriving) = (stopping.clone(), new_connections.clone());
         let connecting = new_connections.clone();
@@ -120,13 +128,17 @@ where
         let accepted = move |stream: TcpStream| {
             let peer = stream.peer_addr().ok();
             set_options(&stream);
-            let (accepting, limits) = (Rc::clone(&acceptor).accept(stream), Rc::clone(&limits));
+            let limits = Rc::clone(&limits);
+            let seat = limits.take_seat();
+            // One that finds no room at all is closed at once.
+            let accepting = seat.map(|seat| (seat, Rc::clone(&acceptor).accept(stream)));
             let connecting = connecting.arrive();
             async move {
                 let ended = || DispatchError::Io(io::ErrorKind::ConnectionAborted.into());
+                let (seat, accepting) = accepting.ok_or_else(ended)?;
                 let stream = accepting.await.ok_or_else(ended)?;
                 drop(connecting);
-                Ok::<_, DispatchError>((ClientSocket::new(stream, limits), peer))
+                Ok::<_, DispatchError>((ClientSocket::new(stream, limits, seat), peer))
             }
         };
         fn_service(accepted).and_then(http)

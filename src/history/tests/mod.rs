@@ -407,20 +407,33 @@ async fn what_was_read_once_is_there_after_a_kill() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_no_database_costs_records_and_is_told() {
+async fn a_damaged_file_is_moved_aside() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("history.sqlite");
-    fs::write(
-        &path,
-        "no database, but long enough to be taken for one ".repeat(40),
-    )
-    .unwrap();
+    let garbage = "no database, but long enough to be taken for one ".repeat(40);
+    fs::write(&path, &garbage).unwrap();
+    let history = History::start(&path, settings(), Default::default()).unwrap();
+    end(begin(&history, &json!({})), CallEnding::Task, 0);
+    assert_eq!(page(&history, &[]).await["total"], 1);
+    assert_eq!(history.failure(), None);
+    let files = fs::read_dir(directory.path()).unwrap();
+    let mut names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+    let aside = names.find(|name| name.contains(".damaged-")).unwrap();
+    let kept = fs::read_to_string(directory.path().join(aside)).unwrap();
+    assert_eq!(kept, garbage);
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_used_costs_records_and_says_why() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("history.sqlite");
+    fs::create_dir(&path).unwrap();
     let counters = Counters::default();
     let parts = (counters.clone(), Default::default(), Default::default());
     let history = History::start(&path, settings(), parts).unwrap();
     end(begin(&history, &json!({})), CallEnding::Task, 0);
     let error = history.page(query(&[])).await.unwrap_err().to_string();
-    assert!(error.contains("is damaged"), "{error}");
+    assert!(error.contains("cannot be used"), "{error}");
     assert!(history.failure().unwrap().contains("history.sqlite"));
     assert_eq!(counters.view()["history_lost"], 1);
     history.configure(HistorySettings {

@@ -3,12 +3,14 @@
 
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rusqlite::Connection;
+use tokio::sync::mpsc::WeakSender;
 
-use super::file::to_column;
-use super::{WallClock, spawn, table};
+use super::writer::StoreRequest;
+use super::{StoreClock, spawn, table};
 use crate::store::OpenError;
 use crate::store::database::connect;
 
@@ -16,7 +18,7 @@ use crate::store::database::connect;
 const CHECKPOINT_EVERY: Duration = Duration::from_millis(900);
 
 /// Milliseconds between two searches for expired entries.
-const SWEEP_EVERY: u64 = 60_000;
+const SWEEP_EVERY: i64 = 60_000;
 
 /// Time between two steps of a search, in which others may write.
 const SWEEP_PAUSE: Duration = Duration::from_millis(5);
@@ -27,26 +29,46 @@ pub(super) struct Maintenance {
 }
 
 impl Maintenance {
-    pub(super) fn start(path: &Path, now: WallClock) -> Result<Self, OpenError> {
+    pub(super) fn start(
+        path: &Path,
+        clock: StoreClock,
+        writer: WeakSender<StoreRequest>,
+    ) -> Result<(Self, JoinHandle<()>), OpenError> {
         let connection = connect(path)?;
         let (alive, ended) = mpsc::channel();
-        spawn("store-disk", path, move || run(&connection, &ended, now))?;
-        Ok(Self { _alive: alive })
+        let thread = spawn("store-disk", path, move || {
+            run(&connection, &ended, &clock, &writer);
+        })?;
+        Ok((Self { _alive: alive }, thread))
     }
 }
 
-fn run(connection: &Connection, ended: &Receiver<()>, now: WallClock) {
-    let mut next_sweep = now().saturating_add(SWEEP_EVERY);
+fn run(
+    connection: &Connection,
+    ended: &Receiver<()>,
+    clock: &StoreClock,
+    writer: &WeakSender<StoreRequest>,
+) {
+    let mut next_sweep = clock.now().saturating_add(SWEEP_EVERY);
+    let mut failed = false;
     while goes_on(ended, CHECKPOINT_EVERY) {
-        if now() >= next_sweep {
-            if let Err(error) = sweep(connection, ended, now) {
+        if clock.jump().is_some()
+            && let Some(writer) = writer.upgrade()
+        {
+            // The writer looks at the clock before it works.
+            let _ = writer.blocking_send(StoreRequest::nothing());
+        }
+        if clock.now() >= next_sweep {
+            if let Err(error) = sweep(connection, ended, clock) {
                 log::warn!(error:%; "expired entries could not be removed");
             }
-            next_sweep = now().saturating_add(SWEEP_EVERY);
+            next_sweep = clock.now().saturating_add(SWEEP_EVERY);
         }
-        if let Err(error) = checkpoint(connection) {
+        let written = checkpoint(connection);
+        if let (Err(error), false) = (&written, failed) {
             log::warn!(error:%; "the store could not be brought to the disk");
         }
+        failed = written.is_err();
     }
 }
 
@@ -56,9 +78,13 @@ fn goes_on(ended: &Receiver<()>, wait: Duration) -> bool {
 }
 
 /// Removes expired entries, in steps.
-fn sweep(connection: &Connection, ended: &Receiver<()>, now: WallClock) -> rusqlite::Result<()> {
+fn sweep(
+    connection: &Connection,
+    ended: &Receiver<()>,
+    clock: &StoreClock,
+) -> rusqlite::Result<()> {
     let mut from = String::new();
-    while let Some(last) = table::sweep(connection, &from, to_column(now()))? {
+    while let Some(last) = table::sweep(connection, &from, clock.now())? {
         if !goes_on(ended, SWEEP_PAUSE) {
             break;
         }

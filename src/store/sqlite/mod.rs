@@ -5,6 +5,7 @@
 //! ([`maintenance`]) brings it to the disk each second, so that the end of the machine loses no
 //! more than that, and removes what has expired.
 
+mod clock;
 mod file;
 mod import;
 mod maintenance;
@@ -12,13 +13,16 @@ mod table;
 mod writer;
 
 use std::path::Path;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use rusqlite::ErrorCode;
 use tokio::sync::{mpsc, oneshot};
 
+pub use clock::StoreClock;
 use maintenance::Maintenance;
 use writer::{StoreOperation, StoreReply, StoreRequest};
 
@@ -33,8 +37,20 @@ pub type WallClock = fn() -> u64;
 /// A store in an SQLite file. Requests are carried out in the order in which they are made.
 pub struct SqliteStore {
     requests: mpsc::Sender<StoreRequest>,
-    now: WallClock,
     _maintenance: Maintenance,
+}
+
+/// The threads of a store, which end when it is dropped.
+pub struct StoreThreads([JoinHandle<()>; 2]);
+
+impl StoreThreads {
+    /// Waits until the file is closed. Blocks.
+    pub fn join(self) {
+        for thread in self.0 {
+            // A panic was reported where it happened.
+            drop(thread.join());
+        }
+    }
 }
 
 impl SqliteStore {
@@ -44,17 +60,36 @@ impl SqliteStore {
     ///
     /// Returns [`OpenError`] when the file is damaged, of a newer release, or cannot be used.
     pub fn open(path: &Path, now: WallClock) -> Result<Self, OpenError> {
+        Self::open_with_threads(path, now.into()).map(|(store, _)| store)
+    }
+
+    /// Opens the file, and returns what waits until it is closed after the end of the store.
+    /// Blocks.
+    ///
+    /// # Errors
+    ///
+    /// As [`SqliteStore::open`].
+    pub fn open_with_threads(
+        path: &Path,
+        clock: StoreClock,
+    ) -> Result<(Self, StoreThreads), OpenError> {
         let connection = file::open(path)?;
-        table::clean(&connection, file::to_column(now()))
-            .map_err(|error| OpenError::sqlite(path, &error))?;
-        let maintenance = Maintenance::start(path, now)?;
+        match table::clean(&connection, clock.now()) {
+            // A disk that is full does not keep the entries from being read.
+            Err(error) if is_full(&error) => {}
+            cleaned => cleaned.map_err(|error| OpenError::sqlite(path, &error))?,
+        }
         let (requests, queue) = mpsc::channel(QUEUE_MAX);
-        spawn("store", path, move || writer::run(connection, queue, now))?;
-        Ok(Self {
+        let wake = requests.downgrade();
+        let (maintenance, disk) = Maintenance::start(path, clock.clone(), wake)?;
+        let writer = spawn("store", path, move || {
+            writer::run(connection, queue, &clock)
+        })?;
+        let store = Self {
             requests,
-            now,
             _maintenance: maintenance,
-        })
+        };
+        Ok((store, StoreThreads([writer, disk])))
     }
 
     /// Waits until every change that was made before is committed.
@@ -72,11 +107,10 @@ impl SqliteStore {
         self.requests.send(request).await.map_err(|_| ended())?;
         answer.await.map_err(|_| ended())?
     }
+}
 
-    fn expiry(&self, ttl: Option<Duration>) -> Option<i64> {
-        let ttl = u64::try_from(ttl?.as_millis()).unwrap_or(u64::MAX);
-        Some(file::to_column((self.now)().saturating_add(ttl)))
-    }
+fn is_full(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(ErrorCode::DiskFull)
 }
 
 fn ended() -> StoreError {
@@ -84,9 +118,13 @@ fn ended() -> StoreError {
 }
 
 /// Starts a thread that ends by itself when the store is dropped.
-fn spawn(name: &str, path: &Path, run: impl FnOnce() + Send + 'static) -> Result<(), OpenError> {
+fn spawn(
+    name: &str,
+    path: &Path,
+    run: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, OpenError> {
     let thread = std::thread::Builder::new().name(name.to_owned());
-    let started = thread.spawn(run).map(drop);
+    let started = thread.spawn(run);
     started.map_err(|error| OpenError::io(path, &error))
 }
 
@@ -111,29 +149,13 @@ impl Store for SqliteStore {
         let operation = StoreOperation::Put {
             key: key.to_owned(),
             value,
-            expires: self.expiry(ttl),
+            ttl,
         };
         async move { self.request(operation).await.map(drop) }.boxed()
     }
 
     fn delete(&self, key: &str) -> BoxFuture<'_, Result<(), StoreError>> {
         let operation = StoreOperation::Delete(key.to_owned());
-        async move { self.request(operation).await.map(drop) }.boxed()
-    }
-
-    fn compare_and_set(
-        &self,
-        key: &str,
-        expected: Option<Bytes>,
-        value: Bytes,
-        ttl: Option<Duration>,
-    ) -> BoxFuture<'_, Result<(), StoreError>> {
-        let operation = StoreOperation::CompareAndSet {
-            key: key.to_owned(),
-            expected,
-            value,
-            expires: self.expiry(ttl),
-        };
         async move { self.request(operation).await.map(drop) }.boxed()
     }
 

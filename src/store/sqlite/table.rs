@@ -61,6 +61,12 @@ pub(super) fn delete(connection: &Connection, key: &str) -> rusqlite::Result<()>
     connection.prepare_cached(text)?.execute([key]).map(drop)
 }
 
+/// Moves the expiry of all entries.
+pub(super) fn shift(connection: &Connection, millis: i64) -> rusqlite::Result<()> {
+    let text = "UPDATE entry SET expires = expires + ?1 WHERE expires IS NOT NULL";
+    connection.execute(text, [millis]).map(drop)
+}
+
 /// Removes what has expired. This reads the whole table, so that a damaged one is noticed.
 pub(super) fn clean(connection: &Connection, now: i64) -> rusqlite::Result<()> {
     let text = "DELETE FROM entry WHERE expires <= ?1";

@@ -1,13 +1,13 @@
 //! The thread that owns the connection through which the store reads and writes.
 
 use std::slice;
+use std::time::Duration;
 
 use bytes::Bytes;
-use rusqlite::{Connection, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, TransactionBehavior};
 use tokio::sync::{mpsc, oneshot};
 
-use super::file::to_column;
-use super::{WallClock, table};
+use super::{StoreClock, table};
 use crate::store::{StoreError, StoredEntry};
 
 /// Most requests of one transaction.
@@ -18,15 +18,9 @@ pub(super) enum StoreOperation {
     Put {
         key: String,
         value: Bytes,
-        expires: Option<i64>,
+        ttl: Option<Duration>,
     },
     Delete(String),
-    CompareAndSet {
-        key: String,
-        expected: Option<Bytes>,
-        value: Bytes,
-        expires: Option<i64>,
-    },
     Scan(String),
     Nothing,
 }
@@ -44,11 +38,20 @@ pub(super) struct StoreRequest {
     pub(super) reply: oneshot::Sender<OperationOutcome>,
 }
 
+impl StoreRequest {
+    /// One that does nothing, whose answer nobody waits for.
+    pub(super) fn nothing() -> Self {
+        let (reply, _) = oneshot::channel();
+        let operation = StoreOperation::Nothing;
+        Self { operation, reply }
+    }
+}
+
 /// Works until the store is dropped.
 pub(super) fn run(
     mut connection: Connection,
     mut queue: mpsc::Receiver<StoreRequest>,
-    now: WallClock,
+    clock: &StoreClock,
 ) {
     let mut requests = Vec::new();
     while queue.blocking_recv_many(&mut requests, BATCH_MAX) > 0 {
@@ -56,12 +59,35 @@ pub(super) fn run(
             .drain(..)
             .map(|request| (request.operation, request.reply))
             .unzip();
-        let outcomes = carry_out(&mut connection, &operations, to_column(now()));
+        if let Some(jump) = clock.jump() {
+            follow(&connection, clock, jump);
+        }
+        let outcomes = carry_out(&mut connection, &operations, clock.now());
         for (reply, outcome) in replies.into_iter().zip(outcomes) {
             // Whoever asked may be gone.
             let _ = reply.send(outcome);
         }
     }
+}
+
+/// Moves all entries by a jump of the wall clock. Until they are moved, none may expire by it.
+fn follow(connection: &Connection, clock: &StoreClock, jump: i64) {
+    let before = jump.min(0);
+    clock.follow(before);
+    match table::shift(connection, jump) {
+        Ok(()) => {
+            clock.follow(jump - before);
+            log::info!(seconds = jump / 1000; "the clock was set: no entry expires by that");
+        }
+        Err(error) => {
+            clock.follow(-before);
+            log::debug!(error:%; "entries could not follow a clock that was set");
+        }
+    }
+}
+
+fn expiry(now: i64, ttl: Duration) -> i64 {
+    now.saturating_add(i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX))
 }
 
 fn carry_out(
@@ -78,13 +104,19 @@ fn carry_out(
         match outcome {
             Ok(Some(outcome)) => outcome,
             Ok(None) => Ok(StoreReply::Done),
-            Err(error) => {
-                log::warn!(error:%; "the store failed");
-                Err(StoreError::Unavailable(error.to_string()))
-            }
+            Err(error) => Err(failure(&error)),
         }
     });
     alone.collect()
+}
+
+fn failure(error: &rusqlite::Error) -> StoreError {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+            StoreError::Damaged(error.to_string())
+        }
+        _ => StoreError::Unavailable(error.to_string()),
+    }
 }
 
 /// Carries out all operations, or none if one fails.
@@ -95,12 +127,12 @@ fn commit(
 ) -> rusqlite::Result<Vec<OperationOutcome>> {
     if let [operation] = operations {
         // It writes once at most, and a statement is a transaction of its own.
-        return Ok(vec![operate(connection, operation, now)?]);
+        return Ok(vec![Ok(operate(connection, operation, now)?)]);
     }
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let outcomes = operations
         .iter()
-        .map(|operation| operate(&transaction, operation, now))
+        .map(|operation| operate(&transaction, operation, now).map(Ok))
         .collect::<rusqlite::Result<_>>()?;
     transaction.commit()?;
     Ok(outcomes)
@@ -110,35 +142,19 @@ fn operate(
     connection: &Connection,
     operation: &StoreOperation,
     now: i64,
-) -> rusqlite::Result<OperationOutcome> {
+) -> rusqlite::Result<StoreReply> {
     let reply = match operation {
         StoreOperation::Nothing => StoreReply::Done,
         StoreOperation::Get(key) => StoreReply::Value(table::get(connection, key, now)?),
         StoreOperation::Scan(prefix) => StoreReply::Entries(table::scan(connection, prefix, now)?),
-        StoreOperation::Put {
-            key,
-            value,
-            expires,
-        } => {
-            table::put(connection, key, value, *expires)?;
+        StoreOperation::Put { key, value, ttl } => {
+            table::put(connection, key, value, ttl.map(|ttl| expiry(now, ttl)))?;
             StoreReply::Done
         }
         StoreOperation::Delete(key) => {
             table::delete(connection, key)?;
             StoreReply::Done
         }
-        StoreOperation::CompareAndSet {
-            key,
-            expected,
-            value,
-            expires,
-        } => {
-            if table::get(connection, key, now)? != *expected {
-                return Ok(Err(StoreError::Conflict(key.clone())));
-            }
-            table::put(connection, key, value, *expires)?;
-            StoreReply::Done
-        }
     };
-    Ok(Ok(reply))
+    Ok(reply)
 }

@@ -4,6 +4,8 @@
 
 use serde::Serialize;
 
+#[cfg(unix)]
+mod open_files;
 #[cfg(not(unix))]
 mod other;
 #[cfg(target_os = "linux")]
@@ -20,6 +22,8 @@ mod usage_linux;
 
 use std::time::Duration;
 
+#[cfg(unix)]
+pub use open_files::raise_open_files;
 pub use process_tag::ProcessOwner;
 pub(crate) use process_tag::{OrphanScope, TAG_VARIABLE};
 #[cfg(target_os = "linux")]

@@ -11,6 +11,7 @@ use rustix::process::{
 };
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
+use super::open_files::limit_of_children;
 use crate::transport::ChildLimits;
 
 /// Seconds of CPU time after `SIGXCPU` until the system kills a process that does not heed it.
@@ -28,9 +29,13 @@ pub(crate) fn prepare(command: &mut Command, limits: ChildLimits) {
     command.process_group(0);
     #[cfg(target_os = "linux")]
     let parent = rustix::process::getpid();
+    let open_files = limit_of_children();
     let in_child = move || {
         #[cfg(target_os = "linux")]
         die_with(parent)?;
+        if let Some(limit) = open_files {
+            setrlimit(Resource::Nofile, limit)?;
+        }
         set(limits)
     };
     #[expect(

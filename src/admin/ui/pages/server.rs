@@ -35,7 +35,8 @@ pub(super) async fn page(view: &View<'_>, name: &str) -> Result<Page, Failure> {
         .live("server-log", log)
         .live("server-life", time_line(view, name, started_at))
         .once(view, async {
-            html! { (crashes(view, name)) (limits(view, name)) }
+            let crashes = crashes(view, name).await;
+            html! { (crashes) (limits(view, name)) }
         })
         .await;
     Ok(page.once(view, configured(view, name)).await)

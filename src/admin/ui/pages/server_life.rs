@@ -86,8 +86,8 @@ fn moment(entry: &Value, server: &str) -> Markup {
 }
 
 /// The reports of ends, the newest first, each with the last lines before it.
-pub(super) fn crashes(view: &View<'_>, name: &str) -> Markup {
-    let Ok(reports) = view.operator.crash_reports(name, CRASHES_MAX) else {
+pub(super) async fn crashes(view: &View<'_>, name: &str) -> Markup {
+    let Ok(reports) = view.operator.crash_reports(name, CRASHES_MAX).await else {
         return Markup::default();
     };
     html! {

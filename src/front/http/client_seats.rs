@@ -1,0 +1,212 @@
+//! The file descriptors that clients may take; the rest is left for servers, operators and health.
+
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Waker};
+
+use rustix::process::{Resource, getrlimit};
+
+use super::request_clock::RequestClock;
+
+/// Least descriptors that are left, if there are twice as many.
+const LEFT_MIN: u64 = 96;
+
+/// Connections beyond the seats, whose requests are read to be refused with a reason, or since they
+/// ask for the health.
+const CROWD_MAX: usize = 32;
+
+/// Idle connections that end for a new one, so that there is room for the next ones.
+const END_AT_ONCE: usize = 8;
+
+/// The seats of all workers. Clones count together.
+#[derive(Clone, Debug)]
+pub(super) struct ClientSeats(Arc<Seats>);
+
+#[derive(Debug)]
+struct Seats {
+    taken: AtomicUsize,
+    max: usize,
+}
+
+/// The seat of one connection.
+#[derive(Debug)]
+pub(super) struct ClientSeat {
+    seats: ClientSeats,
+    /// There was none: the connection is one of the crowd.
+    pub(super) is_beyond: bool,
+}
+
+impl ClientSeats {
+    pub(super) fn new(max: usize) -> Self {
+        let taken = AtomicUsize::new(0);
+        Self(Arc::new(Seats { taken, max }))
+    }
+
+    /// Connections that each of so many workers may hold, so that none is accepted without a
+    /// descriptor.
+    pub(super) fn of_worker(&self, workers: usize) -> usize {
+        let all = self.0.max.saturating_add(CROWD_MAX + ARRIVING_MAX);
+        all / workers.max(1)
+    }
+
+    /// Takes a seat; where none is free, one of the connections of this worker ends that wait for
+    /// their next request. `None` if even the crowd is full.
+    pub(super) fn take(&self, open: &OpenSockets) -> Option<ClientSeat> {
+        let taken = self.0.taken.fetch_add(1, Ordering::Relaxed);
+        let is_full = taken >= self.0.max;
+        let seat = ClientSeat {
+            seats: self.clone(),
+            is_beyond: is_full && open.end_idle(END_AT_ONCE) == 0,
+        };
+        // Those that end now leave in a moment.
+        (taken < self.0.max + CROWD_MAX).then_some(seat)
+    }
+}
+
+impl Drop for ClientSeat {
+    fn drop(&mut self) {
+        self.seats.0.taken.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Connections that may be on their way to a worker beside those.
+const ARRIVING_MAX: usize = 16;
+
+/// The descriptors that clients may take of so many; `None` is no limit.
+pub(super) fn for_clients(limit: Option<u64>) -> usize {
+    let clients = limit.map(|limit| limit - (limit / 4).max(LEFT_MIN).min(limit / 2));
+    clients.map_or(usize::MAX, |clients| {
+        usize::try_from(clients).unwrap_or(usize::MAX)
+    })
+}
+
+/// The seats of this process, which has to take clients of so many connections.
+pub(super) fn seats_of_process(wanted: usize) -> ClientSeats {
+    let limit = getrlimit(Resource::Nofile).current;
+    let max = for_clients(limit);
+    if let Some(limit) = limit.filter(|_| max < wanted) {
+        log::warn!(
+            "{max} clients can be connected, and not the {wanted} of `gateway.connections_max` on all workers: \
+             {limit} files may be open, raise `LimitNOFILE=` or `ulimit -n`"
+        );
+    }
+    ClientSeats::new(max)
+}
+
+/// The sockets of one worker.
+#[derive(Default)]
+pub(super) struct OpenSockets {
+    all: RefCell<BTreeMap<u64, Rc<OpenSocket>>>,
+    last: Cell<u64>,
+}
+
+/// What others see of a socket.
+#[derive(Default)]
+pub(super) struct OpenSocket {
+    pub(super) clock: Rc<RequestClock>,
+    waker: RefCell<Option<Waker>>,
+    must_end: Cell<bool>,
+}
+
+impl OpenSockets {
+    /// Adds a socket; its number removes it.
+    pub(super) fn add(&self) -> (u64, Rc<OpenSocket>) {
+        let number = self.last.get() + 1;
+        self.last.set(number);
+        let socket = Rc::new(OpenSocket::default());
+        self.all.borrow_mut().insert(number, Rc::clone(&socket));
+        (number, socket)
+    }
+
+    pub(super) fn remove(&self, number: u64) {
+        self.all.borrow_mut().remove(&number);
+    }
+
+    /// Ends those that wait longest for their next request; returns how many.
+    fn end_idle(&self, most: usize) -> usize {
+        let all = self.all.borrow();
+        let idle = all.values().filter(|socket| !socket.must_end.get());
+        let mut idle: Vec<_> = idle
+            .filter_map(|socket| Some((socket.clock.idle_since()?, socket)))
+            .collect();
+        idle.sort_by_key(|(since, _)| Reverse(since.elapsed()));
+        idle.truncate(most);
+        for (_, socket) in &idle {
+            socket.must_end.set(true);
+            if let Some(waker) = &*socket.waker.borrow() {
+                waker.wake_by_ref();
+            }
+        }
+        idle.len()
+    }
+}
+
+impl OpenSocket {
+    /// The task that reads from the socket waits.
+    pub(super) fn waits(&self, cx: &Context<'_>) {
+        let mut waker = self.waker.borrow_mut();
+        match &mut *waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            none => *none = Some(cx.waker().clone()),
+        }
+    }
+
+    /// Whether the connection ends to make room, since it serves nothing.
+    pub(super) fn must_end(&self) -> bool {
+        self.must_end.get() && self.clock.idle_since().is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_descriptors_are_left() {
+        let table = [
+            (None, usize::MAX),
+            (Some(20), 10),
+            (Some(256), 160),
+            (Some(1024), 768),
+            (Some(1 << 20), 3 << 18),
+        ];
+        for (limit, expected) in table {
+            assert_eq!(for_clients(limit), expected, "{limit:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn idle_connections_make_room_and_then_new_ones_are_a_crowd() {
+        let (seats, open) = (ClientSeats::new(2), OpenSockets::default());
+        let (_, busy) = open.add();
+        let _serving = busy.clock.serve();
+        let (number, idle) = open.add();
+        drop(idle.clock.serve());
+        let _seats = [(); 2].map(|()| seats.take(&open).unwrap());
+        assert!(!idle.must_end() && !busy.must_end());
+        let third = seats.take(&open).unwrap();
+        assert!(!third.is_beyond && idle.must_end() && !busy.must_end());
+        open.remove(number);
+        let crowd = [(); CROWD_MAX - 1].map(|()| seats.take(&open).unwrap());
+        assert!(crowd.iter().all(|seat| seat.is_beyond));
+        assert!(seats.take(&open).is_none());
+        drop((third, crowd));
+        assert!(seats.take(&open).is_some_and(|seat| seat.is_beyond));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_serves_again_does_not_end() {
+        let open = OpenSockets::default();
+        let (_, socket) = open.add();
+        drop(socket.clock.serve());
+        assert_eq!(open.end_idle(1), 1);
+        let serving = socket.clock.serve();
+        assert!(!socket.must_end());
+        drop(serving);
+        assert!(socket.must_end());
+    }
+}

@@ -1,0 +1,230 @@
+//! The thread that opens the file of a store, sees that it stays in its place, and writes what was
+//! kept in memory while the disk failed. It alone may wait for the disk.
+
+use std::io;
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::runtime;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout};
+
+use super::disk_state::{Disk, Shared};
+use super::overlay::{Change, KeptChange};
+use super::{OpenError, Store, StoreError};
+
+/// How often the thread looks after the file.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Changes that are written at once.
+const BATCH_MAX: usize = 256;
+
+/// How long requests may hold a store that is to be closed.
+const RELEASE_MAX: Duration = Duration::from_secs(10);
+
+/// A store that was opened.
+pub struct OpenedStore {
+    pub store: Arc<dyn Store>,
+    /// Waits until it is closed, once the store is dropped.
+    pub closed: Box<dyn FnOnce() + Send>,
+    /// Something that an operator should know.
+    pub notice: Option<String>,
+}
+
+/// The place of a store's file. Its methods may block.
+pub trait StatePlace: Send {
+    /// Opens the file, or makes it; moves a damaged one aside.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`OpenError`] when it cannot be used now.
+    fn open(&mut self) -> Result<OpenedStore, OpenError>;
+
+    /// Why the open file is not in its place any more.
+    fn lost(&mut self) -> Option<String>;
+
+    /// Moves the file, which is closed and damaged, aside.
+    fn set_aside(&mut self) -> Result<String, OpenError>;
+}
+
+pub(super) fn start(
+    place: impl StatePlace + 'static,
+    shared: Arc<Shared>,
+) -> io::Result<oneshot::Receiver<Result<(), OpenError>>> {
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()?;
+    let (first, opened) = oneshot::channel();
+    let thread = std::thread::Builder::new().name("store-keeper".to_owned());
+    thread.spawn(move || {
+        let keeper = Keeper {
+            place,
+            shared,
+            open: None,
+        };
+        runtime.block_on(keeper.run(first));
+    })?;
+    Ok(opened)
+}
+
+struct Keeper<P> {
+    place: P,
+    shared: Arc<Shared>,
+    open: Option<OpenedStore>,
+}
+
+impl<P: StatePlace> Keeper<P> {
+    async fn run(mut self, first: oneshot::Sender<Result<(), OpenError>>) {
+        let opened = self.open();
+        // The gateway may have stopped waiting.
+        let _ = first.send(opened);
+        loop {
+            let closing = self.shared.closing.notified();
+            if timeout(LOOK_EVERY, closing).await.is_ok() {
+                break;
+            }
+            self.look().await;
+        }
+        self.close().await;
+        let closed = self.shared.closed.clone();
+        // The directory is unlocked before anything starts in it again.
+        drop(self);
+        closed.cancel();
+    }
+
+    async fn look(&mut self) {
+        if self.open.is_some()
+            && let Some(why) = self.place.lost()
+        {
+            self.replace(why).await;
+        } else if self.open.is_none() {
+            let _ = self.open();
+        }
+        let is_behind = {
+            let state = self.shared.lock();
+            state.summary.failure.is_some() || !state.overlay.is_empty()
+        };
+        if is_behind && self.open.is_some() {
+            self.write_back().await;
+        }
+    }
+
+    fn open(&mut self) -> Result<(), OpenError> {
+        let opened = self.place.open();
+        let mut state = self.shared.lock();
+        match opened {
+            Ok(opened) => {
+                state.disk = Disk::Open(opened.store.clone());
+                if let Some(notice) = &opened.notice {
+                    log::warn!("{notice}");
+                    state.summary.notice = Some(notice.clone());
+                }
+                if state.overlay.is_empty() {
+                    state.recover();
+                }
+                drop(state);
+                self.open = Some(opened);
+                Ok(())
+            }
+            Err(error) => {
+                state.fail(error.why());
+                Err(error)
+            }
+        }
+    }
+
+    /// The file is gone: what it holds goes to a new one.
+    async fn replace(&mut self, why: String) {
+        let Some(opened) = &self.open else { return };
+        self.shared.lock().fail(why.clone());
+        let held = opened.store.scan("").await.unwrap_or_default();
+        let mut state = self.shared.lock();
+        for entry in held {
+            let put = Change::put(entry.value, entry.expires_in);
+            // Whatever was changed since then is later. What does not fit is lost with the file.
+            let _ = state.overlay.keep(&entry.key, 0, put);
+        }
+        drop(state);
+        self.close().await;
+        if self.open().is_ok() {
+            self.shared.lock().summary.notice = Some(format!("{why}, and made again"));
+        }
+    }
+
+    /// Writes all that is kept in memory; the disk serves again when nothing is left.
+    async fn write_back(&mut self) {
+        let written = self.try_write_back().await;
+        let Err(error) = written else { return };
+        if let StoreError::Damaged(_) = error {
+            self.close().await;
+            match self.place.set_aside() {
+                Ok(notice) => {
+                    log::warn!("{notice}");
+                    self.shared.lock().summary.notice = Some(notice);
+                }
+                Err(error) => self.shared.lock().fail(error.why()),
+            }
+            let _ = self.open();
+        } else {
+            self.shared.lock().fail(error.to_string());
+        }
+    }
+
+    async fn try_write_back(&mut self) -> Result<(), StoreError> {
+        let Some(opened) = &self.open else {
+            return Ok(());
+        };
+        if mem::take(&mut self.shared.lock().is_damaged) {
+            return Err(StoreError::Damaged("it cannot be read".to_owned()));
+        }
+        // Also where nothing is to be written: a disk that hung must answer.
+        opened.store.get("").await.map(drop)?;
+        loop {
+            let kept = self.shared.lock().overlay.in_order();
+            for changes in kept.chunks(BATCH_MAX) {
+                let made = changes.iter();
+                let made = made.map(|(key, kept)| make(&*opened.store, key, kept));
+                join_all(made)
+                    .await
+                    .into_iter()
+                    .collect::<Result<(), _>>()?;
+                let mut state = self.shared.lock();
+                for (key, kept) in changes {
+                    state.overlay.written(key, kept.number);
+                }
+            }
+            let mut state = self.shared.lock();
+            if state.overlay.is_empty() {
+                state.disk = Disk::Open(opened.store.clone());
+                state.recover();
+                return Ok(());
+            }
+        }
+    }
+
+    /// Closes the file, so that nothing of it touches one that is opened at its path later.
+    async fn close(&mut self) {
+        let Some(opened) = self.open.take() else {
+            return;
+        };
+        self.shared.lock().disk = Disk::Away;
+        let deadline = Instant::now() + RELEASE_MAX;
+        while Arc::strong_count(&opened.store) > 1 && Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        drop(opened.store);
+        (opened.closed)();
+    }
+}
+
+async fn make(store: &dyn Store, key: &str, kept: &KeptChange) -> Result<(), StoreError> {
+    match &kept.change {
+        Change::Put { value, expires } => {
+            let ttl = expires.map(|at| at.saturating_duration_since(Instant::now()));
+            store.put(key, value.clone(), ttl).await
+        }
+        Change::Delete => store.delete(key).await,
+    }
+}

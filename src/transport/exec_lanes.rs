@@ -1,0 +1,95 @@
+//! The threads that fork and execute. A program on a disk that hangs holds the thread that executes
+//! it, so each program has one of its own, with its directory: a hanging one delays its servers only.
+//! The threads live as long as the spawner, since the system ends a child with the thread that
+//! started it.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::ffi::OsString;
+use std::hash::{BuildHasher as _, RandomState};
+use std::io;
+use std::path::PathBuf;
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+
+use tokio::process::{Child, Command};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+/// Threads at most; further programs share one with others.
+const LANES_MAX: usize = 64;
+
+/// Children that wait for one thread.
+const WAITING_MAX: usize = 64;
+
+/// A command to execute, and where its child goes.
+type Execution = (Command, oneshot::Sender<io::Result<Child>>);
+
+/// What a thread executes: a program and its directory.
+#[derive(PartialEq, Eq, Hash)]
+struct LaneKey {
+    program: OsString,
+    directory: Option<PathBuf>,
+}
+
+/// The threads by what they execute.
+#[derive(Default)]
+pub(super) struct ExecLanes {
+    lanes: HashMap<LaneKey, SyncSender<Execution>>,
+    hasher: RandomState,
+}
+
+impl ExecLanes {
+    /// Starts a child. To be called within the runtime that waits for it.
+    ///
+    /// # Errors
+    ///
+    /// Returns the system's error when it gives no thread, or says that the program hangs.
+    pub(super) fn spawn(
+        &mut self,
+        command: Command,
+    ) -> io::Result<oneshot::Receiver<io::Result<Child>>> {
+        let (reply, child) = oneshot::channel();
+        match self.lane_of(&command)?.try_send((command, reply)) {
+            Ok(()) => Ok(child),
+            Err(TrySendError::Full(_)) => Err(io::Error::other(
+                "earlier starts of this program hang in the system",
+            )),
+            Err(TrySendError::Disconnected(_)) => Err(io::Error::other("the thread has ended")),
+        }
+    }
+
+    fn lane_of(&mut self, command: &Command) -> io::Result<&SyncSender<Execution>> {
+        let command = command.as_std();
+        let key = LaneKey {
+            program: command.get_program().to_owned(),
+            directory: command.get_current_dir().map(PathBuf::from),
+        };
+        if self.lanes.len() >= LANES_MAX && !self.lanes.contains_key(&key) {
+            let count = self.lanes.len() as u64;
+            let index = usize::try_from(self.hasher.hash_one(&key) % count).unwrap_or_default();
+            let shared = self.lanes.values().nth(index);
+            return shared.ok_or_else(|| io::Error::other("there is no thread"));
+        }
+        match self.lanes.entry(key) {
+            Entry::Occupied(lane) => Ok(lane.into_mut()),
+            Entry::Vacant(none) => Ok(none.insert(start_lane()?)),
+        }
+    }
+}
+
+fn start_lane() -> io::Result<SyncSender<Execution>> {
+    let (lane, executions) = sync_channel::<Execution>(WAITING_MAX);
+    let runtime = Handle::current();
+    let thread = std::thread::Builder::new().name("process-starter".to_owned());
+    thread.spawn(move || {
+        let _runtime = runtime.enter();
+        for (mut command, reply) in executions {
+            // The connection may have timed out while others hung.
+            if !reply.is_closed() {
+                // A child that nobody takes is killed when it is dropped.
+                let _ = reply.send(command.kill_on_drop(true).spawn());
+            }
+        }
+    })?;
+    Ok(lane)
+}
