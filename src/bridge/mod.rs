@@ -14,7 +14,7 @@ pub mod seal;
 pub mod task;
 
 mod object;
-mod schema;
+pub mod schema;
 
 #[cfg(test)]
 mod tests;

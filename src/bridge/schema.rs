@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// The kind of a keyword's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SchemaKeyword {
+pub enum SchemaKeyword {
     /// A schema, or an array of them.
     Schemas,
     /// An object of schemas by name.
@@ -13,7 +13,7 @@ pub(super) enum SchemaKeyword {
     Data,
 }
 
-pub(super) fn keyword_kind(keyword: &str) -> SchemaKeyword {
+pub fn keyword_kind(keyword: &str) -> SchemaKeyword {
     match keyword {
         "properties" | "patternProperties" | "dependentSchemas" | "$defs" | "definitions" => {
             SchemaKeyword::SchemasByName

@@ -1,7 +1,7 @@
 //! How a client reads the answer of a server: with public URIs, and in the words of its revision.
 
 use crate::bridge::error::{ErrorContext, TranslatedError, from_server};
-use crate::bridge::projection::{Revisions, project_result, wraps_structured_output};
+use crate::bridge::projection::{Revisions, project_result};
 use crate::bridge::result::limited_completion;
 use crate::catalog::Snapshot;
 use crate::id::ServerName;
@@ -32,7 +32,7 @@ impl ResponseTranslator<'_> {
             _ => public,
         };
         let revisions = self.revisions();
-        let wrapped = revisions.from != revisions.to && self.is_wrapped();
+        let wrapped = self.is_wrapped();
         let result = public.as_ref().unwrap_or(result);
         project_result(self.method, result, revisions, wrapped).or(public)
     }
@@ -53,7 +53,7 @@ impl ResponseTranslator<'_> {
     fn is_wrapped(self) -> bool {
         let name = self.item.filter(|_| *self.method == Method::ToolsCall);
         let tool = name.and_then(|name| self.catalog.tool(name));
-        tool.is_some_and(|tool| wraps_structured_output(&tool.item))
+        tool.is_some_and(|tool| tool.wraps_output)
     }
 
     /// The way of the answer, from its server to its client.

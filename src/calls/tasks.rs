@@ -86,7 +86,10 @@ fn has_tasks_for(part: &ServerPart, to: Revision) -> bool {
         && match to {
             Revision::V2025_11_25 => supports_tool_call_tasks(&part.capabilities),
             Revision::V2026_07_28 => task::is_declared(&part.capabilities),
-            Revision::V2024_11_05 | Revision::V2025_03_26 | Revision::V2025_06_18 => false,
+            Revision::V2024_10_07
+            | Revision::V2024_11_05
+            | Revision::V2025_03_26
+            | Revision::V2025_06_18 => false,
         }
 }
 

@@ -1,11 +1,14 @@
 //! One item of a list: what of it the gateway acts on, and whether it may be shown at all.
 
 use bytes::Bytes;
+use memchr::memchr_iter;
 use serde_json::{Map, Value};
 
 use crate::bridge::headers::ParamHeaders;
+use crate::bridge::projection::wraps_structured_output;
+use crate::bridge::schema::{SchemaKeyword, keyword_kind};
 use crate::bridge::seal::Digest;
-use crate::protocol::{RawJson, Span};
+use crate::protocol::{Era, RawJson, Span};
 
 use super::definition::LazyDigest;
 use super::hidden_text::HiddenText;
@@ -41,6 +44,7 @@ pub struct Item {
     native_span: Span,
     interface_spans: Vec<(Span, Box<str>)>,
     hints: ToolHints,
+    wraps_output: bool,
     headers: ParamHeaders,
     hidden: Option<HiddenText>,
     note: Option<Box<str>>,
@@ -59,6 +63,11 @@ impl Item {
 
     pub const fn hints(&self) -> ToolHints {
         self.hints
+    }
+
+    /// Whether clients with a handshake receive the tool's output inside of `result`.
+    pub const fn wraps_output(&self) -> bool {
+        self.wraps_output
     }
 
     /// The arguments of a tool that are repeated as headers; none where its annotations are wrong.
@@ -106,11 +115,12 @@ impl RejectedItem {
     }
 }
 
-/// Reads and checks one item of a list (S-TOOL-06, S-RES-07, S-RES-10).
+/// Reads and checks one item of a list (S-TOOL-06, S-RES-07, S-RES-10). `era` is its server's.
 pub(super) fn read(
     kind: ItemKind,
     raw: &RawJson,
     limits: &IngestLimits,
+    era: Era,
 ) -> Result<Item, RejectedItem> {
     let size = raw.as_bytes().len();
     if size > limits.item_bytes {
@@ -119,6 +129,7 @@ pub(super) fn read(
             "{size} bytes, the limit is {most}"
         )));
     }
+    let raw = normalized(kind, raw, era).map_err(RejectedItem::without_name)?;
     let value: Map<String, Value> = raw
         .parse()
         .map_err(|error| RejectedItem::without_name(schema::shorten(&error.to_string())))?;
@@ -132,8 +143,7 @@ pub(super) fn read(
         }
         None => return Err(RejectedItem::without_name(format!("has no `{key}`"))),
     };
-    let checked = check(kind, &native, value, limits).and_then(|(hints, note)| {
-        let raw = normalized(kind, raw)?;
+    let checked = check(kind, &native, &value, limits).and_then(|(hints, note)| {
         let item = locate(kind, raw, &native, hints)?;
         Ok(Item { note, ..item })
     });
@@ -146,13 +156,9 @@ pub(super) fn read(
 fn check(
     kind: ItemKind,
     native: &str,
-    mut value: Map<String, Value>,
+    value: &Map<String, Value>,
     limits: &IngestLimits,
 ) -> Result<(ToolHints, Option<Box<str>>), String> {
-    value.retain(|name, value| !(value.is_null() && member_type::is_optional(kind, name)));
-    if let Some(Value::Object(annotations)) = value.get_mut("annotations") {
-        annotations.retain(|_, value| !value.is_null());
-    }
     match kind {
         ItemKind::Tools | ItemKind::Prompts => check_name(native, limits)?,
         ItemKind::Resources => uri::check(native, limits)?,
@@ -164,11 +170,11 @@ fn check(
     if !value.get("name").is_some_and(Value::is_string) {
         return Err("has no `name`".to_owned());
     }
-    member_type::check(kind, &value)?;
+    member_type::check(kind, value)?;
     if kind != ItemKind::Tools {
         return Ok((ToolHints::default(), None));
     }
-    let note = check_schemas(&value)?;
+    let note = check_schemas(value)?;
     let hint = |name: &str| value.get("annotations")?.get(name)?.as_bool();
     let default = ToolHints::default();
     let hints = ToolHints {
@@ -200,8 +206,7 @@ fn check_name(name: &str, limits: &IngestLimits) -> Result<(), String> {
 fn check_schemas(tool: &Map<String, Value>) -> Result<Option<Box<str>>, String> {
     let input = tool.get("inputSchema").ok_or("has no `inputSchema`")?;
     let is_object = match input.get("type") {
-        // `normalized` adds it.
-        None => input.is_object(),
+        None => false,
         Some(of) => of == "object",
     };
     if !is_object {
@@ -224,52 +229,126 @@ fn check_schemas(tool: &Map<String, Value>) -> Result<Option<Box<str>>, String> 
     Ok(of_input.or(of_output).map(String::into_boxed_str))
 }
 
-/// Removes `null` where the protocol wants a member to be absent, and adds the `type` that an
-/// `inputSchema` lacks: some servers write so, and strict clients drop the whole list for one of
-/// them.
-fn normalized(kind: ItemKind, raw: &RawJson) -> Result<RawJson, String> {
-    let text = raw.as_str();
-    let is_optional_null =
-        |key: &str, value: &str| value == "null" && member_type::is_optional(kind, key);
-    let members = json::members(text).ok_or("not a readable object")?;
-    let annotations_have_nulls = |key: &str, value: &str| {
-        key == "annotations"
-            && json::members(value)
-                .is_some_and(|members| members.iter().any(|(_, value)| *value == "null"))
+/// Rewrites an item for strict clients, which drop the whole list for one invalid item: removes `null`
+/// where a member must be absent, replaces the `[]` that PHP writes for an empty object by `{}`, and
+/// adds the `type` that some servers leave out of a schema.
+fn normalized(kind: ItemKind, raw: &RawJson, era: Era) -> Result<RawJson, String> {
+    // The caller rejects an item that is not an object.
+    let Some(members) = json::members(raw.as_str()) else {
+        return Ok(raw.clone());
     };
-    let lacks_type = |key: &str, value: &str| {
-        kind == ItemKind::Tools
-            && key == "inputSchema"
-            && json::members(value)
-                .is_some_and(|members| members.iter().all(|(key, _)| *key != "type"))
-    };
-    let is_wrong = |key: &str, value: &str| {
-        is_optional_null(key, value) || annotations_have_nulls(key, value) || lacks_type(key, value)
-    };
-    if !members.iter().any(|(key, value)| is_wrong(key, value)) {
+    let change = |key: &str, value: &str| normalized_member(kind, key, value, era);
+    if members
+        .iter()
+        .all(|(key, value)| change(key, value) == Member::Keep)
+    {
         return Ok(raw.clone());
     }
-    let rebuilt = json::rebuild(text, |key, value| {
-        if is_optional_null(key, value) {
-            return None;
-        }
-        if annotations_have_nulls(key, value) {
-            return json::rebuild(value, |_, hint| (hint != "null").then(|| hint.to_owned()));
-        }
-        if lacks_type(key, value) {
-            return with_object_type(value);
-        }
-        Some(value.to_owned())
+    let rebuilt = json::rebuild(raw.as_str(), |key, value| match change(key, value) {
+        Member::Keep => Some(value.to_owned()),
+        Member::Drop => None,
+        Member::Set(text) => Some(text),
     });
     let rebuilt = rebuilt.ok_or("not a readable object")?;
     RawJson::try_new(Bytes::from(rebuilt)).map_err(|error| error.to_string())
 }
 
-/// Adds `"type":"object"` to a schema that has no `type`.
-fn with_object_type(schema: &str) -> Option<String> {
-    let members = schema.trim_start().strip_prefix('{')?.trim_start();
-    let comma = if members.starts_with('}') { "" } else { "," };
-    Some(format!("{{\"type\":\"object\"{comma}{members}"))
+/// The change of one member.
+#[derive(Debug, PartialEq, Eq)]
+enum Member {
+    Keep,
+    Drop,
+    Set(String),
+}
+
+impl Member {
+    fn set(text: Option<String>) -> Self {
+        text.map_or(Self::Keep, Self::Set)
+    }
+}
+
+fn normalized_member(kind: ItemKind, key: &str, value: &str, era: Era) -> Member {
+    if value == "null" && member_type::is_optional(kind, key) {
+        return Member::Drop;
+    }
+    let is_tool = kind == ItemKind::Tools;
+    match key {
+        "inputSchema" if is_tool => Member::set(object_schema(value)),
+        // From 2026-07-28 on, an output schema can have any type.
+        "outputSchema" if is_tool && era == Era::Legacy => Member::set(object_schema(value)),
+        "outputSchema" if is_tool => Member::set(empty_schemas(value)),
+        "annotations" | "_meta" | "execution" if is_empty_array(value) => {
+            Member::Set("{}".to_owned())
+        }
+        "annotations" => {
+            let hints = json::members(value).unwrap_or_default();
+            let has_nulls = hints.iter().any(|(_, hint)| *hint == "null");
+            let rebuilt =
+                || json::rebuild(value, |_, hint| (hint != "null").then(|| hint.to_owned()));
+            Member::set(has_nulls.then(rebuilt).flatten())
+        }
+        _ => Member::Keep,
+    }
+}
+
+/// Corrects a schema that must describe an object: its empty objects, and a missing `type`. Returns
+/// `None` when nothing changes.
+fn object_schema(schema: &str) -> Option<String> {
+    let changed = empty_schemas(schema);
+    let text = changed.as_deref().unwrap_or(schema);
+    let members = json::members(text)?;
+    if members.iter().any(|(key, _)| key == "type") {
+        return changed;
+    }
+    let rest = text.trim_start().strip_prefix('{')?.trim_start();
+    let comma = if rest.starts_with('}') { "" } else { "," };
+    Some(format!("{{\"type\":\"object\"{comma}{rest}"))
+}
+
+/// Replaces `[]` by `{}` wherever a schema, or an object of schemas, is required: PHP writes an empty
+/// object that way. Returns `None` when nothing changes. The JSON parser has bounded the depth.
+fn empty_schemas(schema: &str) -> Option<String> {
+    // Most schemas have no empty array at all.
+    let mut brackets = memchr_iter(b'[', schema.as_bytes());
+    let is_empty_at = |at: usize| {
+        let rest = schema.as_bytes().get(at + 1..).unwrap_or_default();
+        rest.trim_ascii_start().first() == Some(&b']')
+    };
+    if !brackets.any(is_empty_at) {
+        return None;
+    }
+    if is_empty_array(schema) {
+        return Some("{}".to_owned());
+    }
+    let change = |key: &str, value: &str| match keyword_kind(key) {
+        // These keywords take a list, which can be empty.
+        SchemaKeyword::Schemas if is_list_of_schemas(key) => None,
+        SchemaKeyword::Schemas => match json::elements(value) {
+            Some(_) if is_empty_array(value) => Some("{}".to_owned()),
+            Some(_) => None,
+            None => empty_schemas(value),
+        },
+        SchemaKeyword::SchemasByName if is_empty_array(value) => Some("{}".to_owned()),
+        SchemaKeyword::SchemasByName => json::rebuild(value, |_, named| {
+            Some(empty_schemas(named).unwrap_or_else(|| named.into()))
+        }),
+        SchemaKeyword::Data => None,
+    };
+    json::rebuild(schema, |key, value| {
+        Some(change(key, value).unwrap_or_else(|| value.to_owned()))
+    })
+}
+
+fn is_list_of_schemas(keyword: &str) -> bool {
+    matches!(keyword, "allOf" | "anyOf" | "oneOf" | "prefixItems")
+}
+
+fn is_empty_array(value: &str) -> bool {
+    let inside = value
+        .trim()
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'));
+    inside.is_some_and(|inside| inside.trim().is_empty())
 }
 
 fn locate(kind: ItemKind, raw: RawJson, native: &str, hints: ToolHints) -> Result<Item, String> {
@@ -289,6 +368,7 @@ fn locate(kind: ItemKind, raw: RawJson, native: &str, hints: ToolHints) -> Resul
     };
     Ok(Item {
         hidden: HiddenText::in_json(raw.as_str()),
+        wraps_output: kind == ItemKind::Tools && wraps_structured_output(&raw),
         raw,
         native: native.into(),
         native_span,

@@ -13,10 +13,30 @@ use super::{ItemKind, json};
 pub struct ListPage {
     /// The items as they were written, sharing the memory of the answer.
     pub items: Vec<RawJson>,
-    /// The cursor of the next page. An empty text is a cursor like any other.
-    pub next_cursor: Option<String>,
+    pub next_cursor: NextCursor,
     /// How long the page may be cached.
     pub caching: Option<ListCaching>,
+}
+
+/// `nextCursor` of a page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NextCursor {
+    None,
+    /// An empty text is a valid cursor.
+    Cursor(String),
+    /// Present, but not a string.
+    Odd,
+}
+
+impl NextCursor {
+    fn read(result: &str) -> Self {
+        match json::member(result, "nextCursor") {
+            None | Some("null") => Self::None,
+            Some(written) => {
+                json::text(written).map_or(Self::Odd, |text| Self::Cursor(text.into_owned()))
+            }
+        }
+    }
 }
 
 /// How long a list holds, and for whom, in the words of a sessionless server (S-CACHE, C-CACHE).
@@ -78,7 +98,7 @@ pub struct ListAge {
 pub struct InvalidListPage(pub ItemKind);
 
 impl ListPage {
-    /// Reads the `result` of a list method. A `nextCursor` that is no string counts as absent.
+    /// Reads the `result` of a list method.
     ///
     /// # Errors
     ///
@@ -90,14 +110,13 @@ impl ListPage {
             let bytes = result.as_bytes().slice(json::span(text, item));
             RawJson::try_new(bytes).ok()
         };
-        let next_cursor = json::member(text, "nextCursor").and_then(json::text);
         Ok(Self {
             items: items
                 .ok_or(InvalidListPage(kind))?
                 .into_iter()
                 .filter_map(item)
                 .collect(),
-            next_cursor: next_cursor.map(Into::into),
+            next_cursor: NextCursor::read(text),
             caching: ListCaching::read(text),
         })
     }

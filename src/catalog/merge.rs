@@ -173,7 +173,7 @@ impl<'a> Merger<'a> {
             if let Some(owner) = claimed.get(key) {
                 return Some((*uri, Some(*owner)));
             }
-            if uri::is_reserved(uri) {
+            if uri::is_reserved(uri) || uri::is_open(uri) {
                 return Some((*uri, None));
             }
             // An interface, which may be wrapped under the prefix of its server.

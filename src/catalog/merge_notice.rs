@@ -6,6 +6,7 @@ use crate::id::ServerName;
 
 use super::{
     HiddenText, InvalidNameSettings, ItemKind, PinState, Quarantined, ServerPart, UnapprovedTool,
+    uri::is_open,
 };
 
 /// Something that a merge settled by itself.
@@ -118,6 +119,7 @@ impl fmt::Display for MergeNotice {
                 write!(f, "resource URIs of `{server}` are wrapped: `{uri}` ")?;
                 match taken_by {
                     Some(owner) => write!(f, "is also one of `{owner}`"),
+                    None if is_open(uri) => f.write_str("can match any URI"),
                     None => f.write_str("looks like a wrapped one"),
                 }
             }
@@ -133,8 +135,10 @@ impl fmt::Display for MergeNotice {
             ),
             Self::Quarantined { server, item } => {
                 let (noun, reason) = (item.kind.noun(), &item.reason);
-                let name = item.item.as_deref().unwrap_or("?");
-                write!(f, "{noun} `{name}` of `{server}` is hidden: {reason}")
+                match &item.item {
+                    Some(name) => write!(f, "{noun} `{name}` of `{server}` is hidden: {reason}"),
+                    None => write!(f, "{noun}s of `{server}` are incomplete: {reason}"),
+                }
             }
             Self::InvalidFilter { server, reason } => {
                 write!(f, "tools of `{server}` are hidden: {reason}")

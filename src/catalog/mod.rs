@@ -45,7 +45,7 @@ pub use exposure::{DESCRIBED_MAX, Exposure, FOUND, FOUND_MAX, LISTED_MAX, Static
 pub use hidden_text::HiddenText;
 pub use item::{Item, ToolHints};
 pub use item_kind::ItemKind;
-pub use list_page::{InvalidListPage, ListAge, ListCaching, ListPage};
+pub use list_page::{InvalidListPage, ListAge, ListCaching, ListPage, NextCursor};
 pub use merge::{merge, merge_view};
 pub use merge_notice::MergeNotice;
 pub use name_filter::InvalidNameSettings;

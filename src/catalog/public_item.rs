@@ -15,6 +15,7 @@ pub(super) fn item_owner(server: &ServerName, item: &Item) -> ItemOwner {
         native: RawJson::try_new(written).unwrap_or_else(|_| json::quoted(item.native())),
         hints: item.hints(),
         headers: item.headers().clone(),
+        wraps_output: item.wraps_output(),
         item: item.raw().clone(),
     }
 }
@@ -49,8 +50,27 @@ fn public_text(view: &MergedServer, item: &Item, public: &str) -> Bytes {
             edits.push((span.clone(), json::quoted(&uri).as_bytes().clone()));
         }
     }
+    if let Some(title) = own_title(item, public) {
+        let end = item.native_span().end;
+        edits.push((end..end, Bytes::from(title)));
+    }
     if edits.is_empty() {
         return item.raw().as_bytes().clone();
     }
     splice(item.raw().as_bytes(), &mut edits)
+}
+
+/// Returns the member `title` for an item whose native name is lost in its public name, which has ASCII
+/// letters only. Returns `None` for an item that has a title.
+fn own_title(item: &Item, public: &str) -> Option<String> {
+    let native = item.native();
+    let is_readable = |c: char| c.is_ascii() || !c.is_alphanumeric();
+    if native.chars().all(is_readable) || public.contains(native) {
+        return None;
+    }
+    let members = json::members(item.raw().as_str())?;
+    let of_annotations = json::member(item.raw().as_str(), "annotations");
+    let has_title = members.iter().any(|(key, _)| key == "title")
+        || of_annotations.is_some_and(|it| json::member(it, "title").is_some());
+    (!has_title).then(|| format!(r#","title":{}"#, json::quoted(native).as_str()))
 }

@@ -275,6 +275,7 @@ mod tests {
             native: RawJson::from_value(&tool["name"]),
             hints: ToolHints::default(),
             headers: ParamHeaders::default(),
+            wraps_output: false,
             item: RawJson::from_value(tool),
         }
     }

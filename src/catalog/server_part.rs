@@ -15,7 +15,8 @@ use super::{IngestLimits, ItemKind, ListCaching};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quarantined {
     pub kind: ItemKind,
-    /// Name or URI, shortened for people; `None` when it has none that can be read.
+    /// Name or URI, shortened for people; `None` if it is missing or unreadable, and for a defect of
+    /// the whole list.
     pub item: Option<String>,
     /// A sentence part: what is wrong.
     pub reason: String,
@@ -75,6 +76,7 @@ impl ServerPart {
     /// change since the last list are not checked again.
     #[must_use]
     pub fn with_list(mut self, kind: ItemKind, list: &[RawJson], limits: &IngestLimits) -> Self {
+        let era = self.revision.era();
         let known: HashMap<&RawJson, &Item> = self.items(kind).iter().map(by_text).collect();
         let mut items = Vec::with_capacity(list.len().min(limits.items));
         let mut quarantined = Vec::new();
@@ -82,7 +84,7 @@ impl ServerPart {
         for raw in list.iter().take(limits.items) {
             let item = match known.get(raw) {
                 Some(item) => Ok((*item).clone()),
-                None => item::read(kind, raw, limits),
+                None => item::read(kind, raw, limits, era),
             };
             match item {
                 Ok(item) if seen.insert(item.native().into()) => items.push(item),
@@ -110,6 +112,16 @@ impl ServerPart {
         self.items[kind.index()] = items.into();
         self.quarantined[kind.index()] = quarantined.into();
         self
+    }
+
+    /// Records a defect of a whole list for operators.
+    pub fn add_note(&mut self, kind: ItemKind, reason: String) {
+        let note = Quarantined {
+            kind,
+            item: None,
+            reason,
+        };
+        self.add_quarantined(kind, std::iter::once(note));
     }
 
     /// How long a list holds and for whom; `None` if the server does not say, as those with a

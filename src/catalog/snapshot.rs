@@ -34,6 +34,8 @@ pub struct ItemOwner {
     /// Those of a tool, as the next; a prompt has the defaults.
     pub hints: ToolHints,
     pub headers: ParamHeaders,
+    /// Whether clients with a handshake receive the tool's output inside of `result`.
+    pub wraps_output: bool,
     /// The tool or prompt, as its server lists it.
     pub item: RawJson,
 }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{IngestLimits, Item, ItemKind, item};
-use crate::protocol::RawJson;
+use crate::protocol::{Era, RawJson};
 
 /// Replaces parts of a tool's definition for clients. The gateway itself still uses the definition of
 /// the server.
@@ -44,7 +44,7 @@ impl ToolOverride {
         let changed = tool.raw().parse().ok().and_then(|tool| {
             let raw = RawJson::from_value(&self.changed(tool));
             // An override may be longer than what a server may write.
-            item::read(ItemKind::Tools, &raw, &IngestLimits::NONE).ok()
+            item::read(ItemKind::Tools, &raw, &IngestLimits::NONE, Era::Modern).ok()
         });
         changed.unwrap_or_else(|| tool.clone())
     }

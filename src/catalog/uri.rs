@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use url::Url;
+use url::{ParseError, Url};
 
 use super::IngestLimits;
 
@@ -22,6 +22,11 @@ pub(super) fn is_fixed(uri: &str) -> bool {
 /// Whether the URI looks wrapped already: another gateway's, or one that wants to be mistaken.
 pub(super) fn is_reserved(uri: &str) -> bool {
     strip(uri, SCHEME).is_some()
+}
+
+/// Whether a template starts with an expression, so that it can match any URI of any server.
+pub(super) fn is_open(template: &str) -> bool {
+    template.starts_with('{')
 }
 
 /// The wrapped form of a native URI (or URI template).
@@ -66,8 +71,12 @@ pub(super) fn origin(uri: &str) -> Option<String> {
 /// Returns what is wrong with the URI (S-RES-07, S-RES-10).
 pub(super) fn check(uri: &str, limits: &IngestLimits) -> Result<(), String> {
     check_text("uri", uri, limits)?;
-    Url::parse(uri).map_err(|error| format!("`uri` is no URI: {error}"))?;
-    Ok(())
+    match Url::parse(uri) {
+        // Some servers list resources without a scheme, and clients read them by the same text.
+        Ok(_) | Err(ParseError::RelativeUrlWithoutBase) if !uri.is_empty() => Ok(()),
+        Ok(_) => Err("`uri` is empty".to_owned()),
+        Err(error) => Err(format!("`uri` is no URI: {error}")),
+    }
 }
 
 /// # Errors
@@ -75,8 +84,8 @@ pub(super) fn check(uri: &str, limits: &IngestLimits) -> Result<(), String> {
 /// Returns what is wrong with the literal part of the template.
 pub(super) fn check_template(template: &str, limits: &IngestLimits) -> Result<(), String> {
     check_text("uriTemplate", template, limits)?;
-    if scheme(template).is_none() {
-        return Err("`uriTemplate` has no scheme".to_owned());
+    if template.is_empty() {
+        return Err("`uriTemplate` is empty".to_owned());
     }
     Ok(())
 }
@@ -148,19 +157,13 @@ mod tests {
     #[test]
     fn only_uris_pass() {
         let limits = IngestLimits::default();
-        for good in ["file:///a", "db://t/1", "urn:x:y", "note:1", "ui://app"] {
+        let named = ["config", "/etc/x", "docs/読む.md", "1a://x"];
+        let uris = ["file:///a", "db://t/1", "urn:x:y", "note:1", "ui://app"];
+        for good in uris.into_iter().chain(named) {
             assert_eq!(check(good, &limits), Ok(()), "{good}");
         }
         let long = format!("file:///{}", "x".repeat(5000));
-        for bad in [
-            "",
-            "config",
-            "/etc/x",
-            "a b://c",
-            "1a://x",
-            "file:///\u{7}",
-            &long,
-        ] {
+        for bad in ["", "a b://c", "http://", "file:///\u{7}", &long] {
             assert!(check(bad, &limits).is_err(), "{bad}");
         }
     }

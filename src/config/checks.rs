@@ -10,6 +10,7 @@ use super::section::{Section, ValueError};
 use crate::bridge::headers::UserClaim;
 use crate::credentials::is_loopback;
 use crate::id::ServerName;
+use crate::transport::ProxyChoice;
 
 /// Headers that the gateway or the connection sets itself.
 const RESERVED_HEADERS: [&str; 14] = [
@@ -214,6 +215,15 @@ pub(crate) fn header_value(text: &str) -> Result<(), ValueError> {
         return Err("a header value: visible ASCII characters and spaces".into());
     }
     Ok(())
+}
+
+pub(crate) const PROXY: &str =
+    "the URL of an HTTP proxy, such as `\"http://proxy.example.com:3128\"`, or `\"none\"`";
+
+pub(crate) fn proxy(text: &str) -> Result<SecretText, ValueError> {
+    let read = ProxyChoice::parse(text);
+    read.map_err(|_| ValueError::as_declared())?;
+    Ok(SecretText::new(text))
 }
 
 pub(crate) const URL: &str = "a URL that begins with `http://` or `https://`";

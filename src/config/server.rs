@@ -19,7 +19,7 @@ use super::user_headers;
 use crate::downstream::{ServerSettings, TransportSettings};
 use crate::id::ServerName;
 use crate::supervision::Settings as SupervisionSettings;
-use crate::transport::{HttpKind, HttpSettings, StdioSettings};
+use crate::transport::{HttpKind, HttpSettings, ProxyChoice, StdioSettings};
 
 /// Servers of one configuration.
 pub(super) const SERVERS_MAX: usize = 10_000;
@@ -143,6 +143,10 @@ fn transport_kind(section: &Section<'_>, written: Option<TransportKind>) -> Opti
                 "user_headers",
                 "credentials",
                 "oauth",
+                "proxy",
+                "ca",
+                "client_certificate",
+                "client_key",
                 "stream_idle_timeout",
             ],
         ),
@@ -239,6 +243,9 @@ pub(super) fn program(command: &str, directory: &Path) -> String {
 }
 
 fn http(kind: HttpKind, keys: &ServerKeys, directory: &Path) -> Option<HttpSettings> {
+    // Checked when it was read.
+    let proxy = keys.proxy.as_ref();
+    let proxy = proxy.and_then(|text| ProxyChoice::parse(text.expose()).ok());
     Some(HttpSettings {
         url: Url::parse(keys.url.as_ref()?.expose()).ok()?,
         kind,
@@ -247,6 +254,8 @@ fn http(kind: HttpKind, keys: &ServerKeys, directory: &Path) -> Option<HttpSetti
         user_headers: user_headers::settings(keys),
         oauth: Box::new(keys.oauth.settings(directory)),
         credential: None,
+        proxy: proxy.unwrap_or_default(),
+        tls_files: keys.tls_files.clone(),
         connect_timeout: keys.supervision.connect_timeout,
         body_max: keys.body_max,
         event_max: keys.event_max,

@@ -5,6 +5,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use subtle::ConstantTimeEq as _;
 use url::{Url, form_urlencoded};
 
+use super::metadata::is_same_issuer;
 use super::pkce::random_text;
 use super::{Endpoint, Scopes, Verifier};
 
@@ -129,7 +130,9 @@ impl PendingSignIn {
             return Err(CallbackError::State);
         }
         match answer.iss {
-            Some(issuer) if issuer != self.sign_in.issuer => return Err(CallbackError::Issuer),
+            Some(issuer) if !is_same_issuer(&issuer, &self.sign_in.issuer) => {
+                return Err(CallbackError::Issuer);
+            }
             None if self.sign_in.names_issuer => return Err(CallbackError::Issuer),
             Some(_) | None => {}
         }
@@ -236,9 +239,10 @@ mod tests {
             ),
             (
                 false,
-                "state=STATE&code=c&ISSUER%2F",
+                "state=STATE&code=c&ISSUER%2Fx",
                 Some(CallbackError::Issuer),
             ),
+            (true, "state=STATE&code=c&ISSUER%2F", None),
             (false, "state=other&code=c", Some(CallbackError::State)),
             (false, "state=&code=c", Some(CallbackError::State)),
             (false, "code=c", Some(CallbackError::State)),

@@ -90,9 +90,7 @@ async fn at_own_origin(web: &dyn Web, url: &Url) -> Result<Authority, SignInErro
     let document = first_document(web, authorization_server_urls(&endpoint)).await?;
     let server = match document {
         None => AuthorizationServer::without_metadata(&endpoint)?,
-        // Both spellings of an origin are in use.
-        Some(document) => AuthorizationServer::parse(&document, &issuer)
-            .or_else(|_| AuthorizationServer::parse(&document, &format!("{issuer}/")))?,
+        Some(document) => AuthorizationServer::parse(&document, &issuer)?,
     };
     let (resource, scopes) = (resource_of(url), server.scopes.clone());
     Ok(Authority {

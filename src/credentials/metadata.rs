@@ -148,7 +148,7 @@ impl AuthorizationServer {
     /// Returns why the document is refused, also when it is another issuer's.
     pub fn parse(document: &[u8], issuer: &str) -> Result<Self, InvalidMetadata> {
         let document: ServerDocument = read(document)?;
-        if document.issuer != issuer {
+        if !is_same_issuer(&document.issuer, issuer) {
             return Err(InvalidMetadata::OtherIssuer);
         }
         let optional =
@@ -172,6 +172,13 @@ impl AuthorizationServer {
             issuer: document.issuer,
         })
     }
+}
+
+/// Whether two texts name the same issuer. Many authorization servers write the issuer with a trailing
+/// slash in one document and without it in another.
+pub(super) fn is_same_issuer(one: &str, other: &str) -> bool {
+    let bare = |issuer: &str| issuer.strip_suffix('/').unwrap_or(issuer).to_owned();
+    bare(one) == bare(other)
 }
 
 fn read<'a, T: Deserialize<'a>>(document: &'a [u8]) -> Result<T, InvalidMetadata> {
@@ -275,7 +282,18 @@ mod tests {
         document["token_endpoint"] = json!("http://as.example/token");
         let bad = InvalidMetadata::Endpoint("token_endpoint", InvalidEndpoint::NotHttps);
         assert_eq!(parse(&document), Err(bad));
-        for other in ["https://as.example/", "https://evil.example"] {
+        document["token_endpoint"] = json!("https://as.example/token");
+        for same in ["https://as.example", "https://as.example/"] {
+            document["issuer"] = json!(same);
+            assert!(parse(&document).is_ok(), "{same}");
+        }
+        let others = [
+            "https://evil.example",
+            "https://as.example//",
+            "https://as.example/x",
+            "",
+        ];
+        for other in others {
             document["issuer"] = json!(other);
             assert_eq!(
                 parse(&document),

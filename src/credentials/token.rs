@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use secrecy::{ExposeSecret as _, SecretString};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
 use super::{ANSWER_MAX, Scopes, SubjectTokenType};
 
@@ -52,9 +53,24 @@ struct TokenResponse {
     access_token: SecretString,
     token_type: String,
     issued_token_type: Option<String>,
+    #[serde(default, deserialize_with = "seconds")]
     expires_in: Option<u64>,
     refresh_token: Option<SecretString>,
     scope: Option<String>,
+}
+
+/// Reads seconds, which some servers write as a string or with a fraction. Any other value counts as
+/// absent.
+fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    let written = match Value::deserialize(deserializer)? {
+        Value::Number(number) => number.to_string(),
+        Value::String(text) => text.trim().to_owned(),
+        _ => return Ok(None),
+    };
+    let whole = written.split('.').next().unwrap_or_default();
+    let fraction = written.get(whole.len() + 1..).unwrap_or_default();
+    let is_decimal = fraction.bytes().all(|byte| byte.is_ascii_digit());
+    Ok(whole.parse().ok().filter(|_| is_decimal))
 }
 
 #[derive(Deserialize)]
@@ -224,6 +240,32 @@ mod tests {
         }
         let tokens = Tokens::parse(200, br#"{"access_token":"a","token_type":"Bearer"}"#);
         assert_eq!(tokens.unwrap().renew_after(), None);
+    }
+
+    #[test]
+    fn a_lifetime_may_be_a_text_or_have_a_fraction() {
+        let table = [
+            ("3600", Some(3600)),
+            ("\"3600\"", Some(3600)),
+            ("\" 5250 \"", Some(5250)),
+            ("3599.0", Some(3599)),
+            ("\"3599.9\"", Some(3599)),
+            ("null", None),
+            ("\"soon\"", None),
+            ("-1", None),
+            ("[1]", None),
+            ("\"1.x\"", None),
+        ];
+        for (written, expected) in table {
+            let answer =
+                format!(r#"{{"access_token":"a","token_type":"Bearer","expires_in":{written}}}"#);
+            let tokens = Tokens::parse(200, answer.as_bytes()).unwrap();
+            assert_eq!(
+                tokens.expires_in,
+                expected.map(Duration::from_secs),
+                "{written}"
+            );
+        }
     }
 
     #[test]

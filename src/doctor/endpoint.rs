@@ -1,8 +1,8 @@
 //! Whether the server behind a URL can be reached: its name, its port, its certificate, its HTTP.
 
+use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
-use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::pki_types::ServerName;
@@ -14,7 +14,7 @@ use super::certificate::not_after;
 use super::finding::Finding;
 use crate::masking::public_url;
 use crate::telemetry::{one_line, unix_millis};
-use crate::transport::{HttpSettings, Tls};
+use crate::transport::{HttpSettings, Proxy, Tls, tunnel_answer};
 
 const CHECK: &str = "url";
 
@@ -54,37 +54,25 @@ struct Head {
 }
 
 fn reach(subject: &str, settings: &HttpSettings, tls: &Tls) -> Result<Vec<Finding>, Vec<Finding>> {
-    let failed = |step: &str, error: &dyn std::fmt::Display, advice: &str| {
-        let error = one_line(&error.to_string());
-        let message = format!("{subject}: {step}: {error}");
-        vec![Finding::error(CHECK, message).advice(advice)]
-    };
     let url = &settings.url;
-    let (host, port) = (
-        url.host_str().unwrap_or_default(),
-        url.port_or_known_default(),
-    );
-    let bare_host = host.trim_start_matches('[').trim_end_matches(']');
-    let addresses = (bare_host, port.unwrap_or(80)).to_socket_addrs();
-    let addresses = addresses.map_err(|error| {
-        failed(
-            "DNS",
-            &error,
-            "look for a typing error in the URL, and at the DNS of this machine",
-        )
+    let proxy = settings.proxy.for_url(url);
+    let proxy = proxy.map_err(|error| {
+        let message = format!("{subject}: {error}");
+        vec![Finding::error(CHECK, message).advice("correct it, or set `proxy` of the server")]
     })?;
-    let addresses: Vec<SocketAddr> = addresses.take(ADDRESSES_MAX).collect();
-    let stream = connect(&addresses).map_err(|error| {
-        failed(
-            "TCP",
-            &error,
-            "is the server running, and does a firewall or a proxy stand between?",
-        )
-    })?;
+    let proxy = proxy.as_ref();
+    let shown = proxy.map_or_else(String::new, |proxy| format!(" through the proxy {proxy}"));
+    let subject = &format!("{subject}{shown}");
+    let failed =
+        |step: &str, error: &dyn fmt::Display, advice: &str| failed(subject, step, error, advice);
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    let server = (host, url.port_or_known_default().unwrap_or(80));
+    let stream = way(server, proxy, url.scheme() == "https")
+        .map_err(|(step, error, advice)| failed(step, &error, advice))?;
     let mut found = Vec::new();
     let mut facts = vec!["connected".to_owned()];
     let head = if url.scheme() == "https" {
-        let mut stream = tls_stream(stream, bare_host, tls)
+        let mut stream = tls_stream(stream, host, tls)
             .map_err(|error| failed("TLS", &error, tls_advice(&error.to_string())))?;
         let certificates = stream.conn.peer_certificates();
         let ends = certificates.and_then(|them| not_after(them.first()?));
@@ -93,23 +81,16 @@ fn reach(subject: &str, settings: &HttpSettings, tls: &Tls) -> Result<Vec<Findin
             facts.push(format!("certificate for {days} more days"));
             if days < DAYS_LOW {
                 let message = format!("{subject}: its certificate ends in {days} days");
-                found.push(
-                    Finding::warning(CHECK, message)
-                        .advice("have whoever runs it renew the certificate"),
-                );
+                let advice = "have whoever runs it renew the certificate";
+                found.push(Finding::warning(CHECK, message).advice(advice));
             }
         }
-        ask(&mut stream, settings)
+        ask(&mut stream, settings, None)
     } else {
-        ask(&mut { stream }, settings)
+        ask(&mut { stream }, settings, proxy)
     };
-    let head = head.map_err(|error| {
-        failed(
-            "HTTP",
-            &error,
-            "is it an HTTP server, and does it answer others?",
-        )
-    })?;
+    let advice = "is it an HTTP server, and does it answer others?";
+    let head = head.map_err(|error| failed("HTTP", &error, advice))?;
     facts.push(format!("HTTP {}", head.status));
     found.push(judged(
         subject,
@@ -122,6 +103,37 @@ fn reach(subject: &str, settings: &HttpSettings, tls: &Tls) -> Result<Vec<Findin
             .and_then(|date| clock(subject, date, unix_millis() / 1000)),
     );
     Ok(found)
+}
+
+fn failed(subject: &str, step: &str, error: &dyn fmt::Display, advice: &str) -> Vec<Finding> {
+    let message = format!("{subject}: {step}: {}", one_line(&error.to_string()));
+    vec![Finding::error(CHECK, message).advice(advice)]
+}
+
+/// A connection to a server, directly or through its proxy. An error names the step that failed, and
+/// what to do.
+fn way(
+    server: (&str, u16),
+    proxy: Option<&Proxy>,
+    is_tls: bool,
+) -> Result<TcpStream, (&'static str, io::Error, &'static str)> {
+    let first = proxy.map_or(server, |proxy| (proxy.host.as_str(), proxy.port));
+    let addresses = first.to_socket_addrs().map_err(|error| {
+        let advice = "look for a typing error in the URL, and at the DNS of this machine";
+        ("DNS", error, advice)
+    })?;
+    let addresses: Vec<SocketAddr> = addresses.take(ADDRESSES_MAX).collect();
+    let mut stream = connect(&addresses).map_err(|error| {
+        let advice = "is the server running, and does a firewall or a proxy stand between?";
+        ("TCP", error, advice)
+    })?;
+    if let Some(proxy) = proxy.filter(|_| is_tls) {
+        open_tunnel(&mut stream, proxy, server).map_err(|error| {
+            let advice = "can this machine use the proxy, and does the proxy reach the server?";
+            ("CONNECT", error, advice)
+        })?;
+    }
+    Ok(stream)
 }
 
 fn connect(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
@@ -139,6 +151,24 @@ fn connect(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     Err(last)
 }
 
+/// Asks a proxy for a tunnel to the server.
+fn open_tunnel(stream: &mut TcpStream, proxy: &Proxy, (host, port): (&str, u16)) -> io::Result<()> {
+    stream.write_all(proxy.tunnel_request(host, port).as_bytes())?;
+    let (begun, mut head) = (Instant::now(), Vec::new());
+    let mut byte = [0];
+    // What follows the head belongs to the server.
+    while stream.read(&mut byte)? > 0 {
+        head.extend_from_slice(&byte);
+        if let Some(answer) = tunnel_answer(&head) {
+            return answer.map_err(io::Error::other);
+        }
+        if begun.elapsed() > HEAD_TIMEOUT {
+            break;
+        }
+    }
+    Err(io::Error::other("its answer to CONNECT does not end"))
+}
+
 /// A stream after its handshake.
 fn tls_stream(
     stream: TcpStream,
@@ -146,8 +176,8 @@ fn tls_stream(
     tls: &Tls,
 ) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
     let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
-    let connection =
-        ClientConnection::new(Arc::clone(&tls.config()), name).map_err(io::Error::other)?;
+    let config = tls.read().map_err(io::Error::other)?;
+    let connection = ClientConnection::new(config, name).map_err(io::Error::other)?;
     let mut stream = StreamOwned::new(connection, stream);
     while stream.conn.is_handshaking() {
         stream.conn.complete_io(&mut stream.sock)?;
@@ -159,7 +189,8 @@ fn tls_advice(error: &str) -> &'static str {
     if error.contains("Expired") || error.contains("NotValidYet") {
         "have its certificate renewed, unless the clock of this machine is wrong"
     } else if error.contains("UnknownIssuer") {
-        "add its authority to the certificates of the system, or name its file in SSL_CERT_FILE"
+        "name the file of its authority in `ca` of the server or in SSL_CERT_FILE, or add it to the \
+         certificates of the system"
     } else if error.contains("NotValidForName") {
         "use the name in the URL that its certificate is for"
     } else {
@@ -168,7 +199,11 @@ fn tls_advice(error: &str) -> &'static str {
 }
 
 /// Sends the request with which clients open a stream, and reads the head of the answer.
-fn ask(stream: &mut (impl Read + Write), settings: &HttpSettings) -> io::Result<Head> {
+fn ask(
+    stream: &mut (impl Read + Write),
+    settings: &HttpSettings,
+    proxy: Option<&Proxy>,
+) -> io::Result<Head> {
     let url = &settings.url;
     let query = url
         .query()
@@ -177,9 +212,11 @@ fn ask(stream: &mut (impl Read + Write), settings: &HttpSettings) -> io::Result<
         Some(port) => format!("{}:{port}", url.host_str().unwrap_or_default()),
         None => url.host_str().unwrap_or_default().to_owned(),
     };
+    let origin = proxy.map_or_else(String::new, |_| format!("http://{host}"));
+    let of_proxy = proxy.map_or_else(String::new, Proxy::authorization_line);
     let mut request = format!(
-        "GET {}{query} HTTP/1.1\r\nHost: {host}\r\nAccept: application/json, text/event-stream\r\n\
-         User-Agent: mcpvisor-doctor/{}\r\nConnection: close\r\n",
+        "GET {origin}{}{query} HTTP/1.1\r\nHost: {host}\r\nAccept: application/json, text/event-stream\r\n\
+         User-Agent: mcpvisor-doctor/{}\r\nConnection: close\r\n{of_proxy}",
         url.path(),
         env!("CARGO_PKG_VERSION"),
     );

@@ -160,7 +160,7 @@ fn server_checks(config: &Config, environment: &dyn Environment) -> (Vec<Check>,
         let name = entry.name.to_string();
         match &settings.transport {
             TransportSettings::Http(http) => {
-                let (http, tls) = (http.clone(), tls.clone());
+                let (http, tls) = (http.clone(), tls.with_files(&http.tls_files));
                 let shown = format!("server `{name}`");
                 urls.push(Check::blocking(shown, move || {
                     endpoint::findings(&name, &http, &tls)

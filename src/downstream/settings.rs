@@ -16,7 +16,7 @@ use crate::downstream::resilience::Resilience;
 use crate::id::{CredentialContext, ServerName};
 use crate::protocol::{ErrorKind, Failure};
 use crate::supervision::Settings as SupervisionSettings;
-use crate::transport::{FaultSettings, HttpSettings, RecorderSettings, StdioSettings};
+use crate::transport::{FaultSettings, HttpSettings, Proxy, RecorderSettings, StdioSettings};
 
 /// One enabled, usable server.
 #[derive(Clone, Debug)]
@@ -39,6 +39,14 @@ pub struct ServerSettings {
 }
 
 impl ServerSettings {
+    /// The proxy for requests to the server; an invalid one fails the connection, which reports it.
+    pub fn proxy(&self) -> Option<Proxy> {
+        match &self.transport {
+            TransportSettings::Stdio(_) => None,
+            TransportSettings::Http(http) => http.proxy.for_url(&http.url).ok().flatten(),
+        }
+    }
+
     /// A text that is the same as long as it is the same server that is configured, for what is
     /// kept of it. Nothing that may be a secret goes into it, not even hashed: no values of
     /// arguments, variables and headers, and no query.

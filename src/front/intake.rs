@@ -18,7 +18,7 @@ use crate::calls::ClientReply;
 use crate::id::Principal;
 use crate::protocol::{
     DEPTH_MAX, Envelope, EnvelopeError, Era, ErrorKind, Failure, Method, Notification, RawJson,
-    Request, RequestId, Revision, is_too_deep, result_frame,
+    Request, RequestId, Revision, is_too_deep, result_frame, without_bom,
 };
 use crate::sessions::{FoundSession, FromClient, OpenStream, Sessions};
 
@@ -169,8 +169,9 @@ fn envelope_failure(error: &EnvelopeError, body: &[u8]) -> RequestFailure {
     RequestFailure { failure, id }
 }
 
-pub(super) fn is_array(body: &[u8]) -> bool {
-    body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[')
+pub(super) fn is_array(body: &Bytes) -> bool {
+    let text = without_bom(body.clone());
+    text.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[')
 }
 
 /// The messages of an array.
@@ -179,8 +180,9 @@ pub(super) fn is_array(body: &[u8]) -> bool {
 ///
 /// Refuses what is no array, an empty one, and one with too many messages.
 pub(super) fn members(body: &Bytes) -> Result<Vec<Bytes>, RequestFailure> {
-    let members: Vec<&RawValue> = serde_json::from_slice(body)
-        .map_err(|error| envelope_failure(&EnvelopeError::Json(error.to_string()), body))?;
+    let body = without_bom(body.clone());
+    let members: Vec<&RawValue> = serde_json::from_slice(&body)
+        .map_err(|error| envelope_failure(&EnvelopeError::Json(error.to_string()), &body))?;
     if members.is_empty() || members.len() > BATCH_MAX {
         let message = format!("a batch holds 1 to {BATCH_MAX} messages");
         return Err(Failure::new(ErrorKind::InvalidRequest, message).into());

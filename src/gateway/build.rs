@@ -165,8 +165,9 @@ fn make_connector(
                 log.clone(),
             )),
             TransportSettings::Http(http) => {
+                let tls = tls.with_files(&http.tls_files);
                 let http = with_credential(server, http, &tls, &credentials, context);
-                let connector = HttpConnector::new(http, tls.clone());
+                let connector = HttpConnector::new(http, tls);
                 Arc::new(connector.with_counters(counters.clone()))
             }
         };

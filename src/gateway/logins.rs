@@ -57,7 +57,8 @@ pub(super) fn with_credential(
             .map(|url| url.url().clone());
         let web = || {
             let web = WebClient::new(tls.clone(), vec![http.url.clone()]);
-            Arc::new(web.with_written(configured.collect())) as Arc<dyn Web>
+            let web = web.with_written(configured.collect());
+            Arc::new(web.with_proxy(http.proxy.clone())) as Arc<dyn Web>
         };
         let gateway = credentials.of_gateway(&server.name, &http.url, &http.oauth, web);
         let is_shared = *context == CredentialContext::Shared;

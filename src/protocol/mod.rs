@@ -15,10 +15,11 @@ mod method;
 mod revision;
 
 pub use declared_capabilities::{CAPABILITIES_BYTES_MAX, DeclaredCapabilities, TASKS_EXTENSION};
+pub(crate) use envelope::our_number;
 pub use envelope::{
     Edit, Envelope, EnvelopeError, Notification, Outcome, ParamSpans, RawJson, Request, RequestId,
     Response, Span, cancelled, error_frame, notification, request, result_frame,
-    result_frame_from_parts, splice,
+    result_frame_from_parts, splice, without_bom,
 };
 pub use error::{ErrorKind, Failure, code, retry_after_seconds};
 pub use folding::folded;

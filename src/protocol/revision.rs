@@ -10,6 +10,8 @@ use super::{RawJson, code};
 /// A dated revision, ordered by age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Revision {
+    #[serde(rename = "2024-10-07")]
+    V2024_10_07,
     #[serde(rename = "2024-11-05")]
     V2024_11_05,
     #[serde(rename = "2025-03-26")]
@@ -36,12 +38,13 @@ pub enum Era {
 /// The text names no revision that we speak.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "protocol revision `{0}` is not supported; supported are 2024-11-05, 2025-03-26, 2025-06-18, 2025-11-25 and 2026-07-28"
+    "protocol revision `{0}` is not supported; supported are 2024-10-07, 2024-11-05, 2025-03-26, 2025-06-18, 2025-11-25 and 2026-07-28"
 )]
 pub struct UnknownRevision(pub String);
 
 impl Revision {
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
+        Self::V2024_10_07,
         Self::V2024_11_05,
         Self::V2025_03_26,
         Self::V2025_06_18,
@@ -50,7 +53,8 @@ impl Revision {
     ];
 
     /// Those that open with a handshake.
-    pub const LEGACY: [Self; 4] = [
+    pub const LEGACY: [Self; 5] = [
+        Self::V2024_10_07,
         Self::V2024_11_05,
         Self::V2025_03_26,
         Self::V2025_06_18,
@@ -66,6 +70,7 @@ impl Revision {
 
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::V2024_10_07 => "2024-10-07",
             Self::V2024_11_05 => "2024-11-05",
             Self::V2025_03_26 => "2025-03-26",
             Self::V2025_06_18 => "2025-06-18",

@@ -4,13 +4,14 @@
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use crate::protocol::{Envelope, EnvelopeError, RequestId};
+use crate::protocol::{Envelope, EnvelopeError, RequestId, our_number, without_bom};
 use crate::telemetry::{Reason, is_unprintable};
 
 /// Most messages in one array (revision 2025-03-26 allows arrays, S-HTTP-10).
 const BATCH_MAX: usize = 1024;
 
-/// Hands each message in `bytes` to `take`: the message itself, or the members of an array.
+/// Hands each message in `bytes` to `take`: the message itself, or the members of an array. Bytes
+/// that are not UTF-8, which programs in another locale write, are replaced by U+FFFD.
 ///
 /// # Errors
 ///
@@ -19,6 +20,17 @@ pub(crate) fn for_each_message(
     bytes: Bytes,
     mut take: impl FnMut(Envelope),
 ) -> Result<(), EnvelopeError> {
+    let bytes = without_bom(bytes);
+    match each_message(bytes.clone(), &mut take) {
+        Err(EnvelopeError::Json(_)) if std::str::from_utf8(&bytes).is_err() => {
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            each_message(Bytes::from(text), &mut take)
+        }
+        read => read,
+    }
+}
+
+fn each_message(bytes: Bytes, mut take: impl FnMut(Envelope)) -> Result<(), EnvelopeError> {
     if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'[') {
         take(Envelope::parse(bytes)?);
         return Ok(());
@@ -132,8 +144,10 @@ impl MessageScanner {
                     && let Some(key) = self.key.take()
                 {
                     let text = std::mem::take(&mut self.word);
-                    if key == b"method" {
-                        self.method = String::from_utf8(text).ok();
+                    match key.as_slice() {
+                        b"method" => self.method = String::from_utf8(text).ok(),
+                        b"id" => self.id = our_number(&text),
+                        _ => {}
                     }
                 }
             }
@@ -170,8 +184,7 @@ impl MessageScanner {
             return;
         }
         if self.key.take().is_some_and(|key| key == b"id") {
-            let number = std::str::from_utf8(&self.word).ok();
-            self.id = number.and_then(|text| text.parse().ok());
+            self.id = our_number(&self.word);
         }
         self.word.clear();
     }
@@ -210,7 +223,10 @@ mod tests {
             (r#"{"id":18446744073709551616,"result":1}"#, None),
             (r#"{"id":7,"method":"sampling/createMessage"}"#, None),
             (r#"{"method":"x","id":7}"#, None),
-            (r#"{"id":"7","result":1}"#, None),
+            (r#"{"id":"7","result":1}"#, Some(7)),
+            (r#"{"result":1,"id":7.0}"#, Some(7)),
+            (r#"{"id":7.5,"result":1}"#, None),
+            (r#"{"id":"x7","result":1}"#, None),
             (r#"{"id":null,"result":1}"#, None),
             (r#"{"result":{"id":8}}"#, None),
             (r#"[{"id":8}]"#, None),
@@ -272,6 +288,35 @@ mod tests {
             let outcome = for_each_message(Bytes::from(text.clone()), |_| count += 1);
             assert_eq!((count, outcome.is_ok()), (expected, good), "{text}");
         }
+    }
+
+    #[test]
+    fn a_mark_before_the_text_and_bytes_of_another_charset_do_no_harm() {
+        let good = br#"{"jsonrpc":"2.0","id":1,"result":{"t":"caf"#;
+        let end = br#""}}"#;
+        let message = |before: &[u8], letter: &[u8]| [before, good, letter, end].concat();
+        let bom = b"\xef\xbb\xbf";
+        let table = [
+            (message(bom, "é".as_bytes()), "café"),
+            (message(b"", b"\xe9"), "caf\u{fffd}"),
+            (message(bom, b"\xe9\xff"), "caf\u{fffd}\u{fffd}"),
+            (
+                [&bom[..], b"[", &message(b"", b"\xe9"), b"]"].concat(),
+                "caf\u{fffd}",
+            ),
+        ];
+        for (bytes, expected) in table {
+            let mut texts = Vec::new();
+            let read = for_each_message(Bytes::from(bytes), |envelope| {
+                let Envelope::Response(response) = envelope else {
+                    return;
+                };
+                texts.push(response.frame.as_str().to_owned());
+            });
+            assert!(read.is_ok(), "{expected}");
+            assert!(texts.concat().contains(expected), "{texts:?}");
+        }
+        assert!(for_each_message(Bytes::from_static(b"caf\xe9"), |_| {}).is_err());
     }
 
     #[test]

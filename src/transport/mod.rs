@@ -14,6 +14,7 @@ mod link_sink;
 mod messages;
 mod orphans;
 mod process;
+mod proxy;
 mod recorder;
 mod settings;
 mod spawner;
@@ -42,6 +43,7 @@ pub use http::web_client::WebClient;
 pub use http_connector::HttpConnector;
 pub use process::{ProcessExit, ProcessOwner, raise_open_files};
 pub(crate) use process::{ProcessUsage, process_usage};
+pub use proxy::{InvalidProxy, Proxy, ProxyChoice};
 pub use recorder::{
     LinkRecording, MessageReport, PendingCall, Recorder, RecorderSettings, RecordingReport,
 };
@@ -50,8 +52,9 @@ pub use settings::{
 };
 pub use spawner::Spawner;
 pub use stdio::{PASSED_VARIABLES, StdioConnector};
-pub use tls::{Tls, install_crypto_provider};
+pub use tls::{Tls, TlsFiles, TlsFilesError, install_crypto_provider};
 
+pub(crate) use proxy::tunnel_answer;
 pub(crate) use stdio::lines::{Line, LineSplitter};
 
 /// Where a link reports to; called on the arbiter that the link lives on, never from within a

@@ -9,6 +9,8 @@ use std::time::Duration;
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
+use super::proxy::{Proxy, ProxyChoice};
+use super::tls::TlsFiles;
 use crate::bridge::headers::UserClaim;
 use crate::credentials::{Credential, OAuthSettings};
 use crate::masking::{
@@ -95,6 +97,10 @@ pub struct HttpSettings {
     pub oauth: Box<OAuthSettings>,
     /// The token; `None` where `headers` or `forward_headers` say who asks.
     pub credential: Option<Arc<Credential>>,
+    /// The proxy for requests to the server and for its tokens.
+    pub proxy: ProxyChoice,
+    /// Certificates and a key in addition to the gateway's roots.
+    pub tls_files: TlsFiles,
     /// Time to connect, TLS included.
     pub connect_timeout: Duration,
     /// Largest JSON answer, in bytes.
@@ -118,8 +124,13 @@ impl StdioSettings {
 }
 
 impl HttpSettings {
-    /// The secrets in its headers and its URL, and the one of its client.
+    /// The secrets in its headers, its URL and its proxy, and the one of its client.
     pub fn secrets(&self) -> Vec<String> {
+        let proxy = match &self.proxy {
+            ProxyChoice::Through(proxy) => Some(proxy),
+            ProxyChoice::Environment | ProxyChoice::Direct => None,
+        };
+        let proxy = proxy.into_iter().flat_map(Proxy::secrets);
         let named = self.headers.iter();
         let named = named.flat_map(|(name, value)| secrets_in_header(name, value.expose_secret()));
         let client = self.oauth.client_secret.iter();
@@ -127,6 +138,7 @@ impl HttpSettings {
         named
             .chain(secrets_in_url(&self.url))
             .chain(client)
+            .chain(proxy.map(str::to_owned))
             .collect()
     }
 

@@ -1,8 +1,18 @@
-//! TLS towards servers: one provider (ring), and the roots of the system.
+//! TLS towards servers: one provider (ring), the roots of the system, and what a server's own
+//! settings add to them.
 
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+use arc_swap::ArcSwapOption;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
+
+/// Largest file of certificates, in bytes.
+const FILE_MAX: u64 = 1024 * 1024;
 
 /// Makes ring the provider of the process. Call it first in `main` and in tests that use TLS;
 /// calling it again does nothing.
@@ -11,10 +21,42 @@ pub fn install_crypto_provider() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
+/// The files that a server's settings name, all in PEM.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// Authorities to trust in addition to the system's roots.
+    pub ca: Option<PathBuf>,
+    /// The client certificate of the gateway, followed by its chain.
+    pub client_certificate: Option<PathBuf>,
+    /// The key of `client_certificate`.
+    pub client_key: Option<PathBuf>,
+}
+
+/// Why the files of a server cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsFilesError {
+    #[error("{} cannot be read: {source}", .path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{} holds no certificate in PEM", .0.display())]
+    NoCertificate(PathBuf),
+    #[error("{} holds no private key in PEM", .0.display())]
+    NoKey(PathBuf),
+    #[error("the client certificate cannot be used: {0}")]
+    Unusable(rustls::Error),
+}
+
 /// Which certificates servers may show. Built when the first https server is opened, since
 /// reading the system's roots takes a while; clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Tls(Arc<OnceLock<Arc<ClientConfig>>>);
+pub struct Tls(Arc<TlsState>);
+
+#[derive(Debug, Default)]
+struct TlsState {
+    /// The roots that all servers share.
+    roots: Arc<OnceLock<Arc<RootCertStore>>>,
+    files: TlsFiles,
+    config: ArcSwapOption<ClientConfig>,
+}
 
 impl Tls {
     /// The roots of the system or, where there are none, Mozilla's.
@@ -24,12 +66,45 @@ impl Tls {
 
     /// These roots only.
     pub fn with_roots(roots: RootCertStore) -> Self {
-        Self(Arc::new(OnceLock::from(client_config(roots))))
+        Self(Arc::new(TlsState {
+            roots: Arc::new(OnceLock::from(Arc::new(roots))),
+            ..TlsState::default()
+        }))
     }
 
-    /// Reads files when it is called first.
-    pub(crate) fn config(&self) -> Arc<ClientConfig> {
-        Arc::clone(self.0.get_or_init(|| client_config(system_roots())))
+    /// The same roots, and the files of one server. Without any it is a clone.
+    #[must_use]
+    pub fn with_files(&self, files: &TlsFiles) -> Self {
+        if *files == TlsFiles::default() {
+            return self.clone();
+        }
+        Self(Arc::new(TlsState {
+            roots: Arc::clone(&self.0.roots),
+            files: files.clone(),
+            config: ArcSwapOption::default(),
+        }))
+    }
+
+    /// Reads the system's roots once, and the server's files on every call, so that the next connection
+    /// uses a renewed certificate. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`TlsFilesError`] when a file of the server cannot be used.
+    pub(crate) fn read(&self) -> Result<Arc<ClientConfig>, TlsFilesError> {
+        let is_plain = self.0.files == TlsFiles::default();
+        if let Some(config) = self.0.config.load_full().filter(|_| is_plain) {
+            return Ok(config);
+        }
+        let roots = self.0.roots.get_or_init(|| Arc::new(system_roots()));
+        let config = Arc::new(client_config(Arc::clone(roots), &self.0.files)?);
+        self.0.config.store(Some(Arc::clone(&config)));
+        Ok(config)
+    }
+
+    /// The result of the last [`Tls::read`].
+    pub(crate) fn config(&self) -> Option<Arc<ClientConfig>> {
+        self.0.config.load_full()
     }
 }
 
@@ -48,17 +123,58 @@ fn system_roots() -> RootCertStore {
     roots
 }
 
-fn client_config(roots: RootCertStore) -> Arc<ClientConfig> {
+fn client_config(
+    mut roots: Arc<RootCertStore>,
+    files: &TlsFiles,
+) -> Result<ClientConfig, TlsFilesError> {
+    if let Some(path) = &files.ca {
+        let (added, _) = Arc::make_mut(&mut roots).add_parsable_certificates(certificates(path)?);
+        if added == 0 {
+            return Err(TlsFilesError::NoCertificate(path.clone()));
+        }
+    }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider);
-    #[expect(
-        clippy::expect_used,
-        reason = "ring supports the default versions; no input reaches this"
-    )]
     let builder = builder
         .with_safe_default_protocol_versions()
-        .expect("ring supports the default TLS versions");
-    let mut config = builder.with_root_certificates(roots).with_no_client_auth();
+        .map_err(TlsFilesError::Unusable)?;
+    let builder = builder.with_root_certificates(roots);
+    let mut config = match (&files.client_certificate, &files.client_key) {
+        (Some(certificate), key) => {
+            let key = key.as_ref().unwrap_or(certificate);
+            let chain = certificates(certificate)?;
+            let key_read = PrivateKeyDer::from_pem_slice(&read_file(key)?);
+            let key = key_read.map_err(|_| TlsFilesError::NoKey(key.clone()))?;
+            let config = builder.with_client_auth_cert(chain, key);
+            config.map_err(TlsFilesError::Unusable)?
+        }
+        (None, _) => builder.with_no_client_auth(),
+    };
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Arc::new(config)
+    Ok(config)
+}
+
+/// At least one.
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFilesError> {
+    let content = read_file(path)?;
+    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&content).collect();
+    let read = read.ok().filter(|read| !read.is_empty());
+    read.ok_or_else(|| TlsFilesError::NoCertificate(path.to_owned()))
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>, TlsFilesError> {
+    let read = || {
+        let mut content = Vec::new();
+        let file = File::open(path)?;
+        file.take(FILE_MAX + 1).read_to_end(&mut content)?;
+        if content.len() as u64 > FILE_MAX {
+            let why = format!("it is larger than {FILE_MAX} bytes");
+            return Err(io::Error::other(why));
+        }
+        Ok(content)
+    };
+    read().map_err(|source| TlsFilesError::Read {
+        path: path.to_owned(),
+        source,
+    })
 }

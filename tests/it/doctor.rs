@@ -14,7 +14,7 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::Value;
 
-use crate::support::{Gateway, Setup, example, soon};
+use crate::support::{Gateway, Setup, example, soon, until};
 
 /// The report of `mcpvisor doctor --json`, and its exit code.
 async fn doctor(setup: &Setup) -> (i32, Value) {
@@ -226,4 +226,31 @@ async fn a_url_is_followed_to_its_answer_without_telling_secrets() {
         "{request}"
     );
     assert!(!report.to_string().contains(canary), "{report:#}");
+}
+
+#[tokio::test]
+async fn the_proxy_of_a_server_is_shown_without_its_password() {
+    let canary = "canary-77af";
+    let config = format!(
+        "[servers.web]\nurl = \"https://far.example/mcp\"\nproxy = \"http://me:{canary}@127.0.0.1:1\"\n"
+    );
+    let (code, report) = doctor(&Setup::new(&config)).await;
+    let (level, _) = found(&report, "through the proxy http://***@127.0.0.1:1");
+    assert_eq!((code, level), (1, "error"), "{report:#}");
+    assert!(!report.to_string().contains(canary), "{report:#}");
+
+    let gateway = Setup::new(&config).serve().await;
+    until("it could not connect", || async {
+        let reason = gateway.server("web").await["connection"]["shared"]["last_exit"].to_string();
+        reason
+            .contains("through the proxy http://***@127.0.0.1:1")
+            .then_some(())
+    })
+    .await;
+    let server = gateway.server("web").await;
+    assert_eq!(server["connection"]["proxy"], "http://***@127.0.0.1:1");
+    let text = gateway.setup.command(&["status"]).output().unwrap();
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(text.contains("through the proxy http://***@"), "{text}");
+    assert!(!text.contains(canary), "{text}");
 }

@@ -7,7 +7,13 @@ use crate::support::{Client, Gateway, Http, INITIALIZE, example, initialize, req
 #[tokio::test]
 async fn each_revision_is_spoken_as_the_client_asked_for_it() {
     let gateway = Gateway::start(&example("example")).await;
-    for revision in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
+    for revision in [
+        "2024-10-07",
+        "2024-11-05",
+        "2025-03-26",
+        "2025-06-18",
+        "2025-11-25",
+    ] {
         let body = initialize(revision, &json!({})).to_string();
         let answer = Http::post(gateway.address, body).send().await;
         assert_eq!(answer.status, 200);

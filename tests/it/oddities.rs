@@ -5,8 +5,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::support::{
-    Answer, Client, Gateway, Http, INITIALIZE, Setup, example, names, python, request, soon,
-    text_of, until,
+    Answer, Client, Gateway, Http, INITIALIZE, Setup, call_params, example, names, python, request,
+    soon, text_of, until,
 };
 
 #[tokio::test]
@@ -44,7 +44,7 @@ async fn a_bad_tool_is_hidden_and_hides_no_other() {
         good("echo"),
         {"name": "no-schema"},
         {"name": "bad-schema", "inputSchema": {"type": "object", "properties": {"a": {"type": "strin"}}}},
-        {"name": "array-schema", "inputSchema": []},
+        {"name": "array-schema", "inputSchema": [1]},
         {"inputSchema": {"type": "object"}},
         "a text",
         good("echo"),
@@ -113,6 +113,78 @@ async fn a_client_may_expect_continue() {
     assert_eq!(&go, b"HTTP/1.1 100 Continue\r\n\r\n");
     stream.write_all(&bytes[head..]).await.unwrap();
     let answer = soon("the answer", Answer::read(stream)).await.unwrap();
+    assert_eq!(answer.status, 200);
+}
+
+/// What comes on a connection of its own until the gateway closes it.
+async fn whole_answer(gateway: &Gateway, request: &[u8]) -> String {
+    let mut stream = TcpStream::connect(gateway.address).await.unwrap();
+    stream.write_all(request).await.unwrap();
+    let mut bytes = Vec::new();
+    let read = stream.read_to_end(&mut bytes);
+    soon("the end of the connection", read).await.unwrap();
+    String::from_utf8(bytes).unwrap()
+}
+
+#[tokio::test]
+async fn a_client_of_http_1_0_reads_no_chunks() {
+    let gateway = Gateway::start(&example("example")).await;
+    let client = Client::open(&gateway).await;
+    let call =
+        |tool: &str, arguments: Value| request(7, "tools/call", call_params(tool, arguments));
+    let quick = call("example__add", json!({"a": 2, "b": 3}));
+    // Its answer is a stream, since it reports progress.
+    let mut params = call_params("example__slow", json!({"steps": 2, "delay_ms": 10}));
+    params["_meta"] = json!({"progressToken": 1});
+    let streamed = request(7, "tools/call", params);
+    for body in [quick, streamed] {
+        let bytes = client.post(&body).bytes();
+        let old = String::from_utf8(bytes).unwrap();
+        let old = old.replacen(" HTTP/1.1", " HTTP/1.0", 1);
+        let answer = whole_answer(&gateway, old.as_bytes()).await;
+        assert!(answer.contains(r#""id":7"#), "{answer}");
+        assert!(!answer.to_lowercase().contains("chunked"), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn each_endpoint_is_found_with_a_slash_at_its_end() {
+    let tables = format!(
+        "{}[views.few]\nservers = [\"example\"]\n",
+        example("example")
+    );
+    let gateway = Gateway::start(&tables).await;
+    for path in [
+        "/mcp",
+        "/mcp/",
+        "/mcp/few",
+        "/mcp/few/",
+        "/mcp/server/example/",
+    ] {
+        let answer = Http::post(gateway.address, INITIALIZE)
+            .path(path)
+            .send()
+            .await;
+        assert_eq!(answer.status, 200, "{path}");
+    }
+    for path in ["//mcp", "/mcp//", "/mcpx/"] {
+        let answer = Http::post(gateway.address, INITIALIZE)
+            .path(path)
+            .send()
+            .await;
+        assert_eq!(answer.status, 404, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_byte_order_mark_before_a_body_is_ignored() {
+    let gateway = Gateway::start(&example("example")).await;
+    let body = format!("\u{feff}{INITIALIZE}");
+    let answer = Http::post(gateway.address, body).send().await;
+    assert_eq!(answer.status, 200);
+    let batch = format!("\u{feff}[{}]", request(1, "ping", json!({})));
+    let client = Client::open_as(&gateway, "2025-03-26", json!({})).await;
+    let answer = client.post(&json!([])).body(batch).send().await;
     assert_eq!(answer.status, 200);
 }
 

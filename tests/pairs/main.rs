@@ -111,6 +111,11 @@ async fn in_front_of_all(client: Revision, front: Front) {
 }
 
 #[tokio::test]
+async fn a_client_of_2024_10_07_over_http_in_front_of_all() {
+    in_front_of_all(Revision::V2024_10_07, Front::Http).await;
+}
+
+#[tokio::test]
 async fn a_client_of_2024_11_05_over_http_in_front_of_all() {
     in_front_of_all(Revision::V2024_11_05, Front::Http).await;
 }

@@ -62,14 +62,17 @@ pub(crate) struct Schema {
 
 impl Schema {
     pub(crate) fn of(revision: Revision) -> &'static Self {
-        static SCHEMAS: [OnceLock<Schema>; 5] = [const { OnceLock::new() }; 5];
+        static SCHEMAS: [OnceLock<Schema>; 6] = [const { OnceLock::new() }; 6];
         let at = Revision::ALL.iter().position(|known| *known == revision);
         SCHEMAS[at.unwrap()].get_or_init(|| Self::read(revision))
     }
 
     fn read(revision: Revision) -> Self {
         let text = match revision {
-            Revision::V2024_11_05 => include_str!("../schema/2024-11-05.json"),
+            // Of the first revision there is no schema; it differs in what tools return.
+            Revision::V2024_10_07 | Revision::V2024_11_05 => {
+                include_str!("../schema/2024-11-05.json")
+            }
             Revision::V2025_03_26 => include_str!("../schema/2025-03-26.json"),
             Revision::V2025_06_18 => include_str!("../schema/2025-06-18.json"),
             Revision::V2025_11_25 => include_str!("../schema/2025-11-25.json"),

@@ -70,6 +70,56 @@ fn a_server_says_itself_whether_it_completes_or_reports_updates_without_declarin
 }
 
 #[test]
+fn tools_of_a_server_that_declares_no_list_are_listed_and_called() {
+    run(async {
+        for capabilities in [json!({}), json!([]), json!({"logging": {}})] {
+            let (world, server, client) = world(capabilities.clone()).await;
+            assert!(
+                client.tools().await.contains(&"a__echo".to_owned()),
+                "{capabilities}"
+            );
+            let called = client.call("a__echo").await;
+            assert!(called.result()["content"].is_array(), "{capabilities}");
+            // What is not asked for stays unknown.
+            assert!(server.of("resources/list").is_empty(), "{capabilities}");
+            assert!(server.of("prompts/list").is_empty(), "{capabilities}");
+            // It keeps them over a restart.
+            server.crash("again");
+            pass(seconds(10)).await;
+            assert_eq!(world.view("a").shared.phase.to_string(), "up");
+            assert!(
+                client.tools().await.contains(&"a__echo".to_owned()),
+                "{capabilities}"
+            );
+            client.end().await;
+        }
+    });
+}
+
+#[test]
+fn a_server_that_declares_no_list_and_refuses_is_asked_once() {
+    run(async {
+        let refusals: [fn(&mut Plan); 3] = [
+            |plan| plan.script.refused = ["tools/list"].into(),
+            |plan| plan.script.failing = ["tools/list"].into(),
+            |plan| plan.script.mute = ["tools/list"].into(),
+        ];
+        for refuse in refusals {
+            let world = World::new();
+            let server = world
+                .stdio("a", |plan| {
+                    plan.script.capabilities = json!({});
+                    refuse(plan);
+                })
+                .await;
+            pass(seconds(3600)).await;
+            assert_eq!(world.view("a").shared.phase.to_string(), "up");
+            assert_eq!(server.of("tools/list").len(), 1);
+        }
+    });
+}
+
+#[test]
 fn s_life_05_a_subscription_ends_without_the_server_that_declares_it_no_more() {
     run(async {
         let (_world, server, client) = world(json!({"resources": {"subscribe": true}})).await;

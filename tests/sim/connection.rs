@@ -24,7 +24,13 @@ fn methods(server: &Server) -> Vec<String> {
 #[test]
 fn every_revision_is_taken_and_initialized_follows_before_anything_else() {
     run(async {
-        for revision in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
+        for revision in [
+            "2024-10-07",
+            "2024-11-05",
+            "2025-03-26",
+            "2025-06-18",
+            "2025-11-25",
+        ] {
             let world = World::new();
             let server = world
                 .stdio("a", |plan| plan.script.revision = revision)
@@ -91,7 +97,7 @@ fn a_handshake_that_fails_says_why() {
                 "`initialize` was not answered in time (30s, `connect_timeout`)",
             ),
             (
-                |script| script.capabilities = json!([]),
+                |script| script.capabilities = json!([1]),
                 0,
                 "answer to `initialize` has an unexpected shape",
             ),
@@ -163,7 +169,8 @@ fn lists_are_drained_over_cursors_within_bounds() {
 fn only_what_the_server_declares_is_listed() {
     run(async {
         let table = [
-            (json!({}), vec![]),
+            // Old servers have tools and declare nothing.
+            (json!({}), vec!["tools/list"]),
             (json!({"prompts": {}, "logging": {}}), vec!["prompts/list"]),
             (
                 json!({"resources": {}}),
@@ -314,7 +321,7 @@ fn the_last_good_list_stays_also_when_a_restarted_server_cannot_list() {
         pass(seconds(2)).await;
         assert_eq!(world.view("a").shared.phase.to_string(), "up");
         assert_eq!(world.catalog.snapshot().tools().count(), 3);
-        server.script(|script| script.capabilities = json!({}));
+        server.script(|script| script.capabilities = json!({"prompts": {}}));
         server.crash("crashed");
         pass(seconds(5)).await;
         assert_eq!(world.catalog.snapshot().tools().count(), 0);

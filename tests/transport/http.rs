@@ -75,7 +75,7 @@ fn c_http_14_the_session_goes_with_every_later_request_and_is_ended() {
             first.header("accept"),
             Some("application/json, text/event-stream")
         );
-        assert_eq!(first.header("accept-encoding"), None);
+        assert_eq!(first.header("accept-encoding"), Some("identity"));
         assert_eq!(first.header("mcp-session-id"), None);
         assert_eq!(first.header("mcp-protocol-version"), None);
         for later in &seen[1..] {

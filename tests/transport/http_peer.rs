@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use actix_web::dev::ServerHandle;
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
-use mcpvisor::transport::{Connector as _, HttpConnector, HttpKind, HttpSettings, Link, Tls};
+use mcpvisor::transport::{
+    Connector as _, HttpConnector, HttpKind, HttpSettings, Link, ProxyChoice, Tls, TlsFiles,
+};
 
 use crate::support::{Events, sink};
 
@@ -126,6 +128,8 @@ pub(crate) fn settings(url: &str) -> HttpSettings {
         headers: vec![("Authorization".to_owned(), "Bearer token".into())],
         forward_headers: Vec::new(),
         user_headers: Vec::new(),
+        proxy: ProxyChoice::Direct,
+        tls_files: TlsFiles::default(),
         connect_timeout: Duration::from_secs(5),
         body_max: 16 << 20,
         event_max: 16 << 20,

@@ -34,7 +34,7 @@ fn serve(scripts: Vec<Vec<Option<String>>>) -> (String, Arc<Mutex<Vec<String>>>)
     (url, seen)
 }
 
-fn read_request(stream: &mut TcpStream) -> String {
+pub(crate) fn read_request(stream: &mut TcpStream) -> String {
     let mut request = Vec::new();
     let mut buffer = [0; 4096];
     loop {
@@ -79,6 +79,7 @@ fn headers_are_written_as_the_specification_writes_them() {
             "POST /mcp HTTP/1.1",
             "",
             "Accept: application/json, text/event-stream",
+            "Accept-Encoding: identity",
             "Authorization: Bearer token",
             "Content-Length: 46",
             "Content-Type: application/json",

@@ -13,6 +13,8 @@ mod http_refusals;
 mod http_sessionless;
 mod http_sse;
 mod http_stream;
+mod http_wire;
+mod proxy;
 mod redirects;
 mod stdio;
 mod stdio_end;

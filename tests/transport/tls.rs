@@ -4,11 +4,13 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 
+use base64::Engine as _;
 use mcpvisor::transport::{
-    Connector as _, HttpConnector, Link, OutgoingFrame, Tls, install_crypto_provider,
+    Connector as _, HttpConnector, Link, OutgoingFrame, Tls, TlsFiles, install_crypto_provider,
 };
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 
 use crate::http_peer::{call, result, settings};
@@ -41,6 +43,119 @@ impl Certificates {
             server: Arc::new(server),
         }
     }
+}
+
+/// Files of an authority, of a server that wants a certificate of it, and of a client.
+struct MutualFiles {
+    files: tempfile::TempDir,
+    server: Arc<ServerConfig>,
+}
+
+fn pem(label: &str, der: &[u8]) -> String {
+    let text = base64::engine::general_purpose::STANDARD.encode(der);
+    format!("-----BEGIN {label}-----\n{text}\n-----END {label}-----\n")
+}
+
+impl MutualFiles {
+    fn new() -> Self {
+        let authority_key = KeyPair::generate().unwrap();
+        let mut authority = CertificateParams::new(vec![]).unwrap();
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let root = authority.self_signed(&authority_key).unwrap();
+        let issuer = Issuer::new(authority, authority_key);
+        let signed = |name: &str| {
+            let key = KeyPair::generate().unwrap();
+            let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+            (params.signed_by(&key, &issuer).unwrap(), key)
+        };
+        let (client, client_key) = signed("client");
+        let (server, server_key) = signed("localhost");
+        let files = tempfile::tempdir().unwrap();
+        let write =
+            |name: &str, text: String| std::fs::write(files.path().join(name), text).unwrap();
+        let key_text = pem("PRIVATE KEY", &client_key.serialize_der());
+        write("ca.pem", pem("CERTIFICATE", root.der()));
+        write("client.pem", pem("CERTIFICATE", client.der()));
+        write("client.key", key_text.clone());
+        write("both.pem", pem("CERTIFICATE", client.der()) + &key_text);
+        write("empty.pem", String::new());
+        let mut roots = RootCertStore::empty();
+        roots.add(root.der().clone()).unwrap();
+        let verifier = WebPkiClientVerifier::builder(Arc::new(roots))
+            .build()
+            .unwrap();
+        let key = PrivateKeyDer::try_from(server_key.serialize_der()).unwrap();
+        let builder = ServerConfig::builder().with_client_cert_verifier(verifier);
+        let server = builder
+            .with_single_cert(vec![server.der().clone()], key)
+            .unwrap();
+        Self {
+            files,
+            server: Arc::new(server),
+        }
+    }
+
+    fn named(&self, ca: &str, certificate: &str, key: &str) -> TlsFiles {
+        let path = |name: &str| (!name.is_empty()).then(|| self.files.path().join(name));
+        TlsFiles {
+            ca: path(ca),
+            client_certificate: path(certificate),
+            client_key: path(key),
+        }
+    }
+}
+
+#[test]
+fn a_server_may_have_an_authority_and_want_a_certificate() {
+    install_crypto_provider();
+    let mutual = MutualFiles::new();
+    let url = serve(Arc::clone(&mutual.server));
+    run(async move {
+        let good = [
+            mutual.named("ca.pem", "client.pem", "client.key"),
+            mutual.named("ca.pem", "both.pem", ""),
+        ];
+        for files in good {
+            let (link, mut events) = open(&url, Tls::system().with_files(&files)).await;
+            link.send(OutgoingFrame::new(Some(7), call(7, "tools/list")))
+                .unwrap();
+            assert_eq!(events.next().await, "result of 7 7 {}", "{files:?}");
+        }
+        for files in [
+            mutual.named("ca.pem", "", ""),
+            mutual.named("", "both.pem", ""),
+        ] {
+            let (link, mut events) = open(&url, Tls::system().with_files(&files)).await;
+            link.send(OutgoingFrame::new(Some(7), call(7, "tools/call")))
+                .unwrap();
+            let event = events.next().await;
+            assert!(event.to_lowercase().contains("certificate"), "{event}");
+        }
+        let unusable = [
+            (
+                mutual.named("missing.pem", "", ""),
+                "missing.pem cannot be read",
+            ),
+            (
+                mutual.named("empty.pem", "", ""),
+                "empty.pem holds no certificate",
+            ),
+            (
+                mutual.named("ca.pem", "client.pem", "empty.pem"),
+                "empty.pem holds no private key",
+            ),
+            (
+                mutual.named("ca.pem", "client.pem", ""),
+                "client.pem holds no private key",
+            ),
+        ];
+        for (files, expected) in unusable {
+            let (sink, _) = sink();
+            let connector = HttpConnector::new(settings(&url), Tls::system().with_files(&files));
+            let error = connector.open(sink).await.err().unwrap().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    });
 }
 
 /// Answers every request with a result for call 7.

@@ -189,6 +189,9 @@ fn facts(server: &Value) -> Vec<String> {
     }
     if connection.is_object() {
         facts.push(connection["transport"].as_str().unwrap_or("?").to_owned());
+        if let Some(proxy) = connection["proxy"].as_str() {
+            facts.push(format!("through the proxy {proxy}"));
+        }
         facts.push(format!("{} in flight", connection["in_flight"]));
         let queued = positive(&connection["queued"]);
         facts.extend(queued.map(|count| format!("{count} waiting")));

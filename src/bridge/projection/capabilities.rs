@@ -25,7 +25,7 @@ fn elicitation(modes: &Value, to: Revision) -> Option<Value> {
     let modes = modes.as_object()?;
     let form = modes.contains_key("form") || !modes.contains_key("url");
     match to {
-        Revision::V2024_11_05 | Revision::V2025_03_26 => None,
+        Revision::V2024_10_07 | Revision::V2024_11_05 | Revision::V2025_03_26 => None,
         Revision::V2025_06_18 => form.then(|| json!({})),
         Revision::V2025_11_25 | Revision::V2026_07_28 if modes.is_empty() => {
             Some(json!({ "form": {} }))

@@ -3,7 +3,7 @@
 use crate::protocol::{RawJson, Revision};
 
 use super::Revisions;
-use super::output::{self, is_wrapped};
+use super::output::{self, wraps_for, wraps_structured_output};
 use crate::bridge::object::{self, MemberChange, Object, rebuild_elements};
 
 /// The kind of an item.
@@ -18,7 +18,7 @@ pub enum ItemKind {
 /// The revisions that know a field: from the first to the last.
 type RevisionRange = (Revision, Revision);
 
-const ALL: RevisionRange = (Revision::V2024_11_05, Revision::NEWEST);
+const ALL: RevisionRange = (Revision::V2024_10_07, Revision::NEWEST);
 const SINCE_2025_03: RevisionRange = (Revision::V2025_03_26, Revision::NEWEST);
 const SINCE_2025_06: RevisionRange = (Revision::V2025_06_18, Revision::NEWEST);
 const SINCE_2025_11: RevisionRange = (Revision::V2025_11_25, Revision::NEWEST);
@@ -46,16 +46,17 @@ fn known_in(kind: ItemKind, field: &str) -> Option<RevisionRange> {
 
 /// An item of a list for its reader; `None` when it may stay as it is.
 pub fn project_item(kind: ItemKind, item: &RawJson, revisions: Revisions) -> Option<RawJson> {
-    if revisions.from == revisions.to {
+    let to = revisions.to;
+    let wraps = kind == ItemKind::Tool && wraps_for(to) && wraps_structured_output(item);
+    if revisions.from == to && !wraps {
         return None;
     }
     let members = Object::parse(item.as_str())?;
-    let to = revisions.to;
     let changed = members.rebuild("", |field, value| match known_in(kind, field) {
         None => MemberChange::keep_if(!revisions.crosses_eras()),
         Some((first, last)) if to < first || to > last => MemberChange::Drop,
         Some(_) => match (kind, field) {
-            (ItemKind::Tool, "outputSchema") if to < Revision::V2026_07_28 && is_wrapped(value) => {
+            (ItemKind::Tool, "outputSchema") if wraps => {
                 MemberChange::set_if_some(output::wrapped(value))
             }
             (ItemKind::Prompt, "arguments") if to < Revision::V2025_06_18 => {

@@ -17,6 +17,7 @@ use super::result;
 
 pub use capabilities::client_capabilities;
 pub use item::{ItemKind, project_item};
+use output::wraps_for;
 pub use output::wraps_structured_output;
 pub use request::{project_params, project_progress};
 
@@ -44,8 +45,16 @@ pub fn project_result(
     revisions: Revisions,
     wrapped: bool,
 ) -> Option<RawJson> {
-    if revisions.from == revisions.to {
+    // Strict clients reject a server that breaks the rule of its own revision.
+    let wraps = wrapped && wraps_for(revisions.to);
+    if revisions.from == revisions.to && !wraps {
         return None;
+    }
+    if *method == Method::ToolsCall
+        && revisions.from == Revision::V2024_10_07
+        && let Some(content) = content_of_first_revision(result)
+    {
+        return Some(content);
     }
     let known: &[&str] = match method {
         Method::ToolsCall => &["content", "structuredContent", "isError", "_meta", "task"],
@@ -55,7 +64,7 @@ pub fn project_result(
         _ if revisions.from > revisions.to => return result::strip_for_legacy(result),
         _ => return None,
     };
-    if !revisions.crosses_eras() && !may_differ(result, revisions) {
+    if !revisions.crosses_eras() && !wraps && !may_differ(result, revisions) {
         return None;
     }
     let members = Object::parse(result.as_str())?;
@@ -68,11 +77,30 @@ pub fn project_result(
             None => MemberChange::set_if_some(content(value, revisions.to)),
         },
         "messages" if older => MemberChange::set_if_some(messages(value, revisions.to)),
-        "structuredContent" if older => structured(value, revisions.to, wrapped),
+        "structuredContent" if older || wraps => structured(value, revisions.to, wrapped),
         "_meta" if revisions.crosses_eras() => result::strip_meta(value),
         _ => MemberChange::Keep,
     });
     changed.map(RawJson::from_valid_parts)
+}
+
+/// Converts a tool's result for all later revisions: 2024-10-07 has `toolResult`, of any type, instead
+/// of `content`.
+fn content_of_first_revision(result: &RawJson) -> Option<RawJson> {
+    let members = Object::parse(result.as_str())?;
+    let old = members.get("toolResult")?;
+    if members.get("content").is_some() {
+        return None;
+    }
+    let shown = text::text(old).unwrap_or_else(|| old.into());
+    let content = json!([{ "type": "text", "text": shown }]);
+    let meta = members
+        .get("_meta")
+        .map(|meta| format!(r#","_meta":{meta}"#));
+    let meta = meta.unwrap_or_default();
+    Some(RawJson::from_valid_parts(format!(
+        r#"{{"content":{content}{meta}}}"#
+    )))
 }
 
 fn may_differ(result: &RawJson, revisions: Revisions) -> bool {
@@ -81,7 +109,9 @@ fn may_differ(result: &RawJson, revisions: Revisions) -> bool {
         Revision::V2025_11_25 => &["\"structuredContent\""],
         Revision::V2025_06_18 => &["\"structuredContent\"", "\"resource_link\""],
         Revision::V2025_03_26 => &["\"structuredContent\"", "\"resource_link\""],
-        Revision::V2024_11_05 => &["\"structuredContent\"", "\"resource_link\"", "\"audio\""],
+        Revision::V2024_10_07 | Revision::V2024_11_05 => {
+            &["\"structuredContent\"", "\"resource_link\"", "\"audio\""]
+        }
     };
     revisions.to < revisions.from && contains_any(result.as_bytes(), words)
 }

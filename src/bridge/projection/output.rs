@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::protocol::{RawJson, json as text, parse_bounded};
+use crate::protocol::{RawJson, Revision, json as text, parse_bounded};
 
 use crate::bridge::schema::children_mut;
 
@@ -12,7 +12,12 @@ pub fn wraps_structured_output(tool: &RawJson) -> bool {
     text::member(tool.as_str(), "outputSchema").is_some_and(is_wrapped)
 }
 
-pub(super) fn is_wrapped(schema: &str) -> bool {
+/// Whether a revision has structured output, which must be an object.
+pub(super) fn wraps_for(to: Revision) -> bool {
+    (Revision::V2025_06_18..Revision::V2026_07_28).contains(&to)
+}
+
+fn is_wrapped(schema: &str) -> bool {
     let kind = text::member(schema, "type").and_then(text::text);
     kind.is_none_or(|kind| kind != "object")
 }

@@ -1,6 +1,7 @@
 //! Which items of a server are shown.
 
 use super::*;
+use crate::protocol::json;
 
 /// Lists one good item beside `bad`; the bad one must be hidden with a reason that says `why`.
 fn check_quarantined(kind: ItemKind, bad: &str, why: &str) {
@@ -37,7 +38,7 @@ fn a_bad_tool_is_hidden_with_its_reason_and_hides_nobody_else() {
         (r#"{"name":"t"}"#, "has no `inputSchema`"),
         (r#"{"name":"t","inputSchema":null}"#, "must be an object"),
         (r#"{"name":"t","inputSchema":"x"}"#, "must be an object"),
-        (r#"{"name":"t","inputSchema":[]}"#, "must be an object"),
+        (r#"{"name":"t","inputSchema":[1]}"#, "must be an object"),
         (
             r#"{"name":"t","inputSchema":{"type":null}}"#,
             "must be an object",
@@ -55,7 +56,7 @@ fn a_bad_tool_is_hidden_with_its_reason_and_hides_nobody_else() {
             "in `inputSchema`, `required` must be a list of strings",
         ),
         (
-            r#"{"name":"t","inputSchema":{"$schema":"http://json-schema.org/draft-07/schema#","type":"object","properties":[]}}"#,
+            r#"{"name":"t","inputSchema":{"$schema":"http://json-schema.org/draft-07/schema#","type":"object","properties":[1]}}"#,
             "in `inputSchema`, `properties` must be an object",
         ),
         (
@@ -166,7 +167,7 @@ fn bad_prompts_resources_and_templates_are_hidden() {
         (Resources, r#"{"uri":"file:///a"}"#, "has no `name`"),
         (
             Resources,
-            r#"{"uri":"config","name":"r"}"#,
+            r#"{"uri":"http://","name":"r"}"#,
             "`uri` is no URI",
         ),
         (
@@ -191,8 +192,8 @@ fn bad_prompts_resources_and_templates_are_hidden() {
         ),
         (
             ResourceTemplates,
-            r#"{"uriTemplate":"{a}","name":"t"}"#,
-            "no scheme",
+            r#"{"uriTemplate":"","name":"t"}"#,
+            "is empty",
         ),
     ] {
         check_quarantined(kind, bad, why);
@@ -255,6 +256,99 @@ fn a_schema_without_a_type_is_that_of_an_object() {
         let part = part("a").with_list(ItemKind::Tools, &list, &IngestLimits::default());
         let expected = format!(r#"{{"name":"t","inputSchema":{expected}}}"#);
         assert_eq!(part.items(ItemKind::Tools)[0].raw().as_str(), expected);
+    }
+}
+
+#[test]
+fn empty_objects_that_php_writes_as_arrays_are_read_as_objects() {
+    let table = [
+        ("[]", r#"{"type":"object"}"#),
+        (
+            r#"{"type":"object","properties":[],"required":[]}"#,
+            r#"{"type":"object","properties":{},"required":[]}"#,
+        ),
+        (
+            r#"{"type":"object","properties":{"a":{"type":"object","properties":[ ]},"b":[]}}"#,
+            r#"{"type":"object","properties":{"a":{"type":"object","properties":{}},"b":{}}}"#,
+        ),
+        (
+            r#"{"type":"object","$defs":[],"additionalProperties":[],"patternProperties":[]}"#,
+            r#"{"type":"object","$defs":{},"additionalProperties":{},"patternProperties":{}}"#,
+        ),
+        (
+            r#"{"type":"object","properties":{"a":{"type":"array","items":{"properties":[]},"default":[]}}}"#,
+            r#"{"type":"object","properties":{"a":{"type":"array","items":{"properties":{}},"default":[]}}}"#,
+        ),
+        (
+            r#"{"type":"object","default":[],"examples":[],"enum":[[]],"maximum":1.50}"#,
+            r#"{"type":"object","default":[],"examples":[],"enum":[[]],"maximum":1.50}"#,
+        ),
+    ];
+    for (written, expected) in table {
+        let list = [raw(&format!(
+            r#"{{"name":"t","inputSchema":{written},"_meta":[]}}"#
+        ))];
+        let part = part("a").with_list(ItemKind::Tools, &list, &IngestLimits::default());
+        let expected = format!(r#"{{"name":"t","inputSchema":{expected},"_meta":{{}}}}"#);
+        assert_eq!(part.items(ItemKind::Tools)[0].raw().as_str(), expected);
+    }
+}
+
+#[test]
+fn an_output_schema_follows_the_rule_of_the_input_schema_before_2026_07_28() {
+    let of = |revision: Revision, written: &str| {
+        let text =
+            format!(r#"{{"name":"t","inputSchema":{{"type":"object"}},"outputSchema":{written}}}"#);
+        let mut part = part("a");
+        part.revision = revision;
+        let part = part.with_list(ItemKind::Tools, &[raw(&text)], &IngestLimits::default());
+        let item = part.items(ItemKind::Tools)[0].clone();
+        (
+            json::member(item.raw().as_str(), "outputSchema")
+                .unwrap()
+                .to_owned(),
+            item.wraps_output(),
+        )
+    };
+    let table = [
+        ("{}", r#"{"type":"object"}"#, "{}"),
+        ("[]", r#"{"type":"object"}"#, "{}"),
+        (
+            r#"{"anyOf":[{}]}"#,
+            r#"{"type":"object","anyOf":[{}]}"#,
+            r#"{"anyOf":[{}]}"#,
+        ),
+        (
+            r#"{"properties":[]}"#,
+            r#"{"type":"object","properties":{}}"#,
+            r#"{"properties":{}}"#,
+        ),
+        (
+            r#"{"type":"array"}"#,
+            r#"{"type":"array"}"#,
+            r#"{"type":"array"}"#,
+        ),
+        (
+            r#"{"type":"object"}"#,
+            r#"{"type":"object"}"#,
+            r#"{"type":"object"}"#,
+        ),
+    ];
+    for (written, legacy, modern) in table {
+        for revision in Revision::LEGACY {
+            let wraps = legacy.contains("array");
+            assert_eq!(
+                of(revision, written),
+                (legacy.to_owned(), wraps),
+                "{written}"
+            );
+        }
+        let wraps = !modern.contains(r#""type":"object""#);
+        assert_eq!(
+            of(Revision::NEWEST, written),
+            (modern.to_owned(), wraps),
+            "{written}"
+        );
     }
 }
 

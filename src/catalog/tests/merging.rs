@@ -77,6 +77,50 @@ fn long_names_are_cut_and_named_in_a_notice() {
 }
 
 #[test]
+fn a_name_in_another_script_stays_as_the_title() {
+    let titled = |name: &str, more: Value| {
+        let mut tool = tool(name);
+        for (key, value) in more.as_object().unwrap() {
+            tool[key] = value.clone();
+        }
+        tool
+    };
+    let table = [
+        (tool("読む"), json!("読む")),
+        (tool("прочитать-файл"), json!("прочитать-файл")),
+        (tool("قراءة \"x\""), json!("قراءة \"x\"")),
+        (tool("café"), json!("café")),
+        (tool("read"), Value::Null),
+        (tool("read/all"), Value::Null),
+        (titled("読む", json!({"title": "Read"})), json!("Read")),
+        (
+            titled("読む", json!({"annotations": {"title": "Read"}})),
+            Value::Null,
+        ),
+    ];
+    for (tool, expected) in table {
+        let snapshot = merged(&[with(
+            part("s"),
+            ItemKind::Tools,
+            std::slice::from_ref(&tool),
+        )]);
+        let page = snapshot.page(ItemKind::Tools, None, Revision::NEWEST_LEGACY);
+        let page: Value = page.unwrap().parse().unwrap();
+        let shown = &page["tools"][0];
+        assert_eq!(shown["title"], expected, "{tool}");
+        assert!(shown["name"].as_str().unwrap().is_ascii(), "{tool}");
+        let old = snapshot.page(ItemKind::Tools, None, Revision::V2025_03_26);
+        let old: Value = old.unwrap().parse().unwrap();
+        assert!(old["tools"][0].get("title").is_none(), "{tool}");
+    }
+    // A server without a prefix keeps its names.
+    let (part, names) = named(with(part("s"), ItemKind::Tools, &[tool("読む")]), Some(""));
+    let snapshot = merge(&[(part, names)], &settings());
+    let page = snapshot.page(ItemKind::Tools, None, Revision::NEWEST_LEGACY);
+    assert!(!page.unwrap().as_str().contains("title"));
+}
+
+#[test]
 fn unknown_members_survive_byte_for_byte() {
     let written = r#"{"x-vendor" : {"b":1.50,"a":[1e3, "\u00e9"]}, "name" : "l\u006fg", "inputSchema":{"type":"object"}, "_meta":{"k" :null} }"#;
     let part = part("git").with_list(ItemKind::Tools, &[raw(written)], &IngestLimits::default());

@@ -48,6 +48,31 @@ fn uris_are_kept_until_two_servers_use_the_same() {
 }
 
 #[test]
+fn what_has_no_scheme_is_listed_and_read_from_its_server_only() {
+    let one = resources("one", &["config", "/etc/motd"], &["notes/{id}"]);
+    let open = resources("open", &[], &["{+path}"]);
+    for parts in [[one.clone(), open.clone()], [open, one]] {
+        let snapshot = merged(&parts);
+        let owner = |uri: &str| {
+            let found = snapshot.resource(uri)?;
+            Some((found.server.to_string(), found.native))
+        };
+        let of = |server: &str, native: &str| Some((server.to_owned(), native.to_owned()));
+        assert_eq!(owner("config"), of("one", "config"));
+        assert_eq!(owner("/etc/motd"), of("one", "/etc/motd"));
+        assert_eq!(owner("notes/7"), of("one", "notes/7"));
+        // A template that can match anything is wrapped, so that it matches no URI of other servers.
+        assert_eq!(owner("file:///x"), None);
+        assert_eq!(owner("mcpgw+open+file:///x"), of("open", "file:///x"));
+        let templates = keys(&snapshot, ItemKind::ResourceTemplates);
+        assert!(
+            templates.contains(&"mcpgw+open+{+path}".to_owned()),
+            "{templates:?}"
+        );
+    }
+}
+
+#[test]
 fn a_uri_finds_its_owner() {
     let snapshot = merged(&[
         resources("a", &["file:///x", "ui://app"], &["file:///{p}"]),

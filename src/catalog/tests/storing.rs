@@ -1,7 +1,7 @@
 //! Lists as they arrive, and parts as they are kept.
 
 use super::*;
-use crate::catalog::{InvalidListPage, ListPage};
+use crate::catalog::{InvalidListPage, ListPage, NextCursor};
 
 #[test]
 fn an_answer_is_split_into_its_items() {
@@ -9,9 +9,9 @@ fn an_answer_is_split_into_its_items() {
     let page = ListPage::read(ItemKind::Tools, &answer).unwrap();
     let items: Vec<_> = page.items.iter().map(RawJson::as_str).collect();
     assert_eq!(items, [r#"{"name" : "a"}"#, "1", r#""x""#]);
-    assert_eq!(page.next_cursor.as_deref(), Some(""));
+    assert_eq!(page.next_cursor, NextCursor::Cursor(String::new()));
     let last = ListPage::read(ItemKind::Tools, &raw(r#"{"tools":[],"nextCursor":null}"#));
-    assert_eq!(last.unwrap().next_cursor, None);
+    assert_eq!(last.unwrap().next_cursor, NextCursor::None);
     for odd in ["{}", "[]", "null", r#"{"tools":{}}"#, r#"{"prompts":[]}"#] {
         let page = ListPage::read(ItemKind::Tools, &raw(odd));
         assert_eq!(page, Err(InvalidListPage(ItemKind::Tools)), "{odd}");

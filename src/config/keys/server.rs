@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use crate::catalog::{NameSettings, Wrap};
 use crate::config::checks::{
-    DIRECTORY, FILE, GLOB, ID, NO_NUL, NOT_EMPTY, PREFIX, ROOT, URL, directory, file,
+    DIRECTORY, FILE, GLOB, ID, NO_NUL, NOT_EMPTY, PREFIX, PROXY, ROOT, URL, directory, file,
     forwarded_name, forwarded_to, glob, header_name, header_value, id, no_nul, not_empty, prefix,
-    root, secret_no_nul, url, user_claim, variable_name,
+    proxy, root, secret_no_nul, url, user_claim, variable_name,
 };
 use crate::config::declaration::keys;
 use crate::config::declaration::kinds::{
@@ -22,7 +22,9 @@ use crate::downstream::{
     CredentialsChoice, EraChoice, Resilience, ServerLimits, Sharing, StartMode,
 };
 use crate::supervision::Tuning;
-use crate::transport::{ChildLimits, FaultSettings, HttpKind, InheritEnv, RecorderSettings};
+use crate::transport::{
+    ChildLimits, FaultSettings, HttpKind, InheritEnv, RecorderSettings, TlsFiles,
+};
 
 use super::gateway::{
     check_timeouts, pin_tools, queue_while_restarting, request_timeout, request_timeout_max,
@@ -30,6 +32,7 @@ use super::gateway::{
 };
 use super::oauth::{OAuthKeys, OAuthTable};
 use super::tables::{BreakerTable, SupervisionTable};
+use super::tls::pem;
 
 /// How a server is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +114,8 @@ pub(crate) struct ServerKeys {
     pub(crate) user_headers: NamedSecrets,
     pub(crate) credentials: CredentialsChoice,
     pub(crate) oauth: OAuthKeys,
+    pub(crate) proxy: Option<SecretText>,
+    pub(crate) tls_files: TlsFiles,
     pub(crate) stream_idle_timeout: Duration,
     pub(crate) enabled: bool,
     pub(crate) start: StartMode,
@@ -150,6 +155,8 @@ impl Default for ServerKeys {
             user_headers: Vec::new(),
             credentials: CredentialsChoice::default(),
             oauth: OAuthKeys::default(),
+            proxy: None,
+            tls_files: TlsFiles::default(),
             stream_idle_timeout: 10 * MINUTE,
             enabled: true,
             start: StartMode::default(),
@@ -227,6 +234,17 @@ keys! {
         /// ("user"), who gets a link to sign in at with the first call. Each user is an API key then,
         /// and has connections of its own.
         credentials: credentials(), Reconnects;
+        /// The HTTP proxy for requests to the server and for its tokens:
+        /// "http://user:password@host:port", or "none". Without this key, the environment variables
+        /// HTTP_PROXY, HTTPS_PROXY and NO_PROXY apply, except to loopback addresses.
+        proxy: optional(text(PROXY, proxy), "\"http://proxy.example.com:3128\""), Reconnects, Secret;
+        /// Authorities in PEM to trust for the server in addition to the system's roots. The gateway reads
+        /// this file, `client_certificate` and `client_key` again for each connection.
+        ca in tls_files.ca: pem("\"/etc/mcpvisor/company-ca.pem\""), Reconnects;
+        /// The client certificate in PEM that the gateway shows to the server (mTLS).
+        client_certificate in tls_files.client_certificate: pem("\"/etc/mcpvisor/client.pem\""), Reconnects;
+        /// The private key of `client_certificate` in PEM, without a passphrase. Default: the same file.
+        client_key in tls_files.client_key: pem("\"/etc/mcpvisor/client.key\""), Reconnects;
         /// A stream that is silent for longer counts as broken.
         stream_idle_timeout: duration(SECOND..=DAY);
         /// By which the API knows the server, whatever its name; without it, its name. The API
@@ -334,6 +352,28 @@ fn check(keys: &mut ServerKeys, section: &Section<'_>) {
     }
     // The order of variables means nothing; a file in which only that changed is the same.
     keys.env.sort_by(|one, other| one.0.cmp(&other.0));
+    check_tls_files(keys, section);
+}
+
+/// A key needs a certificate. Relative paths start at the directory of the file.
+fn check_tls_files(keys: &mut ServerKeys, section: &Section<'_>) {
+    let files = &mut keys.tls_files;
+    if section.has("client_key") && !section.has("client_certificate") {
+        let (key, other) = (
+            section.path("client_key"),
+            section.path("client_certificate"),
+        );
+        section.refuse_table(format!("`{key}` needs `{other}`"), None);
+    }
+    let directory = section.reader.interpolation.directory;
+    let files = [
+        &mut files.ca,
+        &mut files.client_certificate,
+        &mut files.client_key,
+    ];
+    for file in files.into_iter().flatten() {
+        *file = directory.join(&file);
+    }
 }
 
 keys! {

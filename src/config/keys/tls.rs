@@ -10,7 +10,7 @@ use crate::config::section::Section;
 use crate::config::units::{MILLI, MINUTE};
 use crate::front::TlsSettings;
 
-fn pem(example: &'static str) -> OptionalKind<TextKind<PathBuf>> {
+pub(super) fn pem(example: &'static str) -> OptionalKind<TextKind<PathBuf>> {
     optional(text(FILE, file), example)
 }
 

@@ -2,9 +2,10 @@
 
 use std::fmt;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
+use crate::catalog::ItemKind;
 use crate::downstream::era::modern;
 use crate::protocol::{DeclaredCapabilities, Era, Method, Outcome, RawJson, Response, Revision};
 use crate::telemetry::Reason;
@@ -74,9 +75,9 @@ pub(crate) fn negotiated(response: &Response) -> Result<Negotiated, HandshakeErr
     #[serde(rename_all = "camelCase")]
     struct InitializeResult {
         protocol_version: String,
-        #[serde(default)]
+        #[serde(default, deserialize_with = "object_or_empty")]
         capabilities: Map<String, Value>,
-        #[serde(default)]
+        #[serde(default, deserialize_with = "object_or_empty")]
         server_info: Map<String, Value>,
         #[serde(default)]
         instructions: Option<String>,
@@ -137,7 +138,7 @@ pub(crate) fn discovered(response: &Response) -> Result<Negotiated, HandshakeErr
     #[serde(rename_all = "camelCase")]
     struct DiscoverResult {
         supported_versions: Vec<String>,
-        #[serde(default)]
+        #[serde(default, deserialize_with = "object_or_empty")]
         capabilities: Map<String, Value>,
         #[serde(default)]
         instructions: Option<String>,
@@ -171,6 +172,18 @@ pub(crate) fn discovered(response: &Response) -> Result<Negotiated, HandshakeErr
     })
 }
 
+/// Reads an object. PHP writes an empty one as `[]`, and Go as `null`.
+fn object_or_empty<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Map<String, Value>, D::Error> {
+    match Value::deserialize(deserializer)? {
+        Value::Object(members) => Ok(members),
+        Value::Null => Ok(Map::new()),
+        Value::Array(none) if none.is_empty() => Ok(Map::new()),
+        _ => Err(serde::de::Error::custom("capabilities are an object")),
+    }
+}
+
 impl Negotiated {
     pub fn is_modern(&self) -> bool {
         self.revision.era() == Era::Modern
@@ -184,6 +197,17 @@ impl Negotiated {
 
     pub fn has(&self, capability: &str) -> bool {
         self.capabilities.contains_key(capability)
+    }
+
+    /// Whether to request a list of this kind. Servers of old libraries have tools without declaring
+    /// any capability.
+    pub fn may_list(&self, kind: ItemKind) -> bool {
+        let declares_none = || {
+            ItemKind::ALL
+                .iter()
+                .all(|kind| !self.has(kind.capability()))
+        };
+        self.has(kind.capability()) || kind == ItemKind::Tools && declares_none()
     }
 
     /// Whether the server sends `resources/updated` for URIs that were subscribed to.
@@ -236,8 +260,31 @@ mod tests {
     }
 
     #[test]
+    fn what_declares_nothing_may_have_tools_and_an_empty_object_may_be_an_array() {
+        let table = [
+            ("{}", [true, false, false, false]),
+            ("[]", [true, false, false, false]),
+            ("null", [true, false, false, false]),
+            (r#"{"logging":{}}"#, [true, false, false, false]),
+            (r#"{"tools":[]}"#, [true, false, false, false]),
+            (r#"{"prompts":{}}"#, [false, true, false, false]),
+            (r#"{"resources":{}}"#, [false, false, true, true]),
+        ];
+        for (declared, expected) in table {
+            let answer = format!(
+                r#""result":{{"protocolVersion":"2025-06-18","capabilities":{declared},"serverInfo":[]}}"#
+            );
+            let found = negotiated(&response(&answer)).unwrap();
+            let lists = ItemKind::ALL.map(|kind| found.may_list(kind));
+            assert_eq!(lists, expected, "{declared}");
+        }
+        let wrong = r#""result":{"protocolVersion":"2025-06-18","capabilities":[1]}"#;
+        assert!(negotiated(&response(wrong)).is_err());
+    }
+
+    #[test]
     fn a_refusal_of_a_revision_is_answered_with_an_older_one() {
-        use Revision::{V2024_11_05, V2025_03_26, V2025_06_18, V2025_11_25};
+        use Revision::{V2024_10_07, V2024_11_05, V2025_03_26, V2025_06_18, V2025_11_25};
         let supported = r#""error":{"code":-1,"message":"no","data":{"supported":["2024-11-05","2025-03-26","1999-01-01"]}}"#;
         let unknown =
             r#""error":{"code":-32602,"message":"no","data":{"supported":["1999-01-01"]}}"#;
@@ -250,7 +297,8 @@ mod tests {
             (supported, V2024_11_05, None),
             (unknown, V2025_11_25, None),
             (params, V2025_11_25, Some(V2025_06_18)),
-            (params, V2024_11_05, None),
+            (params, V2024_11_05, Some(V2024_10_07)),
+            (params, V2024_10_07, None),
             (words, V2025_06_18, Some(V2025_03_26)),
             (other, V2025_11_25, None),
             (r#""error":3"#, V2025_11_25, None),

@@ -1,9 +1,12 @@
 //! Draining one list of a server, page by page, within bounds.
 
+use std::collections::HashSet;
+use std::fmt;
+
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::catalog::{ItemKind, ListCaching, ListPage};
+use crate::catalog::{ItemKind, ListCaching, ListPage, NextCursor};
 use crate::protocol::RawJson;
 
 /// One list on its way; holds the items of the pages that came so far.
@@ -14,7 +17,39 @@ pub(crate) struct ListFetch {
     pub(crate) begun: Instant,
     items: Vec<RawJson>,
     pages: usize,
+    /// Cursors that were requested.
+    cursors: HashSet<String>,
     caching: Option<ListCaching>,
+}
+
+/// How a list came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ListEnd {
+    Whole,
+    /// The list is longer than the limits.
+    Cut,
+    /// The server sent a cursor twice, and a page without a new item.
+    Repeats,
+    /// `nextCursor` was not a string.
+    OddCursor,
+}
+
+/// Why a list may lack items; empty for a whole one.
+impl fmt::Display for ListEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Whole => "",
+            Self::Cut => {
+                "the list is longer than the limit (`list_items`, `list_pages`): the rest is left out"
+            }
+            Self::Repeats => {
+                "the server repeats a page: the list ends before it"
+            }
+            Self::OddCursor => {
+                "`nextCursor` is not a string: the list ends with that page"
+            }
+        })
+    }
 }
 
 /// The next step after a page.
@@ -24,7 +59,7 @@ pub(crate) enum Page {
     Next(ListFetch, Value),
     Done {
         items: Vec<RawJson>,
-        cut: bool,
+        end: ListEnd,
         caching: Option<ListCaching>,
     },
 }
@@ -32,7 +67,7 @@ pub(crate) enum Page {
 impl Page {
     pub(crate) const EMPTY: Self = Self::Done {
         items: Vec::new(),
-        cut: false,
+        end: ListEnd::Whole,
         caching: None,
     };
 }
@@ -44,6 +79,7 @@ impl ListFetch {
             begun: Instant::now(),
             items: Vec::new(),
             pages: 0,
+            cursors: HashSet::new(),
             caching: None,
         }
     }
@@ -54,7 +90,7 @@ impl ListFetch {
     }
 
     /// Takes a page. Cursors are opaque, and an empty one is a cursor (C-CANC-05, C-CANC-06);
-    /// a server whose cursors never end is cut off at the limits.
+    /// a server whose cursors never end is cut off at the limits, one that repeats itself at once.
     ///
     /// # Errors
     ///
@@ -66,24 +102,41 @@ impl ListFetch {
         pages_max: usize,
     ) -> Result<Page, String> {
         let page = ListPage::read(self.kind, result).map_err(|error| error.to_string())?;
+        let is_new = self.is_first() || self.has_news(&page.items);
         let room = items_max - self.items.len().min(items_max);
-        let cut = page.items.len() > room;
-        self.items.extend(page.items.into_iter().take(room));
+        let is_cut = is_new && page.items.len() > room;
+        if is_new {
+            self.items.extend(page.items.into_iter().take(room));
+        }
         self.caching = match (self.caching, page.caching) {
             (Some(before), Some(now)) => Some(before.and(now)),
             (before, now) => before.or(now),
         };
         self.pages += 1;
-        match page.next_cursor {
-            Some(cursor) if !cut && self.pages < pages_max => {
-                Ok(Page::Next(self, json!({ "cursor": cursor })))
+        let end = match page.next_cursor {
+            _ if is_cut => ListEnd::Cut,
+            NextCursor::None => ListEnd::Whole,
+            NextCursor::Odd => ListEnd::OddCursor,
+            NextCursor::Cursor(_) if self.pages >= pages_max => ListEnd::Cut,
+            NextCursor::Cursor(cursor) => {
+                let is_known = !self.cursors.insert(cursor.clone());
+                if !is_known || is_new {
+                    return Ok(Page::Next(self, json!({ "cursor": cursor })));
+                }
+                ListEnd::Repeats
             }
-            cursor => Ok(Page::Done {
-                items: self.items,
-                cut: cut || cursor.is_some(),
-                caching: self.caching,
-            }),
-        }
+        };
+        Ok(Page::Done {
+            items: self.items,
+            end,
+            caching: self.caching,
+        })
+    }
+
+    /// Whether a later page has an item that no earlier page had.
+    fn has_news(&self, page: &[RawJson]) -> bool {
+        let known: HashSet<&RawJson> = self.items.iter().collect();
+        page.iter().any(|item| !known.contains(item))
     }
 }
 
@@ -109,7 +162,7 @@ mod tests {
         let second = page(&second);
         let Ok(Page::Done {
             items,
-            cut,
+            end,
             caching,
         }) = fetch.on_page(&second, 10, 10)
         else {
@@ -117,7 +170,7 @@ mod tests {
         };
         let items: Vec<_> = items.iter().map(RawJson::as_str).collect();
         assert_eq!(items, [r#"{"name":"a"}"#, r#"{"name":"b"}"#]);
-        assert!(!cut);
+        assert_eq!(end, ListEnd::Whole);
         let expected = ListCaching {
             ttl_ms: 5,
             is_public: false,
@@ -125,20 +178,111 @@ mod tests {
         assert_eq!(caching, Some(expected));
     }
 
-    #[test]
-    fn a_list_without_end_is_cut_at_the_limits() {
-        let endless = page(&json!({"tools": [{"name": "a"}, {"name": "b"}], "nextCursor": "x"}));
-        let cut_at = |items_max, pages_max| {
-            let mut fetch = ListFetch::new(ItemKind::Tools);
-            loop {
-                match fetch.on_page(&endless, items_max, pages_max).unwrap() {
-                    Page::Next(next, _) => fetch = next,
-                    Page::Done { items, cut, .. } => return (items.len(), cut),
+    /// Fetches from a server whose `n`th page is `page(n)`; returns the names, the end and how many
+    /// pages were asked for.
+    fn fetched(
+        page_of: impl Fn(usize) -> Value,
+        (items_max, pages_max): (usize, usize),
+    ) -> (Vec<String>, ListEnd, usize) {
+        let mut fetch = ListFetch::new(ItemKind::Tools);
+        let mut asked = 0;
+        loop {
+            let answer = page(&page_of(asked));
+            asked += 1;
+            match fetch.on_page(&answer, items_max, pages_max).unwrap() {
+                Page::Next(next, _) => fetch = next,
+                Page::Done { items, end, .. } => {
+                    let name = |item: &RawJson| item.parse::<Value>().unwrap()["name"].to_string();
+                    return (items.iter().map(name).collect(), end, asked);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_list_without_end_is_cut_at_the_limits() {
+        let endless = |n: usize| {
+            let two = [json!({"name": 2 * n}), json!({"name": 2 * n + 1})];
+            json!({"tools": two, "nextCursor": n.to_string()})
         };
-        assert_eq!(cut_at(5, 100), (5, true));
-        assert_eq!(cut_at(100, 3), (6, true));
+        let cut_at = |limits| {
+            let (items, end, asked) = fetched(endless, limits);
+            (items.len(), end, asked)
+        };
+        assert_eq!(cut_at((5, 100)), (5, ListEnd::Cut, 3));
+        assert_eq!(cut_at((100, 3)), (6, ListEnd::Cut, 3));
+    }
+
+    #[test]
+    fn a_list_that_repeats_itself_ends_at_once_and_without_doubles() {
+        let tool = |name: &str| json!([{ "name": name }]);
+        let table: [(
+            &str,
+            fn(usize) -> (&'static str, String),
+            &[&str],
+            ListEnd,
+            usize,
+        ); 5] = [
+            (
+                "one page and one cursor",
+                |_| ("a", "x".into()),
+                &["a"],
+                ListEnd::Repeats,
+                2,
+            ),
+            (
+                "an empty cursor",
+                |_| ("a", String::new()),
+                &["a"],
+                ListEnd::Repeats,
+                2,
+            ),
+            (
+                "cursors in a circle",
+                |n| (["a", "b"][n % 2], (n % 2).to_string()),
+                &["a", "b"],
+                ListEnd::Repeats,
+                3,
+            ),
+            (
+                "one cursor and new pages",
+                |n| (["a", "b", "c", "c"][n.min(3)], "x".into()),
+                &["a", "b", "c"],
+                ListEnd::Repeats,
+                4,
+            ),
+            (
+                "new cursors and one page",
+                |n| ("a", n.to_string()),
+                &["a"],
+                ListEnd::Cut,
+                9,
+            ),
+        ];
+        for (case, page_of, names, end, asked) in table {
+            let page_of = |n| {
+                let (name, cursor) = page_of(n);
+                json!({"tools": tool(name), "nextCursor": cursor})
+            };
+            let (found, how, pages) = fetched(page_of, (100, 9));
+            let names: Vec<_> = names.iter().map(|name| json!(name).to_string()).collect();
+            assert_eq!((found, how, pages), (names, end, asked), "{case}");
+        }
+    }
+
+    #[test]
+    fn a_cursor_that_is_no_string_ends_the_list_with_a_note() {
+        for cursor in [json!(2), json!({}), json!([1]), json!(true)] {
+            let page_of = |_| json!({"tools": [{"name": "a"}], "nextCursor": cursor});
+            let (items, end, asked) = fetched(page_of, (10, 10));
+            assert_eq!(
+                (items.len(), end, asked),
+                (1, ListEnd::OddCursor, 1),
+                "{cursor}"
+            );
+        }
+        let page_of = |_| json!({"tools": [{"name": "a"}], "nextCursor": null});
+        assert_eq!(fetched(page_of, (10, 10)).1, ListEnd::Whole);
     }
 
     #[test]

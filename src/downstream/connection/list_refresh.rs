@@ -11,7 +11,7 @@ use crate::bridge::headers::{self, ParamHeaders};
 use crate::catalog::{IngestLimits, ItemKind, ListCaching};
 use crate::downstream::connection::Connection;
 use crate::downstream::connection::handshake::{Negotiated, error_text};
-use crate::downstream::connection::list_fetch::{ListFetch, Page};
+use crate::downstream::connection::list_fetch::{ListEnd, ListFetch, Page};
 use crate::downstream::connection::own_requests::OwnRequest;
 use crate::downstream::era::modern;
 use crate::downstream::server_event::{ListTimes, ServerEvent};
@@ -42,6 +42,8 @@ pub(super) struct ListState {
     debounce: Option<SpawnHandle>,
     /// Kinds whose list failed, once for each time in a row.
     failed: Vec<ItemKind>,
+    /// Whether the server refused `tools/list`, which it did not declare; the request is sent once.
+    tools_refused: bool,
     /// When each list expires that the server gave a time to live.
     expiries: [Option<SpawnHandle>; 4],
     read_at: ListTimes,
@@ -100,7 +102,7 @@ impl Connection {
         }
     }
 
-    /// Fetches lists anew; what the server has no capability for stays empty.
+    /// Fetches lists; what the server has no capability for stays empty.
     pub(super) fn refresh(&mut self, kinds: &[ItemKind], ctx: &mut Context<Self>) {
         // A new handshake ends with a refresh of everything.
         let negotiated = self.state.negotiated();
@@ -114,7 +116,8 @@ impl Connection {
         let offered: Vec<ItemKind> = kinds
             .iter()
             .copied()
-            .filter(|kind| negotiated.has(kind.capability()))
+            .filter(|kind| negotiated.may_list(*kind))
+            .filter(|kind| negotiated.has(kind.capability()) || !self.lists.tools_refused)
             .collect();
         for kind in &offered {
             if !self.lists.was_read(*kind) {
@@ -145,6 +148,10 @@ impl Connection {
             Outcome::Result(result) => {
                 fetch.on_page(result, limits.list_items_max, limits.list_pages_max)
             }
+            Outcome::Error(error) if fetch.is_first() && self.is_guess(kind) => {
+                self.undeclared_refused(&error_text(error));
+                Ok(Page::EMPTY)
+            }
             // It has no such list, whatever its capabilities say: nothing is wrong.
             Outcome::Error(error)
                 if fetch.is_first()
@@ -158,15 +165,9 @@ impl Connection {
             Ok(Page::Next(fetch, params)) => self.fetch_page(fetch, &params, ctx),
             Ok(Page::Done {
                 items,
-                cut,
+                end,
                 caching,
             }) => {
-                if cut {
-                    log::warn!(
-                        server = self.spec.server().as_str(), list = kind.member(), kept = items.len();
-                        "its list is longer than the limit (`list_items`, `list_pages`): the rest is left out"
-                    );
-                }
                 let ingest = IngestLimits {
                     items: limits.list_items_max,
                     ..Default::default()
@@ -175,12 +176,57 @@ impl Connection {
                 self.spec.session.set_listed(kind, Ok(()));
                 let items = self.usable(kind, items);
                 self.part = self.part.clone().with_list(kind, &items, &ingest);
+                self.note_end(kind, end, items.len());
+                self.assume_tools();
                 self.part.set_caching(kind, caching);
                 self.lists.read_at[kind.index()] = Some(begun);
                 self.expires(kind, caching, ctx);
                 self.fetched(ctx);
             }
             Err(reason) => self.list_failed(kind, &reason, ctx),
+        }
+    }
+
+    /// Records why a list can be incomplete.
+    fn note_end(&mut self, kind: ItemKind, end: ListEnd, kept: usize) {
+        if end != ListEnd::Whole {
+            let (server, list) = (self.spec.server().as_str(), kind.member());
+            log::warn!(server, list, kept; "{end}");
+            self.part.add_note(kind, end.to_string());
+        }
+        if self.lists.tools_refused && kind == ItemKind::Tools {
+            let note = "the server declares no capability, and refuses `tools/list`";
+            self.part.add_note(kind, note.to_owned());
+        }
+    }
+
+    /// Whether the server does not declare a list of this kind.
+    fn is_undeclared(&self, kind: ItemKind) -> bool {
+        let negotiated = self.state.negotiated();
+        negotiated.is_some_and(|it| !it.has(kind.capability()))
+    }
+
+    /// Whether the server does not declare a list of this kind and has never returned one.
+    fn is_guess(&self, kind: ItemKind) -> bool {
+        self.is_undeclared(kind) && self.part.items(kind).is_empty()
+    }
+
+    fn undeclared_refused(&mut self, why: &str) {
+        let reason = self.spec.masked(why);
+        let server = self.spec.server().as_str();
+        log::info!(server, reason:%; "it declares no capability, and refuses `tools/list`");
+        self.lists.tools_refused = true;
+    }
+
+    /// Treats tools as declared once the server has returned some.
+    pub(super) fn assume_tools(&mut self) {
+        let kind = ItemKind::Tools;
+        if self.is_undeclared(kind) && !self.part.items(kind).is_empty() {
+            let name = kind.capability().to_owned();
+            self.part
+                .capabilities
+                .entry(name)
+                .or_insert_with(|| json!({}));
         }
     }
 
@@ -230,6 +276,11 @@ impl Connection {
     }
 
     pub(super) fn page_failed(&mut self, fetch: &ListFetch, reason: &str, ctx: &mut Context<Self>) {
+        if fetch.is_first() && self.is_guess(fetch.kind) {
+            self.undeclared_refused(reason);
+            self.note_end(fetch.kind, ListEnd::Whole, 0);
+            return self.fetched(ctx);
+        }
         self.list_failed(fetch.kind, reason, ctx);
     }
 
@@ -273,8 +324,9 @@ impl Connection {
 
     /// Removes the items of capabilities that the server no longer declares after a handshake.
     pub(super) fn drop_undeclared_lists(&mut self, negotiated: &Negotiated) {
+        self.lists.tools_refused = false;
         for kind in ItemKind::ALL {
-            if !negotiated.has(kind.capability()) && !self.part.items(kind).is_empty() {
+            if !negotiated.may_list(kind) && !self.part.items(kind).is_empty() {
                 let none = IngestLimits::default();
                 self.part = self.part.clone().with_list(kind, &[], &none);
             }

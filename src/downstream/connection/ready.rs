@@ -57,6 +57,7 @@ impl Connection {
             .and_then(|calls| calls.link().http_session());
         let cookies = session.map(|session| session.cookies);
         self.spec.session.opened(cookies.unwrap_or_default());
+        self.assume_tools();
         self.set_up();
         self.spec.of_server.breakers.renewed();
         self.birth.ready(self.callers(ctx));

@@ -15,6 +15,9 @@ pub struct ServerStatusView {
     pub name: String,
     /// `stdio`, `http` or `memory`.
     pub transport: &'static str,
+    /// The proxy that its requests go through, without a password.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<String>,
     /// `legacy` or `modern`, once it is known.
     pub era: Option<Era>,
     /// The revision that the shared connection speaks, while it is up.
@@ -135,6 +138,7 @@ impl Server {
         ServerStatusView {
             name: self.name().to_string(),
             transport: self.parts.connector.transport(),
+            proxy: self.settings().proxy().map(|proxy| proxy.to_string()),
             era: self.era(),
             revision: self.shared.current().ok().map(|up| up.value.revision()),
             starting: stage.as_ref().map(|stage| stage.summary(self.name())),

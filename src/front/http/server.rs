@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use actix_rt::{Arbiter, ArbiterHandle};
-use actix_web::dev::{ServerHandle, Service, ServiceRequest, ServiceResponse};
+use actix_web::body::{BodySize, MessageBody};
+use actix_web::dev::{ResponseHead, ServerHandle, Service, ServiceRequest, ServiceResponse};
 use actix_web::guard::fn_guard;
-use actix_web::http::ConnectionType;
+use actix_web::http::{ConnectionType, Version};
 use actix_web::{App, HttpRequest, HttpResponse, web};
 use futures_util::future::{FutureExt as _, LocalBoxFuture};
 use tokio::sync::mpsc;
@@ -87,7 +88,7 @@ impl FrontServer {
                 .wrap_fn(around_each_request)
                 // They are tried in this order for each request.
                 .service(
-                    web::resource(path.as_str())
+                    web::resource(with_slash(&path))
                         .guard(fn_guard(entrance::is_for_mcp))
                         .to(endpoint::endpoint),
                 );
@@ -95,8 +96,8 @@ impl FrontServer {
                 app = app.service(web::resource("/").to(endpoint::endpoint));
             }
             app.configure(|app| routes(app, &check, &operators))
-                .service(web::resource(legacy_sse::STREAM).to(legacy_sse::stream))
-                .service(web::resource(legacy_sse::MESSAGES).to(legacy_sse::messages))
+                .service(web::resource(with_slash(legacy_sse::STREAM)).to(legacy_sse::stream))
+                .service(web::resource(with_slash(legacy_sse::MESSAGES)).to(legacy_sse::messages))
                 .configure(|app| add_named_paths(app, &path))
                 .default_service(web::route().to(no_such_path))
         };
@@ -266,15 +267,20 @@ fn around_each_request<S, B>(
 ) -> impl Future<Output = Result<ServiceResponse<ServedBody<B>>, actix_web::Error>> + use<S, B>
 where
     S: Service<ServiceRequest, Response = ServiceResponse<B>, Error = actix_web::Error>,
+    B: MessageBody,
 {
     NewConnections::on_request(request.request());
     let clock = request.request().conn_data::<Rc<RequestClock>>();
     let is_beyond = clock.is_some_and(|clock| clock.is_beyond());
     let serving = clock.map(RequestClock::serve);
     let gate = request.app_data::<web::Data<FrontGate>>().cloned();
+    let is_old = request.version() < Version::HTTP_11;
     let answer = service.call(request);
     async move {
         let mut answer = answer.await?;
+        if is_old && answer.response().body().size() == BodySize::Stream {
+            end_with_connection(answer.response_mut().head_mut());
+        }
         if is_beyond || gate.is_some_and(|gate| gate.is_closing()) {
             let head = answer.response_mut().head_mut();
             head.set_connection_type(ConnectionType::Close);
@@ -283,17 +289,29 @@ where
     }
 }
 
+/// HTTP/1.0 has no chunks (RFC 9112, section 7.1): closing the connection ends the body.
+fn end_with_connection(head: &mut ResponseHead) {
+    head.no_chunking(true);
+    head.set_connection_type(ConnectionType::Close);
+}
+
 /// The paths of metadata and of views.
 fn add_named_paths(app: &mut web::ServiceConfig, mcp: &str) {
     for path in resource_metadata::PATHS {
         app.service(web::resource(path).to(resource_metadata::serve));
     }
     for path in entrance::paths_of_views(legacy_sse::STREAM) {
-        app.service(web::resource(path).to(legacy_sse::stream));
+        app.service(web::resource(with_slash(&path)).to(legacy_sse::stream));
     }
     for path in entrance::paths_of_views(mcp) {
-        app.service(web::resource(path).to(endpoint::endpoint));
+        app.service(web::resource(with_slash(&path)).to(endpoint::endpoint));
     }
+}
+
+/// A path with and without a trailing slash.
+fn with_slash(path: &str) -> Vec<String> {
+    let bare = path.trim_end_matches('/');
+    vec![path.to_owned(), format!("{bare}/")]
 }
 
 async fn no_such_path(request: HttpRequest, gate: web::Data<FrontGate>) -> HttpResponse {

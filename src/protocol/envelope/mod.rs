@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 use bytestring::ByteString;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,7 @@ use serde_json::value::RawValue;
 
 use super::{Method, json};
 use peek::EnvelopePeek;
+pub(crate) use raw_json::our_number;
 pub use raw_json::{RawJson, RequestId};
 
 /// Where a part of a frame is, in bytes.
@@ -143,6 +144,7 @@ impl Envelope {
     }
 
     fn parse_with(frame: Bytes, is_strict: bool) -> Result<Self, EnvelopeError> {
+        let frame = without_bom(frame);
         if frame.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
             RawJson::try_new(frame)?;
             return Err(EnvelopeError::NotAnObject);
@@ -193,7 +195,7 @@ impl Envelope {
             }
             (None, Some(outcome)) => {
                 let id = id.filter(|id| *id != "null");
-                let id = id.map(RequestId::from_json).transpose()?;
+                let id = id.map(RequestId::of_response).transpose()?;
                 let id_span = id_span.unwrap_or(0..0);
                 Ok(Self::Response(Response {
                     frame: frame_json,
@@ -440,6 +442,17 @@ pub fn cancelled(request_id: &impl Serialize, reason: Option<&str>) -> Bytes {
     let params = CancelledParams { request_id, reason };
     notification(&Method::Cancelled, Some(&params))
 }
+
+/// Removes the byte order mark that editors and shells of Windows write before a text. Readers of JSON
+/// can ignore it (RFC 8259, section 8.1).
+pub fn without_bom(mut text: Bytes) -> Bytes {
+    if text.starts_with(BOM) {
+        text.advance(BOM.len());
+    }
+    text
+}
+
+const BOM: &[u8] = b"\xef\xbb\xbf";
 
 /// The bytes as text. serde_json does not look into strings that nobody reads, and what passes here
 /// is sent on: a server may end on bytes that are no UTF-8.

@@ -5,6 +5,7 @@ use std::fmt;
 
 use bytes::Bytes;
 use bytestring::ByteString;
+use memchr::memchr;
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
@@ -109,6 +110,15 @@ impl RequestId {
         }
     }
 
+    /// Reads the id of a response. Libraries that store numbers as floats write 7 as `7.0`.
+    pub(super) fn of_response(text: ByteString) -> Result<Self, EnvelopeError> {
+        let is_float = text.ends_with('0') && text.contains('.');
+        match is_float.then(|| our_number(text.as_bytes())).flatten() {
+            Some(number) => Ok(Self::from(number)),
+            None => Self::from_json(text),
+        }
+    }
+
     /// The raw JSON text.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -123,10 +133,24 @@ impl RequestId {
         Self(ByteString::from(self.as_str()))
     }
 
-    /// The number, if it is one of ours: requests that the gateway sends are numbered.
+    /// The number, if it is one of ours: requests that the gateway sends are numbered. Some peers
+    /// answer 7 with `"7"`, as the official SDKs allow.
     pub fn as_number(&self) -> Option<u64> {
-        self.as_str().parse().ok()
+        let text = self.as_str();
+        let quoted = text.strip_prefix('"').and_then(|it| it.strip_suffix('"'));
+        our_number(quoted.unwrap_or(text).as_bytes())
     }
+}
+
+/// Parses the number of a request of the gateway, also when the peer wrote it as a float.
+pub(crate) fn our_number(text: &[u8]) -> Option<u64> {
+    let point = memchr(b'.', text);
+    let (digits, fraction) = text.split_at(point.unwrap_or(text.len()));
+    let is_whole = fraction.len() != 1 && fraction.iter().skip(1).all(|byte| *byte == b'0');
+    if !is_whole || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 impl From<u64> for RequestId {

@@ -314,3 +314,55 @@ fn a_notification_with_a_null_id_is_one_without() {
     let request = Bytes::from(r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#);
     assert_eq!(Envelope::parse(request).unwrap_err(), EnvelopeError::Id);
 }
+
+#[test]
+fn a_response_names_our_request_also_by_a_text_or_a_float() {
+    let number = |id: &str| {
+        let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#);
+        let Envelope::Response(response) = Envelope::parse(Bytes::from(text)).ok()? else {
+            return None;
+        };
+        response.id.as_ref().and_then(RequestId::as_number)
+    };
+    let table = [
+        ("7", Some(7)),
+        ("\"7\"", Some(7)),
+        ("7.0", Some(7)),
+        ("0.00", Some(0)),
+        ("\"7.0\"", Some(7)),
+        ("18446744073709551615", Some(u64::MAX)),
+        ("18446744073709551616", None),
+        ("7.5", None),
+        ("7.", None),
+        ("-7", None),
+        ("-7.0", None),
+        ("7e0", None),
+        ("\"+7\"", None),
+        ("\" 7\"", None),
+        ("\"x\"", None),
+        ("\"\"", None),
+        ("\".0\"", None),
+        ("true", None),
+        ("null", None),
+    ];
+    for (id, expected) in table {
+        assert_eq!(number(id), expected, "{id}");
+    }
+    // Ids of requests must follow the protocol.
+    let request = Bytes::from(r#"{"jsonrpc":"2.0","id":7.0,"method":"ping"}"#);
+    assert_eq!(Envelope::parse(request).unwrap_err(), EnvelopeError::Id);
+}
+
+#[test]
+fn a_byte_order_mark_before_a_message_is_ignored() {
+    let text = "\u{feff}{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"ping\"}";
+    let Envelope::Request(request) = Envelope::parse(Bytes::from(text)).unwrap() else {
+        panic!("no request");
+    };
+    assert!(request.frame.as_str().starts_with('{'));
+    let edited = splice(
+        request.frame.as_bytes(),
+        &mut [request.edit_id(&RequestId::from(8))],
+    );
+    assert!(Envelope::parse(edited).is_ok());
+}

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use awc::error::SendRequestError;
+use awc::http::StatusCode;
 use awc::http::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
-use awc::http::{StatusCode, Uri};
 use awc::{Client, ClientResponse, FrozenClientRequest};
 use bytes::Bytes;
+use url::Url;
 
 use super::cookies::CookieJar;
+use super::dialer::wire_uri;
 use super::redirect;
 use crate::credentials::{AccessToken, Credential};
 
@@ -32,7 +34,7 @@ impl AuthorizedRequest<'_> {
     /// Returns [`SendRequestError`] when a request failed on its way.
     pub(in crate::transport) async fn send(
         self,
-    ) -> Result<(ClientResponse, Option<Uri>), SendRequestError> {
+    ) -> Result<(ClientResponse, Option<Url>), SendRequestError> {
         let token = self.credential.and_then(Credential::token);
         let response = self.send_once(token.as_deref()).await?;
         self.settle(token, response).await
@@ -48,7 +50,7 @@ impl AuthorizedRequest<'_> {
         self,
         sent: Option<Arc<AccessToken>>,
         response: ClientResponse,
-    ) -> Result<(ClientResponse, Option<Uri>), SendRequestError> {
+    ) -> Result<(ClientResponse, Option<Url>), SendRequestError> {
         let answer = self.follow(sent.as_deref(), response).await?;
         let Some(credential) = self.credential.filter(|_| is_refusal(&answer.0)) else {
             return Ok(answer);
@@ -86,15 +88,17 @@ impl AuthorizedRequest<'_> {
         &self,
         token: Option<&AccessToken>,
         response: ClientResponse,
-    ) -> Result<(ClientResponse, Option<Uri>), SendRequestError> {
+    ) -> Result<(ClientResponse, Option<Url>), SendRequestError> {
         if !redirect::leads_on(&response) {
             return Ok((response, None));
         }
         let (headers, body) = (self.headers(token), self.body.clone());
         let followed = redirect::follow(self.client, self.request, &headers, body, response);
-        let (response, uri) = followed.await?;
-        self.cookies.absorb(&uri, response.headers());
-        Ok((response, Some(uri)))
+        let (response, url) = followed.await?;
+        if let Some(uri) = url.as_ref().and_then(|url| wire_uri(url).ok()) {
+            self.cookies.absorb(&uri, response.headers());
+        }
+        Ok((response, url))
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use awc::http::Uri;
 use awc::http::header::{HeaderMap, HeaderValue, SET_COOKIE};
 
+use super::dialer::OVER_TLS;
 use crate::telemetry::{http_date, unix_millis};
 
 /// Cookies of one connection; with one more, the oldest goes.
@@ -186,7 +187,7 @@ impl Cookie {
 }
 
 fn is_https(uri: &Uri) -> bool {
-    uri.scheme_str() == Some("https")
+    matches!(uri.scheme_str(), Some("https" | OVER_TLS))
 }
 
 /// The path of a cookie that names none: up to the last slash.

@@ -3,11 +3,15 @@
 pub(super) mod authorized;
 pub(super) mod body;
 pub(super) mod cookies;
+mod decoding;
+mod dialer;
 pub(super) mod link_tasks;
 mod no_date_timer;
 pub(super) mod redirect;
 pub(super) mod refusals;
 pub(super) mod request_factory;
+mod response_head;
 pub(super) mod sending;
 pub(super) mod sse;
 pub(super) mod web_client;
+mod wire_stream;

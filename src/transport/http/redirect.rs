@@ -4,12 +4,13 @@
 //! because requests carry credentials. Any other redirect is a refusal that names its target.
 
 use awc::error::SendRequestError;
+use awc::http::StatusCode;
 use awc::http::header::{HeaderMap, LOCATION};
-use awc::http::{StatusCode, Uri};
 use awc::{Client, ClientResponse, FrozenClientRequest};
 use bytes::Bytes;
 use url::Url;
 
+use super::dialer::{url_of_wire, wire_uri};
 use crate::masking::{public_path, public_url};
 use crate::transport::messages;
 
@@ -42,19 +43,21 @@ pub(in crate::transport) async fn follow(
     extra: &HeaderMap,
     body: Bytes,
     mut response: ClientResponse,
-) -> Result<(ClientResponse, Uri), SendRequestError> {
-    let mut uri = request.get_uri().clone();
+) -> Result<(ClientResponse, Option<Url>), SendRequestError> {
+    let mut url = url_of_wire(request.get_uri());
     for _ in 0..HOPS_MAX {
         if !leads_on(&response) {
             break;
         }
         let location = response.headers().get(LOCATION);
-        let Some(next) = location.and_then(|location| target(&uri, location.as_bytes())) else {
+        let next = url.as_ref().zip(location);
+        let next = next.and_then(|(url, location)| target(url, location.as_bytes()));
+        let Some((next, uri)) = next.and_then(|next| Some((wire_uri(&next).ok()?, next))) else {
             break;
         };
-        log::debug!(from:% = uri.path(), to:% = next.path(); "redirect is followed");
+        log::debug!(to:% = next.path(); "redirect is followed");
         let mut again = client
-            .request(request.get_method().clone(), next.clone())
+            .request(request.get_method().clone(), next)
             .camel_case()
             .no_decompress();
         for (name, value) in request.headers() {
@@ -68,24 +71,23 @@ pub(in crate::transport) async fn follow(
         } else {
             again.send_body(body.clone()).await?
         };
-        uri = next;
+        url = Some(uri);
     }
-    Ok((response, uri))
+    Ok((response, url))
 }
 
 /// Where `location` points to, if that is within the origin.
-fn target(from: &Uri, location: &[u8]) -> Option<Uri> {
+fn target(from: &Url, location: &[u8]) -> Option<Url> {
     if location.len() > LOCATION_MAX {
         return None;
     }
-    let from = Url::parse(&from.to_string()).ok()?;
     let mut to = from.join(std::str::from_utf8(location).ok()?).ok()?;
     let has_credentials = !to.username().is_empty() || to.password().is_some();
     if to.origin() != from.origin() || has_credentials {
         return None;
     }
     to.set_fragment(None);
-    Uri::try_from(to.as_str()).ok()
+    Some(to)
 }
 
 /// The sentence for a redirect that was not followed; `None` for another answer.
@@ -128,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_target_is_within_the_origin_or_none() {
-        let from = Uri::from_static("http://host.example:8080/a/mcp?key=1");
+        let from = Url::parse("http://host.example:8080/a/mcp?key=1").unwrap();
         let cases = [
             ("/mcp/", Some("http://host.example:8080/mcp/")),
             ("mcp/?key=1", Some("http://host.example:8080/a/mcp/?key=1")),

@@ -1,27 +1,21 @@
 //! The common start of every request to a server.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use awc::http::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
+use awc::http::header::{
+    ACCEPT_ENCODING, AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT,
+};
 use awc::http::{Method, Uri};
-use awc::{Client, ClientRequest, Connector, FrozenClientRequest};
+use awc::{Client, ClientRequest, FrozenClientRequest};
 use bytes::Bytes;
 use secrecy::ExposeSecret as _;
 use url::Url;
 
 use super::authorized::AuthorizedRequest;
 use super::cookies::CookieJar;
-use super::no_date_timer::NoDateTimer;
+use super::dialer::{Dialer, wire_uri};
 use crate::credentials::Credential;
-use crate::transport::{HttpSettings, LinkOpenError, Tls};
-
-/// Idle connections are not used again after this time. Common servers close theirs after 5 s
-/// (Node, uvicorn); a request that meets the close would be lost.
-const KEEP_ALIVE: Duration = Duration::from_secs(4);
-
-/// A connection is renewed after this time, so that a changed address is noticed.
-const LIFETIME: Duration = Duration::from_secs(300);
+use crate::transport::{HttpSettings, LinkOpenError, Proxy, Tls};
 
 /// The parts of a server's settings that every request is made of. Belongs to one arbiter.
 pub(in crate::transport) struct RequestFactory {
@@ -46,14 +40,18 @@ impl RequestFactory {
         settings: &HttpSettings,
         tls: &Tls,
     ) -> Result<Self, LinkOpenError> {
-        let uri = uri_of(&settings.url).map_err(LinkOpenError::Other)?;
+        let uri = wire_uri(&settings.url).map_err(LinkOpenError::Other)?;
         let mut headers = headers_of(settings).map_err(LinkOpenError::Other)?;
         if !headers.contains_key(HOST)
-            && let Some(host) = host_of(&uri)
+            && let Some(host) = host_of(&settings.url)
         {
             headers.insert(HOST, host);
         }
-        let client = |limit| client(settings, tls, limit);
+        let dialer = Dialer {
+            proxy: proxy(settings)?,
+            tls: tls.config(),
+        };
+        let client = |limit| dialer.clone().client(settings.connect_timeout, limit);
         Ok(Self {
             calls: client(settings.connections_max.max(1)),
             // Bounded by the notes, resumed calls and the one stream that the link allows.
@@ -71,7 +69,7 @@ impl RequestFactory {
     ///
     /// Returns [`LinkOpenError::Other`] when the address cannot be used.
     pub(in crate::transport) fn set_url(&mut self, url: &Url) -> Result<(), LinkOpenError> {
-        self.uri = uri_of(url).map_err(LinkOpenError::Other)?;
+        self.uri = wire_uri(url).map_err(LinkOpenError::Other)?;
         Ok(())
     }
 
@@ -105,44 +103,27 @@ impl RequestFactory {
     }
 }
 
-/// Reads the roots of the system before they are needed; the first time, that is files.
+/// Reads the files of certificates before a connection uses them.
 ///
 /// # Errors
 ///
-/// Returns [`LinkOpenError::Other`] when the thread that reads them died.
+/// Returns [`LinkOpenError::Other`] when a file of the settings cannot be used.
 pub(in crate::transport) async fn prepare(
     settings: &HttpSettings,
     tls: &Tls,
 ) -> Result<(), LinkOpenError> {
     if settings.url.scheme() == "https" {
         let tls = tls.clone();
-        let built = actix_rt::task::spawn_blocking(move || tls.config()).await;
-        built.map_err(|error| LinkOpenError::Other(error.to_string()))?;
+        let read = actix_rt::task::spawn_blocking(move || tls.read()).await;
+        let read = read.map_err(|error| LinkOpenError::Other(error.to_string()))?;
+        read.map_err(|error| LinkOpenError::Other(error.to_string()))?;
     }
     Ok(())
 }
 
-/// A client of the arbiter that calls, with at most `limit` connections (0: any number). It sets
-/// no deadline for answers.
-fn client(settings: &HttpSettings, tls: &Tls, limit: usize) -> Client {
-    let connector = Connector::new()
-        .timeout(settings.connect_timeout)
-        .handshake_timeout(settings.connect_timeout)
-        .conn_keep_alive(KEEP_ALIVE)
-        .conn_lifetime(LIFETIME)
-        .limit(limit);
-    let builder = |connector| {
-        Client::builder()
-            .connector(connector)
-            .disable_redirects()
-            .disable_timeout()
-            .no_default_headers()
-    };
-    if settings.url.scheme() == "https" {
-        builder(connector.rustls_0_23(tls.config())).finish()
-    } else {
-        builder(connector).wrap(NoDateTimer).finish()
-    }
+fn proxy(settings: &HttpSettings) -> Result<Option<Arc<Proxy>>, LinkOpenError> {
+    let proxy = settings.proxy.for_url(&settings.url);
+    Ok(proxy.map_err(LinkOpenError::Other)?.map(Arc::new))
 }
 
 pub(in crate::transport) fn freeze(
@@ -152,27 +133,9 @@ pub(in crate::transport) fn freeze(
     frozen.map_err(|error| LinkOpenError::Other(format!("request cannot be built: {error}")))
 }
 
-/// # Errors
-///
-/// Says why the URL cannot be used, without its credentials.
-fn uri_of(url: &Url) -> Result<Uri, String> {
-    if !matches!(url.scheme(), "http" | "https") {
-        return Err(format!(
-            "url scheme `{}` is not http or https",
-            url.scheme()
-        ));
-    }
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err("url holds a user name or password; use `headers` instead".to_owned());
-    }
-    let mut url = url.clone();
-    url.set_fragment(None);
-    Uri::try_from(url.as_str()).map_err(|error| format!("url cannot be used: {error}"))
-}
-
-fn host_of(uri: &Uri) -> Option<HeaderValue> {
-    let host = uri.host()?;
-    let host = match uri.port_u16() {
+fn host_of(url: &Url) -> Option<HeaderValue> {
+    let host = url.host_str()?;
+    let host = match url.port() {
         Some(port) => format!("{host}:{port}"),
         None => host.to_owned(),
     };
@@ -186,6 +149,8 @@ fn headers_of(settings: &HttpSettings) -> Result<HeaderMap, String> {
         USER_AGENT,
         HeaderValue::from_static(concat!("mcpvisor/", env!("CARGO_PKG_VERSION"))),
     );
+    // Compression costs time, and delays the events of a stream.
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     let mut configured = HeaderMap::new();
     for (name, value) in &settings.headers {
         let parsed = HeaderName::try_from(name.as_str());
@@ -197,8 +162,10 @@ fn headers_of(settings: &HttpSettings) -> Result<HeaderMap, String> {
         value.set_sensitive(true);
         configured.append(parsed, value);
     }
-    if configured.contains_key(USER_AGENT) {
-        headers.remove(USER_AGENT);
+    for name in [USER_AGENT, ACCEPT_ENCODING] {
+        if configured.contains_key(&name) {
+            headers.remove(&name);
+        }
     }
     for (name, value) in configured {
         headers.append(name, value);
@@ -213,8 +180,10 @@ fn headers_of(settings: &HttpSettings) -> Result<HeaderMap, String> {
 
 #[cfg(test)]
 pub(in crate::transport) mod tests {
+    use std::time::Duration;
+
     use super::*;
-    use crate::transport::HttpKind;
+    use crate::transport::{HttpKind, ProxyChoice, TlsFiles};
 
     pub(in crate::transport) fn server(
         url: &str,
@@ -228,6 +197,8 @@ pub(in crate::transport) mod tests {
                 .collect(),
             forward_headers: Vec::new(),
             user_headers: Vec::new(),
+            proxy: ProxyChoice::Direct,
+            tls_files: TlsFiles::default(),
             connect_timeout: Duration::from_secs(1),
             body_max: 1,
             event_max: 1,

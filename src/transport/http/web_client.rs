@@ -3,13 +3,14 @@
 //! connected to.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use awc::http::Version;
 use awc::http::header::{
-    ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, USER_AGENT,
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, USER_AGENT,
 };
-use awc::{Client, ClientResponse, Connector};
+use awc::{Client, ClientResponse};
 use futures_util::future::{FutureExt as _, LocalBoxFuture};
 use secrecy::ExposeSecret as _;
 use tokio::net::lookup_host;
@@ -17,8 +18,10 @@ use tokio::time::timeout;
 use url::Url;
 
 use super::body;
+use super::dialer::{Dialer, wire_uri};
 use crate::credentials::{ANSWER_MAX, Web, WebAnswer, WebBody, WebRequest};
-use crate::transport::{LinkError, Tls};
+use crate::protocol::without_bom;
+use crate::transport::{LinkError, Proxy, ProxyChoice, Tls};
 
 /// How long a request may take, with its answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -33,6 +36,7 @@ pub struct WebClient {
     /// Further URLs that the operator wrote down: their own hosts can have private addresses.
     written: Vec<Url>,
     answer_max: usize,
+    proxy: ProxyChoice,
 }
 
 impl WebClient {
@@ -43,6 +47,7 @@ impl WebClient {
             speakers,
             written: Vec::new(),
             answer_max: ANSWER_MAX,
+            proxy: ProxyChoice::default(),
         }
     }
 
@@ -58,19 +63,33 @@ impl WebClient {
         Self { written, ..self }
     }
 
+    /// Sends its requests through this proxy, or directly, whatever the environment says.
+    #[must_use]
+    pub fn with_proxy(self, proxy: ProxyChoice) -> Self {
+        Self { proxy, ..self }
+    }
+
     async fn exchange(self, request: WebRequest) -> Result<WebAnswer, String> {
         let url = &request.url;
-        let address = self.address(url).await?;
-        let mut sent = self.client(url).await?.request(
+        let proxy = self.proxy.for_url(url)?;
+        let address = match &proxy {
+            None => Some(self.address(url).await?),
+            Some(_) => self.check_behind_proxy(url).await?,
+        };
+        let mut sent = self.client(url, proxy).await?.request(
             match request.body {
                 Some(_) => awc::http::Method::POST,
                 None => awc::http::Method::GET,
             },
-            url.as_str(),
+            wire_uri(url)?,
         );
+        if let Some(address) = address {
+            sent = sent.address(address);
+        }
         sent = sent
-            .address(address)
+            .no_decompress()
             .insert_header((ACCEPT, "application/json"))
+            .insert_header((ACCEPT_ENCODING, "identity"))
             .insert_header((USER_AGENT, concat!("mcpvisor/", env!("CARGO_PKG_VERSION"))));
         if let Some(authorization) = &request.authorization {
             let value = HeaderValue::from_str(authorization.expose_secret());
@@ -88,21 +107,18 @@ impl WebClient {
         read(sent, self.answer_max).await
     }
 
-    async fn client(&self, url: &Url) -> Result<Client, String> {
-        let builder = |connector| {
-            Client::builder()
-                .connector(connector)
-                .disable_redirects()
-                .disable_timeout()
-                .no_default_headers()
+    async fn client(&self, url: &Url, proxy: Option<Proxy>) -> Result<Client, String> {
+        let mut dialer = Dialer {
+            proxy: proxy.map(Arc::new),
+            tls: None,
         };
-        if url.scheme() != "https" {
-            return Ok(builder(Connector::new()).finish());
+        if url.scheme() == "https" {
+            let tls = self.tls.clone();
+            let config = actix_rt::task::spawn_blocking(move || tls.read()).await;
+            let config = config.map_err(|error| error.to_string())?;
+            dialer.tls = Some(config.map_err(|error| error.to_string())?);
         }
-        let tls = self.tls.clone();
-        let config = actix_rt::task::spawn_blocking(move || tls.config()).await;
-        let config = config.map_err(|error| error.to_string())?;
-        Ok(builder(Connector::new().rustls_0_23(config)).finish())
+        Ok(dialer.client(ANSWER_WITHIN, 0))
     }
 
     /// The address to connect to.
@@ -119,6 +135,15 @@ impl WebClient {
         Err(format!(
             "{host} is a private address, and the server is not"
         ))
+    }
+
+    /// A proxy also resolves names that this machine cannot resolve. A name that resolves to a private
+    /// address here is still refused.
+    async fn check_behind_proxy(&self, url: &Url) -> Result<Option<SocketAddr>, String> {
+        if addresses(url).await.is_ok() {
+            self.address(url).await?;
+        }
+        Ok(None)
     }
 
     async fn may_be_private(&self, url: &Url) -> bool {
@@ -167,7 +192,7 @@ async fn read(
         || response.headers().contains_key(CONTENT_LENGTH);
     Ok(WebAnswer {
         status,
-        body,
+        body: without_bom(body),
         is_whole,
     })
 }

@@ -60,7 +60,7 @@ pub(super) async fn open(
         .authorized(&request, &none, Bytes::new())
         .send()
         .await;
-    let (response, uri) =
+    let (response, url) =
         sent.map_err(|error| LinkOpenError::Other(link_error(&error).to_string()))?;
     let status = response.status();
     if !status.is_success() || body_kind(&response) != BodyKind::Events {
@@ -80,7 +80,6 @@ pub(super) async fn open(
         response,
         early: Vec::new(),
     };
-    let url = uri.and_then(|uri| uri.to_string().parse().ok());
     let url = url.unwrap_or_else(|| settings.url.clone());
     let endpoint = stream.endpoint(&url).await;
     let endpoint = endpoint.map_err(LinkOpenError::Other)?;

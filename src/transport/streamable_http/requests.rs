@@ -129,7 +129,7 @@ mod tests {
         };
         let requests = SessionRequests::new(&server, &session).ok().unwrap();
         let sent = requests.call.headers();
-        assert_eq!(sent.len(), 6);
+        assert_eq!(sent.len(), 7);
         assert_eq!(
             sent.get(ACCEPT).unwrap(),
             "application/json, text/event-stream"

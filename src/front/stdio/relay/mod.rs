@@ -32,7 +32,7 @@ use crate::protocol::{
 };
 use crate::transport::{
     Connector, EventSink, HttpConnector, HttpKind, HttpSettings, Line, Link, LinkEvent,
-    LinkOpenError, OutgoingFrame, Tls,
+    LinkOpenError, OutgoingFrame, ProxyChoice, Tls, TlsFiles,
 };
 use pending_request::PendingRequest;
 use renew::RelayPhase;
@@ -357,6 +357,8 @@ fn http_settings(settings: RelaySettings) -> HttpSettings {
         headers: settings.headers,
         forward_headers: Vec::new(),
         user_headers: Vec::new(),
+        proxy: ProxyChoice::default(),
+        tls_files: TlsFiles::default(),
         connect_timeout: settings.connect_timeout,
         body_max: settings.message_max,
         event_max: settings.message_max,
