@@ -57,7 +57,7 @@ use startup::{
     start_traces,
 };
 use state::{GatewayOperator, GatewayState, health_source, tree_source};
-use state_place::{DataPlace, KeptFiles, open_store, write_run_file};
+use state_place::{open_data_dir, write_run_file};
 use stdio::{adapt_to_stdio, lock_free_data_dir};
 pub use stored_notices::stored_notices;
 use tls::CertificateWatch;
@@ -148,10 +148,7 @@ impl Gateway {
     ) -> Result<Self, StartError> {
         let config = loaded.config;
         add_secrets_of(&config, log.secrets());
-        let lease = DirectoryLease::unheld();
-        let place = DataPlace::new(config.data_dir.clone(), locked, lease.clone());
-        let store = Arc::new(open_store(place).await?);
-        let kept = KeptFiles::read(&config.data_dir, &lease).await?;
+        let (lease, store, kept) = open_data_dir(&config.data_dir, locked).await?;
         let certificate = CertificateWatch::start(&config.front.tls)?;
         let shares_socket = client_transport.is_inherited();
         let listener = open_listener(client_transport, &config)?;

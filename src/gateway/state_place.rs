@@ -117,12 +117,29 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     Ok((found.dev(), found.ino()))
 }
 
+/// Opens the state in a data directory, which is `locked` already if it could be, and reads the other
+/// files of the start.
+///
+/// # Errors
+///
+/// As [`open_store`].
+pub(super) async fn open_data_dir(
+    data_dir: &Path,
+    locked: Option<DataDir>,
+) -> Result<(DirectoryLease, Arc<DurableStore>, KeptFiles), StartError> {
+    let lease = DirectoryLease::unheld();
+    let place = DataPlace::new(data_dir.to_owned(), locked, lease.clone());
+    let store = Arc::new(open_store(place).await?);
+    let kept = KeptFiles::read(data_dir, &lease).await?;
+    Ok((lease, store, kept))
+}
+
 /// Opens the state; a disk that fails or hangs costs durability only.
 ///
 /// # Errors
 ///
 /// Returns [`StartError`] when another gateway uses the directory, or a newer release wrote it.
-pub(super) async fn open_store(place: DataPlace) -> Result<DurableStore, StartError> {
+async fn open_store(place: DataPlace) -> Result<DurableStore, StartError> {
     let (store, opened) = DurableStore::start(place)?;
     match timeout(START_WAIT, opened).await {
         Ok(Ok(Err(refused))) if refused.is_final() => {

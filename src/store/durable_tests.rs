@@ -1,7 +1,6 @@
 //! Tests of the store on a disk that fails, hangs, is damaged, and goes away.
 
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
 use tokio::sync::watch;
 
@@ -141,7 +140,9 @@ fn keys(entries: &[StoredEntry]) -> Vec<&str> {
 }
 
 /// Waits for the thread of the store.
+#[expect(clippy::disallowed_types, reason = "the thread runs in real time")]
 async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    use std::time::Instant;
     let deadline = Instant::now() + Duration::from_secs(60);
     while !holds() {
         assert!(Instant::now() < deadline, "{what}");

@@ -140,13 +140,11 @@ impl<P: StatePlace> Keeper<P> {
         let Some(opened) = &self.open else { return };
         self.shared.lock().fail(why.clone());
         let held = opened.store.scan("").await.unwrap_or_default();
-        let mut state = self.shared.lock();
         for entry in held {
             let put = Change::put(entry.value, entry.expires_in);
-            // Whatever was changed since then is later. What does not fit is lost with the file.
-            let _ = state.overlay.keep(&entry.key, 0, put);
+            // Every change since then is later. An entry that does not fit is lost with the file.
+            let _ = (self.shared.lock().overlay).keep(&entry.key, 0, put);
         }
-        drop(state);
         self.close().await;
         if self.open().is_ok() {
             self.shared.lock().summary.notice = Some(format!("{why}, and made again"));

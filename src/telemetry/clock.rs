@@ -1,11 +1,12 @@
 //! The time of day, for times that outlive the process.
 
 use std::sync::LazyLock;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use actix_http::header::HttpDate;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use tokio::time::Instant;
 
 /// Milliseconds since 1970; 0 on a machine whose clock is before that.
 pub fn unix_millis() -> u64 {
