@@ -133,13 +133,7 @@ impl fmt::Display for MergeNotice {
                 "{} `{uri}` of `{server}` is hidden: it belongs to `{taken_by}`",
                 kind.noun()
             ),
-            Self::Quarantined { server, item } => {
-                let (noun, reason) = (item.kind.noun(), &item.reason);
-                match &item.item {
-                    Some(name) => write!(f, "{noun} `{name}` of `{server}` is hidden: {reason}"),
-                    None => write!(f, "{noun}s of `{server}` are incomplete: {reason}"),
-                }
-            }
+            Self::Quarantined { server, item } => quarantined(f, server, item),
             Self::InvalidFilter { server, reason } => {
                 write!(f, "tools of `{server}` are hidden: {reason}")
             }
@@ -160,6 +154,14 @@ impl fmt::Display for MergeNotice {
                 hidden,
             } => write!(f, "the instructions of `{server}` have {hidden}"),
         }
+    }
+}
+
+fn quarantined(f: &mut fmt::Formatter<'_>, server: &ServerName, item: &Quarantined) -> fmt::Result {
+    let (noun, reason) = (item.kind.noun(), &item.reason);
+    match &item.item {
+        Some(name) => write!(f, "{noun} `{name}` of `{server}` is hidden: {reason}"),
+        None => write!(f, "{noun}s of `{server}` are incomplete: {reason}"),
     }
 }
 

@@ -166,17 +166,11 @@ impl Gateway {
         count_lost_lines(&counters);
         let of_crashes = (lease.clone(), counters.clone());
         let crashes = CrashWriter::start(&config.data_dir, of_crashes, unix_millis)?;
-        let of_history = (
-            counters.clone(),
-            log.events(),
-            log.secrets().clone(),
-            lease.clone(),
-        );
         let inputs = TreeInputs {
             arbiters: &arbiters,
             spawner: &spawner,
             store: &store,
-            history: start_history(&config, of_history)?,
+            history: start_history(&config, (&counters, &log, &lease))?,
             traces: start_traces(&config, &counters),
             counters,
             crashes: crashes.sink(),

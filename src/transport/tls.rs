@@ -9,7 +9,8 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwapOption;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{ClientConfig, InconsistentKeys, RootCertStore};
 
 /// Largest file of certificates, in bytes.
 const FILE_MAX: u64 = 1024 * 1024;
@@ -145,13 +146,27 @@ fn client_config(
             let chain = certificates(certificate)?;
             let key_read = PrivateKeyDer::from_pem_slice(&read_file(key)?);
             let key = key_read.map_err(|_| TlsFilesError::NoKey(key.clone()))?;
-            let config = builder.with_client_auth_cert(chain, key);
-            config.map_err(TlsFilesError::Unusable)?
+            let key = client_key(chain, key).map_err(TlsFilesError::Unusable)?;
+            builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(key)))
         }
         (None, _) => builder.with_no_client_auth(),
     };
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
+}
+
+/// A client certificate with its key, which must belong together. The server judges the certificate:
+/// rustls would reject one of X.509 version 1, which `openssl x509` makes by default.
+fn client_key(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<CertifiedKey, rustls::Error> {
+    let key = rustls::crypto::ring::sign::any_supported_type(&key)?;
+    let key = CertifiedKey::new(chain, key);
+    match key.keys_match() {
+        Err(error @ rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => Err(error),
+        _ => Ok(key),
+    }
 }
 
 /// At least one.

@@ -78,6 +78,8 @@ impl MutualFiles {
         write("client.pem", pem("CERTIFICATE", client.der()));
         write("client.key", key_text.clone());
         write("both.pem", pem("CERTIFICATE", client.der()) + &key_text);
+        let other = KeyPair::generate().unwrap().serialize_der();
+        write("other.key", pem("PRIVATE KEY", &other));
         write("empty.pem", String::new());
         let mut roots = RootCertStore::empty();
         roots.add(root.der().clone()).unwrap();
@@ -147,6 +149,10 @@ fn a_server_may_have_an_authority_and_want_a_certificate() {
             (
                 mutual.named("ca.pem", "client.pem", ""),
                 "client.pem holds no private key",
+            ),
+            (
+                mutual.named("ca.pem", "client.pem", "other.key"),
+                "the client certificate cannot be used",
             ),
         ];
         for (files, expected) in unusable {

@@ -54,7 +54,7 @@ fn what_has_no_scheme_is_listed_and_read_from_its_server_only() {
     for parts in [[one.clone(), open.clone()], [open, one]] {
         let snapshot = merged(&parts);
         let owner = |uri: &str| {
-            let found = snapshot.resource(uri)?;
+            let found = snapshot.resource(uri, None)?;
             Some((found.server.to_string(), found.native))
         };
         let of = |server: &str, native: &str| Some((server.to_owned(), native.to_owned()));

@@ -52,7 +52,8 @@ fn a_name_with_a_prefix_belongs_to_its_server_and_one_without_to_the_only_server
     let several = [("a", prefixed("")), ("b", prefixed(""))];
     let twins = [("a", prefixed("x")), ("b", prefixed("x"))];
     let long = format!("a__{}", "x".repeat(2000));
-    let table: [(&[(&str, NameSettings)], &str, Option<&str>); 14] = [
+    type Case<'a> = (&'a [(&'a str, NameSettings)], &'a str, Option<&'a str>);
+    let table: [Case<'_>; 14] = [
         (&both, "a__hidden", Some("a hidden")),
         (&both, "a__a__hidden", Some("a a__hidden")),
         (&both, "hidden", Some("b hidden")),

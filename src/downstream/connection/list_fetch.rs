@@ -216,13 +216,9 @@ mod tests {
     #[test]
     fn a_list_that_repeats_itself_ends_at_once_and_without_doubles() {
         let tool = |name: &str| json!([{ "name": name }]);
-        let table: [(
-            &str,
-            fn(usize) -> (&'static str, String),
-            &[&str],
-            ListEnd,
-            usize,
-        ); 5] = [
+        type Page = fn(usize) -> (&'static str, String);
+        type Case<'a> = (&'a str, Page, &'a [&'a str], ListEnd, usize);
+        let table: [Case<'_>; 5] = [
             (
                 "one page and one cursor",
                 |_| ("a", "x".into()),

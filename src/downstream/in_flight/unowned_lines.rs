@@ -187,7 +187,8 @@ mod tests {
         let begun = Instant::now();
         let at = |millis| begun + Duration::from_millis(millis);
         // The calls that ended and when, when the line comes, and whose it is.
-        let table: [(&[(&Arc<Caller>, u64)], u64, Option<&Arc<Caller>>); 8] = [
+        type Case<'a> = (&'a [(&'a Arc<Caller>, u64)], u64, Option<&'a Arc<Caller>>);
+        let table: [Case<'_>; 8] = [
             (&[], 0, None),
             (&[(&a, 0)], 999, Some(&a)),
             (&[(&a, 0)], 1000, None),

@@ -70,7 +70,12 @@ fn start_with(settings: HistorySettings) -> Kept {
 fn start_with_secrets(settings: HistorySettings, secrets: LiveSecrets) -> Kept {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("history.sqlite");
-    let parts = (Counters::default(), Default::default(), secrets);
+    let parts = (
+        Counters::default(),
+        Default::default(),
+        secrets,
+        Default::default(),
+    );
     let history = History::start(&path, settings, parts).unwrap();
     Kept { history, directory }
 }
@@ -429,7 +434,12 @@ async fn a_file_that_cannot_be_used_costs_records_and_says_why() {
     let path = directory.path().join("history.sqlite");
     fs::create_dir(&path).unwrap();
     let counters = Counters::default();
-    let parts = (counters.clone(), Default::default(), Default::default());
+    let parts = (
+        counters.clone(),
+        Default::default(),
+        Default::default(),
+        Default::default(),
+    );
     let history = History::start(&path, settings(), parts).unwrap();
     end(begin(&history, &json!({})), CallEnding::Task, 0);
     let error = history.page(query(&[])).await.unwrap_err().to_string();

@@ -246,7 +246,8 @@ mod tests {
             ("HTTPS_PROXY", "s:2"),
             ("NO_PROXY", "a.example:8443,10.0.0.0/8"),
         ];
-        let table: [(&[(&str, &str)], &str, Option<&str>); 14] = [
+        type Case<'a> = (&'a [(&'a str, &'a str)], &'a str, Option<&'a str>);
+        let table: [Case<'_>; 14] = [
             (&[], "https://a.example/", None),
             (&both, "http://a.example/", Some("http://p:1")),
             (&both, "https://a.example/", Some("http://s:2")),
