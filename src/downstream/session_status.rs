@@ -1,5 +1,6 @@
 //! How the session of a connection fares, for operators.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,7 +13,11 @@ use crate::transport::CookieJar;
 const REFUSAL_EVERY: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default)]
-pub(crate) struct SessionStatus(Mutex<SessionFacts>);
+pub(crate) struct SessionStatus {
+    facts: Mutex<SessionFacts>,
+    /// Something was answered in the session, on any thread.
+    worked: AtomicBool,
+}
 
 #[derive(Debug, Default)]
 struct SessionFacts {
@@ -40,6 +45,7 @@ impl SessionFacts {
 impl SessionStatus {
     /// A new incarnation of the connection starts.
     pub(crate) fn begin(&self) {
+        self.worked.store(false, Ordering::Relaxed);
         let mut facts = self.lock();
         facts.is_renewing = false;
         facts.lists = Default::default();
@@ -48,9 +54,21 @@ impl SessionStatus {
 
     /// The server lost the session, and another one is being opened.
     pub(crate) fn renewing(&self) {
+        self.worked.store(false, Ordering::Relaxed);
         let mut facts = self.lock();
         facts.is_renewing = true;
         facts.renewals += 1;
+    }
+
+    /// The server answered in the session.
+    pub(crate) fn answered(&self) {
+        if !self.has_worked() {
+            self.worked.store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn has_worked(&self) -> bool {
+        self.worked.load(Ordering::Relaxed)
     }
 
     /// There is a session, which these cookies go with.
@@ -103,7 +121,7 @@ impl SessionStatus {
     }
 
     fn lock(&self) -> MutexGuard<'_, SessionFacts> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

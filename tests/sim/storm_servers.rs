@@ -226,10 +226,9 @@ impl Storm {
         let (played, call) = self
             .held()
             .filter(|(played, _)| played.knows_call_of_requests && !played.is_sessionless)?;
-        let done = (call.link, call.call.unwrap());
-        // The gateway sends it again under the same number, unless it did so before.
-        if !played.forgotten.borrow_mut().insert(done.1) {
-            played.finished.borrow_mut().push(done);
+        // One request is refused once; the gateway sends it again under the same number.
+        if !played.forgotten.borrow_mut().insert(call.call.unwrap()) {
+            return None;
         }
         if self.below(2) == 0 {
             played.server.forget_session(0);

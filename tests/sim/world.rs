@@ -218,9 +218,8 @@ impl World {
         let connectors: Arc<Mutex<HashMap<String, Arc<dyn Connector>>>> = Arc::default();
         let outage = Outage::default();
         let (publisher, catalog) = CatalogPublisher::start(counters.clone(), before).unwrap();
-        let made = connectors.clone();
         let starts_panic = Arc::<AtomicU32>::default();
-        let panics = starts_panic.clone();
+        let (made, panics) = (connectors.clone(), starts_panic.clone());
         let downstreams = Downstreams::start(PoolParts {
             arbiters: arbiters.clone(),
             numbers: numbers.clone(),

@@ -288,7 +288,8 @@ impl Connection {
     fn list_failed(&mut self, kind: ItemKind, reason: &str, ctx: &mut Context<Self>) {
         let reason = self.spec.masked(reason);
         if !self.lists.was_read(kind) {
-            let why = format!("`{}`: {reason}", kind.method());
+            // The words of the server are in the log: clients can read a status.
+            let why = format!("`{}` fails; the log has the reason", kind.method());
             self.spec.session.set_listed(kind, Err(why));
         }
         log::warn!(

@@ -125,13 +125,7 @@ impl Connection {
     }
 
     pub(super) fn question_answered(&mut self, is_ping: bool, ctx: &mut Context<Self>) {
-        let (now, stable_after) = (
-            Instant::now(),
-            self.spec.settings().supervision.stable_after,
-        );
-        let verdict = self
-            .session
-            .on_question_answered(is_ping, now, stable_after);
+        let verdict = self.session.on_question_answered(is_ping, Instant::now());
         let error = LinkError::Protocol("some requests are answered in it, others are not".into());
         self.judge_session(verdict, &error, ctx);
     }
@@ -144,6 +138,9 @@ impl Connection {
         ctx: &mut Context<Self>,
     ) {
         let settings = self.spec.settings();
+        if self.spec.session.has_worked() {
+            self.session.on_answer();
+        }
         let has_list = !self.is_modern() && self.listed_kind().is_some();
         let times = (
             settings.supervision.stable_after,

@@ -254,14 +254,11 @@ impl Connection {
                 self.listen_refused(number, response);
                 self.listen_ended(number, &ended(response), ctx);
             }
-            OwnRequest::Page(fetch) => {
-                self.session.on_answer();
-                self.on_page(fetch, response, ctx);
-            }
+            OwnRequest::Page(fetch) => self.on_page(fetch, response, ctx),
             // Even an error says that the server is alive.
             OwnRequest::Ping => self.question_answered(true, ctx),
             OwnRequest::Probe => self.question_answered(false, ctx),
-            OwnRequest::ConnectionCommand(_) => self.session.on_answer(),
+            OwnRequest::ConnectionCommand(_) => {}
         }
     }
 
@@ -380,6 +377,9 @@ impl Handler<EventsArrived> for Connection {
         for event in self.inbox.take() {
             if let LinkEvent::Received { .. } = event {
                 self.last_received = now;
+                if self.state.is_ready() {
+                    self.spec.session.answered();
+                }
             }
             self.on_event(event, now, ctx);
         }

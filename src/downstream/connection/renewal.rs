@@ -1,7 +1,7 @@
 //! A Streamable HTTP server forgot our session: a new handshake on the same link, which no
 //! client notices (C-HTTP-15).
 
-use actix::{Context, Handler};
+use actix::{AsyncContext, Context, Handler};
 use tokio::time::Instant;
 
 use crate::downstream::connection::Connection;
@@ -25,7 +25,8 @@ impl Connection {
         let remark = format!("it lost the session ({why}), a new one is opened");
         self.spec.of_server.log.push(LogSource::Gateway, &remark);
         self.spec.session.renewing();
-        self.session.on_renewed(Instant::now());
+        let stable_after = self.spec.settings().supervision.stable_after;
+        let pause = self.session.on_renewed(Instant::now(), stable_after);
         self.spec.of_all.counters.add(Counter::ServersRenewed);
         self.own.clear();
         // When only a worker channel was refused, this link still has the old session's id, which
@@ -38,7 +39,14 @@ impl Connection {
             });
         }
         self.state = ConnectionState::Renewing(open);
-        self.send_initialize(ctx);
+        if pause.is_zero() {
+            return self.send_initialize(ctx);
+        }
+        ctx.run_later(pause, |connection, ctx| {
+            if let ConnectionState::Renewing(_) = connection.state {
+                connection.send_initialize(ctx);
+            }
+        });
     }
 }
 

@@ -8,10 +8,17 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::downstream::refusal::StatusSign;
+use crate::supervision::Backoff;
 use crate::transport::LinkError;
 
 /// Refusals of the session, contradicted by answers in it, after which it is dropped.
 const CONTRADICTIONS_MAX: u32 = 5;
+
+/// Renewals of sessions that each worked for a short time; one more ends the connection.
+const RENEWALS_MAX: u32 = 10;
+
+/// Pauses before the second and each further of these renewals.
+const RENEWAL: Backoff = Backoff::doubling(Duration::from_millis(100), Duration::from_secs(30));
 
 /// A server that answered a question works: another one is not asked within this time because
 /// a call failed.
@@ -28,6 +35,8 @@ pub(super) struct SessionWatch {
     contradictions: u32,
     /// When the session was renewed on the same connection.
     renewed: Option<Instant>,
+    /// Renewals so far of sessions that did not last.
+    renewals: u32,
     answered: Option<Instant>,
     /// Since when every question is refused by a server that is out of service.
     away_since: Option<Instant>,
@@ -83,12 +92,7 @@ impl SessionWatch {
     }
 
     /// A question was answered.
-    pub(super) fn on_question_answered(
-        &mut self,
-        is_ping: bool,
-        now: Instant,
-        stable_after: Duration,
-    ) -> SessionVerdict {
+    pub(super) fn on_question_answered(&mut self, is_ping: bool, now: Instant) -> SessionVerdict {
         self.worked = true;
         self.ping_works |= is_ping;
         self.answered = Some(now);
@@ -102,7 +106,8 @@ impl SessionWatch {
             Doubt::Asked { in_words } => {
                 self.contradictions += u32::from(in_words);
                 match self.contradictions > CONTRADICTIONS_MAX {
-                    true => self.lost(now, stable_after),
+                    // Another session fares no better.
+                    true => SessionVerdict::GiveUp,
                     false => SessionVerdict::Exists,
                 }
             }
@@ -155,21 +160,34 @@ impl SessionWatch {
         self.away_since.is_some()
     }
 
-    /// A session is renewed once; one that is lost again soon, or that never worked, is a failure.
+    /// A session that worked is renewed; one that never worked is a failure, and so is one more
+    /// that does not last.
     fn lost(&self, now: Instant, stable_after: Duration) -> SessionVerdict {
-        let was_stable = self.renewed.is_none_or(|at| at + stable_after <= now);
-        match self.worked && was_stable {
+        match self.worked && self.short_lived(now, stable_after) < RENEWALS_MAX {
             true => SessionVerdict::Renew,
             false => SessionVerdict::GiveUp,
         }
     }
 
-    /// A new session is opened over the same connection.
-    pub(super) fn on_renewed(&mut self, now: Instant) {
+    /// Renewals of sessions that did not last, up to the present one.
+    fn short_lived(&self, now: Instant, stable_after: Duration) -> u32 {
+        match self.renewed {
+            Some(at) if at + stable_after > now => self.renewals,
+            _ => 0,
+        }
+    }
+
+    /// A new session is opened over the same connection, after the returned pause.
+    pub(super) fn on_renewed(&mut self, now: Instant, stable_after: Duration) -> Duration {
+        let before = self.short_lived(now, stable_after);
         *self = Self {
             renewed: Some(now),
+            renewals: before + 1,
             ..Self::default()
         };
+        before
+            .checked_sub(1)
+            .map_or(Duration::ZERO, |attempt| RENEWAL.delay(attempt))
     }
 }
 
@@ -214,7 +232,7 @@ mod tests {
     /// A session in which `ping` was answered.
     fn worked(now: Instant) -> SessionWatch {
         let mut watch = SessionWatch::default();
-        let verdict = watch.on_question_answered(true, now, STABLE);
+        let verdict = watch.on_question_answered(true, now);
         assert_eq!(verdict, SessionVerdict::None);
         watch
     }
@@ -226,7 +244,7 @@ mod tests {
         let mut watch = worked(now);
         assert!(watch.on_refused(&gone, false));
         assert!(!watch.on_refused(&gone, true));
-        let verdict = watch.on_question_answered(true, now, STABLE);
+        let verdict = watch.on_question_answered(true, now);
         assert_eq!(verdict, SessionVerdict::Exists);
         for status in [400, 401, 404, 410, 500] {
             let mut watch = worked(now);
@@ -247,7 +265,7 @@ mod tests {
         let now = Instant::now();
         let mut watch = worked(now);
         assert!(!watch.on_refused(&LinkError::status(404, ""), true));
-        let answered = |watch: &mut SessionWatch| watch.on_question_answered(true, now, STABLE);
+        let answered = |watch: &mut SessionWatch| watch.on_question_answered(true, now);
         assert_eq!(answered(&mut watch), SessionVerdict::Ask);
         assert_eq!(answered(&mut watch), SessionVerdict::Exists);
     }
@@ -266,24 +284,27 @@ mod tests {
     }
 
     #[test]
-    fn a_session_is_renewed_once_and_only_if_it_worked() {
+    fn a_session_is_renewed_if_it_worked_less_and_less_often() {
         let now = Instant::now();
         let mut watch = SessionWatch::default();
         assert_eq!(refused(&mut watch, 404, false, now), SessionVerdict::GiveUp);
+        let mut pauses = Vec::new();
+        for _ in 0..RENEWALS_MAX {
+            watch.on_answer();
+            assert_eq!(refused(&mut watch, 404, false, now), SessionVerdict::Renew);
+            pauses.push(watch.on_renewed(now, STABLE).as_millis());
+            assert_eq!(refused(&mut watch, 404, false, now), SessionVerdict::GiveUp);
+        }
+        assert_eq!(pauses[..4], [0, 100, 200, 400]);
         watch.on_answer();
-        assert_eq!(refused(&mut watch, 404, false, now), SessionVerdict::Renew);
-        watch.on_renewed(now);
-        watch.on_answer();
-        let soon = now + STABLE / 2;
-        assert_eq!(
-            refused(&mut watch, 404, false, soon),
-            SessionVerdict::GiveUp
-        );
+        assert_eq!(refused(&mut watch, 404, false, now), SessionVerdict::GiveUp);
+        // A session that lasted ends the row.
         let later = now + STABLE;
         assert_eq!(
             refused(&mut watch, 404, false, later),
             SessionVerdict::Renew
         );
+        assert_eq!(watch.on_renewed(later, STABLE), Duration::ZERO);
     }
 
     #[test]
@@ -295,7 +316,7 @@ mod tests {
             assert!(watch.is_away());
             let verdict = refused(&mut watch, status, true, now + AWAY);
             assert_eq!(verdict, SessionVerdict::GiveUp, "{status}");
-            watch.on_question_answered(true, now, STABLE);
+            watch.on_question_answered(true, now);
             assert!(!watch.is_away());
         }
     }
@@ -307,11 +328,11 @@ mod tests {
         let unknown = LinkError::status(404, "Session not found");
         for _ in 0..CONTRADICTIONS_MAX {
             watch.on_refused(&unknown, false);
-            let verdict = watch.on_question_answered(true, now, STABLE);
+            let verdict = watch.on_question_answered(true, now);
             assert_eq!(verdict, SessionVerdict::Exists);
         }
         watch.on_refused(&unknown, false);
-        let verdict = watch.on_question_answered(true, now, STABLE);
-        assert_eq!(verdict, SessionVerdict::Renew);
+        let verdict = watch.on_question_answered(true, now);
+        assert_eq!(verdict, SessionVerdict::GiveUp);
     }
 }

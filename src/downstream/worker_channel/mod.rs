@@ -163,6 +163,9 @@ impl Handler<EventsArrived> for WorkerChannel {
     fn handle(&mut self, _: EventsArrived, ctx: &mut Self::Context) {
         let now = Instant::now();
         for event in self.inbox.take() {
+            if let LinkEvent::Received { .. } = event {
+                self.spec.session.answered();
+            }
             self.on_event(event, now);
         }
         self.after_calls(ctx);
