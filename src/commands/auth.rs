@@ -93,10 +93,14 @@ async fn log_in(data_dir: &Path, arguments: LoginArguments) -> Result<(), CliErr
     if !arguments.no_browser {
         open_browser(page);
     }
+    let beyond = begun["authorizationUrl"].as_str().unwrap_or(page);
+    if beyond != page {
+        eprintln!("If your browser cannot reach this machine, open this one instead:");
+        eprintln!("{}", one_line(beyond));
+    }
     eprintln!(
-        "Open this page and sign in. If your browser cannot reach this machine, open the following \
-         page instead, and paste the address that it sends you to here:\n{}",
-        one_line(begun["authorizationUrl"].as_str().unwrap_or_default())
+        "Open the page and sign in. Where the browser cannot come back to this machine, paste the \
+         address that it is sent to here."
     );
     let mut pasted = typed_lines();
     let too_late = tokio::time::sleep(SIGN_IN_WITHIN);

@@ -176,7 +176,7 @@ impl AuthorizationServer {
 
 /// Whether two texts name the same issuer. Many authorization servers write the issuer with a trailing
 /// slash in one document and without it in another.
-pub(super) fn is_same_issuer(one: &str, other: &str) -> bool {
+fn is_same_issuer(one: &str, other: &str) -> bool {
     let bare = |issuer: &str| issuer.strip_suffix('/').unwrap_or(issuer).to_owned();
     bare(one) == bare(other)
 }

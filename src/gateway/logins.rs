@@ -183,11 +183,11 @@ fn user(principal: Option<&Principal>) -> Value {
     })
 }
 
-/// An operator who asks over the API for the gateway's own login shows its page to a person, or
-/// takes the answer with a program. A user's login is always bound to one browser, unless a program
-/// takes the answer.
+/// The gateway's own login leads straight to the authorization server where an operator asks for it
+/// in a terminal or over the API: the operator opens the link, or a program does. A user's login is
+/// always bound to one browser, unless a program takes the answer.
 fn link_kind(origin: LoginOrigin, returns_here: bool, is_users: bool) -> LinkKind {
-    match returns_here && (is_users || origin != LoginOrigin::Api) {
+    match returns_here && (is_users || origin == LoginOrigin::Dashboard) {
         true => LinkKind::Page,
         false => LinkKind::Direct,
     }
@@ -325,7 +325,7 @@ mod tests {
             (Api, true, true, LinkKind::Page),
             (CommandLine, true, true, LinkKind::Page),
             (Dashboard, true, true, LinkKind::Page),
-            (CommandLine, true, false, LinkKind::Page),
+            (CommandLine, true, false, LinkKind::Direct),
             (Dashboard, true, false, LinkKind::Page),
             (Api, true, false, LinkKind::Direct),
             (Api, false, true, LinkKind::Direct),

@@ -37,7 +37,7 @@ use crate::admin::{
 };
 use crate::catalog::ServerPart;
 use crate::config::{Config, ConfigError, Fingerprint, Loaded, Plan, ServerState};
-use crate::downstream::ServerChange;
+use crate::downstream::{ServerChange, ServerSettings};
 use crate::front::{Front, FrontServer, TlsError};
 use crate::id::ViewId;
 use crate::store::{DirectoryLease, DurableStore, OpenError};
@@ -111,6 +111,12 @@ pub struct Gateway {
     _registration: Option<Registration>,
 }
 
+async fn restore_sessions(state: &GatewayState, servers: &[Arc<ServerSettings>]) {
+    if let Err(error) = state.sessions.restore(servers).await {
+        log::warn!(error:%; "could not restore the sessions of the previous process");
+    }
+}
+
 impl Gateway {
     /// Starts everything. With a socket that a service manager opened and keeps open, connections
     /// are left to the next process when this one stops. Must be called within an actix system, on
@@ -148,7 +154,8 @@ impl Gateway {
     ) -> Result<Self, StartError> {
         let config = loaded.config;
         add_secrets_of(&config, log.secrets());
-        let (lease, store, kept) = open_data_dir(&config.data_dir, locked).await?;
+        let listens = client_transport.is_http();
+        let (lease, store, kept) = open_data_dir(&config.data_dir, locked, listens).await?;
         let certificate = CertificateWatch::start(&config.front.tls)?;
         let shares_socket = client_transport.is_inherited();
         let listener = open_listener(client_transport, &config)?;
@@ -181,9 +188,7 @@ impl Gateway {
         let known = (saved.parts.clone(), saved.start_times, saved.pins);
         let view = config_view(loaded.path, loaded.warnings);
         let state = build(&config, inputs, view, known)?;
-        if let Err(error) = state.sessions.restore(&servers).await {
-            log::warn!(error:%; "sessions of before are lost");
-        }
+        restore_sessions(&state, &servers).await;
         write_run_file(&config.data_dir, &lease, &address).await;
         let token = server.address.and(Some(kept.token));
         let (operator, config_requests) = GatewayOperator::new(&state, &config, token, &server);

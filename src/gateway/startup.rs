@@ -21,6 +21,11 @@ pub(super) enum ClientTransport {
 }
 
 impl ClientTransport {
+    /// Whether clients connect over HTTP.
+    pub(super) fn is_http(&self) -> bool {
+        matches!(self, Self::Http(_))
+    }
+
     /// Whether the socket was passed in, so that another process may serve it after this one.
     pub(super) fn is_inherited(&self) -> bool {
         matches!(self, Self::Http(Some(_)))

@@ -445,13 +445,11 @@ impl GatewayState {
 
     /// Notices to operators about sources and merged lists.
     fn notices(&self) -> Vec<String> {
-        let catalog = self.catalog.snapshot();
+        let (catalog, secrets) = (self.catalog.snapshot(), self.log.secrets());
         let merged = catalog.notices().iter().map(ToString::to_string);
-        let state = self.store.summary().notice;
-        let others = self.sources.notices().into_iter().chain(merged);
-        let all = state.into_iter().chain(others);
-        all.map(|notice| self.log.secrets().masked(&notice))
-            .collect()
+        let own = self.store.summary().notice.into_iter();
+        let all = own.chain(self.sources.notices()).chain(merged);
+        all.map(|notice| secrets.masked(&notice)).collect()
     }
 
     pub(super) fn server_statuses(&self) -> Vec<ServerStatus> {
@@ -475,15 +473,10 @@ impl GatewayState {
                 }
                 (ServerState::Ready(_), None) => ("starting".to_owned(), None),
             };
-            let count = |kind: ItemKind| {
-                let owner = found.map(|(owner, _)| owner);
-                (
-                    kind.member(),
-                    owner.map_or(0, |owner| catalog.count(owner, kind)),
-                )
-            };
-            let items = ItemKind::ALL.into_iter().map(count).collect();
             let owner = found.map(|(owner, _)| owner);
+            let count = |kind| owner.map_or(0, |owner| catalog.count(owner, kind));
+            let items = ItemKind::ALL.map(|kind| (kind.member(), count(kind)));
+            let items = items.into_iter().collect();
             let credential = owner.and_then(|owner| self.credentials.get(owner));
             let suspended = owner.map_or(0, |owner| catalog.suspended_count(owner));
             ServerStatus {

@@ -126,11 +126,12 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 pub(super) async fn open_data_dir(
     data_dir: &Path,
     locked: Option<DataDir>,
+    listens: bool,
 ) -> Result<(DirectoryLease, Arc<DurableStore>, KeptFiles), StartError> {
     let lease = DirectoryLease::unheld();
     let place = DataPlace::new(data_dir.to_owned(), locked, lease.clone());
     let store = Arc::new(open_store(place).await?);
-    let kept = KeptFiles::read(data_dir, &lease).await?;
+    let kept = KeptFiles::read(data_dir, &lease, listens).await?;
     Ok((lease, store, kept))
 }
 
@@ -165,22 +166,28 @@ pub(super) struct KeptFiles {
 }
 
 impl KeptFiles {
-    /// Reads or makes them; those of a directory that cannot be used end with the process.
+    /// Reads or makes them; those of a directory that cannot be used end with the process. A token
+    /// is kept only where something listens.
     ///
     /// # Errors
     ///
     /// Returns the system's error when it has no randomness.
-    pub(super) async fn read(data_dir: &Path, lease: &DirectoryLease) -> io::Result<Self> {
+    pub(super) async fn read(
+        data_dir: &Path,
+        lease: &DirectoryLease,
+        listens: bool,
+    ) -> io::Result<Self> {
         let path = data_dir.to_owned();
         let is_held = lease.number().is_some();
         let read = move || {
             is_held.then(|| {
                 let owner = DataDir::owner(&path, Uuid::new_v4);
-                (owner, ApiToken::open(&path), read_key_uses(&path))
+                let token = listens.then(|| ApiToken::open(&path).ok()).flatten();
+                (owner, token, read_key_uses(&path))
             })
         };
         let (owner, token, key_uses) = match with_files(read).await.flatten() {
-            Some((owner, token, uses)) => (owner.ok(), token.ok(), uses),
+            Some((owner, token, uses)) => (owner.ok(), token, uses),
             None => (None, None, KeyUses::default()),
         };
         let token = token.map_or_else(|| ApiToken::unkept(data_dir), Ok)?;

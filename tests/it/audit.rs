@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::auth::{KEYS, with_key};
 use crate::sessionless::modern;
-use crate::support::{Gateway, Http, INITIALIZE, call_params, example, quick, request};
+use crate::support::{Gateway, Http, INITIALIZE, call_params, example, quick, request, until};
 
 const RULES: &str = "[policies.nothing-destructive]\nwhen = 'tool.annotations.destructiveHint'\n";
 
@@ -63,7 +63,11 @@ async fn each_denial_leaves_one_record_that_says_who_what_and_why() {
         let answer = http.send().await;
         assert_eq!(answer.status, status, "{said}: {answer:?}");
         drop(answer.bytes().await);
-        let records = records(&gateway);
+        let records = until("the record", || async {
+            let records = records(&gateway);
+            (records.len() > number).then_some(records)
+        })
+        .await;
         assert_eq!(records.len(), number + 1, "{code}: {records:#?}");
         let record = records.last().unwrap();
         let is_about_it = record.contains(code) && record.contains(said);

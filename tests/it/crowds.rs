@@ -195,10 +195,8 @@ async fn tools_for_clients_that_can_be_asked_are_in_their_first_lists() {
         if number < 2 {
             // One that calls before it lists.
             let call = json!({"name": "one__think", "arguments": {}});
-            assert_eq!(
-                client.ask("tools/call", call).await["error"].is_null(),
-                can_be_asked
-            );
+            // A tool that is not listed is called all the same: its server decides.
+            assert_eq!(client.ask("tools/call", call).await["error"], Value::Null);
         }
         let list = client.get("tools/list", json!({})).await;
         assert_eq!(names(&list["tools"]).contains(&"one__think"), can_be_asked);

@@ -167,7 +167,10 @@ async fn a_bad_server_of_an_api_is_left_out_and_no_other() {
     gateway.wait_state("good", "up").await;
     assert_eq!(gateway.server_pid("far"), far);
     let status = gateway.status().await;
-    let told = format!("{} {}", status["config"]["warnings"], status["notices"]);
+    let told = format!(
+        "{} {} {}",
+        status["config"]["warnings"], status["notices"], status["servers"]
+    );
     for (what, why) in [
         ("source `team`: its server `own` is left out", "name or id"),
         ("`servers.bad-url.url`", "http"),

@@ -50,8 +50,8 @@ fn answers_that_are_no_yes() -> Vec<(String, u16)> {
         (good.to_string().replace("active", "Active"), 503),
         (no.replace("active", "is_active"), 503),
         (cut.to_owned(), 503),
-        (format!("\u{feff}{no}"), 503),
-        (format!("\u{feff}{good}"), 503),
+        // A byte order mark before a whole answer is ignored (RFC 8259, section 8.1).
+        (format!("\u{feff}{no}"), 401),
         (format!("{good}{no}"), 503),
         (format!("[{good}]"), 503),
         ("false".to_owned(), 503),
@@ -159,11 +159,11 @@ async fn a_subject_may_be_a_number() {
     }
 }
 
-#[tokio::test]
 #[expect(
     clippy::await_holding_lock,
     reason = "the webhook hangs while the test holds its lock"
 )]
+#[tokio::test]
 async fn a_refused_token_is_not_asked_about_again_and_a_known_one_never_waits() {
     let issuer = Issuer::start().await;
     let gateway = Gateway::start(&issuer.webhook("10m")).await;

@@ -125,7 +125,7 @@ fn b_rpc_12_a_tool_whose_schema_is_odd_further_inside_is_listed_with_a_note() {
             place("/properties/a/type"),
         ),
         (
-            input(json!({"type": "object", "$defs": []})),
+            input(json!({"type": "object", "$defs": [1]})),
             place("/$defs"),
         ),
         (input(of_dialect(draft_3)), unknown("inputSchema")),

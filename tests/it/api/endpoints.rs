@@ -35,10 +35,10 @@ async fn servers_are_shown_and_obey() {
     let refused = request(&gateway, "POST", "/api/servers/one/restart");
     let code = code_of(refused.send().await).await;
     assert_eq!(code, (409, "CONFLICT".to_owned()));
-    assert_eq!(
-        order(&gateway, "one", "start").await["server"]["state"],
-        "up"
-    );
+    // It is up once its lists were read.
+    order(&gateway, "one", "start").await;
+    gateway.wait_state("one", "up").await;
+    assert_eq!(get(&gateway, "/api/servers/one").await["state"], "up");
     let before = gateway.generation("one").await;
     order(&gateway, "one", "restart").await;
     gateway.wait_renewed("one", before).await;

@@ -79,6 +79,11 @@ fn content(content: Value) -> Value {
 
 pub(crate) async fn run(call: &Call) -> Result<Value, Stop> {
     let name = call.params["name"].as_str().unwrap_or_default();
+    // A name that is not listed is passed on by the gateway, and is for the server to refuse.
+    let mut later = TOOLS.iter().filter(|(_, since)| !call.since(*since));
+    if later.any(|(tool, _)| *tool == name) {
+        return Err(Stop::Error(-32602, format!("no tool {name}")));
+    }
     let argument = call.params["arguments"]["text"]
         .as_str()
         .unwrap_or_default();
