@@ -93,7 +93,7 @@ def check_failures(collector, client):
     table = [
         ("example__echo", {}, "tool_error", 2),
         ("brief__slow", {"steps": 50, "delay_ms": 1000}, "timeout", 2),
-        ("example__unknown", {}, "invalid_params", 1),
+        ("example__unknown", {}, "-32602", 2),
     ]
     for tool, arguments, error, count in table:
         trace, _, traceparent = context()
