@@ -49,7 +49,7 @@ impl CallContext {
         let policy = self.policy.load();
         match policy.as_deref() {
             Some(policy) if is_judged(&request.method) => {
-                judge(&**policy, request, caller, target, catalog)
+                judge(&**policy, request, caller, target, catalog.for_calls())
             }
             _ => Ok(()),
         }

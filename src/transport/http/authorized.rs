@@ -84,6 +84,15 @@ impl AuthorizedRequest<'_> {
         Ok(response)
     }
 
+    fn headers(&self, token: Option<&AccessToken>) -> HeaderMap {
+        let mut headers = with_token(self.extra, token);
+        let configured = self.request.headers().get(COOKIE);
+        if let Some(cookie) = self.cookies.header(self.request.get_uri(), configured) {
+            headers.insert(COOKIE, cookie);
+        }
+        headers
+    }
+
     async fn follow(
         &self,
         token: Option<&AccessToken>,
@@ -99,17 +108,6 @@ impl AuthorizedRequest<'_> {
             self.cookies.absorb(&uri, response.headers());
         }
         Ok((response, url))
-    }
-}
-
-impl AuthorizedRequest<'_> {
-    fn headers(&self, token: Option<&AccessToken>) -> HeaderMap {
-        let mut headers = with_token(self.extra, token);
-        let configured = self.request.headers().get(COOKIE);
-        if let Some(cookie) = self.cookies.header(self.request.get_uri(), configured) {
-            headers.insert(COOKIE, cookie);
-        }
-        headers
     }
 }
 
