@@ -156,7 +156,7 @@ fn open_tunnel(stream: &mut TcpStream, proxy: &Proxy, (host, port): (&str, u16))
     stream.write_all(proxy.tunnel_request(host, port).as_bytes())?;
     let (begun, mut head) = (Instant::now(), Vec::new());
     let mut byte = [0];
-    // What follows the head belongs to the server.
+    // The bytes after the head belong to the server.
     while stream.read(&mut byte)? > 0 {
         head.extend_from_slice(&byte);
         if let Some(answer) = tunnel_answer(&head) {

@@ -1,25 +1,25 @@
-//! When memory that large answers and connections took is worth giving back.
+//! Decides when the memory of large answers and closed connections is worth returning to the system.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes that are worth it.
+/// Freed bytes that justify a trim of the heap.
 const WORTH: usize = 8 << 20;
 
-/// More between two looks means that as much comes again at once.
+/// Bytes between two looks above which traffic continues, and a trim would be undone at once.
 const BUSY: usize = 1 << 20;
 
-/// Looks at a process that is busy all the time, after which it is given back all the same.
+/// Looks after which the heap is trimmed although traffic never pauses.
 const LOOKS_MAX: usize = 30;
 
-/// Bytes since the last look, of all threads.
+/// Bytes that all threads reported since the last look.
 static PASSED: AtomicUsize = AtomicUsize::new(0);
 
-/// Memory was taken for a moment.
+/// Reports bytes that were allocated for a short time.
 pub(crate) fn note_passed(bytes: usize) {
     PASSED.fetch_add(bytes, Ordering::Relaxed);
 }
 
-/// Looked at from time to time.
+/// The reports since the last trim. The owner looks at regular intervals.
 #[derive(Debug, Default)]
 pub(crate) struct PassedMemory {
     bytes: usize,
@@ -27,7 +27,7 @@ pub(crate) struct PassedMemory {
 }
 
 impl PassedMemory {
-    /// Whether memory is to be given back now.
+    /// Takes the reports since the last look, and returns whether to trim the heap now.
     pub(crate) fn is_due(&mut self) -> bool {
         self.is_due_after(PASSED.swap(0, Ordering::Relaxed))
     }

@@ -228,15 +228,24 @@ async fn who_opened_a_session_hears_nothing_once_it_has_an_owner() {
     }
 }
 
+/// A channel of HTTP+SSE whose session was opened without a key, and its address for messages.
+async fn open_channel(gateway: &Gateway) -> (Events, String) {
+    let stream = Http::new(gateway.address, "GET", "/sse").header("Accept", "text/event-stream");
+    let mut events = stream.send().await.events();
+    let address = events.next().await.unwrap().data;
+    let opened = Http::post(gateway.address, INITIALIZE)
+        .path(&address)
+        .send();
+    assert_eq!(opened.await.status, 202);
+    events.message().await.unwrap();
+    (events, address)
+}
+
 #[tokio::test]
 async fn a_channel_of_http_and_sse_ends_when_its_session_has_an_owner() {
     let gateway = Gateway::start(&config()).await;
-    let stream = Http::new(gateway.address, "GET", "/sse").header("Accept", "text/event-stream");
-    let mut events: Events = stream.send().await.events();
-    let address = events.next().await.unwrap().data;
+    let (mut events, address) = open_channel(&gateway).await;
     let send = |message: String| Http::post(gateway.address, message).path(&address).send();
-    assert_eq!(send(INITIALIZE.to_owned()).await.status, 202);
-    events.message().await.unwrap();
     let list = request(2, "tools/list", json!({})).to_string();
     assert_eq!(send(list.clone()).await.status, 202);
     events.message().await.unwrap();
@@ -253,12 +262,8 @@ async fn a_channel_of_http_and_sse_ends_when_its_session_has_an_owner() {
 #[tokio::test]
 async fn a_channel_of_http_and_sse_looks_around_without_a_key() {
     let gateway = Gateway::start(&config()).await;
-    let stream = Http::new(gateway.address, "GET", "/sse").header("Accept", "text/event-stream");
-    let mut events: Events = stream.send().await.events();
-    let address = events.next().await.unwrap().data;
+    let (mut events, address) = open_channel(&gateway).await;
     let send = |message: String| Http::post(gateway.address, message).path(&address).send();
-    assert_eq!(send(INITIALIZE.to_owned()).await.status, 202);
-    events.message().await.unwrap();
     assert_eq!(
         send(request(2, "tools/list", json!({})).to_string())
             .await

@@ -35,7 +35,7 @@ pub struct ServerHealth {
     pub reason: Option<String>,
 }
 
-/// What a failure of the disk costs.
+/// The consequence of a failing disk for clients.
 const STORE_FAILS: &str = "state is kept in memory only";
 
 /// Why operators look for calls in vain.
