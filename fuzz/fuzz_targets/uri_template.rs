@@ -18,9 +18,9 @@ fuzz_target!(|bytes: &[u8]| {
     let mut lines: Vec<&str> = text.lines().take(64).collect();
     let Some(uri) = lines.pop() else { return };
     let (even, odd) = lines.split_at(lines.len() / 2);
-    let _ = catalog(&[("a", even), ("b", odd)]).resource(uri);
+    let _ = catalog(&[("a", even), ("b", odd)]).resource(uri, None);
     if let Some(expanded) = lines.first().and_then(|template| expand(template)) {
-        let owner = catalog(&[("a", &lines[..1])]).resource(&expanded);
+        let owner = catalog(&[("a", &lines[..1])]).resource(&expanded, None);
         assert_eq!(owner.map(|owner| owner.native).as_deref(), Some(&*expanded));
     }
 });
