@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct PinsArguments {
-    /// Write JSON, for programs
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 
@@ -15,20 +15,20 @@ pub struct PinsArguments {
 
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
 pub enum PinsVerb {
-    /// List the pins, those that need a look first
+    /// List the pins, those that need review first
     #[command(name = "ls")]
     List {
-        /// Write JSON, for programs
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
 
-    /// Show how a tool differs from the definition that was approved
+    /// Show how a tool differs from its approved definition
     Show {
         server: String,
-        /// The name that the server gives it
+        /// Name that the server gives the tool
         tool: String,
-        /// Write JSON, for programs
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
@@ -36,9 +36,9 @@ pub enum PinsVerb {
     /// Approve a tool as it is listed now, or all tools of a server
     Approve {
         server: String,
-        /// The name that the server gives it
+        /// Name that the server gives the tool
         tool: Option<String>,
-        /// Approve only the definition with this digest, as `show` names it
+        /// Approve only the definition with this digest, as printed by `show`
         #[arg(long, requires = "tool")]
         digest: Option<String>,
     },
