@@ -9,7 +9,7 @@ const HEAD: &str = "\
 
 This page lists every key of `config.toml`. The gateway applies a change of the file while it runs;
 a change of a key marked (restart) needs a restart of the gateway, and one marked (reconnects)
-reconnects the server.
+reconnects the server. The last column has the default, then the possible values.
 
 - `mcpvisor check` validates a file, and `mcpvisor config default` prints the default file with these
   explanations as comments.
@@ -64,7 +64,7 @@ fn table(text: &mut String, name: &str, table_of_keys: &KeyTable) {
     if table_of_keys.example.is_some() {
         return;
     }
-    text.push_str("| Key | Meaning | Value | Default |\n| --- | --- | --- | --- |\n");
+    text.push_str("| Key | Meaning | Default: values |\n| --- | --- | --- |\n");
     let (tables, keys): (Vec<&Key>, Vec<&Key>) = table_of_keys
         .keys
         .iter()
@@ -82,7 +82,7 @@ fn table(text: &mut String, name: &str, table_of_keys: &KeyTable) {
 fn row(key: &Key) -> String {
     let default = match (&key.default, key.example) {
         (Some(default), _) => format!("`{default}`"),
-        (None, Some(example)) => format!("none; such as `{example}`"),
+        (None, Some(example)) => format!("none, such as `{example}`"),
         (None, None) => "none".to_owned(),
     };
     let change = match key.marks.first() {
@@ -90,16 +90,25 @@ fn row(key: &Key) -> String {
         Some(Mark::Reconnects) => " (reconnects)",
         _ => "",
     };
-    // The limits of a range are enough here: their spelling shows the type.
-    let ranges = ["a duration from ", "a size from ", "a number from "];
-    let range = ranges
-        .iter()
-        .find_map(|text| key.must_be.strip_prefix(text));
-    let value = range.unwrap_or(&key.must_be);
-    let cells = [&key.sentence, value, &default].map(|cell| cell.replace('|', "\\|"));
-    let [sentence, value, default] = cells;
-    format!(
-        "| `{}` | {sentence}{change} | {value} | {default} |\n",
-        key.name
-    )
+    let value = match plain_values(&key.must_be) {
+        "" => default,
+        values => format!("{default}: {values}"),
+    };
+    let [sentence, value] = [&key.sentence, &value].map(|cell| cell.replace('|', "\\|"));
+    format!("| `{}` | {sentence}{change} | {value} |\n", key.name)
+}
+
+/// The possible values, without words that their spelling makes unnecessary.
+fn plain_values(must_be: &str) -> &str {
+    if must_be == "`true` or `false`" {
+        return "";
+    }
+    let kinds = [
+        "a duration from ",
+        "a size from ",
+        "a number from ",
+        "one of ",
+    ];
+    let values = kinds.iter().find_map(|kind| must_be.strip_prefix(kind));
+    values.unwrap_or(must_be)
 }
