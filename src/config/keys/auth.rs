@@ -28,9 +28,9 @@ const KEYS_MAX: usize = 1000;
 /// Longest name of a key, in characters.
 const NAME_MAX: usize = 64;
 
-const HASH: &str = "the hash of a key, as `mcpvisor keys add` writes it: `\"sha256:…\"`";
+const HASH: &str = "a key's hash, as written by `mcpvisor keys add`: `\"sha256:…\"`";
 
-const EXPIRES: &str = "a time with its zone, as `\"2030-01-01T00:00:00Z\"`";
+const EXPIRES: &str = "a time with its zone, such as `\"2030-01-01T00:00:00Z\"`";
 
 keys! {
     /// How clients authenticate. By default they do not.
@@ -174,8 +174,7 @@ fn check_jwt(jwt: &mut JwtSettings, section: &Section<'_>) {
     }
 }
 
-const RATE: &str =
-    "calls in a time, as `\"100/minute\"`: 1 to 1000000 in a second, minute, hour or day";
+const RATE: &str = "a rate such as `\"100/minute\"`: 1 to 1000000 per second, minute, hour or day";
 
 impl TextValue for Rate {
     fn text(&self) -> Option<String> {
