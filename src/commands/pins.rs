@@ -21,7 +21,7 @@ pub(crate) fn run_pins_command(
     current_thread_runtime()?.block_on(async {
         match arguments.verb.unwrap_or(list) {
             PinsVerb::List { json } => {
-                let pins = ask(&data_dir, &ControlRequest::Pins).await?["pins"].take();
+                let pins: Value = ask(&data_dir, &ControlRequest::Pins).await?;
                 print(&if json {
                     pretty(&pins)?
                 } else {
@@ -30,7 +30,7 @@ pub(crate) fn run_pins_command(
             }
             PinsVerb::Show { server, tool, json } => {
                 let wanted = ControlRequest::Pin { server, tool };
-                let pin = ask(&data_dir, &wanted).await?["pin"].take();
+                let pin: Value = ask(&data_dir, &wanted).await?;
                 print(&if json { pretty(&pin)? } else { pin_text(&pin) })
             }
             PinsVerb::Approve {
@@ -43,7 +43,7 @@ pub(crate) fn run_pins_command(
                     tool,
                     digest,
                 };
-                let done = ask(&data_dir, &order).await?["pins"].take();
+                let done: Value = ask(&data_dir, &order).await?;
                 print(&approved_text(&done))
             }
         }

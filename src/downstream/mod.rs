@@ -66,7 +66,7 @@ pub use pool::server_order::{ServerOrder, ServerOrderError};
 pub use pool::server_view::{OwnConnectionView, ServerStatusView};
 pub use pool::usage::UseGuard;
 pub use pool::{Downstreams, ServerChange};
-pub use resilience::breakers::{BreakerPermit, BreakerSettings, BreakerView};
+pub use resilience::breakers::{BreakerPermit, BreakerSettings, BreakerState, BreakerView};
 pub use resilience::{QueueSettings, Resilience, RetrySettings};
 pub use server_event::{
     ListTimes, RoutedServerEvent, ServerEvent, ServerEventListener, SharedQuestion,

@@ -18,15 +18,15 @@ use super::place::{callback_url, shown_address};
 use super::state_place::read_files;
 use super::tls::certificate_view;
 use crate::admin::{
-    ApiToken, ConfigOrders, ConfigRequest, ConfigView, Health, HealthSource, Inoperable, KeyUses,
-    LimitView, LoginOrder, LoginVisit, Operator, OrderOutcome, RecordsError, ServerHealth,
-    ServerStatus, Status, ToolView, ViewAccess, answer_request, crash_reports, crashes, key_view,
-    no_api, replay,
+    ApiToken, ConfigOrders, ConfigRequest, ConfigView, Crashes, DatedReport, Health, HealthSource,
+    Inoperable, KeyUses, LimitView, LoginOrder, LoginVisit, Operator, OrderOutcome, RecordsError,
+    ServerHealth, ServerStatus, Status, ToolView, ViewAccess, answer_request, crash_reports,
+    crashes, key_view, no_api, replay,
 };
 use crate::auth::ApiKey;
 use crate::catalog::{ItemKind, ViewSettings};
 use crate::config::{Config, ServerState, limits_in_force};
-use crate::credentials::Credentials;
+use crate::credentials::{CredentialView, Credentials};
 use crate::downstream::{Downstreams, Server, ServerOrder, ServerStatusView};
 use crate::front::{FrontServer, FrontTls, LocalClients};
 use crate::history::History;
@@ -288,9 +288,9 @@ impl Operator for GatewayOperator {
             .collect()
     }
 
-    fn logins(&self) -> LocalBoxFuture<'static, Value> {
+    fn logins(&self) -> LocalBoxFuture<'static, Vec<CredentialView>> {
         let credentials = self.state.credentials.clone();
-        Box::pin(async move { serde_json::to_value(credentials.views().await).unwrap_or_default() })
+        Box::pin(async move { credentials.views().await })
     }
 
     fn logs(&self, server: &str) -> Result<Vec<LogLine>, Failure> {
@@ -298,7 +298,7 @@ impl Operator for GatewayOperator {
         Ok(found.log().after(0))
     }
 
-    fn crashes(&self, server: Option<&str>) -> LocalBoxFuture<'static, Result<Value, Failure>> {
+    fn crashes(&self, server: Option<&str>) -> LocalBoxFuture<'static, Result<Crashes, Failure>> {
         let (data_dir, server) = (self.data_dir.clone(), server.map(str::to_owned));
         Box::pin(read_files(move || crashes(&data_dir, server.as_deref())))
     }
@@ -307,7 +307,7 @@ impl Operator for GatewayOperator {
         &self,
         server: &str,
         most: usize,
-    ) -> LocalBoxFuture<'static, Result<Vec<Value>, Failure>> {
+    ) -> LocalBoxFuture<'static, Result<Vec<DatedReport>, Failure>> {
         let (data_dir, server) = (self.data_dir.clone(), server.to_owned());
         Box::pin(read_files(move || crash_reports(&data_dir, &server, most)))
     }
@@ -418,7 +418,7 @@ impl GatewayState {
         let uptime = self.started.elapsed();
         let uptime_millis = u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX);
         Status {
-            version: env!("CARGO_PKG_VERSION"),
+            version: env!("CARGO_PKG_VERSION").into(),
             pid: std::process::id(),
             uptime_seconds: uptime.as_secs(),
             started_at: unix_millis().saturating_sub(uptime_millis),
@@ -475,7 +475,7 @@ impl GatewayState {
             };
             let owner = found.map(|(owner, _)| owner);
             let count = |kind| owner.map_or(0, |owner| catalog.count(owner, kind));
-            let items = ItemKind::ALL.map(|kind| (kind.member(), count(kind)));
+            let items = ItemKind::ALL.map(|kind| (kind.member().into(), count(kind)));
             let items = items.into_iter().collect();
             let credential = owner.and_then(|owner| self.credentials.get(owner));
             let suspended = owner.map_or(0, |owner| catalog.suspended_count(owner));

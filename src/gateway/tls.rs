@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::admin::CertificateView;
+use crate::admin::{CertificateStanding, CertificateView};
 use crate::config::watch::{Watch, WatchSettings};
 use crate::config::{Fingerprint, LoadedFile};
 use crate::front::{FrontTls, Renewal, Standing, TlsError, TlsSettings};
@@ -89,9 +89,11 @@ fn log_standing(tls: &FrontTls) {
     let view = certificate_view(tls, unix_millis());
     let (path, days) = (&view.certificate, view.days_left);
     match view.standing {
-        Some("expired") => log::error!(path; "the certificate has expired: clients refuse it"),
-        Some("ends_soon") => log::warn!(path, days; "the certificate ends soon"),
-        Some("not_yet_valid") => {
+        Some(CertificateStanding::Expired) => {
+            log::error!(path; "the certificate has expired: clients refuse it")
+        }
+        Some(CertificateStanding::EndsSoon) => log::warn!(path, days; "the certificate ends soon"),
+        Some(CertificateStanding::NotYetValid) => {
             log::error!(path; "the certificate is not valid yet: clients refuse it");
         }
         _ => {}
@@ -111,10 +113,10 @@ pub(super) fn certificate_view(tls: &FrontTls, now: u64) -> CertificateView {
             (signed(lifetime.not_after) - signed(now)).div_euclid(24 * 3600 * 1000)
         }),
         standing: lifetime.map(|lifetime| match lifetime.standing(now) {
-            Standing::NotYetValid => "not_yet_valid",
-            Standing::Valid => "valid",
-            Standing::EndsSoon => "ends_soon",
-            Standing::Expired => "expired",
+            Standing::NotYetValid => CertificateStanding::NotYetValid,
+            Standing::Valid => CertificateStanding::Valid,
+            Standing::EndsSoon => CertificateStanding::EndsSoon,
+            Standing::Expired => CertificateStanding::Expired,
         }),
         refused: tls.refused(),
     }

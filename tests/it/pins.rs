@@ -23,7 +23,7 @@ async fn describe(visitor: &Visitor, description: &str) {
 async fn pins(gateway: &Gateway) -> Value {
     let data_dir = gateway.data_dir();
     let asked = mcpvisor::admin::ControlRequest::Pins;
-    mcpvisor::admin::ask(&data_dir, &asked).await.unwrap()["pins"].take()
+    mcpvisor::admin::ask(&data_dir, &asked).await.unwrap()
 }
 
 /// Waits until the tool `extra` is in a state.

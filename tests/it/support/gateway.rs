@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use mcpvisor::admin::{Status, ask_status};
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -130,7 +131,7 @@ impl Setup {
         // It opens a moment after the port.
         let data_dir = self.path(".mcpvisor");
         until("the control socket", || async {
-            mcpvisor::admin::ask_status(&data_dir).await.ok()
+            ask_status(&data_dir).await.ok()
         })
         .await;
         (run["listen"].as_str().unwrap().parse().unwrap(), child)
@@ -177,10 +178,13 @@ impl Gateway {
         .await;
     }
 
+    /// The status as the API shows it.
     pub(crate) async fn status(&self) -> Value {
-        mcpvisor::admin::ask_status(&self.setup.path(".mcpvisor"))
-            .await
-            .unwrap()
+        serde_json::to_value(self.typed_status().await).unwrap()
+    }
+
+    pub(crate) async fn typed_status(&self) -> Status {
+        ask_status(&self.setup.path(".mcpvisor")).await.unwrap()
     }
 
     /// The status of one server.
