@@ -132,8 +132,10 @@ keys! {
         /// Time for the body of a request, and for a client to read on: one that reads nothing of an
         /// answer or a stream for so long is disconnected.
         body_timeout in front.body_timeout: duration(100 * MILLI..=HOUR);
-        /// Open client connections of each worker.
-        connections_max in front.connections_max: count(1..=1_000_000), NeedsRestart;
+        /// Open client connections of each worker. The default is 25,000, or less where the limit of
+        /// open files allows less.
+        connections_max in front.connections_max:
+            optional(count(1..=1_000_000), "25000"), NeedsRestart;
         /// Longest name of a tool or prompt with its prefix, in characters: clients put a prefix
         /// of their own before it and stop at 60 or 64. A longer one is cut and ends in a hash.
         name_max in catalog.name_max: count(16..=128);
