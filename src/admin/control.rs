@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener as StdListener, UnixStream as StdStream};
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -112,7 +113,7 @@ impl Drop for NamedSocket {
     }
 }
 
-/// Serves clients until the data directory is another one.
+/// Serves clients until the data directory is replaced, or the socket is removed from it.
 async fn accept_while(
     is_same: impl Fn() -> bool,
     socket: &NamedSocket,
@@ -120,10 +121,12 @@ async fn accept_while(
     clients: &Arc<Semaphore>,
 ) {
     let mut looks = tokio::time::interval(LOOK_EVERY);
+    let mut removed = pin!(until_removed(socket.path.clone()));
     while is_same() {
         let accepted = tokio::select! {
             accepted = socket.listener.accept() => accepted,
             _ = looks.tick() => continue,
+            () = &mut removed => return,
         };
         match accepted {
             Ok((stream, _)) => {
@@ -138,6 +141,21 @@ async fn accept_while(
                 log::warn!(error:%; "the control socket accepts no connection");
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
+        }
+    }
+}
+
+/// Ends when the socket is not under its name any more. The disk may hang meanwhile.
+async fn until_removed(path: PathBuf) {
+    let mut looks = tokio::time::interval(LOOK_EVERY);
+    loop {
+        looks.tick().await;
+        let path = path.clone();
+        let look = spawn_blocking(move || path.symlink_metadata());
+        if let Ok(Err(error)) = look.await
+            && error.kind() == io::ErrorKind::NotFound
+        {
+            return;
         }
     }
 }

@@ -21,6 +21,9 @@ pub struct Status {
     pub started_at: u64,
     pub listen: String,
     pub sessions: usize,
+    /// Client connections that can be open at a time; absent where nothing listens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clients_max: Option<usize>,
     /// Bytes of events that are kept for clients that come back.
     #[serde(skip)]
     pub event_bytes: usize,

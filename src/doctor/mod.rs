@@ -97,7 +97,9 @@ pub fn run_checks(checks: Vec<Check>) -> impl Stream<Item = (String, Vec<Finding
 pub fn checks(subject: &Subject<'_>) -> (Vec<Finding>, Vec<Check>) {
     let mut found = config_findings(subject);
     found.extend(running::findings(subject.status));
-    let mut checks = vec![Check::blocking("machine", machine::limits)];
+    let front = subject.loaded.as_ref().map(|it| it.config.front.clone());
+    let front = front.unwrap_or_default();
+    let mut checks = vec![Check::blocking("machine", move || machine::limits(&front))];
     if let Some(data_dir) = subject.data_dir.map(Path::to_owned) {
         let check = move || machine::data_dir(&data_dir);
         checks.push(Check::blocking("data directory", check));

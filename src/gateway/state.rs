@@ -8,6 +8,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
+use rustix::process::{Resource, getrlimit};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -28,7 +29,7 @@ use crate::catalog::{ItemKind, ViewSettings};
 use crate::config::{Config, ServerState, limits_in_force};
 use crate::credentials::{CredentialView, Credentials};
 use crate::downstream::{Downstreams, Server, ServerOrder, ServerStatusView};
-use crate::front::{FrontServer, FrontTls, LocalClients};
+use crate::front::{FrontServer, FrontTls, LocalClients, clients_max};
 use crate::history::History;
 use crate::id::{Principal, ServerName, ViewId};
 use crate::metrics::Metrics;
@@ -154,13 +155,15 @@ pub(super) struct GatewayOperator {
     /// Where clients connect.
     pub(super) listen: String,
     pub(super) data_dir: PathBuf,
-    pub(super) token: Option<ApiToken>,
+    pub(super) token: Option<Arc<ApiToken>>,
     /// Where browsers come back to after a login.
     pub(super) callback: Option<Url>,
     /// Where a browser on this machine finds the gateway.
     pub(super) own_url: Option<String>,
     pub(super) config_orders: ConfigOrders,
     pub(super) clients: LocalClients,
+    /// Client connections that can be open at a time; `None` where nothing listens.
+    pub(super) clients_max: Option<usize>,
 }
 
 impl GatewayOperator {
@@ -168,7 +171,7 @@ impl GatewayOperator {
     pub(super) fn new(
         state: &Arc<GatewayState>,
         config: &Config,
-        token: Option<ApiToken>,
+        token: Option<Arc<ApiToken>>,
         server: &FrontServer,
     ) -> (Arc<Self>, mpsc::Receiver<ConfigRequest>) {
         let (config_orders, config_requests) = ConfigOrders::channel();
@@ -176,6 +179,7 @@ impl GatewayOperator {
         if let Some(callback) = &callback {
             state.credentials.set_callback(callback.clone());
         }
+        let open_files = getrlimit(Resource::Nofile).current;
         let operator = Self {
             state: state.clone(),
             listen: shown_address(server.address),
@@ -185,6 +189,9 @@ impl GatewayOperator {
             own_url: server.address.map(|address| config.front.base_url(address)),
             config_orders,
             clients: server.local_clients(),
+            clients_max: server
+                .address
+                .map(|_| clients_max(&config.front, open_files)),
         };
         (Arc::new(operator), config_requests)
     }
@@ -192,7 +199,10 @@ impl GatewayOperator {
 
 impl Operator for GatewayOperator {
     fn status(&self) -> Status {
-        self.state.status(&self.listen)
+        Status {
+            clients_max: self.clients_max,
+            ..self.state.status(&self.listen)
+        }
     }
 
     fn server_names(&self) -> Vec<String> {
@@ -245,7 +255,7 @@ impl Operator for GatewayOperator {
     }
 
     fn token(&self) -> Option<&ApiToken> {
-        self.token.as_ref()
+        self.token.as_deref()
     }
 
     fn login_link(&self) -> Result<String, Failure> {
@@ -424,6 +434,7 @@ impl GatewayState {
             started_at: unix_millis().saturating_sub(uptime_millis),
             listen: listen.to_string(),
             sessions: self.sessions.len(),
+            clients_max: None,
             event_bytes: self.sessions.event_bytes(),
             arbiters_replaced: self.arbiters.replaced(),
             actors: vec![

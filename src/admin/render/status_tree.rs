@@ -46,7 +46,11 @@ pub fn tree(status: &Status, screen: &Screen) -> String {
             text.push('\n');
         }
     }
-    text.push_str(&format!("├─ sessions {}\n", status.sessions));
+    text.push_str(&format!("├─ sessions {}", status.sessions));
+    if let Some(most) = status.clients_max {
+        text.push_str(&format!("{DOT}up to {most} client connections"));
+    }
+    text.push('\n');
     let servers = by_trouble(status);
     text.push_str(&format!("└─ servers {}\n", summary(&servers)));
     let name_width = width(servers.iter().map(|server| server.name.as_str()));
@@ -328,12 +332,12 @@ mod tests {
         ]);
         let status = json!({
             "version": "1", "pid": 7, "uptime_seconds": 0, "listen": "127.0.0.1:12006",
-            "sessions": 2, "servers": servers, "config": {"path": "/srv/config.toml"},
+            "sessions": 2, "clients_max": 768, "servers": servers, "config": {"path": "/srv/config.toml"},
         });
         let expected = "\
 mcpvisor 1 · pid 7 · up <1s · http://127.0.0.1:12006
 ├─ config /srv/config.toml
-├─ sessions 2
+├─ sessions 2 · up to 768 client connections
 └─ servers 3 · 1 broken · 1 up · 1 disabled
    ├─ git   · broken for <1s · next attempt in 4s · process exited with code 1: boom · stdio · 0 in flight · generation 7 · 6 restarts
    ├─ files · up for 1m 2s   · stdio · 0 in flight · 11 tools · generation 2 · 1 restart · last exit: was killed
