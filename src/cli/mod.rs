@@ -147,7 +147,7 @@ pub enum Command {
     /// Without a verb it lists them. They stand in the configuration, as hashes.
     Keys(KeysArguments),
 
-    /// List the pins of tools, show what changed, or approve it
+    /// List what is pinned of servers, show what changed, or approve it
     ///
     /// Without a verb it lists them. Speaks to the gateway as `servers` does.
     Pins(PinsArguments),

@@ -212,7 +212,9 @@ fn facts(server: &Value) -> Vec<String> {
         Some(counted(count, one, more))
     }));
     let suspended = positive(&server["suspended"]);
-    facts.extend(suspended.map(|count| counted(count, "tool suspended", "tools suspended")));
+    facts.extend(
+        suspended.map(|count| counted(count, "definition suspended", "definitions suspended")),
+    );
     let shared = &connection["shared"];
     if positive(&shared["restarts"]).is_some() {
         facts.push(generation(shared));

@@ -141,10 +141,10 @@ keys! {
         page_items in catalog.page_items: count(1..=100_000);
         /// Length of the servers' merged instructions.
         instructions_max in catalog.instructions_max: size(0..=MIB);
-        /// Whether the definitions of tools (name, title, description, schemas, annotations) are pinned
-        /// when a server is first used: not at all ("off"), or a tool that is listed with another
-        /// definition later, or was not there, is shown and reported ("warn"), or neither shown nor
-        /// called ("block"), until `mcpvisor pins approve`. Can be set again for a server.
+        /// Whether what models read of a server (tools, prompts, resources, templates and instructions) is
+        /// pinned when the server is first used: not at all ("off"), or what differs later is shown
+        /// and reported ("warn"), or withheld ("block"), until `mcpvisor pins approve`. Can be set
+        /// again for a server.
         pin_tools in every_server.names.pins: pin_tools();
         /// What becomes of a request for which the condition of no policy holds ([policies.NAME]).
         policy_default in policies.default: effect();
