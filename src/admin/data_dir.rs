@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::store::{private_dir, private_file, write_private};
+use crate::store::{check_way_to, private_dir, private_file, write_private};
 
 /// How long a lock may outlive its process: a child that was being started when the gateway was
 /// killed holds it until it notices.
@@ -64,13 +64,15 @@ impl DataDir {
     ///
     /// # Errors
     ///
-    /// Returns [`DataDirError`] when another gateway uses it, or the system refuses.
+    /// Returns [`DataDirError`] when another gateway uses it, other users can put another directory in
+    /// its place, or the system refuses.
     pub fn lock(path: &Path) -> Result<Self, DataDirError> {
         let failed = |source| DataDirError::Io {
             path: path.to_owned(),
             source,
         };
         private_dir(path).map_err(failed)?;
+        check_way_to(path).map_err(failed)?;
         let directory = File::open(path).map_err(failed)?;
         let lock = private_file(&path.join("lock")).ok();
         for locked in [Some(&directory), lock.as_ref()].into_iter().flatten() {
@@ -199,6 +201,8 @@ pub(super) fn read_run_file(path: &Path) -> Option<RunFile> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -215,6 +219,25 @@ mod tests {
         );
         drop(first);
         assert!(DataDir::lock(&path).is_ok());
+    }
+
+    #[test]
+    fn a_directory_that_others_can_replace_is_refused() {
+        let base = tempfile::tempdir().unwrap();
+        let path = base.path().join("above/below/state");
+        DataDir::lock(&path).unwrap();
+        for open in ["above", "above/below"].map(|name| base.path().join(name)) {
+            for (mode, trusted) in [(0o777, false), (0o1777, true), (0o755, true)] {
+                fs::set_permissions(&open, fs::Permissions::from_mode(mode)).unwrap();
+                match DataDir::lock(&path) {
+                    Ok(_) => assert!(trusted, "{open:?} {mode:o}"),
+                    Err(error) => {
+                        assert!(!trusted && error.is_refusal(), "{error}");
+                        assert!(error.to_string().contains("chmod o-w"), "{error}");
+                    }
+                }
+            }
+        }
     }
 
     #[test]

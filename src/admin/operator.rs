@@ -18,7 +18,7 @@ use super::crashes::{Crashes, DatedReport};
 use super::history::{RecordsError, history_page, log_page};
 use super::login_visit::LoginVisit;
 use super::status::{LimitView, Status, ToolView, ViewAccess};
-use crate::catalog::ViewSettings;
+use crate::catalog::{PinKind, ViewSettings};
 use crate::credentials::CredentialView;
 use crate::downstream::ServerOrder;
 use crate::history::History;
@@ -138,7 +138,7 @@ pub trait Operator: Send + Sync {
     /// Says why there are none.
     fn limits(&self, server: &str) -> Result<Vec<LimitView>, Failure>;
 
-    /// The pins of all servers, and the tools that are not approved, a JSON object each.
+    /// The pins of all servers, and the texts that are not approved, a JSON object each.
     fn pins(&self) -> Vec<Value>;
 
     /// One pin with its definitions and their difference. The server is found by its name or id.
@@ -146,14 +146,14 @@ pub trait Operator: Send + Sync {
     /// # Errors
     ///
     /// Says why there is none.
-    fn pin(&self, server: &str, tool: &str) -> Result<Value, Failure>;
+    fn pin(&self, server: &str, of: (PinKind, &str)) -> Result<Value, Failure>;
 
-    /// Approves what a server lists of a tool, or of all its tools; with a digest only that
-    /// definition. Answers with the names of the tools of which something was approved.
+    /// Approves what a server lists under a name, or everything that it lists; with a digest only
+    /// that definition. Answers with the names of which something was approved.
     fn approve_pins(
         &self,
         server: &str,
-        tool: Option<String>,
+        of: Option<(PinKind, String)>,
         digest: Option<String>,
     ) -> LocalBoxFuture<'static, Result<Value, Failure>>;
 
@@ -269,12 +269,18 @@ pub(super) async fn answer(operator: Arc<dyn Operator>, request: ControlRequest)
             done("login", operator.visit_login(pasted(&answer)).await)
         }
         ControlRequest::Pins => json!({ "pins": operator.pins() }),
-        ControlRequest::Pin { server, tool } => done("pin", operator.pin(&server, &tool)),
+        ControlRequest::Pin { server, kind, tool } => {
+            done("pin", operator.pin(&server, (kind, &tool)))
+        }
         ControlRequest::ApprovePins {
             server,
+            kind,
             tool,
             digest,
-        } => done("pins", operator.approve_pins(&server, tool, digest).await),
+        } => {
+            let of = tool.map(|name| (kind, name));
+            done("pins", operator.approve_pins(&server, of, digest).await)
+        }
         ControlRequest::Restart { server } => order(operator, server, ServerOrder::Restart).await,
         ControlRequest::Stop { server } => order(operator, server, ServerOrder::Stop).await,
         ControlRequest::Start { server } => order(operator, server, ServerOrder::Start).await,

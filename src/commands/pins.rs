@@ -28,19 +28,30 @@ pub(crate) fn run_pins_command(
                     pin_table(&pins)
                 })
             }
-            PinsVerb::Show { server, tool, json } => {
-                let wanted = ControlRequest::Pin { server, tool };
+            PinsVerb::Show {
+                server,
+                name,
+                of,
+                json,
+            } => {
+                let wanted = ControlRequest::Pin {
+                    server,
+                    kind: of.kind,
+                    tool: name,
+                };
                 let pin: Value = ask(&data_dir, &wanted).await?;
                 print(&if json { pretty(&pin)? } else { pin_text(&pin) })
             }
             PinsVerb::Approve {
                 server,
-                tool,
+                name,
+                of,
                 digest,
             } => {
                 let order = ControlRequest::ApprovePins {
                     server,
-                    tool,
+                    kind: of.kind,
+                    tool: name,
                     digest,
                 };
                 let done: Value = ask(&data_dir, &order).await?;

@@ -169,7 +169,7 @@ impl Gateway {
         let arbiters = Arbiters::adopt(server.workers.clone())?;
         let registration = register(&config, loaded.path.as_deref(), &address);
         let servers = ready_servers(&config);
-        let saved = SavedState::load_or_forget(store, &config, &servers, log.events()).await?;
+        let saved = SavedState::load_or_forget(store, &config, &servers, &log).await?;
         let counters = Counters::default();
         count_lost_lines(&counters);
         let of_crashes = (lease.clone(), counters.clone());

@@ -25,7 +25,7 @@ use crate::admin::{
     crashes, key_view, no_api, replay,
 };
 use crate::auth::ApiKey;
-use crate::catalog::{ItemKind, ViewSettings};
+use crate::catalog::{ItemKind, PinKind, ViewSettings};
 use crate::config::{Config, ServerState, limits_in_force};
 use crate::credentials::{CredentialView, Credentials};
 use crate::downstream::{Downstreams, Server, ServerOrder, ServerStatusView};
@@ -332,27 +332,28 @@ impl Operator for GatewayOperator {
         pins.map(|pin| self.state.masked(pin)).collect()
     }
 
-    fn pin(&self, server: &str, tool: &str) -> Result<Value, Failure> {
+    fn pin(&self, server: &str, of: (PinKind, &str)) -> Result<Value, Failure> {
         let servers = self.state.servers.load();
         // Pins outlive that a server is switched off.
         let name = &configured(&servers, server)?.name;
         let name = ServerName::try_new(name)
             .map_err(|error| Failure::new(ErrorKind::ServerNotFound, error.to_string()))?;
-        let pin = self.state.publisher.pin(&name, tool);
+        let pin = self.state.publisher.pin(&name, of);
         pin.map(|pin| self.state.masked(pin))
     }
 
     fn approve_pins(
         &self,
         server: &str,
-        tool: Option<String>,
+        of: Option<(PinKind, String)>,
         digest: Option<String>,
     ) -> LocalBoxFuture<'static, Result<Value, Failure>> {
         let found = self.state.find_operable_server(server);
         let publisher = self.state.publisher.clone();
         Box::pin(async move {
             let server = found?.name().clone();
-            let approved = publisher.approve(&server, tool.as_deref(), digest.as_deref());
+            let of = of.as_ref().map(|(kind, name)| (*kind, name.as_str()));
+            let approved = publisher.approve(&server, of, digest.as_deref());
             Ok(json!({ "approved": approved.await? }))
         })
     }

@@ -170,7 +170,7 @@ impl PublisherCore {
         if !state.parts.knows(part.server()) {
             return false;
         }
-        if state.parts.pin_first_use(part) {
+        if state.parts.pin_first_use(part, key.is_shared()) {
             self.arrange_views(&state);
         }
         if !key.is_shared() {

@@ -197,7 +197,9 @@ fn facts(server: &ServerStatus) -> Vec<String> {
         Some(counted(count, one, more))
     }));
     let suspended = positive(server.suspended as u64);
-    facts.extend(suspended.map(|count| counted(count, "tool suspended", "tools suspended")));
+    facts.extend(
+        suspended.map(|count| counted(count, "definition suspended", "definitions suspended")),
+    );
     if let Some(shared) = server.shared().filter(|shared| shared.restarts > 0) {
         facts.push(generation(shared));
         if matches!(trouble, Trouble::Up | Trouble::Refusing) {

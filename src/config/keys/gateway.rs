@@ -142,8 +142,8 @@ keys! {
         page_items in catalog.page_items: count(1..=100_000);
         /// Length of the servers' merged instructions.
         instructions_max in catalog.instructions_max: size(0..=MIB);
-        /// Pin tool definitions (name, title, description, schemas, annotations) when a server is
-        /// first used. A new or changed tool is reported ("warn"), or also hidden and refused
+        /// Pin what models read of a server (tools, prompts, resources, templates and instructions)
+        /// when it is first used. What differs later is reported ("warn"), or also withheld
         /// ("block"), until `mcpvisor pins approve`. Overridable per server.
         pin_tools in every_server.names.pins: pin_tools();
         /// Effect when no policy's condition holds ([policies.NAME]).
