@@ -36,7 +36,7 @@ use crate::downstream::server_event::{RoutedServerEvent, ServerEvent, ServerEven
 use crate::downstream::session_status::SessionStatus;
 use crate::downstream::settings::{ServerSettings, StartMode};
 use crate::id::{CredentialContext, ServerName, SessionId};
-use crate::memory::trim_heap_soon;
+use crate::memory::note_freed;
 use crate::protocol::Failure;
 use crate::supervision::{
     ChildPhase, ChildRef, ChildSpec, Inbox, InboxItem, Shutdown, Start, Supervisor, SupervisorLink,
@@ -380,7 +380,7 @@ impl ConnectionManager {
                 child.stopped().await;
             }
             drop(retirement);
-            trim_heap_soon();
+            note_freed();
         });
     }
 
