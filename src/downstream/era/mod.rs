@@ -41,7 +41,7 @@ struct EraMemory {
     ended_when_asked: bool,
     /// Whether a server of the newer era speaks the older one as well, once it was tried.
     speaks_older: Option<bool>,
-    /// Whether it answered a handshake over HTTP with a session id, once there was one.
+    /// Whether it answered the last handshake over HTTP with a session id.
     has_sessions: Option<bool>,
     /// `server/discover` was refused for now, which a server may do that does not know it.
     is_undecided: bool,
