@@ -89,7 +89,7 @@ pub(crate) struct OpenConnection {
 pub(crate) fn close(listener: &ServerEventListener, server: &Server, own: Vec<OpenedConnection>) {
     for OpenedConnection { key, child, spec } in own {
         child.stop();
-        // What has not listed is in no list.
+        // The catalog knows only connections that have listed.
         if *spec.listed.borrow() {
             tell_closed(listener, server, key);
         }
@@ -162,16 +162,25 @@ async fn close_if_refused(
     }
 }
 
-/// Tells a server's connections to leave; returns them, since they take a moment.
-pub(crate) fn stop(listener: &ServerEventListener, server: &Server) -> Vec<ChildRef<CallSenders>> {
+/// Stops a server's connections, and ends the idle sessions of clients. The future ends when all of
+/// them are gone.
+pub(crate) fn stop(
+    listener: &ServerEventListener,
+    server: &Server,
+) -> impl Future<Output = ()> + use<> {
     let own = server.own.take_out(|_| true);
     let mut children: Vec<_> = own.iter().map(|own| own.child.clone()).collect();
     close(listener, server, own);
-    end_idle(listener, server, |_| true);
+    let idle = ended(listener, server, server.own.idle.take_all(|_| true));
     lists_outdated(listener, server);
     server.shared.stop();
     children.push(server.shared.clone());
-    children
+    async move {
+        idle.await;
+        for child in children {
+            child.stopped().await;
+        }
+    }
 }
 
 impl ConnectionManager {
@@ -439,9 +448,7 @@ impl ConnectionManager {
                     "calls of a server that is changed or removed did not end in time"
                 );
             }
-            for child in stop(&listener, &server) {
-                child.stopped().await;
-            }
+            stop(&listener, &server).await;
             drop(retirement);
             trim_heap_soon();
         });

@@ -23,18 +23,18 @@ pub(crate) struct IdleSession {
     pub(crate) negotiated: Arc<Negotiated>,
     /// For the end of the session.
     pub(crate) connector: Arc<dyn Connector>,
-    /// The lists that calls may have changed since they were read.
+    /// Lists that calls could have changed since they were read.
     pub(crate) called: u8,
     /// Whether it has listed something itself.
     pub(crate) is_listed: bool,
-    /// Milliseconds since the pool of the server began.
+    /// Milliseconds since the start of the server's pool.
     pub(crate) last_used: u64,
 }
 
 #[derive(Default)]
 pub(crate) struct IdleSessions {
     by_key: Mutex<HashMap<ConnectionKey, IdleSession>>,
-    /// The last answer to a handshake: those of one server are mostly equal.
+    /// The last answer to a handshake: the answers of one server are mostly equal.
     negotiated: Mutex<Option<Arc<Negotiated>>>,
 }
 

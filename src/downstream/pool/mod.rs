@@ -42,6 +42,7 @@ use std::time::Duration;
 
 use actix::{Addr, Handler, Message};
 use arc_swap::ArcSwap;
+use futures_util::future::join_all;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
@@ -365,13 +366,8 @@ impl Downstreams {
         self.manager.stop();
         self.manager.stopped().await;
         let servers = self.servers.swap(Arc::default());
-        let children: Vec<_> = servers
-            .values()
-            .flat_map(|server| stop(&self.listener, server))
-            .collect();
-        for child in children {
-            child.stopped().await;
-        }
+        let servers = servers.values();
+        join_all(servers.map(|server| stop(&self.listener, server))).await;
         self.retiring.all_gone().await;
     }
 }

@@ -458,7 +458,7 @@ impl ServerSettings {
             known: EraFacts {
                 era: None,
                 speaks_older: None,
-                // What it keeps of a session ended with the gateway.
+                // Sessions at servers ended with the gateway.
                 has_sessions: Some(false),
             },
             // As the connectors of these transports say it of themselves.
