@@ -356,6 +356,12 @@ pub trait Connector: Send + Sync {
         None
     }
 
+    /// A link that continues in a session of another link, which has ended, and ends it on close;
+    /// `None` without sessions.
+    fn resume(&self, _session: HttpSession, _sink: EventSink) -> Option<Box<dyn Link>> {
+        None
+    }
+
     /// Whether each link is a process of its own, which is started for it.
     fn starts_process(&self) -> bool {
         false
