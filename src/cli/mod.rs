@@ -146,7 +146,7 @@ pub enum Command {
     /// Lists them by default. The configuration stores their hashes.
     Keys(KeysArguments),
 
-    /// List tool pins, show what changed, or approve it
+    /// List what is pinned of servers, show what changed, or approve it
     ///
     /// Lists them by default. Finds the gateway as `status` does.
     Pins(PinsArguments),

@@ -131,8 +131,10 @@ keys! {
         /// Time to receive a request's body. A client that reads nothing of an answer or stream for
         /// this long is disconnected.
         body_timeout in front.body_timeout: duration(100 * MILLI..=HOUR);
-        /// Open client connections per worker.
-        connections_max in front.connections_max: count(1..=1_000_000), NeedsRestart;
+        /// Open client connections per worker; the default is 25,000, or fewer where the open-file limit
+        /// allows fewer.
+        connections_max in front.connections_max:
+            optional(count(1..=1_000_000), "25000"), NeedsRestart;
         /// Longest public name of a tool or prompt, in characters: clients add a prefix of their
         /// own and stop at 60 or 64. A longer name is cut and ends in a hash.
         name_max in catalog.name_max: count(16..=128);
@@ -140,8 +142,8 @@ keys! {
         page_items in catalog.page_items: count(1..=100_000);
         /// Length of the servers' merged instructions.
         instructions_max in catalog.instructions_max: size(0..=MIB);
-        /// Pin tool definitions (name, title, description, schemas, annotations) when a server is
-        /// first used. A new or changed tool is reported ("warn"), or also hidden and refused
+        /// Pin what models read of a server (tools, prompts, resources, templates and instructions)
+        /// when it is first used. What differs later is reported ("warn"), or also withheld
         /// ("block"), until `mcpvisor pins approve`. Overridable per server.
         pin_tools in every_server.names.pins: pin_tools();
         /// Effect when no policy's condition holds ([policies.NAME]).

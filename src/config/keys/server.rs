@@ -302,8 +302,9 @@ keys! {
         era_remembered in limits.era_remembered: duration(SECOND..=30 * DAY);
         /// How long to wait for a program that prints a sign-in page.
         sign_in_timeout in limits.sign_in_timeout: duration(SECOND..=DAY);
-        /// Per-client connections to this server.
-        entries_max in limits.entries_max: count(1..=1000);
+        /// Per-client connections to this server. Default: 8 to a program, where each is a process, and
+        /// 1000 to a URL, where each is a session.
+        entries_max in limits.entries_max: optional(count(1..=100_000), "8");
         /// Idle time after which a per-client connection is closed.
         entry_idle in limits.entry_idle: duration(SECOND..=DAY);
         /// Overrides [gateway].
