@@ -41,8 +41,7 @@ mod state;
 
 use std::sync::Arc;
 
-use actix::fut::wrap_future;
-use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, SpawnHandle};
+use actix::{Actor, Context, Handler, SpawnHandle};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -63,7 +62,7 @@ use crate::metrics::{ErrorType, MethodLabel};
 use crate::protocol::{
     Era, ErrorKind, LogLevel, Method, Outcome, RequestId, Response, notification, request,
 };
-use crate::supervision::{self, Shutdown};
+use crate::supervision;
 use crate::telemetry::{Cause, Reason};
 use crate::transport::{LinkError, LinkEvent, OutgoingFrame, SendError};
 use list_refresh::ListState;
