@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use tokio::time::Instant;
 
-use crate::catalog::ItemKind;
-use crate::downstream::{ConnectionKey, ListTimes};
+use crate::catalog::{ItemKind, ServerPart};
+use crate::downstream::{ConnectionKey, ListTimes, holds_for};
 use crate::id::ServerName;
 
 /// How the lists of a connection came here.
@@ -26,23 +26,46 @@ pub(crate) enum KnownList {
 /// The lists that were read, by server and connection.
 #[derive(Debug, Default)]
 pub(crate) struct KnownLists {
-    lists: HashMap<(ServerName, ConnectionKey), (KnownList, ListTimes)>,
-    /// The oldest reading of each kind.
-    oldest: ListTimes,
+    lists: HashMap<(ServerName, ConnectionKey), ReadList>,
+    /// When the first list of each kind is old.
+    first_old: ListTimes,
+}
+
+/// The lists of a connection, and when their items were read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReadList {
+    known: KnownList,
+    read_at: ListTimes,
+    /// When they may be read again because clients ask for them.
+    old_at: ListTimes,
+}
+
+impl ReadList {
+    pub(super) fn new(known: KnownList, part: &ServerPart, read_at: ListTimes) -> Self {
+        let old_at = ItemKind::ALL.map(|kind| {
+            let holds = holds_for(part, kind);
+            read_at[kind.index()].and_then(|at| at.checked_add(holds))
+        });
+        Self {
+            known,
+            read_at,
+            old_at,
+        }
+    }
 }
 
 impl KnownLists {
     /// The lists that a client of this connection sees: those of the connection, or of its
     /// audience. `None` if neither was ever read.
     pub(crate) fn of(&self, server: &ServerName, key: &ConnectionKey) -> Option<KnownList> {
-        let find = |key: ConnectionKey| Some(self.lists.get(&(server.clone(), key))?.0);
+        let find = |key: ConnectionKey| Some(self.lists.get(&(server.clone(), key))?.known);
         find(key.list_key()).or_else(|| find(key.audience_key()?))
     }
 
     /// Whether this very connection has listed and is not closed.
     pub(crate) fn is_live(&self, server: &ServerName, key: &ConnectionKey) -> bool {
         let list = self.lists.get(&(server.clone(), key.list_key()));
-        list.is_some_and(|(known, _)| *known == KnownList::Live)
+        list.is_some_and(|list| list.known == KnownList::Live)
     }
 
     /// When the list of a connection was read, if it was.
@@ -52,26 +75,35 @@ impl KnownLists {
         key: &ConnectionKey,
         kind: ItemKind,
     ) -> Option<Instant> {
-        self.lists.get(&(server.clone(), key.list_key()))?.1[kind.index()]
+        self.lists.get(&(server.clone(), key.list_key()))?.read_at[kind.index()]
     }
 
-    /// When the list of this kind was read that was read first.
-    pub(crate) fn oldest(&self, kind: ItemKind) -> Option<Instant> {
-        self.oldest[kind.index()]
+    /// Whether the list of a connection is old.
+    pub(crate) fn is_old(
+        &self,
+        server: &ServerName,
+        key: &ConnectionKey,
+        (kind, now): (ItemKind, Instant),
+    ) -> bool {
+        let list = self.lists.get(&(server.clone(), key.list_key()));
+        let old_at = list.and_then(|list| list.old_at[kind.index()]);
+        old_at.is_some_and(|at| at <= now)
+    }
+
+    /// Whether any list of this kind is old.
+    pub(crate) fn has_old(&self, kind: ItemKind, now: Instant) -> bool {
+        self.first_old[kind.index()].is_some_and(|at| at <= now)
     }
 }
 
-/// A list with its server, its connection, and when its items were read.
-pub(super) type ReadList = (ServerName, ConnectionKey, KnownList, ListTimes);
-
-impl FromIterator<ReadList> for KnownLists {
-    fn from_iter<I: IntoIterator<Item = ReadList>>(lists: I) -> Self {
+impl FromIterator<(ServerName, ConnectionKey, ReadList)> for KnownLists {
+    fn from_iter<I: IntoIterator<Item = (ServerName, ConnectionKey, ReadList)>>(lists: I) -> Self {
         let mut known = Self::default();
-        for (server, key, list, read_at) in lists {
-            for (oldest, at) in known.oldest.iter_mut().zip(read_at) {
-                *oldest = [*oldest, at].into_iter().flatten().min();
+        for (server, key, list) in lists {
+            for (first, at) in known.first_old.iter_mut().zip(list.old_at) {
+                *first = [*first, at].into_iter().flatten().min();
             }
-            known.lists.insert((server, key), (list, read_at));
+            known.lists.insert((server, key), list);
         }
         known
     }
