@@ -108,3 +108,54 @@ impl FromIterator<(ServerName, ConnectionKey, ReadList)> for KnownLists {
         known
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::catalog::ListCaching;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_is_old_when_the_time_that_its_server_said_is_over() {
+        let [silent, minute] = ["silent", "minute"].map(|name| ServerName::try_new(name).unwrap());
+        let (key, read_at) = (ConnectionKey::shared(), [Some(Instant::now()); 4]);
+        let list = |name: &ServerName, ttl_ms: Option<u64>| {
+            let mut part = ServerPart::new(name.clone());
+            let is_public = true;
+            let caching = ttl_ms.map(|ttl_ms| ListCaching { ttl_ms, is_public });
+            part.set_caching(ItemKind::Tools, caching);
+            let list = ReadList::new(KnownList::Live, &part, read_at);
+            (name.clone(), key.clone(), list)
+        };
+        let forever = list(&minute, Some(u64::MAX));
+        let never: KnownLists = [forever].into_iter().collect();
+        let one: KnownLists = [list(&minute, Some(60_000))].into_iter().collect();
+        let both = [list(&silent, None), list(&minute, Some(60_000))];
+        let both: KnownLists = both.into_iter().collect();
+        for (seconds, silent_is_old, minute_is_old) in [
+            (9, false, false),
+            (10, true, false),
+            (59, true, false),
+            (60, true, true),
+        ] {
+            let at = (
+                ItemKind::Tools,
+                Instant::now() + Duration::from_secs(seconds),
+            );
+            assert!(!never.has_old(at.0, at.1), "after {seconds} s");
+            assert_eq!(one.has_old(at.0, at.1), minute_is_old, "after {seconds} s");
+            assert_eq!(both.has_old(at.0, at.1), silent_is_old, "after {seconds} s");
+            assert_eq!(
+                both.is_old(&silent, &key, at),
+                silent_is_old,
+                "after {seconds} s"
+            );
+            assert_eq!(
+                both.is_old(&minute, &key, at),
+                minute_is_old,
+                "after {seconds} s"
+            );
+        }
+    }
+}
