@@ -159,18 +159,14 @@ async fn each_request_for_a_server_that_was_never_up_says_why_and_when_it_is_tri
     })
     .await;
     let servers = dead_servers(&refusing);
-    let mut config = quick();
+    let mut config = "[supervision]\nbackoff_initial = \"60s\"\nbackoff_max = \"60s\"\n".to_owned();
     for (name, settings, _) in &servers {
         config.push_str(&format!("[servers.{name}]\n{settings}"));
     }
     let gateway = Setup::new(&config).serve().await;
     let client = Client::open(&gateway).await;
     for (server, _, why) in &servers {
-        until("the reason", || async {
-            let view = gateway.server(server).await;
-            view["connection"]["shared"]["last_exit"].as_str().map(drop)
-        })
-        .await;
+        gateway.wait_state(server, "backoff").await;
         let item = format!("{server}__x");
         let reference = json!({"type": "ref/prompt", "name": item});
         let requests = [
