@@ -10,7 +10,7 @@ const TRUNCATION_MARK: &str = " […]";
 /// Puts the sections (heading, text) under one another in at most `bytes_max` bytes. When they do
 /// not fit, the long ones are cut, each to the same length, so that a talkative server takes no
 /// room from a short one; sections that not even their heading fits for are left out.
-pub(super) fn merge(sections: &[(String, &str)], bytes_max: usize) -> Option<String> {
+pub(super) fn merge(sections: &[(String, String)], bytes_max: usize) -> Option<String> {
     let overhead = |heading: &str| "## \n\n\n\n".len() + heading.len() + TRUNCATION_MARK.len();
     let mut room = bytes_max;
     let mut shown: Vec<(&str, String)> = Vec::new();
@@ -87,7 +87,7 @@ mod tests {
     fn check(sections: &[(&str, &str)], bytes_max: usize, expected: Option<&str>) {
         let sections: Vec<_> = sections
             .iter()
-            .map(|(h, t)| ((*h).to_owned(), *t))
+            .map(|(h, t)| ((*h).to_owned(), (*t).to_owned()))
             .collect();
         let merged = merge(&sections, bytes_max);
         assert_eq!(merged.as_deref(), expected);

@@ -39,7 +39,7 @@ use crate::downstream::resilience::breakers::Breakers;
 use crate::downstream::session_status::SessionStatus;
 use crate::downstream::settings::{ServerSettings, StartMode};
 use crate::id::{CredentialContext, ServerName, SessionId};
-use crate::memory::trim_heap_soon;
+use crate::memory::note_freed;
 use crate::protocol::Failure;
 use crate::supervision::{
     ChildRef, ChildSpec, Inbox, InboxItem, Shutdown, Start, Supervisor, SupervisorLink,
@@ -360,7 +360,7 @@ impl ConnectionManager {
             }
             stop(&listener, &server).await;
             drop(retirement);
-            trim_heap_soon();
+            note_freed();
         });
     }
 
