@@ -8,15 +8,18 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::api_token::ApiToken;
 use super::config_order::ConfigOrders;
 use super::control_request::{ControlRequest, LoginOrder, Parameters, PinApproval};
+use super::crashes::{Crashes, DatedReport};
 use super::history::{RecordsError, history_page, log_page};
 use super::login_visit::LoginVisit;
 use super::status::{LimitView, Status, ToolView, ViewAccess};
 use crate::catalog::{PinKind, ViewSettings};
+use crate::credentials::CredentialView;
 use crate::downstream::ServerOrder;
 use crate::history::History;
 use crate::id::ViewId;
@@ -99,8 +102,8 @@ pub trait Operator: Send + Sync {
     /// Takes one step of a login on behalf of a browser.
     fn visit_login(&self, visit: LoginVisit) -> LocalBoxFuture<'static, Result<Value, Failure>>;
 
-    /// The logins at servers, as [`crate::credentials::CredentialView`]s.
-    fn logins(&self) -> LocalBoxFuture<'static, Value>;
+    /// The logins at servers.
+    fn logins(&self) -> LocalBoxFuture<'static, Vec<CredentialView>>;
 
     /// The kept lines of a server, oldest first.
     ///
@@ -115,7 +118,7 @@ pub trait Operator: Send + Sync {
     /// # Errors
     ///
     /// Says why they cannot be read.
-    fn crashes(&self, server: Option<&str>) -> LocalBoxFuture<'static, Result<Value, Failure>>;
+    fn crashes(&self, server: Option<&str>) -> LocalBoxFuture<'static, Result<Crashes, Failure>>;
 
     /// The newest crash reports of a server, whole, the newest first.
     ///
@@ -126,7 +129,7 @@ pub trait Operator: Send + Sync {
         &self,
         server: &str,
         most: usize,
-    ) -> LocalBoxFuture<'static, Result<Vec<Value>, Failure>>;
+    ) -> LocalBoxFuture<'static, Result<Vec<DatedReport>, Failure>>;
 
     /// The limits of a server that are in force.
     ///
@@ -245,7 +248,7 @@ pub(super) async fn answer(operator: Arc<dyn Operator>, request: ControlRequest)
         }
         ControlRequest::Crashes { server } => {
             let crashes = operator.crashes(server.as_deref()).await;
-            crashes.unwrap_or_else(|why| refused(&why))
+            done("crashes", crashes.map(|crashes| json!(crashes)))
         }
         ControlRequest::History { parameters } => recorded(
             "page",
@@ -349,7 +352,7 @@ fn pairs(parameters: &Parameters) -> impl Iterator<Item = (&str, &str)> {
         .map(|(name, value)| (name.as_str(), value.as_str()))
 }
 
-fn recorded(name: &str, found: Result<Value, RecordsError>) -> Value {
+fn recorded(name: &str, found: Result<impl Serialize, RecordsError>) -> Value {
     match found {
         Ok(found) => serde_json::json!({ name: found }),
         Err(why) => serde_json::json!({ "refused": why.to_string() }),

@@ -7,7 +7,7 @@ use crate::catalog::PinKind;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct PinsArguments {
-    /// Write JSON, for programs
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 
@@ -30,22 +30,22 @@ fn pin_kind(name: &str) -> Result<PinKind, String> {
 
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
 pub enum PinsVerb {
-    /// List the pins, those that need a look first
+    /// List the pins, those that need review first
     #[command(name = "ls")]
     List {
-        /// Write JSON, for programs
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
 
-    /// Show how an item differs from the definition that was approved
+    /// Show how an item differs from its approved definition
     Show {
         server: String,
-        /// The name or URI that the server gives it
+        /// Name or URI that the server gives the item
         name: String,
         #[command(flatten)]
         of: PinOf,
-        /// Write JSON, for programs
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
@@ -53,11 +53,11 @@ pub enum PinsVerb {
     /// Approve an item as it is listed now, or everything that a server lists
     Approve {
         server: String,
-        /// The name or URI that the server gives it
+        /// Name or URI that the server gives the item
         name: Option<String>,
         #[command(flatten)]
         of: PinOf,
-        /// Approve only the definition with this digest, as `show` names it
+        /// Approve only the definition with this digest, as printed by `show`
         #[arg(long, requires = "name")]
         digest: Option<String>,
     },

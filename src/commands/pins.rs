@@ -21,7 +21,7 @@ pub(crate) fn run_pins_command(
     current_thread_runtime()?.block_on(async {
         match arguments.verb.unwrap_or(list) {
             PinsVerb::List { json } => {
-                let pins = ask(&data_dir, &ControlRequest::Pins).await?["pins"].take();
+                let pins: Value = ask(&data_dir, &ControlRequest::Pins).await?;
                 print(&if json {
                     pretty(&pins)?
                 } else {
@@ -39,7 +39,7 @@ pub(crate) fn run_pins_command(
                     kind: of.kind,
                     tool: name,
                 };
-                let pin = ask(&data_dir, &wanted).await?["pin"].take();
+                let pin: Value = ask(&data_dir, &wanted).await?;
                 print(&if json { pretty(&pin)? } else { pin_text(&pin) })
             }
             PinsVerb::Approve {
@@ -54,7 +54,7 @@ pub(crate) fn run_pins_command(
                     tool: name,
                     digest,
                 });
-                let done = ask(&data_dir, &order).await?["pins"].take();
+                let done: Value = ask(&data_dir, &order).await?;
                 print(&approved_text(&done))
             }
         }

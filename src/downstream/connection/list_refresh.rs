@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::bridge::headers::{self, ParamHeaders};
-use crate::catalog::{IngestLimits, ItemKind, ListCaching};
+use crate::catalog::{IngestLimits, ItemKind, ListCaching, ServerPart};
 use crate::downstream::connection::Connection;
 use crate::downstream::connection::handshake::{Negotiated, error_text};
 use crate::downstream::connection::list_fetch::{ListEnd, ListFetch, Page};
@@ -23,7 +23,7 @@ use crate::supervision::Backoff;
 const TTL_MIN: Duration = Duration::from_secs(30);
 
 /// How often a list is read again at most because clients ask for it.
-pub(crate) const REREAD_EVERY: Duration = Duration::from_secs(10);
+const REREAD_EVERY: Duration = Duration::from_secs(10);
 
 /// Delays before a list that failed is read again.
 const RETRY: Backoff = Backoff::doubling(Duration::from_secs(1), Duration::from_secs(1 << 16));
@@ -52,10 +52,21 @@ pub(super) struct ListState {
 }
 
 impl ListState {
+    /// Whether any list was read over this connection.
+    pub(super) fn was_any_read(&self) -> bool {
+        self.read_at.iter().any(Option::is_some)
+    }
+
     /// Whether a list was read over this connection.
     pub(super) fn was_read(&self, kind: ItemKind) -> bool {
         self.read_at[kind.index()].is_some()
     }
+}
+
+/// How long a list is not read again, although clients ask for it.
+pub(crate) fn holds_for(part: &ServerPart, kind: ItemKind) -> Duration {
+    let said = part.caching(kind).map_or(0, |caching| caching.ttl_ms);
+    Duration::from_millis(said).max(REREAD_EVERY)
 }
 
 impl Connection {
@@ -79,13 +90,11 @@ impl Connection {
     /// the server said that it still holds.
     pub(super) fn reread(&mut self, kind: ItemKind, ctx: &mut Context<Self>) {
         let now = Instant::now();
-        let caching = self.part.caching(kind);
-        let holds = Duration::from_millis(caching.map_or(0, |caching| caching.ttl_ms));
         let is_recent = |at: Option<Instant>, within: Duration| {
             at.is_some_and(|at| now.saturating_duration_since(at) < within)
         };
         let lists = &mut self.lists;
-        if is_recent(lists.read_at[kind.index()], holds.max(REREAD_EVERY))
+        if is_recent(lists.read_at[kind.index()], holds_for(&self.part, kind))
             || is_recent(lists.reread_at[kind.index()], REREAD_EVERY)
         {
             return;
@@ -102,8 +111,20 @@ impl Connection {
         }
     }
 
+    /// Fetches all lists, except for a session whose client sees the shared lists.
+    pub(super) fn refresh_all(&mut self, ctx: &mut Context<Self>) {
+        if !self.is_own_session || self.lists.was_any_read() {
+            self.refresh(&ItemKind::ALL, ctx);
+        }
+    }
+
     /// Fetches lists; what the server has no capability for stays empty.
     pub(super) fn refresh(&mut self, kinds: &[ItemKind], ctx: &mut Context<Self>) {
+        // Until then it has a copy of the shared lists, which change independently.
+        let kinds = match self.is_own_session && !self.lists.was_any_read() {
+            true => &ItemKind::ALL,
+            false => kinds,
+        };
         // A new handshake ends with a refresh of everything.
         let negotiated = self.state.negotiated();
         let Some(negotiated) = negotiated.filter(|_| self.state.is_ready()) else {
