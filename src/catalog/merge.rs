@@ -114,6 +114,7 @@ impl<'a> Merger<'a> {
                 wrap_prefix,
                 rules: NameRules::of(server, names),
                 wrapping: Wrapping::Nothing,
+                instructions: None,
                 shown: [0; 4],
             });
         }
@@ -455,6 +456,7 @@ impl<'a> Merger<'a> {
                 "" => server.to_string(),
                 prefix => format!("{server} (names start with `{prefix}__`)"),
             };
+            self.views[index].instructions.clone_from(&text);
             sections.extend(text.map(|text| (heading, text)));
         }
         instructions::merge(&sections, self.settings.instructions_max)

@@ -147,6 +147,8 @@ pub(super) struct MergedServer {
     pub(super) wrap_prefix: String,
     pub(super) rules: NameRules,
     pub(super) wrapping: Wrapping,
+    /// The instructions that clients read: the approved ones, where they are pinned.
+    pub(super) instructions: Option<String>,
     pub(super) shown: [usize; 4],
 }
 
@@ -249,6 +251,11 @@ impl Snapshot {
     /// The instructions of all servers under headings, within the configured length.
     pub fn instructions(&self) -> Option<&str> {
         self.instructions.as_deref()
+    }
+
+    /// The instructions of one server that clients read.
+    pub fn instructions_of(&self, server: &ServerName) -> Option<&str> {
+        self.view(server)?.instructions.as_deref()
     }
 
     /// Which lists differ from those of an older snapshot for a client that reads both.
