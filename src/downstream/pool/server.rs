@@ -429,6 +429,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::downstream::client_info::ClientInfo;
     use crate::id::{SessionId, ViewId};
     use crate::protocol::{DeclaredCapabilities, Revision};
 
@@ -449,6 +450,7 @@ mod tests {
             profile: profile.clone(),
             level: None,
             client: None,
+            info: ClientInfo::default(),
         };
         let owner = |sharing, can_attribute, profile: &DeclaredCapabilities| {
             connection_key_for(sharing, can_attribute, &caller(profile)).owner
