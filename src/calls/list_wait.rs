@@ -109,11 +109,35 @@ impl ListWait {
             announced,
         } = list;
         let change = (*kind, *announced);
-        let shown = self.context.catalog.wait_read(server, key, change);
+        let shown = async {
+            self.relist(server, key, *kind).await;
+            let shown = self.context.catalog.wait_read(server, key, change);
+            shown.await
+        };
         // The next request does not wait for it again.
         let _ = timeout(CHANGES_WAIT_MAX, shown).await;
         let changes = self.context.downstreams.list_changes();
         changes.shown(server, key, change);
+    }
+
+    /// Opens the idle session of the client at the server, and has it read a list.
+    async fn relist(&self, server: &ServerName, key: &ConnectionKey, kind: ItemKind) {
+        let downstreams = &self.context.downstreams;
+        let Some(server) = downstreams.get(server).filter(|_| !key.is_shared()) else {
+            return;
+        };
+        if server.find(key).is_none() && server.relist(&self.caller, kind).is_some() {
+            let (name, session) = (server.name().clone(), self.caller.session);
+            let opening = downstreams.open(name, key.clone(), self.arbiter, session);
+            if let Ok(child) = opening.await
+                && child
+                    .wait_up(Instant::now() + CHANGES_WAIT_MAX)
+                    .await
+                    .is_ok()
+            {
+                server.relist(&self.caller, kind);
+            }
+        }
     }
 
     /// For the client: the reason of the wait.
@@ -217,11 +241,18 @@ impl ListWait {
 /// The lists of this kind that changed and that clients like this one do not see yet.
 fn changed_lists(context: &CallContext, request: &Request, caller: &Caller) -> Vec<ChangedList> {
     let changes = context.downstreams.list_changes();
-    let kind = ItemKind::listed_by(&request.method).filter(|_| !changes.are_shown());
-    let Some(kind) = kind else {
+    let Some(kind) = ItemKind::listed_by(&request.method) else {
         return Vec::new();
     };
     let servers = context.downstreams.all();
+    for server in servers.values() {
+        if let Some(key) = server.relist(caller, kind) {
+            changes.announce(server.name(), &key, &[kind]);
+        }
+    }
+    if changes.are_shown() {
+        return Vec::new();
+    }
     let shown = servers
         .values()
         .filter(|server| context.shows(server, caller));
@@ -258,10 +289,11 @@ fn need_of(context: &CallContext, request: &Request, caller: &Caller) -> Option<
             if let Some(need) = need_of_static_tool(context, request, caller) {
                 return need;
             }
-            let is_listed = |snapshot: &Snapshot| match request.method {
-                Method::ToolsCall => snapshot.knows_tool(&name),
-                _ => snapshot.prompt(&name).is_some(),
+            let kind = match request.method {
+                Method::ToolsCall => ItemKind::Tools,
+                _ => ItemKind::Prompts,
             };
+            let is_listed = |snapshot: &Snapshot| snapshot.knows(kind, &name);
             let is_shared = caller.view == ViewId::Default && is_listed(&catalog.snapshot());
             let is_known = is_shared || catalog.own(caller).is_some_and(|own| is_listed(&own));
             (!is_known).then(|| ListNeed::Item(name.into_owned()))
@@ -294,7 +326,7 @@ fn need_of_static_tool(
     let Some(called) = discovery::called_name(request, &catalog) else {
         return Some(Some(ListNeed::All));
     };
-    let is_known = catalog.knows_tool(&called);
+    let is_known = catalog.knows(ItemKind::Tools, &called);
     Some((!is_known).then_some(ListNeed::Item(called)))
 }
 

@@ -122,18 +122,18 @@ impl ServerParts {
         &self.pins
     }
 
-    /// How tools of a server that nobody approved are treated.
+    /// How texts of a server that no operator approved are treated.
     pub(super) fn pin_mode(&self, server: &ServerName) -> PinMode {
         let names = self.named().find(|(name, _)| name == server);
         names.map_or(PinMode::Off, |(_, names)| names.pins)
     }
 
-    /// Pins the tools of a server that is used for the first time since its tools are to be
-    /// pinned; whether there were any.
-    pub(super) fn pin_first_use(&self, part: &ServerPart) -> bool {
+    /// Pins what is seen of a server for the first time since it is to be pinned; whether there was
+    /// anything. Everybody sees a `shared` list.
+    pub(super) fn pin_first_use(&self, part: &ServerPart, shared: bool) -> bool {
         let server = part.server();
         let is_pinned = self.pin_mode(server) != PinMode::Off
-            && (self.pins).change(|pinned, now| pinned.pin_first_use(part, now));
+            && (self.pins).change(|pinned, now| pinned.pin_first_use(part, shared, now));
         if is_pinned {
             self.pins.keep_soon(server);
         }
@@ -143,7 +143,7 @@ impl ServerParts {
     /// The same for all servers whose lists are known.
     pub(super) fn pin_known(&self) {
         for shared in self.shared.values() {
-            self.pin_first_use(&shared.part);
+            self.pin_first_use(&shared.part, true);
         }
     }
 
@@ -339,12 +339,13 @@ impl ServerParts {
     }
 
     /// The part of a server that this viewer sees: of its own connection, of one of its audience,
-    /// or the shared one, in this order.
+    /// of the one that its era shares, or the shared one, in this order.
     fn part_for(&self, server: &ServerName, viewer: &Viewer) -> Option<&Arc<ServerPart>> {
         let of_audience = || self.own.part(server, &viewer.audience()?);
+        let of_era = || self.own.part(server, &viewer.of_era()?);
         let shared = || Some(&self.shared.get(server)?.part);
         let own = self.own.part(server, viewer);
-        own.or_else(of_audience).or_else(shared)
+        own.or_else(of_audience).or_else(of_era).or_else(shared)
     }
 
     fn visible(&self, part: impl Fn(&ServerName) -> Option<Arc<ServerPart>>) -> VisibleParts {

@@ -215,7 +215,7 @@ fn show_status(
     f: &mut fmt::Formatter<'_>,
 ) -> fmt::Result {
     write!(f, "server answered with HTTP status {status}")?;
-    match f.alternate() {
+    match f.alternate() && !text.trim().is_empty() {
         true => write!(f, ": {}", one_line(text)),
         false => Ok(()),
     }
@@ -353,6 +353,12 @@ pub trait Connector: Send + Sync {
     /// A second link into the same session for the arbiter that calls; `None` where the
     /// transport has only one way in.
     fn worker_link(&self, _session: HttpSession, _sink: EventSink) -> Option<Box<dyn Link>> {
+        None
+    }
+
+    /// A link that continues in a session of another link, which has ended, and ends it on close;
+    /// `None` without sessions.
+    fn resume(&self, _session: HttpSession, _sink: EventSink) -> Option<Box<dyn Link>> {
         None
     }
 

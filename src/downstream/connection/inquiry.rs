@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use crate::downstream::connection::handshake::{self, Negotiated};
 use crate::downstream::era::KnownEra;
 use crate::downstream::era::verdict::{self, EraVerdict};
+use crate::downstream::settings::ServerSettings;
 use crate::protocol::{Era, Method, Response, Revision};
 use crate::telemetry::{Cause, Reason};
 use crate::transport::LinkError;
@@ -27,6 +28,17 @@ pub(super) struct StepTimeouts {
     pub(super) answer: Duration,
     /// For a person who is asked to sign in.
     pub(super) sign_in: Duration,
+}
+
+impl StepTimeouts {
+    pub(super) fn of(settings: &ServerSettings, sign_in: Duration) -> Self {
+        Self {
+            start: settings.limits.start_timeout,
+            probe: settings.limits.era_probe_timeout,
+            answer: settings.supervision.connect_timeout,
+            sign_in,
+        }
+    }
 }
 
 /// The next step.
@@ -295,10 +307,10 @@ impl Inquiry {
             )
             .into(),
             (EraQuestion::Refused(other), _) => {
-                unanswered(&Method::Initialize).joined(other, ERA_HINT)
+                with_hint(&unanswered(&Method::Initialize).joined(other))
             }
             (_, EraQuestion::Refused(other)) => {
-                unanswered(&Method::Discover).joined(other, ERA_HINT)
+                with_hint(&unanswered(&Method::Discover).joined(other))
             }
             (EraQuestion::Sent, _) => unanswered(&Method::Discover),
             _ => unanswered(&Method::Initialize),
@@ -309,18 +321,24 @@ impl Inquiry {
 /// Advice for a server that answers neither question as it should.
 const ERA_HINT: &str = "if you know which era it speaks, set `era` in [servers.NAME]";
 
-/// Why a server of no era answered. If both questions failed in transport for the same reason, that
-/// is given once: another era would change nothing about it.
+fn with_hint(reason: &Reason) -> Reason {
+    reason.map(|shown| format!("{shown}; {ERA_HINT}"))
+}
+
+/// Why a server of no era answered. If both questions failed in transport, another era would change
+/// nothing about it, and a reason that both have in common is given once, whatever the server wrote
+/// beside it.
 fn both_refused(discover: &Reason, initialize: &Reason) -> Reason {
     let in_transport = |reason: &Reason, method: &Method| {
-        let why = format!("{reason:#}");
+        let why = reason.to_string();
         why.strip_prefix(&format!("`{method}`: "))
             .map(str::to_owned)
     };
     let why = in_transport(discover, &Method::Discover);
-    match why.is_some() && why == in_transport(initialize, &Method::Initialize) {
-        true => initialize.clone(),
-        false => discover.joined(initialize, ERA_HINT),
+    match (why, in_transport(initialize, &Method::Initialize)) {
+        (Some(why), Some(other)) if why == other => initialize.clone(),
+        (Some(_), Some(_)) => discover.joined(initialize),
+        _ => with_hint(&discover.joined(initialize)),
     }
 }
 
@@ -416,7 +434,7 @@ mod tests {
             ),
             (
                 "status 501",
-                "`server/discover`: answer breaks the protocol: status 500; `initialize`: answer breaks the protocol: status 501; if you know which era it speaks, set `era` in [servers.NAME]",
+                "`server/discover`: answer breaks the protocol: status 500; `initialize`: answer breaks the protocol: status 501",
             ),
         ] {
             let reason = |era, error: &LinkError| failure(era, error);

@@ -96,6 +96,9 @@ pub(crate) struct Connection {
     began: Instant,
     /// Since when it is ready.
     up_since: Option<Instant>,
+    /// It is the session of one client: its lists are the lists that all clients see, until calls of this
+    /// client could have changed them.
+    is_own_session: bool,
 }
 
 impl Connection {
@@ -131,6 +134,7 @@ impl Connection {
             last_received: Instant::now(),
             began: Instant::now(),
             up_since: None,
+            is_own_session: false,
         }
     }
 
@@ -394,6 +398,9 @@ impl Handler<CallMessage> for Connection {
         let Some(calls) = self.state.calls_mut() else {
             return;
         };
+        if self.is_own_session {
+            self.spec.called.set();
+        }
         if let Some(unhandled) = calls.on_message(message, Instant::now()) {
             self.on_unhandled(unhandled, ctx);
         }
@@ -452,6 +459,8 @@ impl Handler<ConnectionCommand> for Connection {
             ConnectionCommand::Unsubscribe(uri) => self.unsubscribe(&uri, ctx),
             ConnectionCommand::Refresh => self.list_changed(&ItemKind::ALL, ctx),
             ConnectionCommand::Reread(kind) => self.reread(kind, ctx),
+            ConnectionCommand::Relist(kind) => self.refresh(&[kind], ctx),
+            ConnectionCommand::Listen => self.listen_for_client(),
             ConnectionCommand::RootsChanged => self.notify_server(&Method::RootsListChanged, None),
             ConnectionCommand::Extension(frame) => {
                 if let Some(calls) = self.state.calls() {
@@ -484,6 +493,11 @@ impl Handler<Shutdown> for Connection {
             }
             ConnectionState::Opening | ConnectionState::Ending => return ctx.stop(),
         };
+        if self.spec.own_session.is_left_open() {
+            // Another link continues in the session.
+            return ctx.stop();
+        }
+        self.spec.own_session.lost();
         let grace = self.spec.settings().supervision.shutdown_timeout / 3;
         let closing = wrap_future::<_, Self>(calls.into_link().close(grace));
         ctx.spawn(closing.map(move |(), _, ctx| {

@@ -3,7 +3,6 @@
 use actix::{AsyncContext, Context};
 use serde_json::json;
 
-use crate::catalog::ItemKind;
 use crate::downstream::call_request::CallMessage;
 use crate::downstream::connection::Connection;
 use crate::downstream::connection::handshake::Negotiated;
@@ -14,12 +13,28 @@ use crate::downstream::in_flight::CallsInFlight;
 use crate::downstream::worker_channel::WorkerChannelHandle;
 use crate::protocol::{LogLevel, Method};
 use crate::telemetry::Counter;
+use crate::transport::HttpSession;
 
 impl Connection {
     pub(super) fn connected(&mut self, negotiated: Negotiated, ctx: &mut Context<Self>) {
         let generation = self.birth.generation();
         let again = if generation > 1 { " again" } else { "" };
-        log::info!(
+        let session = self.http_session();
+        let has_id = session.as_ref().is_some_and(|session| session.id.is_some());
+        if !negotiated.is_modern() && self.spec.of_server.connector.knows_call_of_requests() {
+            self.spec.of_server.era.saw_handshake(has_id);
+        }
+        self.is_own_session = has_id && self.spec.is_own_session();
+        let cookies = session.as_ref().map(|session| session.cookies.clone());
+        if let Some(session) = session.filter(|_| self.is_own_session) {
+            self.spec.own_session.opened(session, negotiated.clone());
+        }
+        let level = match self.is_own_session {
+            true => log::Level::Debug,
+            false => log::Level::Info,
+        };
+        log::log!(
+            level,
             server = self.spec.server().as_str(),
             revision = negotiated.revision.as_str(),
             generation;
@@ -35,7 +50,7 @@ impl Connection {
             ConnectionState::Handshaking { calls, .. } => {
                 let is_modern = negotiated.is_modern();
                 let worker_channels = self.open_worker_channels(&calls, ctx);
-                if !is_modern {
+                if !is_modern && self.wants_events() {
                     calls.link().listen();
                 }
                 self.state = ConnectionState::Ready(Box::new(OpenConnection {
@@ -46,32 +61,48 @@ impl Connection {
             }
             ConnectionState::Ready(mut open) | ConnectionState::Renewing(mut open) => {
                 open.negotiated = negotiated;
-                open.renewed();
+                open.renewed(self.wants_events());
                 self.state = ConnectionState::Ready(open);
             }
             ConnectionState::Opening | ConnectionState::Ending => return,
         }
-        let session = self
-            .state
-            .calls()
-            .and_then(|calls| calls.link().http_session());
-        let cookies = session.map(|session| session.cookies);
         self.spec.session.opened(cookies.unwrap_or_default());
         self.assume_tools();
         self.set_up();
         self.spec.of_server.breakers.renewed();
         self.birth.ready(self.callers(ctx));
         self.restore_subscriptions(ctx);
-        self.refresh(&ItemKind::ALL, ctx);
+        self.refresh_all(ctx);
     }
 
-    /// Opens a way in on each other arbiter, where the transport allows it.
+    /// Whether messages of the server outside of calls can reach a client.
+    fn wants_events(&self) -> bool {
+        let listens = |session| self.spec.of_all.subscription_registry.listens(session);
+        !self.is_own_session || self.spec.key.session().is_some_and(listens)
+    }
+
+    /// The client of this session starts to listen.
+    pub(super) fn listen_for_client(&mut self) {
+        if let ConnectionState::Ready(open) = &self.state
+            && self.is_own_session
+        {
+            open.calls.link().listen();
+        }
+    }
+
+    fn http_session(&self) -> Option<HttpSession> {
+        self.state.calls()?.link().http_session()
+    }
+
+    /// Opens a worker channel on each other arbiter, where the transport allows it. Calls in the session
+    /// of one client come from the arbiter of the connection.
     fn open_worker_channels(
         &self,
         calls: &CallsInFlight,
         ctx: &mut Context<Self>,
     ) -> Vec<WorkerChannelHandle> {
-        let Some(session) = calls.link().http_session() else {
+        let session = calls.link().http_session();
+        let Some(session) = session.filter(|_| !self.is_own_session) else {
             return Vec::new();
         };
         let others =

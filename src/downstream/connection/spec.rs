@@ -1,7 +1,8 @@
 //! One entry of a server's pool of connections: what every incarnation of it is built from.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use actix::{Message, Recipient};
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -13,18 +14,19 @@ use crate::bridge::headers::ParamHeaders;
 use crate::bridge::seal::Digest;
 use crate::catalog::{ItemKind, ServerPart};
 use crate::downstream::call_request::CallMessage;
+use crate::downstream::connection::handshake::Negotiated;
 use crate::downstream::connection_key::{ConnectionKey, ConnectionOwner};
 use crate::downstream::era::KnownEra;
 use crate::downstream::in_flight::client_tasks::ClientTasks;
 use crate::downstream::parts::{PoolParts, ServerParts};
 use crate::downstream::resilience::admission::ConnectionLoad;
 use crate::downstream::session_status::SessionStatus;
-use crate::downstream::settings::ServerSettings;
+use crate::downstream::settings::{ServerSettings, Sharing};
 use crate::downstream::starting::StartProgress;
 use crate::id::{ServerName, SessionId};
 use crate::protocol::{Era, LogLevel, Revision};
 use crate::telemetry::LogSource;
-use crate::transport::{LinkError, Recorder};
+use crate::transport::{HttpSession, LinkError, Recorder};
 
 /// The spec of a connection; the same for every incarnation.
 pub(crate) struct ConnectionSpec {
@@ -51,6 +53,92 @@ pub(crate) struct ConnectionSpec {
     pub(crate) listed: watch::Sender<bool>,
     /// How the session fares, for operators.
     pub(crate) session: SessionStatus,
+    /// For the session of one client: the lists that its calls could have changed since they were read.
+    pub(crate) called: CalledLists,
+    /// The session of one client, while the server knows it.
+    pub(crate) own_session: OwnSession,
+}
+
+/// A client's own session at an HTTP server, as its connection and the pool see it.
+#[derive(Default)]
+pub(crate) struct OwnSession {
+    open: Mutex<Option<(HttpSession, Arc<Negotiated>)>>,
+    /// The session stays open when its connection ends.
+    is_left_open: AtomicBool,
+}
+
+impl OwnSession {
+    pub(crate) fn new(resumed: Option<(HttpSession, Arc<Negotiated>)>) -> Self {
+        let open = Mutex::new(resumed);
+        let is_left_open = AtomicBool::new(false);
+        Self { open, is_left_open }
+    }
+
+    /// A handshake has opened the session.
+    pub(crate) fn opened(&self, session: HttpSession, negotiated: Negotiated) {
+        *self.lock() = Some((session, Arc::new(negotiated)));
+    }
+
+    /// The server does not know it any more, or its connection ended.
+    pub(crate) fn lost(&self) {
+        self.lock().take();
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.lock().is_some()
+    }
+
+    pub(crate) fn take(&self) -> Option<(HttpSession, Arc<Negotiated>)> {
+        self.lock().take()
+    }
+
+    /// Takes the session from its connection, which does not end it.
+    pub(crate) fn leave_open(&self) -> Option<(HttpSession, Arc<Negotiated>)> {
+        let open = self.take()?;
+        self.is_left_open.store(true, Ordering::Relaxed);
+        Some(open)
+    }
+
+    pub(crate) fn is_left_open(&self) -> bool {
+        self.is_left_open.load(Ordering::Relaxed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<(HttpSession, Arc<Negotiated>)>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Lists that calls in a session could have changed since they were read, as bits by
+/// [`ItemKind::index`].
+#[derive(Debug, Default)]
+pub(crate) struct CalledLists(AtomicU8);
+
+impl CalledLists {
+    pub(crate) fn new(bits: u8) -> Self {
+        Self(AtomicU8::new(bits))
+    }
+
+    pub(crate) fn bits(&self) -> u8 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set(&self) {
+        self.0.store(u8::MAX, Ordering::Relaxed);
+    }
+
+    pub(crate) fn any(&self) -> bool {
+        self.bits() != 0
+    }
+
+    pub(crate) fn is_set(&self, kind: ItemKind) -> bool {
+        self.bits() & 1 << kind.index() != 0
+    }
+
+    /// Whether calls could have changed this list; the caller reads it next.
+    pub(crate) fn take(&self, kind: ItemKind) -> bool {
+        let bit = 1 << kind.index();
+        self.0.fetch_and(!bit, Ordering::Relaxed) & bit != 0
+    }
 }
 
 impl ConnectionSpec {
@@ -59,6 +147,14 @@ impl ConnectionSpec {
     pub(crate) fn keeps_logs(&self) -> bool {
         let is_of_one = matches!(self.key.owner, ConnectionOwner::Session(..));
         !is_of_one && !self.of_server.settings.load().limits.share_logs
+    }
+
+    /// Whether it serves one client, in a session at an HTTP server that clients otherwise share. It does
+    /// only work that the client requests, so that it costs little.
+    pub(crate) fn is_own_session(&self) -> bool {
+        matches!(self.key.owner, ConnectionOwner::Session(..))
+            && self.of_server.connector.knows_call_of_requests()
+            && self.of_server.settings.load().sharing == Sharing::Auto
     }
 
     pub(crate) fn server(&self) -> &ServerName {
@@ -176,10 +272,14 @@ pub enum ConnectionCommand {
     Unsubscribe(String),
     /// Somebody wants to hear of another task.
     Tasks,
+    /// The client of this session listens for messages of the server outside of calls.
+    Listen,
     /// Look again whether the lists changed.
     Refresh,
     /// A client asks for a list that was read a while ago.
     Reread(ItemKind),
+    /// A client asks for a list that its calls could have changed.
+    Relist(ItemKind),
     RootsChanged,
     /// A notification of an extension, as the client wrote it.
     Extension(Bytes),

@@ -18,13 +18,14 @@ use tokio::time::timeout;
 
 use crate::catalog::ServerPart;
 use crate::downstream::connection::Connection;
-use crate::downstream::connection::spec::{CallSenders, ConnectionSpec};
+use crate::downstream::connection::spec::{CallSenders, CalledLists, ConnectionSpec, OwnSession};
 use crate::downstream::connection_key::{ConnectionKey, ConnectionOwner};
 use crate::downstream::era::ServerEra;
 use crate::downstream::isolation::Isolation;
 use crate::downstream::notification_budget::NotificationBudget;
 use crate::downstream::parts::{PoolParts, ServerParts};
-use crate::downstream::pool::own_connections::OwnConnections;
+use crate::downstream::pool::idle_sessions::{IdleSession, end_all};
+use crate::downstream::pool::own_connections::{OpenedConnection, OwnConnections};
 use crate::downstream::pool::phase_events::publish_phases;
 use crate::downstream::pool::retiring::{RetiringServers, Succession};
 use crate::downstream::pool::server::Server;
@@ -36,7 +37,7 @@ use crate::downstream::server_event::{RoutedServerEvent, ServerEvent, ServerEven
 use crate::downstream::session_status::SessionStatus;
 use crate::downstream::settings::{ServerSettings, StartMode};
 use crate::id::{CredentialContext, ServerName, SessionId};
-use crate::memory::trim_heap_soon;
+use crate::memory::note_freed;
 use crate::protocol::Failure;
 use crate::supervision::{
     ChildPhase, ChildRef, ChildSpec, Inbox, InboxItem, Shutdown, Start, Supervisor, SupervisorLink,
@@ -46,6 +47,9 @@ use crate::transport::Recorder;
 
 /// How often connections are looked at that nobody uses any more.
 pub(crate) const SWEEP_EVERY: Duration = Duration::from_secs(15);
+
+/// Time between two searches for idle sessions.
+const IDLE_EVERY: Duration = Duration::from_secs(1);
 
 /// Starts and changes supervised connections.
 pub(crate) struct ConnectionManager {
@@ -82,15 +86,42 @@ pub(crate) struct OpenConnection {
 }
 
 /// Tells connections that were taken out to leave.
-pub(crate) fn close(
+pub(crate) fn close(listener: &ServerEventListener, server: &Server, own: Vec<OpenedConnection>) {
+    for OpenedConnection { key, child, spec } in own {
+        child.stop();
+        // The catalog knows only connections that have listed.
+        if *spec.listed.borrow() {
+            tell_closed(listener, server, key);
+        }
+    }
+}
+
+/// Ends the idle sessions for which `leaves` returns true.
+pub(crate) fn end_idle(
     listener: &ServerEventListener,
     server: &Server,
-    own: Vec<(ConnectionKey, ChildRef<CallSenders>)>,
+    leaves: impl Fn(&ConnectionKey) -> bool,
 ) {
-    for (key, child) in own {
-        child.stop();
-        tell_closed(listener, server, key);
+    let ending = server.own.idle.take_all(leaves);
+    if !ending.is_empty() {
+        actix_rt::spawn(ended(listener, server, ending));
     }
+}
+
+/// Ends idle sessions at their server.
+fn ended(
+    listener: &ServerEventListener,
+    server: &Server,
+    ending: Vec<(ConnectionKey, IdleSession)>,
+) -> impl Future<Output = ()> + use<> {
+    let mut sessions = Vec::with_capacity(ending.len());
+    for (key, session) in ending {
+        if session.is_listed {
+            tell_closed(listener, server, key);
+        }
+        sessions.push(session);
+    }
+    end_all(sessions, server.settings().supervision.shutdown_timeout / 3)
 }
 
 /// Reports that a connection of a client's own is not to be used any more.
@@ -131,15 +162,25 @@ async fn close_if_refused(
     }
 }
 
-/// Tells a server's connections to leave; returns them, since they take a moment.
-pub(crate) fn stop(listener: &ServerEventListener, server: &Server) -> Vec<ChildRef<CallSenders>> {
+/// Stops a server's connections, and ends the idle sessions of clients. The future ends when all of
+/// them are gone.
+pub(crate) fn stop(
+    listener: &ServerEventListener,
+    server: &Server,
+) -> impl Future<Output = ()> + use<> {
     let own = server.own.take_out(|_| true);
-    let mut children: Vec<_> = own.iter().map(|(_, child)| child.clone()).collect();
+    let mut children: Vec<_> = own.iter().map(|own| own.child.clone()).collect();
     close(listener, server, own);
+    let idle = ended(listener, server, server.own.idle.take_all(|_| true));
     lists_outdated(listener, server);
     server.shared.stop();
     children.push(server.shared.clone());
-    children
+    async move {
+        idle.await;
+        for child in children {
+            child.stopped().await;
+        }
+    }
 }
 
 impl ConnectionManager {
@@ -201,7 +242,8 @@ impl ConnectionManager {
             log,
             retiring: self.retiring.clone(),
         };
-        let (shared, spec) = self.supervise(&parts, ConnectionKey::shared(), spread, known, None);
+        let (shared, spec) =
+            self.supervise(&parts, ConnectionKey::shared(), spread, known, None, None);
         actix_rt::spawn(async move { tokio::join!(era.load(), isolation.load()) });
         let server = Arc::new(Server {
             parts,
@@ -230,6 +272,7 @@ impl ConnectionManager {
         spread: u64,
         known: Option<Arc<ServerPart>>,
         opener: Option<SessionId>,
+        idle: Option<IdleSession>,
     ) -> (ChildRef<CallSenders>, Arc<ConnectionSpec>) {
         let settings = of_server.settings.load();
         let server = &settings.name;
@@ -239,7 +282,9 @@ impl ConnectionManager {
                 (self.parts.make_connector)(&settings, &of_server.log, &key.credentials);
         }
         let is_known = known.is_some() && key.is_shared();
+        let is_listed = is_known || idle.as_ref().is_some_and(|idle| idle.is_listed);
         let child = match &key.owner {
+            ConnectionOwner::Shared if key.era.is_some() => format!("server/{server}/older"),
             ConnectionOwner::Shared => format!("server/{server}"),
             ConnectionOwner::Audience(_) => format!("server/{server}/profile"),
             ConnectionOwner::Session(session, _) => format!("server/{server}/session/{session}"),
@@ -260,8 +305,10 @@ impl ConnectionManager {
             recorder: ArcSwap::from_pointee(Recorder::new(settings.recorder)),
             param_headers: ArcSwap::default(),
             session: SessionStatus::default(),
+            called: CalledLists::new(idle.as_ref().map_or(0, |idle| idle.called)),
+            own_session: OwnSession::new(idle.map(|it| (it.session, it.negotiated))),
             last_part: ArcSwapOption::new(known),
-            listed: watch::Sender::new(is_known),
+            listed: watch::Sender::new(is_listed),
         });
         let of_child = spec.clone();
         let start = Start::new(move |_, birth| Connection::new(of_child.clone(), birth));
@@ -291,16 +338,18 @@ impl ConnectionManager {
         if server.is_halted() {
             return Ok(server.shared.clone());
         }
-        if !self.make_room(&server) {
+        let idle = server.own.idle.take(&open.key);
+        let has_place = idle.is_some() || open.key.owner == ConnectionOwner::Shared;
+        if !has_place && !self.make_room(&server) {
             server.use_shared_instead()?;
             return Ok(server.shared.clone());
         }
         let spread = open.arbiter as u64;
         let key = open.key.clone();
         let known = server.spec.last_part.load_full();
-        let (child, spec) = self.supervise(&server.parts, key, spread, known, open.opener);
+        let (child, spec) = self.supervise(&server.parts, key, spread, known, open.opener, idle);
         server.own.insert(open.key, child.clone(), spec.clone());
-        if spec.key.era.is_some() {
+        if spec.key.era.is_some() && server.parts.era.speaks_older() != Some(true) {
             let listener = self.parts.listener.clone();
             actix_rt::spawn(close_if_refused(listener, server, spec, child.clone()));
         }
@@ -310,14 +359,37 @@ impl ConnectionManager {
     /// Whether there may be one more connection of a client's own; closes one that nobody uses if
     /// need be.
     fn make_room(&self, server: &Server) -> bool {
-        if server.own.len() < server.settings().limits.entries_max {
+        if server.own.len() < server.settings().entries_max() {
             return true;
         }
         let registry = &self.parts.subscription_registry;
+        if let Some(oldest) = server.own.idle.take_oldest() {
+            actix_rt::spawn(ended(&self.parts.listener, server, vec![oldest]));
+            return true;
+        }
         let unused = (server.own).take_least_recent(|key| server.has_subscriptions(registry, key));
         let has_unused = unused.is_some();
         close(&self.parts.listener, server, unused.into_iter().collect());
         has_unused
+    }
+
+    /// Closes the connections of idle sessions; the sessions stay open at their servers.
+    fn set_sessions_idle(&self) {
+        let registry = &self.parts.subscription_registry;
+        for server in self.servers.load().values() {
+            if server.own.is_empty() {
+                continue;
+            }
+            let idle_max = server.settings().limits.entry_idle;
+            let is_awaited = |key: &ConnectionKey| server.has_subscriptions(registry, key);
+            let listens = |key: &ConnectionKey| {
+                let session = key.session();
+                session.is_some_and(|session| registry.listens(session))
+            };
+            for idle in server.own.set_idle(idle_max, is_awaited, listens) {
+                idle.child.stop();
+            }
+        }
     }
 
     /// One that died over a job has perhaps done a part of it: each can be done again.
@@ -376,11 +448,9 @@ impl ConnectionManager {
                     "calls of a server that is changed or removed did not end in time"
                 );
             }
-            for child in stop(&listener, &server) {
-                child.stopped().await;
-            }
+            stop(&listener, &server).await;
             drop(retirement);
-            trim_heap_soon();
+            note_freed();
         });
     }
 
@@ -402,12 +472,13 @@ impl Actor for ConnectionManager {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
+        ctx.run_interval(IDLE_EVERY, |manager, _| manager.set_sessions_idle());
         ctx.run_interval(SWEEP_EVERY, |manager, _| {
             for server in manager.servers.load().values() {
                 let registry = &manager.parts.subscription_registry;
-                let idle_max = server.settings().limits.entry_idle;
+                let limits = &server.settings().limits;
                 let is_watched = |key: &ConnectionKey| server.has_subscriptions(registry, key);
-                let idle = server.own.take_idle(idle_max, is_watched);
+                let idle = (server.own).take_idle(limits.entry_idle, limits.idle_stop, is_watched);
                 close(&manager.parts.listener, server, idle);
             }
         });

@@ -6,7 +6,9 @@
 //! outstanding jobs are kept outside of it, so that its next incarnation continues with them.
 //!
 //! - `server`: one configured server: its shared connection, and which connection serves whom
+//! - `connection_choice`: which clients share a connection, as a pure function
 //! - `own_connections`: the connections that clients have of their own
+//! - `idle_sessions`: sessions of single clients at a server, without a connection
 //! - `connection_manager`: starts, replaces and closes supervised connections
 //! - `retiring`: which servers were changed or removed and have not ended yet
 //! - `server_order`: taking a server in and out of service, by an operator or for want of use
@@ -20,8 +22,10 @@
 //! them.
 
 pub(crate) mod clock_watch;
+pub(crate) mod connection_choice;
 pub(crate) mod connection_manager;
 mod former_sessions;
+pub(crate) mod idle_sessions;
 pub(crate) mod lease;
 pub(crate) mod own_connections;
 mod phase_events;
@@ -38,6 +42,7 @@ use std::time::Duration;
 
 use actix::{Addr, Handler, Message};
 use arc_swap::ArcSwap;
+use futures_util::future::join_all;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
@@ -47,7 +52,7 @@ use crate::downstream::connection_key::ConnectionKey;
 use crate::downstream::list_changes::ListChanges;
 use crate::downstream::parts::PoolParts;
 use crate::downstream::pool::connection_manager::{
-    ConnectionManager, OpenConnection, ServerJob, close, stop,
+    ConnectionManager, OpenConnection, ServerJob, close, end_idle, stop,
 };
 use crate::downstream::pool::retiring::RetiringServers;
 use crate::downstream::pool::server::Server;
@@ -286,10 +291,11 @@ impl Downstreams {
     pub fn close_own(&self, session: SessionId) {
         for server in self.servers.load().values() {
             // Most sessions have none of their own.
-            if server.own.any(|key| server.is_own(key, session)) {
-                let of_session = server.own.take_out(|key| server.is_own(key, session));
-                close(&self.listener, server, of_session);
+            let is_own = |key: &ConnectionKey| server.is_own(key, session);
+            if server.own.any(is_own) {
+                close(&self.listener, server, server.own.take_out(is_own));
             }
+            end_idle(&self.listener, server, is_own);
             server.parts.isolation.release(session);
         }
     }
@@ -360,13 +366,8 @@ impl Downstreams {
         self.manager.stop();
         self.manager.stopped().await;
         let servers = self.servers.swap(Arc::default());
-        let children: Vec<_> = servers
-            .values()
-            .flat_map(|server| stop(&self.listener, server))
-            .collect();
-        for child in children {
-            child.stopped().await;
-        }
+        let servers = servers.values();
+        join_all(servers.map(|server| stop(&self.listener, server))).await;
         self.retiring.all_gone().await;
     }
 }

@@ -8,9 +8,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::catalog::ItemKind;
 use crate::credentials::Credential;
-use crate::downstream::connection::spec::{CallSenders, ConnectionSpec};
-use crate::downstream::connection_key::ConnectionKey;
+use crate::downstream::connection::spec::{
+    CallSenders, CalledLists, ConnectionCommand, ConnectionSpec,
+};
+use crate::downstream::connection_key::{ConnectionKey, ConnectionOwner};
+use crate::downstream::pool::idle_sessions::{IdleSession, IdleSessions};
 use crate::downstream::pool::lease::Leases;
 use crate::downstream::starting::StartStage;
 use crate::id::CredentialContext;
@@ -21,6 +25,8 @@ pub(crate) struct OwnConnections {
     by_key: RwLock<OwnConnectionTable>,
     /// Those that serve one call at a time.
     pub(crate) leases: Leases,
+    /// Idle sessions of single clients.
+    pub(crate) idle: IdleSessions,
     /// How often a client wanted one and none was free.
     refused: AtomicU64,
     began: Instant,
@@ -42,6 +48,16 @@ pub(crate) struct OpenedConnection {
     pub(crate) spec: Arc<ConnectionSpec>,
 }
 
+impl From<(ConnectionKey, OwnConnection)> for OpenedConnection {
+    fn from((key, OwnConnection { child, spec, .. }): (ConnectionKey, OwnConnection)) -> Self {
+        Self { key, child, spec }
+    }
+}
+
+/// How long a session is unused before its connection is closed, if its client does not listen. A
+/// call that found the connection might still be in transit.
+const IDLE_AFTER: Duration = Duration::from_secs(1);
+
 /// How long a connection must be unused to make room for another: a call that found it may still be
 /// on its way.
 const REST_MIN: Duration = Duration::from_secs(1);
@@ -57,6 +73,12 @@ pub(crate) fn is_opened(spec: &ConnectionSpec, child: &ChildRef<CallSenders>) ->
     matches!(phase, ChildPhase::Up | ChildPhase::Starting) && !awaits_sign_in(spec)
 }
 
+/// Whether `entries_max` counts it. The connection that clients with a handshake share is kept like the
+/// one that all clients share.
+fn is_limited(key: &ConnectionKey) -> bool {
+    key.owner != ConnectionOwner::Shared
+}
+
 impl OwnConnection {
     /// Whether calls or tasks of clients are under way, or wait for their turn.
     fn is_in_use(&self) -> bool {
@@ -69,6 +91,7 @@ impl OwnConnections {
         Self {
             by_key: RwLock::default(),
             leases: Leases::default(),
+            idle: IdleSessions::default(),
             refused: AtomicU64::new(0),
             began: Instant::now(),
         }
@@ -107,8 +130,88 @@ impl OwnConnections {
         }
     }
 
+    /// Number of connections of some clients only, including idle sessions.
     pub(crate) fn len(&self) -> usize {
-        self.table().len()
+        let limited = {
+            let table = self.table();
+            table.keys().filter(|key| is_limited(key)).count()
+        };
+        limited + self.idle.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.table().is_empty() && self.idle.len() == 0
+    }
+
+    /// Whether the lists of a connection can differ from what other clients see.
+    pub(crate) fn has_lists(&self, key: &ConnectionKey) -> bool {
+        if let Some(own) = self.table().get(key) {
+            return own.spec.called.any() || *own.spec.listed.borrow();
+        }
+        let idle = self.idle.look(key, |it| it.called != 0 || it.is_listed);
+        idle.unwrap_or(false)
+    }
+
+    /// Whether calls of a client could have changed this list since the connection read it. If the
+    /// connection is open, it reads the list again.
+    pub(crate) fn relist(&self, key: &ConnectionKey, kind: ItemKind) -> bool {
+        if let Some(own) = self.table().get(key) {
+            let Ok(up) = own.child.current() else {
+                return own.spec.called.is_set(kind);
+            };
+            let is_called = own.spec.called.take(kind);
+            if is_called {
+                up.value.command(ConnectionCommand::Relist(kind));
+            }
+            return is_called;
+        }
+        let called = self.idle.look(key, |it| CalledLists::new(it.called));
+        called.is_some_and(|called| called.is_set(kind))
+    }
+
+    /// Takes out the connections of idle sessions, and keeps the sessions: after a shorter time if the client
+    /// does not listen. `is_awaited` returns whether a client awaits events on a connection.
+    pub(crate) fn set_idle(
+        &self,
+        entry_idle: Duration,
+        is_awaited: impl Fn(&ConnectionKey) -> bool,
+        listens: impl Fn(&ConnectionKey) -> bool,
+    ) -> Vec<OpenedConnection> {
+        let now = self.now();
+        let is_idle = |own: &OwnConnection, idle: Duration| {
+            own.last_used
+                .load(Ordering::Relaxed)
+                .saturating_add(millis(idle))
+                < now
+        };
+        let mut table = self.by_key.write().unwrap_or_else(PoisonError::into_inner);
+        let idle = table.extract_if(|key, own| {
+            let may_rest = own.spec.own_session.is_open() && own.child.current().is_ok();
+            if !may_rest || !is_idle(own, IDLE_AFTER) {
+                return false;
+            }
+            if own.is_in_use() || is_awaited(key) {
+                own.last_used.store(now, Ordering::Relaxed);
+                return false;
+            }
+            !listens(key) || is_idle(own, entry_idle)
+        });
+        let idle: Vec<_> = idle.collect();
+        for (key, own) in &idle {
+            if let Some((session, negotiated)) = own.spec.own_session.leave_open() {
+                let session = IdleSession {
+                    session,
+                    negotiated,
+                    connector: own.spec.of_server.connector.clone(),
+                    called: own.spec.called.bits(),
+                    is_listed: *own.spec.listed.borrow(),
+                    last_used: own.last_used.load(Ordering::Relaxed),
+                };
+                self.idle.add(key.clone(), session);
+            }
+        }
+        drop(table);
+        idle.into_iter().map(OpenedConnection::from).collect()
     }
 
     pub(crate) fn any(&self, is_meant: impl Fn(&ConnectionKey) -> bool) -> bool {
@@ -142,20 +245,30 @@ impl OwnConnections {
     pub(crate) fn take_out(
         &self,
         leaves: impl Fn(&ConnectionKey) -> bool,
-    ) -> Vec<(ConnectionKey, ChildRef<CallSenders>)> {
+    ) -> Vec<OpenedConnection> {
         self.extract(|key, _| leaves(key))
     }
 
-    /// Takes out the connections that were not used for longer than `idle`: no call, and nobody
-    /// who waits for their events.
+    /// Takes out the connections without calls and subscriptions for longer than `idle`; the
+    /// connection that clients with a handshake share after `idle_stop`, if that is not zero.
     pub(crate) fn take_idle(
         &self,
         idle: Duration,
+        idle_stop: Duration,
         is_watched: impl Fn(&ConnectionKey) -> bool,
-    ) -> Vec<(ConnectionKey, ChildRef<CallSenders>)> {
+    ) -> Vec<OpenedConnection> {
         let now = self.now();
         let idle = millis(idle);
         self.extract(|key, own| {
+            let is_kept = own.spec.own_session.is_open();
+            let idle = match is_limited(key) {
+                true => idle,
+                false if idle_stop.is_zero() => return false,
+                false => millis(idle_stop),
+            };
+            if is_kept {
+                return false;
+            }
             if own.is_in_use() || is_watched(key) {
                 own.last_used.store(now, Ordering::Relaxed);
             }
@@ -167,10 +280,11 @@ impl OwnConnections {
     pub(crate) fn take_least_recent(
         &self,
         is_watched: impl Fn(&ConnectionKey) -> bool,
-    ) -> Option<(ConnectionKey, ChildRef<CallSenders>)> {
+    ) -> Option<OpenedConnection> {
         let mut table = self.by_key.write().unwrap_or_else(PoisonError::into_inner);
         let used_before = self.now().saturating_sub(millis(REST_MIN));
-        let unused = table.iter().filter(|(key, own)| {
+        let unused = table.iter().filter(|(key, _)| is_limited(key));
+        let unused = unused.filter(|(key, own)| {
             // The first call of one that starts waits elsewhere.
             let has_started = own.child.current().is_ok() || awaits_sign_in(&own.spec);
             let is_recent = own.last_used.load(Ordering::Relaxed) > used_before;
@@ -178,7 +292,7 @@ impl OwnConnections {
         });
         let (key, _) = unused.min_by_key(|(_, own)| own.last_used.load(Ordering::Relaxed))?;
         let key = key.clone();
-        table.remove(&key).map(|own| (key, own.child))
+        table.remove_entry(&key).map(OpenedConnection::from)
     }
 
     /// Takes out the connections with these credentials over which the server is spoken to; they still
@@ -188,18 +302,16 @@ impl OwnConnections {
         let out = table.extract_if(|key, own| {
             key.credentials == *credentials && is_opened(&own.spec, &own.child)
         });
-        let opened = out
-            .map(|(key, OwnConnection { child, spec, .. })| OpenedConnection { key, child, spec });
-        opened.collect()
+        out.map(OpenedConnection::from).collect()
     }
 
     fn extract(
         &self,
         leaves: impl Fn(&ConnectionKey, &OwnConnection) -> bool,
-    ) -> Vec<(ConnectionKey, ChildRef<CallSenders>)> {
+    ) -> Vec<OpenedConnection> {
         let mut table = self.by_key.write().unwrap_or_else(PoisonError::into_inner);
         let out = table.extract_if(|key, own| leaves(key, own));
-        out.map(|(key, own)| (key, own.child)).collect()
+        out.map(OpenedConnection::from).collect()
     }
 
     fn now(&self) -> u64 {

@@ -1,0 +1,116 @@
+//! Idle sessions of single clients at an HTTP server: only the data to continue in them is kept, so that an idle
+//! client costs little memory.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use crate::downstream::connection::handshake::Negotiated;
+use crate::downstream::connection_key::ConnectionKey;
+use crate::transport::{Connector, HttpSession};
+
+/// Sessions that are ended side by side.
+const ENDED_TOGETHER: usize = 16;
+
+/// A session that a client has at a server, without a connection.
+#[derive(Clone)]
+pub(crate) struct IdleSession {
+    pub(crate) session: HttpSession,
+    /// The answer to its handshake.
+    pub(crate) negotiated: Arc<Negotiated>,
+    /// For the end of the session.
+    pub(crate) connector: Arc<dyn Connector>,
+    /// Lists that calls could have changed since they were read.
+    pub(crate) called: u8,
+    /// Whether it has listed something itself.
+    pub(crate) is_listed: bool,
+    /// Milliseconds since the start of the server's pool.
+    pub(crate) last_used: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct IdleSessions {
+    by_key: Mutex<HashMap<ConnectionKey, IdleSession>>,
+    /// The last answer to a handshake: the answers of one server are mostly equal.
+    negotiated: Mutex<Option<Arc<Negotiated>>>,
+}
+
+impl IdleSessions {
+    pub(crate) fn add(&self, key: ConnectionKey, mut idle: IdleSession) {
+        idle.negotiated = self.shared_answer(idle.negotiated);
+        self.table().insert(key, idle);
+    }
+
+    pub(crate) fn take(&self, key: &ConnectionKey) -> Option<IdleSession> {
+        self.table().remove(key)
+    }
+
+    /// Takes the one that was not used for the longest time.
+    pub(crate) fn take_oldest(&self) -> Option<(ConnectionKey, IdleSession)> {
+        let mut table = self.table();
+        let (key, _) = table.iter().min_by_key(|(_, idle)| idle.last_used)?;
+        let key = key.clone();
+        table.remove_entry(&key)
+    }
+
+    pub(crate) fn take_all(
+        &self,
+        leaves: impl Fn(&ConnectionKey) -> bool,
+    ) -> Vec<(ConnectionKey, IdleSession)> {
+        let mut table = self.table();
+        table.extract_if(|key, _| leaves(key)).collect()
+    }
+
+    /// Reads a session, if it is idle.
+    pub(crate) fn look<T>(
+        &self,
+        key: &ConnectionKey,
+        look: impl FnOnce(&IdleSession) -> T,
+    ) -> Option<T> {
+        self.table().get(key).map(look)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.table().len()
+    }
+
+    fn shared_answer(&self, answer: Arc<Negotiated>) -> Arc<Negotiated> {
+        let mut last = self
+            .negotiated
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        match &*last {
+            Some(last) if *last == answer => last.clone(),
+            _ => last.insert(answer).clone(),
+        }
+    }
+
+    fn table(&self) -> MutexGuard<'_, HashMap<ConnectionKey, IdleSession>> {
+        self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl IdleSession {
+    /// Ends the session at its server.
+    async fn end(self, grace: Duration) {
+        if let Some(link) = self.connector.resume(self.session, Rc::new(|_| {})) {
+            link.close(grace).await;
+        }
+    }
+}
+
+/// Ends sessions at their servers, each within `grace`.
+pub(crate) async fn end_all(sessions: Vec<IdleSession>, grace: Duration) {
+    let mut sessions = sessions.into_iter();
+    loop {
+        let some = sessions.by_ref().take(ENDED_TOGETHER);
+        let ending: Vec<_> = some.map(|session| session.end(grace)).collect();
+        if ending.is_empty() {
+            return;
+        }
+        join_all(ending).await;
+    }
+}
