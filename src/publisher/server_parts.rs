@@ -11,7 +11,7 @@ use crate::downstream::{ConnectionKey, ListTimes, Viewer};
 use crate::id::ServerName;
 use crate::publisher::first_listing::FirstListWait;
 use crate::publisher::freshness::{FreshnessMeta, PartAge, PartSource};
-use crate::publisher::known_lists::{KnownList, KnownLists};
+use crate::publisher::known_lists::{KnownList, KnownLists, ReadList};
 use crate::publisher::own_lists::OwnLists;
 use crate::publisher::own_part::own_part;
 use crate::publisher::pins::Pins;
@@ -321,8 +321,8 @@ impl ServerParts {
         };
         let shared = self.shared.iter().filter(|(_, shared)| is_read(shared));
         let shared = shared.map(|(name, list)| {
-            let key = ConnectionKey::shared();
-            (name.clone(), key, KnownList::Live, list.read_at)
+            let read = ReadList::new(KnownList::Live, &list.part, list.read_at);
+            (name.clone(), ConnectionKey::shared(), read)
         });
         let own = self.own.known(|part| is_shared(&self.shared, part));
         shared.chain(own).collect()
