@@ -229,7 +229,7 @@ mod tests {
 
     use super::*;
     use crate::catalog::{IngestLimits, ItemKind};
-    use crate::downstream::Audience;
+    use crate::downstream::{Audience, ClientInfo};
     use crate::id::{CredentialContext, Principal, SessionId};
     use crate::protocol::{DeclaredCapabilities, RawJson};
 
@@ -239,6 +239,7 @@ mod tests {
         Audience {
             principal: Principal::Anonymous,
             profile: DeclaredCapabilities::from_declared(declared.as_object().unwrap()),
+            info: ClientInfo::default(),
         }
     }
 
