@@ -14,7 +14,7 @@ use crate::calls::{consent, tasks};
 use crate::credentials::Credential;
 use crate::downstream::{
     BreakerPermit, CallSenders, Caller, ConnectionKey, Deadline, Delivery, Downstreams, Lease,
-    Reply, Server, UseGuard, server_removed,
+    Reply, Reservation, Server, UseGuard, server_removed,
 };
 use crate::id::{ServerName, SessionId};
 use crate::protocol::{ErrorKind, Failure, Method, Response};
@@ -120,9 +120,14 @@ pub(crate) fn find_route(
     settings.check_user(target.forwarded.as_deref())?;
     consent::check_known(&settings, caller)?;
     let permit = Some(server.permit(target.listed_tool().map(|tool| &tool.native))?);
-    let (key, lease) = server.reserve(caller)?;
-    let older = server.older_key_for(caller);
-    let older = older.filter(|key| may_ask(method) || server.connection_key_for(caller) == *key);
+    let awaits_era = server.awaits_era(caller);
+    let Reservation {
+        key,
+        lease,
+        older,
+        speaks_older,
+    } = server.reserve(caller)?;
+    let older = older.filter(|_| may_ask(method) || speaks_older);
     let wanted = older.as_ref().unwrap_or(&key);
     let own = (!wanted.is_shared()).then(|| server.find(wanted)).flatten();
     let is_own = own.is_some_and(|own| older.is_none() || own.current().is_ok());
@@ -144,6 +149,7 @@ pub(crate) fn find_route(
     Ok(CallRoute {
         deadline,
         access: match older {
+            _ if awaits_era => search.find_in_era(caller.clone(), may_ask(method)),
             Some(older) => search.find_or_else(older, key)?,
             None => search.find(key)?,
         },
@@ -229,6 +235,32 @@ impl ConnectionSearch {
             }
             Err(_) => self.find(other),
         }
+    }
+
+    /// The connection that serves a caller, once the first handshake with the server has shown its
+    /// era: what a call leaves in a session must not be left elsewhere.
+    fn find_in_era(self, caller: Caller, may_ask: bool) -> ConnectionAccess {
+        let opening = async move {
+            let shared = self.server.shared().clone();
+            // The failure of the connection that serves the caller says why, if this one fails.
+            let first = ConnectionKey::shared();
+            drop(self.opened(shared, &first, self.opened_by).await);
+            let Reservation {
+                key,
+                older,
+                speaks_older,
+                ..
+            } = self.server.reserve(&caller)?;
+            let access = match older.filter(|_| may_ask || speaks_older) {
+                Some(older) => self.find_or_else(older, key)?,
+                None => self.find(key)?,
+            };
+            match access {
+                ConnectionAccess::Open(senders) => Ok(senders),
+                ConnectionAccess::Opening(opening) => opening.await,
+            }
+        };
+        ConnectionAccess::Opening(opening.boxed_local())
     }
 
     /// Waits for a connection that is being opened, and opens one that is at rest; one that is

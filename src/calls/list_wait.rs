@@ -198,11 +198,18 @@ impl ListWait {
 /// The lists of this kind that changed and that clients like this one do not see yet.
 fn changed_lists(context: &CallContext, request: &Request, caller: &Caller) -> Vec<ChangedList> {
     let changes = context.downstreams.list_changes();
-    let kind = ItemKind::listed_by(&request.method).filter(|_| !changes.are_shown());
-    let Some(kind) = kind else {
+    let Some(kind) = ItemKind::listed_by(&request.method) else {
         return Vec::new();
     };
     let servers = context.downstreams.all();
+    for server in servers.values() {
+        if let Some(key) = server.relist(caller, kind) {
+            changes.announce(server.name(), &key, &[kind]);
+        }
+    }
+    if changes.are_shown() {
+        return Vec::new();
+    }
     let shown = servers
         .values()
         .filter(|server| context.shows(server, caller));

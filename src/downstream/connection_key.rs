@@ -53,9 +53,23 @@ impl Viewer {
         let era = self.era;
         Some(Self { owner, era })
     }
+
+    /// All clients of its era that declare nothing, if it is one of these.
+    pub(crate) fn of_era(&self) -> Option<Self> {
+        let owner = ConnectionOwner::Shared;
+        let era = self.era;
+        self.owner
+            .is_of_plain_clients()
+            .then_some(Self { owner, era })
+    }
 }
 
 impl ConnectionOwner {
+    /// Whether clients who declare nothing are among those whose connection it is.
+    fn is_of_plain_clients(&self) -> bool {
+        self.audience().is_none_or(|it| it.profile.is_plain())
+    }
+
     /// The audience of those whose connection it is, unless it is everybody's.
     pub fn audience(&self) -> Option<&Audience> {
         match self {
@@ -130,8 +144,10 @@ impl ConnectionKey {
         }
     }
 
+    /// Whether it is the one that a server always has. Clients with a handshake may share another,
+    /// of the older era.
     pub fn is_shared(&self) -> bool {
-        self.owner == ConnectionOwner::Shared
+        self.owner == ConnectionOwner::Shared && self.era.is_none()
     }
 
     /// The capabilities declared to the server.

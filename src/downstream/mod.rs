@@ -82,5 +82,6 @@ pub use subscription_registry::{
 
 pub(crate) use call_request::lost;
 pub(crate) use connection::list_refresh::REREAD_EVERY;
+pub(crate) use pool::server::Reservation;
 pub(crate) use pool::server_removed;
 pub(crate) use timer::Timer;

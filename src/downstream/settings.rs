@@ -16,7 +16,16 @@ use crate::downstream::resilience::Resilience;
 use crate::id::{CredentialContext, ServerName};
 use crate::protocol::{ErrorKind, Failure};
 use crate::supervision::Settings as SupervisionSettings;
-use crate::transport::{FaultSettings, HttpSettings, Proxy, RecorderSettings, StdioSettings};
+use crate::transport::{
+    FaultSettings, HttpKind, HttpSettings, Proxy, RecorderSettings, StdioSettings,
+};
+
+/// Connections of their own that clients may have to a program, where each is a process, and to a
+/// server over HTTP+SSE.
+const PROCESSES_MAX: usize = 8;
+
+/// The same for a server over HTTP, where each is a session, which costs a few KiB.
+const SESSIONS_MAX: usize = 1000;
 
 /// One enabled, usable server.
 #[derive(Clone, Debug)]
@@ -136,6 +145,15 @@ impl ServerSettings {
         }
     }
 
+    /// Connections of their own that clients may have to this server.
+    pub(crate) fn entries_max(&self) -> usize {
+        let of_transport = match &self.transport {
+            TransportSettings::Http(http) if http.kind != HttpKind::Sse => SESSIONS_MAX,
+            TransportSettings::Http(_) | TransportSettings::Stdio(_) => PROCESSES_MAX,
+        };
+        self.limits.entries_max.unwrap_or(of_transport)
+    }
+
     /// Whether its connection may be closed because nobody uses it.
     pub fn may_rest(&self) -> bool {
         self.start == StartMode::Lazy || !self.limits.idle_stop.is_zero()
@@ -236,8 +254,9 @@ pub struct ServerLimits {
     pub sign_in_timeout: Duration,
     /// How long the answer is remembered.
     pub era_remembered: Duration,
-    /// Connections of their own that clients may have to this server.
-    pub entries_max: usize,
+    /// Connections of their own that clients may have to this server; `None` depends on what one
+    /// costs.
+    pub entries_max: Option<usize>,
     /// A connection of its own that is unused for this long is closed.
     pub entry_idle: Duration,
     /// The shared connection is closed when it was not used for this long; zero never.
@@ -268,7 +287,7 @@ impl Default for ServerLimits {
             era_probe_timeout: Duration::from_secs(5),
             sign_in_timeout: Duration::from_secs(10 * 60),
             era_remembered: Duration::from_secs(24 * 3600),
-            entries_max: 8,
+            entries_max: None,
             entry_idle: Duration::from_secs(5 * 60),
             idle_stop: Duration::ZERO,
             undelivered_max: 16 << 20,

@@ -146,8 +146,10 @@ impl CatalogView {
         let session = caller.session;
         let session = session.map(|session| ConnectionOwner::Session(session, caller.audience()));
         let of_session = session.and_then(of);
+        let of_era = || of(ConnectionOwner::Shared).filter(|_| caller.profile.is_plain());
         of_session
             .or_else(|| of(ConnectionOwner::Audience(caller.audience())))
+            .or_else(of_era)
             .cloned()
     }
 

@@ -339,12 +339,13 @@ impl ServerParts {
     }
 
     /// The part of a server that this viewer sees: of its own connection, of one of its audience,
-    /// or the shared one, in this order.
+    /// of the one that its era shares, or the shared one, in this order.
     fn part_for(&self, server: &ServerName, viewer: &Viewer) -> Option<&Arc<ServerPart>> {
         let of_audience = || self.own.part(server, &viewer.audience()?);
+        let of_era = || self.own.part(server, &viewer.of_era()?);
         let shared = || Some(&self.shared.get(server)?.part);
         let own = self.own.part(server, viewer);
-        own.or_else(of_audience).or_else(shared)
+        own.or_else(of_audience).or_else(of_era).or_else(shared)
     }
 
     fn visible(&self, part: impl Fn(&ServerName) -> Option<Arc<ServerPart>>) -> VisibleParts {

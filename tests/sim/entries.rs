@@ -75,7 +75,7 @@ fn over_the_cap_the_connection_that_is_unused_for_longest_makes_room() {
         let world = Rc::new(World::new());
         let plan = |plan: &mut Plan| {
             plan.settings.sharing = Sharing::Session;
-            plan.settings.limits.entries_max = 2;
+            plan.settings.limits.entries_max = Some(2);
         };
         let server = world.stdio("a", plan).await;
         pass(millis(50)).await;
@@ -112,7 +112,7 @@ fn over_the_cap_the_connection_that_is_unused_for_longest_makes_room() {
 fn where_sharing_is_left_to_us_the_shared_connection_serves_over_the_cap() {
     run(async {
         let world = Rc::new(World::new());
-        let plan = |plan: &mut Plan| plan.settings.limits.entries_max = 1;
+        let plan = |plan: &mut Plan| plan.settings.limits.entries_max = Some(1);
         let server = world.stdio("a", plan).await;
         pass(millis(50)).await;
         let asked = world.client(asked_for()).await;

@@ -178,7 +178,7 @@ fn plan(name: &str, is_sessionless: bool, plan: &mut Plan) {
     limits.refresh_every = seconds(15);
     limits.entry_idle = seconds(40);
     limits.calls_max = CALLS_OF_SERVER;
-    limits.entries_max = ENTRIES;
+    limits.entries_max = Some(ENTRIES);
     let mut tuning = tuning();
     tuning.backoff_max = seconds(8);
     tuning.reconnect_every = seconds(8);

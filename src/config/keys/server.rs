@@ -307,8 +307,9 @@ keys! {
         era_remembered in limits.era_remembered: duration(SECOND..=30 * DAY);
         /// A program that prints a page to sign in at, and waits, is waited for so long.
         sign_in_timeout in limits.sign_in_timeout: duration(SECOND..=DAY);
-        /// Connections of their own that clients may have to it.
-        entries_max in limits.entries_max: count(1..=1000);
+        /// Connections of their own that clients may have to it; without it, 8 to a program, where
+        /// each is a process, and 1000 to a URL, where each is a session.
+        entries_max in limits.entries_max: optional(count(1..=100_000), "8");
         /// Such a connection is closed when it is unused for so long.
         entry_idle in limits.entry_idle: duration(SECOND..=DAY);
         /// As in [gateway], for this server only.

@@ -52,6 +52,11 @@ pub(super) struct ListState {
 }
 
 impl ListState {
+    /// Whether any list was read over this connection.
+    pub(super) fn was_any_read(&self) -> bool {
+        self.read_at.iter().any(Option::is_some)
+    }
+
     /// Whether a list was read over this connection.
     pub(super) fn was_read(&self, kind: ItemKind) -> bool {
         self.read_at[kind.index()].is_some()
@@ -102,8 +107,20 @@ impl Connection {
         }
     }
 
+    /// Fetches all lists, but for a session whose client sees those of everybody.
+    pub(super) fn refresh_all(&mut self, ctx: &mut Context<Self>) {
+        if !self.is_own_session || self.lists.was_any_read() {
+            self.refresh(&ItemKind::ALL, ctx);
+        }
+    }
+
     /// Fetches lists; what the server has no capability for stays empty.
     pub(super) fn refresh(&mut self, kinds: &[ItemKind], ctx: &mut Context<Self>) {
+        // Until then it has the lists of everybody, which will change without it.
+        let kinds = match self.is_own_session && !self.lists.was_any_read() {
+            true => &ItemKind::ALL,
+            false => kinds,
+        };
         // A new handshake ends with a refresh of everything.
         let negotiated = self.state.negotiated();
         let Some(negotiated) = negotiated.filter(|_| self.state.is_ready()) else {

@@ -43,7 +43,7 @@ impl Connection {
         self.schedule_ping(ctx);
         let every = self.spec.settings().limits.refresh_every;
         self.refreshes = Some(ctx.run_interval(every, |connection, ctx| {
-            connection.refresh(&ItemKind::ALL, ctx);
+            connection.refresh_all(ctx);
         }));
     }
 

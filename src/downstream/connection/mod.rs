@@ -96,6 +96,9 @@ pub(crate) struct Connection {
     began: Instant,
     /// Since when it is ready.
     up_since: Option<Instant>,
+    /// It is one client's session: its lists are those that all clients see, until that client's
+    /// calls may have changed them.
+    is_own_session: bool,
 }
 
 impl Connection {
@@ -131,6 +134,7 @@ impl Connection {
             last_received: Instant::now(),
             began: Instant::now(),
             up_since: None,
+            is_own_session: false,
         }
     }
 
@@ -394,6 +398,9 @@ impl Handler<CallMessage> for Connection {
         let Some(calls) = self.state.calls_mut() else {
             return;
         };
+        if self.is_own_session {
+            self.spec.called.set();
+        }
         if let Some(unhandled) = calls.on_message(message, Instant::now()) {
             self.on_unhandled(unhandled, ctx);
         }
@@ -452,6 +459,7 @@ impl Handler<ConnectionCommand> for Connection {
             ConnectionCommand::Unsubscribe(uri) => self.unsubscribe(&uri, ctx),
             ConnectionCommand::Refresh => self.list_changed(&ItemKind::ALL, ctx),
             ConnectionCommand::Reread(kind) => self.reread(kind, ctx),
+            ConnectionCommand::Relist(kind) => self.refresh(&[kind], ctx),
             ConnectionCommand::RootsChanged => self.notify_server(&Method::RootsListChanged, None),
             ConnectionCommand::Extension(frame) => {
                 if let Some(calls) = self.state.calls() {

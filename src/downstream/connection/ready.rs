@@ -3,7 +3,6 @@
 use actix::{AsyncContext, Context};
 use serde_json::json;
 
-use crate::catalog::ItemKind;
 use crate::downstream::call_request::CallMessage;
 use crate::downstream::connection::Connection;
 use crate::downstream::connection::handshake::Negotiated;
@@ -14,12 +13,24 @@ use crate::downstream::in_flight::CallsInFlight;
 use crate::downstream::worker_channel::WorkerChannelHandle;
 use crate::protocol::{LogLevel, Method};
 use crate::telemetry::Counter;
+use crate::transport::HttpSession;
 
 impl Connection {
     pub(super) fn connected(&mut self, negotiated: Negotiated, ctx: &mut Context<Self>) {
         let generation = self.birth.generation();
         let again = if generation > 1 { " again" } else { "" };
-        log::info!(
+        let session = self.http_session();
+        let has_id = session.as_ref().is_some_and(|session| session.id.is_some());
+        if !negotiated.is_modern() && self.spec.of_server.connector.knows_call_of_requests() {
+            self.spec.of_server.era.saw_handshake(has_id);
+        }
+        self.is_own_session = has_id && self.spec.is_own_session();
+        let level = match self.is_own_session {
+            true => log::Level::Debug,
+            false => log::Level::Info,
+        };
+        log::log!(
+            level,
             server = self.spec.server().as_str(),
             revision = negotiated.revision.as_str(),
             generation;
@@ -51,10 +62,6 @@ impl Connection {
             }
             ConnectionState::Opening | ConnectionState::Ending => return,
         }
-        let session = self
-            .state
-            .calls()
-            .and_then(|calls| calls.link().http_session());
         let cookies = session.map(|session| session.cookies);
         self.spec.session.opened(cookies.unwrap_or_default());
         self.assume_tools();
@@ -62,16 +69,22 @@ impl Connection {
         self.spec.of_server.breakers.renewed();
         self.birth.ready(self.callers(ctx));
         self.restore_subscriptions(ctx);
-        self.refresh(&ItemKind::ALL, ctx);
+        self.refresh_all(ctx);
     }
 
-    /// Opens a way in on each other arbiter, where the transport allows it.
+    fn http_session(&self) -> Option<HttpSession> {
+        self.state.calls()?.link().http_session()
+    }
+
+    /// Opens a way in on each other arbiter, where the transport allows it. Calls of one client's
+    /// session come from the arbiter of the connection.
     fn open_worker_channels(
         &self,
         calls: &CallsInFlight,
         ctx: &mut Context<Self>,
     ) -> Vec<WorkerChannelHandle> {
-        let Some(session) = calls.link().http_session() else {
+        let session = calls.link().http_session();
+        let Some(session) = session.filter(|_| !self.is_own_session) else {
             return Vec::new();
         };
         let others =

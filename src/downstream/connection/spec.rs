@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use actix::{Message, Recipient};
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -19,7 +20,7 @@ use crate::downstream::in_flight::client_tasks::ClientTasks;
 use crate::downstream::parts::{PoolParts, ServerParts};
 use crate::downstream::resilience::admission::ConnectionLoad;
 use crate::downstream::session_status::SessionStatus;
-use crate::downstream::settings::ServerSettings;
+use crate::downstream::settings::{ServerSettings, Sharing};
 use crate::downstream::starting::StartProgress;
 use crate::id::{ServerName, SessionId};
 use crate::protocol::{Era, LogLevel, Revision};
@@ -51,6 +52,30 @@ pub(crate) struct ConnectionSpec {
     pub(crate) listed: watch::Sender<bool>,
     /// How the session fares, for operators.
     pub(crate) session: SessionStatus,
+    /// Where the connection is a session of one client's own: the lists that the client may have
+    /// changed since they were read.
+    pub(crate) called: CalledLists,
+}
+
+/// Lists that calls in a session may have changed since they were read, as bits by
+/// [`ItemKind::index`].
+#[derive(Debug, Default)]
+pub(crate) struct CalledLists(AtomicU8);
+
+impl CalledLists {
+    pub(crate) fn set(&self) {
+        self.0.store(u8::MAX, Ordering::Relaxed);
+    }
+
+    pub(crate) fn any(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether calls may have changed this list; it is about to be read.
+    pub(crate) fn take(&self, kind: ItemKind) -> bool {
+        let bit = 1 << kind.index();
+        self.0.fetch_and(!bit, Ordering::Relaxed) & bit != 0
+    }
 }
 
 impl ConnectionSpec {
@@ -59,6 +84,14 @@ impl ConnectionSpec {
     pub(crate) fn keeps_logs(&self) -> bool {
         let is_of_one = matches!(self.key.owner, ConnectionOwner::Session(..));
         !is_of_one && !self.of_server.settings.load().limits.share_logs
+    }
+
+    /// Whether it is one client's session at an HTTP server that clients otherwise share: it costs
+    /// little, and does nothing but what its client wants.
+    pub(crate) fn is_own_session(&self) -> bool {
+        matches!(self.key.owner, ConnectionOwner::Session(..))
+            && self.of_server.connector.knows_call_of_requests()
+            && self.of_server.settings.load().sharing == Sharing::Auto
     }
 
     pub(crate) fn server(&self) -> &ServerName {
@@ -180,6 +213,8 @@ pub enum ConnectionCommand {
     Refresh,
     /// A client asks for a list that was read a while ago.
     Reread(ItemKind),
+    /// A client asks for a list that its calls may have changed.
+    Relist(ItemKind),
     RootsChanged,
     /// A notification of an extension, as the client wrote it.
     Extension(Bytes),

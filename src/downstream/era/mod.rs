@@ -41,8 +41,21 @@ struct EraMemory {
     ended_when_asked: bool,
     /// Whether a server of the newer era speaks the older one as well, once it was tried.
     speaks_older: Option<bool>,
+    /// Whether it answered a handshake over HTTP with a session id, once there was one.
+    has_sessions: Option<bool>,
     /// `server/discover` was refused for now, which a server may do that does not know it.
     is_undecided: bool,
+}
+
+/// What is known of how a server is spoken to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EraFacts {
+    /// The era that was found out, or the one that was configured.
+    pub(crate) era: Option<Era>,
+    /// Whether a server of the newer era also has a handshake, once that was tried.
+    pub(crate) speaks_older: Option<bool>,
+    /// Whether it answers a handshake over HTTP with a session id, once there was one.
+    pub(crate) has_sessions: Option<bool>,
 }
 
 /// A connection that lives; dropped when it is gone.
@@ -74,6 +87,8 @@ struct StoredEra {
     era: Era,
     #[serde(default)]
     speaks_older: Option<bool>,
+    #[serde(default)]
+    has_sessions: Option<bool>,
 }
 
 impl fmt::Debug for ServerEra {
@@ -97,6 +112,17 @@ impl ServerEra {
     /// The era that was found out, or the one that was configured.
     pub(crate) fn current(&self) -> Option<Era> {
         configured(self.settings.load().era).or(self.known().era)
+    }
+
+    /// What is known of the server, for the choice of a connection.
+    pub(crate) fn facts(&self) -> EraFacts {
+        let configured = configured(self.settings.load().era);
+        let known = self.known();
+        EraFacts {
+            era: configured.or(known.era),
+            speaks_older: known.speaks_older,
+            has_sessions: known.has_sessions,
+        }
     }
 
     /// Looks up the era with which a connection begins; the store is asked once.
@@ -123,14 +149,14 @@ impl ServerEra {
             return;
         }
         if let Some((kept, left)) = self.recall().await {
-            self.found(kept.era, kept.speaks_older, left);
+            self.found(kept.era, (kept.speaks_older, kept.has_sessions), left);
         }
     }
 
     /// A server answered in this era; nothing waits for the store.
     pub(crate) fn remember(&self, era: Era) {
         if self.usable() != Some(era) {
-            self.keep(era, None);
+            self.keep(era, (None, None));
         }
     }
 
@@ -142,26 +168,45 @@ impl ServerEra {
     /// A connection of the older era was tried beside those of the newer one (B-ERA-02).
     pub(crate) fn tried_older(&self, speaks_older: bool) {
         let speaks_older = Some(speaks_older);
-        let (era, known) = {
+        let (era, known, has_sessions) = {
             let known = self.known();
-            (known.era, known.speaks_older)
+            (known.era, known.speaks_older, known.has_sessions)
         };
         if era == Some(Era::Modern) && known != speaks_older {
-            self.keep(Era::Modern, speaks_older);
+            self.keep(Era::Modern, (speaks_older, has_sessions));
         }
     }
 
-    fn keep(&self, era: Era, speaks_older: Option<bool>) {
+    /// A handshake over HTTP brought a session id, or none.
+    pub(crate) fn saw_handshake(&self, has_sessions: bool) {
+        let has_sessions = Some(has_sessions);
+        let (era, speaks_older) = {
+            let mut known = self.known();
+            if known.has_sessions == has_sessions {
+                return;
+            }
+            known.has_sessions = has_sessions;
+            (known.era, known.speaks_older)
+        };
+        // What is only presumed is not kept.
+        if let Some(era) = era.filter(|era| self.usable() == Some(*era)) {
+            self.keep(era, (speaks_older, has_sessions));
+        }
+    }
+
+    /// Keeps the era, whether the server also has a handshake, and whether that opens a session.
+    fn keep(&self, era: Era, (speaks_older, has_sessions): (Option<bool>, Option<bool>)) {
         let settings = self.settings.load();
         if settings.era != EraChoice::Auto {
             return;
         }
         let remembered = settings.limits.era_remembered;
-        self.found(era, speaks_older, remembered);
+        self.found(era, (speaks_older, has_sessions), remembered);
         let kept = StoredEra {
             identity: settings.identity(),
             era,
             speaks_older,
+            has_sessions,
         };
         let value = RawJson::from_value(&kept).as_bytes().clone();
         let (store, server) = (self.store.clone(), settings.name.clone());
@@ -214,9 +259,15 @@ impl ServerEra {
         same.then_some((kept, entry.expires_in?))
     }
 
-    fn found(&self, era: Era, speaks_older: Option<bool>, remembered: Duration) {
+    fn found(
+        &self,
+        era: Era,
+        (speaks_older, has_sessions): (Option<bool>, Option<bool>),
+        remembered: Duration,
+    ) {
         *self.known() = EraMemory {
             speaks_older,
+            has_sessions,
             ..EraMemory::found(era, Instant::now() + remembered)
         };
     }
@@ -245,6 +296,7 @@ impl EraMemory {
         self.is_doubted = true;
         self.ended_when_asked = false;
         self.speaks_older = None;
+        self.has_sessions = None;
     }
 
     fn usable(&self, now: Instant, is_in_use: bool) -> Option<Era> {

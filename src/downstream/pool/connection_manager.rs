@@ -240,6 +240,7 @@ impl ConnectionManager {
         }
         let is_known = known.is_some() && key.is_shared();
         let child = match &key.owner {
+            ConnectionOwner::Shared if key.era.is_some() => format!("server/{server}/older"),
             ConnectionOwner::Shared => format!("server/{server}"),
             ConnectionOwner::Audience(_) => format!("server/{server}/profile"),
             ConnectionOwner::Session(session, _) => format!("server/{server}/session/{session}"),
@@ -260,6 +261,7 @@ impl ConnectionManager {
             recorder: ArcSwap::from_pointee(Recorder::new(settings.recorder)),
             param_headers: ArcSwap::default(),
             session: SessionStatus::default(),
+            called: Default::default(),
             last_part: ArcSwapOption::new(known),
             listed: watch::Sender::new(is_known),
         });
@@ -291,7 +293,7 @@ impl ConnectionManager {
         if server.is_halted() {
             return Ok(server.shared.clone());
         }
-        if !self.make_room(&server) {
+        if open.key.owner != ConnectionOwner::Shared && !self.make_room(&server) {
             server.use_shared_instead()?;
             return Ok(server.shared.clone());
         }
@@ -300,7 +302,7 @@ impl ConnectionManager {
         let known = server.spec.last_part.load_full();
         let (child, spec) = self.supervise(&server.parts, key, spread, known, open.opener);
         server.own.insert(open.key, child.clone(), spec.clone());
-        if spec.key.era.is_some() {
+        if spec.key.era.is_some() && server.parts.era.speaks_older() != Some(true) {
             let listener = self.parts.listener.clone();
             actix_rt::spawn(close_if_refused(listener, server, spec, child.clone()));
         }
@@ -310,7 +312,7 @@ impl ConnectionManager {
     /// Whether there may be one more connection of a client's own; closes one that nobody uses if
     /// need be.
     fn make_room(&self, server: &Server) -> bool {
-        if server.own.len() < server.settings().limits.entries_max {
+        if server.own.len() < server.settings().entries_max() {
             return true;
         }
         let registry = &self.parts.subscription_registry;

@@ -6,6 +6,7 @@
 //! outstanding jobs are kept outside of it, so that its next incarnation continues with them.
 //!
 //! - `server`: one configured server: its shared connection, and which connection serves whom
+//! - `connection_choice`: which clients share a connection, as a pure function
 //! - `own_connections`: the connections that clients have of their own
 //! - `connection_manager`: starts, replaces and closes supervised connections
 //! - `retiring`: which servers were changed or removed and have not ended yet
@@ -20,6 +21,7 @@
 //! them.
 
 pub(crate) mod clock_watch;
+pub(crate) mod connection_choice;
 pub(crate) mod connection_manager;
 mod former_sessions;
 pub(crate) mod lease;

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::catalog::ItemKind;
 use crate::credentials::Credential;
 use crate::downstream::connection::spec::{CallSenders, ConnectionSpec};
-use crate::downstream::connection_key::ConnectionKey;
+use crate::downstream::connection_key::{ConnectionKey, ConnectionOwner};
 use crate::downstream::pool::lease::Leases;
 use crate::downstream::starting::StartStage;
 use crate::id::CredentialContext;
@@ -55,6 +56,12 @@ fn awaits_sign_in(spec: &ConnectionSpec) -> bool {
 pub(crate) fn is_opened(spec: &ConnectionSpec, child: &ChildRef<CallSenders>) -> bool {
     let phase = child.snapshot().status.phase();
     matches!(phase, ChildPhase::Up | ChildPhase::Starting) && !awaits_sign_in(spec)
+}
+
+/// Whether it is one of those of which there may be `entries_max`. The one that clients with a
+/// handshake share stays like the one that all share.
+fn is_limited(key: &ConnectionKey) -> bool {
+    key.owner != ConnectionOwner::Shared
 }
 
 impl OwnConnection {
@@ -107,8 +114,34 @@ impl OwnConnections {
         }
     }
 
+    /// How many there are that belong to some clients only.
     pub(crate) fn len(&self) -> usize {
-        self.table().len()
+        let table = self.table();
+        let limited = table.keys().filter(|key| is_limited(key));
+        limited.count()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.table().is_empty()
+    }
+
+    /// Whether the lists of a connection may differ from what others see.
+    pub(crate) fn has_lists(&self, key: &ConnectionKey) -> bool {
+        let table = self.table();
+        let own = table.get(key);
+        own.is_some_and(|own| own.spec.called.any() || *own.spec.listed.borrow())
+    }
+
+    /// A session whose client may have changed this list by its calls since it was read. It counts
+    /// as read from here on.
+    pub(crate) fn take_called(
+        &self,
+        key: &ConnectionKey,
+        kind: ItemKind,
+    ) -> Option<ChildRef<CallSenders>> {
+        let table = self.table();
+        let own = table.get(key)?;
+        own.spec.called.take(kind).then(|| own.child.clone())
     }
 
     pub(crate) fn any(&self, is_meant: impl Fn(&ConnectionKey) -> bool) -> bool {
@@ -156,6 +189,9 @@ impl OwnConnections {
         let now = self.now();
         let idle = millis(idle);
         self.extract(|key, own| {
+            if !is_limited(key) {
+                return false;
+            }
             if own.is_in_use() || is_watched(key) {
                 own.last_used.store(now, Ordering::Relaxed);
             }
@@ -170,7 +206,8 @@ impl OwnConnections {
     ) -> Option<(ConnectionKey, ChildRef<CallSenders>)> {
         let mut table = self.by_key.write().unwrap_or_else(PoisonError::into_inner);
         let used_before = self.now().saturating_sub(millis(REST_MIN));
-        let unused = table.iter().filter(|(key, own)| {
+        let unused = table.iter().filter(|(key, _)| is_limited(key));
+        let unused = unused.filter(|(key, own)| {
             // The first call of one that starts waits elsewhere.
             let has_started = own.child.current().is_ok() || awaits_sign_in(&own.spec);
             let is_recent = own.last_used.load(Ordering::Relaxed) > used_before;

@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::catalog::ServerPart;
+use crate::catalog::{ItemKind, ServerPart};
 use crate::credentials::Credential;
 use crate::downstream::caller::Caller;
 use crate::downstream::cause::cause_of_exit;
 use crate::downstream::connection::spec::{CallSenders, ConnectionCommand, ConnectionSpec};
 use crate::downstream::connection_key::{ConnectionKey, ConnectionOwner};
+use crate::downstream::era::EraFacts;
 use crate::downstream::parts::ServerParts;
+use crate::downstream::pool::connection_choice::ServerFacts;
 use crate::downstream::pool::lease::Lease;
 use crate::downstream::pool::own_connections::OwnConnections;
 use crate::downstream::pool::usage::{Usage, UseGuard};
@@ -22,7 +24,7 @@ use crate::downstream::settings::{
     CredentialsChoice, EraChoice, ServerSettings, Sharing, TransportSettings,
 };
 use crate::downstream::subscription_registry::SubscriptionRegistry;
-use crate::id::{CredentialContext, Principal, ServerName, SessionId};
+use crate::id::{Principal, ServerName, SessionId};
 use crate::protocol::{Era, ErrorKind, Failure, RawJson};
 use crate::supervision::{ChildPhase, ChildRef, ChildUnavailable};
 use crate::telemetry::{LogRing, millis};
@@ -43,6 +45,17 @@ pub struct Server {
     /// An operator took it out of service.
     pub(crate) halted: AtomicBool,
     pub(crate) retries: Mutex<RetryBudget>,
+}
+
+/// The connections that may serve one call.
+pub(crate) struct Reservation {
+    /// The one of the era that the server prefers.
+    pub(crate) key: ConnectionKey,
+    pub(crate) lease: Option<Lease>,
+    /// The one of the older era, which is better for this caller.
+    pub(crate) older: Option<ConnectionKey>,
+    /// The server is known to speak the older era.
+    pub(crate) speaks_older: bool,
 }
 
 impl Server {
@@ -72,30 +85,49 @@ impl Server {
 
     /// Which connection of the era that the server prefers serves this caller.
     pub fn preferred_key_for(&self, caller: &Caller) -> ConnectionKey {
-        let settings = self.parts.settings.load();
-        // Every request says whose it is.
-        if settings.sharing == Sharing::Auto && self.era() == Some(Era::Modern) {
-            return ConnectionKey::shared();
-        }
-        self.own_key_for(&settings, caller)
+        self.preferred_key(&self.facts(), caller)
     }
 
-    /// The connection of a caller by the rules of sharing alone. A session that keeps the one which
-    /// it shared with its audience is served there.
-    fn own_key_for(&self, settings: &ServerSettings, caller: &Caller) -> ConnectionKey {
-        let key = ConnectionKey {
-            credentials: settings.credentials_of(caller),
-            ..connection_key_for(settings.sharing, self.can_attribute(), caller)
-        };
-        match &key.owner {
-            ConnectionOwner::Session(session, audience)
-                if self.parts.isolation.claimant(audience) == Some(*session) =>
-            {
-                let owner = ConnectionOwner::Audience(audience.clone());
-                ConnectionKey { owner, ..key }
-            }
-            _ => key,
+    fn preferred_key(&self, facts: &ServerFacts, caller: &Caller) -> ConnectionKey {
+        // Every request says whose it is.
+        if facts.sharing == Sharing::Auto && facts.known.era == Some(Era::Modern) {
+            return ConnectionKey::shared();
         }
+        self.key_of(facts.owner_for(caller), caller)
+    }
+
+    /// The key of a connection for a caller. A session that keeps the one which it shared with its
+    /// audience is served there.
+    fn key_of(&self, owner: ConnectionOwner, caller: &Caller) -> ConnectionKey {
+        let owner = match owner {
+            ConnectionOwner::Session(session, audience)
+                if self.parts.isolation.claimant(&audience) == Some(session) =>
+            {
+                ConnectionOwner::Audience(audience)
+            }
+            owner => owner,
+        };
+        ConnectionKey {
+            credentials: self.parts.settings.load().credentials_of(caller),
+            owner,
+            era: None,
+        }
+    }
+
+    fn facts(&self) -> ServerFacts {
+        ServerFacts {
+            sharing: self.parts.settings.load().sharing,
+            known: self.parts.era.facts(),
+            knows_call_of_requests: self.parts.connector.knows_call_of_requests(),
+            is_isolated: self.parts.isolation.is_needed(),
+        }
+    }
+
+    /// Whether the connection of this caller depends on the era of the server, which is not known
+    /// before its first handshake.
+    pub(crate) fn awaits_era(&self, caller: &Caller) -> bool {
+        let depends = caller.session.is_some() && caller.revision.era() == Era::Legacy;
+        depends && self.era().is_none() && self.settings().sharing != Sharing::Shared
     }
 
     /// Whether a connection is this session's alone.
@@ -109,27 +141,23 @@ impl Server {
         }
     }
 
-    /// Whether a question of the server can be attributed to one of the clients that share a
-    /// connection, as far as it is known.
-    fn can_attribute(&self) -> bool {
-        self.parts.connector.knows_call_of_requests() || !self.parts.isolation.is_needed()
+    /// Which connection of the older era serves this caller, if it can be had: that of a client of
+    /// an older revision, before a server that prefers the newer era (B-ERA-02).
+    pub fn older_key_for(&self, caller: &Caller) -> Option<ConnectionKey> {
+        self.older_key(&self.facts(), caller)
     }
 
-    /// Which connection of the older era serves this caller, if it can be had: that of a client of
-    /// an older revision that can be asked, before a server that prefers the newer era
-    /// (B-ERA-02). Others gain nothing by it but a process more.
-    pub fn older_key_for(&self, caller: &Caller) -> Option<ConnectionKey> {
-        if caller.revision.era() == Era::Modern || !caller.profile.can_be_asked() {
+    fn older_key(&self, facts: &ServerFacts, caller: &Caller) -> Option<ConnectionKey> {
+        if caller.revision.era() == Era::Modern || self.parts.settings.load().era != EraChoice::Auto
+        {
             return None;
         }
-        let settings = self.parts.settings.load();
-        let may_be_tried = settings.era == EraChoice::Auto && self.era() == Some(Era::Modern);
-        if !may_be_tried || self.parts.era.speaks_older() == Some(false) {
-            return None;
-        }
-        let key = self.own_key_for(&settings, caller);
+        let owner = facts.older_owner_for(caller)?;
         let era = Some(Era::Legacy);
-        (!key.is_shared()).then_some(ConnectionKey { era, ..key })
+        Some(ConnectionKey {
+            era,
+            ..self.key_of(owner, caller)
+        })
     }
 
     /// Whether it turned out that a connection of another era cannot be had.
@@ -145,7 +173,10 @@ impl Server {
     /// The connection whose events concern a client without a session: that of its calls, or the
     /// first of these where each serves one call at a time.
     pub fn listen_key_for(&self, caller: &Caller) -> ConnectionKey {
-        let key = self.connection_key_for(caller);
+        self.leased_first(self.connection_key_for(caller), caller)
+    }
+
+    fn leased_first(&self, key: ConnectionKey, caller: &Caller) -> ConnectionKey {
         match &key.owner {
             ConnectionOwner::Audience(audience) if self.needs_lease(caller) => ConnectionKey {
                 owner: ConnectionOwner::Lease(audience.clone(), 0),
@@ -156,8 +187,12 @@ impl Server {
     }
 
     /// The connection whose lists this caller sees: the one that serves it, opened or not. The
-    /// shared one lists the same to a client that declares nothing.
+    /// shared one lists the same to a client that declares nothing. A session of its own at the
+    /// server lists what the audience sees, until the client has called something in it.
     pub(crate) fn list_key_for(&self, caller: &Caller) -> ConnectionKey {
+        if let Some(key) = self.own_list_key_for(caller) {
+            return key;
+        }
         let credentials = self.parts.settings.load().credentials;
         let has_own = match credentials {
             CredentialsChoice::Shared => !caller.profile.is_plain(),
@@ -166,8 +201,36 @@ impl Server {
         if !has_own {
             return ConnectionKey::shared();
         }
-        let older = self.older_key_for(caller);
-        older.unwrap_or_else(|| self.listen_key_for(caller))
+        let facts = match self.settings().sharing {
+            Sharing::Auto => self.facts().without_sessions(),
+            _ => self.facts(),
+        };
+        let older = self.older_key(&facts, caller);
+        let preferred = || self.leased_first(self.preferred_key(&facts, caller), caller);
+        older.unwrap_or_else(preferred)
+    }
+
+    /// The connection that serves this caller, if its lists may differ from what others see: calls
+    /// of the client changed them, perhaps, or the connection has listed.
+    fn own_list_key_for(&self, caller: &Caller) -> Option<ConnectionKey> {
+        if self.own.is_empty() || caller.session.is_none() {
+            return None;
+        }
+        let key = self.connection_key_for(caller);
+        self.own.has_lists(&key).then_some(key)
+    }
+
+    /// The lists of this kind that a client may have changed by its calls since they were read, are
+    /// read again from here on. Returns the connection that reads.
+    pub(crate) fn relist(&self, caller: &Caller, kind: ItemKind) -> Option<ConnectionKey> {
+        if self.own.is_empty() || caller.session.is_none() {
+            return None;
+        }
+        let key = self.connection_key_for(caller);
+        let child = self.own.take_called(&key, kind)?;
+        let up = child.current().ok()?;
+        up.value.command(ConnectionCommand::Relist(kind));
+        Some(key)
     }
 
     /// Whether each call of this caller has a connection for itself.
@@ -176,32 +239,40 @@ impl Server {
         caller.session.is_none() && !knows_call_of_requests && caller.profile.can_be_asked()
     }
 
-    /// Which connection of the era that the server prefers serves one call of this caller, and what
-    /// keeps it from serving others meanwhile. A client without a session can be asked
+    /// Which connections may serve one call of this caller, and what keeps that of the era that the
+    /// server prefers from serving others meanwhile. A client without a session can be asked
     /// only on a connection that serves nobody else, where the transport does not say whose call a
     /// question belongs to.
     ///
     /// # Errors
     ///
     /// When all of these are taken, and clients are configured to share nothing.
-    pub fn reserve(&self, caller: &Caller) -> Result<(ConnectionKey, Option<Lease>), Failure> {
-        let key = self.preferred_key_for(caller);
-        let ConnectionOwner::Audience(audience) = &key.owner else {
-            return Ok((key, None));
+    pub(crate) fn reserve(&self, caller: &Caller) -> Result<Reservation, Failure> {
+        let facts = self.facts();
+        let mut reserved = Reservation {
+            key: self.preferred_key(&facts, caller),
+            lease: None,
+            older: self.older_key(&facts, caller),
+            speaks_older: facts.known.speaks_older == Some(true),
+        };
+        let ConnectionOwner::Audience(audience) = &reserved.key.owner else {
+            return Ok(reserved);
         };
         if !self.needs_lease(caller) {
-            return Ok((key, None));
+            return Ok(reserved);
         }
-        let places = self.parts.settings.load().limits.entries_max;
+        let places = self.settings().entries_max();
         match self.own.leases.take(audience, places) {
             Some(lease) => {
-                let owner = ConnectionOwner::Lease(audience.clone(), lease.place());
-                Ok((ConnectionKey { owner, ..key }, Some(lease)))
+                reserved.key.owner = ConnectionOwner::Lease(audience.clone(), lease.place());
+                reserved.lease = Some(lease);
             }
-            None => self
-                .use_shared_instead()
-                .map(|()| (ConnectionKey::shared(), None)),
+            None => {
+                self.use_shared_instead()?;
+                reserved.key = ConnectionKey::shared();
+            }
         }
+        Ok(reserved)
     }
 
     /// A client can have no connection of its own: all that there may be are in use. Where sharing
@@ -213,10 +284,10 @@ impl Server {
     pub(crate) fn use_shared_instead(&self) -> Result<(), Failure> {
         self.own.count_refusal();
         let (settings, server) = (self.settings(), self.name().as_str());
-        let entries_max = settings.limits.entries_max;
+        let entries_max = settings.entries_max();
         if settings.sharing == Sharing::Auto {
             log::warn!(server, entries_max;
-                "no connection of its own is free for a client (`entries_max`): the shared one serves, and the client is not asked");
+                "no connection of its own is free for a client (`entries_max`): the shared one serves, where the client is not asked and the server keeps nothing for it alone");
             return Ok(());
         }
         let message = format!(
@@ -385,96 +456,25 @@ impl ServerSettings {
     /// Which connection will serve this caller, before the server is started. `is_isolated` says
     /// whether the server is remembered as one whose clients need connections of their own.
     pub fn connection_key_for(&self, caller: &Caller, is_isolated: bool) -> ConnectionKey {
-        // As the connectors of these transports say it of themselves.
-        let knows_call_of_requests = match &self.transport {
-            TransportSettings::Stdio(_) => false,
-            TransportSettings::Http(http) => http.kind != HttpKind::Sse,
+        let facts = ServerFacts {
+            sharing: self.sharing,
+            known: EraFacts {
+                era: None,
+                speaks_older: None,
+                // What it keeps of a session ended with the gateway.
+                has_sessions: Some(false),
+            },
+            // As the connectors of these transports say it of themselves.
+            knows_call_of_requests: match &self.transport {
+                TransportSettings::Stdio(_) => false,
+                TransportSettings::Http(http) => http.kind != HttpKind::Sse,
+            },
+            is_isolated,
         };
-        let can_attribute = knows_call_of_requests || !is_isolated;
         ConnectionKey {
             credentials: self.credentials_of(caller),
-            ..connection_key_for(self.sharing, can_attribute, caller)
-        }
-    }
-}
-
-/// Which clients share a connection (B-SHARE-01). `can_attribute` says whether it is known, or to be
-/// found out, to whom a question of the server belongs.
-fn connection_key_for(sharing: Sharing, can_attribute: bool, caller: &Caller) -> ConnectionKey {
-    let can_be_asked = caller.profile.can_be_asked();
-    let audience = || ConnectionOwner::Audience(caller.audience());
-    let session = || match caller.session {
-        Some(session) => ConnectionOwner::Session(session, caller.audience()),
-        None => audience(),
-    };
-    let owner = match (sharing, can_attribute) {
-        (Sharing::Shared, _) => ConnectionOwner::Shared,
-        (Sharing::Session, _) => session(),
-        (Sharing::Auto, _) if caller.profile.is_plain() => ConnectionOwner::Shared,
-        (Sharing::Auto, _) if !can_be_asked => audience(),
-        (Sharing::Auto, true) => audience(),
-        (Sharing::Principal, _) if !can_be_asked || can_attribute => audience(),
-        (Sharing::Auto | Sharing::Principal, _) => session(),
-    };
-    ConnectionKey {
-        credentials: CredentialContext::Shared,
-        owner,
-        era: None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-    use uuid::Uuid;
-
-    use super::*;
-    use crate::id::{SessionId, ViewId};
-    use crate::protocol::{DeclaredCapabilities, Revision};
-
-    #[test]
-    fn who_can_be_asked_shares_only_where_questions_can_be_attributed() {
-        let session = SessionId::new(Uuid::from_u128(1));
-        let silent = DeclaredCapabilities::default();
-        let asked =
-            DeclaredCapabilities::from_declared(json!({"sampling": {}}).as_object().unwrap());
-        let extended = json!({"extensions": {"com.example/x": {}}});
-        let extended = DeclaredCapabilities::from_declared(extended.as_object().unwrap());
-        let caller = |profile: &DeclaredCapabilities| Caller {
-            principal: Principal::Anonymous,
-            scopes: None,
-            view: ViewId::Default,
-            session: Some(session),
-            revision: Revision::NEWEST_LEGACY,
-            profile: profile.clone(),
-            level: None,
-            client: None,
-        };
-        let owner = |sharing, can_attribute, profile: &DeclaredCapabilities| {
-            connection_key_for(sharing, can_attribute, &caller(profile)).owner
-        };
-        let audience = |profile: &DeclaredCapabilities| caller(profile).audience();
-        let of_profile =
-            |profile: &DeclaredCapabilities| ConnectionOwner::Audience(audience(profile));
-        let of_session =
-            |profile: &DeclaredCapabilities| ConnectionOwner::Session(session, audience(profile));
-        let table = [
-            (Sharing::Auto, true, &silent, ConnectionOwner::Shared),
-            (Sharing::Auto, false, &silent, ConnectionOwner::Shared),
-            (Sharing::Auto, true, &asked, of_profile(&asked)),
-            (Sharing::Auto, false, &asked, of_session(&asked)),
-            (Sharing::Auto, false, &extended, of_profile(&extended)),
-            (Sharing::Shared, false, &asked, ConnectionOwner::Shared),
-            (Sharing::Principal, false, &silent, of_profile(&silent)),
-            (Sharing::Principal, false, &asked, of_session(&asked)),
-            (Sharing::Session, true, &silent, of_session(&silent)),
-        ];
-        for (sharing, can_attribute, profile, expected) in table {
-            assert_eq!(
-                owner(sharing, can_attribute, profile),
-                expected,
-                "{sharing:?} {can_attribute}"
-            );
+            owner: facts.owner_for(caller),
+            era: None,
         }
     }
 }
