@@ -90,11 +90,35 @@ impl ListWait {
             announced,
         } = list;
         let change = (*kind, *announced);
-        let shown = self.context.catalog.wait_read(server, key, change);
+        let shown = async {
+            self.relist(server, key, *kind).await;
+            let shown = self.context.catalog.wait_read(server, key, change);
+            shown.await
+        };
         // The next request does not wait for it again.
         let _ = timeout(CHANGES_WAIT_MAX, shown).await;
         let changes = self.context.downstreams.list_changes();
         changes.shown(server, key, change);
+    }
+
+    /// Has a list read by the session that its client has at the server, if that was not open.
+    async fn relist(&self, server: &ServerName, key: &ConnectionKey, kind: ItemKind) {
+        let downstreams = &self.context.downstreams;
+        let Some(server) = downstreams.get(server).filter(|_| !key.is_shared()) else {
+            return;
+        };
+        if server.find(key).is_none() && server.relist(&self.caller, kind).is_some() {
+            let (name, session) = (server.name().clone(), self.caller.session);
+            let opening = downstreams.open(name, key.clone(), self.arbiter, session);
+            if let Ok(child) = opening.await
+                && child
+                    .wait_up(Instant::now() + CHANGES_WAIT_MAX)
+                    .await
+                    .is_ok()
+            {
+                server.relist(&self.caller, kind);
+            }
+        }
     }
 
     /// For the client: the reason of the wait.

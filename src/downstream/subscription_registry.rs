@@ -19,6 +19,8 @@ struct SubscriptionRegistryState {
     /// another one of its name may use the same ids.
     tasks: HashMap<Digest, WatcherTable>,
     levels: HashMap<SessionId, LogLevel>,
+    /// Sessions whose clients have listened for what servers say outside of calls.
+    listening: HashSet<SessionId>,
 }
 
 /// Who wants to hear of what; nothing is here that nobody wants.
@@ -160,6 +162,15 @@ impl SubscriptionChange {
 }
 
 impl SubscriptionRegistry {
+    /// The client of a session listens; whether it did not before.
+    pub fn set_listening(&self, session: SessionId) -> bool {
+        self.state().listening.insert(session)
+    }
+
+    pub(crate) fn listens(&self, session: SessionId) -> bool {
+        self.state().listening.contains(&session)
+    }
+
     /// A session wants `resources/updated` for a URI.
     pub fn watch(&self, watched: SubscriptionKey, session: SessionId) -> SubscriptionChange {
         self.state().resources.add(watched, session)
@@ -287,6 +298,7 @@ impl SubscriptionRegistry {
     pub fn forget(&self, session: SessionId) -> Vec<SubscriptionKey> {
         let mut state = self.state();
         state.levels.remove(&session);
+        state.listening.remove(&session);
         state.tasks.retain(|_, of_server| {
             of_server.forget(session);
             !of_server.is_empty()

@@ -104,6 +104,13 @@ impl Connector for HttpConnector {
         streamable_http::worker_link(&self.settings, &self.tls, &self.counters, session, sink)
     }
 
+    fn resume(&self, session: HttpSession, sink: EventSink) -> Option<Box<dyn Link>> {
+        if self.speaks_sse() {
+            return None;
+        }
+        streamable_http::resume(&self.settings, &self.tls, &self.counters, session, sink)
+    }
+
     fn credential(&self) -> Option<&Arc<Credential>> {
         self.settings.credential.as_ref()
     }

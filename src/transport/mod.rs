@@ -356,6 +356,12 @@ pub trait Connector: Send + Sync {
         None
     }
 
+    /// A link that goes on in a session which another link opened, and which ends with it; `None`
+    /// where there are no sessions.
+    fn resume(&self, _session: HttpSession, _sink: EventSink) -> Option<Box<dyn Link>> {
+        None
+    }
+
     /// Whether each link is a process of its own, which is started for it.
     fn starts_process(&self) -> bool {
         false

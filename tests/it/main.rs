@@ -42,6 +42,7 @@ mod metrics;
 mod mishaps;
 mod oddities;
 mod operating;
+mod own_sessions;
 mod picture;
 mod pins;
 mod plans;

@@ -27,6 +27,7 @@ impl Connection {
             self.birth.exit().say(why);
         }
         self.report(&ending);
+        self.spec.own_session.lost();
         self.count_end(Some(&ending));
         self.end_calls(&ending.reason.to_string());
         self.state.end();

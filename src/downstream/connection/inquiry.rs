@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use crate::downstream::connection::handshake::{self, Negotiated};
 use crate::downstream::era::KnownEra;
 use crate::downstream::era::verdict::{self, EraVerdict};
+use crate::downstream::settings::ServerSettings;
 use crate::protocol::{Era, Method, Response, Revision};
 use crate::telemetry::{Cause, Reason};
 use crate::transport::LinkError;
@@ -27,6 +28,17 @@ pub(super) struct StepTimeouts {
     pub(super) answer: Duration,
     /// For a person who is asked to sign in.
     pub(super) sign_in: Duration,
+}
+
+impl StepTimeouts {
+    pub(super) fn of(settings: &ServerSettings, sign_in: Duration) -> Self {
+        Self {
+            start: settings.limits.start_timeout,
+            probe: settings.limits.era_probe_timeout,
+            answer: settings.supervision.connect_timeout,
+            sign_in,
+        }
+    }
 }
 
 /// The next step.

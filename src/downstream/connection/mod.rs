@@ -460,6 +460,7 @@ impl Handler<ConnectionCommand> for Connection {
             ConnectionCommand::Refresh => self.list_changed(&ItemKind::ALL, ctx),
             ConnectionCommand::Reread(kind) => self.reread(kind, ctx),
             ConnectionCommand::Relist(kind) => self.refresh(&[kind], ctx),
+            ConnectionCommand::Listen => self.listen_for_client(),
             ConnectionCommand::RootsChanged => self.notify_server(&Method::RootsListChanged, None),
             ConnectionCommand::Extension(frame) => {
                 if let Some(calls) = self.state.calls() {
@@ -492,6 +493,11 @@ impl Handler<Shutdown> for Connection {
             }
             ConnectionState::Opening | ConnectionState::Ending => return ctx.stop(),
         };
+        if self.spec.own_session.rests() {
+            // The session goes on over another link.
+            return ctx.stop();
+        }
+        self.spec.own_session.lost();
         let grace = self.spec.settings().supervision.shutdown_timeout / 3;
         let closing = wrap_future::<_, Self>(calls.into_link().close(grace));
         ctx.spawn(closing.map(move |(), _, ctx| {

@@ -38,6 +38,9 @@ impl Connection {
     /// Waits for the server that it replaces, and for its turn, where a program is to be started;
     /// then opens the link.
     pub(super) fn start(&mut self, ctx: &mut Context<Self>) {
+        if self.resume(ctx) {
+            return;
+        }
         let spec = self.spec.clone();
         let has_queue = spec.of_server.connector.starts_process();
         if has_queue || spec.of_server.retiring.has(spec.server()) {
@@ -58,6 +61,33 @@ impl Connection {
             connection.place = place;
             connection.open(known, ctx);
         }));
+    }
+
+    /// Goes on in a session that rested, if there is one.
+    fn resume(&mut self, ctx: &mut Context<Self>) -> bool {
+        let Some((session, negotiated)) = self.spec.own_session.take() else {
+            return false;
+        };
+        let recording = self.spec.recorder.load().recording();
+        let sink = recording.sink(self.inbox.sink(ctx.address()));
+        let Some(link) = self.spec.of_server.connector.resume(session, sink) else {
+            return false;
+        };
+        let calls = Box::new(CallsInFlight::new(
+            &self.spec,
+            recording.link(link),
+            &ctx.address(),
+        ));
+        let timeouts = StepTimeouts::of(&self.spec.settings(), Duration::ZERO);
+        let known = KnownEra::Configured(Era::Legacy);
+        let inquiry = Box::new(Inquiry::new(known, timeouts, Instant::now()));
+        self.living = Some(self.spec.of_server.era.live());
+        self.state = ConnectionState::Handshaking { calls, inquiry };
+        // It worked before: if the server forgot it, a new one is opened.
+        self.session.on_answer();
+        self.spec.session.answered();
+        self.connected(Negotiated::clone(&negotiated), ctx);
+        true
     }
 
     fn open(&mut self, known: KnownEra, ctx: &mut Context<Self>) {
@@ -83,15 +113,11 @@ impl Connection {
     fn opened(&mut self, link: Box<dyn Link>, known: KnownEra, ctx: &mut Context<Self>) {
         let calls = Box::new(CallsInFlight::new(&self.spec, link, &ctx.address()));
         let settings = self.spec.settings();
-        let timeouts = StepTimeouts {
-            start: settings.limits.start_timeout,
-            probe: settings.limits.era_probe_timeout,
-            answer: settings.supervision.connect_timeout,
-            sign_in: match self.spec.of_server.connector.starts_process() {
-                true => settings.limits.sign_in_timeout,
-                false => LOGIN_WITHIN,
-            },
+        let sign_in = match self.spec.of_server.connector.starts_process() {
+            true => settings.limits.sign_in_timeout,
+            false => LOGIN_WITHIN,
         };
+        let timeouts = StepTimeouts::of(&settings, sign_in);
         let inquiry = Box::new(Inquiry::new(known, timeouts, Instant::now()));
         if known == KnownEra::Unknown && self.spec.of_server.connector.starts_process() {
             self.spec.of_all.counters.add(Counter::EraInquiries);

@@ -25,6 +25,10 @@ impl Connection {
             self.spec.of_server.era.saw_handshake(has_id);
         }
         self.is_own_session = has_id && self.spec.is_own_session();
+        let cookies = session.as_ref().map(|session| session.cookies.clone());
+        if let Some(session) = session.filter(|_| self.is_own_session) {
+            self.spec.own_session.opened(session, negotiated.clone());
+        }
         let level = match self.is_own_session {
             true => log::Level::Debug,
             false => log::Level::Info,
@@ -46,7 +50,7 @@ impl Connection {
             ConnectionState::Handshaking { calls, .. } => {
                 let is_modern = negotiated.is_modern();
                 let worker_channels = self.open_worker_channels(&calls, ctx);
-                if !is_modern {
+                if !is_modern && self.wants_events() {
                     calls.link().listen();
                 }
                 self.state = ConnectionState::Ready(Box::new(OpenConnection {
@@ -57,12 +61,11 @@ impl Connection {
             }
             ConnectionState::Ready(mut open) | ConnectionState::Renewing(mut open) => {
                 open.negotiated = negotiated;
-                open.renewed();
+                open.renewed(self.wants_events());
                 self.state = ConnectionState::Ready(open);
             }
             ConnectionState::Opening | ConnectionState::Ending => return,
         }
-        let cookies = session.map(|session| session.cookies);
         self.spec.session.opened(cookies.unwrap_or_default());
         self.assume_tools();
         self.set_up();
@@ -70,6 +73,21 @@ impl Connection {
         self.birth.ready(self.callers(ctx));
         self.restore_subscriptions(ctx);
         self.refresh_all(ctx);
+    }
+
+    /// Whether what a server with a handshake says outside of calls can reach a client.
+    fn wants_events(&self) -> bool {
+        let listens = |session| self.spec.of_all.subscription_registry.listens(session);
+        !self.is_own_session || self.spec.key.session().is_some_and(listens)
+    }
+
+    /// The client of a session of its own begins to listen.
+    pub(super) fn listen_for_client(&mut self) {
+        if let ConnectionState::Ready(open) = &self.state
+            && self.is_own_session
+        {
+            open.calls.link().listen();
+        }
     }
 
     fn http_session(&self) -> Option<HttpSession> {

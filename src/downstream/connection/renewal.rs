@@ -25,6 +25,7 @@ impl Connection {
         let remark = format!("it lost the session ({why}), a new one is opened");
         self.spec.of_server.log.push(LogSource::Gateway, &remark);
         self.spec.session.renewing();
+        self.spec.own_session.lost();
         let stable_after = self.spec.settings().supervision.stable_after;
         let pause = self.session.on_renewed(Instant::now(), stable_after);
         self.spec.of_all.counters.add(Counter::ServersRenewed);
@@ -57,8 +58,8 @@ impl OpenConnection {
     }
 
     /// The new handshake is done: requests that the server refused are sent again.
-    pub(super) fn renewed(&mut self) {
-        if !self.negotiated.is_modern() {
+    pub(super) fn renewed(&mut self, wants_events: bool) {
+        if !self.negotiated.is_modern() && wants_events {
             self.calls.link().listen();
         }
         self.calls.resend(Instant::now());

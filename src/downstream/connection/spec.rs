@@ -1,8 +1,8 @@
 //! One entry of a server's pool of connections: what every incarnation of it is built from.
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use actix::{Message, Recipient};
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -14,6 +14,7 @@ use crate::bridge::headers::ParamHeaders;
 use crate::bridge::seal::Digest;
 use crate::catalog::{ItemKind, ServerPart};
 use crate::downstream::call_request::CallMessage;
+use crate::downstream::connection::handshake::Negotiated;
 use crate::downstream::connection_key::{ConnectionKey, ConnectionOwner};
 use crate::downstream::era::KnownEra;
 use crate::downstream::in_flight::client_tasks::ClientTasks;
@@ -25,7 +26,7 @@ use crate::downstream::starting::StartProgress;
 use crate::id::{ServerName, SessionId};
 use crate::protocol::{Era, LogLevel, Revision};
 use crate::telemetry::LogSource;
-use crate::transport::{LinkError, Recorder};
+use crate::transport::{HttpSession, LinkError, Recorder};
 
 /// The spec of a connection; the same for every incarnation.
 pub(crate) struct ConnectionSpec {
@@ -55,6 +56,57 @@ pub(crate) struct ConnectionSpec {
     /// Where the connection is a session of one client's own: the lists that the client may have
     /// changed since they were read.
     pub(crate) called: CalledLists,
+    /// That session, while it is open and known to the server.
+    pub(crate) own_session: OwnSession,
+}
+
+/// A client's own session at an HTTP server, as its connection and the pool see it.
+#[derive(Default)]
+pub(crate) struct OwnSession {
+    open: Mutex<Option<(HttpSession, Arc<Negotiated>)>>,
+    /// Its connection is to leave it open.
+    rests: AtomicBool,
+}
+
+impl OwnSession {
+    pub(crate) fn new(resumed: Option<(HttpSession, Arc<Negotiated>)>) -> Self {
+        let open = Mutex::new(resumed);
+        let rests = AtomicBool::new(false);
+        Self { open, rests }
+    }
+
+    /// A handshake has opened it.
+    pub(crate) fn opened(&self, session: HttpSession, negotiated: Negotiated) {
+        *self.lock() = Some((session, Arc::new(negotiated)));
+    }
+
+    /// The server does not know it any more, or its connection ended.
+    pub(crate) fn lost(&self) {
+        self.lock().take();
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.lock().is_some()
+    }
+
+    pub(crate) fn take(&self) -> Option<(HttpSession, Arc<Negotiated>)> {
+        self.lock().take()
+    }
+
+    /// Takes it from its connection, which ends without ending the session.
+    pub(crate) fn rest(&self) -> Option<(HttpSession, Arc<Negotiated>)> {
+        let open = self.take()?;
+        self.rests.store(true, Ordering::Relaxed);
+        Some(open)
+    }
+
+    pub(crate) fn rests(&self) -> bool {
+        self.rests.load(Ordering::Relaxed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<(HttpSession, Arc<Negotiated>)>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Lists that calls in a session may have changed since they were read, as bits by
@@ -63,12 +115,24 @@ pub(crate) struct ConnectionSpec {
 pub(crate) struct CalledLists(AtomicU8);
 
 impl CalledLists {
+    pub(crate) fn new(bits: u8) -> Self {
+        Self(AtomicU8::new(bits))
+    }
+
+    pub(crate) fn bits(&self) -> u8 {
+        self.0.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn set(&self) {
         self.0.store(u8::MAX, Ordering::Relaxed);
     }
 
     pub(crate) fn any(&self) -> bool {
-        self.0.load(Ordering::Relaxed) != 0
+        self.bits() != 0
+    }
+
+    pub(crate) fn is_set(&self, kind: ItemKind) -> bool {
+        self.bits() & 1 << kind.index() != 0
     }
 
     /// Whether calls may have changed this list; it is about to be read.
@@ -209,6 +273,8 @@ pub enum ConnectionCommand {
     Unsubscribe(String),
     /// Somebody wants to hear of another task.
     Tasks,
+    /// The client of an own session listens for what the server says outside of calls.
+    Listen,
     /// Look again whether the lists changed.
     Refresh,
     /// A client asks for a list that was read a while ago.

@@ -18,14 +18,15 @@ use tokio::time::timeout;
 
 use crate::catalog::ServerPart;
 use crate::downstream::connection::Connection;
-use crate::downstream::connection::spec::{CallSenders, ConnectionSpec};
+use crate::downstream::connection::spec::{CallSenders, CalledLists, ConnectionSpec, OwnSession};
 use crate::downstream::connection_key::{ConnectionKey, ConnectionOwner};
 use crate::downstream::era::ServerEra;
 use crate::downstream::isolation::Isolation;
 use crate::downstream::notification_budget::NotificationBudget;
 use crate::downstream::parts::{PoolParts, ServerParts};
-use crate::downstream::pool::own_connections::OwnConnections;
+use crate::downstream::pool::own_connections::{OpenedConnection, OwnConnections};
 use crate::downstream::pool::phase_events::publish_phases;
+use crate::downstream::pool::resting_sessions::{RestingSession, end_all};
 use crate::downstream::pool::retiring::{RetiringServers, Succession};
 use crate::downstream::pool::server::Server;
 use crate::downstream::pool::usage::Usage;
@@ -46,6 +47,9 @@ use crate::transport::Recorder;
 
 /// How often connections are looked at that nobody uses any more.
 pub(crate) const SWEEP_EVERY: Duration = Duration::from_secs(15);
+
+/// How often sessions are looked at in which nothing happens any more.
+const REST_EVERY: Duration = Duration::from_secs(1);
 
 /// Starts and changes supervised connections.
 pub(crate) struct ConnectionManager {
@@ -82,15 +86,42 @@ pub(crate) struct OpenConnection {
 }
 
 /// Tells connections that were taken out to leave.
-pub(crate) fn close(
+pub(crate) fn close(listener: &ServerEventListener, server: &Server, own: Vec<OpenedConnection>) {
+    for OpenedConnection { key, child, spec } in own {
+        child.stop();
+        // What has not listed is in no list.
+        if *spec.listed.borrow() {
+            tell_closed(listener, server, key);
+        }
+    }
+}
+
+/// Ends sessions that rest, if `leaves` says so. The future ends when their server was told.
+pub(crate) fn end_resting(
     listener: &ServerEventListener,
     server: &Server,
-    own: Vec<(ConnectionKey, ChildRef<CallSenders>)>,
+    leaves: impl Fn(&ConnectionKey) -> bool,
 ) {
-    for (key, child) in own {
-        child.stop();
-        tell_closed(listener, server, key);
+    let ending = server.own.resting.take_all(leaves);
+    if !ending.is_empty() {
+        actix_rt::spawn(ended(listener, server, ending));
     }
+}
+
+/// Ends sessions that rested.
+fn ended(
+    listener: &ServerEventListener,
+    server: &Server,
+    ending: Vec<(ConnectionKey, RestingSession)>,
+) -> impl Future<Output = ()> + use<> {
+    let mut sessions = Vec::with_capacity(ending.len());
+    for (key, session) in ending {
+        if session.is_listed {
+            tell_closed(listener, server, key);
+        }
+        sessions.push(session);
+    }
+    end_all(sessions, server.settings().supervision.shutdown_timeout / 3)
 }
 
 /// Reports that a connection of a client's own is not to be used any more.
@@ -134,8 +165,9 @@ async fn close_if_refused(
 /// Tells a server's connections to leave; returns them, since they take a moment.
 pub(crate) fn stop(listener: &ServerEventListener, server: &Server) -> Vec<ChildRef<CallSenders>> {
     let own = server.own.take_out(|_| true);
-    let mut children: Vec<_> = own.iter().map(|(_, child)| child.clone()).collect();
+    let mut children: Vec<_> = own.iter().map(|own| own.child.clone()).collect();
     close(listener, server, own);
+    end_resting(listener, server, |_| true);
     lists_outdated(listener, server);
     server.shared.stop();
     children.push(server.shared.clone());
@@ -201,7 +233,8 @@ impl ConnectionManager {
             log,
             retiring: self.retiring.clone(),
         };
-        let (shared, spec) = self.supervise(&parts, ConnectionKey::shared(), spread, known, None);
+        let (shared, spec) =
+            self.supervise(&parts, ConnectionKey::shared(), spread, known, None, None);
         actix_rt::spawn(async move { tokio::join!(era.load(), isolation.load()) });
         let server = Arc::new(Server {
             parts,
@@ -230,6 +263,7 @@ impl ConnectionManager {
         spread: u64,
         known: Option<Arc<ServerPart>>,
         opener: Option<SessionId>,
+        resting: Option<RestingSession>,
     ) -> (ChildRef<CallSenders>, Arc<ConnectionSpec>) {
         let settings = of_server.settings.load();
         let server = &settings.name;
@@ -239,6 +273,7 @@ impl ConnectionManager {
                 (self.parts.make_connector)(&settings, &of_server.log, &key.credentials);
         }
         let is_known = known.is_some() && key.is_shared();
+        let is_listed = is_known || resting.as_ref().is_some_and(|resting| resting.is_listed);
         let child = match &key.owner {
             ConnectionOwner::Shared if key.era.is_some() => format!("server/{server}/older"),
             ConnectionOwner::Shared => format!("server/{server}"),
@@ -261,9 +296,10 @@ impl ConnectionManager {
             recorder: ArcSwap::from_pointee(Recorder::new(settings.recorder)),
             param_headers: ArcSwap::default(),
             session: SessionStatus::default(),
-            called: Default::default(),
+            called: CalledLists::new(resting.as_ref().map_or(0, |resting| resting.called)),
+            own_session: OwnSession::new(resting.map(|it| (it.session, it.negotiated))),
             last_part: ArcSwapOption::new(known),
-            listed: watch::Sender::new(is_known),
+            listed: watch::Sender::new(is_listed),
         });
         let of_child = spec.clone();
         let start = Start::new(move |_, birth| Connection::new(of_child.clone(), birth));
@@ -293,14 +329,16 @@ impl ConnectionManager {
         if server.is_halted() {
             return Ok(server.shared.clone());
         }
-        if open.key.owner != ConnectionOwner::Shared && !self.make_room(&server) {
+        let resting = server.own.resting.take(&open.key);
+        let has_place = resting.is_some() || open.key.owner == ConnectionOwner::Shared;
+        if !has_place && !self.make_room(&server) {
             server.use_shared_instead()?;
             return Ok(server.shared.clone());
         }
         let spread = open.arbiter as u64;
         let key = open.key.clone();
         let known = server.spec.last_part.load_full();
-        let (child, spec) = self.supervise(&server.parts, key, spread, known, open.opener);
+        let (child, spec) = self.supervise(&server.parts, key, spread, known, open.opener, resting);
         server.own.insert(open.key, child.clone(), spec.clone());
         if spec.key.era.is_some() && server.parts.era.speaks_older() != Some(true) {
             let listener = self.parts.listener.clone();
@@ -316,10 +354,33 @@ impl ConnectionManager {
             return true;
         }
         let registry = &self.parts.subscription_registry;
+        if let Some(oldest) = server.own.resting.take_oldest() {
+            actix_rt::spawn(ended(&self.parts.listener, server, vec![oldest]));
+            return true;
+        }
         let unused = (server.own).take_least_recent(|key| server.has_subscriptions(registry, key));
         let has_unused = unused.is_some();
         close(&self.parts.listener, server, unused.into_iter().collect());
         has_unused
+    }
+
+    /// Lets the sessions of clients rest that are not used, and that nobody waits for.
+    fn rest_sessions(&self) {
+        let registry = &self.parts.subscription_registry;
+        for server in self.servers.load().values() {
+            if server.own.is_empty() {
+                continue;
+            }
+            let idle_max = server.settings().limits.entry_idle;
+            let is_awaited = |key: &ConnectionKey| server.has_subscriptions(registry, key);
+            let listens = |key: &ConnectionKey| {
+                let session = key.session();
+                session.is_some_and(|session| registry.listens(session))
+            };
+            for resting in server.own.rest(idle_max, is_awaited, listens) {
+                resting.child.stop();
+            }
+        }
     }
 
     /// One that died over a job has perhaps done a part of it: each can be done again.
@@ -404,6 +465,7 @@ impl Actor for ConnectionManager {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
+        ctx.run_interval(REST_EVERY, |manager, _| manager.rest_sessions());
         ctx.run_interval(SWEEP_EVERY, |manager, _| {
             for server in manager.servers.load().values() {
                 let registry = &manager.parts.subscription_registry;

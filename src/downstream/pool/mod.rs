@@ -8,6 +8,7 @@
 //! - `server`: one configured server: its shared connection, and which connection serves whom
 //! - `connection_choice`: which clients share a connection, as a pure function
 //! - `own_connections`: the connections that clients have of their own
+//! - `resting_sessions`: sessions of single clients while nothing happens in them
 //! - `connection_manager`: starts, replaces and closes supervised connections
 //! - `retiring`: which servers were changed or removed and have not ended yet
 //! - `server_order`: taking a server in and out of service, by an operator or for want of use
@@ -27,6 +28,7 @@ mod former_sessions;
 pub(crate) mod lease;
 pub(crate) mod own_connections;
 mod phase_events;
+pub(crate) mod resting_sessions;
 pub(crate) mod retiring;
 pub(crate) mod server;
 pub(crate) mod server_order;
@@ -49,7 +51,7 @@ use crate::downstream::connection_key::ConnectionKey;
 use crate::downstream::list_changes::ListChanges;
 use crate::downstream::parts::PoolParts;
 use crate::downstream::pool::connection_manager::{
-    ConnectionManager, OpenConnection, ServerJob, close, stop,
+    ConnectionManager, OpenConnection, ServerJob, close, end_resting, stop,
 };
 use crate::downstream::pool::retiring::RetiringServers;
 use crate::downstream::pool::server::Server;
@@ -288,10 +290,11 @@ impl Downstreams {
     pub fn close_own(&self, session: SessionId) {
         for server in self.servers.load().values() {
             // Most sessions have none of their own.
-            if server.own.any(|key| server.is_own(key, session)) {
-                let of_session = server.own.take_out(|key| server.is_own(key, session));
-                close(&self.listener, server, of_session);
+            let is_own = |key: &ConnectionKey| server.is_own(key, session);
+            if server.own.any(is_own) {
+                close(&self.listener, server, server.own.take_out(is_own));
             }
+            end_resting(&self.listener, server, is_own);
             server.parts.isolation.release(session);
         }
     }

@@ -10,9 +10,12 @@ use tokio::time::Instant;
 
 use crate::catalog::ItemKind;
 use crate::credentials::Credential;
-use crate::downstream::connection::spec::{CallSenders, ConnectionSpec};
+use crate::downstream::connection::spec::{
+    CallSenders, CalledLists, ConnectionCommand, ConnectionSpec,
+};
 use crate::downstream::connection_key::{ConnectionKey, ConnectionOwner};
 use crate::downstream::pool::lease::Leases;
+use crate::downstream::pool::resting_sessions::{RestingSession, RestingSessions};
 use crate::downstream::starting::StartStage;
 use crate::id::CredentialContext;
 use crate::supervision::{ChildPhase, ChildRef};
@@ -22,6 +25,8 @@ pub(crate) struct OwnConnections {
     by_key: RwLock<OwnConnectionTable>,
     /// Those that serve one call at a time.
     pub(crate) leases: Leases,
+    /// Sessions of single clients in which nothing happens.
+    pub(crate) resting: RestingSessions,
     /// How often a client wanted one and none was free.
     refused: AtomicU64,
     began: Instant,
@@ -42,6 +47,16 @@ pub(crate) struct OpenedConnection {
     pub(crate) child: ChildRef<CallSenders>,
     pub(crate) spec: Arc<ConnectionSpec>,
 }
+
+impl From<(ConnectionKey, OwnConnection)> for OpenedConnection {
+    fn from((key, OwnConnection { child, spec, .. }): (ConnectionKey, OwnConnection)) -> Self {
+        Self { key, child, spec }
+    }
+}
+
+/// How long a session is unused before it rests, if its client does not listen. A call that found
+/// its connection may still be on its way.
+const REST_AFTER: Duration = Duration::from_secs(1);
 
 /// How long a connection must be unused to make room for another: a call that found it may still be
 /// on its way.
@@ -76,6 +91,7 @@ impl OwnConnections {
         Self {
             by_key: RwLock::default(),
             leases: Leases::default(),
+            resting: RestingSessions::default(),
             refused: AtomicU64::new(0),
             began: Instant::now(),
         }
@@ -114,34 +130,88 @@ impl OwnConnections {
         }
     }
 
-    /// How many there are that belong to some clients only.
+    /// How many there are that belong to some clients only, with the sessions that rest.
     pub(crate) fn len(&self) -> usize {
-        let table = self.table();
-        let limited = table.keys().filter(|key| is_limited(key));
-        limited.count()
+        let limited = {
+            let table = self.table();
+            table.keys().filter(|key| is_limited(key)).count()
+        };
+        limited + self.resting.len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.table().is_empty()
+        self.table().is_empty() && self.resting.len() == 0
     }
 
     /// Whether the lists of a connection may differ from what others see.
     pub(crate) fn has_lists(&self, key: &ConnectionKey) -> bool {
-        let table = self.table();
-        let own = table.get(key);
-        own.is_some_and(|own| own.spec.called.any() || *own.spec.listed.borrow())
+        if let Some(own) = self.table().get(key) {
+            return own.spec.called.any() || *own.spec.listed.borrow();
+        }
+        let resting = self.resting.look(key, |it| it.called != 0 || it.is_listed);
+        resting.unwrap_or(false)
     }
 
-    /// A session whose client may have changed this list by its calls since it was read. It counts
-    /// as read from here on.
-    pub(crate) fn take_called(
+    /// Whether a client may have changed this list by its calls since it was read. If its
+    /// connection is open, it reads the list from here on.
+    pub(crate) fn relist(&self, key: &ConnectionKey, kind: ItemKind) -> bool {
+        if let Some(own) = self.table().get(key) {
+            let Ok(up) = own.child.current() else {
+                return own.spec.called.is_set(kind);
+            };
+            let is_called = own.spec.called.take(kind);
+            if is_called {
+                up.value.command(ConnectionCommand::Relist(kind));
+            }
+            return is_called;
+        }
+        let called = self.resting.look(key, |it| CalledLists::new(it.called));
+        called.is_some_and(|called| called.is_set(kind))
+    }
+
+    /// Lets sessions rest in which nothing happened for a while: for less if the client does not
+    /// listen. `is_awaited` says whether something is expected on a connection.
+    pub(crate) fn rest(
         &self,
-        key: &ConnectionKey,
-        kind: ItemKind,
-    ) -> Option<ChildRef<CallSenders>> {
-        let table = self.table();
-        let own = table.get(key)?;
-        own.spec.called.take(kind).then(|| own.child.clone())
+        entry_idle: Duration,
+        is_awaited: impl Fn(&ConnectionKey) -> bool,
+        listens: impl Fn(&ConnectionKey) -> bool,
+    ) -> Vec<OpenedConnection> {
+        let now = self.now();
+        let is_idle = |own: &OwnConnection, idle: Duration| {
+            own.last_used
+                .load(Ordering::Relaxed)
+                .saturating_add(millis(idle))
+                < now
+        };
+        let mut table = self.by_key.write().unwrap_or_else(PoisonError::into_inner);
+        let resting = table.extract_if(|key, own| {
+            let may_rest = own.spec.own_session.is_open() && own.child.current().is_ok();
+            if !may_rest || !is_idle(own, REST_AFTER) {
+                return false;
+            }
+            if own.is_in_use() || is_awaited(key) {
+                own.last_used.store(now, Ordering::Relaxed);
+                return false;
+            }
+            !listens(key) || is_idle(own, entry_idle)
+        });
+        let resting: Vec<_> = resting.collect();
+        for (key, own) in &resting {
+            if let Some((session, negotiated)) = own.spec.own_session.rest() {
+                let resting = RestingSession {
+                    session,
+                    negotiated,
+                    connector: own.spec.of_server.connector.clone(),
+                    called: own.spec.called.bits(),
+                    is_listed: *own.spec.listed.borrow(),
+                    last_used: own.last_used.load(Ordering::Relaxed),
+                };
+                self.resting.add(key.clone(), resting);
+            }
+        }
+        drop(table);
+        resting.into_iter().map(OpenedConnection::from).collect()
     }
 
     pub(crate) fn any(&self, is_meant: impl Fn(&ConnectionKey) -> bool) -> bool {
@@ -175,7 +245,7 @@ impl OwnConnections {
     pub(crate) fn take_out(
         &self,
         leaves: impl Fn(&ConnectionKey) -> bool,
-    ) -> Vec<(ConnectionKey, ChildRef<CallSenders>)> {
+    ) -> Vec<OpenedConnection> {
         self.extract(|key, _| leaves(key))
     }
 
@@ -185,11 +255,12 @@ impl OwnConnections {
         &self,
         idle: Duration,
         is_watched: impl Fn(&ConnectionKey) -> bool,
-    ) -> Vec<(ConnectionKey, ChildRef<CallSenders>)> {
+    ) -> Vec<OpenedConnection> {
         let now = self.now();
         let idle = millis(idle);
         self.extract(|key, own| {
-            if !is_limited(key) {
+            // A session of a client's own rests.
+            if !is_limited(key) || own.spec.own_session.is_open() {
                 return false;
             }
             if own.is_in_use() || is_watched(key) {
@@ -203,7 +274,7 @@ impl OwnConnections {
     pub(crate) fn take_least_recent(
         &self,
         is_watched: impl Fn(&ConnectionKey) -> bool,
-    ) -> Option<(ConnectionKey, ChildRef<CallSenders>)> {
+    ) -> Option<OpenedConnection> {
         let mut table = self.by_key.write().unwrap_or_else(PoisonError::into_inner);
         let used_before = self.now().saturating_sub(millis(REST_MIN));
         let unused = table.iter().filter(|(key, _)| is_limited(key));
@@ -215,7 +286,7 @@ impl OwnConnections {
         });
         let (key, _) = unused.min_by_key(|(_, own)| own.last_used.load(Ordering::Relaxed))?;
         let key = key.clone();
-        table.remove(&key).map(|own| (key, own.child))
+        table.remove_entry(&key).map(OpenedConnection::from)
     }
 
     /// Takes out the connections with these credentials over which the server is spoken to; they still
@@ -225,18 +296,16 @@ impl OwnConnections {
         let out = table.extract_if(|key, own| {
             key.credentials == *credentials && is_opened(&own.spec, &own.child)
         });
-        let opened = out
-            .map(|(key, OwnConnection { child, spec, .. })| OpenedConnection { key, child, spec });
-        opened.collect()
+        out.map(OpenedConnection::from).collect()
     }
 
     fn extract(
         &self,
         leaves: impl Fn(&ConnectionKey, &OwnConnection) -> bool,
-    ) -> Vec<(ConnectionKey, ChildRef<CallSenders>)> {
+    ) -> Vec<OpenedConnection> {
         let mut table = self.by_key.write().unwrap_or_else(PoisonError::into_inner);
         let out = table.extract_if(|key, own| leaves(key, own));
-        out.map(|(key, own)| (key, own.child)).collect()
+        out.map(OpenedConnection::from).collect()
     }
 
     fn now(&self) -> u64 {

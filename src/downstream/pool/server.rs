@@ -220,17 +220,14 @@ impl Server {
         self.own.has_lists(&key).then_some(key)
     }
 
-    /// The lists of this kind that a client may have changed by its calls since they were read, are
-    /// read again from here on. Returns the connection that reads.
+    /// The connection of this caller, if its calls may have changed this list since that was read.
+    /// If the connection is open, it reads the list from here on.
     pub(crate) fn relist(&self, caller: &Caller, kind: ItemKind) -> Option<ConnectionKey> {
         if self.own.is_empty() || caller.session.is_none() {
             return None;
         }
         let key = self.connection_key_for(caller);
-        let child = self.own.take_called(&key, kind)?;
-        let up = child.current().ok()?;
-        up.value.command(ConnectionCommand::Relist(kind));
-        Some(key)
+        self.own.relist(&key, kind).then_some(key)
     }
 
     /// Whether each call of this caller has a connection for itself.

@@ -216,7 +216,7 @@ impl Session {
 
     /// Tells this session's own connections to some servers; what others share gets the commands
     /// of all.
-    fn notify_own_connections(
+    pub(super) fn notify_own_connections(
         &self,
         command: &ConnectionCommand,
         concerns: impl Fn(&ServerName) -> bool,

@@ -9,6 +9,7 @@ use crate::calls::{
     ClientReply, EventLog, EventLogLimits, GENERAL_STREAM, ResumeOutcome, StreamEvent,
 };
 use crate::catalog::Changes;
+use crate::downstream::ConnectionCommand;
 use crate::protocol::{ErrorKind, Failure, LogLevel, Method, RequestId, notification};
 use crate::publisher::SessionEvent;
 use crate::sessions::changed_lists;
@@ -85,6 +86,10 @@ impl Session {
             None => self.open_general(),
         };
         let _ = open.reply.send(ClientReply::Stream(events));
+        let registry = self.context.calls.downstreams.subscription_registry();
+        if registry.set_listening(self.id) {
+            self.notify_own_connections(&ConnectionCommand::Listen, |_| true);
+        }
         self.send_missed();
     }
 

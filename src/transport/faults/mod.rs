@@ -103,6 +103,14 @@ impl Connector for FaultyConnector {
         Some(Box::new(FaultyLink { inner, faults }))
     }
 
+    fn resume(&self, session: HttpSession, sink: EventSink) -> Option<Box<dyn Link>> {
+        let connection = self.state.connection_of(&session);
+        let knows = self.inner.knows_call_of_requests();
+        let (faults, events) = LinkFaults::new(&self.state, connection, knows, sink);
+        let inner = self.inner.resume(session, events)?;
+        Some(Box::new(FaultyLink { inner, faults }))
+    }
+
     fn process_groups(&self) -> Vec<u32> {
         self.inner.process_groups()
     }

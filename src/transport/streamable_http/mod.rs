@@ -58,17 +58,43 @@ pub(super) fn worker_link(
     session: HttpSession,
     sink: EventSink,
 ) -> Option<Box<dyn Link>> {
-    let session = SessionHeaders {
-        id: session.id.map(|id| id.parse()).transpose().ok()?,
-        revision: Some(session.revision),
-        cookies: session.cookies,
-    };
-    let link_state = HttpLinkState::new(Arc::clone(settings), tls, counters, sink, session).ok()?;
+    let link_state = link_into(settings, tls, counters, session, sink)?;
     let is_owner = false;
     Some(Box::new(HttpLink {
         link_state,
         is_owner,
     }))
+}
+
+/// A link that takes a session over from one that is gone.
+pub(super) fn resume(
+    settings: &Arc<HttpSettings>,
+    tls: &Tls,
+    counters: &Counters,
+    session: HttpSession,
+    sink: EventSink,
+) -> Option<Box<dyn Link>> {
+    let link_state = link_into(settings, tls, counters, session, sink)?;
+    let is_owner = true;
+    Some(Box::new(HttpLink {
+        link_state,
+        is_owner,
+    }))
+}
+
+fn link_into(
+    settings: &Arc<HttpSettings>,
+    tls: &Tls,
+    counters: &Counters,
+    session: HttpSession,
+    sink: EventSink,
+) -> Option<Rc<HttpLinkState>> {
+    let session = SessionHeaders {
+        id: session.id.map(|id| id.parse()).transpose().ok()?,
+        revision: Some(session.revision),
+        cookies: session.cookies,
+    };
+    HttpLinkState::new(Arc::clone(settings), tls, counters, sink, session).ok()
 }
 
 struct HttpLink {

@@ -78,6 +78,12 @@ pub(crate) struct Behaviour {
     pub(crate) seen: Vec<(Value, HashMap<String, String>)>,
     /// It speaks 2026-07-28 only.
     pub(crate) modern: bool,
+    /// It speaks 2026-07-28, and answers a handshake as well.
+    pub(crate) both: bool,
+    /// How often the tool `count` was called in each session.
+    pub(crate) counts: HashMap<String, u64>,
+    /// Sessions that called the tool `enable`: they have the tool `extra`.
+    pub(crate) enabled: HashSet<String>,
     /// GET is answered with 405.
     pub(crate) no_get: bool,
     /// Sessions that it knows.
@@ -216,8 +222,20 @@ async fn serve(request: HttpRequest, body: Bytes, behaviour: Shared) -> HttpResp
         let status = StatusCode::from_u16(status).unwrap();
         return HttpResponse::build(status).body(body);
     }
-    if behaviour.lock().unwrap().modern {
-        return modern_answer(message, &behaviour).await;
+    let session = request.headers().get("mcp-session-id");
+    let session = session.and_then(|id| id.to_str().ok()).unwrap_or_default();
+    let version = request.headers().get("mcp-protocol-version");
+    let is_sessionless = version.is_some_and(|version| version == "2026-07-28");
+    let (modern, both) = {
+        let behaviour = behaviour.lock().unwrap();
+        (behaviour.modern, behaviour.both)
+    };
+    if modern || both && is_sessionless {
+        let of_session = session_answer(&message, session, &behaviour);
+        return match of_session {
+            Some(answer) => answer,
+            None => modern_answer(message, &behaviour).await,
+        };
     }
     if message["method"] == "initialize" {
         return open(&message, &behaviour);
@@ -230,8 +248,6 @@ async fn serve(request: HttpRequest, body: Bytes, behaviour: Shared) -> HttpResp
             UnknownMethod::Hangs => return std::future::pending().await,
         }
     }
-    let session = request.headers().get("mcp-session-id");
-    let session = session.and_then(|id| id.to_str().ok()).unwrap_or_default();
     if !behaviour.lock().unwrap().sessions.contains(session) {
         return HttpResponse::NotFound().finish();
     }
@@ -240,7 +256,38 @@ async fn serve(request: HttpRequest, body: Bytes, behaviour: Shared) -> HttpResp
         let headers = headers.map(|(name, value)| (name.to_string(), text(value)));
         behaviour.lock().unwrap().headers = headers.collect();
     }
-    answer(message, &behaviour).await
+    match session_answer(&message, session, &behaviour) {
+        Some(answer) => answer,
+        None => answer(message, &behaviour).await,
+    }
+}
+
+/// The answer to a request that depends on its session. Without one, nothing is remembered.
+fn session_answer(message: &Value, session: &str, behaviour: &Shared) -> Option<HttpResponse> {
+    let mut behaviour = behaviour.lock().unwrap();
+    let name = message["params"]["name"].as_str();
+    let answer = match (message["method"].as_str()?, name) {
+        ("tools/call", Some("count")) => {
+            let mut none = 0;
+            let count = match session {
+                "" => &mut none,
+                session => behaviour.counts.entry(session.to_owned()).or_default(),
+            };
+            *count += 1;
+            text_answer(&message["id"], &count.to_string())
+        }
+        ("tools/call", Some("enable")) => {
+            behaviour.enabled.insert(session.to_owned());
+            text_answer(&message["id"], "enabled")
+        }
+        ("tools/list", _) if behaviour.enabled.contains(session) => {
+            let tool = |name| json!({ "name": name, "inputSchema": { "type": "object" } });
+            let tools = ["count", "enable", "extra"].map(tool);
+            json!({ "jsonrpc": "2.0", "id": message["id"], "result": { "tools": tools } })
+        }
+        _ => return None,
+    };
+    Some(HttpResponse::Ok().json(answer))
 }
 
 fn remember(request: &HttpRequest, message: &Value, behaviour: &mut Behaviour) {
