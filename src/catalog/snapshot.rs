@@ -178,18 +178,20 @@ impl Snapshot {
         self.prompts.get(public)
     }
 
-    /// The servers that a request or notification of an extension may be for: those that declare an
-    /// extension (or something experimental) of whose name it reminds, as `com.example/chat` or
-    /// `chat` of `chat/send` and of `notifications/chat/typing`.
+    /// The servers that a request or notification of an extension may be for: the only server, or
+    /// those that declare an extension (or something experimental) of its name, such as
+    /// `com.example/chat` or `chat` for `chat/send` and for `notifications/chat/typing`.
     pub fn extension_owners<'a>(&'a self, method: &'a str) -> impl Iterator<Item = &'a ServerName> {
         let method = method.strip_prefix("notifications/").unwrap_or(method);
         let named = move |name: &str| {
             let rest = method.strip_prefix(name);
             rest.is_some_and(|rest| rest.starts_with('/'))
         };
+        let is_only = self.has_one_server();
         let declares = move |part: &&Arc<ServerPart>| {
             let mut names = EXTENSIONS.iter().flat_map(|member| part.extensions(member));
-            names.any(|(name, _)| named(name) || name.rsplit('/').next().is_some_and(named))
+            is_only
+                || names.any(|(name, _)| named(name) || name.rsplit('/').next().is_some_and(named))
         };
         let owners = self.parts().filter(declares);
         owners.map(|part| part.server())

@@ -7,6 +7,7 @@ would take longer than the test.
 
 import asyncio
 import contextlib
+import contextvars
 import itertools
 import json
 import os
@@ -25,14 +26,37 @@ import uvicorn
 
 # The gateway, or nothing: then clients reach the same sockets without it.
 PROGRAM = os.environ.get("MCPVISOR")
+# Without a gateway, whether clients connect as the suite has it.
+DIRECT = PROGRAM is None and "SUITE_SOCKETS" not in os.environ
 RELAY = Path(__file__).with_name("relay.py")
 WAIT = 10.0
+# Whether the code that runs is that of a server, whose own clients do not go through the gateway.
+in_server = contextvars.ContextVar("in_server", default=False)
 
 CONFIGURATION = """
 [gateway]
 listen = "127.0.0.1:0"
 data_dir = "data"
 """
+
+
+LIST_HEADERS = {
+    "Accept": "application/json, text/event-stream",
+    "MCP-Protocol-Version": "2026-07-28",
+    "Mcp-Method": "tools/list",
+}
+LIST = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "tools/list",
+    "params": {
+        "_meta": {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientInfo": {"name": "suites", "version": "1"},
+            "io.modelcontextprotocol/clientCapabilities": {},
+        }
+    },
+}
 
 
 class Gateway:
@@ -68,9 +92,9 @@ class Gateway:
             Path(keep).write_bytes(self.log.read_bytes())
         self.directory.cleanup()
 
-    def ask(self, method, path, body=None):
+    def ask(self, method, path, body=None, headers=None):
         data = None if body is None else json.dumps(body).encode()
-        headers = {"X-Session-Token": self.token, "Content-Type": "application/json"}
+        headers = {"X-Session-Token": self.token, "Content-Type": "application/json", **(headers or {})}
         request = urllib.request.Request(self.url + path, data, headers, method=method)
         with urllib.request.urlopen(request, timeout=WAIT) as response:
             return json.loads(response.read() or b"null")
@@ -82,8 +106,11 @@ class Gateway:
         while time.monotonic() < end:
             shown = self.ask("GET", f"/api/servers/{name}")
             if shown["state"] == "up":
-                return
+                break
             time.sleep(0.01)
+        # A list waits until the server was listed for the first time.
+        with contextlib.suppress(urllib.error.HTTPError):
+            self.ask("POST", f"/mcp/server/{name}", LIST, LIST_HEADERS)
 
     def remove(self, name):
         with contextlib.suppress(urllib.error.HTTPError):
@@ -135,7 +162,9 @@ async def served(app):
     config.load()
     server = uvicorn.Server(config)
     server.lifespan = config.lifespan_class(config)
+    token = in_server.set(True)
     await server.startup(sockets=[listener])
+    in_server.reset(token)
     try:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:

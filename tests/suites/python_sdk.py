@@ -94,13 +94,14 @@ async def as_program(server, *, spec_version=LATEST_HANDSHAKE_VERSION, **options
 def pytest_collection_modifyitems(config, items):
     import tests.interaction.conftest as suite
 
-    suite._FACTORIES.update(
-        {
-            "streamable-http": over_http,
-            "streamable-http-stateless": partial(over_http, stateless_http=True),
-            "sse": over_sse,
-        }
-    )
+    if not gateway.DIRECT:
+        suite._FACTORIES.update(
+            {
+                "streamable-http": over_http,
+                "streamable-http-stateless": partial(over_http, stateless_http=True),
+                "sse": over_sse,
+            }
+        )
     if gateway.PROGRAM:
         suite._FACTORIES["in-memory"] = as_program
     # Tests that connect in another way would run without the gateway.

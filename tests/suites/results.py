@@ -29,8 +29,9 @@ def pytest_collection_modifyitems(items):
             item.obj = bounded(item.obj)
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_runtest_logreport(report):
-    if report.when != "call" and report.passed:
+    if (report.when != "call" and report.passed) or not getattr(report, "is_of_suite", True):
         return
     path = os.environ.get("SUITE_RESULTS")
     if not path:

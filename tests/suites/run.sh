@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# The suites of the Python SDK and of FastMCP, with the gateway between their clients and servers.
+# A test that passes without the gateway and fails with it has to be in `expected`, with a reason.
+# It needs Python 3.11 or later and the network for packages; what is installed is kept in the
+# target directory.
+#
+#   tests/suites/run.sh              the Python SDK over Streamable HTTP: two minutes
+#   tests/suites/run.sh all          every transport, and FastMCP: half an hour
+#   tests/suites/run.sh NAME [WORDS] `python-sdk` or `fastmcp`; options of pytest, such as `-k WORD`
+set -euo pipefail
+
+cd "$(dirname "$0")/../.."
+here=$PWD/tests/suites
+cache=$(realpath -m "${CARGO_TARGET_DIR:-target}")/suites
+mkdir -p "$cache"
+
+trap 'echo "tests/suites did NOT run to its end: see above; packages need the network" >&2' ERR
+
+# install NAME PACKAGE VERSION: an environment with the package, and its source with the suite.
+install() {
+  local name=$1 package=$2 version=$3 place=$cache/$1
+  if cmp -s "$here/requirements/$name.txt" "$place/installed"; then
+    return
+  fi
+  rm -rf "$place"
+  python3 -m venv "$place/python"
+  local pip=("$place/python/bin/pip" --quiet --disable-pip-version-check)
+  "${pip[@]}" install --no-deps -r "$here/requirements/$name.txt"
+  "${pip[@]}" download --no-deps --no-binary "$package" --dest "$place" "$package==$version"
+  mkdir "$place/source"
+  tar --extract --file "$place/$package-$version.tar.gz" --directory "$place/source" --strip-components 1
+  cp "$here/requirements/$name.txt" "$place/installed"
+}
+
+# suite NAME PLUGIN OPTION...: runs a suite through the gateway, and compares.
+suite() {
+  local name=$1 plugin=$2
+  shift 2
+  local results=$cache/$name/results.jsonl
+  rm -f "$results"
+  # Failed tests are the comparison's matter.
+  (
+    cd "$cache/$name/source"
+    MCPVISOR=$program PYTHONPATH=$here SUITE_RESULTS=$results \
+      "$cache/$name/python/bin/python" -m pytest -p "$plugin" -p results -p no:cacheprovider \
+      --quiet --quiet --no-summary --color=no --timeout 60 "$@" > "$cache/$name/output" 2>&1
+  ) || true
+  python3 "$here/compare.py" "$here/expected/$name.txt" "$results" || wrong=yes
+}
+
+python_sdk() {
+  install python-sdk mcp 2.3.0
+  suite python-sdk python_sdk -o log_cli=false -W ignore::ResourceWarning tests/interaction "$@"
+}
+
+fastmcp() {
+  install fastmcp fastmcp 4.2.3
+  # What needs credentials, other programs or a network of its own has no client in memory.
+  suite fastmcp fastmcp_suite --continue-on-collection-errors \
+    -m "not integration and not client_process and not subprocess_heavy and not conformance and not pbt" \
+    --ignore tests/server/auth --ignore tests/cli --ignore tests/scripts --ignore tests/docs \
+    --ignore tests/downstream --ignore tests/utilities/openapi tests "$@"
+}
+
+cargo build --quiet --locked --bin mcpvisor
+program=$(realpath "${CARGO_TARGET_DIR:-target}/debug/mcpvisor")
+wrong=no
+part=${1:-part}
+shift || true
+case $part in
+  part) python_sdk -k "streamable-http-2025 or streamable-http-2026" ;;
+  all)
+    python_sdk
+    fastmcp
+    ;;
+  python-sdk) python_sdk "$@" ;;
+  fastmcp) fastmcp "$@" ;;
+  *)
+    echo "there is no suite $part: python-sdk, fastmcp, or all" >&2
+    exit 2
+    ;;
+esac
+trap - ERR
+[ $wrong = no ]
