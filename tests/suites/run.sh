@@ -32,25 +32,39 @@ install() {
   cp "$here/requirements/$name.txt" "$place/installed"
 }
 
-# suite NAME PLUGIN OPTION...: runs a suite through the gateway, and compares.
-suite() {
-  local name=$1 plugin=$2
-  shift 2
-  local results=$cache/$name/results.jsonl
-  rm -f "$results"
+# tests_of NAME PLUGIN RESULTS OPTION...: runs tests of a suite through the gateway.
+tests_of() {
+  local name=$1 plugin=$2 results=$3
+  shift 3
   # Failed tests are the comparison's matter.
   (
     cd "$cache/$name/source"
     MCPVISOR=$program PYTHONPATH=$here SUITE_RESULTS=$results \
       "$cache/$name/python/bin/python" -m pytest -p "$plugin" -p results -p no:cacheprovider \
-      --quiet --quiet --no-summary --color=no --timeout 60 "$@" > "$cache/$name/output" 2>&1
+      -o log_cli=false -W ignore::ResourceWarning --quiet --quiet --no-summary --color=no --timeout 60 "$@" > "$results.output" 2>&1
   ) || true
-  python3 "$here/compare.py" "$here/expected/$name.txt" "$results" || wrong=yes
+}
+
+# suite NAME PLUGIN OPTION...: runs a suite, runs once more what differs, and compares.
+suite() {
+  local name=$1 plugin=$2
+  shift 2
+  local results=$cache/$name/results.jsonl again=$cache/$name/again.jsonl
+  local compare=(python3 "$here/compare.py" "$here/expected/$name.txt" "$results")
+  rm -f "$results" "$again"
+  tests_of "$name" "$plugin" "$results" "$@"
+  # A test whose wait of five seconds was too short on a busy machine passes the second time.
+  local new
+  mapfile -t new < <("${compare[@]}" | sed '/^$/d')
+  if [ ${#new[@]} -gt 0 ] && [ ${#new[@]} -le 20 ]; then
+    tests_of "$name" "$plugin" "$again" "${new[@]}"
+  fi
+  "${compare[@]}" "$again" || wrong=yes
 }
 
 python_sdk() {
   install python-sdk mcp 2.3.0
-  suite python-sdk python_sdk -o log_cli=false -W ignore::ResourceWarning tests/interaction "$@"
+  suite python-sdk python_sdk tests/interaction "$@"
 }
 
 fastmcp() {
