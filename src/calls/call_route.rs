@@ -238,7 +238,7 @@ impl ConnectionSearch {
     }
 
     /// The connection that serves a caller, once the first handshake with the server has shown its
-    /// era: what a call leaves in a session must not be left elsewhere.
+    /// era: all calls of a client must leave their state in the same session.
     fn find_in_era(self, caller: Caller, may_ask: bool) -> ConnectionAccess {
         let opening = async move {
             let shared = self.server.shared().clone();

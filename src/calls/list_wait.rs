@@ -101,7 +101,7 @@ impl ListWait {
         changes.shown(server, key, change);
     }
 
-    /// Has a list read by the session that its client has at the server, if that was not open.
+    /// Opens the idle session of the client at the server, and has it read a list.
     async fn relist(&self, server: &ServerName, key: &ConnectionKey, kind: ItemKind) {
         let downstreams = &self.context.downstreams;
         let Some(server) = downstreams.get(server).filter(|_| !key.is_shared()) else {

@@ -65,7 +65,7 @@ impl Viewer {
 }
 
 impl ConnectionOwner {
-    /// Whether clients who declare nothing are among those whose connection it is.
+    /// Whether it includes clients that declare nothing.
     fn is_of_plain_clients(&self) -> bool {
         self.audience().is_none_or(|it| it.profile.is_plain())
     }

@@ -20,7 +20,7 @@ use crate::transport::{
     FaultSettings, HttpKind, HttpSettings, Proxy, RecorderSettings, StdioSettings,
 };
 
-/// Connections of their own that clients may have to a program, where each is a process, and to a
+/// Maximum connections of their own that clients have to a program, where each is a process, and to a
 /// server over HTTP+SSE.
 const PROCESSES_MAX: usize = 8;
 
@@ -145,7 +145,7 @@ impl ServerSettings {
         }
     }
 
-    /// Connections of their own that clients may have to this server.
+    /// Maximum connections of their own that clients have to this server.
     pub(crate) fn entries_max(&self) -> usize {
         let of_transport = match &self.transport {
             TransportSettings::Http(http) if http.kind != HttpKind::Sse => SESSIONS_MAX,
@@ -254,8 +254,8 @@ pub struct ServerLimits {
     pub sign_in_timeout: Duration,
     /// How long the answer is remembered.
     pub era_remembered: Duration,
-    /// Connections of their own that clients may have to this server; `None` depends on what one
-    /// costs.
+    /// Maximum connections of their own that clients have to this server; `None` is a default of
+    /// the transport.
     pub entries_max: Option<usize>,
     /// A connection of its own that is unused for this long is closed.
     pub entry_idle: Duration,

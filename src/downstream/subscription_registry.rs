@@ -19,7 +19,7 @@ struct SubscriptionRegistryState {
     /// another one of its name may use the same ids.
     tasks: HashMap<Digest, WatcherTable>,
     levels: HashMap<SessionId, LogLevel>,
-    /// Sessions whose clients have listened for what servers say outside of calls.
+    /// Sessions whose clients have opened a stream for messages outside of calls.
     listening: HashSet<SessionId>,
 }
 

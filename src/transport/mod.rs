@@ -356,8 +356,8 @@ pub trait Connector: Send + Sync {
         None
     }
 
-    /// A link that goes on in a session which another link opened, and which ends with it; `None`
-    /// where there are no sessions.
+    /// A link that continues in a session of another link, which has ended, and ends it on close;
+    /// `None` without sessions.
     fn resume(&self, _session: HttpSession, _sink: EventSink) -> Option<Box<dyn Link>> {
         None
     }

@@ -33,16 +33,16 @@ async fn tools(client: &Client) -> Vec<String> {
         .collect()
 }
 
-/// How many sessions of clients rest.
-async fn resting(gateway: &Gateway) -> u64 {
-    gateway.server("a").await["connection"]["resting"]
+/// The number of idle sessions.
+async fn idle_sessions(gateway: &Gateway) -> u64 {
+    gateway.server("a").await["connection"]["idle_sessions"]
         .as_u64()
         .unwrap()
 }
 
-async fn rests(gateway: &Gateway) {
-    let is_one = || async { (resting(gateway).await == 1).then_some(()) };
-    until("a session to rest", is_one).await;
+async fn is_idle(gateway: &Gateway) {
+    let is_one = || async { (idle_sessions(gateway).await == 1).then_some(()) };
+    until("an idle session", is_one).await;
 }
 
 async fn ended(server: &HttpServer, sessions: usize) {
@@ -119,15 +119,15 @@ async fn a_list_opens_no_session_and_shows_what_the_clients_calls_enabled() {
         let told = events.rest().await;
         let is_change = |it: &serde_json::Value| it["method"] == "notifications/tools/list_changed";
         assert!(!told.iter().any(is_change), "{told:?}");
-        // The session rests, and still has them.
-        rests(&gateway).await;
+        // They survive in the idle session.
+        is_idle(&gateway).await;
         one.call("a__count", json!({})).await;
         assert_eq!(tools(&one).await, ["a__count", "a__enable", "a__extra"]);
     }
 }
 
 #[tokio::test]
-async fn an_idle_session_rests_and_goes_on_and_ends_with_its_client() {
+async fn an_idle_session_continues_and_ends_with_its_client() {
     let server = server(true).await;
     let gateway = up(&server.config("a")).await;
     let client = Client::open(&gateway).await;
@@ -139,7 +139,7 @@ async fn an_idle_session_rests_and_goes_on_and_ends_with_its_client() {
         ("1".into(), "1".into())
     );
     for expected in ["2", "3"] {
-        rests(&gateway).await;
+        is_idle(&gateway).await;
         assert_eq!(
             gateway.server("a").await["connection"]["own"]
                 .as_array()
@@ -148,13 +148,13 @@ async fn an_idle_session_rests_and_goes_on_and_ends_with_its_client() {
         );
         assert_eq!(count(&client).await, expected);
     }
-    rests(&gateway).await;
+    is_idle(&gateway).await;
     assert_eq!(server.behaviour().handshakes, 2);
     for (client, deleted) in [(client, 1), (open, 2)] {
         client.delete().await;
         ended(&server, deleted).await;
     }
-    assert_eq!(resting(&gateway).await, 0);
+    assert_eq!(idle_sessions(&gateway).await, 0);
 }
 
 #[tokio::test]
@@ -164,7 +164,7 @@ async fn beyond_entries_max_the_session_unused_for_longest_ends() {
     let (one, other) = (Client::open(&gateway).await, Client::open(&gateway).await);
     assert_eq!(count(&one).await, "1");
     for (client, deleted) in [(&other, 1), (&one, 2)] {
-        rests(&gateway).await;
+        is_idle(&gateway).await;
         // Its client goes on in a new one.
         assert_eq!(count(client).await, "1");
         ended(&server, deleted).await;
@@ -180,7 +180,7 @@ async fn a_session_that_its_server_forgot_is_opened_again() {
     for client in [&open, &idle] {
         assert_eq!(count(client).await, "1");
     }
-    rests(&gateway).await;
+    is_idle(&gateway).await;
     server.stop().await;
     server.start_again().await;
     for client in [&open, &idle] {
@@ -205,7 +205,7 @@ async fn sessions_at_servers_end_with_the_gateway() {
     for client in [&open, &idle] {
         assert_eq!(count(client).await, "1");
     }
-    rests(&gateway).await;
+    is_idle(&gateway).await;
     gateway.signal(Signal::TERM);
     gateway.ended().await;
     assert_eq!(server.behaviour().deleted, 2);

@@ -97,15 +97,61 @@ fn b_era_02_an_older_client_is_asked_over_a_handshake_and_nothing_is_translated(
 }
 
 #[test]
-fn newer_clients_and_those_that_cannot_be_asked_stay_on_the_first_connection() {
+fn newer_clients_stay_on_the_first_connection_and_older_ones_share_a_second() {
     run(async {
         let (world, server, _) = world(false, of_both).await;
-        let silent = world.client(json!({})).await;
-        done(&silent.call("a__echo").await);
         let params = json!({"name": "a__echo", "arguments": {"text": "hi"}});
         let mut newer = Served::send(&world, &asked_for(), "tools/call", params).await;
         newer.result();
         assert_eq!(server.links(), 1);
+        for _ in 0..2 {
+            let silent = world.client(json!({})).await;
+            done(&silent.call("a__echo").await);
+            assert_eq!((server.links(), link_of_last_call(&server)), (2, 1));
+        }
+        assert_eq!(world.view("a").own[0].owner, "shared, older era");
+        // It stays, as the first one does.
+        pass(seconds(3600)).await;
+        assert_eq!(server.open_links(), [0, 1]);
+    });
+}
+
+#[test]
+fn sharing_by_session_gives_each_older_client_a_process_of_its_era() {
+    run(async {
+        let (world, server, _) = world(false, |plan| {
+            of_both(plan);
+            plan.settings.sharing = Sharing::Session;
+        })
+        .await;
+        for link in [1, 2] {
+            let silent = world.client(json!({})).await;
+            for _ in 0..2 {
+                done(&silent.call("a__echo").await);
+                assert_eq!(link_of_last_call(&server), link);
+            }
+            assert_eq!(methods(&server.frames(), link)[0], "initialize");
+        }
+    });
+}
+
+#[test]
+fn what_the_older_clients_process_lists_is_what_they_see() {
+    run(async {
+        let (world, server, _) = world(false, |plan| {
+            of_both(plan);
+            plan.script.capabilities = json!({"tools": {"listChanged": true}});
+        })
+        .await;
+        let silent = world.client(json!({})).await;
+        done(&silent.call("a__echo").await);
+        server.script(|script| script.lists.get_mut("tools").unwrap().push(tool("new")));
+        server.say_on(1, note("notifications/tools/list_changed", json!({})));
+        pass(seconds(1)).await;
+        let more = ["a__echo", "a__hold", "a__panic", "a__new"];
+        assert_eq!(silent.tools().await, more);
+        let mut newer = Served::send(&world, &json!({}), "tools/list", json!({})).await;
+        assert_eq!(newer.result()["tools"].as_array().map(Vec::len), Some(3));
     });
 }
 

@@ -10,6 +10,7 @@ use actix::System;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
+use mcpvisor::downstream::Sharing;
 use mcpvisor::protocol::Revision;
 use mcpvisor::supervision::Arbiters;
 use mcpvisor::transport::{
@@ -128,6 +129,8 @@ impl WorkerChannels {
         let world = Rc::new(World::on(arbiters.clone(), |_| {}));
         let server = world.start("a", true, |plan: &mut Plan| {
             plan.wrap = Some(Box::new(|inner| Arc::new(WithWorkerChannels(inner))));
+            // A session of one client has no worker channels.
+            plan.settings.sharing = Sharing::Shared;
         });
         until("listed", || world.catalog.snapshot().tools().count() == 3).await;
         until("worker channels", || server.links() == 2).await;

@@ -107,7 +107,7 @@ impl Connection {
         }
     }
 
-    /// Fetches all lists, but for a session whose client sees those of everybody.
+    /// Fetches all lists, except for a session whose client sees the shared lists.
     pub(super) fn refresh_all(&mut self, ctx: &mut Context<Self>) {
         if !self.is_own_session || self.lists.was_any_read() {
             self.refresh(&ItemKind::ALL, ctx);
@@ -116,7 +116,7 @@ impl Connection {
 
     /// Fetches lists; what the server has no capability for stays empty.
     pub(super) fn refresh(&mut self, kinds: &[ItemKind], ctx: &mut Context<Self>) {
-        // Until then it has the lists of everybody, which will change without it.
+        // Until then it has a copy of the shared lists, which change independently.
         let kinds = match self.is_own_session && !self.lists.was_any_read() {
             true => &ItemKind::ALL,
             false => kinds,

@@ -96,8 +96,8 @@ pub(crate) struct Connection {
     began: Instant,
     /// Since when it is ready.
     up_since: Option<Instant>,
-    /// It is one client's session: its lists are those that all clients see, until that client's
-    /// calls may have changed them.
+    /// It is the session of one client: its lists are the lists that all clients see, until calls of this
+    /// client could have changed them.
     is_own_session: bool,
 }
 
@@ -493,8 +493,8 @@ impl Handler<Shutdown> for Connection {
             }
             ConnectionState::Opening | ConnectionState::Ending => return ctx.stop(),
         };
-        if self.spec.own_session.rests() {
-            // The session goes on over another link.
+        if self.spec.own_session.is_left_open() {
+            // Another link continues in the session.
             return ctx.stop();
         }
         self.spec.own_session.lost();

@@ -63,7 +63,7 @@ impl Connection {
         }));
     }
 
-    /// Goes on in a session that rested, if there is one.
+    /// Continues in an idle session, if there is one.
     fn resume(&mut self, ctx: &mut Context<Self>) -> bool {
         let Some((session, negotiated)) = self.spec.own_session.take() else {
             return false;

@@ -75,13 +75,13 @@ impl Connection {
         self.refresh_all(ctx);
     }
 
-    /// Whether what a server with a handshake says outside of calls can reach a client.
+    /// Whether messages of the server outside of calls can reach a client.
     fn wants_events(&self) -> bool {
         let listens = |session| self.spec.of_all.subscription_registry.listens(session);
         !self.is_own_session || self.spec.key.session().is_some_and(listens)
     }
 
-    /// The client of a session of its own begins to listen.
+    /// The client of this session starts to listen.
     pub(super) fn listen_for_client(&mut self) {
         if let ConnectionState::Ready(open) = &self.state
             && self.is_own_session
@@ -94,8 +94,8 @@ impl Connection {
         self.state.calls()?.link().http_session()
     }
 
-    /// Opens a way in on each other arbiter, where the transport allows it. Calls of one client's
-    /// session come from the arbiter of the connection.
+    /// Opens a worker channel on each other arbiter, where the transport allows it. Calls in the session
+    /// of one client come from the arbiter of the connection.
     fn open_worker_channels(
         &self,
         calls: &CallsInFlight,

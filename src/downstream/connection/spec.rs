@@ -53,10 +53,9 @@ pub(crate) struct ConnectionSpec {
     pub(crate) listed: watch::Sender<bool>,
     /// How the session fares, for operators.
     pub(crate) session: SessionStatus,
-    /// Where the connection is a session of one client's own: the lists that the client may have
-    /// changed since they were read.
+    /// For the session of one client: the lists that its calls could have changed since they were read.
     pub(crate) called: CalledLists,
-    /// That session, while it is open and known to the server.
+    /// The session of one client, while the server knows it.
     pub(crate) own_session: OwnSession,
 }
 
@@ -64,18 +63,18 @@ pub(crate) struct ConnectionSpec {
 #[derive(Default)]
 pub(crate) struct OwnSession {
     open: Mutex<Option<(HttpSession, Arc<Negotiated>)>>,
-    /// Its connection is to leave it open.
-    rests: AtomicBool,
+    /// The session stays open when its connection ends.
+    is_left_open: AtomicBool,
 }
 
 impl OwnSession {
     pub(crate) fn new(resumed: Option<(HttpSession, Arc<Negotiated>)>) -> Self {
         let open = Mutex::new(resumed);
-        let rests = AtomicBool::new(false);
-        Self { open, rests }
+        let is_left_open = AtomicBool::new(false);
+        Self { open, is_left_open }
     }
 
-    /// A handshake has opened it.
+    /// A handshake has opened the session.
     pub(crate) fn opened(&self, session: HttpSession, negotiated: Negotiated) {
         *self.lock() = Some((session, Arc::new(negotiated)));
     }
@@ -93,15 +92,15 @@ impl OwnSession {
         self.lock().take()
     }
 
-    /// Takes it from its connection, which ends without ending the session.
-    pub(crate) fn rest(&self) -> Option<(HttpSession, Arc<Negotiated>)> {
+    /// Takes the session from its connection, which does not end it.
+    pub(crate) fn leave_open(&self) -> Option<(HttpSession, Arc<Negotiated>)> {
         let open = self.take()?;
-        self.rests.store(true, Ordering::Relaxed);
+        self.is_left_open.store(true, Ordering::Relaxed);
         Some(open)
     }
 
-    pub(crate) fn rests(&self) -> bool {
-        self.rests.load(Ordering::Relaxed)
+    pub(crate) fn is_left_open(&self) -> bool {
+        self.is_left_open.load(Ordering::Relaxed)
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<(HttpSession, Arc<Negotiated>)>> {
@@ -109,7 +108,7 @@ impl OwnSession {
     }
 }
 
-/// Lists that calls in a session may have changed since they were read, as bits by
+/// Lists that calls in a session could have changed since they were read, as bits by
 /// [`ItemKind::index`].
 #[derive(Debug, Default)]
 pub(crate) struct CalledLists(AtomicU8);
@@ -135,7 +134,7 @@ impl CalledLists {
         self.bits() & 1 << kind.index() != 0
     }
 
-    /// Whether calls may have changed this list; it is about to be read.
+    /// Whether calls could have changed this list; the caller reads it next.
     pub(crate) fn take(&self, kind: ItemKind) -> bool {
         let bit = 1 << kind.index();
         self.0.fetch_and(!bit, Ordering::Relaxed) & bit != 0
@@ -150,8 +149,8 @@ impl ConnectionSpec {
         !is_of_one && !self.of_server.settings.load().limits.share_logs
     }
 
-    /// Whether it is one client's session at an HTTP server that clients otherwise share: it costs
-    /// little, and does nothing but what its client wants.
+    /// Whether it serves one client, in a session at an HTTP server that clients otherwise share. It does
+    /// only work that the client requests, so that it costs little.
     pub(crate) fn is_own_session(&self) -> bool {
         matches!(self.key.owner, ConnectionOwner::Session(..))
             && self.of_server.connector.knows_call_of_requests()
@@ -273,13 +272,13 @@ pub enum ConnectionCommand {
     Unsubscribe(String),
     /// Somebody wants to hear of another task.
     Tasks,
-    /// The client of an own session listens for what the server says outside of calls.
+    /// The client of this session listens for messages of the server outside of calls.
     Listen,
     /// Look again whether the lists changed.
     Refresh,
     /// A client asks for a list that was read a while ago.
     Reread(ItemKind),
-    /// A client asks for a list that its calls may have changed.
+    /// A client asks for a list that its calls could have changed.
     Relist(ItemKind),
     RootsChanged,
     /// A notification of an extension, as the client wrote it.

@@ -41,16 +41,16 @@ struct EraMemory {
     ended_when_asked: bool,
     /// Whether a server of the newer era speaks the older one as well, once it was tried.
     speaks_older: Option<bool>,
-    /// Whether it answered a handshake over HTTP with a session id, once there was one.
+    /// Whether it answered the last handshake over HTTP with a session id.
     has_sessions: Option<bool>,
     /// `server/discover` was refused for now, which a server may do that does not know it.
     is_undecided: bool,
 }
 
-/// What is known of how a server is spoken to.
+/// Known facts about the era of a server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EraFacts {
-    /// The era that was found out, or the one that was configured.
+    /// The era that the server answered in, or the configured one.
     pub(crate) era: Option<Era>,
     /// Whether a server of the newer era also has a handshake, once that was tried.
     pub(crate) speaks_older: Option<bool>,
@@ -114,7 +114,7 @@ impl ServerEra {
         configured(self.settings.load().era).or(self.known().era)
     }
 
-    /// What is known of the server, for the choice of a connection.
+    /// Known facts about the server, for the choice of a connection.
     pub(crate) fn facts(&self) -> EraFacts {
         let configured = configured(self.settings.load().era);
         let known = self.known();
@@ -188,7 +188,7 @@ impl ServerEra {
             known.has_sessions = has_sessions;
             (known.era, known.speaks_older)
         };
-        // What is only presumed is not kept.
+        // A presumed era is not kept.
         if let Some(era) = era.filter(|era| self.usable() == Some(*era)) {
             self.keep(era, (speaks_older, has_sessions));
         }

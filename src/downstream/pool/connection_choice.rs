@@ -27,7 +27,7 @@ impl ServerFacts {
         Self { known, ..self }
     }
 
-    /// Whose connection serves a caller, in the era that the server prefers.
+    /// The owner of the connection that serves a caller, in the era that the server prefers.
     pub(crate) fn owner_for(&self, caller: &Caller) -> ConnectionOwner {
         let profile = &caller.profile;
         let audience = || ConnectionOwner::Audience(caller.audience());
@@ -48,14 +48,14 @@ impl ServerFacts {
         }
     }
 
-    /// Whose connection of the older era serves a caller of an older revision, beside those of a
-    /// server that prefers the newer era; `None` where it would gain the client nothing.
+    /// The owner of the connection of the older era that serves a caller of an older revision, for a
+    /// server that prefers the newer era; `None` where the client would not gain from it.
     pub(crate) fn older_owner_for(&self, caller: &Caller) -> Option<ConnectionOwner> {
         let is_both = self.known.era == Some(Era::Modern) && self.known.speaks_older != Some(false);
         if !is_both || caller.revision.era() == Era::Modern || self.sharing == Sharing::Shared {
             return None;
         }
-        // Without a session there is no state that the older era would keep.
+        // Without a session, the older era would keep no state.
         let is_stateless = self.sharing == Sharing::Auto
             && self.knows_call_of_requests
             && !self.gives_own_session(caller);
@@ -63,9 +63,9 @@ impl ServerFacts {
         gains.then(|| self.owner_for(caller))
     }
 
-    /// Whether a session of its own at the server serves a client: that costs an HTTP server next
-    /// to nothing, and is what the client would have without the gateway. A server is taken to
-    /// have sessions until a handshake shows that it has none: one that has none keeps no state.
+    /// Whether a client gets a session of its own at the server: that costs little over HTTP, and the
+    /// client would have one without the gateway. The gateway assumes that a server has
+    /// sessions until a handshake shows that it has not, because such a server keeps no state.
     fn gives_own_session(&self, caller: &Caller) -> bool {
         caller.session.is_some()
             && caller.revision.era() == Era::Legacy

@@ -24,9 +24,9 @@ use crate::downstream::era::ServerEra;
 use crate::downstream::isolation::Isolation;
 use crate::downstream::notification_budget::NotificationBudget;
 use crate::downstream::parts::{PoolParts, ServerParts};
+use crate::downstream::pool::idle_sessions::{IdleSession, end_all};
 use crate::downstream::pool::own_connections::{OpenedConnection, OwnConnections};
 use crate::downstream::pool::phase_events::publish_phases;
-use crate::downstream::pool::resting_sessions::{RestingSession, end_all};
 use crate::downstream::pool::retiring::{RetiringServers, Succession};
 use crate::downstream::pool::server::Server;
 use crate::downstream::pool::usage::Usage;
@@ -48,8 +48,8 @@ use crate::transport::Recorder;
 /// How often connections are looked at that nobody uses any more.
 pub(crate) const SWEEP_EVERY: Duration = Duration::from_secs(15);
 
-/// How often sessions are looked at in which nothing happens any more.
-const REST_EVERY: Duration = Duration::from_secs(1);
+/// Time between two searches for idle sessions.
+const IDLE_EVERY: Duration = Duration::from_secs(1);
 
 /// Starts and changes supervised connections.
 pub(crate) struct ConnectionManager {
@@ -89,30 +89,30 @@ pub(crate) struct OpenConnection {
 pub(crate) fn close(listener: &ServerEventListener, server: &Server, own: Vec<OpenedConnection>) {
     for OpenedConnection { key, child, spec } in own {
         child.stop();
-        // What has not listed is in no list.
+        // The catalog knows only connections that have listed.
         if *spec.listed.borrow() {
             tell_closed(listener, server, key);
         }
     }
 }
 
-/// Ends sessions that rest, if `leaves` says so. The future ends when their server was told.
-pub(crate) fn end_resting(
+/// Ends the idle sessions for which `leaves` returns true.
+pub(crate) fn end_idle(
     listener: &ServerEventListener,
     server: &Server,
     leaves: impl Fn(&ConnectionKey) -> bool,
 ) {
-    let ending = server.own.resting.take_all(leaves);
+    let ending = server.own.idle.take_all(leaves);
     if !ending.is_empty() {
         actix_rt::spawn(ended(listener, server, ending));
     }
 }
 
-/// Ends sessions that rested.
+/// Ends idle sessions at their server.
 fn ended(
     listener: &ServerEventListener,
     server: &Server,
-    ending: Vec<(ConnectionKey, RestingSession)>,
+    ending: Vec<(ConnectionKey, IdleSession)>,
 ) -> impl Future<Output = ()> + use<> {
     let mut sessions = Vec::with_capacity(ending.len());
     for (key, session) in ending {
@@ -162,16 +162,25 @@ async fn close_if_refused(
     }
 }
 
-/// Tells a server's connections to leave; returns them, since they take a moment.
-pub(crate) fn stop(listener: &ServerEventListener, server: &Server) -> Vec<ChildRef<CallSenders>> {
+/// Stops a server's connections, and ends the idle sessions of clients. The future ends when all of
+/// them are gone.
+pub(crate) fn stop(
+    listener: &ServerEventListener,
+    server: &Server,
+) -> impl Future<Output = ()> + use<> {
     let own = server.own.take_out(|_| true);
     let mut children: Vec<_> = own.iter().map(|own| own.child.clone()).collect();
     close(listener, server, own);
-    end_resting(listener, server, |_| true);
+    let idle = ended(listener, server, server.own.idle.take_all(|_| true));
     lists_outdated(listener, server);
     server.shared.stop();
     children.push(server.shared.clone());
-    children
+    async move {
+        idle.await;
+        for child in children {
+            child.stopped().await;
+        }
+    }
 }
 
 impl ConnectionManager {
@@ -263,7 +272,7 @@ impl ConnectionManager {
         spread: u64,
         known: Option<Arc<ServerPart>>,
         opener: Option<SessionId>,
-        resting: Option<RestingSession>,
+        idle: Option<IdleSession>,
     ) -> (ChildRef<CallSenders>, Arc<ConnectionSpec>) {
         let settings = of_server.settings.load();
         let server = &settings.name;
@@ -273,7 +282,7 @@ impl ConnectionManager {
                 (self.parts.make_connector)(&settings, &of_server.log, &key.credentials);
         }
         let is_known = known.is_some() && key.is_shared();
-        let is_listed = is_known || resting.as_ref().is_some_and(|resting| resting.is_listed);
+        let is_listed = is_known || idle.as_ref().is_some_and(|idle| idle.is_listed);
         let child = match &key.owner {
             ConnectionOwner::Shared if key.era.is_some() => format!("server/{server}/older"),
             ConnectionOwner::Shared => format!("server/{server}"),
@@ -296,8 +305,8 @@ impl ConnectionManager {
             recorder: ArcSwap::from_pointee(Recorder::new(settings.recorder)),
             param_headers: ArcSwap::default(),
             session: SessionStatus::default(),
-            called: CalledLists::new(resting.as_ref().map_or(0, |resting| resting.called)),
-            own_session: OwnSession::new(resting.map(|it| (it.session, it.negotiated))),
+            called: CalledLists::new(idle.as_ref().map_or(0, |idle| idle.called)),
+            own_session: OwnSession::new(idle.map(|it| (it.session, it.negotiated))),
             last_part: ArcSwapOption::new(known),
             listed: watch::Sender::new(is_listed),
         });
@@ -329,8 +338,8 @@ impl ConnectionManager {
         if server.is_halted() {
             return Ok(server.shared.clone());
         }
-        let resting = server.own.resting.take(&open.key);
-        let has_place = resting.is_some() || open.key.owner == ConnectionOwner::Shared;
+        let idle = server.own.idle.take(&open.key);
+        let has_place = idle.is_some() || open.key.owner == ConnectionOwner::Shared;
         if !has_place && !self.make_room(&server) {
             server.use_shared_instead()?;
             return Ok(server.shared.clone());
@@ -338,7 +347,7 @@ impl ConnectionManager {
         let spread = open.arbiter as u64;
         let key = open.key.clone();
         let known = server.spec.last_part.load_full();
-        let (child, spec) = self.supervise(&server.parts, key, spread, known, open.opener, resting);
+        let (child, spec) = self.supervise(&server.parts, key, spread, known, open.opener, idle);
         server.own.insert(open.key, child.clone(), spec.clone());
         if spec.key.era.is_some() && server.parts.era.speaks_older() != Some(true) {
             let listener = self.parts.listener.clone();
@@ -354,7 +363,7 @@ impl ConnectionManager {
             return true;
         }
         let registry = &self.parts.subscription_registry;
-        if let Some(oldest) = server.own.resting.take_oldest() {
+        if let Some(oldest) = server.own.idle.take_oldest() {
             actix_rt::spawn(ended(&self.parts.listener, server, vec![oldest]));
             return true;
         }
@@ -364,8 +373,8 @@ impl ConnectionManager {
         has_unused
     }
 
-    /// Lets the sessions of clients rest that are not used, and that nobody waits for.
-    fn rest_sessions(&self) {
+    /// Closes the connections of idle sessions; the sessions stay open at their servers.
+    fn set_sessions_idle(&self) {
         let registry = &self.parts.subscription_registry;
         for server in self.servers.load().values() {
             if server.own.is_empty() {
@@ -377,8 +386,8 @@ impl ConnectionManager {
                 let session = key.session();
                 session.is_some_and(|session| registry.listens(session))
             };
-            for resting in server.own.rest(idle_max, is_awaited, listens) {
-                resting.child.stop();
+            for idle in server.own.set_idle(idle_max, is_awaited, listens) {
+                idle.child.stop();
             }
         }
     }
@@ -439,9 +448,7 @@ impl ConnectionManager {
                     "calls of a server that is changed or removed did not end in time"
                 );
             }
-            for child in stop(&listener, &server) {
-                child.stopped().await;
-            }
+            stop(&listener, &server).await;
             drop(retirement);
             trim_heap_soon();
         });
@@ -465,13 +472,13 @@ impl Actor for ConnectionManager {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        ctx.run_interval(REST_EVERY, |manager, _| manager.rest_sessions());
+        ctx.run_interval(IDLE_EVERY, |manager, _| manager.set_sessions_idle());
         ctx.run_interval(SWEEP_EVERY, |manager, _| {
             for server in manager.servers.load().values() {
                 let registry = &manager.parts.subscription_registry;
-                let idle_max = server.settings().limits.entry_idle;
+                let limits = &server.settings().limits;
                 let is_watched = |key: &ConnectionKey| server.has_subscriptions(registry, key);
-                let idle = server.own.take_idle(idle_max, is_watched);
+                let idle = (server.own).take_idle(limits.entry_idle, limits.idle_stop, is_watched);
                 close(&manager.parts.listener, server, idle);
             }
         });

@@ -6,7 +6,7 @@ use actix::Context;
 use tokio::time::{sleep, timeout};
 
 use crate::downstream::pool::connection_manager::{
-    ConnectionManager, end_resting, lists_outdated, tell_closed,
+    ConnectionManager, end_idle, lists_outdated, tell_closed,
 };
 use crate::downstream::pool::own_connections::{OpenedConnection, is_opened};
 use crate::downstream::pool::retiring::Succession;
@@ -29,7 +29,7 @@ impl ConnectionManager {
             for opened in server.own.take_opened(whose) {
                 self.retire_connection(server.clone(), opened);
             }
-            end_resting(&self.parts.listener, &server, |key| {
+            end_idle(&self.parts.listener, &server, |key| {
                 key.credentials == *whose
             });
             return;
@@ -43,7 +43,7 @@ impl ConnectionManager {
             return;
         }
         let mut has_opened = is_opened(&server.spec, &server.shared);
-        has_opened |= server.own.resting.len() > 0;
+        has_opened |= server.own.idle.len() > 0;
         (server.own).each_spec(|spec, child| has_opened |= is_opened(spec, child));
         if has_opened {
             self.start_or_replace(&settings, None, Succession::Beside, ctx);

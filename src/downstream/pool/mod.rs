@@ -8,7 +8,7 @@
 //! - `server`: one configured server: its shared connection, and which connection serves whom
 //! - `connection_choice`: which clients share a connection, as a pure function
 //! - `own_connections`: the connections that clients have of their own
-//! - `resting_sessions`: sessions of single clients while nothing happens in them
+//! - `idle_sessions`: sessions of single clients at a server, without a connection
 //! - `connection_manager`: starts, replaces and closes supervised connections
 //! - `retiring`: which servers were changed or removed and have not ended yet
 //! - `server_order`: taking a server in and out of service, by an operator or for want of use
@@ -25,10 +25,10 @@ pub(crate) mod clock_watch;
 pub(crate) mod connection_choice;
 pub(crate) mod connection_manager;
 mod former_sessions;
+pub(crate) mod idle_sessions;
 pub(crate) mod lease;
 pub(crate) mod own_connections;
 mod phase_events;
-pub(crate) mod resting_sessions;
 pub(crate) mod retiring;
 pub(crate) mod server;
 pub(crate) mod server_order;
@@ -42,6 +42,7 @@ use std::time::Duration;
 
 use actix::{Addr, Handler, Message};
 use arc_swap::ArcSwap;
+use futures_util::future::join_all;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
@@ -51,7 +52,7 @@ use crate::downstream::connection_key::ConnectionKey;
 use crate::downstream::list_changes::ListChanges;
 use crate::downstream::parts::PoolParts;
 use crate::downstream::pool::connection_manager::{
-    ConnectionManager, OpenConnection, ServerJob, close, end_resting, stop,
+    ConnectionManager, OpenConnection, ServerJob, close, end_idle, stop,
 };
 use crate::downstream::pool::retiring::RetiringServers;
 use crate::downstream::pool::server::Server;
@@ -294,7 +295,7 @@ impl Downstreams {
             if server.own.any(is_own) {
                 close(&self.listener, server, server.own.take_out(is_own));
             }
-            end_resting(&self.listener, server, is_own);
+            end_idle(&self.listener, server, is_own);
             server.parts.isolation.release(session);
         }
     }
@@ -365,13 +366,8 @@ impl Downstreams {
         self.manager.stop();
         self.manager.stopped().await;
         let servers = self.servers.swap(Arc::default());
-        let children: Vec<_> = servers
-            .values()
-            .flat_map(|server| stop(&self.listener, server))
-            .collect();
-        for child in children {
-            child.stopped().await;
-        }
+        let servers = servers.values();
+        join_all(servers.map(|server| stop(&self.listener, server))).await;
         self.retiring.all_gone().await;
     }
 }

@@ -14,8 +14,8 @@ use crate::downstream::connection::spec::{
     CallSenders, CalledLists, ConnectionCommand, ConnectionSpec,
 };
 use crate::downstream::connection_key::{ConnectionKey, ConnectionOwner};
+use crate::downstream::pool::idle_sessions::{IdleSession, IdleSessions};
 use crate::downstream::pool::lease::Leases;
-use crate::downstream::pool::resting_sessions::{RestingSession, RestingSessions};
 use crate::downstream::starting::StartStage;
 use crate::id::CredentialContext;
 use crate::supervision::{ChildPhase, ChildRef};
@@ -25,8 +25,8 @@ pub(crate) struct OwnConnections {
     by_key: RwLock<OwnConnectionTable>,
     /// Those that serve one call at a time.
     pub(crate) leases: Leases,
-    /// Sessions of single clients in which nothing happens.
-    pub(crate) resting: RestingSessions,
+    /// Idle sessions of single clients.
+    pub(crate) idle: IdleSessions,
     /// How often a client wanted one and none was free.
     refused: AtomicU64,
     began: Instant,
@@ -54,9 +54,9 @@ impl From<(ConnectionKey, OwnConnection)> for OpenedConnection {
     }
 }
 
-/// How long a session is unused before it rests, if its client does not listen. A call that found
-/// its connection may still be on its way.
-const REST_AFTER: Duration = Duration::from_secs(1);
+/// How long a session is unused before its connection is closed, if its client does not listen. A
+/// call that found the connection might still be in transit.
+const IDLE_AFTER: Duration = Duration::from_secs(1);
 
 /// How long a connection must be unused to make room for another: a call that found it may still be
 /// on its way.
@@ -73,8 +73,8 @@ pub(crate) fn is_opened(spec: &ConnectionSpec, child: &ChildRef<CallSenders>) ->
     matches!(phase, ChildPhase::Up | ChildPhase::Starting) && !awaits_sign_in(spec)
 }
 
-/// Whether it is one of those of which there may be `entries_max`. The one that clients with a
-/// handshake share stays like the one that all share.
+/// Whether `entries_max` counts it. The connection that clients with a handshake share is kept like the
+/// one that all clients share.
 fn is_limited(key: &ConnectionKey) -> bool {
     key.owner != ConnectionOwner::Shared
 }
@@ -91,7 +91,7 @@ impl OwnConnections {
         Self {
             by_key: RwLock::default(),
             leases: Leases::default(),
-            resting: RestingSessions::default(),
+            idle: IdleSessions::default(),
             refused: AtomicU64::new(0),
             began: Instant::now(),
         }
@@ -130,30 +130,30 @@ impl OwnConnections {
         }
     }
 
-    /// How many there are that belong to some clients only, with the sessions that rest.
+    /// Number of connections of some clients only, including idle sessions.
     pub(crate) fn len(&self) -> usize {
         let limited = {
             let table = self.table();
             table.keys().filter(|key| is_limited(key)).count()
         };
-        limited + self.resting.len()
+        limited + self.idle.len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.table().is_empty() && self.resting.len() == 0
+        self.table().is_empty() && self.idle.len() == 0
     }
 
-    /// Whether the lists of a connection may differ from what others see.
+    /// Whether the lists of a connection can differ from what other clients see.
     pub(crate) fn has_lists(&self, key: &ConnectionKey) -> bool {
         if let Some(own) = self.table().get(key) {
             return own.spec.called.any() || *own.spec.listed.borrow();
         }
-        let resting = self.resting.look(key, |it| it.called != 0 || it.is_listed);
-        resting.unwrap_or(false)
+        let idle = self.idle.look(key, |it| it.called != 0 || it.is_listed);
+        idle.unwrap_or(false)
     }
 
-    /// Whether a client may have changed this list by its calls since it was read. If its
-    /// connection is open, it reads the list from here on.
+    /// Whether calls of a client could have changed this list since the connection read it. If the
+    /// connection is open, it reads the list again.
     pub(crate) fn relist(&self, key: &ConnectionKey, kind: ItemKind) -> bool {
         if let Some(own) = self.table().get(key) {
             let Ok(up) = own.child.current() else {
@@ -165,13 +165,13 @@ impl OwnConnections {
             }
             return is_called;
         }
-        let called = self.resting.look(key, |it| CalledLists::new(it.called));
+        let called = self.idle.look(key, |it| CalledLists::new(it.called));
         called.is_some_and(|called| called.is_set(kind))
     }
 
-    /// Lets sessions rest in which nothing happened for a while: for less if the client does not
-    /// listen. `is_awaited` says whether something is expected on a connection.
-    pub(crate) fn rest(
+    /// Takes out the connections of idle sessions, and keeps the sessions: after a shorter time if the client
+    /// does not listen. `is_awaited` returns whether a client awaits events on a connection.
+    pub(crate) fn set_idle(
         &self,
         entry_idle: Duration,
         is_awaited: impl Fn(&ConnectionKey) -> bool,
@@ -185,9 +185,9 @@ impl OwnConnections {
                 < now
         };
         let mut table = self.by_key.write().unwrap_or_else(PoisonError::into_inner);
-        let resting = table.extract_if(|key, own| {
+        let idle = table.extract_if(|key, own| {
             let may_rest = own.spec.own_session.is_open() && own.child.current().is_ok();
-            if !may_rest || !is_idle(own, REST_AFTER) {
+            if !may_rest || !is_idle(own, IDLE_AFTER) {
                 return false;
             }
             if own.is_in_use() || is_awaited(key) {
@@ -196,10 +196,10 @@ impl OwnConnections {
             }
             !listens(key) || is_idle(own, entry_idle)
         });
-        let resting: Vec<_> = resting.collect();
-        for (key, own) in &resting {
-            if let Some((session, negotiated)) = own.spec.own_session.rest() {
-                let resting = RestingSession {
+        let idle: Vec<_> = idle.collect();
+        for (key, own) in &idle {
+            if let Some((session, negotiated)) = own.spec.own_session.leave_open() {
+                let session = IdleSession {
                     session,
                     negotiated,
                     connector: own.spec.of_server.connector.clone(),
@@ -207,11 +207,11 @@ impl OwnConnections {
                     is_listed: *own.spec.listed.borrow(),
                     last_used: own.last_used.load(Ordering::Relaxed),
                 };
-                self.resting.add(key.clone(), resting);
+                self.idle.add(key.clone(), session);
             }
         }
         drop(table);
-        resting.into_iter().map(OpenedConnection::from).collect()
+        idle.into_iter().map(OpenedConnection::from).collect()
     }
 
     pub(crate) fn any(&self, is_meant: impl Fn(&ConnectionKey) -> bool) -> bool {
@@ -249,18 +249,24 @@ impl OwnConnections {
         self.extract(|key, _| leaves(key))
     }
 
-    /// Takes out the connections that were not used for longer than `idle`: no call, and nobody
-    /// who waits for their events.
+    /// Takes out the connections without calls and subscriptions for longer than `idle`; the
+    /// connection that clients with a handshake share after `idle_stop`, if that is not zero.
     pub(crate) fn take_idle(
         &self,
         idle: Duration,
+        idle_stop: Duration,
         is_watched: impl Fn(&ConnectionKey) -> bool,
     ) -> Vec<OpenedConnection> {
         let now = self.now();
         let idle = millis(idle);
         self.extract(|key, own| {
-            // A session of a client's own rests.
-            if !is_limited(key) || own.spec.own_session.is_open() {
+            let is_kept = own.spec.own_session.is_open();
+            let idle = match is_limited(key) {
+                true => idle,
+                false if idle_stop.is_zero() => return false,
+                false => millis(idle_stop),
+            };
+            if is_kept {
                 return false;
             }
             if own.is_in_use() || is_watched(key) {

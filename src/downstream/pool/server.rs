@@ -47,7 +47,7 @@ pub struct Server {
     pub(crate) retries: Mutex<RetryBudget>,
 }
 
-/// The connections that may serve one call.
+/// The connections that can serve one call.
 pub(crate) struct Reservation {
     /// The one of the era that the server prefers.
     pub(crate) key: ConnectionKey,
@@ -210,8 +210,8 @@ impl Server {
         older.unwrap_or_else(preferred)
     }
 
-    /// The connection that serves this caller, if its lists may differ from what others see: calls
-    /// of the client changed them, perhaps, or the connection has listed.
+    /// The connection that serves this caller, if its lists can differ from what other clients see:
+    /// calls of the client could have changed them, or the connection has listed.
     fn own_list_key_for(&self, caller: &Caller) -> Option<ConnectionKey> {
         if self.own.is_empty() || caller.session.is_none() {
             return None;
@@ -220,8 +220,8 @@ impl Server {
         self.own.has_lists(&key).then_some(key)
     }
 
-    /// The connection of this caller, if its calls may have changed this list since that was read.
-    /// If the connection is open, it reads the list from here on.
+    /// The connection of this caller, if its calls could have changed this list since the connection
+    /// read it. If the connection is open, it reads the list again.
     pub(crate) fn relist(&self, caller: &Caller, kind: ItemKind) -> Option<ConnectionKey> {
         if self.own.is_empty() || caller.session.is_none() {
             return None;
@@ -236,8 +236,8 @@ impl Server {
         caller.session.is_none() && !knows_call_of_requests && caller.profile.can_be_asked()
     }
 
-    /// Which connections may serve one call of this caller, and what keeps that of the era that the
-    /// server prefers from serving others meanwhile. A client without a session can be asked
+    /// Which connections can serve one call of this caller, and a lease that keeps the preferred one
+    /// from serving others meanwhile. A client without a session can be asked
     /// only on a connection that serves nobody else, where the transport does not say whose call a
     /// question belongs to.
     ///
@@ -458,7 +458,7 @@ impl ServerSettings {
             known: EraFacts {
                 era: None,
                 speaks_older: None,
-                // What it keeps of a session ended with the gateway.
+                // Sessions at servers ended with the gateway.
                 has_sessions: Some(false),
             },
             // As the connectors of these transports say it of themselves.

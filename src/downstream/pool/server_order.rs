@@ -14,7 +14,7 @@ use crate::downstream::connection::spec::{CallSenders, ConnectionCommand};
 use crate::downstream::connection_key::ConnectionKey;
 use crate::downstream::pool::Downstreams;
 use crate::downstream::pool::connection_manager::{
-    ConnectionManager, SWEEP_EVERY, close, end_resting, lists_outdated,
+    ConnectionManager, SWEEP_EVERY, close, end_idle, lists_outdated,
 };
 use crate::downstream::pool::server::Server;
 use crate::downstream::pool::usage::{RestDecision, UsageSnapshot, rest};
@@ -226,7 +226,7 @@ impl ConnectionManager {
         let own = server.own.take_out(|_| true);
         let mut children: Vec<_> = own.iter().map(|own| own.child.clone()).collect();
         close(&self.parts.listener, server, own);
-        end_resting(&self.parts.listener, server, |_| true);
+        end_idle(&self.parts.listener, server, |_| true);
         children.push(server.shared.clone());
         children
     }

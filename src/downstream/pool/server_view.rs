@@ -46,8 +46,8 @@ pub struct ServerStatusView {
     pub shared: ChildView,
     /// Connections that do not belong to everybody.
     pub own: Vec<OwnConnectionView>,
-    /// Sessions of single clients at the server that rest: nothing is open for them.
-    pub resting: usize,
+    /// Idle sessions of single clients at the server, without a connection.
+    pub idle_sessions: usize,
     /// How often a client wanted a connection of its own and none was free.
     pub own_refused: u64,
     /// Lines of stderr and stray output, counted.
@@ -155,7 +155,7 @@ impl Server {
             tool_breakers,
             shared: self.shared.view(),
             own,
-            resting: self.own.resting.len(),
+            idle_sessions: self.own.idle.len(),
             own_refused: self.own.refused(),
             log: self.parts.log.counters(),
             log_tail: self.parts.log.tail(LOG_TAIL),

@@ -1,5 +1,5 @@
-//! Sessions of single clients at an HTTP server while nothing happens in them: nothing is kept but
-//! what it takes to go on, so that an idle client costs next to nothing.
+//! Idle sessions of single clients at an HTTP server: only the data to continue in them is kept, so that an idle
+//! client costs little memory.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -17,41 +17,41 @@ const ENDED_TOGETHER: usize = 16;
 
 /// A session that a client has at a server, without a connection.
 #[derive(Clone)]
-pub(crate) struct RestingSession {
+pub(crate) struct IdleSession {
     pub(crate) session: HttpSession,
     /// The answer to its handshake.
     pub(crate) negotiated: Arc<Negotiated>,
     /// For the end of the session.
     pub(crate) connector: Arc<dyn Connector>,
-    /// The lists that calls may have changed since they were read.
+    /// Lists that calls could have changed since they were read.
     pub(crate) called: u8,
     /// Whether it has listed something itself.
     pub(crate) is_listed: bool,
-    /// Milliseconds since the pool of the server began.
+    /// Milliseconds since the start of the server's pool.
     pub(crate) last_used: u64,
 }
 
 #[derive(Default)]
-pub(crate) struct RestingSessions {
-    by_key: Mutex<HashMap<ConnectionKey, RestingSession>>,
-    /// The last answer to a handshake: those of one server are mostly equal.
+pub(crate) struct IdleSessions {
+    by_key: Mutex<HashMap<ConnectionKey, IdleSession>>,
+    /// The last answer to a handshake: the answers of one server are mostly equal.
     negotiated: Mutex<Option<Arc<Negotiated>>>,
 }
 
-impl RestingSessions {
-    pub(crate) fn add(&self, key: ConnectionKey, mut resting: RestingSession) {
-        resting.negotiated = self.shared_answer(resting.negotiated);
-        self.table().insert(key, resting);
+impl IdleSessions {
+    pub(crate) fn add(&self, key: ConnectionKey, mut idle: IdleSession) {
+        idle.negotiated = self.shared_answer(idle.negotiated);
+        self.table().insert(key, idle);
     }
 
-    pub(crate) fn take(&self, key: &ConnectionKey) -> Option<RestingSession> {
+    pub(crate) fn take(&self, key: &ConnectionKey) -> Option<IdleSession> {
         self.table().remove(key)
     }
 
     /// Takes the one that was not used for the longest time.
-    pub(crate) fn take_oldest(&self) -> Option<(ConnectionKey, RestingSession)> {
+    pub(crate) fn take_oldest(&self) -> Option<(ConnectionKey, IdleSession)> {
         let mut table = self.table();
-        let (key, _) = table.iter().min_by_key(|(_, resting)| resting.last_used)?;
+        let (key, _) = table.iter().min_by_key(|(_, idle)| idle.last_used)?;
         let key = key.clone();
         table.remove_entry(&key)
     }
@@ -59,16 +59,16 @@ impl RestingSessions {
     pub(crate) fn take_all(
         &self,
         leaves: impl Fn(&ConnectionKey) -> bool,
-    ) -> Vec<(ConnectionKey, RestingSession)> {
+    ) -> Vec<(ConnectionKey, IdleSession)> {
         let mut table = self.table();
         table.extract_if(|key, _| leaves(key)).collect()
     }
 
-    /// Reads something of a session, if it rests.
+    /// Reads a session, if it is idle.
     pub(crate) fn look<T>(
         &self,
         key: &ConnectionKey,
-        look: impl FnOnce(&RestingSession) -> T,
+        look: impl FnOnce(&IdleSession) -> T,
     ) -> Option<T> {
         self.table().get(key).map(look)
     }
@@ -88,12 +88,12 @@ impl RestingSessions {
         }
     }
 
-    fn table(&self) -> MutexGuard<'_, HashMap<ConnectionKey, RestingSession>> {
+    fn table(&self) -> MutexGuard<'_, HashMap<ConnectionKey, IdleSession>> {
         self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl RestingSession {
+impl IdleSession {
     /// Ends the session at its server.
     async fn end(self, grace: Duration) {
         if let Some(link) = self.connector.resume(self.session, Rc::new(|_| {})) {
@@ -103,7 +103,7 @@ impl RestingSession {
 }
 
 /// Ends sessions at their servers, each within `grace`.
-pub(crate) async fn end_all(sessions: Vec<RestingSession>, grace: Duration) {
+pub(crate) async fn end_all(sessions: Vec<IdleSession>, grace: Duration) {
     let mut sessions = sessions.into_iter();
     loop {
         let some = sessions.by_ref().take(ENDED_TOGETHER);
