@@ -44,7 +44,7 @@ pub(crate) fn find_task(
     Ok(Some(
         match handle.and_then(|handle| context.parked.find(handle)) {
             Some(hosted) => TaskLookup::Hosted(hosted),
-            None => TaskLookup::Lost(lost(request, &id, &task, context)?),
+            None => TaskLookup::Lost(lost(request, &id, &task, (context, caller))?),
         },
     ))
 }
@@ -55,7 +55,7 @@ fn lost(
     request: &Request,
     id: &str,
     task: &TaskRef,
-    context: &CallContext,
+    (context, caller): (&CallContext, &Caller),
 ) -> Result<ClientReply, Failure> {
     let now = context.sealing.now();
     let lifetime = task
@@ -66,9 +66,8 @@ fn lost(
         return Err(tasks::unknown());
     };
     if request.method != Method::TasksGet {
-        return Ok(context
-            .answer_decorator
-            .empty(&request.id, Revision::NEWEST));
+        let decorator = context.decorator(caller);
+        return Ok(decorator.empty(&request.id, Revision::NEWEST));
     }
     let server = &task.server;
     let message = format!(
@@ -88,7 +87,7 @@ fn lost(
     };
     let mut task = BridgedTask::new(id.to_owned(), known, &at);
     task.finish(TaskEnd::Outcome(Outcome::Error(failed)), &at);
-    let (detail, decorator) = (task.detail(Vec::new()), &context.answer_decorator);
+    let (detail, decorator) = (task.detail(Vec::new()), context.decorator(caller));
     let frame = decorator.answer(&request.id, &detail, None, Revision::NEWEST);
     Ok(ClientReply::Json(frame))
 }

@@ -3,14 +3,34 @@
 use std::fmt::Write as _;
 
 use super::hidden_text::is_hidden;
+use super::snapshot::MergedServer;
+use super::{NameSettings, public_name};
 
 /// Ends a section that did not fit.
 const TRUNCATION_MARK: &str = " […]";
 
+/// The instructions of servers, each under a heading with the prefix of its names.
+pub(super) fn of(
+    servers: &[MergedServer],
+    names: &[&NameSettings],
+    bytes_max: usize,
+) -> Option<String> {
+    let section = |(view, names): (&MergedServer, &&NameSettings)| {
+        let server = view.part.server();
+        let heading = match public_name::prefix(server, names) {
+            "" => server.to_string(),
+            prefix => format!("{server} (names start with `{prefix}__`)"),
+        };
+        Some((heading, view.part.instructions.clone()?))
+    };
+    let sections: Vec<_> = servers.iter().zip(names).filter_map(section).collect();
+    merge(&sections, bytes_max)
+}
+
 /// Puts the sections (heading, text) under one another in at most `bytes_max` bytes. When they do
 /// not fit, the long ones are cut, each to the same length, so that a talkative server takes no
 /// room from a short one; sections that not even their heading fits for are left out.
-pub(super) fn merge(sections: &[(String, &str)], bytes_max: usize) -> Option<String> {
+fn merge(sections: &[(String, String)], bytes_max: usize) -> Option<String> {
     let overhead = |heading: &str| "## \n\n\n\n".len() + heading.len() + TRUNCATION_MARK.len();
     let mut room = bytes_max;
     let mut shown: Vec<(&str, String)> = Vec::new();
@@ -87,7 +107,7 @@ mod tests {
     fn check(sections: &[(&str, &str)], bytes_max: usize, expected: Option<&str>) {
         let sections: Vec<_> = sections
             .iter()
-            .map(|(h, t)| ((*h).to_owned(), *t))
+            .map(|(h, t)| ((*h).to_owned(), (*t).to_owned()))
             .collect();
         let merged = merge(&sections, bytes_max);
         assert_eq!(merged.as_deref(), expected);

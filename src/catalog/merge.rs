@@ -15,8 +15,8 @@ use super::snapshot::{MergedServer, OwnerTable, SuspendedTool, Wrapping};
 use super::uri_routing::{interfaces, resource_servers};
 use super::uri_template::UriTemplate;
 use super::{
-    CatalogSettings, Exposure, Item, ItemKind, ItemOwner, MergeNotice, NameSettings, ServerPart,
-    Snapshot, UnapprovedTool, UriOwner, Wrap, instructions, public_name, uri,
+    CatalogSettings, Exposure, Item, ItemKind, ItemOwner, MergeNotice, NameSettings, OneServer,
+    ServerPart, Snapshot, UnapprovedTool, UriOwner, Wrap, instructions, public_name, uri,
 };
 
 /// Merges what servers offer. `parts` are in config order, which settles collisions: the earlier
@@ -34,11 +34,19 @@ pub fn merge(parts: &[(Arc<ServerPart>, NameSettings)], settings: &CatalogSettin
         Exposure::All => tool_texts,
         few => static_items(few),
     };
+    let one_server = merger.one_server();
+    let pages = |kind: ItemKind, texts| {
+        let pages = PublicPages::new(kind, texts, settings);
+        match &one_server {
+            Some(one) => pages.cut_as(one.part.cuts[kind.index()].clone()),
+            None => pages,
+        }
+    };
     let pages = [
-        PublicPages::new(ItemKind::Tools, tool_texts, settings),
-        PublicPages::new(ItemKind::Prompts, prompt_texts, settings),
-        PublicPages::new(ItemKind::Resources, resource_texts, settings),
-        PublicPages::new(ItemKind::ResourceTemplates, template_texts, settings),
+        pages(ItemKind::Tools, tool_texts),
+        pages(ItemKind::Prompts, prompt_texts),
+        pages(ItemKind::Resources, resource_texts),
+        pages(ItemKind::ResourceTemplates, template_texts),
     ];
     let by_name = |(index, view): (usize, &MergedServer)| (view.part.server().clone(), index);
     let by_prefix = |(index, view): (usize, &MergedServer)| (view.wrap_prefix.clone(), index);
@@ -53,7 +61,11 @@ pub fn merge(parts: &[(Arc<ServerPart>, NameSettings)], settings: &CatalogSettin
         interfaces: interfaces(&merger.views),
         resource_servers: resource_servers(&merger.views),
         rules: PublicRules::of(settings),
-        instructions: merger.instructions(),
+        instructions: match &one_server {
+            Some(one) => one.part.instructions.clone(),
+            None => instructions::of(&merger.views, &merger.names, settings.instructions_max),
+        },
+        one_server,
         tools,
         suspended: merger.suspended,
         prompts,
@@ -210,7 +222,7 @@ impl<'a> Merger<'a> {
                 }
             };
             let prefix = public_name::prefix(part.server(), names);
-            for item in part.items(kind) {
+            for (place, item) in part.items(kind).iter().enumerate() {
                 if filter.shows(item.native())
                     && let Some(public) = self.choose_name(kind, &part, prefix, item, &table)
                     && shown.shows(&public)
@@ -224,7 +236,8 @@ impl<'a> Merger<'a> {
                         ..item_owner(part.server(), item)
                     };
                     table.insert(&public, owner);
-                    texts.push(public_item(&self.views[index], &shown_item, &public));
+                    let page = part.cuts[kind.index()].page_of(place);
+                    texts.push(public_item(&self.views[index], &shown_item, &public, page));
                     self.views[index].shown[kind.index()] += 1;
                 }
             }
@@ -385,7 +398,7 @@ impl<'a> Merger<'a> {
         let mut texts = Vec::new();
         for view in &mut self.views {
             let part = view.part.clone();
-            for item in part.items(kind) {
+            for (place, item) in part.items(kind).iter().enumerate() {
                 let native = item.native();
                 let public = view.public_uri(native);
                 if let Some(owner) = table.get(&public) {
@@ -397,7 +410,8 @@ impl<'a> Merger<'a> {
                     });
                     continue;
                 }
-                texts.push(public_item(view, item, &public));
+                let page = part.cuts[kind.index()].page_of(place);
+                texts.push(public_item(view, item, &public, page));
                 let owner = UriOwner {
                     server: part.server().clone(),
                     native: native.to_owned(),
@@ -451,20 +465,10 @@ impl<'a> Merger<'a> {
         origins
     }
 
-    fn instructions(&self) -> Option<String> {
-        let mut sections = Vec::new();
-        for (view, names) in self.views.iter().zip(&self.names) {
-            let server = view.part.server();
-            let Some(text) = &view.part.instructions else {
-                continue;
-            };
-            let heading = match public_name::prefix(server, names) {
-                "" => server.to_string(),
-                prefix => format!("{server} (names start with `{prefix}__`)"),
-            };
-            sections.push((heading, text.as_str()));
-        }
-        instructions::merge(&sections, self.settings.instructions_max)
+    /// The server that clients see as if they were connected to it.
+    fn one_server(&self) -> Option<Arc<OneServer>> {
+        let first = self.views.first().filter(|_| self.settings.is_one_server);
+        first.map(|view| Arc::new(OneServer::new(view.part.clone())))
     }
 }
 

@@ -7,8 +7,10 @@ use std::sync::{Arc, OnceLock};
 use serde_json::{Map, Value};
 
 use crate::bridge::headers::ParamHeaders;
+use crate::bridge::projection::project_implementation;
+use crate::bridge::result::ResultDecorator;
 use crate::id::{QuickMap, ServerName};
-use crate::protocol::{RawJson, Revision};
+use crate::protocol::{Era, RawJson, Revision};
 
 use super::name_rules::{NameRules, PublicRules};
 use super::public_pages::{InvalidCursor, PublicPages};
@@ -123,6 +125,8 @@ pub struct Snapshot {
     pub(super) rules: PublicRules,
     pub(super) pages: [PublicPages; 4],
     pub(super) instructions: Option<String>,
+    /// The server that clients see as if they were connected to it.
+    pub(super) one_server: Option<Arc<OneServer>>,
     pub(super) notices: Vec<MergeNotice>,
     /// How the tools are listed; never [`Exposure::Auto`].
     pub(super) exposure: Exposure,
@@ -130,6 +134,25 @@ pub struct Snapshot {
     pub(super) search: OnceLock<SearchIndex>,
     /// The catalog that this one shows a part of, to somebody who may not use the rest.
     pub(super) whole: Option<Arc<Snapshot>>,
+}
+
+/// The server that clients see as if they were connected to it.
+#[derive(Debug)]
+pub struct OneServer {
+    pub part: Arc<ServerPart>,
+    /// Makes results its own for sessionless clients.
+    pub decorator: ResultDecorator,
+}
+
+impl OneServer {
+    /// A sessionless server says in its results who it is, or chooses not to.
+    pub(super) fn new(part: Arc<ServerPart>) -> Self {
+        let says_nothing = part.revision.era() == Era::Legacy;
+        let info = says_nothing.then(|| project_implementation(&part.info, Revision::NEWEST));
+        let info = info.flatten();
+        let decorator = ResultDecorator::new(info.as_ref().map(RawJson::from_value));
+        Self { part, decorator }
+    }
 }
 
 /// Which URIs of a server are wrapped.
@@ -244,7 +267,13 @@ impl Snapshot {
         all.unwrap_or_else(|| not_public(DEFAULT_TTL_MS))
     }
 
-    /// The instructions of all servers under headings, within the configured length.
+    /// The server that clients see as if they were connected to it, in the view of one server.
+    pub fn one_server(&self) -> Option<&Arc<OneServer>> {
+        self.one_server.as_ref()
+    }
+
+    /// The instructions of all servers under headings, within the configured length. One
+    /// server's instructions stay as it wrote them.
     pub fn instructions(&self) -> Option<&str> {
         self.instructions.as_deref()
     }

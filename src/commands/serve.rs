@@ -63,6 +63,9 @@ pub(crate) fn serve(path: Option<&Path>, mode: ServeMode, stateless: bool) -> Re
         if stateless {
             loaded.config = loaded.config.without_sessions();
         }
+        if let ServeMode::Stdio(ViewId::Server(name)) = &mode {
+            loaded.config = loaded.config.for_server(name);
+        }
         Ok::<_, ConfigError>(loaded)
     };
     let loaded = load(path)?;

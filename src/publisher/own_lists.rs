@@ -228,7 +228,7 @@ mod tests {
 
     use super::*;
     use crate::catalog::{IngestLimits, ItemKind};
-    use crate::downstream::Audience;
+    use crate::downstream::{Audience, ClientInfo};
     use crate::id::{CredentialContext, Principal, SessionId};
     use crate::protocol::{DeclaredCapabilities, RawJson};
 
@@ -238,6 +238,7 @@ mod tests {
         Audience {
             principal: Principal::Anonymous,
             profile: DeclaredCapabilities::from_declared(declared.as_object().unwrap()),
+            info: ClientInfo::default(),
         }
     }
 

@@ -204,7 +204,10 @@ fn a_result_of_an_unknown_type_is_no_result() {
         server.answer(&server.last("tools/call"), receipt);
         settle().await;
         let result = served.result();
-        assert_eq!((&result["resultType"], &result["token"]), (&json!("receipt"), &json!("r")));
+        assert_eq!(
+            (&result["resultType"], &result["token"]),
+            (&json!("receipt"), &json!("r"))
+        );
     });
 }
 
