@@ -1,179 +1,26 @@
 //! The view of one server: its clients find what they would find at the server itself.
 
+mod whole;
+
 use rmcp::handler::server::ServerHandler;
-use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, GetPromptRequestParams,
-    GetPromptResponse, GetPromptResult, ListPromptsResult, ListResourcesResult, ListToolsResult,
-    PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult,
-    ServerConfig,
-};
-use rmcp::service::RequestContext;
-use rmcp::{ErrorData, RoleServer, ServiceExt};
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use crate::support::{
-    Gateway, Http, INITIALIZE, Setup, StdioClient, Visitor, answer_in, example, initialize, names,
-    quick, request, soon, text_of,
+    Gateway, Http, Setup, StdioClient, Visitor, answer_in, example, initialize, names, quick,
+    request, soon, text_of,
 };
-
-/// A server of the official SDK with every member of `serverInfo` and several capabilities.
-#[derive(Clone)]
-struct Whole;
-
-/// The pages of its tools, each with the cursor that leads to the next one.
-const PAGES: [(&[&str], Option<&str>); 3] = [
-    (&["who", "one__who"], Some("page \"2\"/ü")),
-    (&["a/b c", "p__who"], Some("")),
-    (
-        &["a_name_that_is_much_longer_than_other_clients_than_this_one_take"],
-        None,
-    ),
-];
-
-fn read<T: DeserializeOwned>(value: Value) -> T {
-    serde_json::from_value(value).unwrap()
-}
-
-impl ServerHandler for Whole {
-    fn get_info(&self) -> ServerConfig {
-        read(json!({
-            "protocolVersion": "2025-11-25",
-            "capabilities": {
-                "tools": {},
-                "prompts": {"listChanged": true},
-                "resources": {"subscribe": true},
-                "experimental": {"com.example/tried": {"deep": [1, 2]}},
-            },
-            "serverInfo": {
-                "name": "whole",
-                "title": "The whole server",
-                "version": "1.2.3",
-                "description": "Says everything.",
-                "icons": [{"src": "https://example.com/icon.png", "mimeType": "image/png"}],
-                "websiteUrl": "https://example.com/whole",
-            },
-            "instructions": "  # A heading\n\nCall `who` first.\n",
-        }))
-    }
-
-    async fn list_tools(
-        &self,
-        request: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
-    ) -> Result<ListToolsResult, ErrorData> {
-        let cursor = request.and_then(|request| request.cursor);
-        let page = match &cursor {
-            None => Some(0),
-            Some(cursor) => PAGES
-                .iter()
-                .position(|(_, next)| *next == Some(cursor))
-                .map(|page| page + 1),
-        };
-        let page = page.ok_or_else(|| ErrorData::invalid_params("no such cursor", None))?;
-        let (names, next) = PAGES[page];
-        let tool = |name: &&str| json!({"name": name, "inputSchema": {"type": "object"}});
-        let tools: Vec<_> = names.iter().map(tool).collect();
-        Ok(read(json!({"tools": tools, "nextCursor": next})))
-    }
-
-    async fn list_prompts(
-        &self,
-        _: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
-    ) -> Result<ListPromptsResult, ErrorData> {
-        Ok(read(json!({"prompts": [{"name": "ask/me"}]})))
-    }
-
-    async fn list_resources(
-        &self,
-        _: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
-    ) -> Result<ListResourcesResult, ErrorData> {
-        let resource = |uri| json!({"uri": uri, "name": "a resource"});
-        let resources = ["whole://a", "mcpgw+one+whole://a"].map(resource);
-        Ok(read(json!({"resources": resources})))
-    }
-
-    async fn call_tool(
-        &self,
-        request: CallToolRequestParams,
-        context: RequestContext<RoleServer>,
-    ) -> Result<CallToolResponse, ErrorData> {
-        let is_listed = PAGES
-            .iter()
-            .any(|(names, _)| names.contains(&&*request.name));
-        if !is_listed {
-            let data = json!({"asked": request.name});
-            return Err(ErrorData::invalid_params("unknown tool", Some(data)));
-        }
-        let client = context.client_info().map(|info| json!(info));
-        let text = format!("{} by {}", request.name, client.unwrap_or_default());
-        let result = CallToolResult::success(vec![ContentBlock::text(text)]);
-        let mut result = json!(result);
-        result["_meta"] = json!({"com.example/mark": 1});
-        Ok(read::<CallToolResult>(result).into())
-    }
-
-    async fn get_prompt(
-        &self,
-        request: GetPromptRequestParams,
-        _: RequestContext<RoleServer>,
-    ) -> Result<GetPromptResponse, ErrorData> {
-        let content = json!({"type": "text", "text": request.name});
-        let messages = json!([{"role": "user", "content": content}]);
-        Ok(read::<GetPromptResult>(json!({"messages": messages})).into())
-    }
-
-    async fn read_resource(
-        &self,
-        request: ReadResourceRequestParams,
-        _: RequestContext<RoleServer>,
-    ) -> Result<ReadResourceResponse, ErrorData> {
-        let contents = json!([{"uri": request.uri, "text": "whole"}]);
-        Ok(read::<ReadResourceResult>(json!({"contents": contents})).into())
-    }
-}
-
-const ARGUMENTS: [&str; 4] = [
-    "one_server::whole_server",
-    "--exact",
-    "--nocapture",
-    "--test-threads=2",
-];
-
-/// Not a test unless a gateway started it: then it is [`Whole`] on stdin and stdout.
-#[tokio::test]
-async fn whole_server() {
-    if std::env::var_os("IT_WHOLE_SERVER").is_none() {
-        return;
-    }
-    let service = Whole.serve(rmcp::transport::io::stdio()).await.unwrap();
-    service.waiting().await.unwrap();
-}
-
-/// `[servers.one]` with [`Whole`]: in every other view its names and URIs are others.
-fn whole(settings: &str) -> String {
-    let binary = std::env::current_exe().unwrap();
-    let (binary, arguments) = (binary.display(), json!(ARGUMENTS));
-    format!(
-        r#"
-[servers.one]
-command = "{binary}"
-args = {arguments}
-tools = {{ prefix = "p" }}
-resources = {{ wrap = "always" }}
-{settings}
-env = {{ IT_WHOLE_SERVER = "1", IT_MARK = "${{IT_MARK}}", IT_SERVER = "one" }}
-"#
-    )
-}
+use whole::{ARGUMENTS, PAGES, Whole, whole};
 
 /// A way to a server.
 enum Way {
-    Direct(Child, ChildStdin, tokio::io::Lines<BufReader<ChildStdout>>),
+    Direct {
+        stdin: ChildStdin,
+        lines: Lines<BufReader<ChildStdout>>,
+        /// Killed when it is dropped.
+        _child: Child,
+    },
     Http(Gateway, &'static str, Option<String>),
     Stdio {
         client: StdioClient,
@@ -195,7 +42,11 @@ impl Way {
             .unwrap();
         let stdin = child.stdin.take().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Self::Direct(child, stdin, lines)
+        Self::Direct {
+            stdin,
+            lines,
+            _child: child,
+        }
     }
 
     async fn http(config: &str, path: &'static str) -> Self {
@@ -213,7 +64,7 @@ impl Way {
 
     async fn say(&mut self, message: &Value) {
         match self {
-            Self::Direct(_, stdin, _) => {
+            Self::Direct { stdin, .. } => {
                 let line = format!("{message}\n");
                 stdin.write_all(line.as_bytes()).await.unwrap();
             }
@@ -228,9 +79,9 @@ impl Way {
 
     async fn ask(&mut self, message: &Value) -> Value {
         match self {
-            Self::Direct(_, _, _) => {
+            Self::Direct { .. } => {
                 self.say(message).await;
-                let Self::Direct(_, _, lines) = self else {
+                let Self::Direct { lines, .. } = self else {
                     unreachable!()
                 };
                 soon("an answer of the server", async {
@@ -253,9 +104,11 @@ impl Way {
                 if message["params"]["_meta"].is_object() {
                     http = http.header("MCP-Protocol-Version", "2026-07-28");
                     http = http.header("Mcp-Method", method);
-                    let name = ["name", "uri"].map(|key| message["params"][key].as_str());
-                    if let Some(name) = name.into_iter().flatten().next() {
-                        http = http.header("Mcp-Name", name);
+                    for key in ["name", "uri"] {
+                        let name = message["params"][key].as_str();
+                        http = name
+                            .into_iter()
+                            .fold(http, |http, name| http.header("Mcp-Name", name));
                     }
                 } else if let Some(session) = session {
                     http = http.header("Mcp-Session-Id", session);
@@ -295,8 +148,9 @@ impl Visit {
         params.as_object_mut().unwrap().remove("_meta");
         // The gateway adds these members to each answer.
         for member in ["resultType", "ttlMs", "cacheScope"] {
-            let result = answer["result"].as_object_mut();
-            result.and_then(|result| result.remove(member));
+            if let Some(Value::Object(result)) = answer.get_mut("result") {
+                result.remove(member);
+            }
         }
         answer.as_object_mut().unwrap().remove("id");
         self.answers
