@@ -142,16 +142,21 @@ pub struct OneServer {
     pub part: Arc<ServerPart>,
     /// Makes results its own for sessionless clients.
     pub decorator: ResultDecorator,
+    /// The same for lists, which the gateway writes itself.
+    pub lists: ResultDecorator,
 }
 
 impl OneServer {
     /// A sessionless server says in its results who it is, or chooses not to.
     pub(super) fn new(part: Arc<ServerPart>) -> Self {
-        let says_nothing = part.revision.era() == Era::Legacy;
-        let info = says_nothing.then(|| project_implementation(&part.info, Revision::NEWEST));
-        let info = info.flatten();
-        let decorator = ResultDecorator::new(info.as_ref().map(RawJson::from_value));
-        Self { part, decorator }
+        let info = project_implementation(&part.info, Revision::NEWEST);
+        let info = info.as_ref().map(RawJson::from_value);
+        let of_results = info.clone().filter(|_| part.revision.era() == Era::Legacy);
+        Self {
+            part,
+            decorator: ResultDecorator::new(of_results),
+            lists: ResultDecorator::new(info),
+        }
     }
 }
 
