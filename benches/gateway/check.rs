@@ -8,6 +8,7 @@ use crate::Fallible;
 use crate::chart::Chart;
 use crate::client::{BenchClient, Era, Ids, Place, Work, result};
 use crate::http::Answer;
+use crate::instructions::{Counts, Reference, too_high};
 use crate::measure::Figure;
 use crate::options::{self, Wanted};
 use crate::process::cpu_us;
@@ -18,6 +19,7 @@ use crate::targets::{self, Target};
 pub(crate) async fn run() -> Fallible<bool> {
     refuses_what_it_does_not_know()?;
     draws_what_was_measured()?;
+    notices_more_instructions()?;
     let stub = targets::stub(9).await?;
     let pass = targets::passthrough(stub.place.port).await?;
     let sessionless = targets::stub_of(Era::Sessionless, 9).await?;
@@ -92,6 +94,31 @@ fn draws_what_was_measured() -> Fallible<()> {
     }
 }
 
+fn notices_more_instructions() -> Fallible<()> {
+    let counts = |call, list: Option<u64>| {
+        let list = list.map(|list| ("list".to_owned(), list));
+        [("call".to_owned(), call)]
+            .into_iter()
+            .chain(list)
+            .collect()
+    };
+    let before: Counts = counts(100_000, None);
+    let cases: [(Counts, &[&str]); 4] = [
+        (counts(50_000, None), &[]),
+        (counts(103_000, None), &[]),
+        (counts(103_001, None), &["call"]),
+        // Nobody decided how many it may take.
+        (counts(100_000, Some(1)), &["list"]),
+    ];
+    for (now, expected) in cases {
+        let found = too_high(&before, &now);
+        if found != expected {
+            return Err(format!("{now:?}: {found:?} are too high, not {expected:?}").into());
+        }
+    }
+    Ok(())
+}
+
 /// A word that nobody understood would measure everything, or nothing.
 fn refuses_what_it_does_not_know() -> Fallible<()> {
     let known = ["calls-1", "calls-64", "fleet"];
@@ -108,8 +135,21 @@ fn refuses_what_it_does_not_know() -> Fallible<()> {
         before: Some("old/mcpvisor".into()),
         names: Vec::new(),
     };
-    let cases: [(&[&str], Option<Wanted>); 12] = [
+    let instructions = |reference| Some(Wanted::Instructions(reference));
+    let cases: [(&[&str], Option<Wanted>); 15] = [
         (&["--before=old/mcpvisor", "--bench"], Some(compared)),
+        (
+            &["--instructions", "--bench"],
+            instructions(Reference::Baseline),
+        ),
+        (
+            &["--instructions", "--before=old", "--bench"],
+            instructions(Reference::Build("old".into())),
+        ),
+        (
+            &["--instructions=write", "--bench"],
+            instructions(Reference::Replace),
+        ),
         (&["--bench"], measures(false, &[])),
         (&["--smoke", "--bench"], measures(true, &[])),
         (

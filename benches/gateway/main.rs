@@ -3,7 +3,8 @@
 //! `cargo bench` measures everything, `cargo bench -- NAME` the scenarios whose name contains
 //! it, `cargo bench -- --smoke` (or `MCPVISOR_BENCH_SMOKE=1`) all of them for a moment, and
 //! `cargo bench -- --list` tells their names. `--profile smoke` builds without link-time
-//! optimisation: quickly, but slower than what users run. Each scenario runs against the stub
+//! optimisation: quickly, but slower than what users run. `--instructions` counts instructions instead
+//! ([`instructions`]). Each scenario runs against the stub
 //! server itself (direct), a bare actix-web to awc pass-through, nginx where it is installed, and
 //! the gateway, interleaved. Wrong answers are counted, and one is enough to fail; a missed target
 //! is only reported. A whole run draws `docs/images/benchmark.svg`, any other `benchmark.svg` in the
@@ -19,6 +20,7 @@ mod chart;
 mod check;
 mod client;
 mod http;
+mod instructions;
 mod measure;
 mod options;
 mod passthrough;
@@ -91,6 +93,9 @@ fn run(wanted: Wanted) -> Fallible<bool> {
             }
         }
         Wanted::Check => return runtime()?.block_on(check::run()),
+        Wanted::Instructions(reference) => {
+            return runtime()?.block_on(instructions::run(reference));
+        }
         Wanted::Measures {
             smoke,
             before,

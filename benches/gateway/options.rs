@@ -2,17 +2,23 @@
 
 use std::path::PathBuf;
 
+use crate::instructions::Reference;
+
 pub(crate) const USAGE: &str = "\
 usage: cargo bench [-- [--smoke] [--before=PATH] [NAME...]]
+       cargo bench --profile smoke -- --instructions[=write] [--before=PATH]
   NAME           only the scenarios whose name contains one of these
   --smoke        for a moment
   --before=PATH  another build of mcpvisor, measured in the same rounds
+  --instructions counts instructions under callgrind, and fails if benches/instructions.json, or the
+                 build before, has 3 % less; `=write` replaces that file
   --list         the names of all scenarios";
 
 #[derive(Debug, PartialEq)]
 pub(crate) enum Wanted {
     /// The test of the harness itself.
     Check,
+    Instructions(Reference),
     List,
     Measures {
         smoke: bool,
@@ -33,10 +39,13 @@ pub(crate) fn parse(words: &[&str], known: &[&str]) -> Result<Wanted, String> {
         return Ok(Wanted::Check);
     }
     let (mut smoke, mut before, mut names) = (false, None, Vec::new());
+    let mut reference = None;
     for word in words {
         match *word {
             "--bench" => {}
             "--smoke" => smoke = true,
+            "--instructions" => reference = Some(Reference::Baseline),
+            "--instructions=write" => reference = Some(Reference::Replace),
             "--help" | "-h" => return Ok(Wanted::Usage),
             option if option.starts_with("--before=") => {
                 before = option.strip_prefix("--before=").map(PathBuf::from);
@@ -51,9 +60,13 @@ pub(crate) fn parse(words: &[&str], known: &[&str]) -> Result<Wanted, String> {
             }
         }
     }
-    Ok(Wanted::Measures {
-        smoke,
-        before,
-        names,
+    Ok(match (reference, before) {
+        (Some(Reference::Baseline), Some(before)) => Wanted::Instructions(Reference::Build(before)),
+        (Some(reference), _) => Wanted::Instructions(reference),
+        (None, before) => Wanted::Measures {
+            smoke,
+            before,
+            names,
+        },
     })
 }

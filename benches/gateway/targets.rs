@@ -1,6 +1,5 @@
 //! The targets of the measurements: the stub itself, and what stands in front of it.
 
-use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -199,7 +198,7 @@ impl Server {
                 format!("[servers.{name}]\ncommand = {exe}\nargs = [\"stub-stdio\", \"{tools}\"]\n")
             }
             Self::Example { name } => {
-                let exe = quoted(env!("CARGO_BIN_EXE_mcpvisor"));
+                let exe = quoted(PROGRAM);
                 format!("[servers.{name}]\ncommand = {exe}\nargs = [\"example-server\"]\n")
             }
         })
@@ -244,12 +243,12 @@ impl Home {
 
     /// Starts the gateway, without waiting for anything.
     pub(crate) fn start(&self) -> Fallible<Target> {
-        start(&self.dir, self.place(), GATEWAY)
+        start(&self.dir, self.place(), ("gateway", Command::new(PROGRAM)))
     }
 }
 
-/// The name of the build that is measured, and its program.
-const GATEWAY: (&str, &str) = ("gateway", env!("CARGO_BIN_EXE_mcpvisor"));
+/// The build that is measured.
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_mcpvisor");
 
 /// The name of another build.
 pub(crate) const BEFORE: &str = "before";
@@ -262,15 +261,34 @@ pub(crate) fn launch(dir: &Path, servers: &[Server]) -> Fallible<Target> {
 /// The same for another build.
 pub(crate) fn launch_before(dir: &Path, servers: &[Server], program: &Path) -> Fallible<Target> {
     let home = Home::new(dir, servers, "")?;
-    start(&home.dir, home.place(), (BEFORE, program))
+    start(&home.dir, home.place(), (BEFORE, Command::new(program)))
+}
+
+/// The same with one worker under callgrind, which writes to files whose names begin like `file`.
+pub(crate) fn launch_counted(
+    dir: &Path,
+    servers: &[Server],
+    (program, file): (&Path, &Path),
+    era: Era,
+) -> Fallible<Target> {
+    let home = Home::new(dir, servers, "workers = 1\n")?;
+    let mut command = Command::new("valgrind");
+    command
+        .arg("--tool=callgrind")
+        .arg(format!("--callgrind-out-file={}", file.display()))
+        .arg(program);
+    let place = Place {
+        era,
+        ..home.place()
+    };
+    start(&home.dir, place, ("counted", command))
 }
 
 fn start(
     dir: &Path,
     place: Place,
-    (name, program): (&'static str, impl AsRef<OsStr>),
+    (name, mut command): (&'static str, Command),
 ) -> Fallible<Target> {
-    let mut command = Command::new(program);
     command
         .arg("--config")
         .arg(dir.join("config.toml"))

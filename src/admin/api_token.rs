@@ -4,6 +4,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -31,6 +32,8 @@ const CODE: &str = "login code";
 pub struct ApiToken {
     path: PathBuf,
     token: RwLock<SecretString>,
+    /// Whether a file has held it.
+    is_kept: AtomicBool,
     codes: LoginCodes,
     ended: Arc<EndedLogins>,
 }
@@ -48,16 +51,15 @@ impl ApiToken {
             // Closed to others, if it was open, and refused if it is not ours.
             private_file(&path)?;
         }
-        let kept = fs::read_to_string(&path).unwrap_or_default();
-        let kept = kept.trim_end();
-        let token = match is_token(kept) {
-            true => SecretString::from(kept),
-            false => mint_into(&path)?,
+        let token = match read(&path) {
+            Some(kept) => kept,
+            None => mint_into(&path)?,
         };
         let token = RwLock::new(token);
         Ok(Self {
             path,
             token,
+            is_kept: AtomicBool::new(true),
             codes: LoginCodes::default(),
             ended: Arc::new(EndedLogins::open(data_dir)),
         })
@@ -72,9 +74,30 @@ impl ApiToken {
         Ok(Self {
             path: data_dir.join("api-token"),
             token: RwLock::new(random_token()?),
+            is_kept: AtomicBool::new(false),
             codes: LoginCodes::default(),
             ended: Arc::new(EndedLogins::unread(data_dir)),
         })
+    }
+
+    /// Writes the token to the data directory if its file is missing there: the directory was made
+    /// again. A token that was never kept gives way to the one that the directory holds.
+    ///
+    /// # Errors
+    ///
+    /// Returns the system's error when the file cannot be written.
+    pub fn write_missing(&self) -> io::Result<()> {
+        if self.path.symlink_metadata().is_err() {
+            write(&self.path, &SecretString::from(self.expose()))?;
+            self.ended.save()?;
+        } else if !self.is_kept.load(Ordering::Relaxed)
+            && let Some(kept) = read(&self.path)
+        {
+            self.ended.read();
+            *self.token.write().unwrap_or_else(PoisonError::into_inner) = kept;
+        }
+        self.is_kept.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Replaces the token: from now on the old one is refused.
@@ -153,9 +176,19 @@ fn is_token(text: &str) -> bool {
     text.len() == 2 * TOKEN_BYTES && text.bytes().all(is_digit)
 }
 
+fn read(path: &Path) -> Option<SecretString> {
+    let kept = fs::read_to_string(path).ok()?;
+    let kept = kept.trim_end();
+    is_token(kept).then(|| SecretString::from(kept))
+}
+
+fn write(path: &Path, token: &SecretString) -> io::Result<()> {
+    write_private(path, format!("{}\n", token.expose_secret()).as_bytes())
+}
+
 fn mint_into(path: &Path) -> io::Result<SecretString> {
     let token = random_token()?;
-    write_private(path, format!("{}\n", token.expose_secret()).as_bytes())?;
+    write(path, &token)?;
     Ok(token)
 }
 
@@ -184,6 +217,28 @@ mod tests {
         let anew = ApiToken::open(&path).unwrap().expose();
         assert!(is_token(&anew) && anew != token, "{anew}");
         assert!(!format!("{first:?}").contains(&token));
+    }
+
+    #[test]
+    fn a_missing_file_gets_the_token_and_one_that_is_there_wins_over_an_unkept_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        let first = ApiToken::open(path).unwrap();
+        first.ended().end(100, "a", 1);
+        fs::remove_file(path.join("api-token")).unwrap();
+        first.write_missing().unwrap();
+        let again = ApiToken::open(path).unwrap();
+        assert_eq!(again.expose(), first.expose());
+        assert!(again.ended().has(100, "a"));
+        let unkept = ApiToken::unkept(path).unwrap();
+        assert_ne!(unkept.expose(), first.expose());
+        unkept.write_missing().unwrap();
+        assert_eq!(unkept.expose(), first.expose());
+        assert!(unkept.ended().has(100, "a"));
+        // A token in force does not change because its file was edited.
+        fs::write(path.join("api-token"), "0".repeat(64)).unwrap();
+        first.write_missing().unwrap();
+        assert_eq!(first.expose(), again.expose());
     }
 
     #[tokio::test]

@@ -6,10 +6,12 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener as StdListener, UnixStream as StdStream};
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
@@ -22,6 +24,7 @@ use super::control_request::ControlRequest;
 use super::data_dir::DataDir;
 use super::instances::Instances;
 use super::operator::{self, Operator};
+use super::status::Status;
 use crate::id::ViewId;
 use crate::store::DirectoryLease;
 
@@ -61,7 +64,7 @@ pub enum ControlError {
     NotRunning(PathBuf),
     #[error("the gateway did not answer: {0}")]
     Io(#[from] io::Error),
-    #[error("the gateway's answer was not understood: {0}")]
+    #[error("the gateway's answer was not understood; is it of another version? ({0})")]
     Answer(#[from] serde_json::Error),
     #[error("{0}")]
     Refused(String),
@@ -110,7 +113,7 @@ impl Drop for NamedSocket {
     }
 }
 
-/// Serves clients until the data directory is another one.
+/// Serves clients until the data directory is replaced, or the socket is removed from it.
 async fn accept_while(
     is_same: impl Fn() -> bool,
     socket: &NamedSocket,
@@ -118,10 +121,12 @@ async fn accept_while(
     clients: &Arc<Semaphore>,
 ) {
     let mut looks = tokio::time::interval(LOOK_EVERY);
+    let mut removed = pin!(until_removed(socket.path.clone()));
     while is_same() {
         let accepted = tokio::select! {
             accepted = socket.listener.accept() => accepted,
             _ = looks.tick() => continue,
+            () = &mut removed => return,
         };
         match accepted {
             Ok((stream, _)) => {
@@ -136,6 +141,21 @@ async fn accept_while(
                 log::warn!(error:%; "the control socket accepts no connection");
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
+        }
+    }
+}
+
+/// Ends when the socket is not under its name any more. The disk may hang meanwhile.
+async fn until_removed(path: PathBuf) {
+    let mut looks = tokio::time::interval(LOOK_EVERY);
+    loop {
+        looks.tick().await;
+        let path = path.clone();
+        let look = spawn_blocking(move || path.symlink_metadata());
+        if let Ok(Err(error)) = look.await
+            && error.kind() == io::ErrorKind::NotFound
+        {
+            return;
         }
     }
 }
@@ -200,20 +220,25 @@ pub fn is_served(data_dir: &Path) -> bool {
 /// # Errors
 ///
 /// Returns [`ControlError::NotRunning`] when there is none.
-pub async fn ask_status(data_dir: &Path) -> Result<Value, ControlError> {
-    Ok(ask(data_dir, &ControlRequest::Status).await?["status"].take())
+pub async fn ask_status(data_dir: &Path) -> Result<Status, ControlError> {
+    ask(data_dir, &ControlRequest::Status).await
 }
 
-/// Asks the gateway that uses this data directory; the answer is named as in [`ControlRequest`]:
-/// `status`, `logs` with the lines, `token`, or `done` with a sentence.
+/// Asks the gateway that uses this data directory; [`ControlRequest`] says what it answers.
 ///
 /// # Errors
 ///
 /// Returns [`ControlError::NotRunning`] when there is none, [`ControlError::Refused`] with its
 /// reason when it does not do what is asked.
-pub async fn ask(data_dir: &Path, request: &ControlRequest) -> Result<Value, ControlError> {
-    // Boxed, as whoever asks holds the buffers of the whole conversation otherwise.
-    Ok(Box::pin(converse(data_dir, request)).await?.0)
+pub async fn ask<T: DeserializeOwned>(
+    data_dir: &Path,
+    request: &ControlRequest,
+) -> Result<T, ControlError> {
+    // Boxed, because the caller holds the buffers of the whole conversation otherwise.
+    let (answer, _) = Box::pin(converse(data_dir, request)).await?;
+    // Its only member has the name of what was asked for.
+    let answer = answer.into_iter().next().map(|(_, answer)| answer);
+    Ok(serde_json::from_value(answer.unwrap_or_default())?)
 }
 
 /// Opens the way of an MCP client of this view to the gateway that uses this data directory: lines
@@ -230,7 +255,7 @@ pub async fn open_client(data_dir: &Path, view: ViewId) -> Result<ControlHalves,
 async fn converse(
     data_dir: &Path,
     request: &ControlRequest,
-) -> Result<(Value, ControlHalves), ControlError> {
+) -> Result<(Map<String, Value>, ControlHalves), ControlError> {
     let connect = |path: &PathBuf| with_short(path, StdStream::connect).ok();
     let stream = socket_paths(data_dir).iter().find_map(connect);
     let stream = stream.ok_or_else(|| ControlError::NotRunning(data_dir.to_owned()))?;
@@ -242,7 +267,7 @@ async fn converse(
     writer.write_all(request.as_bytes()).await?;
     let line = timeout(ANSWER_TIMEOUT, read_line(&mut reader));
     let line = line.await.map_err(io::Error::other)??;
-    let answer: Value = serde_json::from_str(&line)?;
+    let answer: Map<String, Value> = serde_json::from_str(&line)?;
     match answer.get("refused").and_then(Value::as_str) {
         Some(reason) => Err(ControlError::Refused(reason.to_owned())),
         None => Ok((answer, (reader, writer))),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::catalog::PinKind;
 use crate::id::ViewId;
 
 /// The parameters of a page, by name.
@@ -90,17 +91,21 @@ pub enum ControlRequest {
     FinishLogin {
         answer: String,
     },
-    /// The pins of tools.
+    /// The pins of all servers.
     Pins,
-    /// One pin, with its definitions.
+    /// One pin, with its definitions. `tool` is the name of the item, of whatever kind.
     Pin {
         server: String,
+        #[serde(default)]
+        kind: PinKind,
         tool: String,
     },
-    /// Approves what is listed of a tool, or of all tools of a server; with a digest only that
-    /// definition.
+    /// Approves what is listed under a name, or everything that a server lists; with a digest only
+    /// that definition.
     ApprovePins {
         server: String,
+        #[serde(default)]
+        kind: PinKind,
         tool: Option<String>,
         digest: Option<String>,
     },

@@ -9,8 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use log::Level;
-use serde::Serialize;
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
 
 use crate::downstream::{CrashReport, CrashSink};
 use crate::store::{DirectoryLease, private_dir, write_private};
@@ -34,12 +33,33 @@ pub struct CrashWriter {
 }
 
 /// A report as it is written.
-#[derive(Serialize)]
-struct DatedReport<'r> {
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DatedReport {
     /// When, in milliseconds since 1970.
-    at: u64,
+    pub at: u64,
     #[serde(flatten)]
-    report: &'r CrashReport,
+    pub report: CrashReport,
+}
+
+/// The reports of a server, or of all servers.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Crashes {
+    /// The newest first.
+    pub crashes: Vec<CrashSummary>,
+    /// The newest report.
+    pub last: Option<DatedReport>,
+}
+
+/// A report in a list.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct CrashSummary {
+    /// When, in milliseconds since 1970.
+    pub at: u64,
+    pub server: String,
+    pub reason: String,
+    /// The name of its file in `crashes` of the data directory.
+    pub file: String,
 }
 
 impl CrashWriter {
@@ -98,17 +118,13 @@ fn write_all(
     counters: &Counters,
 ) {
     while let Ok(report) = reports.recv() {
-        let server = report.server.as_str();
-        match reports_dir.keep(&report) {
+        let (server, was_up) = (report.server.clone(), report.was_up);
+        match reports_dir.keep(report) {
             Ok(path) => {
                 counters.add(Counter::CrashesReported);
                 // The line about the end itself says the reason. A server that never came up
                 // would repeat this one at each attempt.
-                let level = if report.was_up {
-                    Level::Info
-                } else {
-                    Level::Debug
-                };
+                let level = if was_up { Level::Info } else { Level::Debug };
                 let path = path.display().to_string();
                 log::log!(level, server, report = path; "crash report written, see `mcpvisor servers crashes {server}`");
             }
@@ -130,7 +146,7 @@ struct ReportDirectory {
 }
 
 impl ReportDirectory {
-    fn keep(&mut self, report: &CrashReport) -> io::Result<PathBuf> {
+    fn keep(&mut self, report: CrashReport) -> io::Result<PathBuf> {
         if self.lease.number().is_none() {
             return Err(io::Error::other("the data directory cannot be used"));
         }
@@ -140,8 +156,9 @@ impl ReportDirectory {
         let after = newest.first().map_or(0, |newest| newest.at + 1);
         let at = (self.clock)().max(after);
         let path = self.directory.join(file_name(&report.server, at));
-        let json = serde_json::to_vec_pretty(&DatedReport { at, report })?;
-        write_private(&path, &json)?;
+        let dated = DatedReport { at, report };
+        write_private(&path, &serde_json::to_vec_pretty(&dated)?)?;
+        let report = dated.report;
         let earlier = if report.was_up {
             self.failed_starts.remove(&report.server);
             None
@@ -206,32 +223,29 @@ fn list(directory: &Path, server: Option<&str>) -> io::Result<Vec<ReportFile>> {
     Ok(found)
 }
 
-/// The reports of a server, or of all: a list, the newest first, and the newest one whole.
+/// Reads the reports of a server, or of all servers.
 ///
 /// # Errors
 ///
 /// Returns the system's error when the directory cannot be read.
-pub fn crashes(data_dir: &Path, server: Option<&str>) -> io::Result<Value> {
+pub fn crashes(data_dir: &Path, server: Option<&str>) -> io::Result<Crashes> {
     let directory = directory(data_dir);
     let found = list(&directory, server)?;
-    let mut last = Value::Null;
-    let mut lines = Vec::new();
+    let mut read_reports = Crashes::default();
     for found in found.iter().take(LIST_MAX) {
         // A report that was just removed or cannot be read is left out.
-        let Ok(report) = read(&directory.join(&found.file)) else {
+        let Ok(dated) = read(&directory.join(&found.file)) else {
             continue;
         };
-        lines.push(serde_json::json!({
-            "at": report["at"],
-            "server": report["server"],
-            "reason": report["reason"],
-            "file": found.file,
-        }));
-        if last.is_null() {
-            last = report;
-        }
+        read_reports.crashes.push(CrashSummary {
+            at: dated.at,
+            server: dated.report.server.clone(),
+            reason: dated.report.reason.clone(),
+            file: found.file.clone(),
+        });
+        read_reports.last.get_or_insert(dated);
     }
-    Ok(serde_json::json!({ "crashes": lines, "last": last }))
+    Ok(read_reports)
 }
 
 /// The newest reports of a server, whole, the newest first.
@@ -239,7 +253,7 @@ pub fn crashes(data_dir: &Path, server: Option<&str>) -> io::Result<Value> {
 /// # Errors
 ///
 /// Returns the system's error when the directory cannot be read.
-pub fn crash_reports(data_dir: &Path, server: &str, most: usize) -> io::Result<Vec<Value>> {
+pub fn crash_reports(data_dir: &Path, server: &str, most: usize) -> io::Result<Vec<DatedReport>> {
     let directory = directory(data_dir);
     let found = list(&directory, Some(server))?;
     let reports = found.iter().take(most);
@@ -248,7 +262,7 @@ pub fn crash_reports(data_dir: &Path, server: &str, most: usize) -> io::Result<V
     Ok(reports.collect())
 }
 
-fn read(path: &Path) -> io::Result<Value> {
+fn read(path: &Path) -> io::Result<DatedReport> {
     let mut json = Vec::new();
     File::open(path)?.take(READ_MAX).read_to_end(&mut json)?;
     Ok(serde_json::from_slice(&json)?)
@@ -264,7 +278,7 @@ mod tests {
         CrashReport {
             server: server.to_owned(),
             connection: "shared".to_owned(),
-            transport: "stdio",
+            transport: "stdio".into(),
             generation: 1,
             was_up,
             lived_ms: 1,
@@ -281,17 +295,15 @@ mod tests {
 
     fn reasons(data_dir: &Path, server: Option<&str>) -> Vec<String> {
         let listed = crashes(data_dir, server).unwrap();
-        let lines = listed["crashes"].as_array().unwrap().iter();
-        lines
-            .map(|line| line["reason"].as_str().unwrap().to_owned())
-            .collect()
+        let lines = listed.crashes.into_iter();
+        lines.map(|line| line.reason).collect()
     }
 
     #[test]
     fn the_last_reports_of_each_server_are_kept() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path();
-        assert_eq!(crashes(path, None).unwrap()["last"], Value::Null);
+        assert!(crashes(path, None).unwrap().last.is_none());
         // A clock that stands still: names differ all the same.
         let counters = Counters::default();
         let writer =
@@ -315,7 +327,7 @@ mod tests {
         let expected = ["start again", "b again", "start3", "b"];
         assert_eq!(reasons(path, Some("b-c")), expected[..]);
         let newest = crash_reports(path, "b-c", 2).unwrap();
-        let newest: Vec<&Value> = newest.iter().map(|report| &report["reason"]).collect();
+        let newest: Vec<&str> = newest.iter().map(|it| &*it.report.reason).collect();
         assert_eq!(newest, expected[..2]);
         assert_eq!(reasons(path, Some("b")), [""; 0]);
         assert_eq!(reasons(path, None).len(), 7);

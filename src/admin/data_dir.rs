@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::store::{private_dir, private_file, write_private};
+use crate::store::{check_way_to, private_dir, private_file, write_private};
 
 /// How long a lock may outlive its process: a child that was being started when the gateway was
 /// killed holds it until it notices.
@@ -17,6 +17,9 @@ const LOCK_WAIT: Duration = Duration::from_secs(2);
 
 /// Time between two attempts to lock.
 const LOCK_RETRY: Duration = Duration::from_millis(20);
+
+const RUN_FILE: &str = "run.json";
+const OWNER_FILE: &str = "instance";
 
 /// A locked data directory. The lock dies with the process.
 #[derive(Debug)]
@@ -61,13 +64,15 @@ impl DataDir {
     ///
     /// # Errors
     ///
-    /// Returns [`DataDirError`] when another gateway uses it, or the system refuses.
+    /// Returns [`DataDirError`] when another gateway uses it, other users can put another directory in
+    /// its place, or the system refuses.
     pub fn lock(path: &Path) -> Result<Self, DataDirError> {
         let failed = |source| DataDirError::Io {
             path: path.to_owned(),
             source,
         };
         private_dir(path).map_err(failed)?;
+        check_way_to(path).map_err(failed)?;
         let directory = File::open(path).map_err(failed)?;
         let lock = private_file(&path.join("lock")).ok();
         for locked in [Some(&directory), lock.as_ref()].into_iter().flatten() {
@@ -82,6 +87,8 @@ impl DataDir {
                 Err(TryLockError::Error(source)) => return Err(failed(source)),
             }
         }
+        // It names a process that is gone.
+        let _ = fs::remove_file(path.join(RUN_FILE));
         Ok(Self {
             path: path.to_owned(),
             directory,
@@ -101,17 +108,24 @@ impl DataDir {
         &self.path
     }
 
-    /// Writes which process has locked this directory, for those that find it locked.
+    /// Writes which process has locked this directory and under which name it is known, where the
+    /// files are missing.
     ///
     /// # Errors
     ///
-    /// Returns the system's error when the file cannot be written.
-    pub fn write_run_file(path: &Path, listen: &str) -> io::Result<()> {
+    /// Returns the system's error when a file cannot be written.
+    pub fn write_missing(path: &Path, listen: &str, owner: Uuid) -> io::Result<()> {
+        if path.join(OWNER_FILE).symlink_metadata().is_err() {
+            write_owner(path, owner)?;
+        }
+        if path.join(RUN_FILE).symlink_metadata().is_ok() {
+            return Ok(());
+        }
         let run = RunFile {
             pid: std::process::id(),
             listen: listen.to_owned(),
         };
-        write_private(&path.join("run.json"), &serde_json::to_vec(&run)?)
+        write_private(&path.join(RUN_FILE), &serde_json::to_vec(&run)?)
     }
 
     /// The name of the directory among all others: the same for every gateway that uses it. A copy
@@ -121,15 +135,14 @@ impl DataDir {
     ///
     /// Returns the system's error when the name cannot be kept.
     pub fn owner(directory: &Path, mint: impl FnOnce() -> Uuid) -> io::Result<Uuid> {
-        let path = directory.join("instance");
         let place = directory_identity(directory)?;
-        let kept = fs::read_to_string(&path).unwrap_or_default();
+        let kept = fs::read_to_string(directory.join(OWNER_FILE)).unwrap_or_default();
         if let Some(owner) = instance_id_in(&kept, &place) {
             return Ok(owner);
         }
         let owner = mint();
         // Without it, processes that a killed gateway leaves behind are not found.
-        if let Err(error) = write_private(&path, format!("{owner} {place}\n").as_bytes()) {
+        if let Err(error) = write_owner(directory, owner) {
             log::warn!(error:%; "the name of the data directory cannot be kept");
         }
         Ok(owner)
@@ -143,8 +156,11 @@ impl DataDir {
 
 impl Drop for DataDir {
     fn drop(&mut self) {
-        // A file that stays does no harm: without the lock its process is gone.
-        let _ = fs::remove_file(self.path.join("run.json"));
+        // Another gateway may use a directory that was made in the same place.
+        if self.is_in_place() {
+            // A file that stays does no harm: without the lock its process is gone.
+            let _ = fs::remove_file(self.path.join(RUN_FILE));
+        }
     }
 }
 
@@ -154,6 +170,12 @@ fn instance_id_in(kept: &str, place: &str) -> Option<Uuid> {
     let (owner, at) = kept.strip_suffix('\n')?.split_once(' ')?;
     let owner = Uuid::try_parse(owner).ok()?;
     (at == place).then_some(owner)
+}
+
+fn write_owner(directory: &Path, owner: Uuid) -> io::Result<()> {
+    let place = directory_identity(directory)?;
+    let path = directory.join(OWNER_FILE);
+    write_private(&path, format!("{owner} {place}\n").as_bytes())
 }
 
 /// Tells a directory from its copies, as far as the system does.
@@ -174,11 +196,13 @@ fn try_for(lock: &File, wait: Duration) -> Result<(), TryLockError> {
 }
 
 pub(super) fn read_run_file(path: &Path) -> Option<RunFile> {
-    serde_json::from_slice(&fs::read(path.join("run.json")).ok()?).ok()
+    serde_json::from_slice(&fs::read(path.join(RUN_FILE)).ok()?).ok()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -186,7 +210,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("state");
         let first = DataDir::lock(&path).unwrap();
-        DataDir::write_run_file(&path, "127.0.0.1:1").unwrap();
+        let owner = Uuid::from_u128(1);
+        DataDir::write_missing(&path, "127.0.0.1:1", owner).unwrap();
         let error = DataDir::lock(&path).unwrap_err().to_string();
         assert!(
             error.contains(&format!("(pid {})", std::process::id())),
@@ -194,6 +219,25 @@ mod tests {
         );
         drop(first);
         assert!(DataDir::lock(&path).is_ok());
+    }
+
+    #[test]
+    fn a_directory_that_others_can_replace_is_refused() {
+        let base = tempfile::tempdir().unwrap();
+        let path = base.path().join("above/below/state");
+        DataDir::lock(&path).unwrap();
+        for open in ["above", "above/below"].map(|name| base.path().join(name)) {
+            for (mode, trusted) in [(0o777, false), (0o1777, true), (0o755, true)] {
+                fs::set_permissions(&open, fs::Permissions::from_mode(mode)).unwrap();
+                match DataDir::lock(&path) {
+                    Ok(_) => assert!(trusted, "{open:?} {mode:o}"),
+                    Err(error) => {
+                        assert!(!trusted && error.is_refusal(), "{error}");
+                        assert!(error.to_string().contains("chmod o-w"), "{error}");
+                    }
+                }
+            }
+        }
     }
 
     #[test]

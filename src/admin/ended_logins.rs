@@ -32,8 +32,14 @@ impl EndedLogins {
     /// Reads the file in a data directory and skips malformed lines.
     pub(super) fn open(data_dir: &Path) -> Self {
         let kept = Self::unread(data_dir);
-        let text = fs::read_to_string(&kept.path).unwrap_or_default();
-        let mut ended = kept.lock();
+        kept.read();
+        kept
+    }
+
+    /// Adds the logins of the file.
+    pub(super) fn read(&self) {
+        let text = fs::read_to_string(&self.path).unwrap_or_default();
+        let mut ended = self.lock();
         for line in text.lines() {
             if let Some((expires, nonce)) = line.split_once(' ')
                 && let Ok(expires) = expires.parse()
@@ -41,8 +47,6 @@ impl EndedLogins {
                 ended.add(expires, nonce);
             }
         }
-        drop(ended);
-        kept
     }
 
     /// Without the file, for a token under which no earlier login holds.

@@ -5,11 +5,13 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use crate::history::{History, HistoryEntry, HistoryError, HistoryQuery, NotReplayable};
+use crate::history::{
+    CallPage, History, HistoryEntry, HistoryError, HistoryQuery, NotReplayable, RecordedCall,
+};
 use crate::id::ViewId;
 use crate::protocol::{Envelope, ErrorKind, Failure, Request, Revision};
 use crate::sessions::Sessions;
-use crate::telemetry::{LogQuery, LogRecords};
+use crate::telemetry::{LogPage, LogQuery, LogRecords};
 
 /// Why an operator does not get what was asked for. The sentences are for people.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -52,9 +54,9 @@ impl From<RecordsError> for Failure {
 pub async fn history_page<'p>(
     history: &History,
     parameters: impl IntoIterator<Item = (&'p str, &'p str)>,
-) -> Result<Value, RecordsError> {
+) -> Result<CallPage, RecordsError> {
     let query = HistoryQuery::from_pairs(parameters).map_err(RecordsError::Invalid)?;
-    Ok(history.page(query).await?.to_json())
+    Ok(history.page(query).await?.view())
 }
 
 /// One call.
@@ -62,8 +64,8 @@ pub async fn history_page<'p>(
 /// # Errors
 ///
 /// Says that there is none of this id, or why the history cannot be read.
-pub async fn history_entry(history: &History, id: &str) -> Result<Value, RecordsError> {
-    Ok(entry(history, id).await?.to_json())
+pub async fn history_entry(history: &History, id: &str) -> Result<RecordedCall, RecordsError> {
+    Ok(entry(history, id).await?.record())
 }
 
 /// The records of the log that match: `entries`, the newest first, and `total`.
@@ -74,7 +76,7 @@ pub async fn history_entry(history: &History, id: &str) -> Result<Value, Records
 pub fn log_page<'p>(
     log: &LogRecords,
     parameters: impl IntoIterator<Item = (&'p str, &'p str)>,
-) -> Result<Value, RecordsError> {
+) -> Result<LogPage, RecordsError> {
     let query = LogQuery::from_pairs(parameters).map_err(RecordsError::Invalid)?;
     Ok(log.page(&query))
 }

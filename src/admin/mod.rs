@@ -33,7 +33,7 @@ pub use control::{
     ControlError, ControlHalves, ControlServer, ask, ask_status, is_served, open_client, read_line,
 };
 pub use control_request::{ControlRequest, LoginOrder, LoginOrigin, Parameters};
-pub use crashes::{CrashWriter, crash_reports, crashes};
+pub use crashes::{CrashSummary, CrashWriter, Crashes, DatedReport, crash_reports, crashes};
 pub use data_dir::{DataDir, DataDirError};
 pub use history::{RecordsError, answer_request, history_entry, history_page, log_page, replay};
 pub use http::{
@@ -45,12 +45,13 @@ pub use login_visit::LoginVisit;
 pub use metrics::{MetricsExporter, MetricsServer};
 pub use operator::{Inoperable, Operator, OrderOutcome, no_api};
 pub use port_holder::address_in_use;
-pub use record_pages::{ask_last_records, ask_records};
+pub use record_pages::{RecordPage, ask_last_records, ask_records};
 pub use render::{
-    ListedTool, Screen, ServerTrouble, Window, call_lines, crash_text, last_sequence, log_lines,
-    notice_lines, pin_table, pin_text, record_lines, resolved_schema, server_table, tool_table,
-    tool_text, tree, troubles,
+    ListedTool, Screen, ServerTrouble, Window, call_lines, crash_text, log_lines, notice_lines,
+    pin_table, pin_text, record_lines, resolved_schema, server_table, tool_table, tool_text, tree,
+    troubles,
 };
 pub use status::{
-    CertificateView, ConfigView, LimitView, ServerStatus, Status, ToolView, ViewAccess,
+    CertificateStanding, CertificateView, ConfigView, LimitView, ServerStatus, Status, ToolView,
+    ViewAccess,
 };

@@ -8,15 +8,18 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::api_token::ApiToken;
 use super::config_order::ConfigOrders;
 use super::control_request::{ControlRequest, LoginOrder, Parameters};
+use super::crashes::{Crashes, DatedReport};
 use super::history::{RecordsError, history_page, log_page};
 use super::login_visit::LoginVisit;
 use super::status::{LimitView, Status, ToolView, ViewAccess};
-use crate::catalog::ViewSettings;
+use crate::catalog::{PinKind, ViewSettings};
+use crate::credentials::CredentialView;
 use crate::downstream::ServerOrder;
 use crate::history::History;
 use crate::id::ViewId;
@@ -99,8 +102,8 @@ pub trait Operator: Send + Sync {
     /// Takes one step of a login on behalf of a browser.
     fn visit_login(&self, visit: LoginVisit) -> LocalBoxFuture<'static, Result<Value, Failure>>;
 
-    /// The logins at servers, as [`crate::credentials::CredentialView`]s.
-    fn logins(&self) -> LocalBoxFuture<'static, Value>;
+    /// The logins at servers.
+    fn logins(&self) -> LocalBoxFuture<'static, Vec<CredentialView>>;
 
     /// The kept lines of a server, oldest first.
     ///
@@ -115,7 +118,7 @@ pub trait Operator: Send + Sync {
     /// # Errors
     ///
     /// Says why they cannot be read.
-    fn crashes(&self, server: Option<&str>) -> LocalBoxFuture<'static, Result<Value, Failure>>;
+    fn crashes(&self, server: Option<&str>) -> LocalBoxFuture<'static, Result<Crashes, Failure>>;
 
     /// The newest crash reports of a server, whole, the newest first.
     ///
@@ -126,7 +129,7 @@ pub trait Operator: Send + Sync {
         &self,
         server: &str,
         most: usize,
-    ) -> LocalBoxFuture<'static, Result<Vec<Value>, Failure>>;
+    ) -> LocalBoxFuture<'static, Result<Vec<DatedReport>, Failure>>;
 
     /// The limits of a server that are in force.
     ///
@@ -135,7 +138,7 @@ pub trait Operator: Send + Sync {
     /// Says why there are none.
     fn limits(&self, server: &str) -> Result<Vec<LimitView>, Failure>;
 
-    /// The pins of all servers, and the tools that are not approved, a JSON object each.
+    /// The pins of all servers, and the texts that are not approved, a JSON object each.
     fn pins(&self) -> Vec<Value>;
 
     /// One pin with its definitions and their difference. The server is found by its name or id.
@@ -143,14 +146,14 @@ pub trait Operator: Send + Sync {
     /// # Errors
     ///
     /// Says why there is none.
-    fn pin(&self, server: &str, tool: &str) -> Result<Value, Failure>;
+    fn pin(&self, server: &str, of: (PinKind, &str)) -> Result<Value, Failure>;
 
-    /// Approves what a server lists of a tool, or of all its tools; with a digest only that
-    /// definition. Answers with the names of the tools of which something was approved.
+    /// Approves what a server lists under a name, or everything that it lists; with a digest only
+    /// that definition. Answers with the names of which something was approved.
     fn approve_pins(
         &self,
         server: &str,
-        tool: Option<String>,
+        of: Option<(PinKind, String)>,
         digest: Option<String>,
     ) -> LocalBoxFuture<'static, Result<Value, Failure>>;
 
@@ -245,7 +248,7 @@ pub(super) async fn answer(operator: Arc<dyn Operator>, request: ControlRequest)
         }
         ControlRequest::Crashes { server } => {
             let crashes = operator.crashes(server.as_deref()).await;
-            crashes.unwrap_or_else(|why| refused(&why))
+            done("crashes", crashes.map(|crashes| json!(crashes)))
         }
         ControlRequest::History { parameters } => recorded(
             "page",
@@ -266,12 +269,18 @@ pub(super) async fn answer(operator: Arc<dyn Operator>, request: ControlRequest)
             done("login", operator.visit_login(pasted(&answer)).await)
         }
         ControlRequest::Pins => json!({ "pins": operator.pins() }),
-        ControlRequest::Pin { server, tool } => done("pin", operator.pin(&server, &tool)),
+        ControlRequest::Pin { server, kind, tool } => {
+            done("pin", operator.pin(&server, (kind, &tool)))
+        }
         ControlRequest::ApprovePins {
             server,
+            kind,
             tool,
             digest,
-        } => done("pins", operator.approve_pins(&server, tool, digest).await),
+        } => {
+            let of = tool.map(|name| (kind, name));
+            done("pins", operator.approve_pins(&server, of, digest).await)
+        }
         ControlRequest::Restart { server } => order(operator, server, ServerOrder::Restart).await,
         ControlRequest::Stop { server } => order(operator, server, ServerOrder::Stop).await,
         ControlRequest::Start { server } => order(operator, server, ServerOrder::Start).await,
@@ -345,7 +354,7 @@ fn pairs(parameters: &Parameters) -> impl Iterator<Item = (&str, &str)> {
         .map(|(name, value)| (name.as_str(), value.as_str()))
 }
 
-fn recorded(name: &str, found: Result<Value, RecordsError>) -> Value {
+fn recorded(name: &str, found: Result<impl Serialize, RecordsError>) -> Value {
     match found {
         Ok(found) => serde_json::json!({ name: found }),
         Err(why) => serde_json::json!({ "refused": why.to_string() }),

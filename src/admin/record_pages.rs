@@ -2,34 +2,50 @@
 
 use std::path::Path;
 
-use serde_json::Value;
+use serde::de::DeserializeOwned;
 
 use super::control::{ControlError, ask};
 use super::control_request::{ControlRequest, Parameters};
+use crate::history::{CallPage, RecordedCall};
+use crate::telemetry::{LogEntry, LogPage};
 
-/// Records, the oldest first.
-pub struct RecordPage {
-    pub entries: Vec<Value>,
-    /// Where the search goes on.
-    next: Option<String>,
+/// A page of records that is searched from the newest to the oldest.
+pub trait RecordPage: DeserializeOwned {
+    type Record;
+
+    /// The records, the newest first, and where the search goes on.
+    fn into_parts(self) -> (Vec<Self::Record>, Option<String>);
 }
 
-/// Asks for one page.
+impl RecordPage for CallPage {
+    type Record = RecordedCall;
+
+    fn into_parts(self) -> (Vec<RecordedCall>, Option<String>) {
+        (self.entries, self.next)
+    }
+}
+
+impl RecordPage for LogPage {
+    type Record = LogEntry;
+
+    fn into_parts(self) -> (Vec<LogEntry>, Option<String>) {
+        (self.entries, None)
+    }
+}
+
+/// Asks for one page; the oldest record comes first.
 ///
 /// # Errors
 ///
 /// As [`ask`].
-pub async fn ask_records(
+pub async fn ask_records<P: RecordPage>(
     data_dir: &Path,
     request: &ControlRequest,
-) -> Result<RecordPage, ControlError> {
-    let answer = ask(data_dir, request).await?;
-    let page = &answer["page"];
-    let entries = page["entries"].as_array().into_iter().flatten();
-    Ok(RecordPage {
-        entries: entries.rev().cloned().collect(),
-        next: page["next"].as_str().map(str::to_owned),
-    })
+) -> Result<(Vec<P::Record>, Option<String>), ControlError> {
+    let page: P = ask(data_dir, request).await?;
+    let (mut records, next) = page.into_parts();
+    records.reverse();
+    Ok((records, next))
 }
 
 /// Asks for the last records, as many as `limit` in the parameters. Where a text is looked for, a
@@ -38,21 +54,21 @@ pub async fn ask_records(
 /// # Errors
 ///
 /// As [`ask`].
-pub async fn ask_last_records(
+pub async fn ask_last_records<P: RecordPage>(
     data_dir: &Path,
     parameters: &Parameters,
     request: impl Fn(Parameters) -> ControlRequest,
-) -> Result<Vec<Value>, ControlError> {
+) -> Result<Vec<P::Record>, ControlError> {
     let mut parameters = parameters.clone();
     let limit = parameters.get("limit").and_then(|limit| limit.parse().ok());
     let limit: usize = limit.unwrap_or(usize::MAX);
     let mut found = Vec::new();
     loop {
-        let page = ask_records(data_dir, &request(parameters.clone())).await?;
-        let mut entries = page.entries;
-        entries.append(&mut found);
-        found = entries;
-        let Some(next) = page.next.filter(|_| found.len() < limit) else {
+        let request = request(parameters.clone());
+        let (mut records, next) = ask_records::<P>(data_dir, &request).await?;
+        records.append(&mut found);
+        found = records;
+        let Some(next) = next.filter(|_| found.len() < limit) else {
             return Ok(found);
         };
         parameters.insert("before".to_owned(), next);

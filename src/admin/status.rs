@@ -1,17 +1,19 @@
 //! The state of the whole gateway at one moment: what `mcpvisor status` shows.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::auth::Effect;
-use crate::downstream::ServerStatusView;
+use crate::downstream::{BreakerView, ServerStatusView};
 use crate::protocol::RawJson;
 use crate::supervision::ChildView;
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Status {
-    pub version: &'static str,
+    pub version: Cow<'static, str>,
     pub pid: u32,
     pub uptime_seconds: u64,
     /// When it started, in milliseconds since 1970.
@@ -19,6 +21,9 @@ pub struct Status {
     pub started_at: u64,
     pub listen: String,
     pub sessions: usize,
+    /// Client connections that can be open at a time; absent where nothing listens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clients_max: Option<usize>,
     /// Bytes of events that are kept for clients that come back.
     #[serde(skip)]
     pub event_bytes: usize,
@@ -34,7 +39,7 @@ pub struct Status {
     pub servers: Vec<ServerStatus>,
     /// Conflicts that the merge resolved by itself: renamed, shortened, hidden items.
     pub notices: Vec<String>,
-    pub counters: BTreeMap<&'static str, u64>,
+    pub counters: BTreeMap<Cow<'static, str>, u64>,
     /// Why calls are not recorded, though they should be.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub history_failure: Option<String>,
@@ -57,7 +62,8 @@ impl Status {
 }
 
 /// The configuration that is in force.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ConfigView {
     /// `None` is the built-in one.
     pub path: Option<String>,
@@ -69,7 +75,8 @@ pub struct ConfigView {
 }
 
 /// The certificate that is served.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct CertificateView {
     /// The file.
     pub certificate: String,
@@ -79,14 +86,23 @@ pub struct CertificateView {
     pub not_after: Option<String>,
     /// Whole days until then; below 0 afterwards.
     pub days_left: Option<i64>,
-    /// `valid`, `ends_soon`, `expired` or `not_yet_valid`.
-    pub standing: Option<&'static str>,
+    pub standing: Option<CertificateStanding>,
     /// Why the files, as they are now, are not in use.
     pub refused: Option<String>,
 }
 
+/// How the time of a certificate stands to now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CertificateStanding {
+    NotYetValid,
+    Valid,
+    EndsSoon,
+    Expired,
+}
+
 /// A tool that clients see.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolView {
     pub name: String,
@@ -138,7 +154,8 @@ pub struct LimitView {
 }
 
 /// One configured server.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ServerStatus {
     /// By which the API knows it; its name, unless the configuration says otherwise.
     pub id: String,
@@ -151,7 +168,7 @@ pub struct ServerStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connection: Option<ServerStatusView>,
     /// Items that clients see, by kind.
-    pub items: BTreeMap<&'static str, usize>,
+    pub items: BTreeMap<Cow<'static, str>, usize>,
     /// Tools that are withheld until somebody approves their definition.
     pub suspended: usize,
     /// How old the oldest of the lists is that clients see, in seconds.
@@ -160,4 +177,24 @@ pub struct ServerStatus {
     /// When the token expires with which the gateway is signed in there, in seconds since 1970.
     #[serde(skip)]
     pub token_expires_at: Option<u64>,
+}
+
+impl ServerStatus {
+    /// The connection that all clients share, if the server has one.
+    pub(super) fn shared(&self) -> Option<&ChildView> {
+        self.connection
+            .as_ref()
+            .map(|connection| &connection.shared)
+    }
+
+    /// Clients see so many of its items of this kind.
+    pub(super) fn item_count(&self, kind: &str) -> usize {
+        self.items.get(kind).copied().unwrap_or_default()
+    }
+
+    /// The breakers of the server and its tools that do not let all calls through.
+    pub(super) fn open_breakers(&self) -> impl Iterator<Item = &BreakerView> {
+        let connections = self.connection.iter();
+        connections.flat_map(ServerStatusView::open_breakers)
+    }
 }

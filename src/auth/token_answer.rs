@@ -13,6 +13,7 @@ use super::rights::digest_of;
 use super::verified_token::{TokenError, VerifiedToken, checked_subject};
 use crate::bridge::headers::Claims;
 use crate::credentials::Scopes;
+use crate::protocol::folded;
 
 const ACTIVE: &str = "active";
 
@@ -43,6 +44,9 @@ impl TokenAnswer {
             )
         })?;
         let is_active = match members.get(ACTIVE) {
+            Some(Value::Bool(true)) if members.keys().any(|name| is_other_active(name)) => {
+                return Err("its answer has `active` in two spellings".to_owned());
+            }
             Some(Value::Bool(is_active)) => *is_active,
             Some(_) => return Err("`active` in its answer is neither true nor false".to_owned()),
             None if members.keys().any(|name| resembles_active(name)) => {
@@ -56,6 +60,11 @@ impl TokenAnswer {
             false => Self::No,
         })
     }
+}
+
+/// Whether a reader that ignores case, or ends names at a NUL, takes this for `active`.
+fn is_other_active(name: &str) -> bool {
+    name != ACTIVE && folded(name.trim()) == folded(ACTIVE)
 }
 
 /// Whether a name resembles `active`: `Active`, `is_active`, `inactive`, or one letter off. The value
@@ -222,6 +231,12 @@ mod tests {
                 r#"{"active":false,"sub":[],"exp":"soon","scope":{}}"#,
                 ["no", "no"],
             ),
+            // One who wrote it twice may have meant the other one.
+            (r#"{"active":true,"Active":false}"#, ["outage"; 2]),
+            (r#"{"active\u0000":false,"active":true}"#, ["outage"; 2]),
+            (r#"{"active ":false,"active":true}"#, ["outage"; 2]),
+            (r#"{"active":false,"Active":true}"#, ["no", "no"]),
+            (r#"{"active":true,"activated_at":7}"#, ["yes", "yes"]),
             (r#"{"active":null}"#, ["outage"; 2]),
             (r#"{"active":"true"}"#, ["outage"; 2]),
             (r#"{"active":"false"}"#, ["outage"; 2]),

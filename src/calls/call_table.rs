@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use crate::calls::call::{Call, CallOwner, NewCall};
 use crate::downstream::Timer;
 use crate::id::QuickMap;
+use crate::protocol::Request;
 use crate::supervision::catch_panic;
 
 /// Calls by their numbers. They share one timer, and a panic ends one of them.
@@ -22,8 +23,19 @@ pub(crate) trait HasCalls: CallOwner + Actor<Context = Context<Self>> {
     fn calls(&mut self) -> &mut CallTable;
 
     fn start_call(&mut self, new_call: NewCall, ctx: &mut Context<Self>) {
+        self.begin(new_call, ctx, |call, request, owner| {
+            call.dispatch(request, owner)
+        });
+    }
+
+    fn begin(
+        &mut self,
+        new_call: NewCall,
+        ctx: &mut Context<Self>,
+        begin: impl FnOnce(&mut Call, Request, &mut Self),
+    ) {
         let (call, request) = Call::new(new_call);
-        work_on(self, call, ctx, |call, owner| call.dispatch(request, owner));
+        work_on(self, call, ctx, |call, owner| begin(call, request, owner));
     }
 
     /// Works on the call of this number, if there still is one.

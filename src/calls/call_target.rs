@@ -10,7 +10,7 @@ use crate::bridge::headers::{ClientHeaders, ParamHeaders, PassedHeaders};
 use crate::bridge::projection::project_params;
 use crate::bridge::seal::Digest;
 use crate::catalog::{
-    ItemKind, ItemOwner, ServerPart, Snapshot, SuspendedTool, ToolHints, UnlistedItem, UriOwner,
+    ItemKind, ItemOwner, ServerPart, Snapshot, SuspendedItem, ToolHints, UnlistedItem, UriOwner,
 };
 use crate::downstream::TaskMode;
 use crate::id::ServerName;
@@ -274,10 +274,8 @@ impl NamedOwner {
 /// The server that an unlisted tool or prompt is sent to. Such a tool has no annotations, so it
 /// counts as destructive.
 fn unlisted(kind: ItemKind, name: &str, catalog: &Snapshot) -> Result<NamedOwner, Failure> {
-    if let Some(tool) = catalog.suspended_tool(name)
-        && kind == ItemKind::Tools
-    {
-        return Err(suspended(name, tool));
+    if let Some(item) = catalog.suspended(kind, name) {
+        return Err(suspended(kind, name, item));
     }
     match catalog.unlisted(kind, name) {
         Some(UnlistedItem::Perhaps { server, native }) => Ok(NamedOwner {
@@ -286,7 +284,7 @@ fn unlisted(kind: ItemKind, name: &str, catalog: &Snapshot) -> Result<NamedOwner
             hints: ToolHints::default(),
             headers: ParamHeaders::default(),
         }),
-        Some(UnlistedItem::Suspended(tool)) => Err(suspended(name, &tool)),
+        Some(UnlistedItem::Suspended(item)) => Err(suspended(kind, name, &item)),
         None => {
             let (noun, list) = (kind.noun(), kind.method());
             let name = short(name);
@@ -296,12 +294,13 @@ fn unlisted(kind: ItemKind, name: &str, catalog: &Snapshot) -> Result<NamedOwner
     }
 }
 
-/// The refusal of a call of a tool that nobody approved.
-fn suspended(name: &str, tool: &SuspendedTool) -> Failure {
-    let SuspendedTool { server, state, .. } = tool;
+/// The refusal of a call of a tool or prompt that no operator approved.
+fn suspended(kind: ItemKind, name: &str, item: &SuspendedItem) -> Failure {
+    let SuspendedItem { server, state } = item;
     let message = format!(
-        "tool `{}` is suspended: {}; the gateway's operator can look at it with `mcpvisor pins` \
+        "{} `{}` is suspended: {}; the gateway's operator can look at it with `mcpvisor pins` \
          and approve it",
+        kind.noun(),
         short(name),
         state.reason()
     );

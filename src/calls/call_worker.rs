@@ -8,7 +8,9 @@ use arc_swap::ArcSwapOption;
 
 use crate::calls::call::{Call, CallOwner, NewCall};
 use crate::calls::call_table::{CallTable, HasCalls};
+use crate::calls::client_reply::ClientRequest;
 use crate::calls::event_log::EventLog;
+use crate::calls::task_lookup::OrphanedTask;
 use crate::calls::worker_inbox::{ClientMessage, WorkerInbox};
 use crate::downstream::Delivery;
 use crate::id::ServerName;
@@ -22,6 +24,15 @@ pub(crate) struct SessionlessCalls(CallTable);
 #[derive(Message)]
 #[rtype(result = "()")]
 struct StartCall(NewCall);
+
+/// Begins a call that stands for a task of an earlier process, for the client that asks for it.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct AdoptTask {
+    new_call: NewCall,
+    task: Box<OrphanedTask>,
+    asked: ClientRequest,
+}
 
 /// How to reach the calls of one worker.
 pub(crate) struct CallWorker {
@@ -40,6 +51,14 @@ impl CallWorker {
     pub(crate) fn start_call(&self, new_call: NewCall) {
         new_call.context.counters.add(Counter::CallsStarted);
         self.calls.do_send(StartCall(new_call));
+    }
+
+    pub(crate) fn adopt(&self, new_call: NewCall, task: Box<OrphanedTask>, asked: ClientRequest) {
+        self.calls.do_send(AdoptTask {
+            new_call,
+            task,
+            asked,
+        });
     }
 
     pub(crate) const fn inbox(&self) -> &Arc<WorkerInbox> {
@@ -96,6 +115,21 @@ impl Handler<StartCall> for SessionlessCalls {
 
     fn handle(&mut self, StartCall(new_call): StartCall, ctx: &mut Self::Context) {
         self.start_call(new_call, ctx);
+    }
+}
+
+impl Handler<AdoptTask> for SessionlessCalls {
+    type Result = ();
+
+    fn handle(&mut self, adopt: AdoptTask, ctx: &mut Self::Context) {
+        let AdoptTask {
+            new_call,
+            task,
+            asked,
+        } = adopt;
+        self.begin(new_call, ctx, |call, look, owner| {
+            call.adopt(*task, asked, look, owner);
+        });
     }
 }
 

@@ -7,7 +7,9 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::calls::call_context::CallContext;
-use crate::catalog::{DESCRIBED_MAX, Exposure, FOUND, FOUND_MAX, ItemOwner, Snapshot, StaticTool};
+use crate::catalog::{
+    DESCRIBED_MAX, Exposure, FOUND, FOUND_MAX, ItemKind, ItemOwner, Snapshot, StaticTool,
+};
 use crate::downstream::Caller;
 use crate::id::ViewId;
 use crate::protocol::{Envelope, Method, RawJson, Request};
@@ -146,7 +148,7 @@ fn call(request: &Request, catalog: &Snapshot, named_by: &str) -> Result<Discove
     let arguments = arguments(request)?;
     let name = arguments[named_by].as_str();
     let name = name.ok_or_else(|| format!("`{named_by}` must be the name of a tool"))?;
-    if !catalog.knows_tool(name) {
+    if !catalog.knows(ItemKind::Tools, name) {
         return Err(unknown(catalog, name));
     }
     forwarded(request, name, "arguments")

@@ -49,7 +49,7 @@ impl CallContext {
         let policy = self.policy.load();
         match policy.as_deref() {
             Some(policy) if is_judged(&request.method) => {
-                judge(&**policy, request, caller, target, catalog.for_calls())
+                judge(&**policy, request, caller, target, catalog)
             }
             _ => Ok(()),
         }
@@ -191,7 +191,8 @@ fn judge(
     let arguments = request.params.arguments.clone().filter(|_| is_tool);
     let arguments = arguments.and_then(|span| request.frame.as_bytes().get(span));
     let tool = request.name().filter(|_| is_tool);
-    let tool = tool.and_then(|name| catalog.tool(&name));
+    // The list of this caller may hide the tool whose call is judged.
+    let tool = tool.and_then(|name| catalog.for_calls().tool(&name));
     let asked = AccessRequest {
         principal: &caller.principal,
         scopes: &caller.scopes,
@@ -237,8 +238,9 @@ fn native_item(request: &Request, target: &CallTarget) -> NativeItem {
     if let Some(uri) = &target.native_uri {
         return NativeItem::Uri(uri.clone());
     }
+    let is_uri = name.is_none() && uri.is_some();
     let public = name.or(uri).map(Cow::into_owned).unwrap_or_default();
-    match public.contains(":/") {
+    match is_uri || public.contains(":/") {
         true => NativeItem::Uri(public),
         false => NativeItem::Name(public),
     }
@@ -250,5 +252,72 @@ fn either_item<'a>(name: Option<&'a str>, uri: Option<&'a str>) -> AskedItem<'a>
         (Some(name), Some(_)) => AskedItem::Ambiguous(name),
         (None, Some(uri)) => AskedItem::Uri(uri),
         (name, None) => AskedItem::Name(name.unwrap_or_default()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::auth::Denied;
+    use crate::catalog::{
+        CatalogSettings, IngestLimits, ItemKind, NameSettings, PolicyItem, ServerPart, merge,
+    };
+    use crate::id::Principal;
+    use crate::protocol::{DeclaredCapabilities, Envelope, RawJson, Revision};
+
+    /// Allows everything, and keeps the definition by which it was asked to judge.
+    #[derive(Default)]
+    struct Asked(Mutex<Option<String>>);
+
+    impl Policy for Asked {
+        fn judge(&self, asked: &AccessRequest<'_>) -> Result<(), Denied> {
+            *self.0.lock().unwrap() = asked.tool.map(str::to_owned);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn arguments_are_judged_by_the_schema_of_a_tool_that_the_list_hides() {
+        let server = ServerName::try_new("files").unwrap();
+        let definition = r#"{"name":"read","inputSchema":{"type":"object"}}"#;
+        let definition = RawJson::try_new(definition.into()).unwrap();
+        let listed = std::slice::from_ref(&definition);
+        let part = ServerPart::new(server.clone());
+        let part = part.with_list(ItemKind::Tools, listed, &IngestLimits::default());
+        let parts = [(Arc::new(part), NameSettings::default())];
+        let whole = Arc::new(merge(&parts, &CatalogSettings::default()));
+        let shows = |hidden: bool| move |_: &PolicyItem<'_>| !hidden;
+        let frame =
+            r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"files__read"}}"#;
+        let Ok(Envelope::Request(request)) = Envelope::parse(Bytes::from(frame)) else {
+            panic!("{frame}");
+        };
+        let caller = Caller {
+            principal: Principal::Anonymous,
+            scopes: None,
+            view: ViewId::Default,
+            session: None,
+            revision: Revision::NEWEST_LEGACY,
+            profile: DeclaredCapabilities::default(),
+            level: None,
+            client: None,
+        };
+        let target = CallTarget::new(server, Vec::new());
+        for hidden in [false, true] {
+            let seen = whole.permitted(shows(hidden));
+            assert_eq!(seen.tool("files__read").is_none(), hidden);
+            let asked = Asked::default();
+            judge(&asked, &request, &caller, &target, &seen).unwrap();
+            let judged_by = asked.0.into_inner().unwrap();
+            assert_eq!(
+                judged_by.as_deref(),
+                Some(definition.as_str()),
+                "hidden: {hidden}"
+            );
+        }
     }
 }

@@ -5,7 +5,7 @@ use tokio::time::Instant;
 use crate::calls::call_context::CallContext;
 use crate::calls::client_reply::ClientReply;
 use crate::catalog::{ItemKind, Snapshot};
-use crate::downstream::{Caller, ConnectionCommand, ConnectionKey, REREAD_EVERY};
+use crate::downstream::{Caller, ConnectionCommand, ConnectionKey};
 use crate::protocol::{Failure, Request};
 
 impl CallContext {
@@ -34,16 +34,14 @@ impl CallContext {
     fn reread(&self, kind: ItemKind, caller: &Caller) {
         let known = self.catalog.known_lists();
         let now = Instant::now();
-        let is_old = |read_at: Instant| now.saturating_duration_since(read_at) >= REREAD_EVERY;
-        if !known.oldest(kind).is_some_and(is_old) {
+        if !known.has_old(kind, now) {
             return;
         }
         for server in self.downstreams.all().values() {
             let own = server.list_key_for(caller);
             let shared = (!own.is_shared()).then(ConnectionKey::shared);
             for key in shared.into_iter().chain([own]) {
-                let read_at = known.read_at(server.name(), &key, kind);
-                if read_at.is_some_and(is_old)
+                if known.is_old(server.name(), &key, (kind, now))
                     && self.shows(server, caller)
                     && let Some(Ok(up)) = server.find(&key).map(|child| child.current())
                 {

@@ -289,10 +289,11 @@ fn need_of(context: &CallContext, request: &Request, caller: &Caller) -> Option<
             if let Some(need) = need_of_static_tool(context, request, caller) {
                 return need;
             }
-            let is_listed = |snapshot: &Snapshot| match request.method {
-                Method::ToolsCall => snapshot.knows_tool(&name),
-                _ => snapshot.prompt(&name).is_some(),
+            let kind = match request.method {
+                Method::ToolsCall => ItemKind::Tools,
+                _ => ItemKind::Prompts,
             };
+            let is_listed = |snapshot: &Snapshot| snapshot.knows(kind, &name);
             let is_shared = caller.view == ViewId::Default && is_listed(&catalog.snapshot());
             let is_known = is_shared || catalog.own(caller).is_some_and(|own| is_listed(&own));
             (!is_known).then(|| ListNeed::Item(name.into_owned()))
@@ -325,7 +326,7 @@ fn need_of_static_tool(
     let Some(called) = discovery::called_name(request, &catalog) else {
         return Some(Some(ListNeed::All));
     };
-    let is_known = catalog.knows_tool(&called);
+    let is_known = catalog.knows(ItemKind::Tools, &called);
     Some((!is_known).then_some(ListNeed::Item(called)))
 }
 

@@ -70,6 +70,6 @@ pub(crate) use peer_places::{NoPlace, PeerPlace, PeerPlaces, PlaceLimit};
 pub(crate) use progress::Progress;
 pub(crate) use queue_room::{QueueRoom, QueuedBytes};
 pub(crate) use sealing::Sealing;
-pub(crate) use task_lookup::{TaskLookup, find_task};
+pub(crate) use task_lookup::{OrphanedTask, TaskLookup, find_task};
 pub(crate) use waiting_list::WaitingList;
 pub(crate) use worker_inbox::ClientAction;

@@ -33,6 +33,7 @@ impl CallAddress {
 pub(crate) struct ParkedPermit {
     parked: ParkedCalls,
     pub(crate) handle: Uuid,
+    number: u64,
     _place: PeerPlace,
 }
 
@@ -50,10 +51,12 @@ impl ParkedCalls {
         limit: &PlaceLimit,
     ) -> Result<ParkedPermit, NoPlace> {
         let _place = self.places.take(holder, limit)?;
-        self.calls().insert(handle, call);
+        let number = call.number;
+        self.calls().entry(handle).or_insert(call);
         Ok(ParkedPermit {
             parked: self.clone(),
             handle,
+            number,
             _place,
         })
     }
@@ -69,6 +72,13 @@ impl ParkedCalls {
 
 impl Drop for ParkedPermit {
     fn drop(&mut self) {
-        self.parked.calls().remove(&self.handle);
+        let mut calls = self.parked.calls();
+        // Another call has the handle if two adopted the same task at once.
+        if calls
+            .get(&self.handle)
+            .is_some_and(|call| call.number == self.number)
+        {
+            calls.remove(&self.handle);
+        }
     }
 }

@@ -1,23 +1,51 @@
 //! Finds the call that stands for a task which a client of the newer era asks for.
 
+use std::time::Duration;
+
+use serde_json::json;
 use uuid::Uuid;
 
-use crate::bridge::error;
-use crate::bridge::seal::TaskRef;
-use crate::bridge::task::{Task, TaskStatus, id_span};
-use crate::calls::bridged_task::{BridgedTask, TaskEnd};
+use crate::bridge::seal::{TaskLifetime, TaskRef};
+use crate::bridge::task::id_span;
 use crate::calls::call_context::CallContext;
-use crate::calls::client_reply::ClientReply;
+use crate::calls::call_target::CallTarget;
 use crate::calls::parked_calls::CallAddress;
 use crate::calls::tasks;
-use crate::downstream::Caller;
-use crate::protocol::{Era, ErrorKind, Failure, Method, Outcome, Request, Revision, json as text};
+use crate::downstream::{Caller, TaskMode};
+use crate::protocol::{Era, Failure, Method, RawJson, Request, json as text};
 
 /// Where the call is that stands for a task.
 pub(crate) enum TaskLookup {
     Hosted(CallAddress),
-    /// The call was lost with its process; this is the answer.
-    Lost(ClientReply),
+    /// The call was lost with its process, and another has to begin.
+    Orphaned(Box<OrphanedTask>),
+}
+
+/// A task whose call was lost with an earlier process of the gateway, as its id describes it.
+pub(crate) struct OrphanedTask {
+    /// The id by which the client knows it.
+    pub(crate) id: String,
+    pub(crate) handle: Uuid,
+    pub(crate) lifetime: TaskLifetime,
+    pub(crate) left: Duration,
+    task: TaskRef,
+}
+
+impl OrphanedTask {
+    /// The request that asks its server how the task is, of this id.
+    pub(crate) fn look(&self, asked: &Request) -> Request {
+        let params = RawJson::from_value(&json!({ "taskId": self.task.native }));
+        Request::new(&asked.id, Method::TasksGet, Some(&params))
+    }
+
+    /// The server that has the task, unless another one took its name.
+    pub(crate) fn target(&self) -> CallTarget {
+        CallTarget {
+            declaration: Some(self.task.declaration),
+            tasks: TaskMode::Bridged,
+            ..CallTarget::new(self.task.server.clone(), Vec::new())
+        }
+    }
 }
 
 /// Finds the task that a request is about; `None` when no call ever stood for it.
@@ -40,54 +68,21 @@ pub(crate) fn find_task(
     let Some((task, handle)) = task.and_then(|task| Some((task.clone(), task.session?))) else {
         return Ok(None);
     };
-    let handle = Uuid::try_parse(&handle).ok();
-    Ok(Some(
-        match handle.and_then(|handle| context.parked.find(handle)) {
-            Some(hosted) => TaskLookup::Hosted(hosted),
-            None => TaskLookup::Lost(lost(request, &id, &task, (context, caller))?),
-        },
-    ))
-}
-
-/// The gateway was restarted: the connection that the task lived on is gone, and with it the way
-/// to its questions and its result.
-fn lost(
-    request: &Request,
-    id: &str,
-    task: &TaskRef,
-    (context, caller): (&CallContext, &Caller),
-) -> Result<ClientReply, Failure> {
-    let now = context.sealing.now();
-    let lifetime = task
-        .lifetime
-        .as_ref()
-        .filter(|lifetime| lifetime.expires_at > now);
-    let Some(lifetime) = lifetime else {
-        return Err(tasks::unknown());
-    };
-    if request.method != Method::TasksGet {
-        let decorator = context.decorator(caller);
-        return Ok(decorator.empty(&request.id, Revision::NEWEST));
+    let handle = Uuid::try_parse(&handle).map_err(|_| tasks::unknown())?;
+    if let Some(hosted) = context.parked.find(handle) {
+        return Ok(Some(TaskLookup::Hosted(hosted)));
     }
-    let server = &task.server;
-    let message = format!(
-        "the connection to server `{server}` that this task ran on was closed; the task may have partly run"
-    );
-    let failure = Failure::new(ErrorKind::ServerLost, message).server(server.as_str());
-    let failed = error::error_object(&failure, Era::Modern);
-    let at = context.sealing.timestamp();
-    let known = Task {
-        id: task.native.clone(),
-        status: TaskStatus::Working,
-        message: None,
-        created_at: Some(lifetime.created_at.clone()),
-        updated_at: None,
-        ttl_ms: None,
-        poll_ms: None,
-    };
-    let mut task = BridgedTask::new(id.to_owned(), known, &at);
-    task.finish(TaskEnd::Outcome(Outcome::Error(failed)), &at);
-    let (detail, decorator) = (task.detail(Vec::new()), context.decorator(caller));
-    let frame = decorator.answer(&request.id, &detail, None, Revision::NEWEST);
-    Ok(ClientReply::Json(frame))
+    let lifetime = task.lifetime.clone().ok_or_else(tasks::unknown)?;
+    let left = lifetime.expires_at.saturating_sub(context.sealing.now());
+    if left == 0 {
+        return Err(tasks::unknown());
+    }
+    tasks::check_bridged(&context.catalog.of(caller), &task)?;
+    Ok(Some(TaskLookup::Orphaned(Box::new(OrphanedTask {
+        id: id.into_owned(),
+        handle,
+        lifetime,
+        left: Duration::from_secs(left),
+        task,
+    }))))
 }

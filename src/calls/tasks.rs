@@ -150,13 +150,7 @@ fn of_task(
     if sealing.is_replaced(&task) {
         return Err(replaced_server(&task.server));
     }
-    if !has_tasks_for(part, caller.revision) {
-        let message = format!(
-            "server `{}` has no tasks for this client any more",
-            task.server
-        );
-        return Err(Failure::new(ErrorKind::InvalidParams, message));
-    }
+    check_tasks_of(part, &task, caller.revision)?;
     let is_cancel = *method == Method::TasksCancel && caller.revision.era() == Era::Legacy;
     if is_cancel && !task::supports_cancel(&part.capabilities) {
         return Err(call_target::undeclared(
@@ -170,6 +164,23 @@ fn of_task(
         declaration: Some(task.declaration),
         tasks: TaskMode::FollowedByClient,
         ..CallTarget::new(task.server, vec![edit])
+    })
+}
+
+/// A server that lists no tasks any more is asked for none.
+fn check_tasks_of(part: &ServerPart, task: &TaskRef, to: Revision) -> Result<(), Failure> {
+    if has_tasks_for(part, to) {
+        return Ok(());
+    }
+    let server = &task.server;
+    let message = format!("server `{server}` has no tasks for this client any more");
+    Err(Failure::new(ErrorKind::InvalidParams, message))
+}
+
+/// The same for a task that the gateway bridges, whose server may not be listed yet.
+pub(crate) fn check_bridged(catalog: &Snapshot, task: &TaskRef) -> Result<(), Failure> {
+    catalog.part(&task.server).map_or(Ok(()), |part| {
+        check_tasks_of(part, task, Revision::V2025_11_25)
     })
 }
 

@@ -3,34 +3,24 @@
 use std::fmt::Write as _;
 
 use super::hidden_text::is_hidden;
-use super::snapshot::MergedServer;
 use super::{NameSettings, public_name};
+use crate::id::ServerName;
 
 /// Ends a section that did not fit.
 const TRUNCATION_MARK: &str = " […]";
 
-/// The instructions of servers, each under a heading with the prefix of its names.
-pub(super) fn of(
-    servers: &[MergedServer],
-    names: &[&NameSettings],
-    bytes_max: usize,
-) -> Option<String> {
-    let section = |(view, names): (&MergedServer, &&NameSettings)| {
-        let server = view.part.server();
-        let heading = match public_name::prefix(server, names) {
-            "" => server.to_string(),
-            prefix => format!("{server} (names start with `{prefix}__`)"),
-        };
-        Some((heading, view.part.instructions.clone()?))
-    };
-    let sections: Vec<_> = servers.iter().zip(names).filter_map(section).collect();
-    merge(&sections, bytes_max)
+/// The heading of a server's section, which names the prefix of its names.
+pub(super) fn heading(server: &ServerName, names: &NameSettings) -> String {
+    match public_name::prefix(server, names) {
+        "" => server.to_string(),
+        prefix => format!("{server} (names start with `{prefix}__`)"),
+    }
 }
 
 /// Puts the sections (heading, text) under one another in at most `bytes_max` bytes. When they do
 /// not fit, the long ones are cut, each to the same length, so that a talkative server takes no
 /// room from a short one; sections that not even their heading fits for are left out.
-fn merge(sections: &[(String, String)], bytes_max: usize) -> Option<String> {
+pub(super) fn merge(sections: &[(String, String)], bytes_max: usize) -> Option<String> {
     let overhead = |heading: &str| "## \n\n\n\n".len() + heading.len() + TRUNCATION_MARK.len();
     let mut room = bytes_max;
     let mut shown: Vec<(&str, String)> = Vec::new();

@@ -10,8 +10,8 @@ use crate::bridge::schema::{SchemaKeyword, keyword_kind};
 use crate::bridge::seal::Digest;
 use crate::protocol::{Era, RawJson, Span};
 
-use super::definition::LazyDigest;
 use super::hidden_text::HiddenText;
+use super::model_text::LazyDigest;
 use super::schema::OddSchema;
 use super::{IngestLimits, ItemKind, json, member_type, schema, uri, uri_template::UriTemplate};
 
@@ -85,9 +85,9 @@ impl Item {
         self.note.as_deref()
     }
 
-    /// Of the definition of a tool.
-    pub fn definition_digest(&self) -> Digest {
-        self.digest.of(&self.raw)
+    /// The digest that pins compare. `kind` is the item's own.
+    pub(super) fn definition_digest(&self, kind: ItemKind) -> Digest {
+        self.digest.of(kind, &self.raw)
     }
 
     pub(super) fn native_span(&self) -> Span {

@@ -11,12 +11,12 @@ use super::name_filter::NameFilter;
 use super::name_rules::{NameRules, PublicRules};
 use super::public_item::{item_owner, public_item, static_items};
 use super::public_pages::{PublicItem, PublicPages};
-use super::snapshot::{MergedServer, OwnerTable, SuspendedTool, Wrapping};
+use super::snapshot::{MergedServer, OwnerTable, SuspendedItem, Wrapping};
 use super::uri_routing::{interfaces, resource_servers};
 use super::uri_template::UriTemplate;
 use super::{
-    CatalogSettings, Exposure, Item, ItemKind, ItemOwner, MergeNotice, NameSettings, OneServer,
-    ServerPart, Snapshot, UnapprovedTool, UriOwner, Wrap, instructions, public_name, uri,
+    CatalogSettings, Exposure, Item, ItemKind, ItemOwner, MergeNotice, ModelText, NameSettings,
+    OneServer, PinState, ServerPart, Snapshot, UriOwner, Wrap, instructions, public_name, uri,
 };
 
 /// Merges what servers offer. `parts` are in config order, which settles collisions: the earlier
@@ -61,10 +61,7 @@ pub fn merge(parts: &[(Arc<ServerPart>, NameSettings)], settings: &CatalogSettin
         interfaces: interfaces(&merger.views),
         resource_servers: resource_servers(&merger.views),
         rules: PublicRules::of(settings),
-        instructions: match &one_server {
-            Some(one) => one.part.instructions.clone(),
-            None => instructions::of(&merger.views, &merger.names, settings.instructions_max),
-        },
+        instructions: merger.instructions(),
         one_server,
         tools,
         suspended: merger.suspended,
@@ -94,7 +91,7 @@ struct Merger<'a> {
     settings: &'a CatalogSettings,
     names: Vec<&'a NameSettings>,
     views: Vec<MergedServer>,
-    suspended: OwnerTable<SuspendedTool>,
+    suspended: [OwnerTable<SuspendedItem>; 2],
     notices: Vec<MergeNotice>,
 }
 
@@ -104,7 +101,7 @@ impl<'a> Merger<'a> {
             settings,
             names: Vec::new(),
             views: Vec::new(),
-            suspended: OwnerTable::default(),
+            suspended: Default::default(),
             notices: Vec::new(),
         };
         for (part, names) in parts {
@@ -228,7 +225,11 @@ impl<'a> Merger<'a> {
                     && shown.shows(&public)
                 {
                     let (shown_item, public) = self.overridden(kind, &part, item, public, &table);
-                    if self.suspends(kind, names, &part, item, &public) {
+                    if let Some(state) = self.suspends(index, ModelText::Item(kind, item)) {
+                        let server = part.server().clone();
+                        if let Some(suspended) = self.suspended.get_mut(kind.index()) {
+                            suspended.insert(&public, SuspendedItem { server, state });
+                        }
                         continue;
                     }
                     let owner = ItemOwner {
@@ -280,36 +281,13 @@ impl<'a> Merger<'a> {
         }
     }
 
-    /// Withholds a tool whose definition is not approved, where its server's are to be; whether it
-    /// does. Its name stays its own.
-    fn suspends(
-        &mut self,
-        kind: ItemKind,
-        names: &NameSettings,
-        part: &ServerPart,
-        item: &Item,
-        public: &str,
-    ) -> bool {
-        let pinned = &self.settings.pinned;
-        let found = (kind == ItemKind::Tools)
-            .then(|| pinned.unapproved(names.pins, part.server(), item))
-            .flatten();
-        let Some(tool) = found else { return false };
-        let UnapprovedTool {
-            is_suspended,
-            state,
-            ..
-        } = tool;
-        self.notices.push(MergeNotice::Unapproved(tool));
-        if is_suspended {
-            let suspended = SuspendedTool {
-                server: part.server().clone(),
-                native: item.native().to_owned(),
-                state,
-            };
-            self.suspended.insert(public, suspended);
-        }
-        is_suspended
+    /// Why a text is withheld: no operator approved it, and its server's are to be approved.
+    fn suspends(&mut self, index: usize, text: ModelText<'_>) -> Option<PinState> {
+        let (server, mode) = (self.views[index].part.server(), self.names[index].pins);
+        let found = self.settings.pinned.unapproved(mode, server, text)?;
+        let state = found.is_suspended.then_some(found.state);
+        self.notices.push(MergeNotice::Unapproved(found));
+        state
     }
 
     /// Whose a name is already, if somebody's.
@@ -322,8 +300,8 @@ impl<'a> Merger<'a> {
         if let Some(owner) = table.get(name) {
             return Some(owner.server.clone());
         }
-        let suspended = self.suspended.get(name).filter(|_| kind == ItemKind::Tools);
-        suspended.map(|tool| tool.server.clone())
+        let suspended = self.suspended.get(kind.index())?.get(name);
+        suspended.map(|item| item.server.clone())
     }
 
     /// The filter of the catalog itself; `None` for one that cannot be used, which shows nothing.
@@ -396,11 +374,11 @@ impl<'a> Merger<'a> {
     fn merge_by_uri(&mut self, kind: ItemKind) -> (OwnerTable<UriOwner>, Vec<PublicItem>) {
         let mut table: OwnerTable<UriOwner> = OwnerTable::default();
         let mut texts = Vec::new();
-        for view in &mut self.views {
-            let part = view.part.clone();
+        for index in 0..self.views.len() {
+            let part = self.views[index].part.clone();
             for (place, item) in part.items(kind).iter().enumerate() {
                 let native = item.native();
-                let public = view.public_uri(native);
+                let public = self.views[index].public_uri(native).into_owned();
                 if let Some(owner) = table.get(&public) {
                     self.notices.push(MergeNotice::Hidden {
                         kind,
@@ -410,14 +388,17 @@ impl<'a> Merger<'a> {
                     });
                     continue;
                 }
-                let page = part.cuts[kind.index()].page_of(place);
-                texts.push(public_item(view, item, &public, page));
                 let owner = UriOwner {
                     server: part.server().clone(),
                     native: native.to_owned(),
                 };
+                // A client that knows the URI may read it: pins are about what lists say.
                 table.insert(&public, owner);
-                view.shown[kind.index()] += 1;
+                if self.suspends(index, ModelText::Item(kind, item)).is_none() {
+                    let page = part.cuts[kind.index()].page_of(place);
+                    texts.push(public_item(&self.views[index], item, &public, page));
+                    self.views[index].shown[kind.index()] += 1;
+                }
             }
         }
         (table, texts)
@@ -469,6 +450,30 @@ impl<'a> Merger<'a> {
     fn one_server(&self) -> Option<Arc<OneServer>> {
         let first = self.views.first().filter(|_| self.settings.is_one_server);
         first.map(|view| Arc::new(OneServer::new(view.part.clone())))
+    }
+
+    fn instructions(&mut self) -> Option<String> {
+        let mut sections = Vec::new();
+        for index in 0..self.views.len() {
+            let (part, names) = (self.views[index].part.clone(), self.names[index]);
+            let server = part.server();
+            let Some(text) = &part.instructions else {
+                continue;
+            };
+            let is_suspended = self
+                .suspends(index, ModelText::Instructions(text))
+                .is_some();
+            let text = match is_suspended {
+                false => Some(text.clone()),
+                // Clients keep the text that was approved last.
+                true => self.settings.pinned.approved_instructions(server),
+            };
+            if self.settings.is_one_server {
+                return text;
+            }
+            sections.extend(text.map(|text| (instructions::heading(server, names), text)));
+        }
+        instructions::merge(&sections, self.settings.instructions_max)
     }
 }
 

@@ -5,8 +5,8 @@ use std::fmt;
 use crate::id::ServerName;
 
 use super::{
-    HiddenText, InvalidNameSettings, ItemKind, PinState, Quarantined, ServerPart, UnapprovedTool,
-    uri::is_open,
+    HiddenText, InvalidNameSettings, ItemKind, PinKind, PinState, Quarantined, ServerPart,
+    Unapproved, uri::is_open,
 };
 
 /// Something that a merge settled by itself.
@@ -58,8 +58,8 @@ pub enum MergeNotice {
         tool: String,
         reason: String,
     },
-    /// The definition of a tool is not the one that was approved.
-    Unapproved(UnapprovedTool),
+    /// A text that models read is not the one that was approved.
+    Unapproved(Unapproved),
     /// An item, or the instructions of the server, hold characters that people do not see.
     HiddenText {
         server: ServerName,
@@ -165,29 +165,44 @@ fn quarantined(f: &mut fmt::Formatter<'_>, server: &ServerName, item: &Quarantin
     }
 }
 
-impl fmt::Display for UnapprovedTool {
+impl fmt::Display for Unapproved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { server, native, .. } = self;
         let verb = if self.is_suspended {
-            "is suspended"
+            "suspended"
         } else {
-            "is not approved"
+            "not approved"
         };
         let why = self.state.reason();
-        write!(
-            f,
-            "tool `{native}` of `{server}` {verb}: {why}; `mcpvisor pins show {server} {native}`"
-        )
+        let show = format!(
+            "`mcpvisor pins show {server} {native}{}`",
+            self.kind.option()
+        );
+        match self.kind {
+            PinKind::Instructions => {
+                write!(
+                    f,
+                    "the instructions of `{server}` are {verb}: {why}; {show}"
+                )
+            }
+            kind => {
+                let noun = kind.as_str();
+                write!(
+                    f,
+                    "{noun} `{native}` of `{server}` is {verb}: {why}; {show}"
+                )
+            }
+        }
     }
 }
 
 impl PinState {
-    /// A sentence part: why a tool is not approved.
+    /// A sentence part: why an item is not approved.
     pub const fn reason(self) -> &'static str {
         match self {
-            Self::Pinned => "its definition is as it was approved",
-            Self::Changed => "its definition is not the one that was approved",
-            Self::New => "it was not there when the tools of its server were pinned",
+            Self::Pinned => "the definition is as it was approved",
+            Self::Changed => "the definition is not the one that was approved",
+            Self::New => "this was not there when the server was pinned",
         }
     }
 }

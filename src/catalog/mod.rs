@@ -6,7 +6,6 @@
 //! owner, and the lists as finished JSON pages. Items stay the bytes that their server wrote; only
 //! names and URIs are replaced in them.
 
-mod definition;
 mod definition_diff;
 mod exposure;
 mod hidden_text;
@@ -17,6 +16,7 @@ mod list_page;
 mod member_type;
 mod merge;
 mod merge_notice;
+mod model_text;
 mod name_filter;
 mod name_rules;
 mod page_cuts;
@@ -40,7 +40,6 @@ mod uri_template;
 
 use crate::protocol::json;
 
-pub use definition::definition;
 pub use definition_diff::{around_changes, definition_diff, line_diff};
 pub use exposure::{DESCRIBED_MAX, Exposure, FOUND, FOUND_MAX, LISTED_MAX, StaticTool};
 pub use hidden_text::HiddenText;
@@ -49,16 +48,17 @@ pub use item_kind::ItemKind;
 pub use list_page::{InvalidListPage, ListAge, ListCaching, ListPage, ListedPage, NextCursor};
 pub use merge::{merge, merge_view};
 pub use merge_notice::MergeNotice;
+pub use model_text::{ModelText, PinKind};
 pub use name_filter::InvalidNameSettings;
 pub use permitted::PolicyItem;
-pub use pins::{PinMode, PinState, PinnedTools, UnapprovedTool};
+pub use pins::{PinMode, PinState, PinnedDefinition, PinnedDefinitions, ServerPins, Unapproved};
 pub use public_name::may_belong_to;
 pub use public_pages::InvalidCursor;
 pub use server_part::{Quarantined, ServerPart};
 pub use settings::{
     CatalogSettings, IngestLimits, NameSettings, ToolOverrides, ViewSettings, Wrap,
 };
-pub use snapshot::{Changes, EXTENSIONS, ItemOwner, OneServer, Snapshot, SuspendedTool, UriOwner};
+pub use snapshot::{Changes, EXTENSIONS, ItemOwner, OneServer, Snapshot, SuspendedItem, UriOwner};
 pub use tool_override::{AnnotationOverrides, ToolOverride};
 pub use unlisted::UnlistedItem;
 pub use uri_rewriter::NAMED_URIS_MAX;

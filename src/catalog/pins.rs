@@ -1,7 +1,8 @@
-//! Pins: the definitions of tools that may be shown. What a server lists is compared with them, so
-//! that a tool that was looked at once cannot become another one unnoticed.
+//! Pins: the texts of servers that models read, as they were approved. What a server says is compared
+//! with them, so that a text that was looked at once cannot become another one unnoticed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -10,14 +11,17 @@ use crate::bridge::seal::Digest;
 use crate::id::ServerName;
 use crate::protocol::RawJson;
 
-use super::definition::{definition, former_digest};
-use super::{Item, ItemKind, ServerPart};
+use super::model_text::{ModelText, PinKind};
+use super::{ItemKind, ServerPart};
 
-/// Definitions of one tool that stay approved; the oldest makes room. A server may list a tool
+/// Definitions of one item that stay approved; the oldest makes room. A server may list an item
 /// differently to clients of different revisions or capabilities.
 const DEFINITIONS_MAX: usize = 4;
 
-/// How a tool whose definition is not approved is treated.
+/// Pins of a server's resources that are kept although it no longer lists them; the oldest make room.
+const GONE_RESOURCES_MAX: usize = 1000;
+
+/// How an item whose definition is not approved is treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PinMode {
@@ -26,11 +30,11 @@ pub enum PinMode {
     Off,
     /// It is shown, and operators are warned.
     Warn,
-    /// It is neither shown nor called.
+    /// It is withheld from clients.
     Block,
 }
 
-/// How a listed tool compares with the pins of its server.
+/// How a text of a server compares with the pins of that server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PinState {
@@ -38,15 +42,16 @@ pub enum PinState {
     Pinned,
     /// Another definition than those that were approved.
     Changed,
-    /// Not there when the tools of its server were pinned.
+    /// Not there when the server was pinned.
     New,
 }
 
-/// A tool that is listed with a definition that nobody approved.
+/// A text that a server lists and no operator has approved.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct UnapprovedTool {
+pub struct Unapproved {
     pub server: ServerName,
-    /// The name that its server gives it.
+    pub kind: PinKind,
+    /// The name or URI that its server gives it.
     pub native: String,
     pub state: PinState,
     /// Whether it is withheld from clients.
@@ -58,7 +63,7 @@ pub struct UnapprovedTool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PinnedDefinition {
     pub digest: Digest,
-    /// As [`definition`] writes it.
+    /// As [`ModelText::definition`] writes it.
     pub text: RawJson,
     /// In milliseconds since 1970.
     pub approved_at: u64,
@@ -67,97 +72,131 @@ pub struct PinnedDefinition {
 }
 
 impl PinnedDefinition {
-    fn is_of(&self, tool: &Item) -> bool {
-        self.digest
-            == match self.is_whole {
-                true => tool.definition_digest(),
-                false => former_digest(tool.raw()),
-            }
+    fn is_of(&self, text: ModelText<'_>) -> bool {
+        let compared = match self.is_whole {
+            true => Some(text.digest()),
+            false => text.former_digest(),
+        };
+        compared.is_some_and(|digest| digest == self.digest)
     }
 }
 
-/// The definitions of one tool, the newest first.
-type ToolPins = Vec<PinnedDefinition>;
+/// The definitions of each item of a kind, the newest first.
+type KindPins = BTreeMap<String, Vec<PinnedDefinition>>;
+
+/// The pins of one server. A kind that is missing was never looked at.
+pub type ServerPins = BTreeMap<PinKind, KindPins>;
 
 /// The pins of all servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PinnedTools(BTreeMap<ServerName, BTreeMap<String, ToolPins>>);
+pub struct PinnedDefinitions(BTreeMap<ServerName, Arc<ServerPins>>);
 
-impl PinnedTools {
-    /// The pins of a server; `None` until one of its tools was pinned.
-    pub fn server(&self, server: &ServerName) -> Option<&BTreeMap<String, ToolPins>> {
-        self.0.get(server)
+impl PinnedDefinitions {
+    /// The pins of a server; `None` until something of it was pinned.
+    pub fn server(&self, server: &ServerName) -> Option<&ServerPins> {
+        self.0.get(server).map(|pins| &**pins)
     }
 
     pub fn servers(&self) -> impl Iterator<Item = &ServerName> {
         self.0.keys()
     }
 
-    /// Pins the tools of a server that has no pins yet, and completes the pins that an earlier
-    /// release made; whether there were any to pin.
-    pub fn pin_first_use(&mut self, part: &ServerPart, now: u64) -> bool {
-        let tools = part.items(ItemKind::Tools);
-        let pins = self.0.get(part.server());
-        let is_due = |tool: &&Item| {
-            pins.is_none_or(|pins| {
-                let pins = pins.get(tool.native()).into_iter().flatten();
-                pins.filter(|pin| !pin.is_whole).any(|pin| pin.is_of(tool))
-            })
+    /// The definitions of one item that are approved, the newest first.
+    pub fn approved(&self, server: &ServerName, kind: PinKind, name: &str) -> &[PinnedDefinition] {
+        let pins = self
+            .server(server)
+            .and_then(|pins| pins.get(&kind)?.get(name));
+        pins.map_or(&[], |pins| pins)
+    }
+
+    /// Pins what is seen of a server for the first time: all of a kind that has no pins yet, each new
+    /// resource where the list is `shared` by all clients, and members that the pins of an earlier release lack.
+    /// Returns whether there was anything to pin.
+    pub fn pin_first_use(&mut self, part: &ServerPart, shared: bool, now: u64) -> bool {
+        let (server, none) = (part.server(), ServerPins::new());
+        let known = self.server(server).unwrap_or(&none);
+        let is_due = |text: &ModelText<'_>| {
+            let kind = text.kind();
+            if kind == PinKind::Resource && !shared {
+                return false;
+            }
+            let Some(pins) = known.get(&kind) else {
+                return true;
+            };
+            match pins.get(text.name()) {
+                Some(pins) => pins.iter().any(|pin| !pin.is_whole && pin.is_of(*text)),
+                None => kind == PinKind::Resource,
+            }
         };
-        let due: Vec<&Item> = tools.iter().filter(is_due).collect();
-        if due.is_empty() {
+        let is_seen = part.model_texts().next().is_some();
+        // A kind of which the server has nothing is pinned as well, so that what it adds later is new.
+        // Servers list their tools late, as after a login.
+        let empty: Vec<PinKind> = PinKind::ALL
+            .into_iter()
+            .filter(|kind| is_seen && *kind != PinKind::Tool && !known.contains_key(kind))
+            .collect();
+        let due: Vec<ModelText<'_>> = part.model_texts().filter(is_due).collect();
+        if due.is_empty() && empty.is_empty() {
             return false;
         }
-        for tool in due {
-            self.approve(part.server(), tool, now);
+        let pins = Arc::make_mut(self.0.entry(server.clone()).or_default());
+        for kind in empty {
+            pins.entry(kind).or_default();
         }
+        for text in due {
+            pin(pins, text, now);
+        }
+        drop_gone_resources(pins, part);
         true
     }
 
     /// Approves a definition; the one that was approved last is the first.
-    pub fn approve(&mut self, server: &ServerName, tool: &Item, now: u64) {
-        let definition = PinnedDefinition {
-            digest: tool.definition_digest(),
-            text: definition(tool.raw()),
-            approved_at: now,
-            is_whole: true,
-        };
-        let pins = self.0.entry(server.clone()).or_default();
-        let pins = pins.entry(tool.native().to_owned()).or_default();
-        pins.retain(|known| !known.is_of(tool));
-        pins.insert(0, definition);
-        pins.truncate(DEFINITIONS_MAX);
+    pub fn approve(&mut self, server: &ServerName, text: ModelText<'_>, now: u64) {
+        pin(
+            Arc::make_mut(self.0.entry(server.clone()).or_default()),
+            text,
+            now,
+        );
     }
 
-    /// How a tool of a server compares with its pins; `None` for a server without pins.
-    pub fn state(&self, server: &ServerName, tool: &Item) -> Option<PinState> {
-        let pins = self.0.get(server)?;
-        let Some(approved) = pins.get(tool.native()) else {
-            return Some(PinState::New);
-        };
-        Some(match approved.iter().any(|it| it.is_of(tool)) {
-            true => PinState::Pinned,
-            false => PinState::Changed,
+    /// The instructions of a server that were approved last.
+    pub(super) fn approved_instructions(&self, server: &ServerName) -> Option<String> {
+        let kind = PinKind::Instructions;
+        let newest = self.approved(server, kind, kind.as_str()).first()?;
+        let stored: BTreeMap<String, String> = newest.text.parse().ok()?;
+        stored.into_values().next()
+    }
+
+    /// How a text of a server compares with its pins; `None` where nothing of its kind is pinned.
+    pub fn state(&self, server: &ServerName, text: ModelText<'_>) -> Option<PinState> {
+        let pins = self.server(server)?.get(&text.kind())?;
+        Some(match pins.get(text.name()) {
+            Some(approved) if approved.iter().any(|it| it.is_of(text)) => PinState::Pinned,
+            Some(_) => PinState::Changed,
+            // Resources come and go.
+            None if text.kind() == PinKind::Resource => PinState::Pinned,
+            None => PinState::New,
         })
     }
 
-    /// The tool, if its definition is not approved.
+    /// The text, if its definition is not approved.
     pub(super) fn unapproved(
         &self,
         mode: PinMode,
         server: &ServerName,
-        tool: &Item,
-    ) -> Option<UnapprovedTool> {
+        text: ModelText<'_>,
+    ) -> Option<Unapproved> {
         if mode == PinMode::Off {
             return None;
         }
-        let state = self.state(server, tool)?;
-        (state != PinState::Pinned).then(|| UnapprovedTool {
+        let state = self.state(server, text)?;
+        (state != PinState::Pinned).then(|| Unapproved {
             server: server.clone(),
-            native: tool.native().to_owned(),
+            kind: text.kind(),
+            native: text.name().to_owned(),
             state,
             is_suspended: mode == PinMode::Block,
-            digest: tool.definition_digest(),
+            digest: text.digest(),
         })
     }
 
@@ -169,8 +208,8 @@ impl PinnedTools {
         configured: impl Fn(&ServerName) -> bool,
     ) -> Vec<ServerName> {
         let gone = self.0.iter().filter(|(server, _)| !configured(server));
-        let newest = |pins: &BTreeMap<String, ToolPins>| {
-            let all = pins.values().flatten();
+        let newest = |pins: &ServerPins| {
+            let all = pins.values().flat_map(BTreeMap::values).flatten();
             all.map(|pin| pin.approved_at).max()
         };
         let mut gone: Vec<_> = gone
@@ -185,50 +224,102 @@ impl PinnedTools {
         dropped
     }
 
-    /// The pins of a server as JSON, for the store.
-    pub fn to_stored(&self, server: &ServerName) -> RawJson {
-        let tools = self.0.get(server).into_iter().flatten();
-        let stored = tools.map(|(name, pins)| {
-            let pins = pins.iter().filter_map(|pin| {
-                Some(StoredPin {
-                    approved_at: pin.approved_at,
-                    is_whole: pin.is_whole,
-                    definition: serde_json::from_str(pin.text.as_str()).ok()?,
-                })
-            });
-            (name, pins.collect::<Vec<_>>())
+    /// The pins of a server as JSON, for the store. `masked` hides the secrets of a text that has some.
+    pub fn to_stored(
+        &self,
+        server: &ServerName,
+        masked: impl Fn(&str) -> Option<String>,
+    ) -> RawJson {
+        let stored = |pin: &PinnedDefinition| {
+            let hidden = masked(pin.text.as_str());
+            let text = hidden.as_deref().unwrap_or(pin.text.as_str());
+            Some(StoredPin {
+                approved_at: pin.approved_at,
+                is_whole: pin.is_whole,
+                digest: hidden.is_some().then_some(pin.digest),
+                definition: RawValue::from_string(text.to_owned()).ok()?,
+            })
+        };
+        let kinds = self.server(server).into_iter().flatten();
+        let kinds = kinds.map(|(kind, pins)| {
+            let pins = pins.iter();
+            let pins = pins.map(|(name, pins)| (name, pins.iter().filter_map(stored).collect()));
+            (kind, pins.collect())
         });
-        RawJson::from_value(&stored.collect::<BTreeMap<_, _>>())
+        RawJson::from_value(&kinds.collect::<BTreeMap<_, BTreeMap<_, Vec<_>>>>())
     }
 
-    /// Reads what [`PinnedTools::to_stored`] wrote; `None` when the text is of another form.
-    /// Digests are made anew: how they are made may have changed.
+    /// Reads what [`PinnedDefinitions::to_stored`] wrote, or what earlier releases did, which pinned tools
+    /// only; `None` when the text is of another form. Digests are made again, since how they are
+    /// made may have changed.
     pub fn restore(&mut self, server: ServerName, stored: &RawJson) -> Option<()> {
-        let read: BTreeMap<String, Vec<StoredPin<'_>>> =
-            serde_json::from_str(stored.as_str()).ok()?;
-        let pin = |pin: StoredPin<'_>| {
+        type StoredKind = BTreeMap<String, Vec<StoredPin>>;
+        let text = stored.as_str();
+        let read: BTreeMap<PinKind, StoredKind> = serde_json::from_str(text)
+            .or_else(|_| serde_json::from_str(text).map(|tools| [(PinKind::Tool, tools)].into()))
+            .ok()?;
+        let pin = |pin: StoredPin| {
             let text = RawJson::from_value(&pin.definition);
+            let made = || Digest::of_definition(text.as_str());
             PinnedDefinition {
-                digest: Digest::of_definition(text.as_str()),
+                digest: pin.digest.unwrap_or_else(made),
                 text,
                 approved_at: pin.approved_at,
                 is_whole: pin.is_whole,
             }
         };
-        let pins = read
-            .into_iter()
-            .map(|(name, pins)| (name, pins.into_iter().map(pin).collect()));
-        self.0.insert(server, pins.collect());
+        let kinds = read.into_iter().map(|(kind, pins)| {
+            let pins = pins.into_iter();
+            let pins = pins.map(|(name, pins)| (name, pins.into_iter().map(pin).collect()));
+            (kind, pins.collect())
+        });
+        self.0.insert(server, Arc::new(kinds.collect()));
         Some(())
+    }
+}
+
+fn pin(pins: &mut ServerPins, text: ModelText<'_>, now: u64) {
+    let definition = PinnedDefinition {
+        digest: text.digest(),
+        text: text.definition(),
+        approved_at: now,
+        is_whole: true,
+    };
+    let pins = pins.entry(text.kind()).or_default();
+    let pins = pins.entry(text.name().to_owned()).or_default();
+    pins.retain(|known| !known.is_of(text));
+    pins.insert(0, definition);
+    pins.truncate(DEFINITIONS_MAX);
+}
+
+fn drop_gone_resources(pins: &mut ServerPins, part: &ServerPart) {
+    let Some(pins) = pins.get_mut(&PinKind::Resource) else {
+        return;
+    };
+    let listed = part.items(ItemKind::Resources).iter();
+    let listed: HashSet<&str> = listed.map(|item| item.native()).collect();
+    let newest = |pins: &[PinnedDefinition]| pins.first().map(|pin| pin.approved_at);
+    let gone = pins
+        .iter()
+        .filter(|(uri, _)| !listed.contains(uri.as_str()));
+    let mut gone: Vec<_> = gone
+        .map(|(uri, pins)| (newest(pins), uri.clone()))
+        .collect();
+    gone.sort();
+    let dropped = gone.len().saturating_sub(GONE_RESOURCES_MAX);
+    for (_, uri) in gone.into_iter().take(dropped) {
+        pins.remove(&uri);
     }
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct StoredPin<'a> {
+struct StoredPin {
     approved_at: u64,
     #[serde(default)]
     is_whole: bool,
-    #[serde(borrow)]
-    definition: &'a RawValue,
+    /// Only where the definition is stored without the secrets that it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    digest: Option<Digest>,
+    definition: Box<RawValue>,
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Exposure, PinMode, PinnedTools, ToolOverride};
+use super::{Exposure, PinMode, PinnedDefinitions, ToolOverride};
 use crate::id::ServerName;
 
 /// When the resource URIs of a server are wrapped, so that they cannot be taken for another's.
@@ -69,7 +69,7 @@ pub struct CatalogSettings {
     pub expose: Exposure,
     pub overrides: ToolOverrides,
     /// The definitions that are approved, of all servers.
-    pub pinned: Arc<PinnedTools>,
+    pub pinned: Arc<PinnedDefinitions>,
     /// Whether clients see a single server as if they were connected to it: its identity, its
     /// instructions and its pages.
     pub is_one_server: bool,

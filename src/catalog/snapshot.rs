@@ -50,11 +50,10 @@ pub struct UriOwner {
     pub native: String,
 }
 
-/// A tool that is withheld, by its public name.
+/// A tool or prompt that is withheld, by its public name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SuspendedTool {
+pub struct SuspendedItem {
     pub server: ServerName,
-    pub native: String,
     /// Why.
     pub state: PinState,
 }
@@ -108,8 +107,8 @@ pub struct Snapshot {
     pub(super) by_name: QuickMap<ServerName, usize>,
     pub(super) by_wrap_prefix: HashMap<String, usize>,
     pub(super) tools: OwnerTable<ItemOwner>,
-    /// Tools that are neither listed nor called until an operator approves them.
-    pub(super) suspended: OwnerTable<SuspendedTool>,
+    /// Tools and prompts that are neither listed nor called until an operator approves them.
+    pub(super) suspended: [OwnerTable<SuspendedItem>; 2],
     pub(super) prompts: OwnerTable<ItemOwner>,
     pub(super) resources: OwnerTable<UriOwner>,
     pub(super) templates: OwnerTable<UriOwner>,
@@ -185,20 +184,25 @@ impl Snapshot {
         self.tools.get(public)
     }
 
-    /// A tool that is withheld until an operator approves its definition.
-    pub fn suspended_tool(&self, public: &str) -> Option<&SuspendedTool> {
-        self.suspended.get(public)
+    /// A tool or prompt that is withheld until an operator approves its definition.
+    pub fn suspended(&self, kind: ItemKind, public: &str) -> Option<&SuspendedItem> {
+        self.suspended.get(kind.index())?.get(public)
     }
 
-    /// Whether a tool has this public name, whether it is listed or withheld.
-    pub fn knows_tool(&self, public: &str) -> bool {
-        self.for_calls().tool(public).is_some() || self.suspended_tool(public).is_some()
+    /// Whether a tool or prompt has this public name, whether it is listed or withheld.
+    pub fn knows(&self, kind: ItemKind, public: &str) -> bool {
+        let whole = self.for_calls();
+        let listed = match kind {
+            ItemKind::Tools => whole.tool(public),
+            _ => whole.prompt(public),
+        };
+        listed.is_some() || self.suspended(kind, public).is_some()
     }
 
-    /// How many tools of a server are withheld.
+    /// How many items of a server are withheld; its instructions count as one.
     pub fn suspended_count(&self, server: &ServerName) -> usize {
-        let suspended = self.suspended.iter();
-        suspended.filter(|(_, tool)| tool.server == *server).count()
+        let is_suspended = |notice: &&MergeNotice| matches!(notice, MergeNotice::Unapproved(it) if it.is_suspended && it.server == *server);
+        self.notices.iter().filter(is_suspended).count()
     }
 
     /// The owner of a public prompt name.

@@ -1,6 +1,6 @@
 //! Tools and prompts that servers can serve without listing them: which server gets an unlisted name.
 
-use super::snapshot::{MergedServer, Snapshot, SuspendedTool};
+use super::snapshot::{MergedServer, Snapshot, SuspendedItem};
 use super::{ItemKind, PinMode, PinState, json, public_name};
 use crate::id::ServerName;
 use crate::protocol::RawJson;
@@ -13,8 +13,8 @@ const NAME_BYTES_MAX: usize = 1024;
 pub enum UnlistedItem {
     /// This server knows whether there is such an item, under its native name.
     Perhaps { server: ServerName, native: RawJson },
-    /// The server's tools have to be approved, and this one cannot have been.
-    Suspended(SuspendedTool),
+    /// The lists of the server have to be approved, and this item cannot have been.
+    Suspended(SuspendedItem),
 }
 
 impl Snapshot {
@@ -47,13 +47,12 @@ impl Snapshot {
             if !is_shown {
                 return None;
             }
-            if view.rules.pins == PinMode::Block {
-                return Some(UnlistedItem::Suspended(SuspendedTool {
-                    server: server.clone(),
-                    native: native.to_owned(),
-                    state: PinState::New,
-                }));
-            }
+        }
+        if view.rules.pins == PinMode::Block {
+            return Some(UnlistedItem::Suspended(SuspendedItem {
+                server: server.clone(),
+                state: PinState::New,
+            }));
         }
         Some(UnlistedItem::Perhaps {
             server: server.clone(),

@@ -7,12 +7,12 @@ use url::Url;
 
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub struct AddArguments {
-    /// A server of the MCP registry (`io.github.user/server`, perhaps with `@VERSION`), a
-    /// `server.json` as a file or URL, or the URL of a server
+    /// A server of the MCP registry (`io.github.user/server`, optionally with `@VERSION`), the path
+    /// or URL of a `server.json`, or the URL of a server
     #[arg(value_name = "NAME|FILE|URL")]
     pub from: String,
 
-    /// The registry that is asked for a name
+    /// Registry to look up a name in
     #[arg(
         long,
         value_name = "URL",
@@ -21,20 +21,20 @@ pub struct AddArguments {
     )]
     pub registry: Url,
 
-    /// The name in the configuration [default: that of the file, or the host of the URL]
+    /// Name in the configuration [default: the file's name for it, or the URL's host]
     #[arg(long)]
     pub name: Option<String>,
 
-    /// A value that the file asks for: a variable, header or argument; `${VAR}` in it is filled in
-    /// when the gateway reads it
+    /// Value of a variable, header or argument that the file asks for; the gateway expands `${VAR}`
+    /// in it when it reads the configuration
     #[arg(long = "set", value_name = "NAME=VALUE")]
     pub settings: Vec<Setting>,
 
-    /// Which of several ways to use: npm, pypi, oci, nuget or remote
+    /// Which of several packages to use: npm, pypi, oci, nuget or remote
     #[arg(long, value_parser = ["npm", "pypi", "oci", "nuget", "remote"])]
     pub kind: Option<String>,
 
-    /// Say what would be written, and write nothing
+    /// Print what would be written, and write nothing
     #[arg(long)]
     pub dry_run: bool,
 }

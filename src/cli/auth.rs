@@ -12,14 +12,14 @@ pub struct AuthArguments {
 pub enum AuthVerb {
     /// Sign the gateway in to a server
     ///
-    /// Prints the page to open, and waits until somebody signed in there. On a machine without a
-    /// browser, open the page elsewhere and paste the address that the browser is sent to at the
-    /// end.
+    /// Prints the page to open and waits until the sign-in is complete. On a machine without a
+    /// browser, open the page elsewhere and paste the address that the browser is redirected to at
+    /// the end.
     Login(LoginArguments),
 
     /// Show where the gateway is signed in, and which servers need a login
     Status {
-        /// Write JSON, for programs
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
@@ -27,15 +27,15 @@ pub enum AuthVerb {
     /// Renew the token for a server now
     Refresh {
         name: String,
-        /// That of this user (`credentials = "user"`), by the name of its API key
+        /// The user whose token it is (`credentials = "user"`), by API key name
         #[arg(long, value_name = "NAME")]
         principal: Option<String>,
     },
 
-    /// Forget the token for a server, and revoke it
+    /// Delete and revoke the token for a server
     Logout {
         name: String,
-        /// That of this user, by the name of its API key
+        /// The user whose token it is, by API key name
         #[arg(long, value_name = "NAME")]
         principal: Option<String>,
     },
@@ -45,11 +45,11 @@ pub enum AuthVerb {
 pub struct LoginArguments {
     pub name: String,
 
-    /// Sign in this user (`credentials = "user"`), by the name of its API key
+    /// Sign in this user (`credentials = "user"`), by API key name
     #[arg(long, value_name = "NAME")]
     pub principal: Option<String>,
 
-    /// Print the page and end
+    /// Print the page and exit
     #[arg(long)]
     pub no_wait: bool,
 

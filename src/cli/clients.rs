@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct ClientsArguments {
-    /// Write JSON, for programs
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 
@@ -15,28 +15,27 @@ pub struct ClientsArguments {
 
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
 pub enum ClientsVerb {
-    /// Write the gateway into the file of a client
+    /// Add the gateway to a client's configuration file
     ///
-    /// Everything else in the file stays as it is, comments too; a copy of it as it was is kept
-    /// beside it.
+    /// Keeps the rest of the file, including comments, and a backup beside it.
     Connect(ClientArguments),
 
-    /// Take the gateway out of the file of a client
+    /// Remove the gateway from a client's configuration file
     Disconnect(ClientArguments),
 
-    /// Add the servers of a client to the configuration of the gateway
+    /// Add a client's servers to the gateway's configuration
     ///
-    /// Servers whose name the configuration has are left out. A running gateway starts the new ones
-    /// at once. The client keeps its own until you take them out there.
+    /// Skips servers whose name is taken. A running gateway starts the new ones immediately. The
+    /// client keeps its own entries until you remove them.
     Import(ClientArguments),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub struct ClientArguments {
-    /// Its name, as `mcpvisor clients` lists it
+    /// Name as listed by `mcpvisor clients`
     pub client: String,
 
-    /// Say what would be written, and write nothing
+    /// Print what would be written, and write nothing
     #[arg(long)]
     pub dry_run: bool,
 }

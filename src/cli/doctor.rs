@@ -4,7 +4,7 @@ use clap::Args;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub struct DoctorArguments {
-    /// Write JSON, for programs
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct KeysArguments {
-    /// Write JSON, for programs
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 
@@ -20,28 +20,28 @@ pub enum KeysVerb {
     /// List the keys of the configuration
     #[command(name = "ls")]
     List {
-        /// Write JSON, for programs
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
 
-    /// Make a key and print it, once: the configuration keeps its hash only
+    /// Create a key and print it once; the configuration stores only its hash
     ///
-    /// With a first key, clients without one are refused. A running gateway takes it at once,
-    /// unless `gateway.watch` is off.
+    /// Once there is a key, clients without one are refused. A running gateway applies it
+    /// immediately, unless `gateway.watch` is off.
     Add {
         #[command(flatten)]
         made: MadeKeyArguments,
 
-        /// A scope of it, as mcpvisor:admin; may be said several times
+        /// A scope of the key, such as mcpvisor:admin; can be repeated
         #[arg(long = "scope", value_name = "SCOPE")]
         scopes: Vec<String>,
     },
 
-    /// Make another key in the place of one, and print it: the old one is refused from then on
+    /// Replace a key and print the new one; the old one is refused immediately
     Rotate(MadeKeyArguments),
 
-    /// Remove a key: it is refused from then on
+    /// Remove a key; it is refused immediately
     Rm { name: String },
 }
 
@@ -49,21 +49,21 @@ pub enum KeysVerb {
 pub struct MadeKeyArguments {
     pub name: String,
 
-    /// It is refused after so long, as 90d or 12h
+    /// Time until it expires, such as 90d or 12h
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub expires_in: Option<Duration>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
 pub struct TokenArguments {
-    /// Replace it: from now on the old one is refused
+    /// Replace the token; the old one is refused immediately
     #[arg(long)]
     pub rotate: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
 pub struct UiArguments {
-    /// Print the link only
+    /// Only print the link
     #[arg(long)]
     pub no_browser: bool,
 }

@@ -36,25 +36,25 @@ pub use tools::{
 };
 pub use vault::{VaultArguments, VaultVerb};
 
-/// A supervised gateway for MCP servers: one endpoint, every server behind it, nothing stays down.
+/// A supervised gateway for MCP servers: one endpoint, every server behind it, crashed servers
+/// restart.
 ///
-/// Without a command it serves. Clients connect to http://127.0.0.1:12006/mcp unless the
-/// configuration says otherwise.
+/// Without a command it serves. Clients connect to http://127.0.0.1:12006/mcp by default.
 #[derive(Clone, Debug, PartialEq, Eq, Parser)]
 #[command(name = "mcpvisor", version, max_term_width = 100)]
 #[command(after_help = "\
 Environment:
-  MCPVISOR_LISTEN  address to listen on, as 127.0.0.1:12006; wins over PORT and the file
-  PORT, HOST       port, and with it address, to listen on; win over the file
+  MCPVISOR_LISTEN  address to listen on, such as 127.0.0.1:12006; overrides PORT and the file
+  PORT, HOST       port and, with PORT, address to listen on; override the file
   MCPVISOR_DATA    directory of the gateway's state, unless the file names one
-  RUST_LOG         what is logged, as info or mcpvisor=debug")]
+  RUST_LOG         log filter, such as info or mcpvisor=debug")]
 pub struct Arguments {
-    /// The configuration [default: ./config.toml, else ~/.config/mcpvisor/config.toml, else the
-    /// one that is built in; `stdio` takes no ./config.toml]
+    /// Configuration file [default: ./config.toml (not for `stdio`), then
+    /// ~/.config/mcpvisor/config.toml, then built-in defaults]
     #[arg(short, long, value_name = "FILE", global = true)]
     pub config: Option<PathBuf>,
 
-    /// Serve every client without sessions, as `gateway.stateless` does
+    /// Serve all clients without sessions, like `gateway.stateless`
     #[arg(long, global = true)]
     pub stateless: bool,
 
@@ -73,44 +73,44 @@ impl Arguments {
 pub enum Command {
     /// Run the gateway (the default)
     ///
-    /// It reads its configuration again when the file changes and on SIGHUP, and stops on Ctrl-C,
-    /// on SIGTERM and when its terminal closes, after the calls in flight.
+    /// Applies changes of the configuration file, also on SIGHUP. Stops on Ctrl-C, on SIGTERM and
+    /// when its terminal closes, after the calls in flight.
     Serve,
 
     /// Serve one client over stdin and stdout
     ///
-    /// Runs a whole gateway for it, with the servers of the configuration and without a listener;
-    /// any number of these run beside each other and beside a gateway that serves HTTP. With
-    /// --connect it starts nothing and relays to a running one.
+    /// Runs a gateway of its own with the configured servers and without a listener; several can
+    /// run in parallel, also beside a gateway that serves HTTP. With --connect it starts no servers
+    /// and relays to a running gateway.
     Stdio(StdioArguments),
 
-    /// Check the configuration and say what would run
+    /// Validate the configuration and show what would run
     ///
-    /// Ends with 0 if the gateway would start, otherwise with the errors and their place in the
+    /// Exits with 0 if the gateway would start; otherwise lists the errors and their place in the
     /// file. Starts nothing.
     Check,
 
-    /// Look for what is wrong: configuration, files, port, programs, URLs, limits, and the gateway that
-    /// runs
+    /// Find problems with the configuration, files, port, programs, URLs, limits and the running
+    /// gateway
     ///
-    /// Says what to do about each finding. Asks well-known programs for their version and each URL for
-    /// one answer, all at the same time. Ends with 1 if there is an error.
+    /// Each finding includes what to do. Runs well-known programs with --version and sends each URL
+    /// one request, all in parallel. Exits with 1 if there is an error.
     Doctor(DoctorArguments),
 
-    /// Say what would change if a file took the place of the configuration
+    /// Show what would change if FILE replaced the configuration
     ///
     /// Relative paths in it start at the directory of the configuration. Changes nothing.
     Plan(PlanArguments),
 
-    /// Put a file in the place of the configuration, and wait until it is in force
+    /// Replace the configuration with FILE, and wait until it is active
     ///
-    /// The file is checked first. What it replaces is kept; if a gateway runs and refuses it, the
-    /// old content is put back.
+    /// Validates the file first and keeps the previous content. If a running gateway refuses it,
+    /// the previous content is restored.
     Apply(ApplyArguments),
 
-    /// Put back what the last `apply` replaced
+    /// Undo the last `apply`
     ///
-    /// A second time it undoes the first. The last five contents are kept beside the configuration.
+    /// A second rollback redoes it. The last five versions are kept beside the configuration.
     Rollback(RollbackArguments),
 
     /// Print the default configuration, its JSON Schema or its reference, or migrate a file
@@ -121,77 +121,72 @@ pub enum Command {
 
     /// Show the servers and sessions of the running gateway
     ///
-    /// Speaks to the gateway that uses the same configuration, through its data directory; where
-    /// there is no configuration, to the only one that runs.
+    /// Connects to the gateway with the same configuration through its data directory, or without a
+    /// configuration, to the only running gateway.
     Status(StatusArguments),
 
     /// List, stop, start, restart, kill or trip the servers of the running gateway, or show their
     /// logs
     ///
-    /// Without a verb it lists them. Speaks to the gateway that uses the same configuration,
-    /// through its data directory; where there is no configuration, to the only one that runs.
+    /// Lists them by default. Finds the gateway as `status` does.
     Servers(ServersArguments),
 
     /// List the tools of the running gateway, show one or call one
     ///
-    /// Speaks to the gateway as `servers` does, without a key.
+    /// Finds the gateway as `status` does, and needs no key.
     Tools(ToolsArguments),
 
-    /// List the MCP clients of this machine, connect them to the gateway, or take over their servers
+    /// List the MCP clients of this machine, connect them to the gateway, or import their servers
     ///
-    /// Without a verb it lists them.
+    /// Lists them by default.
     Clients(ClientsArguments),
 
-    /// List, make, replace or remove the API keys of clients
+    /// List, create, replace or remove the API keys of clients
     ///
-    /// Without a verb it lists them. They stand in the configuration, as hashes.
+    /// Lists them by default. The configuration stores their hashes.
     Keys(KeysArguments),
 
-    /// List the pins of tools, show what changed, or approve it
+    /// List what is pinned of servers, show what changed, or approve it
     ///
-    /// Without a verb it lists them. Speaks to the gateway as `servers` does.
+    /// Lists them by default. Finds the gateway as `status` does.
     Pins(PinsArguments),
 
-    /// Try the policies of the configuration before clients do
+    /// Test the policies of the configuration
     Policy(PolicyArguments),
 
-    /// Sign in to servers that want a login, or out
+    /// Sign in to servers that require a login, or sign out
     Auth(AuthArguments),
 
-    /// Look after the key that kept tokens are sealed with
+    /// Manage the key that encrypts stored tokens
     Vault(VaultArguments),
 
     /// Show the token of the HTTP API
     ///
-    /// Of the gateway that uses the same configuration, or of the only one that runs; it is made if
-    /// there is none yet.
+    /// Finds the gateway as `status` does. Creates the token if there is none.
     Token(TokenArguments),
 
     /// Open the dashboard in a browser
     ///
-    /// Prints a link that signs in once, within ten minutes. Speaks to the gateway as `servers`
-    /// does.
+    /// Prints a link that works once, for ten minutes. Finds the gateway as `status` does.
     Ui(UiArguments),
 
-    /// Show the calls that went through the running gateway
+    /// Show the last calls through the running gateway
     ///
-    /// One line for each call, the last ones, the newest at the end. Speaks to the gateway as
-    /// `servers` does.
+    /// One line per call, the newest last. Finds the gateway as `status` does.
     History(HistoryArguments),
 
     /// Show the last lines of the running gateway's own log
     ///
-    /// `servers logs NAME` shows what a server wrote. Speaks to the gateway as `servers` does.
+    /// `servers logs NAME` shows a server's output. Finds the gateway as `status` does.
     Logs(GatewayLogArguments),
 
-    /// Gather what somebody needs who looks for a fault, in one file without secrets
+    /// Collect diagnostics for a bug report in one file, without secrets
     ///
-    /// The configuration without what may be secret, what `doctor` finds, the status, crash reports
-    /// and the last lines of the log of the running gateway, versions. Look through it before you send
-    /// it.
+    /// It contains versions, the masked configuration, the findings of `doctor`, and the status,
+    /// crash reports and last log lines of the running gateway. Review it before you send it.
     SupportBundle(BundleArguments),
 
-    /// Print the completions of a shell
+    /// Print shell completions
     ///
     /// For bash: `mcpvisor completions bash > ~/.local/share/bash-completion/completions/mcpvisor`.
     Completions(CompletionsArguments),
@@ -201,7 +196,7 @@ pub enum Command {
 
     /// Run the built-in example server over stdin and stdout
     ///
-    /// An MCP server with a few tools, resources and prompts to try a client or a gateway with.
+    /// It has a few tools, resources and prompts for trying out a client or gateway.
     ExampleServer,
 }
 
@@ -216,22 +211,21 @@ pub enum ConfigVerb {
     /// Print the reference of all keys in Markdown
     Reference,
 
-    /// Write the configuration in the version that this mcpvisor writes
+    /// Update the configuration to the newest file version
     ///
-    /// Comments and order stay. What it replaces is kept, as with `apply`.
+    /// Keeps comments and order, and the previous content as `apply` does.
     Migrate,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub struct StatusArguments {
-    /// Write JSON, for programs
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 
-    /// Show it again every second until Ctrl-C
+    /// Update every second until Ctrl-C
     ///
-    /// On a terminal in the place of what is there, which comes back at the end; appended where the
-    /// output is no terminal.
+    /// Redraws a terminal and restores it at the end; appends if the output is not a terminal.
     #[arg(short, long)]
     pub watch: bool,
 }

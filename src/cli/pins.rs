@@ -2,10 +2,12 @@
 
 use clap::{Args, Subcommand};
 
+use crate::catalog::PinKind;
+
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct PinsArguments {
-    /// Write JSON, for programs
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 
@@ -13,33 +15,50 @@ pub struct PinsArguments {
     pub verb: Option<PinsVerb>,
 }
 
+/// Which kind of item a name is of.
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
+pub struct PinOf {
+    /// Kind of the item: tool, prompt, resource, template or instructions
+    #[arg(long, default_value = "tool", value_parser = pin_kind)]
+    pub kind: PinKind,
+}
+
+fn pin_kind(name: &str) -> Result<PinKind, String> {
+    let known = PinKind::ALL.map(PinKind::as_str).join(", ");
+    PinKind::named(name).ok_or_else(|| format!("there are: {known}"))
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
 pub enum PinsVerb {
-    /// List the pins, those that need a look first
+    /// List the pins, those that need review first
     #[command(name = "ls")]
     List {
-        /// Write JSON, for programs
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
 
-    /// Show how a tool differs from the definition that was approved
+    /// Show how an item differs from its approved definition
     Show {
         server: String,
-        /// The name that the server gives it
-        tool: String,
-        /// Write JSON, for programs
+        /// Name or URI that the server gives the item
+        name: String,
+        #[command(flatten)]
+        of: PinOf,
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
 
-    /// Approve a tool as it is listed now, or all tools of a server
+    /// Approve an item as it is listed now, or everything that a server lists
     Approve {
         server: String,
-        /// The name that the server gives it
-        tool: Option<String>,
-        /// Approve only the definition with this digest, as `show` names it
-        #[arg(long, requires = "tool")]
+        /// Name or URI that the server gives the item
+        name: Option<String>,
+        #[command(flatten)]
+        of: PinOf,
+        /// Approve only the definition with this digest, as printed by `show`
+        #[arg(long, requires = "name")]
         digest: Option<String>,
     },
 }

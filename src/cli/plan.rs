@@ -6,23 +6,23 @@ use clap::Args;
 
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub struct PlanArguments {
-    /// The file that would take the place of the configuration
+    /// File that would replace the configuration
     pub file: PathBuf,
 
-    /// Write JSON, for programs
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub struct ApplyArguments {
-    /// The file whose content takes the place of the configuration
+    /// File that replaces the configuration
     pub file: PathBuf,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub struct RollbackArguments {
-    /// Show what is kept, the newest first
+    /// Show the kept versions, newest first
     #[arg(long)]
     pub list: bool,
 }

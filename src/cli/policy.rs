@@ -12,12 +12,12 @@ pub struct PolicyArguments {
 
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
 pub enum PolicyVerb {
-    /// Try the policies of the configuration with cases, and say which policy decides each
+    /// Check the policies of the configuration against test cases, and show which policy decides
+    /// each
     ///
-    /// Ends with 1 if a case is decided otherwise than the file says. Starts nothing, and asks no
-    /// gateway that runs.
+    /// Exits with 1 if a decision differs from the file. Starts nothing and contacts no gateway.
     Test {
-        /// The cases, in TOML: docs/policy.md says how
+        /// Test cases in TOML; see docs/policy.md
         file: PathBuf,
     },
 }

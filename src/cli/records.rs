@@ -6,25 +6,25 @@ use clap::Args;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub struct HistoryArguments {
-    /// Calls to this server only
+    /// Only calls to this server
     #[arg(long, value_name = "NAME")]
     pub server: Option<String>,
 
-    /// Calls of this method only, as tools/call
+    /// Only calls of this method, such as tools/call
     #[arg(long)]
     pub method: Option<String>,
 
-    /// Calls that ended so only, as ok, tool_error, timeout or server_lost
+    /// Only calls with this outcome, such as ok, tool_error, timeout or server_lost
     #[arg(long)]
     pub outcome: Option<String>,
 
-    /// Calls of this session only: the first eight digits of its id
+    /// Only calls of this session: the first eight digits of its id
     #[arg(long, value_name = "DIGITS")]
     pub session: Option<String>,
 
-    /// Make the call with this id again, and show its answer
+    /// Repeat the call with this id, and show its answer
     ///
-    /// Works for calls whose parameters were kept whole and held no secrets.
+    /// Works for calls whose parameters were recorded completely and contained no secrets.
     #[arg(long, value_name = "ID", exclusive = true)]
     pub replay: Option<String>,
 
@@ -34,11 +34,11 @@ pub struct HistoryArguments {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub struct GatewayLogArguments {
-    /// Records of this level and worse only: trace, debug, info, warn or error
+    /// Only records of this level and above: trace, debug, info, warn or error
     #[arg(long)]
     pub level: Option<String>,
 
-    /// Records about this server only
+    /// Only records about this server
     #[arg(long, value_name = "NAME")]
     pub server: Option<String>,
 
@@ -49,11 +49,11 @@ pub struct GatewayLogArguments {
 /// Which records are shown, and how.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub struct ShownRecords {
-    /// Only those in which this text stands
+    /// Only records that contain this text
     #[arg(long)]
     pub text: Option<String>,
 
-    /// Only those since then: a time, as 2026-11-23T08:00:00Z, or how long ago, as 10m
+    /// Only records since a time, such as 2026-11-23T08:00:00Z, or for a duration, such as 10m
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub since: Option<Moment>,
 
@@ -61,11 +61,11 @@ pub struct ShownRecords {
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
     pub lines: u32,
 
-    /// Write JSON, for programs
+    /// Print JSON
     #[arg(long, conflicts_with = "follow")]
     pub json: bool,
 
-    /// Go on with new ones until Ctrl-C
+    /// Follow new records until Ctrl-C
     #[arg(short, long)]
     pub follow: bool,
 }

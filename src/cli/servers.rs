@@ -7,7 +7,7 @@ use super::AddArguments;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct ServersArguments {
-    /// Write JSON, for programs
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 
@@ -20,58 +20,54 @@ pub enum ServersVerb {
     /// Add a server to the configuration
     Add(AddArguments),
 
-    /// Connect a server anew, now
+    /// Restart a server now
     ///
-    /// A healthy one is renewed, which ends its calls; one that waits for its next attempt is
-    /// tried at once.
+    /// Calls of a healthy server end. A server that waits for its next attempt is tried
+    /// immediately.
     Restart { name: String },
 
-    /// Take a server out of service until it is started
+    /// Stop a server until it is started
     ///
-    /// Its tools stay listed and its calls fail. It stays stopped when the configuration is read
-    /// again, unless its own part changed; the next start of the gateway starts it.
+    /// Its tools stay listed and its calls fail. It stays stopped until its part of the
+    /// configuration changes or the gateway restarts.
     Stop { name: String },
 
-    /// Put a stopped server in service again
-    ///
-    /// One that waits for its next attempt, or is idle, is started now.
+    /// Start a stopped, waiting or idle server now
     Start { name: String },
 
-    /// Kill the process of a server, to see it come back
+    /// Kill a server's process to test its restart
     ///
-    /// As if it had crashed: its calls fail, a report is written, and its supervisor starts it
-    /// again.
+    /// As after a crash, its calls fail, a report is written, and it is restarted.
     Kill { name: String },
 
-    /// Refuse the calls of a server, or of one tool of it, until they are reset
+    /// Refuse calls of a server or of one of its tools until `reset`
     ///
-    /// Opens its breaker. The server keeps running and its tools stay listed; TOOL is the name
-    /// that the server gives it.
+    /// Opens the breaker. The server keeps running and its tools stay listed. TOOL is the name that
+    /// the server gives it.
     Trip { name: String, tool: Option<String> },
 
-    /// Print the headers that are sent to a server, with masked values
+    /// Print the headers that a server receives, with masked values
     ///
-    /// Those of the configuration, those that clients may say, and whether a token goes with them.
-    /// Reads the configuration, and asks nobody.
+    /// Configured headers, forwarded client headers, and whether a token is sent. Reads only the
+    /// configuration.
     Headers { name: String },
 
-    /// Let calls through again to a server and all its tools, or to one tool of it
+    /// Close the breakers of a server and all its tools, or of one tool
     ///
-    /// Closes breakers that opened by themselves too.
+    /// Also closes breakers that opened automatically.
     Reset { name: String, tool: Option<String> },
 
-    /// List the crash reports of a server, or of all, and show the last one
+    /// List the crash reports of one or all servers, and show the last one
     ///
-    /// Says how each connection ended that ended as it should not. Written by the gateway as JSON
-    /// files to `crashes` in its data directory.
+    /// The gateway writes them as JSON files to `crashes` in its data directory.
     Crashes {
         name: Option<String>,
-        /// Write JSON, for programs
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
 
-    /// Show the last lines of a server: its stderr, stray output, remarks of the gateway
+    /// Show a server's last log lines: stderr, stray output and remarks of the gateway
     Logs(LogsArguments),
 }
 
@@ -79,15 +75,15 @@ pub enum ServersVerb {
 pub struct LogsArguments {
     pub name: String,
 
-    /// Write JSON, for programs
+    /// Print JSON
     #[arg(long, conflicts_with = "follow")]
     pub json: bool,
 
-    /// Go on with new lines until Ctrl-C
+    /// Follow new lines until Ctrl-C
     #[arg(short, long)]
     pub follow: bool,
 
-    /// Show the last N lines only
+    /// Show only the last N lines
     #[arg(short = 'n', long, value_name = "N")]
     pub lines: Option<usize>,
 }

@@ -12,14 +12,14 @@ pub struct CompletionsArguments {
 
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub struct ManArguments {
-    /// Where they are written; it is made if it is not there
+    /// Directory to write to; created if missing
     #[arg(value_name = "DIRECTORY")]
     pub directory: PathBuf,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub struct BundleArguments {
-    /// The file to write [default: mcpvisor-support-TIME.tar.gz]
+    /// File to write [default: mcpvisor-support-TIME.tar.gz]
     #[arg(value_name = "FILE.tar.gz")]
     pub file: Option<PathBuf>,
 }

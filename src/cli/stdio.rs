@@ -7,21 +7,20 @@ use crate::id::{ServerName, ViewId};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub struct StdioArguments {
-    /// Show this view of the configuration, or `server/NAME` one server with its own names
+    /// Serve this view, or with `server/NAME` one server with its original names
     #[arg(long, value_name = "NAME", conflicts_with = "connect", value_parser = view)]
     pub view: Option<ViewId>,
 
-    /// Be this server of the configuration, and start no other
+    /// Serve this server of the configuration as it is, and start no other
     #[arg(long, value_name = "NAME", conflicts_with_all = ["connect", "view"])]
     #[arg(value_parser = server)]
     pub server: Option<ServerName>,
 
-    /// Relay to this MCP endpoint, as http://127.0.0.1:12006/mcp
+    /// Relay to this MCP endpoint, such as http://127.0.0.1:12006/mcp
     #[arg(long, value_name = "URL")]
     pub connect: Option<Url>,
 
-    /// A header for every request to it, as "Authorization: Bearer x"; `${VAR}` is filled in from
-    /// the environment
+    /// Header for every request to it, such as "Authorization: Bearer x"; `${VAR}` is expanded
     #[arg(long = "header", value_name = "NAME: VALUE", requires = "connect")]
     #[arg(value_parser = header)]
     pub headers: Vec<Header>,

@@ -13,55 +13,55 @@ pub struct ToolsArguments {
 
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
 pub enum ToolsVerb {
-    /// List the tools that clients see, with what each costs a model in tokens
+    /// List the tools that clients see, and the tokens that each costs a model
     Ls(ListArguments),
 
-    /// Show a tool: its description, its arguments, its effects
+    /// Show a tool's description, arguments and effects
     Show(ShowArguments),
 
-    /// Call a tool, and print the text of its result
+    /// Call a tool and print the text of its result
     ///
-    /// Progress is shown on a terminal. A question of the server is asked there; without a terminal
-    /// the server is told that nobody can be asked. Ctrl-C cancels the call. Ends with 1 if the tool
+    /// On a terminal it shows progress and asks the server's questions; elsewhere the server is
+    /// informed that questions are not supported. Ctrl-C cancels the call. Exits with 1 if the tool
     /// fails.
     Call(CallArguments),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub struct ListArguments {
-    /// Those of this server only
+    /// Only tools of this server
     #[arg(long, value_name = "NAME")]
     pub server: Option<String>,
 
-    /// As clients of this view see them, or with `server/NAME` those of one server
+    /// As seen by clients of this view, or with `server/NAME` of one server
     #[arg(long, value_name = "NAME", value_parser = view)]
     pub view: Option<ViewId>,
 
-    /// Write JSON, for programs
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub struct ShowArguments {
-    /// Its name, as `mcpvisor tools ls` lists it
+    /// Name as listed by `mcpvisor tools ls`
     pub name: String,
 
-    /// As clients of this view see it, or with `server/NAME` those of one server
+    /// As seen by clients of this view, or with `server/NAME` of one server
     #[arg(long, value_name = "NAME", value_parser = view)]
     pub view: Option<ViewId>,
 
-    /// Write its entry in the list as JSON, for programs
+    /// Print its list entry as JSON
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub struct CallArguments {
-    /// Its name, as `mcpvisor tools ls` lists it
+    /// Name as listed by `mcpvisor tools ls`
     pub name: String,
 
-    /// Arguments, typed as the schema of the tool says: `count=3`, `tags=a,b`, `when={"day":1}`
+    /// Arguments, converted as the tool's schema requires: `count=3`, `tags=a,b`, `when={"day":1}`
     #[arg(value_name = "KEY=VALUE", value_parser = named_argument)]
     pub arguments: Vec<NamedArgument>,
 
@@ -73,7 +73,7 @@ pub struct CallArguments {
     #[arg(long, value_name = "NAME", value_parser = view)]
     pub view: Option<ViewId>,
 
-    /// Write the whole result as JSON, for programs
+    /// Print the whole result as JSON
     #[arg(long)]
     pub json: bool,
 }

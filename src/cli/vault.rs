@@ -12,13 +12,13 @@ pub struct VaultArguments {
 
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
 pub enum VaultVerb {
-    /// Seal all kept tokens anew with another key, whether a gateway runs or not
+    /// Re-encrypt all stored tokens with a new key; the gateway can keep running
     ///
-    /// A key in a file is replaced with a new one. A key that the environment or a command gives is
-    /// replaced there first, and the old one is named here. Whenever this is interrupted, all of it can
-    /// be read; begun again, it goes on.
+    /// A key in a file is replaced by a new one. Replace a key from the environment or a command
+    /// first, and name the old one here. After an interruption everything stays readable; run it
+    /// again to complete it.
     Rotate {
-        /// The key before, in base64, if the present one has taken its place already
+        /// The old key, in base64, if you have already replaced it
         #[arg(long, value_name = "FILE")]
         old_key_file: Option<PathBuf>,
     },

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mcpvisor::admin::{ControlRequest, LoginOrder, LoginOrigin, ask};
 use mcpvisor::cli::{AuthArguments, AuthVerb, LoginArguments};
-use mcpvisor::credentials::SIGN_IN_WITHIN;
+use mcpvisor::credentials::{CredentialView, SIGN_IN_WITHIN};
 use mcpvisor::telemetry::{one_line, rfc3339};
 use serde_json::Value;
 
@@ -25,7 +25,7 @@ pub(crate) fn run_auth_command(
         match arguments.verb {
             AuthVerb::Login(arguments) => log_in(&data_dir, arguments).await,
             AuthVerb::Status { json } => {
-                let logins = logins(&data_dir).await?;
+                let logins: Vec<CredentialView> = ask(&data_dir, &ControlRequest::Logins).await?;
                 print(&if json {
                     pretty(&logins)?
                 } else {
@@ -58,12 +58,7 @@ async fn order(
         principal,
         order,
     };
-    let mut answer = ask(data_dir, &request).await?;
-    Ok(answer["login"].take())
-}
-
-async fn logins(data_dir: &Path) -> Result<Value, CliError> {
-    Ok(ask(data_dir, &ControlRequest::Logins).await?["logins"].take())
+    Ok(ask(data_dir, &request).await?)
 }
 
 /// Prints the page, and waits until the browser or the address that is pasted ends the login.
@@ -114,7 +109,7 @@ async fn log_in(data_dir: &Path, arguments: LoginArguments) -> Result<(), CliErr
                 if answer.is_empty() {
                     continue;
                 }
-                ask(data_dir, &ControlRequest::FinishLogin { answer }).await?;
+                ask::<Value>(data_dir, &ControlRequest::FinishLogin { answer }).await?;
                 break;
             }
             () = tokio::time::sleep(LOOK_EVERY) => {
@@ -128,32 +123,30 @@ async fn log_in(data_dir: &Path, arguments: LoginArguments) -> Result<(), CliErr
     print("signed in\n")
 }
 
-fn login_table(logins: &Value) -> String {
-    let Some(logins) = logins.as_array().filter(|logins| !logins.is_empty()) else {
+fn login_table(logins: &[CredentialView]) -> String {
+    if logins.is_empty() {
         return "no server needs a login\n".to_owned();
-    };
-    let mut text = String::new();
-    for login in logins {
-        let word = |name: &str| one_line(login[name].as_str().unwrap_or_default());
-        let (server, state) = (word("server"), word("state"));
-        let (of, option) = match login["principal"].as_str().map(one_line) {
-            Some(user) => (format!(" for {user}"), format!(" --principal {user}")),
-            None => (String::new(), String::new()),
-        };
-        let mut remarks = Vec::new();
-        if let Some(at) = login["expiresAt"].as_u64() {
-            let renewed = login["isRenewable"].as_bool() == Some(true);
-            let verb = if renewed {
-                "is renewed before"
-            } else {
-                "expires"
-            };
-            remarks.push(format!("{verb} {}", rfc3339(at.saturating_mul(1000))));
-        }
-        if !matches!(state.as_str(), "signed in" | "needs token") {
-            remarks.push(format!("`mcpvisor auth login {server}{option}`"));
-        }
-        text.push_str(&format!("{server}{of}  {state}  {}\n", remarks.join(", ")));
     }
-    text
+    logins.iter().map(login_line).collect()
+}
+
+fn login_line(login: &CredentialView) -> String {
+    let (server, state) = (one_line(&login.server), one_line(&login.state));
+    let (of, option) = match login.principal.as_deref().map(one_line) {
+        Some(user) => (format!(" for {user}"), format!(" --principal {user}")),
+        None => (String::new(), String::new()),
+    };
+    let mut remarks = Vec::new();
+    if let Some(at) = login.expires_at {
+        let verb = if login.is_renewable {
+            "is renewed before"
+        } else {
+            "expires"
+        };
+        remarks.push(format!("{verb} {}", rfc3339(at.saturating_mul(1000))));
+    }
+    if !matches!(state.as_str(), "signed in" | "needs token") {
+        remarks.push(format!("`mcpvisor auth login {server}{option}`"));
+    }
+    format!("{server}{of}  {state}  {}\n", remarks.join(", "))
 }

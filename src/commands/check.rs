@@ -21,10 +21,10 @@ pub(crate) fn check(path: Option<&Path>) -> Result<(), CliError> {
     // Which names are cut is known to a gateway that runs, and from the lists that one kept.
     current_thread_runtime()?.block_on(async {
         if let Ok(status) = ask_status(&loaded.config.data_dir).await {
-            return print(&notice_lines(&status));
+            return print(&notice_lines(&status.notices));
         }
         match stored_notices(&loaded.config).await {
-            Some(notices) => print(&notice_lines(&serde_json::json!({ "notices": notices }))),
+            Some(notices) => print(&notice_lines(&notices)),
             None => print("names          not known: no gateway has listed these servers yet\n"),
         }
     })?;

@@ -56,7 +56,7 @@ fn list(path: Option<&Path>, json: bool) -> Result<(), CliError> {
     let uses = read_key_uses(&loaded.config.data_dir);
     if json {
         let views: Vec<_> = keys.iter().map(|key| key_view(key, &uses, now)).collect();
-        return print(&pretty(&views.into())?);
+        return print(&pretty(&views)?);
     }
     if keys.is_empty() {
         return print("no keys: nobody is asked for one\n");

@@ -4,6 +4,7 @@ mod add;
 mod auth;
 mod check;
 mod clients;
+mod config_file;
 mod doctor;
 mod key_reader;
 mod keys;

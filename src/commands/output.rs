@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use mcpvisor::telemetry::pretty_json;
-use serde_json::Value;
+use serde::Serialize;
 use tokio::sync::mpsc;
 
 /// How often new lines are asked for that a command follows.
@@ -20,7 +20,7 @@ pub(crate) fn current_thread_runtime() -> std::io::Result<tokio::runtime::Runtim
         .build()
 }
 
-pub(crate) fn pretty(value: &Value) -> Result<String, CliError> {
+pub(crate) fn pretty(value: &impl Serialize) -> Result<String, CliError> {
     Ok(pretty_json(value)? + "\n")
 }
 

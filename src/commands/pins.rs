@@ -21,29 +21,40 @@ pub(crate) fn run_pins_command(
     current_thread_runtime()?.block_on(async {
         match arguments.verb.unwrap_or(list) {
             PinsVerb::List { json } => {
-                let pins = ask(&data_dir, &ControlRequest::Pins).await?["pins"].take();
+                let pins: Value = ask(&data_dir, &ControlRequest::Pins).await?;
                 print(&if json {
                     pretty(&pins)?
                 } else {
                     pin_table(&pins)
                 })
             }
-            PinsVerb::Show { server, tool, json } => {
-                let wanted = ControlRequest::Pin { server, tool };
-                let pin = ask(&data_dir, &wanted).await?["pin"].take();
+            PinsVerb::Show {
+                server,
+                name,
+                of,
+                json,
+            } => {
+                let wanted = ControlRequest::Pin {
+                    server,
+                    kind: of.kind,
+                    tool: name,
+                };
+                let pin: Value = ask(&data_dir, &wanted).await?;
                 print(&if json { pretty(&pin)? } else { pin_text(&pin) })
             }
             PinsVerb::Approve {
                 server,
-                tool,
+                name,
+                of,
                 digest,
             } => {
                 let order = ControlRequest::ApprovePins {
                     server,
-                    tool,
+                    kind: of.kind,
+                    tool: name,
                     digest,
                 };
-                let done = ask(&data_dir, &order).await?["pins"].take();
+                let done: Value = ask(&data_dir, &order).await?;
                 print(&approved_text(&done))
             }
         }

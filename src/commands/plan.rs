@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use mcpvisor::admin::{ControlRequest, ask, ask_status};
+use mcpvisor::admin::{ConfigView, ControlRequest, ask, ask_status};
 use mcpvisor::cli::{ApplyArguments, PlanArguments, RollbackArguments};
 use mcpvisor::config::{
     Config, KeptContents, Loaded, Plan, ProcessEnvironment, migrated, read_file, replace_file,
@@ -122,9 +122,10 @@ impl Target {
         let environment = ProcessEnvironment::new();
         if let Ok(data_dir) = gateway_data_dir(path) {
             let status = current_thread_runtime()?.block_on(ask_status(&data_dir))?;
-            let file = status["config"]["path"].as_str();
-            let file =
-                file.ok_or("the gateway runs with the built-in configuration, which is no file")?;
+            let file = status
+                .config
+                .path
+                .ok_or("the gateway runs with the built-in configuration, which is no file")?;
             return Ok(Self {
                 file: file.into(),
                 gateway: Some(data_dir),
@@ -198,8 +199,8 @@ impl Target {
 /// Has a running gateway read its configuration.
 fn read_again(gateway: &Path) -> Result<(), CliError> {
     let asked = ask(gateway, &ControlRequest::ReadConfig);
-    let answer = current_thread_runtime()?.block_on(asked)?;
-    match answer["config"]["refused"].as_str() {
+    let config: ConfigView = current_thread_runtime()?.block_on(asked)?;
+    match config.refused {
         Some(why) => Err(why.into()),
         None => Ok(()),
     }

@@ -3,11 +3,13 @@
 use std::path::Path;
 
 use mcpvisor::admin::{
-    ControlRequest, Parameters, Screen, ask, ask_last_records, ask_records, call_lines,
+    ControlRequest, Parameters, RecordPage, Screen, ask, ask_last_records, ask_records, call_lines,
     record_lines,
 };
 use mcpvisor::cli::{GatewayLogArguments, HistoryArguments, Moment, ShownRecords};
-use mcpvisor::telemetry::{millis, unix_millis};
+use mcpvisor::history::CallPage;
+use mcpvisor::telemetry::{LogPage, millis, unix_millis};
+use serde::Serialize;
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -21,8 +23,8 @@ pub(crate) fn show_history(
     let data_dir = gateway_data_dir(path)?;
     if let Some(id) = arguments.replay {
         let request = ControlRequest::Replay { id };
-        let asked = current_thread_runtime()?.block_on(ask(&data_dir, &request))?;
-        return print(&pretty(&asked["answer"])?);
+        let answer: Value = current_thread_runtime()?.block_on(ask(&data_dir, &request))?;
+        return print(&pretty(&answer)?);
     }
     let filters = [
         ("server", arguments.server),
@@ -32,7 +34,13 @@ pub(crate) fn show_history(
     ];
     let parameters = parameters(filters, &arguments.shown);
     let request = |parameters| ControlRequest::History { parameters };
-    let shown = show_records(&data_dir, parameters, &arguments.shown, request, call_lines);
+    let shown = show_records::<CallPage>(
+        &data_dir,
+        parameters,
+        &arguments.shown,
+        request,
+        (call_lines, |call| &call.id),
+    );
     current_thread_runtime()?.block_on(shown)
 }
 
@@ -44,12 +52,12 @@ pub(crate) fn show_gateway_log(
     let filters = [("server", arguments.server), ("level", arguments.level)];
     let parameters = parameters(filters, &arguments.shown);
     let request = |parameters| ControlRequest::GatewayLog { parameters };
-    let shown = show_records(
+    let shown = show_records::<LogPage>(
         &data_dir,
         parameters,
         &arguments.shown,
         request,
-        record_lines,
+        (record_lines, |record| &record.id),
     );
     current_thread_runtime()?.block_on(shown)
 }
@@ -74,34 +82,32 @@ fn parameters<const N: usize>(
 }
 
 /// Shows the last records, the newest at the end, and goes on with new ones if that is wanted.
-async fn show_records(
+async fn show_records<P: RecordPage<Record: Serialize>>(
     data_dir: &Path,
     mut parameters: Parameters,
     shown: &ShownRecords,
     request: impl Fn(Parameters) -> ControlRequest,
-    lines: fn(&[Value], &Screen) -> String,
+    (lines, id_of): (fn(&[P::Record], &Screen) -> String, fn(&P::Record) -> &str),
 ) -> Result<(), CliError> {
     let screen = Screen::of_stdout();
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut entries = ask_last_records(data_dir, &parameters, &request).await?;
+    let mut entries = ask_last_records::<P>(data_dir, &parameters, &request).await?;
     loop {
         if shown.json {
-            return print(&pretty(&Value::Array(entries))?);
+            return print(&pretty(&entries)?);
         }
         print(&lines(&entries, &screen))?;
         if !shown.follow {
             return Ok(());
         }
-        if let Some(id) = entries.last().and_then(|last| last["id"].as_str()) {
-            parameters.insert("after".to_owned(), id.to_owned());
+        if let Some(last) = entries.last() {
+            parameters.insert("after".to_owned(), id_of(last).to_owned());
         }
         parameters.insert("limit".to_owned(), "1000".to_owned());
         tokio::select! {
             () = tokio::time::sleep(FOLLOW_EVERY) => {}
             _ = interrupt.recv() => return Ok(()),
         }
-        entries = ask_records(data_dir, &request(parameters.clone()))
-            .await?
-            .entries;
+        (entries, _) = ask_records::<P>(data_dir, &request(parameters.clone())).await?;
     }
 }

@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use mcpvisor::admin::{Instances, is_served, other_gateway};
+use mcpvisor::admin::{ControlRequest, Instances, ask, is_served, other_gateway};
 use mcpvisor::config::{Config, Lookup, ProcessEnvironment};
 
-use super::output::CliError;
+use serde::de::DeserializeOwned;
+
+use super::output::{CliError, current_thread_runtime};
 
 /// The data directory of the gateway that a command speaks to: that of this configuration, or
 /// where there is none, of the only gateway of this user.
@@ -24,4 +26,13 @@ pub(crate) fn gateway_data_dir(path: Option<&Path>) -> Result<PathBuf, CliError>
     let config = config.map_or("built in".to_owned(), |path| path.display().to_string());
     eprintln!("gateway with pid {}, configuration {config}", other.pid);
     Ok(other.data_dir.clone())
+}
+
+/// Asks the gateway of this configuration.
+pub(crate) fn ask_here<T: DeserializeOwned>(
+    path: Option<&Path>,
+    request: &ControlRequest,
+) -> Result<T, CliError> {
+    let data_dir = gateway_data_dir(path)?;
+    Ok(current_thread_runtime()?.block_on(ask(&data_dir, request))?)
 }

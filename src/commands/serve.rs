@@ -5,25 +5,21 @@ use std::mem::ManuallyDrop;
 use std::net::TcpListener;
 use std::path::Path;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
-use mcpvisor::admin::ConfigRequest;
 use mcpvisor::config::watch::{Changed, Watch, WatchSettings};
-use mcpvisor::config::{
-    Config, ConfigError, Fingerprint, Loaded, LoadedFile, LogFormat, Lookup, ProcessEnvironment,
-    ServerFile,
-};
+use mcpvisor::config::{Config, Loaded, LogFormat, Lookup, ProcessEnvironment};
 use mcpvisor::gateway::service::{self, ServiceState};
 use mcpvisor::gateway::{Gateway, ServerCounts};
 use mcpvisor::id::ViewId;
-use mcpvisor::protocol::Failure;
 use mcpvisor::telemetry::LogRecords;
 use mcpvisor::{telemetry, transport};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Interval, interval};
-use uuid::Uuid;
 
+use super::config_file::{Cause, ConfigFile, ConfigOverrides, ConfigWork, Done, Reading};
 use super::output::CliError;
 
 /// How often the number of servers that are up is printed.
@@ -58,60 +54,22 @@ pub(crate) fn serve(path: Option<&Path>, mode: ServeMode, stateless: bool) -> Re
     if let Some(listener) = &inherited {
         environment.listens_on(listener.local_addr()?);
     }
-    let load = |path: Option<&Path>| {
-        let mut loaded = Config::load(path, mode.lookup(), &environment)?;
-        if stateless {
-            loaded.config = loaded.config.without_sessions();
-        }
-        if let ServeMode::Stdio(ViewId::Server(name)) = &mode {
-            loaded.config = loaded.config.for_server(name);
-        }
-        Ok::<_, ConfigError>(loaded)
+    let overrides = ConfigOverrides {
+        stateless,
+        server: match &mode {
+            ServeMode::Stdio(ViewId::Server(name)) => Some(name.clone()),
+            ServeMode::Stdio(_) | ServeMode::Http => None,
+        },
     };
-    let loaded = load(path)?;
+    let path = path.map(Path::to_owned);
+    let (file, loaded) = ConfigFile::open(path, mode.lookup(), environment, overrides)?;
     if let ServeMode::Stdio(view) = &mode {
         check_view(&loaded.config, view)?;
     }
     let log = start_logging(&loaded);
-    let found = loaded.path.clone();
-    // One that is not there yet is looked for again.
-    let reload = || load(found.as_deref().or(path));
-    let file = match (&found, &mode) {
-        (None, ServeMode::Http) => Some(Config::file_to_write(path, &environment)?),
-        (found, _) => found.clone(),
-    };
-    let open = || ServerFile::new(file.as_deref(), &environment, Uuid::new_v4);
-    let file = ConfigFile {
-        path: file.as_deref(),
-        reload: &reload,
-        open: &open,
-    };
     // Never dropped: that would wait for the threads of a disk that hangs.
     let system = ManuallyDrop::new(actix::System::new());
-    system.block_on(run_gateway(loaded, &mode, (inherited, log), file))
-}
-
-/// The file that a gateway runs with.
-struct ConfigFile<'a> {
-    /// It may not be there yet; `None` is the built-in one for good.
-    path: Option<&'a Path>,
-    /// Reads it again.
-    reload: &'a dyn Fn() -> Result<Loaded, ConfigError>,
-    /// Opens it to be shown or changed.
-    open: &'a dyn Fn() -> Result<ServerFile<'a>, Failure>,
-}
-
-impl ConfigFile<'_> {
-    /// All files that a change is noticed of: those that were read, or the one that is not there yet.
-    fn watched(&self, loaded: &Loaded) -> Vec<LoadedFile> {
-        let fingerprint = Fingerprint::of(&[]);
-        let missing = self.path.filter(|_| loaded.path.is_none());
-        let missing = missing.map(|path| LoadedFile {
-            path: path.to_owned(),
-            fingerprint,
-        });
-        loaded.files.iter().cloned().chain(missing).collect()
-    }
+    system.block_on(run_gateway(loaded, &mode, (inherited, log), Arc::new(file)))
 }
 
 /// Refuses a view that shows nothing.
@@ -136,24 +94,23 @@ async fn run_gateway(
     loaded: Loaded,
     mode: &ServeMode,
     (inherited, log): (Option<TcpListener>, LogRecords),
-    file: ConfigFile<'_>,
+    file: Arc<ConfigFile>,
 ) -> Result<(), CliError> {
     // A terminal that closes sends SIGHUP, too, and takes the gateway with it as any other program.
     let had_terminal = std::io::stdin().is_terminal();
     let mut hangup = signal(SignalKind::hangup())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let is_watched = loaded.config.watch && file.path.is_some();
+    let is_watched = loaded.config.watch && file.has_path();
     // One change stands for all until it is taken.
     let (report, mut changes) = mpsc::channel(1);
     let settings = WatchSettings::default();
     let mut watch =
         is_watched.then(|| Watch::start(&file.watched(&loaded), &settings, report.clone()));
-    let mut read_again = || {
-        let loaded = (file.reload)();
-        if let (Some(watch), Ok(loaded)) = (&mut watch, &loaded) {
+    let mut work = ConfigWork::new(Arc::clone(&file), report.clone());
+    let mut follow = move |loaded: &Loaded| {
+        if let Some(watch) = &mut watch {
             watch.follow(&file.watched(loaded));
         }
-        loaded
     };
     let mut gateway = match mode {
         ServeMode::Http => Box::pin(Gateway::start(loaded, inherited, log)).await?,
@@ -172,33 +129,22 @@ async fn run_gateway(
     let mut starting = StartReport::new();
     loop {
         tokio::select! {
-            () = starting.due() => {
-                starting.print(&gateway.server_counts());
-                continue;
-            }
-            Some(Changed) = changes.recv() => {
-                // A change by the API is in force already.
-                if read_again().is_ok_and(|loaded| gateway.has_applied(&loaded)) {
-                    continue;
-                }
-            }
-            Some(request) = gateway.config_request() => {
-                change_file(&mut gateway, request, &file, &mut read_again).await;
-                continue;
-            }
+            () = starting.due() => starting.print(&gateway.server_counts()),
+            done = work.done() => put_in_force(&mut gateway, done, &mut follow).await,
+            Some(Changed) = changes.recv(), if work.is_free() => work.read(Cause::Changed),
+            Some(request) = gateway.config_request(), if work.is_free() => work.carry_out(request),
             Some(()) = hangup.recv() => {
                 if had_terminal && !std::io::stdin().is_terminal() {
                     break;
                 }
                 log::info!("SIGHUP: configuration is read again");
+                service::notify(ServiceState::Reloading);
+                work.read(Cause::Asked);
             }
             _ = terminate.recv() => break,
             _ = tokio::signal::ctrl_c() => break,
             () = &mut client_left => break,
         }
-        service::notify(ServiceState::Reloading);
-        gateway.reload(read_again());
-        service::notify(ServiceState::Ready(gateway.summary()));
     }
     stop(gateway, terminate).await
 }
@@ -259,50 +205,35 @@ impl StartReport {
     }
 }
 
-/// Carries out what an operator asks for, and answers when it is in force.
-async fn change_file(
-    gateway: &mut Gateway,
-    request: ConfigRequest,
-    file: &ConfigFile<'_>,
-    read_again: &mut dyn FnMut() -> Result<Loaded, ConfigError>,
-) {
+/// Puts what was read in force, and answers who asked for it.
+async fn put_in_force(gateway: &mut Gateway, done: Done, follow: &mut dyn FnMut(&Loaded)) {
+    let mut reload = |gateway: &mut Gateway, reading: Reading| {
+        if let Ok(loaded) = &reading {
+            follow(loaded);
+        }
+        service::notify(ServiceState::Reloading);
+        gateway.reload(reading);
+        service::notify(ServiceState::Ready(gateway.summary()));
+    };
     // A client may have left before its answer.
-    match request {
-        ConfigRequest::Servers {
-            order,
-            if_match,
-            reply,
-        } => {
-            let opened = (file.open)();
-            let outcome = opened.and_then(|file| file.carry_out(order, if_match.as_deref()));
-            let answer = match outcome {
-                Ok(outcome) => {
-                    if outcome.changed.is_some() {
-                        gateway.reload(read_again());
-                    }
-                    Ok(gateway.with_times(outcome).await)
-                }
-                Err(refused) => Err(refused),
-            };
-            let _ = reply.send(answer);
-        }
-        ConfigRequest::File {
-            order,
-            if_match,
-            reply,
-        } => {
-            let opened = (file.open)();
-            let outcome = opened.and_then(|file| file.carry_out_whole(order, if_match.as_deref()));
-            let _ = reply.send(outcome.map(|outcome| {
-                if outcome.is_replaced {
-                    gateway.reload(read_again());
-                }
-                outcome.answer
-            }));
-        }
-        ConfigRequest::Reload { reply } => {
-            gateway.reload(read_again());
+    match done {
+        // A change by the API is in force already.
+        Done::Read(Ok(loaded), Cause::Changed) if gateway.has_applied(&loaded) => follow(&loaded),
+        Done::Read(reading, _) => reload(gateway, reading),
+        Done::Reload(reading, reply) => {
+            reload(gateway, reading);
             let _ = reply.send(gateway.config_view());
+        }
+        Done::Servers((outcome, reading), reply) => {
+            reading.into_iter().for_each(|it| reload(gateway, it));
+            let _ = reply.send(match outcome {
+                Ok(outcome) => Ok(gateway.with_times(outcome).await),
+                Err(refused) => Err(refused),
+            });
+        }
+        Done::File((outcome, reading), reply) => {
+            reading.into_iter().for_each(|it| reload(gateway, it));
+            let _ = reply.send(outcome.map(|it| it.answer));
         }
     }
 }

@@ -3,36 +3,29 @@
 use std::path::Path;
 
 use mcpvisor::admin::{
-    ControlError, ControlRequest, Screen, ask, crash_text, last_sequence, log_lines, server_table,
+    ControlRequest, Crashes, Screen, Status, ask, crash_text, log_lines, server_table,
 };
 use mcpvisor::cli::{LogsArguments, ServersArguments, ServersVerb};
 use mcpvisor::config::{Config, Lookup, ProcessEnvironment};
-use mcpvisor::telemetry::one_line;
-use serde_json::Value;
+use mcpvisor::telemetry::{LogLine, one_line};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::add::run_add_command;
 use super::output::{CliError, FOLLOW_EVERY, current_thread_runtime, pretty, print};
-use super::running_gateway::gateway_data_dir;
+use super::running_gateway::{ask_here, gateway_data_dir};
 
 pub(crate) fn run_servers_command(
     path: Option<&Path>,
     arguments: ServersArguments,
 ) -> Result<(), CliError> {
     let screen = Screen::of_stdout();
-    let ask = |request| -> Result<Value, CliError> {
-        let data_dir = gateway_data_dir(path)?;
-        let asked: Result<Value, ControlError> =
-            current_thread_runtime()?.block_on(async { ask(&data_dir, &request).await });
-        Ok(asked?)
-    };
     let request = match arguments.verb {
         None => {
-            let status = &ask(ControlRequest::Status)?["status"];
+            let status: Status = ask_here(path, &ControlRequest::Status)?;
             return print(&if arguments.json {
-                pretty(&status["servers"])?
+                pretty(&status.servers)?
             } else {
-                server_table(status, &screen)
+                server_table(&status, &screen)
             });
         }
         Some(ServersVerb::Logs(logs)) => {
@@ -40,11 +33,11 @@ pub(crate) fn run_servers_command(
             return current_thread_runtime()?.block_on(show_logs(&data_dir, logs));
         }
         Some(ServersVerb::Crashes { name, json }) => {
-            let crashes = &ask(ControlRequest::Crashes { server: name })?;
+            let crashes: Crashes = ask_here(path, &ControlRequest::Crashes { server: name })?;
             return print(&if json {
-                pretty(crashes)?
+                pretty(&crashes)?
             } else {
-                crash_text(crashes, &screen)
+                crash_text(&crashes, &screen)
             });
         }
         Some(ServersVerb::Add(add)) => return run_add_command(path, add),
@@ -60,9 +53,8 @@ pub(crate) fn run_servers_command(
         Some(ServersVerb::Trip { name, tool }) => ControlRequest::Trip { server: name, tool },
         Some(ServersVerb::Reset { name, tool }) => ControlRequest::Reset { server: name, tool },
     };
-    let done = ask(request)?;
-    let done = done["done"].as_str().unwrap_or("done");
-    print(&format!("{}\n", one_line(done)))
+    let done: String = ask_here(path, &request)?;
+    print(&format!("{}\n", one_line(&done)))
 }
 
 async fn show_logs(data_dir: &Path, arguments: LogsArguments) -> Result<(), CliError> {
@@ -75,19 +67,16 @@ async fn show_logs(data_dir: &Path, arguments: LogsArguments) -> Result<(), CliE
     };
     let mut seen = 0;
     loop {
-        let lines = &ask(data_dir, &request).await?["logs"];
+        let lines: Vec<LogLine> = ask(data_dir, &request).await?;
         print(&if arguments.json {
-            pretty(lines)?
+            pretty(&lines)?
         } else {
-            log_lines(lines, &screen)
+            log_lines(&lines, &screen)
         })?;
         if !arguments.follow {
             return Ok(());
         }
-        match last_sequence(lines) {
-            0 => {}
-            last => seen = last,
-        }
+        seen = lines.last().map_or(seen, |last| last.sequence);
         request = ControlRequest::Logs {
             server: arguments.name.clone(),
             after: seen,

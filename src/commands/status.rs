@@ -4,10 +4,9 @@ use std::io::IsTerminal as _;
 use std::path::Path;
 use std::time::Duration;
 
-use mcpvisor::admin::{AlternateScreen, Screen, ask_status, tree};
+use mcpvisor::admin::{AlternateScreen, Screen, Status, ask_status, tree};
 use mcpvisor::cli::StatusArguments;
 use mcpvisor::telemetry::printable;
-use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::key_reader::KeyReader;
@@ -31,7 +30,7 @@ pub(crate) fn show_status(
     })
 }
 
-fn shown(status: &Value, as_json: bool, screen: &Screen) -> Result<String, CliError> {
+fn shown(status: &Status, as_json: bool, screen: &Screen) -> Result<String, CliError> {
     match as_json {
         true => pretty(status),
         false => Ok(tree(status, screen)),

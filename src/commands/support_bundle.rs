@@ -1,6 +1,6 @@
 //! `mcpvisor support-bundle`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -8,15 +8,18 @@ use std::path::{Path, PathBuf};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use mcpvisor::admin::{ControlRequest, Parameters, ask, ask_records};
+use mcpvisor::admin::{
+    ControlRequest, CrashSummary, Crashes, DatedReport, Parameters, ask, ask_records, ask_status,
+};
 use mcpvisor::cli::BundleArguments;
 use mcpvisor::config::{Config, Lookup, ProcessEnvironment, file_as_json, mask_config};
 use mcpvisor::doctor::{report_json, report_text};
 use mcpvisor::gateway::add_secrets_of;
 use mcpvisor::masking::{LiveSecrets, MASK};
-use mcpvisor::telemetry::{Paint, rfc3339, unix_millis};
+use mcpvisor::telemetry::{LogPage, Paint, rfc3339, unix_millis};
 use mcpvisor::transport;
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::doctor::diagnose;
 use super::output::{CliError, current_thread_runtime, pretty, print};
@@ -112,58 +115,53 @@ async fn gather(path: Option<&Path>) -> Result<Files, CliError> {
 
 /// The answers of the gateway that uses this data directory; nothing if none runs.
 async fn of_gateway(data_dir: &Path) -> Result<Files, CliError> {
-    let Ok(mut answer) = ask(data_dir, &ControlRequest::Status).await else {
+    let Ok(mut status) = ask_status(data_dir).await else {
         return Ok(Vec::new());
     };
-    let mut status = answer["status"].take();
-    for server in status["servers"].as_array_mut().into_iter().flatten() {
-        if let Some(connection) = server["connection"].as_object_mut() {
-            connection.remove("log_tail");
-            connection.remove("sign_in");
+    for server in &mut status.servers {
+        if let Some(connection) = &mut server.connection {
+            connection.log_tail.clear();
+            connection.sign_in = None;
         }
     }
     let crashes = crashes(data_dir).await?;
     let parameters = [("limit", LOG_RECORDS), ("level", "info")];
     let parameters = parameters.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let parameters = Parameters::from(parameters);
-    let log = ask_records(data_dir, &ControlRequest::GatewayLog { parameters }).await?;
-    let lines = log.entries.iter().map(|record| format!("{record}\n"));
+    let request = ControlRequest::GatewayLog { parameters };
+    let (records, _) = ask_records::<LogPage>(data_dir, &request).await?;
+    let lines: Result<Vec<String>, _> = records.iter().map(serde_json::to_string).collect();
     Ok(vec![
         ("status.json", pretty(&status)?),
         ("crashes.json", pretty(&crashes)?),
-        ("log.jsonl", lines.collect()),
+        ("log.jsonl", lines?.join("\n") + "\n"),
     ])
 }
 
-/// The list of crashes, and the whole last report of each server in it.
-async fn crashes(data_dir: &Path) -> Result<Value, CliError> {
-    let mut crashes = ask(data_dir, &ControlRequest::Crashes { server: None }).await?;
-    let listed = crashes["crashes"].as_array().into_iter().flatten();
-    let servers: BTreeSet<String> = listed
-        .filter_map(|crash| crash["server"].as_str().map(str::to_owned))
-        .collect();
-    let mut last = Map::new();
-    for name in servers {
-        let server = Some(name.clone());
-        let mut of_server = ask(data_dir, &ControlRequest::Crashes { server }).await?;
-        last.insert(name, of_server["last"].take());
-    }
-    crashes["last"] = last.into();
-    forget_contents(&mut crashes);
-    Ok(crashes)
+/// The crashes of all servers, and the last report of each.
+#[derive(Serialize)]
+struct CrashFile {
+    crashes: Vec<CrashSummary>,
+    last: BTreeMap<String, DatedReport>,
 }
 
-/// Takes what servers and clients said out of crash reports, wherever it stands in them.
-fn forget_contents(value: &mut Value) {
-    match value {
-        Value::Object(members) => {
-            members.remove("text");
-            members.remove("log");
-            members.values_mut().for_each(forget_contents);
+/// The crashes without what servers and clients said.
+async fn crashes(data_dir: &Path) -> Result<CrashFile, CliError> {
+    let Crashes { crashes, .. } = ask(data_dir, &ControlRequest::Crashes { server: None }).await?;
+    let servers: BTreeSet<&String> = crashes.iter().map(|crash| &crash.server).collect();
+    let mut last = BTreeMap::new();
+    for name in servers {
+        let server = Some(name.clone());
+        let of_server: Crashes = ask(data_dir, &ControlRequest::Crashes { server }).await?;
+        if let Some(mut dated) = of_server.last {
+            dated.report.log.clear();
+            for message in &mut dated.report.messages {
+                message.text = None;
+            }
+            last.insert(name.clone(), dated);
         }
-        Value::Array(values) => values.iter_mut().for_each(forget_contents),
-        _ => {}
     }
+    Ok(CrashFile { crashes, last })
 }
 
 fn system() -> Value {

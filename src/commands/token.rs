@@ -16,9 +16,7 @@ pub(crate) fn show_token(path: Option<&Path>, arguments: TokenArguments) -> Resu
             let request = ControlRequest::Token {
                 rotate: arguments.rotate,
             };
-            let runtime = current_thread_runtime()?;
-            let answer = runtime.block_on(async { ask(&running, &request).await })?;
-            answer["token"].as_str().unwrap_or_default().to_owned()
+            current_thread_runtime()?.block_on(ask::<String>(&running, &request))?
         }
         Err(_) => {
             let data_dir = Config::data_dir_of(path, &ProcessEnvironment::new())?;

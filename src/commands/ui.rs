@@ -4,21 +4,18 @@ use std::io::IsTerminal as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use mcpvisor::admin::{ControlRequest, ask};
+use mcpvisor::admin::ControlRequest;
 use mcpvisor::cli::UiArguments;
 
-use super::output::{CliError, current_thread_runtime, print};
-use super::running_gateway::gateway_data_dir;
+use super::output::{CliError, print};
+use super::running_gateway::ask_here;
 
 /// Prints a link to the dashboard that signs in, and opens it.
 pub(crate) fn show_dashboard(path: Option<&Path>, arguments: &UiArguments) -> Result<(), CliError> {
-    let data_dir = gateway_data_dir(path)?;
-    let runtime = current_thread_runtime()?;
-    let answer = runtime.block_on(async { ask(&data_dir, &ControlRequest::LoginLink).await })?;
-    let link = answer["link"].as_str().unwrap_or_default();
+    let link: String = ask_here(path, &ControlRequest::LoginLink)?;
     print(&format!("{link}\n"))?;
     if !arguments.no_browser {
-        open_browser(link);
+        open_browser(&link);
     }
     Ok(())
 }

@@ -1,12 +1,11 @@
 //! `mcpvisor vault`.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use mcpvisor::admin::ask_status;
 use mcpvisor::cli::{VaultArguments, VaultVerb};
 use mcpvisor::config::{Config, Lookup, ProcessEnvironment};
-use mcpvisor::credentials::{VaultKey, rotate_vault};
+use mcpvisor::credentials::{VaultKey, read_key_file, rotate_vault};
 use secrecy::SecretString;
 
 use super::output::{CliError, current_thread_runtime, print};
@@ -48,8 +47,7 @@ pub(crate) fn run_vault_command(
 
 fn read_key(path: PathBuf) -> Result<SecretString, CliError> {
     let unreadable = |error| format!("`{}` cannot be read: {error}", path.display());
-    let text = fs::read_to_string(&path).map_err(unreadable)?;
-    Ok(text.into())
+    Ok(read_key_file(&path).map_err(unreadable)?)
 }
 
 async fn is_running(data_dir: &Path) -> bool {

@@ -9,7 +9,7 @@ use super::section::{Section, ValueError};
 /// The port of the default address, and of a `PORT` that is none.
 pub(crate) const PORT: u16 = 12006;
 
-pub(crate) const MUST_BE: &str = "an address with its port, as `\"127.0.0.1:12006\"`";
+pub(crate) const MUST_BE: &str = "an address and port, such as `\"127.0.0.1:12006\"`";
 
 pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, ValueError> {
     parse(text).ok_or_else(ValueError::as_declared)

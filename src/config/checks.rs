@@ -112,19 +112,19 @@ pub(crate) fn id(text: &str) -> Result<String, ValueError> {
     )
 }
 
-pub(crate) const DIRECTORY: &str = "the path of a directory";
+pub(crate) const DIRECTORY: &str = "a directory path";
 
 pub(crate) fn directory(text: &str) -> Result<PathBuf, ValueError> {
     not_empty(text).map(PathBuf::from)
 }
 
-pub(crate) const FILE: &str = "the path of a file";
+pub(crate) const FILE: &str = "a file path";
 
 pub(crate) fn file(text: &str) -> Result<PathBuf, ValueError> {
     not_empty(text).map(PathBuf::from)
 }
 
-pub(crate) const NOT_EMPTY: &str = "a text that is not empty";
+pub(crate) const NOT_EMPTY: &str = "a non-empty text";
 
 pub(crate) fn not_empty(text: &str) -> Result<String, ValueError> {
     checked(text, !text.is_empty() && !text.contains('\0'))
@@ -226,7 +226,7 @@ pub(crate) fn proxy(text: &str) -> Result<SecretText, ValueError> {
     Ok(SecretText::new(text))
 }
 
-pub(crate) const URL: &str = "a URL that begins with `http://` or `https://`";
+pub(crate) const URL: &str = "a URL with `http://` or `https://`";
 
 pub(crate) fn url(text: &str) -> Result<SecretText, ValueError> {
     let Ok(url) = Url::parse(text) else {
@@ -245,24 +245,23 @@ pub(crate) fn url(text: &str) -> Result<SecretText, ValueError> {
     Ok(SecretText::new(url.as_str()))
 }
 
-pub(crate) const ROOT: &str = "a `file://` URI, as `\"file:///home/me/project\"`";
+pub(crate) const ROOT: &str = "a `file://` URI such as `\"file:///home/me/project\"`";
 
 pub(crate) fn root(text: &str) -> Result<String, ValueError> {
     let is_file = Url::parse(text).is_ok_and(|url| url.scheme() == "file");
     checked(text, is_file && text.starts_with("file://"))
 }
 
-pub(crate) const GLOB: &str = "a glob over tool names, as `\"search*\"` or `\"{a,b}\"`";
+pub(crate) const GLOB: &str = "a glob over tool names, such as `\"search*\"` or `\"{a,b}\"`";
 
-pub(crate) const VARIABLES: &str = "a glob over names of variables, as `\"AWS_*\"`";
+pub(crate) const VARIABLES: &str = "a glob over variable names, such as `\"AWS_*\"`";
 
 pub(crate) fn glob(text: &str) -> Result<String, ValueError> {
     let is_right = !text.is_empty() && text.len() <= 256 && Glob::new(text).is_ok();
     checked(text, is_right)
 }
 
-pub(crate) const PREFIX: &str = "at most 32 characters of A-Z, a-z, 0-9 and `-`; an empty text \
-                                 leaves the names unchanged";
+pub(crate) const PREFIX: &str = "at most 32 characters of A-Z, a-z, 0-9 and `-`";
 
 pub(crate) fn prefix(text: &str) -> Result<String, ValueError> {
     let legal = |b: u8| b.is_ascii_alphanumeric() || b == b'-';

@@ -6,28 +6,28 @@ use super::keys;
 /// Longest line, in characters.
 const WIDTH: usize = 100;
 
-const HEAD: &str = r#"# The configuration of mcpvisor. This file is the default configuration: every key that is not
-# commented out stands here with its default. An unknown key is an error.
+const HEAD: &str = r#"# The default configuration of mcpvisor: every key that is not commented out has its default here.
+# An unknown key is an error.
 #
 #   Durations   "500ms", "30s", "10m", "1h"
-#   Sizes       "512KiB", "16MiB", "1MB", or a plain number of bytes
+#   Sizes       "512KiB", "16MiB", "1MB", or a number of bytes
 #   Variables   in any text, after the file was parsed:
 #               "${VAR}", "${env:VAR}"   the environment variable; an error if it is not set
 #               "${VAR:-default}"        a default if it is not set or empty
 #               "${VAR:+alt}"            "alt" if it is set, else nothing
-#               "${file:path}"           what a file holds, without its last line break
-#               "$$"                     a dollar
+#               "${file:path}"           the content of a file, without its last line break
+#               "$$"                     a dollar sign
 #               "${MCPVISOR_EXE}"        the path of the running binary
 #   Paths       relative ones start at the directory of this file
 #
-# The file is watched: a change is applied at once, and only what changed is touched. A file with
-# an error changes nothing. Keys marked (restart) need a restart of the gateway.
+# Changes of this file apply immediately, and only to what changed. A file with an error changes
+# nothing. A key marked (restart) needs a restart of the gateway.
 #
-# `mcpvisor config default` prints this file, and `mcpvisor config schema` a JSON Schema of it.
+# `mcpvisor config default` prints this file, and `mcpvisor config schema` its JSON Schema.
 "#;
 
 const EXAMPLE_SERVER: &str = r#"
-# A server that is built in, so that there is something to try. Remove it when you have your own.
+# A built-in server to try. Remove it when you have your own.
 [servers.example]
 command = "${MCPVISOR_EXE}"
 args = ["example-server"]

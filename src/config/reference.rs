@@ -7,34 +7,33 @@ use crate::transport::PASSED_VARIABLES;
 const HEAD: &str = "\
 # Configuration
 
-Every key of `config.toml`. A change of the file is applied while the gateway runs; the last column
-says where that takes more. `mcpvisor check` judges a file, `mcpvisor config default` prints the
-default file with these explanations as comments, and `mcpvisor config schema` prints a JSON Schema
-([config.schema.json](config.schema.json)) for editors: Even Better TOML and others read
-`#:schema PATH` in the first line of a file.
+This page lists every key of `config.toml`. The gateway applies a change of the file while it runs;
+a change of a key marked (restart) needs a restart of the gateway, and one marked (reconnects)
+reconnects the server. The last column has the default, then the possible values.
 
-In any text, `${VAR}`, `${VAR:-default}`, `${VAR:+alternative}` and `${file:path}` are filled in;
-`$$` is a dollar. Durations are written as `\"500ms\"`, `\"30s\"` or `\"1h 30m\"`, sizes as
-`\"512KiB\"`, `\"16MiB\"` or a number of bytes. Relative paths start at the directory of the file.
+- `mcpvisor check` validates a file, and `mcpvisor config default` prints the default file with these
+  explanations as comments.
+- `mcpvisor config schema` prints a JSON Schema ([config.schema.json](config.schema.json)). Even Better
+  TOML and other editors read `#:schema PATH` in the first line of a file.
+- Every text can contain `${VAR}`, `${VAR:-default}`, `${VAR:+alternative}` and `${file:path}`; `$$` is a
+  dollar sign.
+- Durations are written as `\"500ms\"`, `\"30s\"` or `\"1h 30m\"`, sizes as `\"512KiB\"`, `\"16MiB\"` or a
+  number of bytes. Relative paths start at the directory of the file.
+- `version = 1`, before all tables, is the version of the file format: the only one so far, and the
+  default. A file with a later version is refused. `mcpvisor config migrate` writes the newest version,
+  and `mcpvisor rollback` undoes that.
+- `include = [\".vscode/mcp.json\"]`, before all tables, adds the servers of JSON files. The configuration
+  itself can also be such a file ([sources.md](sources.md)).
 
-A file in JSON, as clients have it, is read as well: the servers under `mcpServers` or `servers`
-([sources.md](sources.md)). `include = [\".vscode/mcp.json\"]`, which stands before all tables, serves
-those of further files in JSON beside the servers of this one.
-
-`version = 1`, which stands before all tables, too, says which version of the configuration the file is
-written in. There is no other yet, and a file without it has this one. A file of a later version is
-refused as a whole. `mcpvisor config migrate` writes the newest version; `mcpvisor rollback` undoes that.
-
-This page is printed by `mcpvisor config reference`.
+`mcpvisor config reference` prints this page.
 ";
 
 const ENVIRONMENT: &str = "\
-A server with a `command` gets the variables of its `env`, and of the gateway's environment only
-those that any program may need, so that no secret reaches a server by accident. `inherit_env` of
-the server lets more through: `[\"AWS_*\"]`, or `true` for all. A glob never matches `SSH_AUTH_SOCK`,
-`DBUS_SESSION_BUS_ADDRESS`, or a name that ends in `_PROXY`: they lead to the user's SSH agent and
-keyring, or may hold a password. A server that needs one gets it by its full name, as in
-`inherit_env = [\"SSH_AUTH_SOCK\"]`. Without `inherit_env`, these pass:
+A server with a `command` gets the variables of its `env` and, so that no secret reaches it by
+accident, only these variables of the gateway's environment. `inherit_env` passes more: `[\"AWS_*\"]`,
+or `true` for all. Globs never match `SSH_AUTH_SOCK`, `DBUS_SESSION_BUS_ADDRESS` or names that end in
+`_PROXY`, because these lead to the user's SSH agent and keyring or can hold a password; list them by
+their full names, as in `inherit_env = [\"SSH_AUTH_SOCK\"]`. Passed by default:
 
 ";
 
@@ -52,7 +51,7 @@ pub fn reference() -> String {
             table(&mut text, name, inner);
         }
     }
-    text.push_str("\n## What programs get of the environment\n\n");
+    text.push_str("\n## Environment of programs\n\n");
     text.push_str(ENVIRONMENT);
     let variables = PASSED_VARIABLES.iter().map(|name| format!("`{name}`"));
     text.push_str(&variables.collect::<Vec<_>>().join(", "));
@@ -65,9 +64,7 @@ fn table(text: &mut String, name: &str, table_of_keys: &KeyTable) {
     if table_of_keys.example.is_some() {
         return;
     }
-    text.push_str(
-        "| Key | Meaning | Value | Default | A change |\n| --- | --- | --- | --- | --- |\n",
-    );
+    text.push_str("| Key | Meaning | Default: values |\n| --- | --- | --- |\n");
     let (tables, keys): (Vec<&Key>, Vec<&Key>) = table_of_keys
         .keys
         .iter()
@@ -85,18 +82,33 @@ fn table(text: &mut String, name: &str, table_of_keys: &KeyTable) {
 fn row(key: &Key) -> String {
     let default = match (&key.default, key.example) {
         (Some(default), _) => format!("`{default}`"),
-        (None, Some(example)) => format!("none; such as `{example}`"),
+        (None, Some(example)) => format!("none, such as `{example}`"),
         (None, None) => "none".to_owned(),
     };
     let change = match key.marks.first() {
-        Some(Mark::NeedsRestart) => "needs a restart",
-        Some(Mark::Reconnects) => "reconnects the server",
+        Some(Mark::NeedsRestart) => " (restart)",
+        Some(Mark::Reconnects) => " (reconnects)",
         _ => "",
     };
-    let cells = [&key.sentence, &key.must_be, &default].map(|cell| cell.replace('|', "\\|"));
-    let [sentence, must_be, default] = cells;
-    format!(
-        "| `{}` | {sentence} | {must_be} | {default} | {change} |\n",
-        key.name
-    )
+    let value = match plain_values(&key.must_be) {
+        "" => default,
+        values => format!("{default}: {values}"),
+    };
+    let [sentence, value] = [&key.sentence, &value].map(|cell| cell.replace('|', "\\|"));
+    format!("| `{}` | {sentence}{change} | {value} |\n", key.name)
+}
+
+/// The possible values, without words that their spelling makes unnecessary.
+fn plain_values(must_be: &str) -> &str {
+    if must_be == "`true` or `false`" {
+        return "";
+    }
+    let kinds = [
+        "a duration from ",
+        "a size from ",
+        "a number from ",
+        "one of ",
+    ];
+    let values = kinds.iter().find_map(|kind| must_be.strip_prefix(kind));
+    values.unwrap_or(must_be)
 }

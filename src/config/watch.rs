@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{self, MissedTickBehavior};
 
 use super::{FILE_MAX, Fingerprint, LoadedFile};
@@ -84,8 +84,6 @@ impl Watch {
 struct WatchedFile {
     path: PathBuf,
     task: JoinHandle<()>,
-    /// `None` where the system has no events to offer; the polling goes on.
-    _events: Option<RecommendedWatcher>,
 }
 
 impl Drop for WatchedFile {
@@ -96,26 +94,32 @@ impl Drop for WatchedFile {
 
 impl WatchedFile {
     fn start(file: &LoadedFile, settings: &WatchSettings, report: mpsc::Sender<Changed>) -> Self {
-        let path = &file.path;
-        let (poke, pokes) = mpsc::channel(1);
-        let events = match watch_directory(path, poke) {
-            Ok(events) => Some(events),
-            // Its directory may come with it.
-            Err(_) if !path.exists() => None,
-            Err(error) => {
-                log::warn!(
-                    path:% = path.display(), error:%;
-                    "no events for the configuration file, polling it instead"
-                );
-                None
-            }
-        };
-        let settings = settings.clone();
-        let task = tokio::spawn(run(path.clone(), file.fingerprint, settings, pokes, report));
-        Self {
-            path: path.clone(),
-            task,
-            _events: events,
+        let (path, seen, settings) = (file.path.clone(), file.fingerprint, settings.clone());
+        let watched = path.clone();
+        let task = tokio::spawn(async move {
+            let (poke, pokes) = mpsc::channel(1);
+            // The file system may hang.
+            let events = spawn_blocking(move || events_of(&watched, poke)).await;
+            run(path, seen, settings, pokes, report).await;
+            drop(events);
+        });
+        let path = file.path.clone();
+        Self { path, task }
+    }
+}
+
+/// `None` where the system offers no events; the polling finds changes.
+fn events_of(path: &Path, poke: mpsc::Sender<()>) -> Option<RecommendedWatcher> {
+    match watch_directory(path, poke) {
+        Ok(events) => Some(events),
+        // A missing directory can be made together with the file.
+        Err(_) if !path.exists() => None,
+        Err(error) => {
+            log::warn!(
+                path:% = path.display(), error:%;
+                "no events for the configuration file, polling it instead"
+            );
+            None
         }
     }
 }
@@ -202,10 +206,7 @@ async fn settled<L: Future<Output = Option<Fingerprint>>>(
 }
 
 async fn look(path: PathBuf) -> Option<Fingerprint> {
-    let content = tokio::task::spawn_blocking(move || read(&path))
-        .await
-        .ok()?
-        .ok()?;
+    let content = spawn_blocking(move || read(&path)).await.ok()?.ok()?;
     Some(Fingerprint::of(&content))
 }
 

@@ -45,7 +45,8 @@ pub use subject_tokens::{SubjectToken, SubjectTokens};
 pub use token::{TokenError, Tokens};
 pub use token_request::{ClientSecret, Grant, TokenRequest};
 pub use vault::{
-    KeyCommand, Rotated, Vault, VaultKey, VaultPlace, default_key_file, rotate as rotate_vault,
+    KeyCommand, Rotated, Vault, VaultKey, VaultPlace, default_key_file, read_key_file,
+    rotate as rotate_vault,
 };
 pub use visit::{Bearer, LinkKind, SignInLinks, SignInOffer, SignInRequest};
 pub use web::{ANSWER_MAX, Web, WebAnswer, WebBody, WebRequest};

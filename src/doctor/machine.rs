@@ -11,6 +11,7 @@ use rustix::process::{Resource, geteuid, getrlimit};
 
 use super::finding::Finding;
 use crate::credentials::Vault;
+use crate::front::{FrontSettings, clients_max};
 
 /// Fewer open files than this run out with a few dozen clients.
 const OPEN_FILES_MIN: u64 = 1024;
@@ -123,17 +124,19 @@ fn space_finding(free: u64, path: &Path) -> Finding {
     }
 }
 
-pub(super) fn limits() -> Vec<Finding> {
+pub(super) fn limits(front: &FrontSettings) -> Vec<Finding> {
     let limit = getrlimit(Resource::Nofile);
-    vec![open_files(limit.maximum)]
+    vec![open_files(limit.maximum, front)]
 }
 
 /// Judges the hard limit, which the gateway uses; `None` is no limit.
-fn open_files(most: Option<u64>) -> Finding {
+fn open_files(most: Option<u64>, front: &FrontSettings) -> Finding {
+    let clients = clients_max(front, most);
     let Some(most) = most else {
-        return Finding::good("open files", "as many as wanted");
+        let message = format!("no limit, for up to {clients} client connections");
+        return Finding::good("open files", message);
     };
-    let message = format!("{most} may be open");
+    let message = format!("limited to {most}, for up to {clients} client connections");
     if most >= OPEN_FILES_MIN {
         return Finding::good("open files", message);
     }
@@ -170,13 +173,18 @@ mod tests {
 
     #[test]
     fn limits_are_judged() {
+        let front = FrontSettings {
+            workers: 2,
+            ..FrontSettings::default()
+        };
         let table = [
-            (Some(65_536), Level::Ok, None),
-            (None, Level::Ok, None),
-            (Some(256), Level::Warning, Some("LimitNOFILE")),
+            (Some(65_536), "up to 49104 client", Level::Ok, None),
+            (None, "up to 50000 client", Level::Ok, None),
+            (Some(256), "112 client", Level::Warning, Some("LimitNOFILE")),
         ];
-        for (most, level, advice) in table {
-            let found = open_files(most);
+        for (most, clients, level, advice) in table {
+            let found = open_files(most, &front);
+            assert!(found.message.contains(clients), "{found:?}");
             assert_eq!(found.level, level, "{found:?}");
             let given = found.advice.unwrap_or_default();
             assert!(given.contains(advice.unwrap_or_default()), "{given}");

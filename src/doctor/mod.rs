@@ -15,10 +15,10 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{self, Stream};
-use serde_json::Value;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
+use crate::admin::Status;
 use crate::config::{
     Config, ConfigError, Environment, Loaded, ServerState, program_path, unable_servers,
 };
@@ -40,7 +40,7 @@ pub struct Subject<'s> {
     /// `None` where the configuration does not say.
     pub data_dir: Option<&'s Path>,
     /// The status of the gateway that runs with it, if one does.
-    pub status: Option<&'s Value>,
+    pub status: Option<&'s Status>,
     pub environment: &'s dyn Environment,
     /// Who holds an address that is in use.
     pub address_in_use: fn(SocketAddr) -> String,
@@ -97,7 +97,9 @@ pub fn run_checks(checks: Vec<Check>) -> impl Stream<Item = (String, Vec<Finding
 pub fn checks(subject: &Subject<'_>) -> (Vec<Finding>, Vec<Check>) {
     let mut found = config_findings(subject);
     found.extend(running::findings(subject.status));
-    let mut checks = vec![Check::blocking("machine", machine::limits)];
+    let front = subject.loaded.as_ref().map(|it| it.config.front.clone());
+    let front = front.unwrap_or_default();
+    let mut checks = vec![Check::blocking("machine", move || machine::limits(&front))];
     if let Some(data_dir) = subject.data_dir.map(Path::to_owned) {
         let check = move || machine::data_dir(&data_dir);
         checks.push(Check::blocking("data directory", check));
@@ -116,8 +118,8 @@ pub fn checks(subject: &Subject<'_>) -> (Vec<Finding>, Vec<Check>) {
         machine::vault(&vault)
     }));
     let held = subject.status.and_then(|status| {
-        let listen = status["listen"].as_str()?.parse().ok()?;
-        Some((listen, status["pid"].as_u64()?))
+        let listen = status.listen.parse().ok()?;
+        Some((listen, u64::from(status.pid)))
     });
     let (listen, address_in_use) = (config.front.listen, subject.address_in_use);
     checks.push(Check::blocking("port", move || {

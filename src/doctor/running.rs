@@ -1,39 +1,36 @@
 //! Findings from the status of the gateway that runs.
 
-use serde_json::Value;
-
 use super::finding::Finding;
-use crate::admin::troubles;
+use crate::admin::{Status, troubles};
 
 const CHECK: &str = "gateway";
 
 /// Findings from the status of the gateway that runs, if one does.
-pub(super) fn findings(status: Option<&Value>) -> Vec<Finding> {
+pub(super) fn findings(status: Option<&Status>) -> Vec<Finding> {
     let Some(status) = status else {
         let advice = "`mcpvisor serve` starts it";
         return vec![Finding::note(CHECK, "none runs with this configuration").advice(advice)];
     };
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let version = text(&status["version"]);
-    let mut found = vec![Finding::good(CHECK, format!("runs, pid {}", status["pid"]))];
+    let version = &status.version;
+    let mut found = vec![Finding::good(CHECK, format!("runs, pid {}", status.pid))];
     let own = env!("CARGO_PKG_VERSION");
     if version != own {
         let message = format!("it is version {version}, this command {own}");
         found.push(Finding::warning(CHECK, message).advice("start the gateway again"));
     }
-    let config = &status["config"];
-    if let Some(why) = config["refused"].as_str() {
+    let config = &status.config;
+    if let Some(why) = &config.refused {
         let message = format!("the last change of the configuration is not in force: {why}");
         found.push(
             Finding::error(CHECK, message)
                 .advice("mend the file; it is read again when it changes"),
         );
     }
-    for key in config["needs_restart"].as_array().into_iter().flatten() {
-        let message = format!("`{}` changes with a restart", text(key));
+    for key in &config.needs_restart {
+        let message = format!("`{key}` changes with a restart");
         found.push(Finding::warning(CHECK, message).advice("start the gateway again"));
     }
-    if let Some(why) = status["history_failure"].as_str() {
+    if let Some(why) = &status.history_failure {
         found.push(Finding::warning(
             CHECK,
             format!("calls are not recorded: {why}"),
@@ -54,7 +51,7 @@ pub(super) fn findings(status: Option<&Value>) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::doctor::Level;
@@ -68,7 +65,8 @@ mod tests {
             "version": env!("CARGO_PKG_VERSION"), "pid": 7, "config": {"refused": null},
             "servers": [{"name": "one", "state": "up"}, down, refusing, {"name": "off", "state": "disabled"}],
         });
-        let found = findings(Some(&status));
+        let of_json = |status: Value| -> Status { serde_json::from_value(status).unwrap() };
+        let found = findings(Some(&of_json(status)));
         let found: Vec<(Level, &str)> = found.iter().map(|it| (it.level, &*it.message)).collect();
         let expected = [
             (Level::Ok, "runs, pid 7"),
@@ -78,7 +76,10 @@ mod tests {
         assert_eq!(found, expected);
         assert_eq!(findings(None)[0].level, Level::Note);
         let old = json!({"version": "0.0.1", "config": {"refused": "no", "needs_restart": ["a"]}, "history_failure": "full"});
-        let levels: Vec<Level> = findings(Some(&old)).iter().map(|it| it.level).collect();
+        let levels: Vec<Level> = findings(Some(&of_json(old)))
+            .iter()
+            .map(|it| it.level)
+            .collect();
         assert_eq!(
             levels,
             [

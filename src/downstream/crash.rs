@@ -1,8 +1,9 @@
 //! The report of a connection that ended badly, and where it goes.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::telemetry::LogLine;
 use crate::transport::{MessageReport, PendingCall, ProcessExit};
@@ -12,12 +13,13 @@ pub type CrashSink = Arc<dyn Fn(CrashReport) + Send + Sync>;
 
 /// The end of one incarnation of a connection. Live secrets are masked
 /// in every text.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct CrashReport {
     pub server: String,
     /// Whose connection: `shared`, `profile` or `session` with the beginning of its id.
     pub connection: String,
-    pub transport: &'static str,
+    pub transport: Cow<'static, str>,
     pub generation: u64,
     /// Whether its handshake was done.
     pub was_up: bool,
@@ -28,7 +30,7 @@ pub struct CrashReport {
     pub exit: Option<ProcessExit>,
     /// The limit that it is known to have reached.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub limit: Option<&'static str>,
+    pub limit: Option<Cow<'static, str>>,
     /// Requests without an answer, in all.
     pub pending_calls: usize,
     /// The first of them.

@@ -68,7 +68,7 @@ pub use pool::server_order::{ServerOrder, ServerOrderError};
 pub use pool::server_view::{OwnConnectionView, ServerStatusView};
 pub use pool::usage::UseGuard;
 pub use pool::{Downstreams, ServerChange};
-pub use resilience::breakers::{BreakerPermit, BreakerSettings, BreakerView};
+pub use resilience::breakers::{BreakerPermit, BreakerSettings, BreakerState, BreakerView};
 pub use resilience::{QueueSettings, Resilience, RetrySettings};
 pub use server_event::{
     ListTimes, RoutedServerEvent, ServerEvent, ServerEventListener, SharedQuestion,
@@ -83,7 +83,7 @@ pub use subscription_registry::{
 };
 
 pub(crate) use call_request::lost;
-pub(crate) use connection::list_refresh::REREAD_EVERY;
+pub(crate) use connection::list_refresh::holds_for;
 pub(crate) use pool::server::Reservation;
 pub(crate) use pool::server_removed;
 pub(crate) use timer::Timer;

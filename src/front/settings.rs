@@ -61,8 +61,8 @@ pub struct FrontSettings {
     pub sse_comment_every: Duration,
     /// How long the calls of an HTTP+SSE client go on without its stream.
     pub sse_reconnect_within: Duration,
-    /// Open client connections per worker.
-    pub connections_max: usize,
+    /// Open client connections per worker; `None` follows the limit of open files.
+    pub connections_max: Option<usize>,
 }
 
 impl Default for FrontSettings {
@@ -95,7 +95,7 @@ impl Default for FrontSettings {
             sse_after: Duration::from_secs(1),
             sse_comment_every: Duration::from_secs(15),
             sse_reconnect_within: Duration::from_secs(60),
-            connections_max: 25_000,
+            connections_max: None,
         }
     }
 }
@@ -158,7 +158,7 @@ impl FrontSettings {
             head_timeout: Duration::from_secs(5),
             body_timeout: Duration::from_secs(5),
             keep_alive: Duration::from_secs(5),
-            connections_max: 100,
+            connections_max: Some(100),
             ..Self::default()
         }
     }

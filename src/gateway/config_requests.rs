@@ -11,9 +11,9 @@ impl Gateway {
         self.config_requests.recv().await
     }
 
-    /// Whether this content of the file is in force already.
+    /// Whether this content of the file is in force already, and was not refused since.
     pub fn has_applied(&self, loaded: &Loaded) -> bool {
-        self.fingerprint == loaded.fingerprint
+        self.fingerprint == loaded.fingerprint && self.state.config.load().refused.is_none()
     }
 
     /// The configuration that is in force, and how the last reload went.

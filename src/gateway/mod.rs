@@ -32,8 +32,8 @@ use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
 use crate::admin::{
-    AdminEndpoints, AdminParts, ApiToken, ConfigRequest, ConfigView, ControlServer, CrashWriter,
-    DataDir, KeyUses, MetricsExporter, MetricsServer, Operator as _, Registration,
+    AdminEndpoints, AdminParts, ConfigRequest, ConfigView, ControlServer, CrashWriter, DataDir,
+    KeyUses, MetricsExporter, MetricsServer, Operator as _, Registration,
 };
 use crate::catalog::ServerPart;
 use crate::config::{Config, ConfigError, Fingerprint, Loaded, Plan, ServerState};
@@ -57,7 +57,7 @@ use startup::{
     start_traces,
 };
 use state::{GatewayOperator, GatewayState, health_source, tree_source};
-use state_place::{open_data_dir, write_run_file};
+use state_place::{NamedFiles, OpenedPlace, open_data_dir};
 use stdio::{adapt_to_stdio, lock_free_data_dir};
 pub use stored_notices::stored_notices;
 use tls::CertificateWatch;
@@ -155,7 +155,8 @@ impl Gateway {
         let config = loaded.config;
         add_secrets_of(&config, log.secrets());
         let listens = client_transport.is_http();
-        let (lease, store, kept) = open_data_dir(&config.data_dir, locked, listens).await?;
+        let (place, kept) = open_data_dir(&config.data_dir, locked, listens).await?;
+        let OpenedPlace { lease, store, .. } = &place;
         let certificate = CertificateWatch::start(&config.front.tls)?;
         let shares_socket = client_transport.is_inherited();
         let listener = open_listener(client_transport, &config)?;
@@ -168,7 +169,7 @@ impl Gateway {
         let arbiters = Arbiters::adopt(server.workers.clone())?;
         let registration = register(&config, loaded.path.as_deref(), &address);
         let servers = ready_servers(&config);
-        let saved = SavedState::load_or_forget(&store, &config, &servers, log.events()).await?;
+        let saved = SavedState::load_or_forget(store, &config, &servers, &log).await?;
         let counters = Counters::default();
         count_lost_lines(&counters);
         let of_crashes = (lease.clone(), counters.clone());
@@ -176,8 +177,8 @@ impl Gateway {
         let inputs = TreeInputs {
             arbiters: &arbiters,
             spawner: &spawner,
-            store: &store,
-            history: start_history(&config, (&counters, &log, &lease))?,
+            store,
+            history: start_history(&config, (&counters, &log, lease))?,
             traces: start_traces(&config, &counters),
             counters,
             crashes: crashes.sink(),
@@ -189,8 +190,13 @@ impl Gateway {
         let view = config_view(loaded.path, loaded.warnings);
         let state = build(&config, inputs, view, known)?;
         restore_sessions(&state, &servers).await;
-        write_run_file(&config.data_dir, &lease, &address).await;
         let token = server.address.and(Some(kept.token));
+        let files = NamedFiles {
+            owner: kept.owner,
+            token: token.clone(),
+            listen: address.clone(),
+        };
+        place.keep(&config.data_dir, files).await;
         let (operator, config_requests) = GatewayOperator::new(&state, &config, token, &server);
         let control = ControlServer::start(&config.data_dir, lease.clone(), operator.clone()).await;
         let gateway = Self {
@@ -205,8 +211,8 @@ impl Gateway {
             endpoints,
             arbiters,
             spawner,
-            store,
-            lease,
+            store: Arc::clone(store),
+            lease: lease.clone(),
             crashes,
             shares_socket,
             sources: SourceTasks::default(),
@@ -256,7 +262,7 @@ impl Gateway {
 
     /// The token of the API; none where nothing listens.
     pub fn api_token(&self) -> Option<String> {
-        self.operator.token.as_ref().map(ApiToken::expose)
+        self.operator.token.as_ref().map(|token| token.expose())
     }
 
     /// A link to the dashboard that signs in once; none where nothing listens.

@@ -9,7 +9,7 @@ use crate::config::Config;
 use crate::downstream::ServerSettings;
 use crate::publisher::{Pins, StartTimes, load_parts};
 use crate::store::{DurableStore, StoreError};
-use crate::telemetry::{EventFeed, unix_millis};
+use crate::telemetry::{LogRecords, unix_millis};
 
 /// State of the process before this one.
 pub(super) struct SavedState {
@@ -30,15 +30,15 @@ impl SavedState {
         store: &Arc<DurableStore>,
         config: &Config,
         servers: &[Arc<ServerSettings>],
-        events: EventFeed,
+        log: &LogRecords,
     ) -> io::Result<Self> {
-        let loaded = Self::load(store, config, servers, events.clone()).await;
+        let loaded = Self::load(store, config, servers, log).await;
         let Err(error) = loaded else {
             return loaded.map_err(io::Error::other);
         };
         log::warn!(error:%; "the state cannot be read: sessions and lists of before are lost");
         store.forget_disk();
-        let loaded = Self::load(store, config, servers, events).await;
+        let loaded = Self::load(store, config, servers, log).await;
         loaded.map_err(io::Error::other)
     }
 
@@ -46,13 +46,13 @@ impl SavedState {
         store: &Arc<DurableStore>,
         config: &Config,
         servers: &[Arc<ServerSettings>],
-        events: EventFeed,
+        log: &LogRecords,
     ) -> Result<Self, StoreError> {
         let names: Vec<&str> = config.servers.iter().map(|s| s.name.as_str()).collect();
         let configured = |name: &str| names.contains(&name);
         Ok(Self {
             parts: load_parts(&**store, servers, configured).await?,
-            pins: Pins::load(store.clone(), unix_millis, events, configured).await?,
+            pins: Pins::load(store.clone(), unix_millis, log, configured).await?,
             start_times: StartTimes::load(store.clone()).await?,
             sealing: SealingKeys::load(store.clone(), unix_millis).await?,
         })

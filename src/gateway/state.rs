@@ -8,6 +8,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
+use rustix::process::{Resource, getrlimit};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -18,17 +19,17 @@ use super::place::{callback_url, shown_address};
 use super::state_place::read_files;
 use super::tls::certificate_view;
 use crate::admin::{
-    ApiToken, ConfigOrders, ConfigRequest, ConfigView, Health, HealthSource, Inoperable, KeyUses,
-    LimitView, LoginOrder, LoginVisit, Operator, OrderOutcome, RecordsError, ServerHealth,
-    ServerStatus, Status, ToolView, ViewAccess, answer_request, crash_reports, crashes, key_view,
-    no_api, replay,
+    ApiToken, ConfigOrders, ConfigRequest, ConfigView, Crashes, DatedReport, Health, HealthSource,
+    Inoperable, KeyUses, LimitView, LoginOrder, LoginVisit, Operator, OrderOutcome, RecordsError,
+    ServerHealth, ServerStatus, Status, ToolView, ViewAccess, answer_request, crash_reports,
+    crashes, key_view, no_api, replay,
 };
 use crate::auth::ApiKey;
-use crate::catalog::{ItemKind, ViewSettings};
+use crate::catalog::{ItemKind, PinKind, ViewSettings};
 use crate::config::{Config, ServerState, limits_in_force};
-use crate::credentials::Credentials;
+use crate::credentials::{CredentialView, Credentials};
 use crate::downstream::{Downstreams, Server, ServerOrder, ServerStatusView};
-use crate::front::{FrontServer, FrontTls, LocalClients};
+use crate::front::{FrontServer, FrontTls, LocalClients, clients_max};
 use crate::history::History;
 use crate::id::{Principal, ServerName, ViewId};
 use crate::metrics::Metrics;
@@ -154,13 +155,15 @@ pub(super) struct GatewayOperator {
     /// Where clients connect.
     pub(super) listen: String,
     pub(super) data_dir: PathBuf,
-    pub(super) token: Option<ApiToken>,
+    pub(super) token: Option<Arc<ApiToken>>,
     /// Where browsers come back to after a login.
     pub(super) callback: Option<Url>,
     /// Where a browser on this machine finds the gateway.
     pub(super) own_url: Option<String>,
     pub(super) config_orders: ConfigOrders,
     pub(super) clients: LocalClients,
+    /// Client connections that can be open at a time; `None` where nothing listens.
+    pub(super) clients_max: Option<usize>,
 }
 
 impl GatewayOperator {
@@ -168,7 +171,7 @@ impl GatewayOperator {
     pub(super) fn new(
         state: &Arc<GatewayState>,
         config: &Config,
-        token: Option<ApiToken>,
+        token: Option<Arc<ApiToken>>,
         server: &FrontServer,
     ) -> (Arc<Self>, mpsc::Receiver<ConfigRequest>) {
         let (config_orders, config_requests) = ConfigOrders::channel();
@@ -176,6 +179,7 @@ impl GatewayOperator {
         if let Some(callback) = &callback {
             state.credentials.set_callback(callback.clone());
         }
+        let open_files = getrlimit(Resource::Nofile).current;
         let operator = Self {
             state: state.clone(),
             listen: shown_address(server.address),
@@ -185,6 +189,9 @@ impl GatewayOperator {
             own_url: server.address.map(|address| config.front.base_url(address)),
             config_orders,
             clients: server.local_clients(),
+            clients_max: server
+                .address
+                .map(|_| clients_max(&config.front, open_files)),
         };
         (Arc::new(operator), config_requests)
     }
@@ -192,7 +199,10 @@ impl GatewayOperator {
 
 impl Operator for GatewayOperator {
     fn status(&self) -> Status {
-        self.state.status(&self.listen)
+        Status {
+            clients_max: self.clients_max,
+            ..self.state.status(&self.listen)
+        }
     }
 
     fn server_names(&self) -> Vec<String> {
@@ -245,7 +255,7 @@ impl Operator for GatewayOperator {
     }
 
     fn token(&self) -> Option<&ApiToken> {
-        self.token.as_ref()
+        self.token.as_deref()
     }
 
     fn login_link(&self) -> Result<String, Failure> {
@@ -288,9 +298,9 @@ impl Operator for GatewayOperator {
             .collect()
     }
 
-    fn logins(&self) -> LocalBoxFuture<'static, Value> {
+    fn logins(&self) -> LocalBoxFuture<'static, Vec<CredentialView>> {
         let credentials = self.state.credentials.clone();
-        Box::pin(async move { serde_json::to_value(credentials.views().await).unwrap_or_default() })
+        Box::pin(async move { credentials.views().await })
     }
 
     fn logs(&self, server: &str) -> Result<Vec<LogLine>, Failure> {
@@ -298,7 +308,7 @@ impl Operator for GatewayOperator {
         Ok(found.log().after(0))
     }
 
-    fn crashes(&self, server: Option<&str>) -> LocalBoxFuture<'static, Result<Value, Failure>> {
+    fn crashes(&self, server: Option<&str>) -> LocalBoxFuture<'static, Result<Crashes, Failure>> {
         let (data_dir, server) = (self.data_dir.clone(), server.map(str::to_owned));
         Box::pin(read_files(move || crashes(&data_dir, server.as_deref())))
     }
@@ -307,7 +317,7 @@ impl Operator for GatewayOperator {
         &self,
         server: &str,
         most: usize,
-    ) -> LocalBoxFuture<'static, Result<Vec<Value>, Failure>> {
+    ) -> LocalBoxFuture<'static, Result<Vec<DatedReport>, Failure>> {
         let (data_dir, server) = (self.data_dir.clone(), server.to_owned());
         Box::pin(read_files(move || crash_reports(&data_dir, &server, most)))
     }
@@ -322,27 +332,28 @@ impl Operator for GatewayOperator {
         pins.map(|pin| self.state.masked(pin)).collect()
     }
 
-    fn pin(&self, server: &str, tool: &str) -> Result<Value, Failure> {
+    fn pin(&self, server: &str, of: (PinKind, &str)) -> Result<Value, Failure> {
         let servers = self.state.servers.load();
         // Pins outlive that a server is switched off.
         let name = &configured(&servers, server)?.name;
         let name = ServerName::try_new(name)
             .map_err(|error| Failure::new(ErrorKind::ServerNotFound, error.to_string()))?;
-        let pin = self.state.publisher.pin(&name, tool);
+        let pin = self.state.publisher.pin(&name, of);
         pin.map(|pin| self.state.masked(pin))
     }
 
     fn approve_pins(
         &self,
         server: &str,
-        tool: Option<String>,
+        of: Option<(PinKind, String)>,
         digest: Option<String>,
     ) -> LocalBoxFuture<'static, Result<Value, Failure>> {
         let found = self.state.find_operable_server(server);
         let publisher = self.state.publisher.clone();
         Box::pin(async move {
             let server = found?.name().clone();
-            let approved = publisher.approve(&server, tool.as_deref(), digest.as_deref());
+            let of = of.as_ref().map(|(kind, name)| (*kind, name.as_str()));
+            let approved = publisher.approve(&server, of, digest.as_deref());
             Ok(json!({ "approved": approved.await? }))
         })
     }
@@ -418,12 +429,13 @@ impl GatewayState {
         let uptime = self.started.elapsed();
         let uptime_millis = u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX);
         Status {
-            version: env!("CARGO_PKG_VERSION"),
+            version: env!("CARGO_PKG_VERSION").into(),
             pid: std::process::id(),
             uptime_seconds: uptime.as_secs(),
             started_at: unix_millis().saturating_sub(uptime_millis),
             listen: listen.to_string(),
             sessions: self.sessions.len(),
+            clients_max: None,
             event_bytes: self.sessions.event_bytes(),
             arbiters_replaced: self.arbiters.replaced(),
             actors: vec![
@@ -475,7 +487,7 @@ impl GatewayState {
             };
             let owner = found.map(|(owner, _)| owner);
             let count = |kind| owner.map_or(0, |owner| catalog.count(owner, kind));
-            let items = ItemKind::ALL.map(|kind| (kind.member(), count(kind)));
+            let items = ItemKind::ALL.map(|kind| (kind.member().into(), count(kind)));
             let items = items.into_iter().collect();
             let credential = owner.and_then(|owner| self.credentials.get(owner));
             let suspended = owner.map_or(0, |owner| catalog.suspended_count(owner));

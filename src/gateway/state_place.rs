@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use std::{fs, io};
 
@@ -29,6 +29,9 @@ pub(super) struct DataPlace {
     lease: DirectoryLease,
     /// The device and number of the state file that is open.
     file: Option<(u64, u64)>,
+    named: Arc<OnceLock<NamedFiles>>,
+    /// Whether these could not be written last time.
+    fails: bool,
 }
 
 impl DataPlace {
@@ -39,6 +42,8 @@ impl DataPlace {
             directory,
             lease,
             file: None,
+            named: Arc::default(),
+            fails: false,
         };
         if place.directory.is_some() {
             place.lease.hold();
@@ -102,6 +107,17 @@ impl StatePlace for DataPlace {
         (!is_there).then(|| format!("`{STATE_FILE}` was removed or replaced"))
     }
 
+    fn tend(&mut self) {
+        let Some(named) = self.named.get() else {
+            return;
+        };
+        let written = named.write_missing(&self.path);
+        if let (Err(error), false) = (&written, self.fails) {
+            log::warn!(error:%; "could not write who uses the data directory");
+        }
+        self.fails = written.is_err();
+    }
+
     fn set_aside(&mut self) -> Result<String, OpenError> {
         let path = self.state_file();
         let aside = move_aside(&path, unix_millis())?;
@@ -109,6 +125,44 @@ impl StatePlace for DataPlace {
         Ok(format!(
             "`{STATE_FILE}` was damaged and is now `{aside}`: the sessions and lists that it held are lost"
         ))
+    }
+}
+
+/// Files of the data directory that tell others which gateway uses it, and how they reach it.
+pub(super) struct NamedFiles {
+    pub(super) owner: Uuid,
+    pub(super) token: Option<Arc<ApiToken>>,
+    pub(super) listen: String,
+}
+
+impl NamedFiles {
+    fn write_missing(&self, data_dir: &Path) -> io::Result<()> {
+        DataDir::write_missing(data_dir, &self.listen, self.owner)?;
+        self.token.as_ref().map_or(Ok(()), |it| it.write_missing())
+    }
+}
+
+/// The data directory, opened.
+pub(super) struct OpenedPlace {
+    pub(super) lease: DirectoryLease,
+    pub(super) store: Arc<DurableStore>,
+    named: Arc<OnceLock<NamedFiles>>,
+}
+
+impl OpenedPlace {
+    /// Writes files now, and from now on whenever they are missing.
+    pub(super) async fn keep(&self, data_dir: &Path, files: NamedFiles) {
+        let (path, named) = (data_dir.to_owned(), Arc::clone(&self.named));
+        let is_held = self.lease.number().is_some();
+        let keep = move || {
+            let written = is_held.then(|| files.write_missing(&path));
+            // The store's thread writes them too from now on.
+            let _ = named.set(files);
+            written
+        };
+        if let Some(Some(Err(error))) = with_files(keep).await {
+            log::warn!(error:%; "others cannot see which gateway uses the data directory");
+        }
     }
 }
 
@@ -127,12 +181,18 @@ pub(super) async fn open_data_dir(
     data_dir: &Path,
     locked: Option<DataDir>,
     listens: bool,
-) -> Result<(DirectoryLease, Arc<DurableStore>, KeptFiles), StartError> {
+) -> Result<(OpenedPlace, KeptFiles), StartError> {
     let lease = DirectoryLease::unheld();
     let place = DataPlace::new(data_dir.to_owned(), locked, lease.clone());
+    let named = Arc::clone(&place.named);
     let store = Arc::new(open_store(place).await?);
     let kept = KeptFiles::read(data_dir, &lease, listens).await?;
-    Ok((lease, store, kept))
+    let opened = OpenedPlace {
+        lease,
+        store,
+        named,
+    };
+    Ok((opened, kept))
 }
 
 /// Opens the state; a disk that fails or hangs costs durability only.
@@ -161,7 +221,7 @@ async fn open_store(place: DataPlace) -> Result<DurableStore, StartError> {
 pub(super) struct KeptFiles {
     /// The name of the directory, by which processes of an earlier gateway are found.
     pub(super) owner: Uuid,
-    pub(super) token: ApiToken,
+    pub(super) token: Arc<ApiToken>,
     pub(super) key_uses: KeyUses,
 }
 
@@ -193,21 +253,9 @@ impl KeptFiles {
         let token = token.map_or_else(|| ApiToken::unkept(data_dir), Ok)?;
         Ok(Self {
             owner: owner.unwrap_or_else(Uuid::new_v4),
-            token,
+            token: Arc::new(token),
             key_uses,
         })
-    }
-}
-
-/// Writes which process uses the directory, for those that find it locked.
-pub(super) async fn write_run_file(data_dir: &Path, lease: &DirectoryLease, listen: &str) {
-    if lease.number().is_none() {
-        return;
-    }
-    let (path, listen) = (data_dir.to_owned(), listen.to_owned());
-    let written = with_files(move || DataDir::write_run_file(&path, &listen)).await;
-    if let Some(Err(error)) = written {
-        log::warn!(error:%; "others cannot see which gateway uses the data directory");
     }
 }
 

@@ -4,11 +4,12 @@ use std::fs;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::admin::CertificateView;
-use crate::config::watch::{Watch, WatchSettings};
+use crate::admin::{CertificateStanding, CertificateView};
+use crate::config::watch::{Changed, Watch, WatchSettings};
 use crate::config::{Fingerprint, LoadedFile};
 use crate::front::{FrontTls, Renewal, Standing, TlsError, TlsSettings};
 use crate::telemetry::{rfc3339, unix_millis};
@@ -19,6 +20,7 @@ const WARN_EVERY: Duration = Duration::from_secs(12 * 3600);
 /// Follows the files of a certificate until it is dropped.
 pub(super) struct CertificateWatch {
     tls: FrontTls,
+    report: mpsc::Sender<Changed>,
     _watch: Watch,
     _task: AbortOnDropHandle<()>,
 }
@@ -40,10 +42,11 @@ impl CertificateWatch {
             return Ok(None);
         };
         let (report, changes) = mpsc::channel(1);
-        let watch = Watch::start(&files, &WatchSettings::default(), report);
+        let watch = Watch::start(&files, &WatchSettings::default(), report.clone());
         let task = actix_rt::spawn(follow(tls.clone(), changes));
         Ok(Some(Self {
             tls,
+            report,
             _watch: watch,
             _task: AbortOnDropHandle::new(task),
         }))
@@ -55,16 +58,21 @@ impl CertificateWatch {
 
     /// Reads the files again.
     pub(super) fn renew(&self) {
-        renew(&self.tls);
+        // With a full channel, a reading is due already.
+        let _ = self.report.try_send(Changed);
     }
 }
 
-async fn follow<T>(tls: FrontTls, mut changes: mpsc::Receiver<T>) {
+async fn follow(tls: FrontTls, mut changes: mpsc::Receiver<Changed>) {
     let mut warn = interval(WARN_EVERY);
     warn.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            Some(_) = changes.recv() => renew(&tls),
+            Some(_) = changes.recv() => {
+                let tls = tls.clone();
+                // The file system may hang. A panic was reported where it happened.
+                let _ = spawn_blocking(move || renew(&tls)).await;
+            }
             _ = warn.tick() => log_standing(&tls),
         }
     }
@@ -89,9 +97,11 @@ fn log_standing(tls: &FrontTls) {
     let view = certificate_view(tls, unix_millis());
     let (path, days) = (&view.certificate, view.days_left);
     match view.standing {
-        Some("expired") => log::error!(path; "the certificate has expired: clients refuse it"),
-        Some("ends_soon") => log::warn!(path, days; "the certificate ends soon"),
-        Some("not_yet_valid") => {
+        Some(CertificateStanding::Expired) => {
+            log::error!(path; "the certificate has expired: clients refuse it")
+        }
+        Some(CertificateStanding::EndsSoon) => log::warn!(path, days; "the certificate ends soon"),
+        Some(CertificateStanding::NotYetValid) => {
             log::error!(path; "the certificate is not valid yet: clients refuse it");
         }
         _ => {}
@@ -111,10 +121,10 @@ pub(super) fn certificate_view(tls: &FrontTls, now: u64) -> CertificateView {
             (signed(lifetime.not_after) - signed(now)).div_euclid(24 * 3600 * 1000)
         }),
         standing: lifetime.map(|lifetime| match lifetime.standing(now) {
-            Standing::NotYetValid => "not_yet_valid",
-            Standing::Valid => "valid",
-            Standing::EndsSoon => "ends_soon",
-            Standing::Expired => "expired",
+            Standing::NotYetValid => CertificateStanding::NotYetValid,
+            Standing::Valid => CertificateStanding::Valid,
+            Standing::EndsSoon => CertificateStanding::EndsSoon,
+            Standing::Expired => CertificateStanding::Expired,
         }),
         refused: tls.refused(),
     }

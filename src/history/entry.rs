@@ -1,6 +1,9 @@
 //! Calls that were read, as operators see them.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::redaction::{IS_REDACTED, SERVER_NAMES, WHOLE};
@@ -72,53 +75,131 @@ pub enum NotReplayable {
     Redacted,
 }
 
+/// A page of records for operators, the newest first.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CallPage {
+    pub entries: Vec<RecordedCall>,
+    /// The number of all calls that match; absent where only a search would tell.
+    pub total: Option<u64>,
+    pub limit: usize,
+    pub offset: usize,
+    /// Whether the page has all that belongs on it: a search stops after some time.
+    pub complete: bool,
+    /// The id before which the next page begins.
+    pub next: Option<String>,
+}
+
+/// A call for operators.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct RecordedCall {
+    pub id: String,
+    /// When it ended, in milliseconds since 1970.
+    pub timestamp: u64,
+    pub method: String,
+    /// The tool, prompt or URI that it names.
+    pub target: String,
+    pub server_id: Option<String>,
+    /// The beginning of its session's id.
+    pub session: Option<String>,
+    pub client: Option<String>,
+    pub revision: String,
+    /// The JSON-RPC id of its client.
+    pub request_id: Value,
+    /// A [`super::CallOutcome`].
+    pub outcome: String,
+    pub success: bool,
+    pub error: Option<CallError>,
+    /// The whole time, in milliseconds.
+    pub duration: f64,
+    pub durations: CallDurations,
+    pub request_bytes: u64,
+    pub answer_bytes: u64,
+    pub params: Option<Value>,
+    /// `none`, `whole`, `redacted`, `cut` or `cut and redacted`.
+    pub params_state: Cow<'static, str>,
+    pub result: Option<Value>,
+    /// As `params_state`.
+    pub result_state: Cow<'static, str>,
+    /// Whether the call can be made again.
+    pub replayable: bool,
+}
+
+impl RecordedCall {
+    /// The name that the call has in lists.
+    pub fn title(&self) -> &str {
+        match self.target.as_str() {
+            "" => &self.method,
+            target => target,
+        }
+    }
+}
+
+/// Why a call failed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallError {
+    /// The code of the gateway's error, or the number of the server's.
+    pub code: String,
+}
+
+/// The parts of a call's time, in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CallDurations {
+    pub total: f64,
+    /// Between the request to the server and its answer.
+    pub server: f64,
+    /// In the queue of the server.
+    pub queue: f64,
+}
+
 impl HistoryPage {
-    /// The page as JSON.
-    pub fn to_json(&self) -> Value {
-        let entries: Vec<Value> = self.entries.iter().map(HistoryEntry::to_json).collect();
+    /// The page for operators.
+    pub fn view(&self) -> CallPage {
         let goes_on = self.has_more || !self.is_complete;
-        json!({
-            "entries": entries,
-            "total": self.total,
-            "limit": self.limit,
-            "offset": self.offset,
-            "complete": self.is_complete,
-            "next": self.last.filter(|_| goes_on).map(|id| id.to_string()),
-        })
+        CallPage {
+            entries: self.entries.iter().map(HistoryEntry::record).collect(),
+            total: self.total,
+            limit: self.limit,
+            offset: self.offset,
+            complete: self.is_complete,
+            next: self.last.filter(|_| goes_on).map(|id| id.to_string()),
+        }
     }
 }
 
 impl HistoryEntry {
-    pub fn to_json(&self) -> Value {
-        let millis = |micros: i64| json!(micros as f64 / 1000.0);
-        let error = self.code.as_ref().map(|code| json!({ "code": code }));
-        json!({
-            "id": self.id.to_string(),
-            "timestamp": self.at,
-            "method": self.method,
-            "target": self.name,
-            "serverId": (!self.server.is_empty()).then_some(&self.server),
-            "session": self.session.map(|session| format!("{session:08x}")),
-            "client": self.client,
-            "revision": self.revision,
-            "requestId": value(&self.request_id),
-            "outcome": self.outcome,
-            "success": self.outcome == "ok",
-            "error": error,
-            "duration": millis(self.total_us),
-            "durations": {
-                "total": millis(self.total_us),
-                "server": millis(self.server_us),
-                "queue": millis(self.queue_us),
+    /// The call for operators.
+    pub fn record(&self) -> RecordedCall {
+        let millis = |micros: i64| micros as f64 / 1000.0;
+        let unsigned = |number: i64| u64::try_from(number).unwrap_or_default();
+        RecordedCall {
+            id: self.id.to_string(),
+            timestamp: unsigned(self.at),
+            method: self.method.clone(),
+            target: self.name.clone(),
+            server_id: (!self.server.is_empty()).then(|| self.server.clone()),
+            session: self.session.map(|session| format!("{session:08x}")),
+            client: self.client.clone(),
+            revision: self.revision.clone(),
+            request_id: value(&self.request_id),
+            outcome: self.outcome.clone(),
+            success: self.outcome == "ok",
+            error: self.code.clone().map(|code| CallError { code }),
+            duration: millis(self.total_us),
+            durations: CallDurations {
+                total: millis(self.total_us),
+                server: millis(self.server_us),
+                queue: millis(self.queue_us),
             },
-            "requestBytes": self.request_bytes,
-            "answerBytes": self.answer_bytes,
-            "params": self.params.as_deref().map(value),
-            "paramsState": state(self.params.as_ref(), self.params_state),
-            "result": self.result.as_deref().map(value),
-            "resultState": state(self.result.as_ref(), self.result_state),
-            "replayable": self.replay_frame(0).is_ok(),
-        })
+            request_bytes: unsigned(self.request_bytes),
+            answer_bytes: unsigned(self.answer_bytes),
+            params: self.params.as_deref().map(value),
+            params_state: state(self.params.as_ref(), self.params_state).into(),
+            result: self.result.as_deref().map(value),
+            result_state: state(self.result.as_ref(), self.result_state).into(),
+            replayable: self.replay_frame(0).is_ok(),
+        }
     }
 
     /// Whether a text stands in it.

@@ -41,7 +41,7 @@ use queue::RecordQueue;
 use record::CallRecord;
 use writer::{DIRECTORY_AWAY, HistoryState};
 
-pub use entry::{HistoryEntry, HistoryPage, NotReplayable};
+pub use entry::{CallPage, HistoryEntry, HistoryPage, NotReplayable, RecordedCall};
 pub use pending::{CallEnding, PendingCall, RecordedCaller, is_tool_error};
 pub use query::{HistoryFilter, HistoryQuery, LIMIT_DEFAULT, LIMIT_MAX, OFFSET_MAX};
 pub use record::CallOutcome;

@@ -15,6 +15,15 @@ pub fn holds_secret(name: &str) -> bool {
     names_secret(name) && !names_place(name)
 }
 
+/// Whether a secret follows this option, unlike `--no-auth` and `--password-stdin`.
+fn takes_secret(option: &str) -> bool {
+    let name = option.trim_start_matches('-');
+    let is_switch = ["no-", "disable-", "without-", "skip-"]
+        .iter()
+        .any(|prefix| name.starts_with(prefix));
+    holds_secret(name) && !is_switch && !name.ends_with("-stdin")
+}
+
 /// A `${NAME}` and nothing else: it names a secret and is none.
 pub fn is_variable(text: &str) -> bool {
     let name = text.strip_prefix("${");
@@ -31,13 +40,14 @@ pub fn argument_spans(previous: &str, argument: &str) -> Vec<Range<usize>> {
         return Vec::new();
     }
     let is_option = previous.starts_with('-') && !previous.contains(['=', ' ']);
-    if is_option && holds_secret(previous) && !is_option_name(argument) {
+    if is_option && takes_secret(previous) && !is_option_name(argument) {
         return std::iter::once(0..argument.len()).collect();
     }
     for sign in ["=", ": "] {
         if let Some((name, value)) = argument.split_once(sign)
             && !name.contains(['/', '?', '{', '"', ' '])
             && !value.is_empty()
+            && (sign != "=" || name.starts_with('-') || !value.contains(' '))
         {
             let start = argument.len() - value.len();
             let spans = match holds_secret(name) && !is_variable(value) {
@@ -51,16 +61,25 @@ pub fn argument_spans(previous: &str, argument: &str) -> Vec<Range<usize>> {
     let mut spans = text_spans(argument);
     spans.extend(url_spans(argument));
     spans.extend(random_words(argument));
+    // A command for a shell.
+    if argument.contains(' ') {
+        spans.extend(word_spans(argument, 0));
+    }
     spans
 }
 
 /// The secrets among the arguments of a command that is written in one text. The program is none.
 pub fn command_spans(command: &str) -> Vec<Range<usize>> {
+    word_spans(command, 1)
+}
+
+/// The secrets among the words of a text, without the first ones.
+fn word_spans(text: &str, skipped: usize) -> Vec<Range<usize>> {
     let (mut spans, mut previous, mut at) = (Vec::new(), "", 0);
-    for (index, word) in command.split(' ').enumerate() {
-        let of_word = match index {
-            0 => Vec::new(),
-            _ => argument_spans(previous, word),
+    for (index, word) in text.split(' ').enumerate() {
+        let of_word = match index < skipped {
+            true => Vec::new(),
+            false => argument_spans(previous, word),
         };
         let shifted = |span: Range<usize>| span.start + at..span.end + at;
         spans.extend(of_word.into_iter().map(shifted));

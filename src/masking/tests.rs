@@ -55,7 +55,7 @@ fn a_command_line_without_secrets_is_shown_as_it_is() {
 
 #[test]
 fn the_secrets_of_a_command_line_are_hidden() {
-    let cases: [(&[&str], &[&str]); 19] = [
+    let cases: [(&[&str], &[&str]); 23] = [
         (&["--token", "hunter22"], &["--token", "***"]),
         (&["--token", "/hunter22"], &["--token", "***"]),
         (
@@ -68,6 +68,19 @@ fn the_secrets_of_a_command_line_are_hidden() {
         ),
         (&["--x-token=hunter22"], &["--x-token=***"]),
         (&["--token=a b c"], &["--token=***"]),
+        (
+            &["-c", "API_KEY=word exec mcp-server --token word /srv"],
+            &["-c", "API_KEY=*** exec mcp-server --token *** /srv"],
+        ),
+        (&["--no-auth", "mcp-server"], &["--no-auth", "mcp-server"]),
+        (
+            &["--disable-token-check", "x"],
+            &["--disable-token-check", "x"],
+        ),
+        (
+            &["--password-stdin", "mcp-server"],
+            &["--password-stdin", "mcp-server"],
+        ),
         (&["-e", "API_TOKEN=word"], &["-e", "API_TOKEN=***"]),
         (&["--env=API_TOKEN=word"], &["--env=API_TOKEN=***"]),
         (&["-e", "LOG_LEVEL=debug"], &["-e", "LOG_LEVEL=debug"]),

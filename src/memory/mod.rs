@@ -4,6 +4,6 @@ mod heap;
 mod kept_bytes;
 mod passed;
 
-pub(crate) use heap::{trim_heap, trim_heap_soon};
+pub(crate) use heap::trim_heap;
 pub(crate) use kept_bytes::{KeptBytes, KeptShare};
-pub(crate) use passed::{PassedMemory, note_passed};
+pub(crate) use passed::{PassedMemory, note_freed, note_passed};

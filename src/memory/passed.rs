@@ -1,4 +1,5 @@
-//! Decides when the memory of large answers and closed connections is worth returning to the system.
+//! Decides when the memory of large answers, of lists and servers that are gone, and of closed
+//! connections and sessions is worth returning to the system.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -17,6 +18,11 @@ static PASSED: AtomicUsize = AtomicUsize::new(0);
 /// Reports bytes that were allocated for a short time.
 pub(crate) fn note_passed(bytes: usize) {
     PASSED.fetch_add(bytes, Ordering::Relaxed);
+}
+
+/// Reports that something is freed whose size is unknown and large: a server, or many of its items.
+pub(crate) fn note_freed() {
+    note_passed(WORTH);
 }
 
 /// The reports since the last trim. The owner looks at regular intervals.

@@ -35,6 +35,16 @@ pub enum Era {
     Modern,
 }
 
+impl Era {
+    /// The word that is also its serialised form.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Legacy => "legacy",
+            Self::Modern => "modern",
+        }
+    }
+}
+
 /// The text names no revision that we speak.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::time::Instant;
 
+use crate::catalog::PinKind;
 use crate::downstream::ServerEventListener;
 use crate::id::ServerName;
 use crate::protocol::{ErrorKind, Failure};
@@ -77,7 +78,7 @@ impl CatalogPublisher {
         }
     }
 
-    /// The pins of all servers, and the tools that are not approved, a JSON object each.
+    /// The pins of all servers, and the texts that are not approved, a JSON object each.
     pub fn pins(&self) -> Vec<Value> {
         self.core.pin_views()
     }
@@ -87,12 +88,12 @@ impl CatalogPublisher {
     /// # Errors
     ///
     /// Returns the failure that the operator is to read: there is no such pin.
-    pub fn pin(&self, server: &ServerName, tool: &str) -> Result<Value, Failure> {
-        self.core.pin_view(server, tool)
+    pub fn pin(&self, server: &ServerName, of: (PinKind, &str)) -> Result<Value, Failure> {
+        self.core.pin_view(server, of)
     }
 
-    /// Approves what a server lists of a tool, or of all its tools; with a digest only that
-    /// definition. Returns the names of the tools of which something was approved.
+    /// Approves what a server lists under a name, or everything that it lists; with a digest only
+    /// that definition. Returns the names of which something was approved.
     ///
     /// # Errors
     ///
@@ -101,10 +102,10 @@ impl CatalogPublisher {
     pub async fn approve(
         &self,
         server: &ServerName,
-        tool: Option<&str>,
+        of: Option<(PinKind, &str)>,
         digest: Option<&str>,
     ) -> Result<Vec<String>, Failure> {
-        let approved = self.core.approve(server, tool, digest)?;
+        let approved = self.core.approve(server, of, digest)?;
         if approved.is_empty() {
             return Ok(approved);
         }

@@ -1,10 +1,10 @@
-//! Warns operators of tools that nobody approved, and of characters that people do not see.
+//! Warns operators of texts that no operator approved, and of characters that people do not see.
 
 use std::collections::HashSet;
 
 use serde_json::json;
 
-use crate::catalog::{MergeNotice, UnapprovedTool};
+use crate::catalog::{MergeNotice, PinKind, Unapproved};
 use crate::telemetry::{EventFeed, EventKind, unix_millis};
 
 /// Notices of one merge that are logged one by one.
@@ -34,13 +34,13 @@ impl DefinitionNotices {
             if reported <= LOGGED_MAX {
                 log::warn!(server = notice.server().as_str(); "{notice}");
             }
-            if let MergeNotice::Unapproved(tool) = notice {
-                events.publish(EventKind::Pin, || event(tool));
+            if let MergeNotice::Unapproved(text) = notice {
+                events.publish(EventKind::Pin, || event(text));
             }
         }
         if reported > LOGGED_MAX {
             let more = reported - LOGGED_MAX;
-            log::warn!("{more} more tools or texts need a look: `mcpvisor status` names them");
+            log::warn!("{more} more texts need a look: `mcpvisor status` names them");
         }
         self.0 = holds;
     }
@@ -49,7 +49,7 @@ impl DefinitionNotices {
 /// Different for every definition; `None` for notices about something else.
 fn key(notice: &MergeNotice) -> Option<String> {
     match notice {
-        MergeNotice::Unapproved(tool) => Some(format!("{notice} {}", tool.digest)),
+        MergeNotice::Unapproved(text) => Some(format!("{notice} {}", text.digest)),
         MergeNotice::HiddenText { .. } => Some(notice.to_string()),
         MergeNotice::Renamed { .. }
         | MergeNotice::Shortened { .. }
@@ -61,13 +61,15 @@ fn key(notice: &MergeNotice) -> Option<String> {
     }
 }
 
-fn event(tool: &UnapprovedTool) -> serde_json::Value {
+fn event(text: &Unapproved) -> serde_json::Value {
     json!({
         "timestamp": unix_millis(),
-        "serverId": tool.server,
-        "tool": tool.native,
-        "state": tool.state,
-        "suspended": tool.is_suspended,
-        "digest": tool.digest,
+        "serverId": text.server,
+        "kind": text.kind,
+        "name": text.native,
+        "tool": (text.kind == PinKind::Tool).then_some(&text.native),
+        "state": text.state,
+        "suspended": text.is_suspended,
+        "digest": text.digest,
     })
 }

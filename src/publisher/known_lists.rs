@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use tokio::time::Instant;
 
-use crate::catalog::ItemKind;
-use crate::downstream::{ConnectionKey, ListTimes};
+use crate::catalog::{ItemKind, ServerPart};
+use crate::downstream::{ConnectionKey, ListTimes, holds_for};
 use crate::id::ServerName;
 
 /// How the lists of a connection came here.
@@ -26,23 +26,46 @@ pub(crate) enum KnownList {
 /// The lists that were read, by server and connection.
 #[derive(Debug, Default)]
 pub(crate) struct KnownLists {
-    lists: HashMap<(ServerName, ConnectionKey), (KnownList, ListTimes)>,
-    /// The oldest reading of each kind.
-    oldest: ListTimes,
+    lists: HashMap<(ServerName, ConnectionKey), ReadList>,
+    /// When the first list of each kind is old.
+    first_old: ListTimes,
+}
+
+/// The lists of a connection, and when their items were read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReadList {
+    known: KnownList,
+    read_at: ListTimes,
+    /// When they may be read again because clients ask for them.
+    old_at: ListTimes,
+}
+
+impl ReadList {
+    pub(super) fn new(known: KnownList, part: &ServerPart, read_at: ListTimes) -> Self {
+        let old_at = ItemKind::ALL.map(|kind| {
+            let holds = holds_for(part, kind);
+            read_at[kind.index()].and_then(|at| at.checked_add(holds))
+        });
+        Self {
+            known,
+            read_at,
+            old_at,
+        }
+    }
 }
 
 impl KnownLists {
     /// The lists that a client of this connection sees: those of the connection, or of its
     /// audience. `None` if neither was ever read.
     pub(crate) fn of(&self, server: &ServerName, key: &ConnectionKey) -> Option<KnownList> {
-        let find = |key: ConnectionKey| Some(self.lists.get(&(server.clone(), key))?.0);
+        let find = |key: ConnectionKey| Some(self.lists.get(&(server.clone(), key))?.known);
         find(key.list_key()).or_else(|| find(key.audience_key()?))
     }
 
     /// Whether this very connection has listed and is not closed.
     pub(crate) fn is_live(&self, server: &ServerName, key: &ConnectionKey) -> bool {
         let list = self.lists.get(&(server.clone(), key.list_key()));
-        list.is_some_and(|(known, _)| *known == KnownList::Live)
+        list.is_some_and(|list| list.known == KnownList::Live)
     }
 
     /// When the list of a connection was read, if it was.
@@ -52,27 +75,87 @@ impl KnownLists {
         key: &ConnectionKey,
         kind: ItemKind,
     ) -> Option<Instant> {
-        self.lists.get(&(server.clone(), key.list_key()))?.1[kind.index()]
+        self.lists.get(&(server.clone(), key.list_key()))?.read_at[kind.index()]
     }
 
-    /// When the list of this kind was read that was read first.
-    pub(crate) fn oldest(&self, kind: ItemKind) -> Option<Instant> {
-        self.oldest[kind.index()]
+    /// Whether the list of a connection is old.
+    pub(crate) fn is_old(
+        &self,
+        server: &ServerName,
+        key: &ConnectionKey,
+        (kind, now): (ItemKind, Instant),
+    ) -> bool {
+        let list = self.lists.get(&(server.clone(), key.list_key()));
+        let old_at = list.and_then(|list| list.old_at[kind.index()]);
+        old_at.is_some_and(|at| at <= now)
+    }
+
+    /// Whether any list of this kind is old.
+    pub(crate) fn has_old(&self, kind: ItemKind, now: Instant) -> bool {
+        self.first_old[kind.index()].is_some_and(|at| at <= now)
     }
 }
 
-/// A list with its server, its connection, and when its items were read.
-pub(super) type ReadList = (ServerName, ConnectionKey, KnownList, ListTimes);
-
-impl FromIterator<ReadList> for KnownLists {
-    fn from_iter<I: IntoIterator<Item = ReadList>>(lists: I) -> Self {
+impl FromIterator<(ServerName, ConnectionKey, ReadList)> for KnownLists {
+    fn from_iter<I: IntoIterator<Item = (ServerName, ConnectionKey, ReadList)>>(lists: I) -> Self {
         let mut known = Self::default();
-        for (server, key, list, read_at) in lists {
-            for (oldest, at) in known.oldest.iter_mut().zip(read_at) {
-                *oldest = [*oldest, at].into_iter().flatten().min();
+        for (server, key, list) in lists {
+            for (first, at) in known.first_old.iter_mut().zip(list.old_at) {
+                *first = [*first, at].into_iter().flatten().min();
             }
-            known.lists.insert((server, key), (list, read_at));
+            known.lists.insert((server, key), list);
         }
         known
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::catalog::ListCaching;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_is_old_when_the_time_that_its_server_said_is_over() {
+        let [silent, minute] = ["silent", "minute"].map(|name| ServerName::try_new(name).unwrap());
+        let (key, read_at) = (ConnectionKey::shared(), [Some(Instant::now()); 4]);
+        let list = |name: &ServerName, ttl_ms: Option<u64>| {
+            let mut part = ServerPart::new(name.clone());
+            let is_public = true;
+            let caching = ttl_ms.map(|ttl_ms| ListCaching { ttl_ms, is_public });
+            part.set_caching(ItemKind::Tools, caching);
+            let list = ReadList::new(KnownList::Live, &part, read_at);
+            (name.clone(), key.clone(), list)
+        };
+        let forever = list(&minute, Some(u64::MAX));
+        let never: KnownLists = [forever].into_iter().collect();
+        let one: KnownLists = [list(&minute, Some(60_000))].into_iter().collect();
+        let both = [list(&silent, None), list(&minute, Some(60_000))];
+        let both: KnownLists = both.into_iter().collect();
+        for (seconds, silent_is_old, minute_is_old) in [
+            (9, false, false),
+            (10, true, false),
+            (59, true, false),
+            (60, true, true),
+        ] {
+            let at = (
+                ItemKind::Tools,
+                Instant::now() + Duration::from_secs(seconds),
+            );
+            assert!(!never.has_old(at.0, at.1), "after {seconds} s");
+            assert_eq!(one.has_old(at.0, at.1), minute_is_old, "after {seconds} s");
+            assert_eq!(both.has_old(at.0, at.1), silent_is_old, "after {seconds} s");
+            assert_eq!(
+                both.is_old(&silent, &key, at),
+                silent_is_old,
+                "after {seconds} s"
+            );
+            assert_eq!(
+                both.is_old(&minute, &key, at),
+                minute_is_old,
+                "after {seconds} s"
+            );
+        }
     }
 }

@@ -184,14 +184,15 @@ impl OwnLists {
     pub(super) fn known(
         &self,
         is_shared: impl Fn(&Arc<ServerPart>) -> bool,
-    ) -> impl Iterator<Item = ReadList> {
+    ) -> impl Iterator<Item = (ServerName, ConnectionKey, ReadList)> {
         self.all().map(move |(server, list)| {
             let known = list.kept.map_or(KnownList::Live, |kept| KnownList::Kept {
                 since: kept.since,
                 is_outdated: kept.is_outdated,
                 is_different: !is_shared(&list.part),
             });
-            (server.clone(), list.key.list_key(), known, list.read_at)
+            let read = ReadList::new(known, &list.part, list.read_at);
+            (server.clone(), list.key.list_key(), read)
         })
     }
 

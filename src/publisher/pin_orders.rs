@@ -5,47 +5,58 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::catalog::{Item, ItemKind, PinMode, PinState, ServerPart, definition, definition_diff};
+use crate::catalog::{
+    ModelText, PinKind, PinMode, PinState, PinnedDefinitions, ServerPart, definition_diff,
+};
 use crate::id::ServerName;
 use crate::protocol::{ErrorKind, Failure};
 use crate::publisher::publisher_core::{DispatcherInput, PublisherCore};
 use crate::publisher::server_parts::ServerParts;
 use crate::telemetry::rfc3339;
 
-/// The definitions of one tool as they are listed now, each once.
-type Listed = Vec<(Arc<ServerPart>, usize)>;
+/// The definitions under each kind and name, as they are listed now, each once.
+type Listed<'p> = BTreeMap<(PinKind, &'p str), Vec<ModelText<'p>>>;
 
 impl PublisherCore {
-    /// The pins of all servers, and the tools that are not approved, a JSON object each.
+    /// The pins of all servers, and the texts that are not approved, a JSON object each. Resources
+    /// come and go in thousands: only changed ones are listed.
     pub(super) fn pin_views(&self) -> Vec<Value> {
         let state = self.state();
         let pinned = state.parts.pins().pinned();
-        let servers = pinned.servers();
         let of_server = |server| {
-            let parts = &state.parts;
-            tools_of(parts, server)
-                .into_iter()
-                .map(move |(tool, listed)| pin_view(parts, server, &tool, &listed))
+            let parts: Vec<_> = state.parts.all_of(server).cloned().collect();
+            let texts = texts_of(&pinned, server, &parts);
+            let seen = texts.iter();
+            let seen = seen.map(|(key, listed)| pin_view(&state.parts, server, *key, listed));
+            let is_shown =
+                |pin: &Value| pin["kind"] != json!(PinKind::Resource) || pin["state"] == "changed";
+            seen.filter(is_shown).collect::<Vec<_>>()
         };
-        servers.flat_map(of_server).collect()
+        pinned.servers().flat_map(of_server).collect()
     }
 
     /// One pin with its definitions and their difference, as JSON.
-    pub(super) fn pin_view(&self, server: &ServerName, tool: &str) -> Result<Value, Failure> {
+    pub(super) fn pin_view(
+        &self,
+        server: &ServerName,
+        (kind, name): (PinKind, &str),
+    ) -> Result<Value, Failure> {
         let state = self.state();
-        let tools = tools_of(&state.parts, server);
-        let listed = tools.get(tool).ok_or_else(|| unknown(server, tool))?;
-        let mut view = pin_view(&state.parts, server, tool, listed);
         let pinned = state.parts.pins().pinned();
-        let approved = pinned.server(server).and_then(|pins| pins.get(tool));
-        let approved = approved.map_or(&[][..], |pins| pins);
+        let parts: Vec<_> = state.parts.all_of(server).cloned().collect();
+        let texts = texts_of(&pinned, server, &parts);
+        let listed = texts
+            .get(&(kind, name))
+            .ok_or_else(|| unknown(server, kind, name))?;
+        let mut view = pin_view(&state.parts, server, (kind, name), listed);
+        let approved = pinned.approved(server, kind, name);
         let newest = approved.first().map(|pin| pin.text.clone());
-        let definitions = listed.iter().map(item).map(|item| {
-            let text = definition(item.raw());
+        let definitions = listed.iter().map(|listed| {
+            let text = listed.definition();
             json!({
-                "digest": item.definition_digest(),
-                "state": pinned.state(server, item),
-                "hidden": item.hidden().map(ToString::to_string),
+                "digest": listed.digest(),
+                "state": pinned.state(server, *listed),
+                "hidden": listed.hidden().map(|hidden| hidden.to_string()),
                 "diff": newest.as_ref().map(|newest| definition_diff(newest, &text)),
                 "definition": text.parse::<Value>().unwrap_or_default(),
             })
@@ -62,28 +73,31 @@ impl PublisherCore {
         Ok(view)
     }
 
-    /// Approves what is listed of a tool, or of all tools of a server; with a digest only that
-    /// definition. Returns the names of the tools of which something was approved.
+    /// Approves what a server lists under a name, or everything that it lists; with a digest only
+    /// that definition. Returns the names of which something was approved.
     pub(super) fn approve(
         &self,
         server: &ServerName,
-        tool: Option<&str>,
+        of: Option<(PinKind, &str)>,
         digest: Option<&str>,
     ) -> Result<Vec<String>, Failure> {
         let state = self.state();
-        let tools = tools_of(&state.parts, server);
-        if let Some(tool) = tool
-            && !tools.contains_key(tool)
+        let parts: Vec<_> = state.parts.all_of(server).cloned().collect();
+        let pinned = state.parts.pins().pinned();
+        let texts = texts_of(&pinned, server, &parts);
+        if let Some((kind, name)) = of
+            && !texts.contains_key(&(kind, name))
         {
-            return Err(unknown(server, tool));
+            return Err(unknown(server, kind, name));
         }
-        let wanted = |name: &String| tool.is_none_or(|tool| *name == tool);
-        let items = tools.iter().filter(|(name, _)| wanted(name));
-        let items = items.flat_map(|(_, listed)| listed.iter().map(item));
-        let items: Vec<&Item> = items
-            .filter(|item| digest.is_none_or(|it| it == item.definition_digest().to_string()))
+        let wanted = texts
+            .iter()
+            .filter(|(key, _)| of.is_none_or(|of| **key == of));
+        let texts = wanted.flat_map(|(_, listed)| listed.iter().copied());
+        let texts: Vec<ModelText<'_>> = texts
+            .filter(|text| digest.is_none_or(|it| it == text.digest().to_string()))
             .collect();
-        if digest.is_some() && items.is_empty() {
+        if digest.is_some() && texts.is_empty() {
             let message = format!(
                 "server `{server}` does not list this definition any more; look at it again"
             );
@@ -92,13 +106,11 @@ impl PublisherCore {
         }
         let mut approved = Vec::new();
         state.parts.pins().change(|pinned, now| {
-            for item in items {
-                if matches!(
-                    pinned.state(server, item),
-                    Some(PinState::Changed | PinState::New)
-                ) {
-                    pinned.approve(server, item, now);
-                    approved.push(item.native().to_owned());
+            for text in texts {
+                let found = pinned.state(server, text);
+                if matches!(found, Some(PinState::Changed | PinState::New)) {
+                    pinned.approve(server, text, now);
+                    approved.push(text.name().to_owned());
                 }
             }
             !approved.is_empty()
@@ -115,64 +127,63 @@ impl PublisherCore {
     }
 }
 
-fn item((part, place): &(Arc<ServerPart>, usize)) -> &Item {
-    &part.items(ItemKind::Tools)[*place]
-}
-
-/// The tools of a server with pins, by the names that it gives them: those that are pinned, and
-/// those that it lists to anybody.
-fn tools_of(parts: &ServerParts, server: &ServerName) -> BTreeMap<String, Listed> {
-    let pinned = parts.pins().pinned();
+/// The texts of a server with pins: pinned ones, and all that any client sees.
+fn texts_of<'p>(
+    pinned: &'p PinnedDefinitions,
+    server: &ServerName,
+    parts: &'p [Arc<ServerPart>],
+) -> Listed<'p> {
     let Some(pins) = pinned.server(server) else {
-        return BTreeMap::new();
+        return Listed::new();
     };
-    let mut tools: BTreeMap<String, Listed> =
-        pins.keys().map(|name| (name.clone(), Vec::new())).collect();
-    for part in parts.all_of(server) {
-        for (place, tool) in part.items(ItemKind::Tools).iter().enumerate() {
-            let listed = tools.entry(tool.native().to_owned()).or_default();
-            let digest = tool.definition_digest();
-            if !listed
-                .iter()
-                .any(|one| item(one).definition_digest() == digest)
-            {
-                listed.push((part.clone(), place));
-            }
+    let names = pins
+        .iter()
+        .flat_map(|(kind, pins)| pins.keys().map(|name| (*kind, name.as_str())));
+    let mut texts: Listed<'p> = names.map(|key| (key, Vec::new())).collect();
+    for text in parts.iter().flat_map(|part| part.model_texts()) {
+        let listed = texts.entry((text.kind(), text.name())).or_default();
+        if !listed.iter().any(|one| one.digest() == text.digest()) {
+            listed.push(text);
         }
     }
-    tools
+    texts
 }
 
-fn pin_view(parts: &ServerParts, server: &ServerName, tool: &str, listed: &Listed) -> Value {
+fn pin_view(
+    parts: &ServerParts,
+    server: &ServerName,
+    (kind, name): (PinKind, &str),
+    listed: &[ModelText<'_>],
+) -> Value {
     let pinned = parts.pins().pinned();
     let mode = parts.pin_mode(server);
-    let states = listed.iter().map(item);
-    let mut states = states.filter_map(|item| pinned.state(server, item));
+    let mut states = listed.iter().filter_map(|text| pinned.state(server, *text));
     let other = states.find(|state| *state != PinState::Pinned);
     let state = match other {
         Some(state) => json!(state),
         None if listed.is_empty() => json!("unlisted"),
         None => json!(PinState::Pinned),
     };
-    let approved = pinned.server(server).and_then(|pins| pins.get(tool));
-    let newest = approved.and_then(|pins| pins.first());
-    let hidden = listed.iter().find_map(|one| item(one).hidden());
+    let newest = pinned.approved(server, kind, name).first();
+    let hidden = listed.iter().find_map(|text| text.hidden());
     json!({
         "server": server,
-        "tool": tool,
+        "kind": kind,
+        "name": name,
+        "tool": (kind == PinKind::Tool).then_some(name),
         "mode": mode,
         "state": state,
         "suspended": mode == PinMode::Block && other.is_some(),
-        "hidden": hidden.map(ToString::to_string),
+        "hidden": hidden.map(|hidden| hidden.to_string()),
         "approvedAt": newest.map(|pin| rfc3339(pin.approved_at)),
     })
 }
 
-fn unknown(server: &ServerName, tool: &str) -> Failure {
-    let tool: String = tool.chars().take(200).collect();
+fn unknown(server: &ServerName, kind: PinKind, name: &str) -> Failure {
+    let name: String = name.chars().take(200).collect();
+    let kind = kind.as_str();
     let message = format!(
-        "server `{server}` has no pin of a tool `{tool}`; `mcpvisor pins` lists those that there \
-         are"
+        "server `{server}` has no pin of a {kind} `{name}`; `mcpvisor pins` lists what is pinned"
     );
     Failure::new(ErrorKind::NotFound, message).server(server.as_str())
 }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use tokio::sync::Mutex;
 
-use crate::catalog::PinnedTools;
+use crate::catalog::PinnedDefinitions;
 use crate::id::ServerName;
+use crate::masking::{LiveSecrets, MASK};
 use crate::protocol::RawJson;
 use crate::store::{Store, StoreError, WallClock};
-use crate::telemetry::EventFeed;
+use crate::telemetry::{EventFeed, LogRecords};
 
 /// Where the pins of all servers are in the store.
 const PINS: &str = "pins/";
@@ -23,7 +24,7 @@ pub struct Pins(Arc<SharedPins>);
 
 #[derive(Default)]
 struct SharedPins {
-    pinned: ArcSwap<PinnedTools>,
+    pinned: ArcSwap<PinnedDefinitions>,
     events: EventFeed,
     kept: Option<KeptPins>,
 }
@@ -31,14 +32,16 @@ struct SharedPins {
 struct KeptPins {
     store: Arc<dyn Store>,
     now: WallClock,
+    /// Not kept if a server writes them into its texts.
+    secrets: LiveSecrets,
     /// One write after the other, so that the last one has the newest pins.
     writing: Mutex<()>,
 }
 
 impl Pins {
     /// The stored pins, including the pins of servers that are not `configured` now: a server that is
-    /// added again, by hand or by a source, is compared with its former definitions. Their changes are reported
-    /// as `events`.
+    /// added again, by hand or by a source, is compared with its former definitions. Their changes are events
+    /// of `log`.
     ///
     /// # Errors
     ///
@@ -46,10 +49,10 @@ impl Pins {
     pub async fn load(
         store: Arc<dyn Store>,
         now: WallClock,
-        events: EventFeed,
+        log: &LogRecords,
         configured: impl Fn(&str) -> bool,
     ) -> Result<Self, StoreError> {
-        let mut pinned = PinnedTools::default();
+        let mut pinned = PinnedDefinitions::default();
         for entry in store.scan(PINS).await? {
             let name = entry.key.strip_prefix(PINS).unwrap_or_default();
             let text = RawJson::try_new(entry.value).ok();
@@ -68,16 +71,17 @@ impl Pins {
         let writing = Mutex::default();
         Ok(Self(Arc::new(SharedPins {
             pinned: ArcSwap::from_pointee(pinned),
-            events,
+            events: log.events(),
             kept: Some(KeptPins {
                 store,
                 now,
+                secrets: log.secrets().clone(),
                 writing,
             }),
         })))
     }
 
-    pub(super) fn pinned(&self) -> Arc<PinnedTools> {
+    pub(super) fn pinned(&self) -> Arc<PinnedDefinitions> {
         self.0.pinned.load_full()
     }
 
@@ -87,9 +91,9 @@ impl Pins {
 
     /// Changes the pins; called by one at a time. `change` is given the time in milliseconds since
     /// 1970, and says whether it changed anything.
-    pub(super) fn change(&self, change: impl FnOnce(&mut PinnedTools, u64) -> bool) -> bool {
+    pub(super) fn change(&self, change: impl FnOnce(&mut PinnedDefinitions, u64) -> bool) -> bool {
         let now = self.0.kept.as_ref().map_or(0, |kept| (kept.now)());
-        let mut pinned = PinnedTools::clone(&self.pinned());
+        let mut pinned = PinnedDefinitions::clone(&self.pinned());
         let is_changed = change(&mut pinned, now);
         if is_changed {
             self.0.pinned.store(Arc::new(pinned));
@@ -107,7 +111,9 @@ impl Pins {
             return Ok(());
         };
         let _alone = kept.writing.lock().await;
-        let text = self.pinned().to_stored(server);
+        let text = self
+            .pinned()
+            .to_stored(server, |text| kept.secrets.replaced(text, MASK));
         let key = format!("{PINS}{server}");
         kept.store.put(&key, text.as_bytes().clone(), None).await
     }
@@ -139,9 +145,10 @@ mod tests {
     #[tokio::test]
     async fn pins_outlive_the_absence_of_their_server() {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
+        let log = LogRecords::default();
         let load = |configured: &'static [&str]| {
             let is_configured = move |name: &str| configured.contains(&name);
-            Pins::load(store.clone(), || 7, EventFeed::default(), is_configured)
+            Pins::load(store.clone(), || 7, &log, is_configured)
         };
         let pins = load(&[]).await.unwrap();
         let tool = RawJson::from_value(
@@ -156,7 +163,7 @@ mod tests {
             );
             assert!(pins.change(|pinned, now| {
                 assert_eq!(now, 7);
-                pinned.pin_first_use(&part, now)
+                pinned.pin_first_use(&part, true, now)
             }));
             pins.keep(&server(name)).await.unwrap();
         }
@@ -166,7 +173,7 @@ mod tests {
         // Neither is configured for a while, and then both are again.
         assert_eq!(load(&["b"]).await.unwrap().pinned(), pins.pinned());
         assert_eq!(load(&[]).await.unwrap().pinned(), pins.pinned());
-        let mut pinned = PinnedTools::clone(&pins.pinned());
+        let mut pinned = PinnedDefinitions::clone(&pins.pinned());
         let dropped = pinned.drop_oldest(0, |name| *name == server("b"));
         assert_eq!(dropped, [server("a")]);
         assert_eq!(pinned.servers().collect::<Vec<_>>(), [&server("b")]);

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::catalog::{ServerPart, Snapshot};
 use crate::downstream::{ConnectionKey, ListTimes, RoutedServerEvent};
 use crate::id::ServerName;
-use crate::memory::trim_heap_soon;
+use crate::memory::note_freed;
 use crate::publisher::catalog_view::{CatalogView, OwnViews, PublishedCatalog};
 use crate::publisher::definition_notices::DefinitionNotices;
 use crate::publisher::event_budget::{EventBudget, QueuedEvent};
@@ -170,7 +170,7 @@ impl PublisherCore {
         if !state.parts.knows(part.server()) {
             return false;
         }
-        if state.parts.pin_first_use(part) {
+        if state.parts.pin_first_use(part, key.is_shared()) {
             self.arrange_views(&state);
         }
         if !key.is_shared() {
@@ -252,7 +252,7 @@ impl PublisherCore {
         }
         let before = self.announced.swap(merged.clone());
         if merged.item_count() + FREED_MIN <= before.item_count() {
-            trim_heap_soon();
+            note_freed();
         }
         if let Some(sessions) = self.sessions() {
             self.publish_own_views(sessions);

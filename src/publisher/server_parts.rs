@@ -11,7 +11,7 @@ use crate::downstream::{ConnectionKey, ListTimes, Viewer};
 use crate::id::ServerName;
 use crate::publisher::first_listing::FirstListWait;
 use crate::publisher::freshness::{FreshnessMeta, PartAge, PartSource};
-use crate::publisher::known_lists::{KnownList, KnownLists};
+use crate::publisher::known_lists::{KnownList, KnownLists, ReadList};
 use crate::publisher::own_lists::OwnLists;
 use crate::publisher::own_part::own_part;
 use crate::publisher::pins::Pins;
@@ -122,18 +122,18 @@ impl ServerParts {
         &self.pins
     }
 
-    /// How tools of a server that nobody approved are treated.
+    /// How texts of a server that no operator approved are treated.
     pub(super) fn pin_mode(&self, server: &ServerName) -> PinMode {
         let names = self.named().find(|(name, _)| name == server);
         names.map_or(PinMode::Off, |(_, names)| names.pins)
     }
 
-    /// Pins the tools of a server that is used for the first time since its tools are to be
-    /// pinned; whether there were any.
-    pub(super) fn pin_first_use(&self, part: &ServerPart) -> bool {
+    /// Pins what is seen of a server for the first time since it is to be pinned; whether there was
+    /// anything. Everybody sees a `shared` list.
+    pub(super) fn pin_first_use(&self, part: &ServerPart, shared: bool) -> bool {
         let server = part.server();
         let is_pinned = self.pin_mode(server) != PinMode::Off
-            && (self.pins).change(|pinned, now| pinned.pin_first_use(part, now));
+            && (self.pins).change(|pinned, now| pinned.pin_first_use(part, shared, now));
         if is_pinned {
             self.pins.keep_soon(server);
         }
@@ -143,7 +143,7 @@ impl ServerParts {
     /// The same for all servers whose lists are known.
     pub(super) fn pin_known(&self) {
         for shared in self.shared.values() {
-            self.pin_first_use(&shared.part);
+            self.pin_first_use(&shared.part, true);
         }
     }
 
@@ -321,8 +321,8 @@ impl ServerParts {
         };
         let shared = self.shared.iter().filter(|(_, shared)| is_read(shared));
         let shared = shared.map(|(name, list)| {
-            let key = ConnectionKey::shared();
-            (name.clone(), key, KnownList::Live, list.read_at)
+            let read = ReadList::new(KnownList::Live, &list.part, list.read_at);
+            (name.clone(), ConnectionKey::shared(), read)
         });
         let own = self.own.known(|part| is_shared(&self.shared, part));
         shared.chain(own).collect()

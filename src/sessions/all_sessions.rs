@@ -24,7 +24,6 @@ use crate::publisher::CatalogView;
 use crate::sessions::SessionContext;
 use crate::sessions::handshake::{initialize_result, server_info, sessionless_initialize_result};
 use crate::sessions::listen_stream::ListenStreams;
-use crate::sessions::memory_reclaim::MemoryReclaim;
 use crate::sessions::message::SessionCommand;
 use crate::sessions::session::Session;
 use crate::sessions::session_record::SessionRecord;
@@ -112,7 +111,6 @@ impl Sessions {
         let weak = Arc::downgrade(&sessions.0);
         actix_rt::spawn(async move {
             let mut ticks = tokio::time::interval(TICK);
-            let mut reclaim = MemoryReclaim::default();
             let mut passed = PassedMemory::default();
             loop {
                 ticks.tick().await;
@@ -121,8 +119,7 @@ impl Sessions {
                 };
                 let sessions = Self(context);
                 sessions.end_idle();
-                let have_left = reclaim.is_due(sessions.len());
-                if passed.is_due() || have_left {
+                if passed.is_due() {
                     actix_rt::task::spawn_blocking(memory::trim_heap);
                 }
             }

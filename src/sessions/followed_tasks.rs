@@ -50,9 +50,35 @@ impl FollowedTasks {
         progress: Progress,
         now: Instant,
     ) {
-        let Some(task) = Task::from_legacy_created(result) else {
-            return;
-        };
+        if let Some(task) = Task::from_legacy_created(result) {
+            self.insert(call, (server, declaration), task, progress, now);
+        }
+    }
+
+    /// The client asks for a task that runs. After a restart of the gateway it is known from then
+    /// on.
+    pub(super) fn found(
+        &mut self,
+        call: u64,
+        of_server: (&ServerName, Digest),
+        task: Task,
+        progress: Progress,
+        now: Instant,
+    ) {
+        let is = |entry: &FollowedTask| entry.server() == of_server && entry.native == task.id;
+        if !self.tasks.values().any(is) {
+            self.insert(call, of_server, task, progress, now);
+        }
+    }
+
+    fn insert(
+        &mut self,
+        call: u64,
+        (server, declaration): (&ServerName, Digest),
+        task: Task,
+        progress: Progress,
+        now: Instant,
+    ) {
         self.tasks.retain(|_, entry| entry.until > now);
         if self.tasks.len() >= TASKS_MAX {
             let first = self.tasks.iter().min_by_key(|(_, entry)| entry.until);

@@ -9,7 +9,6 @@ mod followed_tasks;
 mod handshake;
 mod linked_uris;
 mod listen_stream;
-mod memory_reclaim;
 mod message;
 mod remembered;
 mod restore;

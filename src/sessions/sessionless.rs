@@ -13,8 +13,8 @@ use crate::bridge::headers::{
 use crate::calls::call_target::CallTarget;
 use crate::calls::{
     CallAddress, CallWorker, ClientAction, ClientReply, ClientRequest, Discovered, IncomingCall,
-    ListWait, NewCall, Observation, RequestGuard, RunningRequest, TaskLookup, WaitingList,
-    call_lost, find_task, tasks,
+    ListWait, NewCall, Observation, OrphanedTask, RequestGuard, RunningRequest, TaskLookup,
+    WaitingList, call_lost, find_task, tasks,
 };
 use crate::catalog::{ItemKind, Snapshot};
 use crate::downstream::{Caller, ClientInfo};
@@ -189,7 +189,9 @@ impl Sessions {
                         task.send(ClientAction::Task(request));
                         return Ok(running(answer, task, number));
                     }
-                    Some(TaskLookup::Lost(answer)) => answer,
+                    Some(TaskLookup::Orphaned(task)) => {
+                        return Ok(self.adopt_task(sessionless, task, observation.take()));
+                    }
                     None => return self.call(sessionless, &catalog, observation),
                 }
             }
@@ -327,6 +329,35 @@ impl Sessions {
             None => worker.start_call(new_call),
         }
         Ok(running(answer, CallAddress { inbox, number }, number))
+    }
+
+    /// Serves a request for a task of an earlier process, whose server is asked for it first.
+    fn adopt_task(
+        &self,
+        sessionless: SessionlessRequest<'_>,
+        task: Box<OrphanedTask>,
+        observation: Option<Box<Observation>>,
+    ) -> ServeOutcome {
+        let look = task.look(&sessionless.request);
+        let (asked, answer) =
+            self.client_request(sessionless.request, sessionless.accepts_stream, observation);
+        let (mut request, _) = self.client_request(look, false, None);
+        request.forwarded = sessionless.forwarded;
+        let (number, asked_number) = (request.number, asked.number);
+        let worker = self.context().workers.at(sessionless.arbiter);
+        let inbox = worker.inbox().clone();
+        let new_call = NewCall {
+            request,
+            context: self.context().calls.clone(),
+            caller: sessionless.caller,
+            arbiter: sessionless.arbiter,
+            target: task.target(),
+            reply_to: inbox.deliveries(),
+            place: None,
+            sessionless: Some((inbox.clone(), sessionless.peer, 0)),
+        };
+        worker.adopt(new_call, task, asked);
+        running(answer, CallAddress { inbox, number }, asked_number)
     }
 
     fn client_request(

@@ -45,6 +45,9 @@ pub trait StatePlace: Send {
     /// Why the open file is not in its place any more.
     fn lost(&mut self) -> Option<String>;
 
+    /// Looks after the other files of the place, once a second while the file is open.
+    fn tend(&mut self) {}
+
     /// Moves the file, which is closed and damaged, aside.
     fn set_aside(&mut self) -> Result<String, OpenError>;
 }
@@ -101,6 +104,9 @@ impl<P: StatePlace> Keeper<P> {
             self.replace(why).await;
         } else if self.open.is_none() {
             let _ = self.open();
+        }
+        if self.open.is_some() {
+            self.place.tend();
         }
         let is_behind = {
             let state = self.shared.lock();

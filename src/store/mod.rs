@@ -35,7 +35,7 @@ pub use memory::MemoryStore;
 pub use open_error::OpenError;
 pub use private::{private_dir, private_file, write_private};
 pub use sqlite::{SqliteStore, StoreClock, StoreThreads, WallClock};
-pub use trusted::open_trusted;
+pub use trusted::{check_way_to, open_trusted};
 
 /// Why a request to the store failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -57,6 +57,16 @@ pub fn open_trusted(path: &Path) -> io::Result<File> {
     Err(io::Error::other(message))
 }
 
+/// Checks that only this user and root can put another directory in the place of this one.
+///
+/// # Errors
+///
+/// As [`open_trusted`].
+pub fn check_way_to(directory: &Path) -> io::Result<()> {
+    let absolute = std::path::absolute(directory)?;
+    Writers::of_this_process().check_way(&absolute).map(drop)
+}
+
 fn is_same(one: &Metadata, other: &Metadata) -> bool {
     (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
@@ -150,7 +160,7 @@ impl Writers {
         let (why, command) = self.distrust(&seen)?;
         let shown = path.display();
         Some(format!(
-            "its directory `{shown}` {why}, who could put another file in its place: \
+            "its directory `{shown}` {why}, who could put another one in its place: \
              `{command} '{shown}'`"
         ))
     }

@@ -277,7 +277,7 @@ impl<T: ChildValue> ChildRef<T> {
             stuck: snapshot.stuck,
             last_exit: snapshot.last_exit.as_ref().map(|exit| format!("{exit:#}")),
             last_exit_sentence: snapshot.last_exit.as_ref().map(ToString::to_string),
-            last_exit_code: snapshot.last_exit.as_ref().map(ExitReason::code),
+            last_exit_code: snapshot.last_exit.as_ref().map(|exit| exit.code().into()),
             next_attempt_ms: snapshot
                 .status
                 .next_attempt()

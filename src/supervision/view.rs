@@ -1,16 +1,18 @@
 //! The observable state of a child: the same struct for logs, interfaces and tests.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Where a child is in its life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ChildPhase {
-    /// Not running by intent: not woken yet, at rest, or it ended as it should.
+    /// Not running by intent: it was not woken yet, is at rest, or ended as it should.
+    #[default]
     Idle,
     /// Born, not ready.
     Starting,
@@ -47,7 +49,8 @@ impl fmt::Display for ChildPhase {
 }
 
 /// One child at one moment.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ChildView {
     pub name: Arc<str>,
     pub phase: ChildPhase,
@@ -74,7 +77,7 @@ pub struct ChildView {
     #[serde(skip)]
     pub last_exit_sentence: Option<String>,
     /// The same as a stable word.
-    pub last_exit_code: Option<&'static str>,
+    pub last_exit_code: Option<Cow<'static, str>>,
     /// When the next attempt is due, in milliseconds from now.
     pub next_attempt_ms: Option<u64>,
     /// Messages that wait in its [`super::Inbox`], if it has one.

@@ -1,5 +1,6 @@
 //! The counters of the gateway.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -167,9 +168,13 @@ impl Counters {
     }
 
     /// Every count by its name in the status.
-    pub fn view(&self) -> BTreeMap<&'static str, u64> {
+    pub fn view(&self) -> BTreeMap<Cow<'static, str>, u64> {
         let counts = self.0.iter().map(|count| count.load(Ordering::Relaxed));
-        Counter::NAMES.iter().copied().zip(counts).collect()
+        Counter::NAMES
+            .iter()
+            .map(|name| Cow::Borrowed(*name))
+            .zip(counts)
+            .collect()
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use log::kv::{Error, Key, Value, VisitSource};
 use log::{Level, Record};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
 
 use super::clock::unix_millis;
@@ -44,6 +45,41 @@ pub(super) struct LogRecord {
     fields: Map<String, Json>,
     /// All other fields, and the module that it comes from.
     data: Map<String, Json>,
+}
+
+/// A page of the log, the newest record first.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LogPage {
+    pub entries: Vec<LogEntry>,
+    /// The number of all records that match.
+    pub total: usize,
+    pub limit: usize,
+}
+
+/// A record of the log for operators.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LogEntry {
+    /// In milliseconds since 1970.
+    pub timestamp: u64,
+    /// `error`, `warn`, `info`, `debug` or `trace`.
+    pub level: String,
+    /// The fields that have a name of their own: `type`, `method`, `target`, `requestId`, `serverId`,
+    /// `duration`, `success`, `trace_id` and `span_id`.
+    #[serde(flatten)]
+    pub fields: Map<String, Json>,
+    pub message: String,
+    /// All other fields, and the module that the record comes from.
+    pub data: Map<String, Json>,
+    pub id: String,
+}
+
+impl LogEntry {
+    /// The server that the record is about.
+    pub fn server(&self) -> Option<&str> {
+        self.fields.get("serverId").and_then(Json::as_str)
+    }
 }
 
 /// Handles to the same records.
@@ -124,6 +160,17 @@ impl LogRecord {
         line.insert("message".to_owned(), json!(self.message));
         line.insert("data".to_owned(), Json::Object(self.data.clone()));
         Json::Object(line)
+    }
+
+    fn entry(&self, id: u64) -> LogEntry {
+        LogEntry {
+            timestamp: self.at,
+            level: level_name(self.level).to_owned(),
+            fields: self.fields.clone(),
+            message: self.message.clone(),
+            data: self.data.clone(),
+            id: id.to_string(),
+        }
     }
 
     fn masked(mut self, secrets: &LiveSecrets) -> Self {
@@ -257,7 +304,7 @@ impl LogRecords {
     }
 
     /// The records that match, the newest first, with how many there are.
-    pub fn page(&self, query: &LogQuery) -> Json {
+    pub fn page(&self, query: &LogQuery) -> LogPage {
         let text = query.text.as_ref().map(|text| text.to_lowercase());
         let matches = |record: &LogRecord| {
             let server = record.fields.get("serverId").and_then(Json::as_str);
@@ -279,12 +326,14 @@ impl LogRecords {
         for (id, record) in newer.filter(|(_, record)| matches(record)) {
             total += 1;
             if entries.len() < query.limit {
-                let mut entry = record.json("timestamp");
-                entry["id"] = json!(id.to_string());
-                entries.push(entry);
+                entries.push(record.entry(*id));
             }
         }
-        json!({ "entries": entries, "total": total, "limit": query.limit })
+        LogPage {
+            entries,
+            total,
+            limit: query.limit,
+        }
     }
 
     /// A panic elsewhere leaves whole records behind.
@@ -358,10 +407,8 @@ mod tests {
     fn found(records: &LogRecords, query: &[(&str, &str)]) -> Vec<String> {
         let query = LogQuery::from_pairs(query.iter().copied()).unwrap();
         let page = records.page(&query);
-        let entries = page["entries"].as_array().unwrap().iter();
-        entries
-            .map(|entry| entry["message"].as_str().unwrap().to_owned())
-            .collect()
+        let entries = page.entries.into_iter();
+        entries.map(|entry| entry.message).collect()
     }
 
     #[test]
@@ -390,7 +437,7 @@ mod tests {
             3,
             "a process before this one"
         );
-        let all = records.page(&LogQuery::default());
+        let all = serde_json::to_value(records.page(&LogQuery::default())).unwrap();
         let entry = &all["entries"][0];
         let expected = json!({"error": "why\\u{1b}", "module": "mcpvisor::x"});
         assert_eq!(

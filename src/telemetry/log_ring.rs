@@ -4,14 +4,14 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::clock::unix_millis;
 use super::one_line::is_unprintable;
 use crate::masking::LiveSecrets;
 
 /// Where a line comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogSource {
     /// The server's standard error.
@@ -24,8 +24,20 @@ pub enum LogSource {
     Gateway,
 }
 
+impl LogSource {
+    /// The word that is also its serialised form.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Stderr => "stderr",
+            Self::Stray => "stray",
+            Self::Message => "message",
+            Self::Gateway => "gateway",
+        }
+    }
+}
+
 /// One kept line.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogLine {
     /// Counts from 1 over the life of the ring; gaps do not occur.
     pub sequence: u64,
@@ -56,7 +68,8 @@ impl Default for LogRingSettings {
 }
 
 /// The lines that went through a [`LogRing`] since it was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct LogCounters {
     pub stderr: u64,
     pub stray: u64,

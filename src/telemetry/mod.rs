@@ -23,7 +23,7 @@ pub use counted::counted;
 pub use counters::{Counter, CounterLabels, Counters};
 pub use event_feed::{Event, EventBatch, EventFeed, EventKind, EventListener};
 pub use explanation::explanation;
-pub use log_records::{LogQuery, LogRecords};
+pub use log_records::{LogEntry, LogPage, LogQuery, LogRecords};
 pub use log_ring::{LogCounters, LogLine, LogRing, LogRingSettings, LogSource};
 pub use log_scope::{LogScope, SpanNumbers};
 pub use logging::{

@@ -102,11 +102,12 @@ impl Reason {
         }
     }
 
-    /// Two reasons and a remark.
-    pub fn joined(&self, other: &Self, remark: &str) -> Self {
+    /// Two reasons.
+    #[must_use]
+    pub fn joined(&self, other: &Self) -> Self {
         Self {
-            sentence: format!("{self}; {other}; {remark}"),
-            full: format!("{self:#}; {other:#}; {remark}"),
+            sentence: format!("{self}; {other}"),
+            full: format!("{self:#}; {other:#}"),
             cause: self.cause.or(other.cause),
             retry_after: self.retry_after.max(other.retry_after),
         }
@@ -158,9 +159,9 @@ mod tests {
                 "process ended: out of\\u{1b} memory",
             ),
             (
-                plain.joined(&Reason::quoting("b", "c"), "d"),
-                "process ended; b; d",
-                "process ended; b: c; d",
+                plain.joined(&Reason::quoting("b", "c")),
+                "process ended; b",
+                "process ended; b: c",
             ),
             (
                 quoting.map(str::to_uppercase),

@@ -215,7 +215,7 @@ fn show_status(
     f: &mut fmt::Formatter<'_>,
 ) -> fmt::Result {
     write!(f, "server answered with HTTP status {status}")?;
-    match f.alternate() {
+    match f.alternate() && !text.trim().is_empty() {
         true => write!(f, ": {}", one_line(text)),
         false => Ok(()),
     }

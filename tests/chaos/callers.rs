@@ -16,19 +16,20 @@ use crate::faults::HEAL;
 use crate::support::{Gateway, Http, failure_of, initialize, names, request, text_of};
 
 /// Clients that can be asked.
-const ASKED: u64 = 3;
+pub(crate) const ASKED: u64 = 3;
 
 /// Sessions of one client.
 const SESSIONS_MAX: usize = 4;
 
 /// The errors that the gateway may give for a server that fails.
-const CODES: [&str; 6] = [
+const CODES: [&str; 7] = [
     "server_unavailable",
     "server_lost",
     "breaker_open",
     "server_protocol",
     "timeout",
     "overloaded",
+    "rate_limited",
 ];
 
 /// Where the gateway is.
@@ -72,6 +73,15 @@ pub(crate) fn count(counter: &Cell<usize>) {
 }
 
 impl Tally {
+    pub(crate) fn right(&self) -> usize {
+        self.right.get()
+    }
+
+    /// How many calls failed with this code.
+    pub(crate) fn failures(&self, code: &str) -> usize {
+        self.failed.borrow().get(code).copied().unwrap_or_default()
+    }
+
     /// That enough happened in so many seconds.
     pub(crate) fn check(&self, seconds: u64) {
         let seconds = usize::try_from(seconds).unwrap();

@@ -53,6 +53,15 @@ impl Peer {
         }
     }
 
+    /// From now on it refuses most calls with 429, or no longer.
+    pub(crate) fn is_busy(&self, busy: bool) {
+        let file = self.directory.join(format!("{}.busy", self.name));
+        match busy {
+            true => fs::write(file, "").unwrap(),
+            false => fs::remove_file(file).unwrap(),
+        }
+    }
+
     fn exits_file(&self) -> PathBuf {
         self.directory.join(format!("{}.exits", self.name))
     }
@@ -137,6 +146,13 @@ impl Fleet {
 
     pub(crate) fn with_defaults(mut self) -> Self {
         self.has_defaults = true;
+        self
+    }
+
+    /// Has the gateway start in another way.
+    pub(crate) fn with_setup(self, change: impl FnOnce(Setup) -> Setup) -> Self {
+        let setup = self.setup.take().expect("before it starts");
+        self.setup.set(Some(change(setup)));
         self
     }
 

@@ -1,7 +1,7 @@
 //! Chaos on real processes: servers die, hang, flood and babble, the gateway itself is killed and
 //! started again, the configuration changes, and clients call all the while over every transport, are
 //! asked, and lose their streams.
-//! Apart from that, the gateway is killed at every message boundary of one call (`boundaries.rs`).
+//! In another run the machine fails (`machine.rs`). Apart from that, the gateway is killed at every message boundary of one call (`boundaries.rs`).
 //!
 //! `CHAOS_TENANTS` and `CHAOS_SESSIONS` make more principals with more sessions of each. `CHAOS_SECONDS`
 //! makes it longer, `CHAOS_SEED` repeats the order of the faults (though not what
@@ -19,6 +19,7 @@ mod callers;
 mod channels;
 mod faults;
 mod fleet;
+mod machine;
 mod tenants;
 
 #[path = "../it/support/mod.rs"]

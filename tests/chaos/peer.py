@@ -6,7 +6,8 @@
 SIGUSR1 floods stdout, SIGUSR2 writes garbage there; over HTTP the next answers are like that. While
 DIRECTORY/NAME.exits exists it ends at once. DIRECTORY/NAME.ran gets a line for each call that runs.
 A call of `slow` takes half a second, and tells its progress before over stdio; one of `asks` asks its
-client first over stdio, if that may be asked; one of `echo` takes no time. All answer with their
+client first over stdio, if that may be asked; one of `echo` takes no time. While DIRECTORY/NAME.busy
+exists, a server over HTTP refuses all but two calls of a second with 429. All answer with their
 arguments and the server's name, `asks` also with what the client answered.
 """
 import json, os, resource, signal, sys, threading, time
@@ -146,6 +147,8 @@ def http(port):
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
             self.send_header("Mcp-Session-Id", SESSION)
+            if status == 429:
+                self.send_header("Retry-After", "1")
             self.end_headers()
             self.wfile.write(body)
 
@@ -163,6 +166,8 @@ def http(port):
                 self.reply(404)
             elif "id" not in message:
                 self.reply(202)
+            elif message["method"] == "tools/call" and is_busy():
+                self.reply(429)
             else:
                 self.reply(200, odd.pop() if odd else answer(message))
 
@@ -175,6 +180,15 @@ def http(port):
 
         def handle_error(self, *_):
             """The gateway was killed."""
+
+    taken = {}
+
+    def is_busy():
+        if not os.path.exists(os.path.join(DIRECTORY, NAME + ".busy")):
+            return False
+        second = int(time.monotonic())
+        taken[second] = taken.get(second, 0) + 1
+        return taken[second] > 2
 
     odd = []
     signal.signal(signal.SIGUSR1, lambda *_: odd.extend([b"x" * (3 << 20)] * 3))

@@ -14,8 +14,8 @@ const PAGE: &str = "docs/cli.md";
 const HEAD: &str = "\
 # Command line
 
-Every command with its arguments, as `mcpvisor help` tells them. `CLI=write cargo test --test docs`
-writes this page anew.
+All commands with their arguments, as printed by `mcpvisor help`. `CLI=write cargo test --test docs`
+generates this page.
 ";
 
 /// How an argument is written: `-n, --lines <N>`, `<NAME>`.
@@ -66,7 +66,7 @@ fn page() -> String {
     let mut page = HEAD.to_owned();
     let globals = command.get_arguments().filter(|one| one.is_global_set());
     let globals: String = globals.map(line).collect();
-    write!(page, "\nWith every command:\n\n{globals}").unwrap();
+    write!(page, "\nOptions of every command:\n\n{globals}").unwrap();
     let environment = command.get_after_help().map(ToString::to_string);
     writeln!(page, "\n```text\n{}\n```", environment.unwrap_or_default()).unwrap();
     add_command(&mut page, "mcpvisor", &command);
@@ -82,6 +82,6 @@ fn the_page_of_the_command_line_is_up_to_date() {
     assert!(page.contains("## mcpvisor servers logs"), "{page}");
     assert!(
         read(PAGE) == page,
-        "{PAGE} is old; `CLI=write cargo test --test docs` writes it anew"
+        "{PAGE} is out of date: `CLI=write cargo test --test docs`"
     );
 }

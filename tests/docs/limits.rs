@@ -98,7 +98,6 @@ const NO_LIMITS: &[(&str, &str)] = &[
     ("src/metrics/shard.rs", "NO_NAME"),
     ("src/metrics/shard.rs", "OTHER_NAME"),
     ("src/publisher/event_budget.rs", "OVERHEAD"),
-    ("src/sessions/memory_reclaim.rs", "SESSIONS_MIN"),
     ("src/sessions/session_list.rs", "HANDLE_BYTES"),
     ("src/sessions/session_record.rs", "SUBSCRIPTION_DIGEST"),
     ("src/sessions/session_registry.rs", "ORIGIN"),

@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::operating::run;
-use crate::support::{Client, Gateway, Setup, example, python, quick, text_of};
+use crate::support::{Client, Gateway, Setup, example, python, quick, text_of, until};
 
 fn recorded() -> String {
     quick() + "[history]\nenabled = true\n"
@@ -161,12 +161,17 @@ async fn a_history_that_cannot_be_used_costs_nothing_but_records() {
 #[tokio::test]
 async fn the_log_is_shown_by_level_and_server() {
     let gateway = Gateway::start(&(recorded() + &example("one"))).await;
+    // It is up in the status until its end is noticed.
+    let lost = gateway.generation("one").await;
     run(&gateway, &["servers", "kill", "one"]).await.unwrap();
-    gateway.wait_state("one", "up").await;
-    let lines = run(&gateway, &["logs", "--level", "warn", "--server", "one"])
-        .await
-        .unwrap();
-    assert!(lines.contains("warn") && !lines.contains("info"), "{lines}");
+    gateway.wait_renewed("one", lost).await;
+    // The log is written in the background.
+    let lines = until("the lines of the end", || async {
+        let lines = run(&gateway, &["logs", "--level", "warn", "--server", "one"]);
+        lines.await.ok().filter(|lines| lines.contains("warn"))
+    })
+    .await;
+    assert!(!lines.contains("info"), "{lines}");
     let all = run(&gateway, &["logs", "--text", "SERVES http", "--json"])
         .await
         .unwrap();

@@ -39,6 +39,7 @@ mod legacy_sse;
 mod legacy_sse_resumption;
 mod limits;
 mod logins;
+mod machine;
 mod metrics;
 mod mishaps;
 mod oddities;

@@ -30,6 +30,7 @@ async fn a_server_at_its_memory_limit_ends_with_that_reason_and_comes_back() {
 async fn injected_faults_are_loud_and_concern_one_server_only() {
     let http = HttpServer::start(Default::default()).await;
     let base = format!("{}{}{}", quick(), example("calm"), http.config("web"));
+    let base = base + "sharing = \"shared\"\n";
     let faults = "[servers.web.faults]\ncrash_after = 2\n";
     let gateway = Gateway::start(&(base.clone() + faults)).await;
     let calm = gateway.server_pid("calm");
@@ -46,13 +47,13 @@ async fn injected_faults_are_loud_and_concern_one_server_only() {
     })
     .await;
     gateway.wait_state("web", "up").await;
-    let status = gateway.status().await;
+    let status = gateway.typed_status().await;
     let received = mcpvisor::admin::tree(&status, &mcpvisor::admin::Screen::default());
     assert!(
         received.contains("FAULTS INJECTED: crash after 2 calls"),
         "{received}"
     );
-    assert!(status["counters"]["faults_injected"].as_u64() >= Some(1));
+    assert!(status.counters["faults_injected"] >= 1);
     assert!(gateway.log().contains("FAULTS ARE INJECTED"));
     // Turned off, the server is connected anew, and no other.
     gateway.write_config(&base);

@@ -59,9 +59,9 @@ async fn shown() -> String {
 }
 
 async fn text_of(gateway: &Gateway) -> String {
-    let mut status = gateway.status().await;
-    status["config"]["path"] = "/home/me/.config/mcpvisor/config.toml".into();
-    status["listen"] = "127.0.0.1:12006".into();
+    let mut status = gateway.typed_status().await;
+    status.config.path = Some("/home/me/.config/mcpvisor/config.toml".to_owned());
+    status.listen = "127.0.0.1:12006".to_owned();
     let screen = Screen {
         columns: None,
         rows: None,

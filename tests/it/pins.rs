@@ -1,9 +1,10 @@
-//! Pins: a tool that is listed with another definition than before.
+//! Pins: a text of a server is not the approved one.
 
 use serde_json::{Value, json};
 
 use crate::api::{code_of, get, request, with_body};
-use crate::support::{Gateway, Visitor, example, quick, text_of, until};
+use crate::dashboard::Browser;
+use crate::support::{Gateway, Http, INITIALIZE, Setup, Visitor, example, quick, text_of, until};
 
 fn config(mode: &str) -> String {
     let more = format!("pin_tools = \"{mode}\"\n");
@@ -23,7 +24,7 @@ async fn describe(visitor: &Visitor, description: &str) {
 async fn pins(gateway: &Gateway) -> Value {
     let data_dir = gateway.data_dir();
     let asked = mcpvisor::admin::ControlRequest::Pins;
-    mcpvisor::admin::ask(&data_dir, &asked).await.unwrap()["pins"].take()
+    mcpvisor::admin::ask(&data_dir, &asked).await.unwrap()
 }
 
 /// Waits until the tool `extra` is in a state.
@@ -91,6 +92,8 @@ async fn a_tool_that_changes_is_suspended_until_it_is_approved() {
     wait_pin(&gateway, "changed").await;
     changes.method("notifications/tools/list_changed").await;
     wait_listed(&visitor, false).await;
+    // It is also not listed between its removal and its return.
+    wait_suspended(&gateway, 1).await;
     let (ok, shown) = gateway.setup.run(&["pins", "show", "one", "extra"]);
     let lines = [
         "-   \"description\": \"Says hello.\",",
@@ -108,7 +111,7 @@ async fn a_tool_that_changes_is_suspended_until_it_is_approved() {
         "{listed}"
     );
     let (_, status) = gateway.setup.run(&["status"]);
-    assert!(status.contains("1 tool suspended"), "{status}");
+    assert!(status.contains("1 definition suspended"), "{status}");
     assert!(
         status.contains("`mcpvisor pins show one extra`"),
         "{status}"
@@ -122,7 +125,8 @@ async fn a_tool_that_changes_is_suspended_until_it_is_approved() {
     gateway.kill();
     gateway.start_again().await;
     gateway.all_up().await;
-    assert_eq!(gateway.server("one").await["suspended"], 0);
+    // The kill can lose the last list.
+    wait_suspended(&gateway, 0).await;
     let visitor = Visitor::open(&gateway, "/mcp").await;
     wait_pin(&gateway, "unlisted").await;
     describe(&visitor, "Says goodbye.").await;
@@ -159,7 +163,8 @@ async fn the_api_shows_and_approves_definitions_and_tells_of_them() {
     describe(&visitor, "Two.").await;
     until("another definition", || async {
         let pin = get(&gateway, "/api/pins/one/extra").await;
-        (pin["listed"][0]["digest"] != *digest).then_some(())
+        let listed = pin["listed"][0]["digest"].as_str()?;
+        (listed != digest).then_some(())
     })
     .await;
     let approve =
@@ -220,4 +225,162 @@ async fn a_tool_that_no_list_has_is_not_called_where_tools_have_to_be_approved()
         let refusal = &answer["result"]["_meta"]["io.mcpvisor/error"]["code"];
         assert_eq!(*refusal, code, "{answer}");
     }
+}
+
+/// `[servers.NAME]` with a server that lists the contents of its file.
+fn says(name: &str) -> String {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/support/says.py");
+    format!("[servers.{name}]\ncommand = \"python3\"\nargs = [\"{script}\", \"{name}.json\"]\n")
+}
+
+/// One item of each kind and instructions, all with this word.
+fn all_with(word: &str) -> Value {
+    let schema = json!({"type": "object"});
+    json!({
+        "tools": [{"name": "t", "description": word, "inputSchema": schema}],
+        "prompts": [{"name": "p", "description": word, "arguments": [{"name": "x"}]}],
+        "resources": [{"uri": "note://1/a", "name": "r", "description": word, "size": word.len()}],
+        "resourceTemplates": [{"uriTemplate": "note://{x}", "name": "n", "description": word}],
+        "instructions": format!("Do {word}."),
+    })
+}
+
+fn write(setup: &Setup, name: &str, says: &Value) {
+    std::fs::write(setup.path(&format!("{name}.json")), says.to_string()).unwrap();
+}
+
+/// How many items of each kind clients see, and the instructions.
+async fn seen(gateway: &Gateway) -> (Vec<usize>, String) {
+    let visitor = Visitor::open(gateway, "/mcp").await;
+    let lists = [
+        ("tools/list", "tools"),
+        ("prompts/list", "prompts"),
+        ("resources/list", "resources"),
+        ("resources/templates/list", "resourceTemplates"),
+    ];
+    let mut counts = Vec::new();
+    for (method, member) in lists {
+        let answer = visitor.ask(method, json!({})).await;
+        let items = answer["result"][member].as_array().unwrap();
+        // The gateway has a resource of its own.
+        let is_its = |item: &&Value| item["description"] == "this" || item["description"] == "that";
+        let of_server = items.iter().filter(is_its);
+        counts.push(of_server.count());
+    }
+    let opened = Http::post(gateway.address, INITIALIZE)
+        .send()
+        .await
+        .json()
+        .await;
+    let instructions = opened["result"]["instructions"].as_str();
+    (counts, instructions.unwrap_or_default().to_owned())
+}
+
+async fn wait_seen(gateway: &Gateway, counts: [usize; 4], instructions: &str) {
+    until("the lists", || async {
+        let (found, said) = seen(gateway).await;
+        (found == counts && said.contains(instructions)).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn everything_that_a_model_reads_is_withheld_until_it_is_approved() {
+    let config = format!("{}{}pin_tools = \"block\"\n", quick(), says("s"));
+    let setup = Setup::new(&config);
+    write(&setup, "s", &all_with("this"));
+    let mut gateway = setup.serve().await;
+    gateway.all_up().await;
+    wait_seen(&gateway, [1; 4], "Do this.").await;
+
+    write(&gateway.setup, "s", &all_with("that"));
+    gateway.kill();
+    gateway.start_again().await;
+    gateway.all_up().await;
+    until("what is suspended", || async {
+        (gateway.server("s").await["suspended"] == 5).then_some(())
+    })
+    .await;
+    wait_seen(&gateway, [0; 4], "Do this.").await;
+    let visitor = Visitor::open(&gateway, "/mcp").await;
+    let got = visitor.ask("prompts/get", json!({"name": "s__p"})).await;
+    assert_eq!(got["error"]["data"]["code"], "tool_suspended", "{got}");
+    let unlisted = visitor.ask("prompts/get", json!({"name": "s__q"})).await;
+    assert_eq!(
+        unlisted["error"]["data"]["code"], "tool_suspended",
+        "{unlisted}"
+    );
+    // The contents of a resource are not pinned, and neither is the result of a tool.
+    let read = visitor
+        .ask("resources/read", json!({"uri": "note://1/a"}))
+        .await;
+    assert_eq!(read["result"]["contents"][0]["text"], "read", "{read}");
+
+    // Each of the ways approves each kind.
+    let (_, listed) = gateway.setup.run(&["pins"]);
+    for line in [
+        "instructions  instructions",
+        "prompt        p",
+        "resource      note://1/a",
+    ] {
+        assert!(listed.contains(line), "{line}: {listed}");
+    }
+    let shown = ["pins", "show", "s", "p", "--kind=prompt"];
+    let (ok, shown) = gateway.setup.run(&shown);
+    assert!(
+        ok && shown.contains("+   \"description\": \"that\""),
+        "{shown}"
+    );
+    let approve = shown
+        .lines()
+        .find_map(|line| line.strip_prefix("to approve it: mcpvisor "));
+    let approve: Vec<&str> = approve.unwrap().split(' ').collect();
+    let (ok, said) = gateway.setup.run(&approve);
+    assert!(ok && said.contains("approved: p"), "{said}");
+    wait_seen(&gateway, [0, 1, 0, 0], "Do this.").await;
+
+    let path = "/api/pins/s/note%3A%2F%2F1%2Fa";
+    let pin = get(&gateway, &format!("{path}?kind=resource")).await;
+    let digest = json!({ "digest": pin["listed"][0]["digest"] });
+    let path = format!("{path}/approve?kind=resource");
+    let answer = with_body(request(&gateway, "POST", &path), &digest)
+        .send()
+        .await;
+    assert_eq!(answer.json().await, json!({ "approved": ["note://1/a"] }));
+    wait_seen(&gateway, [0, 1, 1, 0], "Do this.").await;
+
+    let browser = Browser::sign_in(&gateway).await;
+    let page = browser.page("/ui/pins").await;
+    let of_template = page
+        .split("value=\"")
+        .find(|value| value.contains(" template note://"));
+    let definition = of_template.unwrap().split('"').next().unwrap();
+    let fields = [("server", "s"), ("definition", definition)];
+    let answer = browser.form("/ui/pins", &fields).await.send().await;
+    assert_eq!(answer.status, 303, "{answer:?}");
+    wait_seen(&gateway, [0, 1, 1, 1], "Do this.").await;
+
+    let (ok, said) = gateway.setup.run(&["pins", "approve", "s"]);
+    assert!(
+        ok && said.contains("instructions") && said.contains('t'),
+        "{said}"
+    );
+    wait_seen(&gateway, [1; 4], "Do that.").await;
+    assert_eq!(gateway.server("s").await["suspended"], 0);
+}
+
+#[tokio::test]
+async fn texts_of_a_pinned_server_change_with_a_warning_only_where_that_is_asked_for() {
+    let config = format!("{}{}pin_tools = \"warn\"\n", quick(), says("s"));
+    let setup = Setup::new(&config);
+    write(&setup, "s", &all_with("this"));
+    let mut gateway = setup.serve().await;
+    gateway.all_up().await;
+    wait_seen(&gateway, [1; 4], "Do this.").await;
+    write(&gateway.setup, "s", &all_with("that"));
+    gateway.kill();
+    gateway.start_again().await;
+    wait_seen(&gateway, [1; 4], "Do that.").await;
+    wait_logged(&gateway, "prompt `p` of `s` is not approved").await;
+    wait_logged(&gateway, "the instructions of `s` are not approved").await;
 }

@@ -174,7 +174,7 @@ async fn a_restart_refuses_no_connection_and_loses_no_session() {
         soon("a caller", caller).await.unwrap();
     }
     let status = mcpvisor::admin::ask_status(&manager.setup.path(".mcpvisor")).await;
-    assert_eq!(status.unwrap()["sessions"], 8);
+    assert_eq!(status.unwrap().sessions, 8);
     manager.end().await;
 }
 

@@ -1,13 +1,16 @@
 //! How often a server's program is started until its era is known, and what its start waits for.
 
 use std::fs;
+use std::net::TcpListener;
 use std::path::Path;
 
 use serde_json::json;
 use tempfile::TempDir;
 
+use crate::sessionless::modern;
 use crate::support::{
-    Behaviour, Client, Gateway, HttpServer, Setup, UnknownMethod, python, quick, text_of, until,
+    Behaviour, Client, Gateway, HttpServer, Setup, UnknownMethod, answer_in, call_params, python,
+    quick, text_of, until,
 };
 
 fn count(starts: &Path) -> usize {
@@ -81,7 +84,8 @@ async fn a_server_over_http_that_refuses_newer_revisions_is_offered_its_own() {
     let client = Client::open(&gateway).await;
     let result = client.call("http__echo", json!({"n": 1})).await;
     assert_eq!(text_of(&result), "http {\"n\":1}");
-    assert_eq!(server.behaviour().handshakes, 3);
+    // The session of the client begins with the revision that the shared connection found.
+    assert_eq!(server.behaviour().handshakes, 4);
     let view = gateway.server("http").await;
     assert_eq!(view["connection"]["shared"]["generation"], 1);
 }
@@ -103,6 +107,96 @@ async fn a_server_that_refuses_everybody_says_how_to_sign_in() {
         (why.contains("401") && why.contains("[servers.NAME.headers]")).then_some(())
     })
     .await;
+}
+
+/// The configuration of servers that never come up, each with a part of its reason.
+fn dead_servers(refusing: &HttpServer) -> [(&'static str, String, &'static str); 6] {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let closed = free.local_addr().unwrap();
+    let address = refusing.address;
+    let url = |url: String| format!("url = \"{url}\"\n");
+    [
+        (
+            "missing",
+            "command = \"/nonexistent/program\"\n".to_owned(),
+            "cannot be started: not found",
+        ),
+        (
+            "exits",
+            "command = \"sh\"\nargs = [\"-c\", \"exit 3\"]\n".to_owned(),
+            "exited with code 3",
+        ),
+        (
+            "closed",
+            url(format!("http://{closed}/mcp")),
+            "Connection refused",
+        ),
+        (
+            "sse",
+            format!(
+                "{}transport = \"sse\"\n",
+                url(format!("http://{closed}/sse"))
+            ),
+            "Connection refused",
+        ),
+        (
+            "tls",
+            url(format!("https://{address}/mcp")),
+            "speaks no TLS",
+        ),
+        (
+            "unknown",
+            url(format!("http://{address}/mcp")),
+            "HTTP status 401",
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn each_request_for_a_server_that_was_never_up_says_why_and_when_it_is_tried_again() {
+    let refusing = HttpServer::start(Behaviour {
+        refuses: true,
+        ..Default::default()
+    })
+    .await;
+    let servers = dead_servers(&refusing);
+    let mut config = "[supervision]\nbackoff_initial = \"60s\"\nbackoff_max = \"60s\"\n".to_owned();
+    for (name, settings, _) in &servers {
+        config.push_str(&format!("[servers.{name}]\n{settings}"));
+    }
+    let gateway = Setup::new(&config).serve().await;
+    let client = Client::open(&gateway).await;
+    for (server, _, why) in &servers {
+        gateway.wait_state(server, "backoff").await;
+        let item = format!("{server}__x");
+        let reference = json!({"type": "ref/prompt", "name": item});
+        let requests = [
+            ("tools/call", call_params(&item, json!({}))),
+            ("prompts/get", json!({"name": item})),
+            (
+                "completion/complete",
+                json!({"ref": reference, "argument": {"name": "a", "value": "b"}}),
+            ),
+            ("resources/read", json!({"uri": "file:///x"})),
+        ];
+        for (method, params) in requests {
+            let legacy = client.ask(method, params.clone()).await;
+            let sent = modern(&gateway, "r", method, params).send().await;
+            for answer in [legacy, answer_in(sent).await] {
+                let message = answer["error"]["message"].as_str();
+                let message = message.unwrap_or_else(|| text_of(&answer["result"]));
+                assert!(message.contains("` is away (it "), "{method}: {message}");
+                assert!(message.contains("next attempt in"), "{method}: {message}");
+                assert!(!message.contains("set `era`"), "{method}: {message}");
+                // No name leads from a URI to one of several servers.
+                if method != "resources/read" {
+                    let named = format!("server `{server}` is away");
+                    assert!(message.starts_with(&named), "{method}: {message}");
+                    assert_eq!(message.matches(why).count(), 1, "{method}: {message}");
+                }
+            }
+        }
+    }
 }
 
 #[tokio::test]

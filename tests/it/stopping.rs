@@ -200,7 +200,7 @@ async fn a_gateway_that_was_started_by_what_one_left_does_not_end_itself() {
         let status = mcpvisor::admin::ask_status(&gateway.data_dir())
             .await
             .ok()?;
-        (status["pid"] == again.id() && status["servers"][0]["state"] == "up").then_some(())
+        (status.pid == again.id() && status.servers[0].state == "up").then_some(())
     })
     .await;
     assert!(!marked.wait().unwrap().success(), "only this one was left");

@@ -205,9 +205,14 @@ async fn a_server_that_never_answers_delays_nobody() {
         example("well")
     );
     let gateway = Setup::new(&config).serve().await;
+    // On a busy machine, listing the other server can take longer than `first_list_wait`.
+    gateway.wait_state("well", "up").await;
     let client = Client::open(&gateway).await;
-    let list = client.get("tools/list", json!({})).await;
-    assert_eq!(names(&list["tools"]).len(), 11);
+    until("its list", || async {
+        let list = client.get("tools/list", json!({})).await;
+        (names(&list["tools"]).len() == 11).then_some(())
+    })
+    .await;
     assert_eq!(
         text_of(&client.call("well__echo", json!({"message": "m"})).await),
         "m"

@@ -1,7 +1,8 @@
 //! The key that kept tokens are sealed with: where it comes from, that it is replaced, and what is
 //! readable without it.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 
 use base64::Engine as _;
@@ -128,6 +129,11 @@ async fn a_wrong_key_is_named_and_costs_nothing() {
     let (good, said) = gateway.setup.run(&["vault", "rotate"]);
     assert!(!good && said.contains("--old-key-file"), "{said}");
     let rotate = ["vault", "rotate", "--old-key-file", old.to_str().unwrap()];
+    // Another user could have put a key of their own there.
+    fs::set_permissions(&old, Permissions::from_mode(0o666)).unwrap();
+    let (good, said) = gateway.setup.run(&rotate);
+    assert!(!good && said.contains("chmod o-w"), "{said}");
+    fs::set_permissions(&old, Permissions::from_mode(0o600)).unwrap();
     let (good, said) = gateway.setup.run(&rotate);
     assert!(good && said.contains("1 files are sealed anew"), "{said}");
     // The gateway that runs writes with the new one from now on.

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use mcpvisor::downstream::{BreakerSettings, ServerOrder};
+use mcpvisor::downstream::{BreakerSettings, BreakerState, ServerOrder};
 use mcpvisor::id::ServerName;
 use mcpvisor::transport::LinkError;
 use serde_json::json;
@@ -51,7 +51,7 @@ fn an_open_breaker_answers_at_once_and_lets_one_call_try() {
     run(async {
         let world = Rc::new(World::new());
         let (server, client) = failing(&world).await;
-        assert_eq!(world.view("a").breaker.state, "open");
+        assert_eq!(world.view("a").breaker.state, BreakerState::Open);
         assert_eq!(world.counted("breaker_transitions_open"), 2);
         pass(seconds(4)).await;
         let sent = server.held().len();
@@ -65,14 +65,14 @@ fn an_open_breaker_answers_at_once_and_lets_one_call_try() {
         // One call tries; until it is answered the others are refused.
         let trial = client.call("a__hold").await;
         assert_eq!(server.held().len(), sent + 1);
-        assert_eq!(world.view("a").breaker.state, "half-open");
+        assert_eq!(world.view("a").breaker.state, BreakerState::HalfOpen);
         let failure = client.call("a__echo").await.failure();
         assert_eq!(failure["code"], "breaker_open");
         server.answer(&server.held().pop().unwrap(), text(json!("back")));
         settle().await;
         assert_eq!(trial.result(), text(json!("back")));
         client.call("a__echo").await.result();
-        assert_eq!(world.view("a").breaker.state, "closed");
+        assert_eq!(world.view("a").breaker.state, BreakerState::Closed);
         assert!(world.view("a").tool_breakers.is_empty());
         assert_eq!(world.counted("breaker_transitions_closed"), 2);
     });
@@ -89,7 +89,7 @@ fn a_slow_trial_does_not_keep_everybody_from_trying() {
         assert_eq!(failure["code"], "breaker_open");
         pass(seconds(11)).await;
         client.call("a__echo").await.result();
-        assert_eq!(world.view("a").breaker.state, "closed");
+        assert_eq!(world.view("a").breaker.state, BreakerState::Closed);
         assert!(!slow.is_over());
     });
 }
@@ -107,7 +107,7 @@ fn a_server_whose_every_call_fails_is_not_well_though_its_breaker_is_closed() {
             pass(seconds(60)).await;
             fail(&client, &server, "a__hold").await;
         }
-        assert_eq!(world.view("a").breaker.state, "closed");
+        assert_eq!(world.view("a").breaker.state, BreakerState::Closed);
         let why = world.view("a").failing();
         assert_eq!(why.as_deref(), Some("its last 3 calls failed"));
         client.call("a__echo").await.result();
@@ -154,7 +154,7 @@ fn a_failing_tool_leaves_the_others_alone() {
         assert_eq!(failure["code"], "breaker_open");
         client.call("a__echo").await.result();
         let view = world.view("a");
-        assert_eq!(view.breaker.state, "closed");
+        assert_eq!(view.breaker.state, BreakerState::Closed);
         assert_eq!(view.tool_breakers[0].tool.as_deref(), Some("hold"));
         assert_eq!(view.tool_breakers[0].state, "open");
         pass(seconds(10)).await;
@@ -249,7 +249,7 @@ fn an_operator_trips_and_resets_a_server_or_a_tool() {
         order(ServerOrder::Reset(tool())).await.unwrap();
         client.call("a__echo").await.result();
         order(ServerOrder::Trip(None)).await.unwrap();
-        assert_eq!(world.view("a").breaker.state, "tripped");
+        assert_eq!(world.view("a").breaker.state, BreakerState::Tripped);
         client.call("a__echo").await.failure();
         // A fresh connection does not overrule the operator.
         order(ServerOrder::Restart).await.unwrap();

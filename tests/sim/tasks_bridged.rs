@@ -11,7 +11,7 @@ use crate::server::{Frame, Server, ask, note, text};
 use crate::tasks::{EXTENSION, RELATED, task, tasking};
 use crate::world::{Plan, World, millis, pass, run, seconds, settle};
 
-async fn world(knows_call_of_requests: bool) -> (Rc<World>, Server) {
+pub(crate) async fn world(knows_call_of_requests: bool) -> (Rc<World>, Server) {
     world_with(World::new(), knows_call_of_requests).await
 }
 
@@ -34,7 +34,7 @@ async fn called(world: &World) -> Served {
 }
 
 /// A task: the call that its server saw, and the task's id for the client.
-async fn created(world: &World, server: &Server) -> (Frame, Value) {
+pub(crate) async fn created(world: &World, server: &Server) -> (Frame, Value) {
     let mut called = called(world).await;
     let call = server.last("tools/call");
     assert_eq!(call.json["params"]["task"], json!({"ttl": 3_600_000}));
@@ -53,12 +53,12 @@ async fn created(world: &World, server: &Server) -> (Frame, Value) {
     (call, id)
 }
 
-async fn about(world: &World, method: &str, id: &Value) -> Served {
+pub(crate) async fn about(world: &World, method: &str, id: &Value) -> Served {
     let params = json!({ "taskId": id });
     Served::send(world, &with_extension(), method, params).await
 }
 
-fn shown(served: &mut Served) -> Value {
+pub(crate) fn shown(served: &mut Served) -> Value {
     let result = served.result();
     check_task("GetTaskResult", &result);
     assert_eq!(result["resultType"], "complete");
@@ -66,7 +66,7 @@ fn shown(served: &mut Served) -> Value {
 }
 
 /// Asks for a task whose server says this of it.
-async fn looked(world: &World, server: &Server, id: &Value, status: &str) -> Served {
+pub(crate) async fn looked(world: &World, server: &Server, id: &Value, status: &str) -> Served {
     let asked = server.of("tasks/get").len();
     let got = about(world, "tasks/get", id).await;
     assert_eq!(server.of("tasks/get").len(), asked + 1);
@@ -77,7 +77,7 @@ async fn looked(world: &World, server: &Server, id: &Value, status: &str) -> Ser
     got
 }
 
-fn question(message: &str) -> Value {
+pub(crate) fn question(message: &str) -> Value {
     json!({"mode": "form", "message": message, "_meta": {RELATED: {"taskId": "t-9"}},
         "requestedSchema": {"type": "object", "properties": {"ok": {"type": "boolean"}}}})
 }
@@ -398,24 +398,5 @@ fn as_many_tasks_are_held_as_calls_may_be_parked() {
         let result = refused.result();
         assert_eq!(result["isError"], true, "{result}");
         assert_eq!(server.of("tasks/cancel").len(), 1);
-    });
-}
-
-#[test]
-fn a_task_of_the_process_before_this_one_has_failed() {
-    run(async {
-        let (before, server) = world(true).await;
-        let (_, id) = created(&before, &server).await;
-        let (after, server) = world(true).await;
-        let mut got = about(&after, "tasks/get", &id).await;
-        let failed = shown(&mut got);
-        assert_eq!(failed["status"], "failed");
-        assert_eq!(
-            (&failed["taskId"], &failed["createdAt"]),
-            (&id, &json!("2026-11-20T10:00:00Z"))
-        );
-        let cancelled = about(&after, "tasks/cancel", &id).await;
-        check_task("CancelTaskResult", &{ cancelled }.result());
-        assert!(server.of("tasks/get").is_empty());
     });
 }

@@ -7,6 +7,7 @@ use serde_json::json;
 use crate::client::Client;
 use crate::served::{Served, with_extension};
 use crate::server::{Server, ask, text};
+use crate::task_events::{STATUS, received, status};
 use crate::tasks::{EXTENSION, RELATED, extended, modern_task, task, tasking};
 use crate::world::{Plan, World, millis, pass, run, seconds, settle};
 
@@ -84,6 +85,39 @@ fn s_task_l_a_client_that_knows_tasks_follows_them_itself() {
         let other = world.client(json!({"elicitation": {}})).await;
         other.request("tasks/get", about).await;
         assert_eq!(server.of("tasks/get").len(), 2);
+    });
+}
+
+#[test]
+fn a_client_follows_its_task_after_a_restart_of_the_gateway() {
+    run(async {
+        let (before, server) = world(tasking).await;
+        let client = before.client(json!({})).await;
+        let about = json!({"taskId": wanted(&server, &client).await});
+        let (after, server) = world(tasking).await;
+        let client = after.client(json!({})).await;
+        let stream = client.listen(None).await;
+        let got = client.request("tasks/get", about.clone()).await;
+        let get = server.last("tasks/get");
+        assert_eq!(get.json["params"], json!({"taskId": "t-9"}));
+        server.answer(&get, task("working", 1));
+        settle().await;
+        assert_eq!(got.result()["taskId"], about["taskId"]);
+        // From now on the client hears of it again.
+        server.say_on(get.link, status("t-9", "completed"));
+        settle().await;
+        let heard = received(&stream, STATUS);
+        assert_eq!(heard[0]["taskId"], about["taskId"], "{heard:?}");
+        let ended = client.request("tasks/result", about.clone()).await;
+        server.answer(&server.last("tasks/result"), text(json!("done")));
+        settle().await;
+        assert_eq!(ended.result()["content"], text(json!("done"))["content"]);
+        for method in ["tasks/get", "tasks/result", "tasks/cancel"] {
+            let asked = client.request(method, about.clone()).await;
+            server.refuse(&server.last(method), -32602, "no task t-9");
+            settle().await;
+            assert_eq!(asked.error()["message"], "no task t-9", "{method}");
+        }
     });
 }
 

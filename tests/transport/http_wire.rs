@@ -1,9 +1,10 @@
 //! Answers as HTTP/1.1 allows them and few servers write them: bodies that end with the connection,
 //! interim responses, bodies that are compressed unasked, marks before the text.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc;
+use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
@@ -98,6 +99,34 @@ fn a_body_that_was_cut_and_endless_interim_responses_fail_the_call() {
             assert!(answer.contains(expected), "{case:?} {answer}");
         }
     });
+}
+
+/// A server reads the end of a connection that nobody uses, without another request.
+#[test]
+fn an_idle_connection_is_closed() {
+    for keep_alive in ["", "Keep-Alive: timeout=1\r\n"] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+        let (closed, is_closed) = mpsc::channel();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            read_request(&mut stream);
+            let body = result(7);
+            let length = body.len();
+            let answer = format!("{JSON}{keep_alive}Content-Length: {length}\r\n\r\n{body}");
+            stream.write_all(answer.as_bytes()).unwrap();
+            closed.send(stream.read(&mut [0; 1]).unwrap()).unwrap();
+        });
+        run(async move {
+            let (link, mut events) = open(settings(&url)).await;
+            link.send(OutgoingFrame::new(Some(7), call(7, "tools/call")))
+                .unwrap();
+            assert_eq!(events.next().await, GOOD);
+            let wait = move || is_closed.recv_timeout(Duration::from_secs(60));
+            let read = actix_rt::task::spawn_blocking(wait).await.unwrap();
+            assert_eq!(read, Ok(0), "{keep_alive:?}");
+        });
+    }
 }
 
 #[test]

@@ -94,6 +94,6 @@ async fn all_up(data_dir: &Path) -> bool {
     let Ok(status) = mcpvisor::admin::ask_status(data_dir).await else {
         return false;
     };
-    let servers = status["servers"].as_array().map_or(&[][..], Vec::as_slice);
-    servers.len() == SERVERS && servers.iter().all(|server| server["state"] == "up")
+    let servers = status.servers;
+    servers.len() == SERVERS && servers.iter().all(|server| server.state == "up")
 }

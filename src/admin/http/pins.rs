@@ -1,10 +1,11 @@
-//! `/api/pins`: the definitions of tools that were approved, and those that were not.
+//! `/api/pins`: the texts of servers, approved or not.
 
 use serde_json::{Value, json};
 use url::form_urlencoded;
 
 use super::answer::ApiAnswer;
 use super::request::{ApiRequest, invalid};
+use crate::catalog::PinKind;
 use crate::protocol::Failure;
 
 /// The states that a pin may be listed by.
@@ -19,8 +20,10 @@ pub(super) async fn list(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
         return Err(invalid(message));
     }
     let mut pins = call.parts.operator.pins();
+    let kind = call.query.text("kind").map(|_| kind(&call)).transpose()?;
     let (server, state) = (call.query.server()?, call.query.text("state"));
-    for (filter, wanted) in [("server", server), ("state", state)] {
+    let kind = kind.map(PinKind::as_str);
+    for (filter, wanted) in [("server", server), ("state", state), ("kind", kind)] {
         if let Some(wanted) = wanted {
             pins.retain(|pin| pin[filter] == wanted);
         }
@@ -40,14 +43,16 @@ pub(super) async fn list(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
 }
 
 pub(super) async fn one(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
-    let pin = call.parts.operator.pin(call.name(), &tool(&call));
+    let of = (kind(&call)?, &*item_name(&call));
+    let pin = call.parts.operator.pin(call.name(), of);
     pin.map(ApiAnswer::json)
 }
 
 pub(super) async fn approve(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
     let digest = call.sole_text("digest")?;
+    let of = (kind(&call)?, item_name(&call));
     let operator = &call.parts.operator;
-    let approved = operator.approve_pins(call.name(), Some(tool(&call)), digest);
+    let approved = operator.approve_pins(call.name(), Some(of), digest);
     approved.await.map(ApiAnswer::json)
 }
 
@@ -57,8 +62,16 @@ pub(super) async fn approve_all(call: ApiRequest<'_>) -> Result<ApiAnswer, Failu
     approved.await.map(ApiAnswer::json)
 }
 
-/// The tool that the path names. A server may give it any name, so it is decoded.
-fn tool(call: &ApiRequest<'_>) -> String {
+fn kind(call: &ApiRequest<'_>) -> Result<PinKind, Failure> {
+    let Some(named) = call.query.text("kind") else {
+        return Ok(PinKind::default());
+    };
+    let known = PinKind::ALL.map(PinKind::as_str).join(", ");
+    PinKind::named(named).ok_or_else(|| invalid(format!("`kind` must be one of {known}")))
+}
+
+/// The item that the path names. A server may give it any name, so it is decoded.
+fn item_name(call: &ApiRequest<'_>) -> String {
     let segment = call.segments.get(1).copied().unwrap_or_default();
     // A path has no `+` for spaces.
     let segment = segment.replace('+', "%2B");

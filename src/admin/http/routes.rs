@@ -85,22 +85,26 @@ pub(super) const ROUTES: &[Route] = &[
     .says("Lists the tools that clients see", "Tools"),
     Route::get(
         "/api/pins",
-        &["server", "state", "limit", "offset"],
+        &["server", "state", "kind", "limit", "offset"],
         |call| Box::pin(pins::list(call)),
     )
-    .says("Lists the pins of tools", "Pins"),
-    Route::get("/api/pins/{server}/{tool}", &[], |call| {
+    .says("Lists the pins of servers", "Pins"),
+    Route::get("/api/pins/{server}/{name}", &["kind"], |call| {
         Box::pin(pins::one(call))
     })
     .says("Shows a pin with its definitions", "PinWithDefinitions"),
     Route::post("/api/servers/{server}/approve", None, |call| {
         Box::pin(pins::approve_all(call))
     })
-    .says("Approves all tools of a server as they are", "Approved"),
-    Route::post("/api/pins/{server}/{tool}/approve", Optional, |call| {
+    .says(
+        "Approves everything that a server lists, as it is",
+        "Approved",
+    ),
+    Route::post("/api/pins/{server}/{name}/approve", Optional, |call| {
         Box::pin(pins::approve(call))
     })
-    .says("Approves a tool as it is", "Approved")
+    .asks(&["kind"])
+    .says("Approves an item as it is", "Approved")
     .takes("ApprovedDefinition"),
     Route::get("/api/sessions", &["limit", "offset"], |call| {
         Box::pin(sessions::list(call))

@@ -107,7 +107,7 @@ fn of_children(scrape: &Scrape) -> [Family; 4] {
 }
 
 fn of_gateway(status: &Status) -> Vec<Family> {
-    let version = vec![("version", status.version.to_owned())];
+    let version = vec![("version", status.version.to_string())];
     let mut families = vec![
         Family::new(
             "mcpvisor_build_info",
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
     use crate::admin::metrics::exposition::{self, TextForm};
     use crate::admin::metrics::server_metrics::SERVERS_MAX;
-    use crate::admin::status::{CertificateView, ConfigView, ServerStatus};
+    use crate::admin::status::{CertificateStanding, CertificateView, ConfigView, ServerStatus};
     use crate::telemetry::Counter;
 
     fn exposition(scrape: Scrape) -> Result<String, std::fmt::Error> {
@@ -237,12 +237,12 @@ mod tests {
             state: "disabled".to_owned(),
             reason: None,
             connection: None,
-            items: BTreeMap::from([("tools", 2)]),
+            items: BTreeMap::from([("tools".into(), 2)]),
             lists_age: Some(number as u64),
             token_expires_at: Some(5_000_000_000 - number as u64),
         };
         Status {
-            version: "1.2.3",
+            version: "1.2.3".into(),
             pid: 1,
             uptime_seconds: 7,
             started_at: 0,
@@ -301,7 +301,7 @@ mod tests {
             requires_client_certificates: false,
             not_after: None,
             days_left: Some(-2),
-            standing: Some("expired"),
+            standing: Some(CertificateStanding::Expired),
             refused: None,
         });
         let text = exposition(scrape).unwrap();

@@ -2,6 +2,7 @@
 
 use super::family::{Family, Labels, Numbers, Samples, signed};
 use crate::admin::status::ServerStatus;
+use crate::downstream::BreakerState;
 use crate::downstream::ServerStatusView;
 use crate::metrics::OTHER;
 
@@ -20,7 +21,12 @@ const STATES: [&str; 9] = [
     "misconfigured",
 ];
 
-const BREAKER_STATES: [&str; 4] = ["closed", "open", "half-open", "tripped"];
+const BREAKER_STATES: [BreakerState; 4] = [
+    BreakerState::Closed,
+    BreakerState::Open,
+    BreakerState::HalfOpen,
+    BreakerState::Tripped,
+];
 
 /// The label of the server that stands there in the configuration.
 pub(super) fn label_of(index: usize, server: &ServerStatus) -> &str {
@@ -80,7 +86,7 @@ impl ServerMetrics {
 
     fn add_connection(&mut self, name: &str, view: &ServerStatusView) {
         let tools = view.tool_breakers.iter();
-        let open = tools.filter(|breaker| breaker.state != "closed").count();
+        let open = tools.filter(|breaker| !breaker.is_closed()).count();
         let numbers = [
             (&mut self.panics, view.shared.panics),
             (&mut self.in_flight, view.in_flight as u64),
@@ -100,7 +106,11 @@ impl ServerMetrics {
         }
         for state in BREAKER_STATES {
             let is_in_it = i64::from(view.breaker.state == state);
-            add(&mut self.breakers, with(name, "state", state), is_in_it);
+            add(
+                &mut self.breakers,
+                with(name, "state", state.as_str()),
+                is_in_it,
+            );
         }
     }
 

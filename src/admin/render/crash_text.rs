@@ -1,10 +1,11 @@
 //! Crashes on one screen: the last ones in a line each, and the newest in full.
 
-use serde_json::Value;
-
 use super::duration;
 use super::screen::{Screen, padded, width};
-use crate::telemetry::{ClockForm, Style, local_time, one_line};
+use crate::admin::crashes::{CrashSummary, Crashes};
+use crate::downstream::CrashReport;
+use crate::telemetry::{ClockForm, Style, counted, local_time, one_line};
+use crate::transport::MessageReport;
 
 /// Crashes in the list.
 const LIST_MAX: usize = 5;
@@ -17,137 +18,126 @@ const LOG_MAX: usize = 5;
 const CALLS_MAX: usize = 3;
 
 /// The crashes as a list, and the newest whole.
-pub fn crash_text(answer: &Value, screen: &Screen) -> String {
-    let crashes = answer["crashes"].as_array().map_or(&[][..], Vec::as_slice);
+pub fn crash_text(answer: &Crashes, screen: &Screen) -> String {
+    let crashes = &answer.crashes;
     let Some(newest) = crashes.first() else {
         return "no server has crashed\n".to_owned();
     };
     let shown = &crashes[..crashes.len().min(LIST_MAX)];
-    let names = width(
-        shown
-            .iter()
-            .map(|crash| crash["server"].as_str().unwrap_or("?")),
-    );
-    let mut text: String = shown
-        .iter()
-        .map(|crash| line(crash, names, screen))
-        .collect();
+    let names = width(shown.iter().map(|crash| crash.server.as_str()));
+    let lines = shown.iter().map(|crash| line(crash, names, screen));
+    let mut text: String = lines.collect();
     if crashes.len() > shown.len() {
         text.push_str(&format!(
             "… and {} older ones (`--json`)\n",
             crashes.len() - shown.len()
         ));
     }
-    text.push_str(&last(
-        &answer["last"],
-        word(&newest["file"]).as_str(),
-        screen,
-    ));
+    let last = answer.last.iter();
+    text.extend(last.map(|last| whole(&last.report, &one_line(&newest.file), screen)));
     text
 }
 
-fn line(crash: &Value, names: usize, screen: &Screen) -> String {
-    let at = local_time(crash["at"].as_u64().unwrap_or(0), ClockForm::DateAndTime);
+fn line(crash: &CrashSummary, names: usize, screen: &Screen) -> String {
+    let at = local_time(crash.at, ClockForm::DateAndTime);
     let used = at.len() + names + 4;
     format!(
         "{}  {}  {}\n",
         screen.painted(Style::Dim, &at),
-        padded(&word(&crash["server"]), names),
-        screen.cut(&word(&crash["reason"]), used),
+        padded(&one_line(&crash.server), names),
+        screen.cut(&one_line(&crash.reason), used),
     )
 }
 
-fn last(report: &Value, file: &str, screen: &Screen) -> String {
+/// The newest report: a row for each fact, whose first line has the name of the fact.
+fn whole(report: &CrashReport, file: &str, screen: &Screen) -> String {
     let mut text = format!("\n{}\n", screen.painted(Style::Bold, "the last one"));
-    let mut row = |name: &str, value: &str, style: Option<Style>| {
-        let value = screen.cut(value, 11);
-        let value = style.map_or(value.clone(), |style| screen.painted(style, &value));
-        text.push_str(&format!("  {name:8} {value}\n"));
+    let mut row = |name: &str, values: Vec<String>, style: Option<Style>| {
+        for (index, value) in values.iter().enumerate() {
+            let value = screen.cut(value, 11);
+            let value = style.map_or(value.clone(), |style| screen.painted(style, &value));
+            let name = if index == 0 { name } else { "" };
+            text.push_str(&format!("  {name:8} {value}\n"));
+        }
     };
-    let lived = duration(report["lived_ms"].as_u64().unwrap_or(0));
-    let what = if report["was_up"] == true {
+    row("server", vec![server_facts(report)], None);
+    let reasons = one_line(&report.reason);
+    let reasons = reasons.split(" / ").map(str::to_owned);
+    row("reason", reasons.collect(), Some(Style::Bad));
+    row("calls", vec![calls(report)], None);
+    let messages = last_of(&report.messages, MESSAGES_MAX).iter();
+    row("messages", messages.map(message_text).collect(), None);
+    let log = last_of(&report.log, LOG_MAX).iter();
+    let log = log.map(|line| format!("{:7} {}", line.source.as_str(), one_line(&line.text)));
+    row("log", log.collect(), Some(Style::Dim));
+    let more = format!("crashes/{file} in the data directory, or `--json`");
+    row("more", vec![more], None);
+    text
+}
+
+fn last_of<T>(all: &[T], most: usize) -> &[T] {
+    &all[all.len().saturating_sub(most)..]
+}
+
+fn server_facts(report: &CrashReport) -> String {
+    let what = if report.was_up {
         "ended after"
     } else {
         "did not come up; ended after"
     };
-    row(
-        "server",
-        &format!(
-            "{} · {what} {lived} · {} · connection {} · generation {}",
-            word(&report["server"]),
-            word(&report["transport"]),
-            word(&report["connection"]),
-            report["generation"]
-        ),
-        None,
-    );
-    for (index, part) in word(&report["reason"]).split(" / ").enumerate() {
-        row(
-            if index == 0 { "reason" } else { "" },
-            part,
-            Some(Style::Bad),
-        );
-    }
-    row("calls", &calls(report), None);
-    let messages = report["messages"].as_array().map_or(&[][..], Vec::as_slice);
-    for (index, message) in messages[messages.len().saturating_sub(MESSAGES_MAX)..]
-        .iter()
-        .enumerate()
-    {
-        row(
-            if index == 0 { "messages" } else { "" },
-            &message_text(message),
-            None,
-        );
-    }
-    let log = report["log"].as_array().map_or(&[][..], Vec::as_slice);
-    for (index, said) in log[log.len().saturating_sub(LOG_MAX)..].iter().enumerate() {
-        let said = format!("{:7} {}", word(&said["source"]), word(&said["text"]));
-        row(if index == 0 { "log" } else { "" }, &said, Some(Style::Dim));
-    }
-    row(
-        "more",
-        &format!("crashes/{file} in the data directory, or `--json`"),
-        None,
-    );
-    text
+    format!(
+        "{} · {what} {} · {} · connection {} · generation {}",
+        one_line(&report.server),
+        duration(report.lived_ms),
+        one_line(&report.transport),
+        one_line(&report.connection),
+        report.generation
+    )
 }
 
-fn calls(report: &Value) -> String {
-    let pending = report["pending"].as_array().map_or(&[][..], Vec::as_slice);
-    let total = report["pending_calls"].as_u64().unwrap_or(0);
+fn calls(report: &CrashReport) -> String {
+    let total = report.pending_calls;
     if total == 0 {
         return "none was waiting for an answer".to_owned();
     }
-    let named = pending.iter().take(CALLS_MAX).map(|call| {
-        let name = call["name"]
-            .as_str()
-            .map(|name| format!(" {}", one_line(name)));
-        format!("{}{}", word(&call["method"]), name.unwrap_or_default())
+    let named = report.pending.iter().take(CALLS_MAX).map(|call| {
+        let name = call.name.iter();
+        let name: String = name.map(|name| format!(" {}", one_line(name))).collect();
+        format!("{}{name}", one_line(&call.method))
     });
     let named: Vec<String> = named.collect();
     format!("{total} without an answer: {}", named.join(", "))
 }
 
 /// The fields of a message that say what it is, in words.
-fn message_text(message: &Value) -> String {
-    let fields = message.as_object().into_iter().flatten();
-    let fields = fields.filter(|(_, value)| !value.is_null() && !value.is_object());
-    let fields = fields.map(|(key, value)| format!("{key} {}", word(value)));
-    fields.collect::<Vec<_>>().join(" · ")
-}
-
-fn word(value: &Value) -> String {
-    match value {
-        Value::Null => "?".to_owned(),
-        Value::String(text) => one_line(text),
-        other => other.to_string(),
-    }
+fn message_text(message: &MessageReport) -> String {
+    let MessageReport {
+        before_ms,
+        direction,
+        kind,
+        method,
+        id,
+        bytes,
+        text,
+    } = message;
+    let optional = [("method", method), ("id", id), ("text", text)];
+    let optional = optional.into_iter();
+    let optional = optional.filter_map(|(name, value)| {
+        let value = value.as_deref()?;
+        Some(format!("{name} {}", one_line(value)))
+    });
+    let sure = [
+        format!("{before_ms} ms before"),
+        format!("{} {}", one_line(direction), kind.as_str()),
+        counted(*bytes as u64, "byte", "bytes"),
+    ];
+    let all: Vec<String> = sure.into_iter().chain(optional).collect();
+    all.join(" · ")
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -159,9 +149,9 @@ mod tests {
         };
         let crashes: Vec<Value> = (0..30).map(crash).collect();
         let log: Vec<Value> = (0..50)
-            .map(|n| json!({"source": "stderr", "text": format!("line {n}\n")}))
+            .map(|n| json!({"sequence": n, "at": 0, "source": "stderr", "text": format!("line {n}\n")}))
             .collect();
-        let messages: Vec<Value> = (0..50).map(|n| json!({"direction": "sent", "method": "tools/call", "id": n, "text": "x".repeat(500)})).collect();
+        let messages: Vec<Value> = (0..50).map(|n| json!({"direction": "sent", "method": "tools/call", "id": n.to_string(), "text": "x".repeat(500)})).collect();
         let last = json!({
             "at": 1, "server": "py", "connection": "shared", "transport": "stdio", "generation": 4,
             "was_up": true, "lived_ms": 65_000, "reason": "process exited with code 1: a / b / c",
@@ -172,7 +162,8 @@ mod tests {
             columns: Some(80),
             ..Screen::default()
         };
-        let text = crash_text(&json!({"crashes": crashes, "last": last}), &screen);
+        let crashes = json!({"crashes": crashes, "last": last});
+        let text = crash_text(&serde_json::from_value(crashes).unwrap(), &screen);
         assert!(text.lines().count() <= 23, "{text}");
         for line in text.lines() {
             assert!(line.chars().count() <= 80, "{line}");
@@ -189,7 +180,7 @@ mod tests {
             assert!(text.contains(part), "{part:?} in {text}");
         }
         assert_eq!(
-            crash_text(&json!({"crashes": []}), &screen),
+            crash_text(&Crashes::default(), &screen),
             "no server has crashed\n"
         );
     }

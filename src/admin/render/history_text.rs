@@ -3,18 +3,19 @@
 use serde_json::Value;
 
 use super::screen::Screen;
-use crate::telemetry::{ClockForm, Style, local_time, one_line};
+use crate::history::RecordedCall;
+use crate::telemetry::{ClockForm, LogEntry, Style, local_time, one_line};
 
 /// The lines of some calls, in the order in which they stand.
-pub fn call_lines(entries: &[Value], screen: &Screen) -> String {
+pub fn call_lines(entries: &[RecordedCall], screen: &Screen) -> String {
     entries
         .iter()
         .map(|entry| call_line(entry, screen))
         .collect()
 }
 
-fn call_line(entry: &Value, screen: &Screen) -> String {
-    let outcome = word(&entry["outcome"]);
+fn call_line(call: &RecordedCall, screen: &Screen) -> String {
+    let outcome = one_line(&call.outcome);
     let style = match outcome.as_str() {
         "ok" => Style::Good,
         "input_required" | "task" | "cancelled" => Style::Dim,
@@ -23,50 +24,45 @@ fn call_line(entry: &Value, screen: &Screen) -> String {
     };
     let mut line = format!(
         "{} {} {:>9} {} {}",
-        screen.painted(Style::Dim, &time(entry)),
+        screen.painted(Style::Dim, &time(call.timestamp)),
         screen.painted(style, &format!("{outcome:14}")),
-        milliseconds(&entry["duration"]),
-        word(&entry["method"]),
-        screen.painted(Style::Name, &word(&entry["target"])),
+        milliseconds(call.duration),
+        one_line(&call.method),
+        screen.painted(Style::Name, &one_line(&call.target)),
     );
     let facts = [
-        ("server", &entry["serverId"]),
-        ("error", &entry["error"]["code"]),
-        ("client", &entry["client"]),
-        ("session", &entry["session"]),
-        ("id", &entry["id"]),
+        ("server", call.server_id.as_ref()),
+        ("error", call.error.as_ref().map(|error| &error.code)),
+        ("client", call.client.as_ref()),
+        ("session", call.session.as_ref()),
+        ("id", Some(&call.id)),
     ];
-    let facts = facts.iter().filter(|(_, value)| !value.is_null());
-    let facts: Vec<String> = facts
-        .map(|(name, value)| format!("{name}={}", word(value)))
-        .collect();
+    let facts = facts.into_iter();
+    let facts = facts.filter_map(|(name, value)| Some(format!("{name}={}", one_line(value?))));
+    let facts: Vec<String> = facts.collect();
     line.push_str(&screen.painted(Style::Dim, &format!("  ({})", facts.join(", "))));
     line.push('\n');
     line
 }
 
 /// The lines of some records of the log, in the order in which they stand.
-pub fn record_lines(entries: &[Value], screen: &Screen) -> String {
+pub fn record_lines(entries: &[LogEntry], screen: &Screen) -> String {
     entries
         .iter()
         .map(|entry| record_line(entry, screen))
         .collect()
 }
 
-fn record_line(entry: &Value, screen: &Screen) -> String {
-    let level = word(&entry["level"]);
+fn record_line(entry: &LogEntry, screen: &Screen) -> String {
+    let level = one_line(&entry.level);
     let style = match level.as_str() {
         "error" => Style::Bad,
         "warn" => Style::Warning,
         "info" => Style::Good,
         _ => Style::Dim,
     };
-    let shown =
-        |name: &&String| !["timestamp", "level", "message", "data", "id"].contains(&name.as_str());
-    let own = entry.as_object().into_iter().flatten();
-    let data = entry["data"].as_object().into_iter().flatten();
-    let own = own.filter(|(name, value)| shown(name) && **value != "app");
-    let data = data.filter(|(name, _)| *name != "module");
+    let own = entry.fields.iter().filter(|(_, value)| **value != "app");
+    let data = entry.data.iter().filter(|(name, _)| *name != "module");
     let fields: Vec<String> = own
         .chain(data)
         .map(|(name, value)| format!("{}={}", one_line(name), word(value)))
@@ -77,21 +73,17 @@ fn record_line(entry: &Value, screen: &Screen) -> String {
     };
     format!(
         "{} {} {}{fields}\n",
-        screen.painted(Style::Dim, &time(entry)),
+        screen.painted(Style::Dim, &time(entry.timestamp)),
         screen.painted(style, &format!("{level:5}")),
-        word(&entry["message"]),
+        one_line(&entry.message),
     )
 }
 
-fn time(entry: &Value) -> String {
-    local_time(
-        entry["timestamp"].as_u64().unwrap_or(0),
-        ClockForm::DateAndTime,
-    )
+fn time(millis: u64) -> String {
+    local_time(millis, ClockForm::DateAndTime)
 }
 
-fn milliseconds(value: &Value) -> String {
-    let millis = value.as_f64().unwrap_or(0.0);
+fn milliseconds(millis: f64) -> String {
     if millis < 10.0 {
         return format!("{millis:.2}ms");
     }
@@ -124,7 +116,13 @@ mod tests {
             "{at} timeout           1234ms tools/call files__read\\u{{1b}}  (server=files, \
              error=timeout, session=0000abcd, id=17)\n"
         );
-        assert_eq!(call_lines(&[entry], &Screen::default()), expected);
+        assert_eq!(
+            call_lines(
+                &[serde_json::from_value(entry).unwrap()],
+                &Screen::default()
+            ),
+            expected
+        );
     }
 
     #[test]
@@ -135,6 +133,12 @@ mod tests {
         });
         let at = local_time(1_700_000_000_000, ClockForm::DateAndTime);
         let expected = format!("{at} warn  down  (serverId=files, error=gone)\n");
-        assert_eq!(record_lines(&[entry], &Screen::default()), expected);
+        assert_eq!(
+            record_lines(
+                &[serde_json::from_value(entry).unwrap()],
+                &Screen::default()
+            ),
+            expected
+        );
     }
 }

@@ -1,50 +1,44 @@
 //! The kept lines of a server as text.
 
-use serde_json::Value;
-
 use super::screen::Screen;
-use crate::telemetry::{ClockForm, Style, local_time, one_line};
+use crate::telemetry::{ClockForm, LogLine, LogSource, Style, local_time, one_line};
 
 /// The lines, each with when it came and where from.
-pub fn log_lines(lines: &Value, screen: &Screen) -> String {
-    let lines = lines.as_array().into_iter().flatten();
-    let line = |line: &Value| {
-        let at = line["at"].as_u64().unwrap_or(0);
-        let at = local_time(at, ClockForm::DateAndTime);
-        let source = line["source"].as_str().unwrap_or("?");
-        let style = match source {
-            "gateway" => Style::Name,
-            "stray" => Style::Warning,
-            _ => Style::Dim,
+pub fn log_lines(lines: &[LogLine], screen: &Screen) -> String {
+    let line = |line: &LogLine| {
+        let at = local_time(line.at, ClockForm::DateAndTime);
+        let source = line.source.as_str();
+        let style = match line.source {
+            LogSource::Gateway => Style::Name,
+            LogSource::Stray => Style::Warning,
+            LogSource::Stderr | LogSource::Message => Style::Dim,
         };
         format!(
             "{} {} {}\n",
             screen.painted(Style::Dim, &at),
             screen.painted(style, &format!("{source:7}")),
-            one_line(line["text"].as_str().unwrap_or(""))
+            one_line(&line.text)
         )
     };
-    lines.map(line).collect()
-}
-
-/// The number of the last line, to ask for those after it; 0 if there is none.
-pub fn last_sequence(lines: &Value) -> u64 {
-    let last = lines.as_array().and_then(|lines| lines.last());
-    last.and_then(|line| line["sequence"].as_u64()).unwrap_or(0)
+    lines.iter().map(line).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
     fn log_lines_say_when_they_came_and_where_from() {
-        let lines = json!([
-            {"sequence": 3, "at": 1_700_000_000_000_u64, "source": "stderr", "text": "a\u{1b}"},
-            {"sequence": 4, "at": 1_700_000_001_000_u64, "source": "gateway", "text": "b"},
-        ]);
+        let line = |sequence, at, source, text: &str| LogLine {
+            sequence,
+            at,
+            source,
+            text: text.to_owned(),
+        };
+        let lines = [
+            line(3, 1_700_000_000_000, LogSource::Stderr, "a\u{1b}"),
+            line(4, 1_700_000_001_000, LogSource::Gateway, "b"),
+        ];
         let time = |at| local_time(at, ClockForm::DateAndTime);
         let expected = format!(
             "{} stderr  a\\u{{1b}}\n{} gateway b\n",
@@ -52,7 +46,5 @@ mod tests {
             time(1_700_000_001_000)
         );
         assert_eq!(log_lines(&lines, &Screen::default()), expected);
-        assert_eq!(last_sequence(&lines), 4);
-        assert_eq!(last_sequence(&json!([])), 0);
     }
 }

@@ -12,14 +12,14 @@ mod trouble;
 
 pub use crash_text::crash_text;
 pub use history_text::{call_lines, record_lines};
-pub use log_text::{last_sequence, log_lines};
+pub use log_text::log_lines;
 pub use pin_text::{pin_table, pin_text};
 pub use screen::{Screen, Window};
 pub use server_table::server_table;
 pub use status_tree::{notice_lines, tree};
 pub use tool_text::{ListedTool, resolved_schema, tool_table, tool_text};
 pub use trouble::{ServerTrouble, troubles};
-pub(in crate::admin) use trouble::{Trouble, breaker_text, open_breakers, reason};
+pub(in crate::admin) use trouble::{Trouble, breaker_text, reason};
 
 /// The two largest units, as `2h 3m`.
 fn duration(millis: u64) -> String {

@@ -1,15 +1,17 @@
-//! Pins of tools, for operators.
+//! Pins, for operators.
 
 use serde_json::Value;
 
 use super::screen::{padded, width};
+use crate::catalog::PinKind;
 use crate::telemetry::{one_line, printable};
 
 /// One line for each pin, those that need a look first.
 pub fn pin_table(pins: &Value) -> String {
     let pins = pins.as_array().map_or(&[][..], Vec::as_slice);
     if pins.is_empty() {
-        return "no tools are pinned; `pin_tools` in the configuration pins them\n".to_owned();
+        return "nothing is pinned; `pin_tools` in the configuration pins what servers say\n"
+            .to_owned();
     }
     let mut pins: Vec<&Value> = pins.iter().collect();
     pins.sort_by_key(|pin| !needs_look(pin));
@@ -17,22 +19,24 @@ pub fn pin_table(pins: &Value) -> String {
         let cells = pins.iter();
         cells.map(|pin| word(&pin[name])).collect()
     };
-    let (servers, tools) = (column("server"), column("tool"));
+    let (servers, kinds, names) = (column("server"), column("kind"), column("name"));
     let wide = |cells: &[String]| width(cells.iter().map(String::as_str));
-    let (server_width, tool_width) = (wide(&servers), wide(&tools));
+    let widths = (wide(&servers), wide(&kinds), wide(&names));
     let mut text = String::new();
-    for ((pin, server), tool) in pins.iter().zip(&servers).zip(&tools) {
-        let server = padded(server, server_width);
-        let tool = padded(tool, tool_width);
-        text.push_str(&format!("{server}  {tool}  {}\n", state(pin)));
+    for (((pin, server), kind), name) in pins.iter().zip(&servers).zip(&kinds).zip(&names) {
+        let server = padded(server, widths.0);
+        let kind = padded(kind, widths.1);
+        let name = padded(name, widths.2);
+        text.push_str(&format!("{server}  {kind}  {name}  {}\n", state(pin)));
     }
     text
 }
 
 /// One pin with what changed, and how to approve it.
 pub fn pin_text(pin: &Value) -> String {
-    let (server, tool) = (word(&pin["server"]), word(&pin["tool"]));
-    let mut text = format!("tool `{tool}` of `{server}`: {}\n", state(pin));
+    let [server, kind, name] = ["server", "kind", "name"].map(|member| word(&pin[member]));
+    let option = PinKind::named(&kind).map_or_else(String::new, PinKind::option);
+    let mut text = format!("{kind} `{name}` of `{server}`: {}\n", state(pin));
     if let Some(at) = pin["approvedAt"].as_str() {
         text.push_str(&format!("approved last at {}\n", one_line(at)));
     }
@@ -51,7 +55,7 @@ pub fn pin_text(pin: &Value) -> String {
         text.push_str(&printable(&shown));
         if state != "pinned" {
             text.push_str(&format!(
-                "to approve it: mcpvisor pins approve {server} {tool} --digest={digest}\n"
+                "to approve it: mcpvisor pins approve {server} {name}{option} --digest={digest}\n"
             ));
         }
     }
@@ -85,7 +89,7 @@ mod tests {
 
     fn pin(tool: &str, state: &str, hidden: Option<&str>) -> Value {
         json!({
-            "server": "files", "tool": tool, "state": state, "hidden": hidden,
+            "server": "files", "kind": "tool", "name": tool, "state": state, "hidden": hidden,
             "suspended": state == "changed", "approvedAt": "2026-01-01T00:00:00.000Z",
         })
     }
@@ -98,9 +102,9 @@ mod tests {
             pin("b\u{1b}", "changed", None),
             pin("c", "pinned", Some("1 hidden character (U+200B)")),
         ]);
-        let expected = "files  b\\u{1b}  changed, suspended\n\
-                        files  c        pinned, 1 hidden character (U+200B)\n\
-                        files  a        pinned\n";
+        let expected = "files  tool  b\\u{1b}  changed, suspended\n\
+                        files  tool  c        pinned, 1 hidden character (U+200B)\n\
+                        files  tool  a        pinned\n";
         assert_eq!(pin_table(&pins), expected);
     }
 

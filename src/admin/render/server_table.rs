@@ -1,9 +1,8 @@
 //! The servers as a table, one line for each.
 
-use serde_json::Value;
-
 use super::screen::{Screen, padded, width};
 use super::trouble::{Trouble, by_trouble, reason};
+use crate::admin::status::{ServerStatus, Status};
 use crate::telemetry::Style;
 
 const HEAD: [&str; 6] = ["NAME", "STATE", "TRANSPORT", "TOOLS", "IN FLIGHT", "REASON"];
@@ -12,7 +11,7 @@ const HEAD: [&str; 6] = ["NAME", "STATE", "TRANSPORT", "TOOLS", "IN FLIGHT", "RE
 const GAP: &str = "  ";
 
 /// The table, those in trouble first.
-pub fn server_table(status: &Value, screen: &Screen) -> String {
+pub fn server_table(status: &Status, screen: &Screen) -> String {
     let servers = by_trouble(status);
     let rows: Vec<[String; 6]> = servers.iter().map(|server| row(server)).collect();
     let widths: [usize; 5] = std::array::from_fn(|column| {
@@ -41,15 +40,14 @@ pub fn server_table(status: &Value, screen: &Screen) -> String {
     text
 }
 
-fn row(server: &Value) -> [String; 6] {
-    let connection = &server["connection"];
-    let number = |value: &Value| value.as_u64().unwrap_or(0).to_string();
+fn row(server: &ServerStatus) -> [String; 6] {
+    let connection = server.connection.as_ref();
     [
-        server["name"].as_str().unwrap_or("?").to_owned(),
-        server["state"].as_str().unwrap_or("?").to_owned(),
-        connection["transport"].as_str().unwrap_or("-").to_owned(),
-        number(&server["items"]["tools"]),
-        number(&connection["in_flight"]),
+        server.name.clone(),
+        server.state.clone(),
+        connection.map_or("-".to_owned(), |it| it.transport.to_string()),
+        server.item_count("tools").to_string(),
+        connection.map_or(0, |it| it.in_flight).to_string(),
         reason(server),
     ]
 }
@@ -74,6 +72,7 @@ mod tests {
             }},
         });
         let status = json!({"servers": [up, disabled, down]});
+        let status: Status = serde_json::from_value(status).unwrap();
         let expected = "\
 NAME         STATE     TRANSPORT  TOOLS  IN FLIGHT  REASON
 git          backoff   http       0      0          next attempt in 3s · http://127.0.0.1:9/mcp: refused

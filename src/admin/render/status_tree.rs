@@ -1,10 +1,13 @@
 //! The status as a tree: the gateway, what it keeps, and its servers in columns.
 
-use serde_json::Value;
-
 use super::duration;
 use super::screen::{Screen, padded, width};
-use super::trouble::{Trouble, breaker_text, by_trouble, last_exit, open_breakers, reason};
+use super::trouble::{Trouble, breaker_text, by_trouble, last_exit, reason};
+use crate::admin::status::{
+    CertificateStanding, CertificateView, ConfigView, ServerStatus, Status,
+};
+use crate::downstream::{OwnConnectionView, ServerStatusView};
+use crate::supervision::ChildView;
 use crate::telemetry::{counted, one_line, printable};
 
 /// Between two facts.
@@ -23,30 +26,34 @@ const ITEM_WORDS: [(&str, &str, &str); 4] = [
 ];
 
 /// Renders the status; one line for each thing that is supervised, servers in trouble first.
-pub fn tree(status: &Value, screen: &Screen) -> String {
+pub fn tree(status: &Status, screen: &Screen) -> String {
     let mut text = head(status);
-    text.push_str(&config(&status["config"]));
-    text.push_str(&certificate(&status["tls"]));
-    for actor in status["actors"].as_array().into_iter().flatten() {
-        let (name, phase) = (word(&actor["name"]), word(&actor["phase"]));
+    text.push_str(&config(&status.config));
+    text.extend(status.tls.as_ref().map(certificate));
+    for actor in &status.actors {
+        let (name, phase) = (one_line(&actor.name), actor.phase);
         let line = format!("├─ {name}{DOT}{phase}{}", child(actor));
         text.push_str(&screen.cut(&line, 0));
         text.push('\n');
     }
-    for (key, what) in [
-        ("state_failure", "state · is kept in memory only"),
-        ("history_failure", "history · calls are not recorded"),
+    for (failure, what) in [
+        (&status.state_failure, "state · is kept in memory only"),
+        (&status.history_failure, "history · calls are not recorded"),
     ] {
-        if let Some(why) = status[key].as_str() {
+        if let Some(why) = failure {
             let line = format!("├─ {what}: {}", one_line(why));
             text.push_str(&screen.cut(&line, 0));
             text.push('\n');
         }
     }
-    text.push_str(&format!("├─ sessions {}\n", status["sessions"]));
+    text.push_str(&format!("├─ sessions {}", status.sessions));
+    if let Some(most) = status.clients_max {
+        text.push_str(&format!("{DOT}up to {most} client connections"));
+    }
+    text.push('\n');
     let servers = by_trouble(status);
     text.push_str(&format!("└─ servers {}\n", summary(&servers)));
-    let name_width = width(servers.iter().map(|server| name(server)));
+    let name_width = width(servers.iter().map(|server| server.name.as_str()));
     let states: Vec<String> = servers.iter().map(|server| state(server)).collect();
     let state_width = width(states.iter().map(String::as_str));
     for (index, (server, state)) in servers.iter().zip(&states).enumerate() {
@@ -60,7 +67,7 @@ pub fn tree(status: &Value, screen: &Screen) -> String {
         let style = Trouble::of(server).style();
         let line = format!(
             "   {branch} {}{DOT}{}{DOT}{}",
-            padded(name(server), name_width),
+            padded(&server.name, name_width),
             screen.painted(style, &padded(state, state_width)),
             screen.cut(&facts(server).join(DOT), used),
         );
@@ -68,55 +75,55 @@ pub fn tree(status: &Value, screen: &Screen) -> String {
         text.push('\n');
         text.push_str(&under(server, below, screen));
     }
-    text.push_str(&notice_lines(status));
+    text.push_str(&notice_lines(&status.notices));
     text
 }
 
 /// How the catalog was merged: renamed, shortened and hidden items, a line each.
-pub fn notice_lines(status: &Value) -> String {
-    let notices = status["notices"].as_array().into_iter().flatten();
-    notices
-        .filter_map(|notice| Some(format!("note: {}\n", one_line(notice.as_str()?))))
+pub fn notice_lines(notices: &[String]) -> String {
+    let lines = notices.iter();
+    lines
+        .map(|notice| format!("note: {}\n", one_line(notice)))
         .collect()
 }
 
-fn head(status: &Value) -> String {
-    let up = status["uptime_seconds"].as_u64().unwrap_or(0);
+fn head(status: &Status) -> String {
     format!(
         "mcpvisor {}{DOT}pid {}{DOT}up {}{DOT}{}\n",
-        word(&status["version"]),
-        status["pid"],
-        duration(up.saturating_mul(1000)),
+        one_line(&status.version),
+        status.pid,
+        duration(status.uptime_seconds.saturating_mul(1000)),
         place(status),
     )
 }
 
 /// Where clients connect: an address, or `stdio`.
-fn place(status: &Value) -> String {
-    let listen = status["listen"].as_str().unwrap_or("?");
-    match (listen.contains(':'), status["tls"].is_object()) {
+fn place(status: &Status) -> String {
+    let listen = &status.listen;
+    match (listen.contains(':'), status.tls.is_some()) {
         (true, true) => format!("https://{listen}"),
         (true, false) => format!("http://{listen}"),
         (false, _) => listen.to_owned(),
     }
 }
 
-/// The certificate that is served, if one is.
-fn certificate(tls: &Value) -> String {
-    let Some(path) = tls["certificate"].as_str() else {
-        return String::new();
-    };
-    let until = match (tls["standing"].as_str(), tls["days_left"].as_u64()) {
-        (Some("expired"), _) => "HAS EXPIRED".to_owned(),
-        (Some("not_yet_valid"), _) => "IS NOT VALID YET".to_owned(),
-        (Some("ends_soon"), Some(days)) => {
+/// The certificate that is served.
+fn certificate(tls: &CertificateView) -> String {
+    let days_left = tls.days_left.and_then(|days| u64::try_from(days).ok());
+    let until = match (tls.standing, days_left) {
+        (Some(CertificateStanding::Expired), _) => "HAS EXPIRED".to_owned(),
+        (Some(CertificateStanding::NotYetValid), _) => "IS NOT VALID YET".to_owned(),
+        (Some(CertificateStanding::EndsSoon), Some(days)) => {
             format!("ENDS SOON, in {}", counted(days, "day", "days"))
         }
         (_, Some(days)) => format!("{} left", counted(days, "day", "days")),
         (_, None) => "its end is unknown".to_owned(),
     };
-    let mut text = format!("├─ certificate {}{DOT}{until}\n", one_line(path));
-    if let Some(refused) = tls["refused"].as_str() {
+    let mut text = format!(
+        "├─ certificate {}{DOT}{until}\n",
+        one_line(&tls.certificate)
+    );
+    if let Some(refused) = &tls.refused {
         let refused = one_line(refused);
         text.push_str(&format!(
             "│    its files, as they are now, are not used: {refused}\n"
@@ -125,27 +132,30 @@ fn certificate(tls: &Value) -> String {
     text
 }
 
-fn config(config: &Value) -> String {
-    let path = one_line(config["path"].as_str().unwrap_or("built in"));
+fn config(config: &ConfigView) -> String {
+    let path = one_line(config.path.as_deref().unwrap_or("built in"));
     let mut text = format!("├─ config {path}\n");
-    for warning in config["warnings"].as_array().into_iter().flatten() {
-        text.push_str(&format!("│    warning: {}\n", word(warning)));
+    for warning in &config.warnings {
+        text.push_str(&format!("│    warning: {}\n", one_line(warning)));
     }
-    if let Some(refused) = config["refused"].as_str() {
+    if let Some(refused) = &config.refused {
         let refused = printable(refused).replace('\n', "\n│    ");
         text.push_str(&format!("│    last change was not applied: {refused}\n"));
     }
-    for key in config["needs_restart"].as_array().into_iter().flatten() {
-        text.push_str(&format!("│    `{}` changes with a restart\n", word(key)));
+    for key in &config.needs_restart {
+        text.push_str(&format!(
+            "│    `{}` changes with a restart\n",
+            one_line(key)
+        ));
     }
     text
 }
 
 /// The number of servers and, where not all are up, how many are in which state.
-fn summary(servers: &[&Value]) -> String {
+fn summary(servers: &[&ServerStatus]) -> String {
     let mut counts: Vec<(&str, usize)> = Vec::new();
     for server in servers {
-        let state = server["state"].as_str().unwrap_or("?");
+        let state = server.state.as_str();
         match counts.iter_mut().find(|(known, _)| *known == state) {
             Some((_, count)) => *count += 1,
             None => counts.push((state, 1)),
@@ -165,80 +175,75 @@ fn summary(servers: &[&Value]) -> String {
     }
 }
 
-fn name(server: &Value) -> &str {
-    server["name"].as_str().unwrap_or("?")
-}
-
 /// The state, and since when.
-fn state(server: &Value) -> String {
-    let state = server["state"].as_str().unwrap_or("?");
-    match server["connection"]["shared"]["phase_ms"].as_u64() {
-        Some(millis) => format!("{state} for {}", duration(millis)),
-        None => state.to_owned(),
+fn state(server: &ServerStatus) -> String {
+    match server.shared() {
+        Some(child) => format!("{} for {}", server.state, duration(child.phase_ms)),
+        None => server.state.clone(),
     }
 }
 
 /// The rest of a server's line: the trouble first, then what it is and does.
-fn facts(server: &Value) -> Vec<String> {
-    let connection = &server["connection"];
+fn facts(server: &ServerStatus) -> Vec<String> {
     let trouble = Trouble::of(server);
     let mut facts = Vec::new();
     // Breakers have lines of their own.
     if trouble != Trouble::Refusing {
         facts.push(reason(server));
     }
-    if connection.is_object() {
-        facts.push(connection["transport"].as_str().unwrap_or("?").to_owned());
-        if let Some(proxy) = connection["proxy"].as_str() {
-            facts.push(format!("through the proxy {proxy}"));
-        }
-        facts.push(format!("{} in flight", connection["in_flight"]));
-        let queued = positive(&connection["queued"]);
-        facts.extend(queued.map(|count| format!("{count} waiting")));
-        let repeated = positive(&connection["repeated"]);
-        facts.extend(repeated.map(|count| counted(count, "call repeated", "calls repeated")));
-        let renewed = positive(&connection["sessions_renewed"]);
-        facts.extend(renewed.map(|count| counted(count, "session renewed", "sessions renewed")));
-        let cookies = connection["cookies"].as_array().into_iter().flatten();
-        facts.extend(
-            cookies.filter_map(|cookie| Some(format!("cookie {}", one_line(cookie.as_str()?)))),
-        );
-        if let Some(faults) = connection["faults"].as_str() {
-            facts.push(format!("FAULTS INJECTED: {}", one_line(faults)));
-        }
-    }
+    facts.extend(server.connection.iter().flat_map(connection_facts));
     facts.extend(ITEM_WORDS.iter().filter_map(|(kind, one, more)| {
-        let count = positive(&server["items"][kind])?;
+        let count = positive(server.item_count(kind) as u64)?;
         Some(counted(count, one, more))
     }));
-    let suspended = positive(&server["suspended"]);
-    facts.extend(suspended.map(|count| counted(count, "tool suspended", "tools suspended")));
-    let shared = &connection["shared"];
-    if positive(&shared["restarts"]).is_some() {
+    let suspended = positive(server.suspended as u64);
+    facts.extend(
+        suspended.map(|count| counted(count, "definition suspended", "definitions suspended")),
+    );
+    if let Some(shared) = server.shared().filter(|shared| shared.restarts > 0) {
         facts.push(generation(shared));
-        if matches!(trouble, Trouble::Up | Trouble::Refusing)
-            && let Some(exit) = last_exit(shared)
-        {
-            facts.push(format!("last exit: {exit}"));
+        if matches!(trouble, Trouble::Up | Trouble::Refusing) {
+            facts.extend(last_exit(shared).map(|exit| format!("last exit: {exit}")));
         }
     }
     facts.retain(|fact| !fact.is_empty());
     facts
 }
 
+/// How a server is reached, and its calls.
+fn connection_facts(connection: &ServerStatusView) -> Vec<String> {
+    let mut facts = vec![connection.transport.to_string()];
+    let proxy = connection.proxy.iter();
+    facts.extend(proxy.map(|proxy| format!("through the proxy {proxy}")));
+    facts.push(format!("{} in flight", connection.in_flight));
+    let queued = positive(connection.queued as u64);
+    facts.extend(queued.map(|count| format!("{count} waiting")));
+    let repeated = positive(connection.repeated);
+    facts.extend(repeated.map(|count| counted(count, "call repeated", "calls repeated")));
+    let renewed = positive(connection.sessions_renewed);
+    facts.extend(renewed.map(|count| counted(count, "session renewed", "sessions renewed")));
+    let cookies = connection.cookies.iter();
+    facts.extend(cookies.map(|cookie| format!("cookie {}", one_line(cookie))));
+    let faults = connection.faults.iter();
+    facts.extend(faults.map(|faults| format!("FAULTS INJECTED: {}", one_line(faults))));
+    facts
+}
+
 /// The lines below a server: its breakers, and connections that are not everybody's.
-fn under(server: &Value, below: &str, screen: &Screen) -> String {
+fn under(server: &ServerStatus, below: &str, screen: &Screen) -> String {
     let mut text = String::new();
-    for breaker in open_breakers(server) {
+    for breaker in server.open_breakers() {
         text.push_str(&format!("   {below}   └─ {}\n", breaker_text(breaker)));
     }
-    let own = server["connection"]["own"].as_array().into_iter().flatten();
-    for own in own {
-        let owner = own["owner"].as_str().unwrap_or("?");
-        let phase = own["connection"]["phase"].as_str().unwrap_or("?");
-        let child = child(&own["connection"]);
-        let phase = own["starting"].as_str().unwrap_or(phase);
-        let line = format!("   {below}   └─ {owner}{DOT}{phase}{child}");
+    for own in server.connection.iter().flat_map(|it| &it.own) {
+        let OwnConnectionView {
+            owner,
+            starting,
+            connection,
+            ..
+        } = own;
+        let phase = starting.as_deref().unwrap_or(connection.phase.as_str());
+        let line = format!("   {below}   └─ {owner}{DOT}{phase}{}", child(connection));
         text.push_str(&screen.cut(&line, 0));
         text.push('\n');
     }
@@ -246,20 +251,19 @@ fn under(server: &Value, below: &str, screen: &Screen) -> String {
 }
 
 /// A number over 0.
-fn positive(number: &Value) -> Option<u64> {
-    number.as_u64().filter(|number| *number > 0)
+fn positive(number: u64) -> Option<u64> {
+    (number > 0).then_some(number)
 }
 
-fn generation(child: &Value) -> String {
-    let restarts = child["restarts"].as_u64().unwrap_or(0);
-    let restarts = counted(restarts, "restart", "restarts");
-    format!("generation {}{DOT}{restarts}", child["generation"])
+fn generation(child: &ChildView) -> String {
+    let restarts = counted(child.restarts, "restart", "restarts");
+    format!("generation {}{DOT}{restarts}", child.generation)
 }
 
-fn child(child: &Value) -> String {
-    let millis = duration(child["phase_ms"].as_u64().unwrap_or(0));
-    let mut text = format!(" for {millis}{DOT}{}", generation(child));
-    if let Some(next) = child["next_attempt_ms"].as_u64() {
+fn child(child: &ChildView) -> String {
+    let in_phase = duration(child.phase_ms);
+    let mut text = format!(" for {in_phase}{DOT}{}", generation(child));
+    if let Some(next) = child.next_attempt_ms {
         text.push_str(&format!("{DOT}next attempt in {}", duration(next)));
     }
     if let Some(exit) = last_exit(child) {
@@ -268,21 +272,18 @@ fn child(child: &Value) -> String {
     text
 }
 
-fn word(value: &Value) -> String {
-    match value {
-        Value::String(text) => one_line(text),
-        other => other.to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
     fn shown(status: &Value) -> String {
-        tree(status, &Screen::default())
+        tree(&of_json(status), &Screen::default())
+    }
+
+    fn of_json(status: &Value) -> Status {
+        serde_json::from_value(status.clone()).unwrap()
     }
 
     #[test]
@@ -333,12 +334,12 @@ mod tests {
         ]);
         let status = json!({
             "version": "1", "pid": 7, "uptime_seconds": 0, "listen": "127.0.0.1:12006",
-            "sessions": 2, "servers": servers, "config": {"path": "/srv/config.toml"},
+            "sessions": 2, "clients_max": 768, "servers": servers, "config": {"path": "/srv/config.toml"},
         });
         let expected = "\
 mcpvisor 1 · pid 7 · up <1s · http://127.0.0.1:12006
 ├─ config /srv/config.toml
-├─ sessions 2
+├─ sessions 2 · up to 768 client connections
 └─ servers 3 · 1 broken · 1 up · 1 disabled
    ├─ git   · broken for <1s · next attempt in 4s · process exited with code 1: boom · stdio · 0 in flight · generation 7 · 6 restarts
    ├─ files · up for 1m 2s   · stdio · 0 in flight · 11 tools · generation 2 · 1 restart · last exit: was killed
@@ -349,7 +350,7 @@ mcpvisor 1 · pid 7 · up <1s · http://127.0.0.1:12006
             columns: Some(60),
             ..Screen::default()
         };
-        let cut = tree(&status, &narrow);
+        let cut = tree(&of_json(&status), &narrow);
         let servers = cut.lines().filter(|line| line.contains(" for "));
         for line in servers {
             assert!(line.chars().count() <= 60, "{line}");

@@ -2,10 +2,10 @@
 
 use std::cmp::Reverse;
 
-use serde_json::Value;
-
 use super::duration;
-use crate::admin::status::ServerStatus;
+use crate::admin::status::{ServerStatus, Status};
+use crate::downstream::BreakerView;
+use crate::supervision::ChildView;
 use crate::telemetry::{Style, one_line};
 
 /// How much a server needs attention; the greater, the more.
@@ -28,31 +28,15 @@ pub(in crate::admin) enum Trouble {
 }
 
 impl Trouble {
-    pub(in crate::admin) fn of(server: &Value) -> Self {
-        let state = server["state"].as_str().unwrap_or_default();
-        Self::of_state(state, || open_breakers(server).next().is_some())
-    }
-
-    /// That of a server before it is rendered.
-    pub(in crate::admin) fn of_server(server: &ServerStatus) -> Self {
-        let is_refusing = || {
-            let connections = server.connection.iter();
-            let mut breakers =
-                connections.flat_map(|it| std::iter::once(&it.breaker).chain(&it.tool_breakers));
-            breakers.any(|breaker| breaker.state != "closed")
-        };
-        Self::of_state(&server.state, is_refusing)
-    }
-
-    fn of_state(state: &str, is_refusing: impl Fn() -> bool) -> Self {
-        match state {
+    pub(in crate::admin) fn of(server: &ServerStatus) -> Self {
+        match server.state.as_str() {
             "misconfigured" => Self::Misconfigured,
             "broken" | "backoff" => Self::Down,
             "starting" | "stopping" => Self::Moving,
             "stopped" => Self::Stopped,
             "idle" => Self::Idle,
             "disabled" => Self::Off,
-            _ if is_refusing() => Self::Refusing,
+            _ if server.open_breakers().next().is_some() => Self::Refusing,
             _ => Self::Up,
         }
     }
@@ -78,9 +62,8 @@ impl Trouble {
 }
 
 /// The servers of a status, those in trouble first; else in the order of the configuration.
-pub(in crate::admin) fn by_trouble(status: &Value) -> Vec<&Value> {
-    let servers = status["servers"].as_array().map_or(&[][..], Vec::as_slice);
-    let mut servers: Vec<&Value> = servers.iter().collect();
+pub(in crate::admin) fn by_trouble(status: &Status) -> Vec<&ServerStatus> {
+    let mut servers: Vec<&ServerStatus> = status.servers.iter().collect();
     servers.sort_by_key(|server| Reverse(Trouble::of(server)));
     servers
 }
@@ -96,14 +79,13 @@ pub struct ServerTrouble {
 }
 
 /// The servers of a status that are in trouble, the worst first.
-pub fn troubles(status: &Value) -> Vec<ServerTrouble> {
-    let word = |value: &Value| one_line(value.as_str().unwrap_or_default());
+pub fn troubles(status: &Status) -> Vec<ServerTrouble> {
     let servers = by_trouble(status).into_iter();
     let in_trouble = servers.filter(|server| Trouble::of(server) >= Trouble::Refusing);
     in_trouble
         .map(|server| ServerTrouble {
-            server: word(&server["name"]),
-            state: word(&server["state"]),
+            server: one_line(&server.name),
+            state: one_line(&server.state),
             reason: reason(server),
             is_down: Trouble::of(server) >= Trouble::Down,
         })
@@ -111,59 +93,45 @@ pub fn troubles(status: &Value) -> Vec<ServerTrouble> {
 }
 
 /// Why a server is not simply up, on one line; empty for one that is well.
-pub(in crate::admin) fn reason(server: &Value) -> String {
-    let mut parts = Vec::new();
-    if let Some(reason) = server["reason"].as_str() {
-        parts.push(one_line(reason));
+pub(in crate::admin) fn reason(server: &ServerStatus) -> String {
+    let mut parts: Vec<String> = server.reason.iter().map(|why| one_line(why)).collect();
+    if let Some(child) = server.shared() {
+        let next = child.next_attempt_ms;
+        parts.extend(next.map(|next| format!("next attempt in {}", duration(next))));
+        if matches!(Trouble::of(server), Trouble::Down | Trouble::Moving) {
+            parts.extend(last_exit(child));
+        }
     }
-    let child = &server["connection"]["shared"];
-    if let Some(next) = child["next_attempt_ms"].as_u64() {
-        parts.push(format!("next attempt in {}", duration(next)));
-    }
-    if matches!(Trouble::of(server), Trouble::Down | Trouble::Moving)
-        && let Some(exit) = last_exit(child)
-    {
-        parts.push(exit);
-    }
-    for breaker in open_breakers(server) {
-        parts.push(breaker_text(breaker));
-    }
+    parts.extend(server.open_breakers().map(breaker_text));
     parts.join(" · ")
 }
 
 /// How the last incarnation ended, for people.
-pub(in crate::admin) fn last_exit(child: &Value) -> Option<String> {
-    let exit = child["last_exit"].as_str()?;
+pub(in crate::admin) fn last_exit(child: &ChildView) -> Option<String> {
+    let exit = child.last_exit.as_deref()?;
     Some(one_line(exit.strip_prefix("failed: ").unwrap_or(exit)))
 }
 
-/// The breakers of a server and its tools that do not let everything through.
-pub(in crate::admin) fn open_breakers(server: &Value) -> impl Iterator<Item = &Value> {
-    let connection = &server["connection"];
-    let tools = connection["tool_breakers"].as_array().into_iter().flatten();
-    let all = std::iter::once(&connection["breaker"]).chain(tools);
-    all.filter(|breaker| breaker["state"].as_str().unwrap_or("closed") != "closed")
-}
-
-pub(in crate::admin) fn breaker_text(breaker: &Value) -> String {
-    let tool = breaker["tool"].as_str();
+pub(in crate::admin) fn breaker_text(breaker: &BreakerView) -> String {
+    let tool = breaker.tool.as_deref();
     let whose = tool.map_or_else(String::new, |tool| format!(" of {tool:?}"));
-    let state = breaker["state"].as_str().unwrap_or("closed");
-    let next = breaker["next_try_ms"].as_u64();
+    let next = breaker.next_try_ms;
     let next = next.map_or_else(String::new, |next| {
         format!(" · next try in {}", duration(next))
     });
-    format!("breaker{whose} · {state}{next}")
+    format!("breaker{whose} · {}{next}", breaker.state.as_str())
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
+    use crate::downstream::BreakerState;
 
-    fn server(state: &str, shared: Value) -> Value {
-        json!({"name": state, "state": state, "connection": {"shared": shared}})
+    fn server(state: &str, shared: Value) -> ServerStatus {
+        let server = json!({"name": state, "state": state, "connection": {"shared": shared}});
+        serde_json::from_value(server).unwrap()
     }
 
     #[test]
@@ -177,16 +145,13 @@ mod tests {
             "misconfigured",
             "broken",
         ];
-        let servers: Vec<Value> = states
-            .iter()
-            .map(|state| server(state, json!({})))
-            .collect();
-        let status = json!({ "servers": servers });
-        let sorted = by_trouble(&status);
-        let names: Vec<&str> = sorted
-            .iter()
-            .filter_map(|server| server["name"].as_str())
-            .collect();
+        let servers = states.iter().map(|state| server(state, json!({})));
+        let status = Status {
+            servers: servers.collect(),
+            ..Status::default()
+        };
+        let sorted = by_trouble(&status).into_iter();
+        let names: Vec<&str> = sorted.map(|server| server.name.as_str()).collect();
         let expected = [
             "misconfigured",
             "backoff",
@@ -205,8 +170,15 @@ mod tests {
             json!({"last_exit": "failed: process exited\nwith code 1", "next_attempt_ms": 2500});
         let killed = json!({"last_exit": "was killed"});
         let mut refusing = server("up", killed.clone());
-        refusing["connection"]["breaker"] = json!({"state": "open", "next_try_ms": 100});
-        let bad = json!({"state": "misconfigured", "reason": "`T` is not set"});
+        if let Some(connection) = &mut refusing.connection {
+            connection.breaker.state = BreakerState::Open;
+            connection.breaker.next_try_ms = Some(100);
+        }
+        let bad = ServerStatus {
+            state: "misconfigured".to_owned(),
+            reason: Some("`T` is not set".to_owned()),
+            ..ServerStatus::default()
+        };
         let table = [
             (
                 server("backoff", failed),

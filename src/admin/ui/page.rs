@@ -2,14 +2,12 @@
 
 use actix_web::http::StatusCode;
 use maud::{Markup, PreEscaped, html};
-use serde_json::Value;
 
 use super::fields::{Fields, field};
 use super::pieces::{Piece, Row};
 use super::traffic::Traffic;
 use super::trials::Trials;
 use crate::admin::operator::{Operator, known_view};
-use crate::admin::status::ServerStatus;
 use crate::id::ViewId;
 use crate::protocol::{ErrorKind, Failure};
 
@@ -78,19 +76,6 @@ impl View<'_> {
         let view = ViewId::try_from(named)
             .map_err(|error| Failure::new(ErrorKind::NotFound, error.to_string()))?;
         known_view(self.operator, &view).map(|()| view)
-    }
-
-    /// The status in the form of the API.
-    pub(super) fn status(&self) -> Value {
-        serde_json::to_value(self.operator.status()).unwrap_or_default()
-    }
-
-    /// The status without servers in the form of the API, and the servers: there may be many, of
-    /// which a page shows few.
-    pub(super) fn status_and_servers(&self) -> (Value, Vec<ServerStatus>) {
-        let mut status = self.operator.status();
-        let servers = std::mem::take(&mut status.servers);
-        (serde_json::to_value(status).unwrap_or_default(), servers)
     }
 }
 

@@ -1,14 +1,15 @@
 //! Pieces that several pages are made of. Pure.
 
 use maud::{Markup, html};
-use serde_json::Value;
 
 use super::fields::FORM_TOKEN;
 use super::page::View;
 use super::paging::ROWS;
 use super::text;
-use crate::admin::render::{Trouble, open_breakers};
+use crate::admin::render::Trouble;
+use crate::admin::status::ServerStatus;
 use crate::id::ServerName;
+use crate::supervision::ChildView;
 
 /// The heading of a page, with what can be done beside it.
 pub(super) fn heading(title: &str, actions: Option<Markup>) -> Markup {
@@ -21,7 +22,7 @@ pub(super) fn heading(title: &str, actions: Option<Markup>) -> Markup {
 }
 
 /// How good a state is, as the name of a style.
-pub(super) fn tone(server: &Value) -> &'static str {
+pub(super) fn tone(server: &ServerStatus) -> &'static str {
     match Trouble::of(server) {
         Trouble::Up => "good",
         Trouble::Off | Trouble::Idle => "quiet",
@@ -31,15 +32,15 @@ pub(super) fn tone(server: &Value) -> &'static str {
 }
 
 /// Whether a server is where it should be.
-pub(super) fn is_well(server: &Value) -> bool {
+pub(super) fn is_well(server: &ServerStatus) -> bool {
     Trouble::of(server).is_well()
 }
 
 /// The state of a server in a word, with its colour.
-pub(super) fn state(server: &Value) -> Markup {
+pub(super) fn state(server: &ServerStatus) -> Markup {
     let word = match Trouble::of(server) {
         Trouble::Refusing => "refusing calls",
-        _ => server["state"].as_str().unwrap_or_default(),
+        _ => &server.state,
     };
     badge(tone(server), word)
 }
@@ -49,11 +50,8 @@ pub(super) fn badge(tone: &str, word: &str) -> Markup {
 }
 
 /// How long a child is in its state.
-pub(super) fn since(child: &Value) -> String {
-    child["phase_ms"]
-        .as_u64()
-        .map(text::age)
-        .unwrap_or_default()
+pub(super) fn since(child: &ChildView) -> String {
+    text::age(child.phase_ms)
 }
 
 /// A button that sends a form of its own. With a question, it is asked first.
@@ -111,17 +109,17 @@ pub(super) fn form_token(view: &View<'_>) -> Markup {
 }
 
 /// The buttons that may help a server in its state.
-pub(super) fn remedies(server: &Value, view: &View<'_>) -> Markup {
-    let name = server["name"].as_str().unwrap_or_default();
-    let to = |verb: &str| format!("/ui/servers/{name}/{verb}");
-    let needs_login = server["connection"]["sign_in"].is_string();
+pub(super) fn remedies(server: &ServerStatus, view: &View<'_>) -> Markup {
+    let to = |verb: &str| format!("/ui/servers/{}/{verb}", server.name);
+    let connection = server.connection.as_ref();
+    let needs_login = connection.is_some_and(|it| it.sign_in.is_some());
     html! {
-        @match server["state"].as_str().unwrap_or_default() {
+        @match server.state.as_str() {
             "misconfigured" => { a .button href=(to("edit")) { "Edit" } }
             "disabled" => {}
             "stopped" => { (Button::new(&to("start"), "Start").primary().show(view)) }
             _ if needs_login => { (Button::new(&to("login"), "Sign in").primary().show(view)) }
-            _ if open_breakers(server).next().is_some() => {
+            _ if server.open_breakers().next().is_some() => {
                 (Button::new(&to("reset"), "Send calls again").primary().show(view))
             }
             "up" | "idle" | "stopping" => {}

@@ -11,6 +11,7 @@ const MALFORMED: Unclear = "the URI has a `%` that encodes no text";
 const PLAIN: Unclear = "the URI has a backslash, a space or a control character";
 const DOTS: Unclear = "the URI has `..` that is encoded, or that leads above its root";
 const OTHER_FILE: Unclear = "the URI names a file of another host, or without its whole path";
+const FILE_QUERY: Unclear = "the URI of a file has a `?` or `#`, which some servers ignore";
 
 /// Lower case where case does not matter, nothing encoded that need not be, no dot segments and no
 /// empty ones.
@@ -42,6 +43,9 @@ pub(super) fn normal(uri: &str) -> Result<Cow<'_, str>, Unclear> {
         ("file", _) => return Err(OTHER_FILE),
         (_, authority) => authority,
     };
+    if scheme == "file" && !query.is_empty() {
+        return Err(FILE_QUERY);
+    }
     let slashes = if authority.is_some() { "//" } else { "" };
     let (path, query) = (without_dots(path)?, decoded(query, b"%#&=+? ")?);
     let normal = [
@@ -201,6 +205,9 @@ mod tests {
             "file://elsewhere/secrets/key",
             "file://user@localhost/secrets/key",
             "file:secrets/key",
+            "file:///secrets/key?",
+            "file:///secrets/key?x=1",
+            "file:///secrets/key#x",
             "x://h%2f..%2fsecrets/key",
             "x://h/a?p=%00",
             "x://h/%25%37%33ecrets",

@@ -154,12 +154,12 @@ pub struct TaskRef {
     /// The session with the server that the task belongs to, where there is one.
     #[serde(rename = "h", default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
-    /// Of a task that the gateway stands for, so that it can be reported as lost.
+    /// Of a task that the gateway stands for, so that it is found after a restart of the gateway.
     #[serde(rename = "l", default, skip_serializing_if = "Option::is_none")]
     pub lifetime: Option<TaskLifetime>,
 }
 
-/// The facts about a task of which nothing else is left.
+/// The facts about a task that its server does not know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskLifetime {
     /// RFC 3339.
@@ -168,6 +168,9 @@ pub struct TaskLifetime {
     /// In seconds since 1970: from then on it is unknown.
     #[serde(rename = "x")]
     pub expires_at: u64,
+    /// The tool that was called, as clients name it.
+    #[serde(rename = "n", default)]
+    pub tool: String,
 }
 
 /// The part of a state that is encrypted; its method is authenticated beside it.

@@ -45,7 +45,7 @@ use crate::protocol::{
     Era, ErrorKind, Failure, LogLevel, Method, Notification, Request, RequestId, Response, Revision,
 };
 use crate::telemetry::{Counter, LogScope};
-use task::HostedTask;
+use task::{AdoptedTask, HostedTask};
 
 pub(crate) use reply_target::ReplyTarget;
 pub(crate) use response::failed_by_bug;
@@ -132,6 +132,7 @@ struct ClientRounds {
     arguments: Option<Bytes>,
     questions: InputRequests,
     parked: Option<ParkedPermit>,
+    adopted: Option<Box<AdoptedTask>>,
 }
 
 /// A call that begins.
@@ -190,6 +191,7 @@ impl Call {
                 arguments: request.member(request.params.arguments.as_ref()),
                 questions: InputRequests::of(round),
                 parked: None,
+                adopted: None,
             })
         });
         let call = Self {

@@ -84,16 +84,29 @@ impl Call {
     ///
     /// Returns what the client is to read when there is no place left.
     pub(super) fn park(&mut self) -> Result<Uuid, Failure> {
+        let parked = self
+            .rounds
+            .as_ref()
+            .and_then(|rounds| rounds.parked.as_ref());
+        match parked.map(|parked| parked.handle) {
+            Some(handle) => Ok(handle),
+            None => self.park_as((self.context.mint)()),
+        }
+    }
+
+    /// Takes a place among the parked calls under this handle.
+    ///
+    /// # Errors
+    ///
+    /// Returns what the client is to read when there is no place left.
+    pub(super) fn park_as(&mut self, handle: Uuid) -> Result<Uuid, Failure> {
         let server = &self.target.server;
         let Some(rounds) = self.rounds.as_mut() else {
-            let message = "a call of a session waits for nobody";
+            let message = "a call of a session cannot be parked";
             return Err(Failure::new(ErrorKind::Internal, message));
         };
-        if let Some(parked) = &rounds.parked {
-            return Ok(parked.handle);
-        }
         let limit = self.context.settings.load().parked_calls();
-        let (handle, parked) = ((self.context.mint)(), &self.context.parked);
+        let parked = &self.context.parked;
         let call = CallAddress {
             inbox: rounds.inbox.clone(),
             number: self.number,

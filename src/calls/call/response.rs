@@ -60,6 +60,9 @@ impl Call {
         owner: &mut impl CallOwner,
     ) {
         let answer = answer.map_err(|failure| self.of_all_attempts(failure));
+        if let Some(adopted) = self.take_adopted() {
+            return self.refuse_adopted(*adopted, &answer);
+        }
         let is_task = matches!(self.state, CallState::Task(_));
         if matches!(self.client, ReplyTarget::Away) && !is_task {
             self.state = CallState::Answered(Box::new(answer));
@@ -217,7 +220,7 @@ impl Call {
         }
     }
 
-    fn translator<'a>(&'a self, catalog: &'a Snapshot) -> ResponseTranslator<'a> {
+    pub(super) fn translator<'a>(&'a self, catalog: &'a Snapshot) -> ResponseTranslator<'a> {
         ResponseTranslator {
             catalog,
             server: &self.target.server,

@@ -1,21 +1,27 @@
 //! A call that stands for a task of a server of 2025-11-25: its client got the task as the answer,
 //! looks at it, answers its questions and cancels it (B-TASK-03). The call keeps the connection
-//! that the task lives on, and is there until the task's time is over.
+//! that the task lives on, and is there until the task's time is over. After a restart of the
+//! gateway, the first request for the task begins such a call again: the id says what is needed.
 
 use std::time::Duration;
 
 use super::questions::GATHER_DELAY;
 use super::reply_target::ReplyTarget;
 use super::{Call, CallOwner, CallState, SentCall};
-use crate::bridge::error;
+use crate::bridge::error::{self, TranslatedError};
 use crate::bridge::task::Task;
 use crate::calls::alarms::Alarm;
 use crate::calls::bridged_task::{BridgedTask, TaskEnd, TaskReadiness};
-use crate::calls::client_reply::{ClientReply, ClientRequest};
+use crate::calls::call_route::outcome_counter;
+use crate::calls::client_reply::{ClientReply, ClientRequest, ReplyError};
 use crate::calls::input_requests::InputRequests;
+use crate::calls::task_lookup::OrphanedTask;
+use crate::calls::worker_inbox::ClientAction;
 use crate::downstream::{CallMessage, Question};
 use crate::history::CallEnding;
-use crate::protocol::{ErrorKind, Failure, Method, Notification, Outcome, Response};
+use crate::protocol::{
+    ErrorKind, Failure, Method, Notification, Outcome, RawJson, Request, Response, error_frame,
+};
 
 /// How long a client waits for what its task's server goes on to say; then it reads what is known.
 const TASK_WAIT_MAX: Duration = Duration::from_secs(2);
@@ -28,6 +34,12 @@ pub(super) struct HostedTask {
     /// `None` once the task has ended: its server has nothing of it any more.
     sent: Option<SentCall>,
     /// Requests for the task that are not answered yet.
+    waiting: Vec<ClientRequest>,
+}
+
+/// A task of an earlier process of the gateway, until its server says how it is.
+pub(super) struct AdoptedTask {
+    task: OrphanedTask,
     waiting: Vec<ClientRequest>,
 }
 
@@ -78,6 +90,9 @@ impl Call {
     }
 
     fn become_task(&mut self, mut task: Task, now: &str, owner: &mut impl CallOwner) {
+        if let Some(adopted) = self.take_adopted() {
+            return self.resume_task(*adopted, task, now);
+        }
         task.created_at.get_or_insert_with(|| now.to_owned());
         let ttl = task.retention();
         let handle = match self.park() {
@@ -86,28 +101,142 @@ impl Call {
         };
         let (server, principal) = (&self.target.server, &self.caller.principal);
         let sealing = &self.context.sealing;
-        let Some(id) = sealing.seal_bridged_task(self.server(), &task, handle, ttl, principal)
+        let about = (&task, &*self.item);
+        let Some(id) = sealing.seal_bridged_task(self.server(), about, handle, ttl, principal)
         else {
             let message = format!("server `{server}` names a task that nobody could ask for");
             let failure = Failure::new(ErrorKind::ServerProtocol, message);
             let failure = failure.server(server.as_str());
             return self.fail(&failure, "its task cannot be named", owner);
         };
-        let sent = match self.replace_state(CallState::NotSent) {
-            CallState::Sent(sent) => Some(sent),
-            _ => None,
-        };
-        self.state = CallState::Task(Box::new(HostedTask {
-            task: BridgedTask::new(id, task, now),
-            sent,
-            waiting: Vec::new(),
-        }));
+        self.host(BridgedTask::new(id, task, now), Vec::new());
         self.alarms.set(Alarm::TaskExpired, ttl);
         // A client that gathers answers to an earlier question gets the task when it is back.
         if !matches!(self.client, ReplyTarget::Away) {
             // A question that came before is one of the task now.
             self.alarms.clear(Alarm::QuestionsGathered);
             self.answer_with_task(owner);
+        }
+    }
+
+    fn host(&mut self, task: BridgedTask, waiting: Vec<ClientRequest>) {
+        let sent = match self.replace_state(CallState::NotSent) {
+            CallState::Sent(sent) => Some(sent),
+            _ => None,
+        };
+        let hosted = HostedTask {
+            task,
+            sent,
+            waiting,
+        };
+        self.state = CallState::Task(Box::new(hosted));
+    }
+
+    /// Begins to stand for a task that outlived the process in which its call was made. `look` asks
+    /// the server for it, and `asked` is the request of the client.
+    pub(crate) fn adopt(
+        &mut self,
+        task: OrphanedTask,
+        asked: ClientRequest,
+        look: Request,
+        owner: &mut impl CallOwner,
+    ) {
+        self.client = ReplyTarget::Away;
+        if let Some(other) = self.context.parked.find(task.handle) {
+            // Another request was faster.
+            other.send(ClientAction::Task(asked));
+            self.state = CallState::Done;
+            return;
+        }
+        let (parked, left) = (self.park_as(task.handle), task.left);
+        let waiting = vec![asked];
+        let adopted = AdoptedTask { task, waiting };
+        if let Err(failure) = parked {
+            return self.refuse_adopted(adopted, &Err(failure));
+        }
+        if let Some(rounds) = &mut self.rounds {
+            rounds.adopted = Some(Box::new(adopted));
+        }
+        self.alarms.set(Alarm::TaskExpired, left);
+        self.dispatch(look, owner);
+    }
+
+    pub(super) fn take_adopted(&mut self) -> Option<Box<AdoptedTask>> {
+        self.rounds.as_mut()?.adopted.take()
+    }
+
+    /// The server still has the task.
+    fn resume_task(&mut self, adopted: AdoptedTask, mut task: Task, now: &str) {
+        let AdoptedTask {
+            task: known,
+            waiting,
+        } = adopted;
+        // From now on the call is the one of the tool, whose result it translates.
+        self.method = Method::ToolsCall;
+        self.item = known.lifetime.tool.into();
+        task.created_at = Some(known.lifetime.created_at);
+        let mut held = BridgedTask::new(known.id, task.clone(), now);
+        let readiness = held.update(task, 0, now);
+        let is_look = |it: &ClientRequest| it.request.method == Method::TasksGet;
+        let (looks, orders) = waiting.into_iter().partition(is_look);
+        self.host(held, looks);
+        self.alarms.set(Alarm::TaskQuiet, TASK_WAIT_MAX);
+        if readiness == TaskReadiness::Now {
+            self.answer_waiting_requests();
+        }
+        let orders: Vec<ClientRequest> = orders;
+        for order in orders {
+            self.on_task_request(order);
+        }
+    }
+
+    /// The server has no such task any more, or cannot be asked: the clients read why.
+    pub(super) fn refuse_adopted(
+        &mut self,
+        adopted: AdoptedTask,
+        answer: &Result<Response, Failure>,
+    ) {
+        self.context.counters.add(outcome_counter(answer));
+        self.state = CallState::Done;
+        let refusal = match answer {
+            Ok(response) => match &response.outcome {
+                Outcome::Error(error) => Ok(self.translated_error(error)),
+                Outcome::Result(_) => {
+                    let server = self.target.server.as_str();
+                    let message = format!("server `{server}` answered with no state of the task");
+                    Err(Failure::new(ErrorKind::ServerProtocol, message).server(server))
+                }
+            },
+            Err(failure) => Err(failure.clone()),
+        };
+        for request in adopted.waiting {
+            self.refuse(request, &refusal);
+        }
+    }
+
+    fn translated_error(&self, error: &RawJson) -> RawJson {
+        let catalog = self.context.catalog.of(&self.caller);
+        match self.translator(&catalog).error(error) {
+            Some(TranslatedError::Error(translated)) => translated,
+            Some(TranslatedError::Result(_)) | None => error.clone(),
+        }
+    }
+
+    /// Answers a request for a task with an error of its server, or of the gateway.
+    fn refuse(&self, request: ClientRequest, refusal: &Result<RawJson, Failure>) {
+        let (method, id) = (&request.request.method, &request.request.id);
+        match refusal {
+            Ok(error) => {
+                let frame = error_frame(id, error);
+                let said = ReplyError::Server(error.clone());
+                let reply = ClientReply::Error { error: said, frame };
+                request.answer(reply, CallEnding::Error(error));
+            }
+            Err(failure) => {
+                let (decorator, to) = (&self.context.answer_decorator, self.caller.revision);
+                let reply = decorator.failed(method, id, failure, to);
+                request.answer(reply, CallEnding::Failed(failure));
+            }
         }
     }
 
@@ -171,6 +300,15 @@ impl Call {
     }
 
     pub(super) fn on_task_request(&mut self, request: ClientRequest) {
+        let rounds = self.rounds.as_mut();
+        if let Some(adopted) = rounds.and_then(|rounds| rounds.adopted.as_mut()) {
+            if adopted.waiting.len() < WAITING_MAX {
+                return adopted.waiting.push(request);
+            }
+            let message = "too many requests wait for this task; try again later";
+            let failure = Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000);
+            return self.refuse(request, &Err(failure));
+        }
         let Some(hosted) = self.task() else {
             // Only the task's id leads here, and there is none yet.
             return;

@@ -170,7 +170,7 @@ impl Sealing {
     pub(crate) fn seal_bridged_task(
         &self,
         (server, declaration): (&ServerName, Digest),
-        task: &Task,
+        (task, tool): (&Task, &str),
         handle: Uuid,
         ttl: Duration,
         principal: &Principal,
@@ -183,6 +183,7 @@ impl Sealing {
             lifetime: Some(TaskLifetime {
                 created_at: task.created_at.clone()?,
                 expires_at: self.now().saturating_add(ttl.as_secs()),
+                tool: tool.to_owned(),
             }),
         };
         self.seal_task_ref(&task, principal)

@@ -1,7 +1,9 @@
-//! Pinned definitions, and tools that are withheld.
+//! Pinned texts, and withheld ones.
 
 use super::*;
-use crate::catalog::{MergeNotice, PinMode, PinState, PinnedTools, ViewSettings, merge_view};
+use crate::catalog::{
+    MergeNotice, ModelText, PinKind, PinMode, PinState, PinnedDefinitions, ViewSettings, merge_view,
+};
 
 /// A tool with a description.
 fn described(name: &str, description: &str) -> Value {
@@ -12,9 +14,14 @@ fn listed(tools: &[Value]) -> ServerPart {
     with(part("a"), ItemKind::Tools, tools)
 }
 
-fn pinned(part: &ServerPart) -> PinnedTools {
-    let mut pinned = PinnedTools::default();
-    assert!(pinned.pin_first_use(part, 7));
+/// The only text of a part.
+fn only(part: &ServerPart) -> ModelText<'_> {
+    part.model_texts().next().unwrap()
+}
+
+fn pinned(part: &ServerPart) -> PinnedDefinitions {
+    let mut pinned = PinnedDefinitions::default();
+    assert!(pinned.pin_first_use(part, true, 7));
     pinned
 }
 
@@ -69,36 +76,38 @@ fn a_definition_is_what_models_read_and_clients_act_on() {
     ];
     for (tool, expected) in table {
         let part = listed(std::slice::from_ref(&tool));
-        let item = &part.items(ItemKind::Tools)[0];
-        assert_eq!(pins.state(&server("a"), item), Some(expected), "{tool}");
+        assert_eq!(
+            pins.state(&server("a"), only(&part)),
+            Some(expected),
+            "{tool}"
+        );
     }
     // A member that stands twice is read differently by different readers.
     let twice =
         raw(r#"{"name":"t","description":"d","description":"e","inputSchema":{"type":"object"}}"#);
     let twice = part("a").with_list(ItemKind::Tools, &[twice], &IngestLimits::default());
     let pins = pinned(&listed(&[described("t", "e")]));
-    let item = &twice.items(ItemKind::Tools)[0];
-    assert_eq!(pins.state(&server("a"), item), Some(Changed));
+    assert_eq!(pins.state(&server("a"), only(&twice)), Some(Changed));
 }
 
 #[test]
 fn the_first_tools_are_pinned_and_approved_ones_stay_within_bounds() {
-    let mut pins = PinnedTools::default();
+    let mut pins = PinnedDefinitions::default();
     assert!(
-        !pins.pin_first_use(&listed(&[]), 1),
+        !pins.pin_first_use(&listed(&[]), true, 1),
         "nothing was there to pin"
     );
-    assert!(pins.pin_first_use(&listed(&[described("t", "0")]), 1));
-    assert!(!pins.pin_first_use(&listed(&[described("t", "1")]), 1));
+    assert!(pins.pin_first_use(&listed(&[described("t", "0")]), true, 1));
+    assert!(!pins.pin_first_use(&listed(&[described("t", "1")]), true, 1));
     let versions: Vec<ServerPart> = (0..6)
         .map(|version| listed(&[described("t", &version.to_string())]))
         .collect();
-    let state = |pins: &PinnedTools, version: usize| {
-        pins.state(&server("a"), &versions[version].items(ItemKind::Tools)[0])
+    let state = |pins: &PinnedDefinitions, version: usize| {
+        pins.state(&server("a"), only(&versions[version]))
     };
     for (version, part) in versions.iter().enumerate().skip(1) {
         assert_eq!(state(&pins, version), Some(PinState::Changed));
-        pins.approve(&server("a"), &part.items(ItemKind::Tools)[0], 2);
+        pins.approve(&server("a"), only(part), 2);
         assert_eq!(state(&pins, version), Some(PinState::Pinned));
     }
     let known: Vec<bool> = (0..6)
@@ -106,18 +115,208 @@ fn the_first_tools_are_pinned_and_approved_ones_stay_within_bounds() {
         .collect();
     assert_eq!(known, [false, false, true, true, true, true]);
     let other = server("b");
-    assert_eq!(
-        pins.state(&other, &versions[0].items(ItemKind::Tools)[0]),
-        None
-    );
+    assert_eq!(pins.state(&other, only(&versions[0])), None);
 
-    let mut read = PinnedTools::default();
+    let mut read = PinnedDefinitions::default();
     assert_eq!(
-        read.restore(server("a"), &pins.to_stored(&server("a"))),
+        read.restore(server("a"), &pins.to_stored(&server("a"), |_| None)),
         Some(())
     );
     assert_eq!(read, pins);
     assert_eq!(read.restore(server("a"), &raw("[]")), None);
+}
+
+/// A server with one item of each kind and instructions, with this word in all descriptions.
+fn everything(word: &str) -> ServerPart {
+    let described = |key: &str, value: &str| json!({"name": "n", key: value, "description": word});
+    let part = listed(&[self::described("t", word)]);
+    let part = with(
+        part,
+        ItemKind::Prompts,
+        &[json!({"name": "p", "description": word})],
+    );
+    let part = with(part, ItemKind::Resources, &[described("uri", "r:1")]);
+    let template = described("uriTemplate", "t:{x}");
+    let mut part = with(part, ItemKind::ResourceTemplates, &[template]);
+    part.instructions = Some(format!("Do {word}."));
+    part
+}
+
+fn block() -> NameSettings {
+    NameSettings {
+        pins: PinMode::Block,
+        ..NameSettings::default()
+    }
+}
+
+fn merged_blocked(part: &ServerPart, pins: &PinnedDefinitions) -> Snapshot {
+    let settings = CatalogSettings {
+        pinned: Arc::new(pins.clone()),
+        ..settings()
+    };
+    merge(&[(Arc::new(part.clone()), block())], &settings)
+}
+
+#[test]
+fn everything_that_a_model_reads_is_pinned_and_withheld_while_it_is_another() {
+    let (before, after) = (everything("this"), everything("that"));
+    let mut pins = pinned(&before);
+    let found: Vec<PinKind> = after.model_texts().map(ModelText::kind).collect();
+    assert_eq!(found, PinKind::ALL);
+    for (old, new) in before.model_texts().zip(after.model_texts()) {
+        assert_eq!(
+            pins.state(&server("a"), old),
+            Some(PinState::Pinned),
+            "{old:?}"
+        );
+        assert_eq!(
+            pins.state(&server("a"), new),
+            Some(PinState::Changed),
+            "{new:?}"
+        );
+    }
+    let shown = |snapshot: &Snapshot| ItemKind::ALL.map(|kind| keys(snapshot, kind).len());
+    let snapshot = merged_blocked(&before, &pins);
+    assert_eq!(shown(&snapshot), [1; 4]);
+    assert!(snapshot.instructions().unwrap().contains("Do this."));
+
+    let snapshot = merged_blocked(&after, &pins);
+    assert_eq!(shown(&snapshot), [0; 4]);
+    assert_eq!(snapshot.suspended_count(&server("a")), 5);
+    // Clients keep the approved text, and the URI stays the server's.
+    assert!(snapshot.instructions().unwrap().contains("Do this."));
+    assert!(snapshot.suspended(ItemKind::Prompts, "a__p").is_some());
+    assert!(snapshot.suspended(ItemKind::Tools, "a__p").is_none());
+    assert!(snapshot.resource("r:1", None).is_some());
+    let notices: Vec<String> = snapshot.notices().iter().map(ToString::to_string).collect();
+    for words in [
+        "tool `t` of `a` is suspended",
+        "prompt `p` of `a` is suspended: the definition is not the one that was approved; \
+         `mcpvisor pins show a p --kind=prompt`",
+        "resource `r:1` of `a` is suspended",
+        "template `t:{x}` of `a` is suspended",
+        "the instructions of `a` are suspended",
+    ] {
+        assert!(
+            notices.iter().any(|notice| notice.contains(words)),
+            "{notices:?}"
+        );
+    }
+
+    for text in after.model_texts() {
+        pins.approve(&server("a"), text, 8);
+    }
+    let snapshot = merged_blocked(&after, &pins);
+    assert_eq!(shown(&snapshot), [1; 4]);
+    assert!(snapshot.instructions().unwrap().contains("Do that."));
+}
+
+#[test]
+fn what_a_pinned_server_adds_is_new_but_for_resources() {
+    let mut pins = pinned(&listed(&[described("t", "d")]));
+    let more = with(everything("d"), ItemKind::Tools, &[described("t", "d")]);
+    pins.pin_first_use(&more, true, 8);
+    let states: Vec<_> = more
+        .model_texts()
+        .map(|text| (text.kind(), pins.state(&server("a"), text).unwrap()))
+        .collect();
+    use PinState::{New, Pinned};
+    let expected = [
+        (PinKind::Tool, Pinned),
+        (PinKind::Prompt, New),
+        (PinKind::Resource, Pinned),
+        (PinKind::Template, New),
+        (PinKind::Instructions, New),
+    ];
+    assert_eq!(states, expected);
+    let snapshot = merged_blocked(&more, &pins);
+    assert_eq!(snapshot.instructions(), None, "none were approved");
+}
+
+fn resources(list: &[Value]) -> ServerPart {
+    with(listed(&[described("t", "d")]), ItemKind::Resources, list)
+}
+
+#[test]
+fn resources_come_and_go_without_a_notice_and_a_known_one_does_not_change() {
+    let file = |number: usize, description: &str| json!({"uri": format!("file:///{number}"), "name": "n", "description": description});
+    let files: Vec<Value> = (0..3000).map(|number| file(number, "a file")).collect();
+    let mut pins = pinned(&resources(&files[..2000]));
+    let later = resources(&files[1000..]);
+    assert!(pins.pin_first_use(&later, true, 8));
+    assert!(!pins.pin_first_use(&later, true, 9));
+    let is_quiet = |snapshot: &Snapshot| {
+        let mut notices = snapshot.notices().iter();
+        !notices.any(|notice| matches!(notice, MergeNotice::Unapproved(_)))
+    };
+    let snapshot = merged_blocked(&later, &pins);
+    assert!(is_quiet(&snapshot));
+    assert_eq!(snapshot.count(&server("a"), ItemKind::Resources), 2000);
+    // A file is written: its size and time are others.
+    let mut written = file(1500, "a file");
+    written["size"] = json!(7);
+    written["annotations"] = json!({"lastModified": "2026-01-01T00:00:00Z"});
+    assert!(is_quiet(&merged_blocked(&resources(&[written]), &pins)));
+    // One that left and comes back with another description.
+    let back = resources(&[file(500, "read me first"), file(3001, "new")]);
+    let snapshot = merged_blocked(&back, &pins);
+    assert_eq!(keys(&snapshot, ItemKind::Resources), ["file:///3001"]);
+    // Lists of single clients are compared, and pin nothing.
+    assert!(!pins.pin_first_use(&resources(&[file(3002, "new")]), false, 9));
+    // Pins of removed resources are kept within bounds.
+    assert!(pins.pin_first_use(&resources(&[file(3003, "new")]), true, 10));
+    let kept = |number: usize| {
+        let uri = format!("file:///{number}");
+        !pins
+            .approved(&server("a"), PinKind::Resource, &uri)
+            .is_empty()
+    };
+    assert_eq!((0..3000).filter(|number| kept(*number)).count(), 1000);
+    assert!(!kept(0) && kept(2999), "the oldest make room");
+}
+
+/// Earlier releases pinned tools only. An upgrade neither suspends anything nor accepts another tool.
+#[test]
+fn pins_of_tools_alone_stay_and_all_else_is_pinned_at_first_sight() {
+    let stored =
+        json!({"t": [{"approvedAt": 1, "isWhole": true, "definition": described("t", "this")}]});
+    let mut pins = PinnedDefinitions::default();
+    let read = pins.restore(server("a"), &raw(&stored.to_string()));
+    assert_eq!(read, Some(()));
+    let first = everything("this");
+    assert!(pins.pin_first_use(&first, true, 2));
+    assert_eq!(
+        merged_blocked(&first, &pins).suspended_count(&server("a")),
+        0
+    );
+    let approved = pins.approved(&server("a"), PinKind::Tool, "t");
+    assert_eq!(approved[0].approved_at, 1);
+    // A tool that changed with the upgrade is not accepted with the rest.
+    let mut pins = PinnedDefinitions::default();
+    pins.restore(server("a"), &raw(&stored.to_string()))
+        .unwrap();
+    let other = with(
+        everything("this"),
+        ItemKind::Tools,
+        &[described("t", "that")],
+    );
+    assert!(pins.pin_first_use(&other, true, 2));
+    assert_eq!(
+        merged_blocked(&other, &pins).suspended_count(&server("a")),
+        1
+    );
+    // Stored pins can be read again, also without the secrets of their texts.
+    for masked in [None, Some("masked")] {
+        let mut read = PinnedDefinitions::default();
+        let hide = |text: &str| Some(text.replace("this", masked?));
+        let stored = pins.to_stored(&server("a"), hide);
+        assert_eq!(stored.as_str().contains("this"), masked.is_none());
+        read.restore(server("a"), &stored).unwrap();
+        for text in other.model_texts() {
+            let state = pins.state(&server("a"), text);
+            assert_eq!(read.state(&server("a"), text), state, "{text:?}");
+        }
+    }
 }
 
 /// Those pins had no `icons`, `_meta` or `execution`; an update must not need new approvals.
@@ -126,20 +325,20 @@ fn pins_of_earlier_releases_are_completed_by_the_first_list() {
     let mut tool = described("t", "d");
     tool["icons"] = json!([{"src": "https://a.example/one.png"}]);
     let stored = json!({"t": [{"approvedAt": 1, "definition": described("t", "d")}]});
-    let mut pins = PinnedTools::default();
+    let mut pins = PinnedDefinitions::default();
     pins.restore(server("a"), &raw(&stored.to_string()))
         .unwrap();
-    let state = |pins: &PinnedTools, tool: &Value| {
+    let state = |pins: &PinnedDefinitions, tool: &Value| {
         let part = listed(std::slice::from_ref(tool));
-        pins.state(&server("a"), &part.items(ItemKind::Tools)[0])
+        pins.state(&server("a"), only(&part))
     };
     assert_eq!(state(&pins, &tool), Some(PinState::Pinned));
-    assert!(pins.pin_first_use(&listed(&[tool.clone()]), 2));
-    assert!(!pins.pin_first_use(&listed(&[tool.clone()]), 2));
+    assert!(pins.pin_first_use(&listed(&[tool.clone()]), true, 2));
+    assert!(!pins.pin_first_use(&listed(&[tool.clone()]), true, 2));
     assert_eq!(state(&pins, &tool), Some(PinState::Pinned));
     tool["icons"] = json!([{"src": "https://a.example/two.png"}]);
     assert_eq!(state(&pins, &tool), Some(PinState::Changed));
-    assert!(!pins.pin_first_use(&listed(&[tool]), 3));
+    assert!(!pins.pin_first_use(&listed(&[tool]), true, 3));
 }
 
 /// The catalog of `a` with these tools, where `kept`, `changed` are pinned.
@@ -184,9 +383,10 @@ fn what_is_not_approved_is_withheld_or_told() {
         let is_suspended = mode == PinMode::Block;
         for (name, state) in [("a__changed", PinState::Changed), ("a__new", PinState::New)] {
             assert_eq!(snapshot.tool(name).is_none(), is_suspended, "{name}");
-            let suspended = snapshot.suspended_tool(name).map(|tool| tool.state);
+            let suspended = snapshot.suspended(ItemKind::Tools, name);
+            let suspended = suspended.map(|tool| tool.state);
             assert_eq!(suspended, is_suspended.then_some(state), "{name}");
-            assert!(snapshot.knows_tool(name));
+            assert!(snapshot.knows(ItemKind::Tools, name));
         }
         let expected = if is_suspended { 2 } else { 0 };
         assert_eq!(snapshot.suspended_count(&server("a")), expected);
@@ -217,8 +417,8 @@ fn a_view_withholds_a_tool_under_its_own_name_for_it() {
     };
     let snapshot = merge_view(&base, &[(server("a"), names)], &settings);
     assert_eq!(keys(&snapshot, ItemKind::Tools), Vec::<String>::new());
-    let suspended = snapshot.suspended_tool("mine").unwrap();
-    assert_eq!(suspended.native, "changed");
+    let suspended = snapshot.suspended(ItemKind::Tools, "mine").unwrap();
+    assert_eq!(suspended.state, PinState::Changed);
 }
 
 #[test]

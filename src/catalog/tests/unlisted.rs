@@ -40,7 +40,7 @@ fn owner(snapshot: &Snapshot, kind: ItemKind, public: &str) -> Option<String> {
         }
         UnlistedItem::Suspended(tool) => {
             assert_eq!(tool.state, PinState::New);
-            Some(format!("{} suspends {}", tool.server, tool.native))
+            Some(format!("{} suspends it", tool.server))
         }
     }
 }
@@ -154,7 +154,7 @@ fn an_unlisted_name_is_no_way_around_what_is_not_shown() {
         // The name that it would have if it were listed.
         (&plain, catalog(&[], &["a__n_*"]), "a__n/x", None),
         (&plain, catalog(&[], &["["]), "a__new", None),
-        (&blocks, all(), "a__new", Some("a suspends new")),
+        (&blocks, all(), "a__new", Some("a suspends it")),
         (&warns, all(), "a__new", Some("a new")),
     ];
     for (names, settings, public, expected) in table {

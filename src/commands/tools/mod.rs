@@ -54,7 +54,7 @@ async fn list(data_dir: &Path, arguments: ListArguments) -> Result<(), CliError>
         let tools = tools.iter().map(|tool| {
             json!({"name": tool.name(), "server": tool.server, "tokens": tool.tokens, "tool": tool.entry})
         });
-        return print(&pretty(&tools.collect())?);
+        return print(&pretty(&tools.collect::<Vec<_>>())?);
     }
     print(&tool_table(&tools, &Screen::of_stdout()))
 }
@@ -79,11 +79,9 @@ async fn listed_tools(
     client: &mut GatewayClient,
 ) -> Result<Vec<ListedTool>, CliError> {
     let entries = client.list_tools().await?;
-    let answer = ask(data_dir, &ControlRequest::Tools { view }).await?;
-    let owners = answer["tools"].as_array().into_iter().flatten();
-    let owners: HashMap<&str, &str> = owners
-        .filter_map(|tool| Some((tool["name"].as_str()?, tool["server"].as_str()?)))
-        .collect();
+    let owners: Vec<ToolView> = ask(data_dir, &ControlRequest::Tools { view }).await?;
+    let owners = owners.iter().map(|tool| (&*tool.name, &*tool.server));
+    let owners: HashMap<&str, &str> = owners.collect();
     let listed = entries.into_iter().map(|entry| {
         let tokens = ToolView::tokens_of(entry.to_string().len());
         let owner = entry["name"].as_str().and_then(|name| owners.get(name));

@@ -28,43 +28,44 @@ const KEYS_MAX: usize = 1000;
 /// Longest name of a key, in characters.
 const NAME_MAX: usize = 64;
 
-const HASH: &str = "the hash of a key, as `mcpvisor keys add` writes it: `\"sha256:…\"`";
+const HASH: &str = "the hash of a key, as written by `mcpvisor keys add`: `\"sha256:…\"`";
 
-const EXPIRES: &str = "a time with its zone, as `\"2030-01-01T00:00:00Z\"`";
+const EXPIRES: &str = "a time with its zone, such as `\"2030-01-01T00:00:00Z\"`";
 
 keys! {
-    /// How clients authenticate. Without it nobody is asked who they are.
+    /// How clients authenticate. By default they do not.
     AuthTable for AuthSettings, check {
-        /// API keys, each in a table `[auth.keys.NAME]`: `hash`, `expires` if it does, `scopes` if
-        /// it has some, and `limits` in place of those of all clients. With one, every request needs `Authorization: Bearer KEY`, and a session is its key's only.
-        /// `mcpvisor keys` makes, lists, renews and removes them.
+        /// API keys, one table `[auth.keys.NAME]` each: `hash`, and optionally `expires`, `scopes`
+        /// and `limits`, which override the limits of all clients. With any key, every request
+        /// needs `Authorization: Bearer KEY`, and a session belongs to its key. `mcpvisor keys`
+        /// manages them.
         keys: ApiKeysKind, Secret;
-        /// Whether the name in the certificate of a client (`tls.client_ca`) says who it is: the first
-        /// URI among its alternative names, else the first DNS name. Who has one needs no key, and
-        /// its sessions are its own.
+        /// Identify a client by its certificate (`tls.client_ca`): by the first URI among its
+        /// alternative names, else the first DNS name. Such a client needs no key, and its sessions
+        /// are its own.
         certificates: flag();
-        /// Whether clients may look around without a key: they open a session, ping it and list, and
-        /// what acts needs a key (`tools/call`, `resources/read` and all else). The first key that is
-        /// used in such a session owns it from then on.
+        /// Let clients open a session, ping and list without a key; anything that acts
+        /// (`tools/call`, `resources/read` and others) needs one. The first key used in such a
+        /// session owns it.
         lazy: flag();
-        /// Whether a session remembers the key or token that its client sent with `initialize`
-        /// ("session"): then its further requests need none, and whoever knows the id of a session
-        /// may use it. By default each request needs its own.
+        /// With "session", a session remembers the key or token sent with `initialize`. Its further
+        /// requests need none, so anyone who knows the session id can use it.
         remember in remember.by_session: choice(&[("none", false), ("session", true)]);
-        /// A remembered token is checked again after so long; a key is with each request.
+        /// Interval at which a remembered token is checked again. Keys are checked with each
+        /// request.
         recheck in remember.recheck: duration(SECOND..=DAY);
-        /// Whose clients are to understand a 401: those of TagoIO's MCP server ("tagoio") look for the
-        /// JSON-RPC code -32000 in it, all others for -32001.
+        /// Compatibility mode for 401 responses: clients of TagoIO's MCP server ("tagoio") expect
+        /// the JSON-RPC code -32000 instead of -32001.
         compat: choice(&[("none", RefusalCompat::None), ("tagoio", RefusalCompat::TagoIo)]);
-        /// The URL of this gateway's endpoint as clients know it. They ask for tokens for it.
+        /// URL of this gateway's endpoint as clients know it; they request tokens for it.
         resource in tokens.resource: optional(text(ENDPOINT, as_written), "\"https://gateway.example.com/mcp\"");
         /// Scopes that every token needs.
         scopes in tokens.scopes: texts(SCOPE, scope).such_as("[\"mcp\"]");
         /// Tokens of an authorization server.
         jwt in tokens.jwt: table::<JwtTable>("[auth.jwt]");
-        /// Tokens that an authorization server is asked about.
+        /// Tokens checked by introspection.
         introspection in tokens.introspection: table::<IntrospectionTable>("[auth.introspection]");
-        /// Tokens that a webhook is asked about.
+        /// Tokens checked by a webhook.
         webhook in tokens.webhook: table::<WebhookTable>("[auth.webhook]");
     }
 }
@@ -93,19 +94,19 @@ impl TextValue for Algorithm {
 }
 
 keys! {
-    /// Tokens of an authorization server: JSON Web Tokens, each checked with the keys of its issuer.
-    /// Clients read where to get one at `/.well-known/oauth-protected-resource`.
+    /// JSON Web Tokens of an authorization server, checked with its public keys. Clients learn
+    /// where to get one from `/.well-known/oauth-protected-resource`.
     JwtTable for JwtSettings, check_jwt {
-        /// The authorization server, spelled as in the `iss` of its tokens. With it every request
-        /// needs a token, or a key.
+        /// The authorization server, spelled exactly as `iss` in its tokens. If set, every request
+        /// needs a token or a key.
         issuer: optional(text(ENDPOINT, as_written), "\"https://auth.example.com\"");
-        /// One of them must be in `aud` of a token, where that is not `auth.resource`.
+        /// Accepted `aud` values besides `auth.resource`.
         audiences: texts(NOT_EMPTY, not_empty).such_as("[\"gateway\"]");
-        /// Where the keys of the issuer are, where its metadata does not say it.
+        /// URL of the issuer's keys, if its metadata does not state it.
         jwks_url: optional(text(ENDPOINT, endpoint), "\"https://auth.example.com/jwks\"");
-        /// Algorithms that tokens may be signed with.
+        /// Accepted signature algorithms.
         algorithms: texts(ALGORITHM, algorithm);
-        /// How far the clocks of the issuer and of this machine may differ.
+        /// Tolerated difference between the issuer's clock and this machine's.
         clock_skew: duration(Duration::ZERO..=HOUR);
     }
 }
@@ -121,20 +122,20 @@ fn auth_secret(text: &str) -> Result<AuthSecret, ValueError> {
 }
 
 keys! {
-    /// Tokens that an authorization server is asked about (RFC 7662): those that are no JSON Web
-    /// Tokens, or all without `auth.jwt`.
+    /// Tokens checked by introspection (RFC 7662): tokens that are not JSON Web Tokens, or all
+    /// tokens without `auth.jwt`.
     IntrospectionTable for IntrospectionSettings, check_introspection {
-        /// Where tokens are asked about.
+        /// Introspection endpoint.
         endpoint: optional(text(ENDPOINT, endpoint), "\"https://auth.example.com/introspect\"");
         /// The authorization server, spelled as in its metadata. Clients get their tokens there.
         issuer: optional(text(ENDPOINT, as_written), "\"https://auth.example.com\"");
-        /// The gateway as the authorization server knows it.
+        /// The gateway's client id at the authorization server.
         client_id: optional(text(NOT_EMPTY, not_empty), "\"mcpvisor\"");
-        /// Its secret.
+        /// The gateway's client secret.
         client_secret: optional(text(NOT_EMPTY, auth_secret), "\"${INTROSPECTION_SECRET}\""), Secret;
-        /// One of them must be in `aud` of the answer, where that is not `auth.resource`.
+        /// Accepted `aud` values besides `auth.resource`.
         audiences: texts(NOT_EMPTY, not_empty).such_as("[\"gateway\"]");
-        /// How long an answer is relied on; never beyond the end of the token.
+        /// How long an answer is cached, at most until the token expires.
         cache_for: duration(Duration::ZERO..=HOUR);
     }
 }
@@ -154,13 +155,13 @@ fn check_introspection(introspection: &mut IntrospectionSettings, section: &Sect
 }
 
 keys! {
-    /// Tokens that a webhook is asked about: those that are no JSON Web Tokens, or all without
-    /// `auth.jwt`. It is sent a POST with the `Authorization` of the client, and says yes with a
-    /// status of 2xx and no with one of 4xx.
+    /// Tokens checked by a webhook: tokens that are not JSON Web Tokens, or all tokens without
+    /// `auth.jwt`. It receives a POST with the client's `Authorization` and answers 2xx to accept
+    /// or 4xx to reject.
     WebhookTable for WebhookSettings {
-        /// Where tokens are asked about.
+        /// URL of the webhook.
         url: optional(text(ENDPOINT, endpoint), "\"https://api.example.com/check\"");
-        /// How long an answer is relied on; never beyond the end of the token.
+        /// How long an answer is cached, at most until the token expires.
         cache_for: duration(Duration::ZERO..=HOUR);
     }
 }
@@ -173,8 +174,7 @@ fn check_jwt(jwt: &mut JwtSettings, section: &Section<'_>) {
     }
 }
 
-const RATE: &str =
-    "calls in a time, as `\"100/minute\"`: 1 to 1000000 in a second, minute, hour or day";
+const RATE: &str = "a rate such as `\"100/minute\"`: 1 to 1000000 per second, minute, hour or day";
 
 impl TextValue for Rate {
     fn text(&self) -> Option<String> {
@@ -187,36 +187,35 @@ fn rate(text: &str) -> Result<Rate, ValueError> {
 }
 
 keys! {
-    /// How often each client may call. A client is an API key, the subject of a token or the name in a
-    /// certificate, and without one an address.
-    /// As many calls as a limit names may come at once. One more is refused, and its client reads
-    /// when to try again.
+    /// How often each client may call. A client is an API key, a token's subject or a certificate's
+    /// name, otherwise an address. A limit allows a burst of its full number; a call beyond it is
+    /// refused with the time to retry.
     RateLimitsTable for RateLimitSettings {
-        /// Calls in all: tools, prompts, resources and completions.
+        /// Calls in total: tools, prompts, resources and completions.
         calls: optional(text(RATE, rate), "\"600/minute\"");
-        /// Calls of each server.
+        /// Calls per server.
         calls_per_server: optional(text(RATE, rate), "\"300/minute\"");
-        /// Calls of each tool.
+        /// Calls per tool.
         calls_per_tool: optional(text(RATE, rate), "\"60/minute\"");
     }
 }
 
 keys! {
-    /// Limits of one key, in place of those that all clients have.
+    /// Limits of one key, which override the limits of all clients.
     ClientLimitsTable for ClientLimits {
-        /// In place of `rate_limits.calls`.
+        /// Overrides `rate_limits.calls`.
         calls in rates.calls: optional(text(RATE, rate), "\"6000/minute\"");
-        /// In place of `rate_limits.calls_per_server`.
+        /// Overrides `rate_limits.calls_per_server`.
         calls_per_server in rates.calls_per_server: optional(text(RATE, rate), "\"3000/minute\"");
-        /// In place of `rate_limits.calls_per_tool`.
+        /// Overrides `rate_limits.calls_per_tool`.
         calls_per_tool in rates.calls_per_tool: optional(text(RATE, rate), "\"600/minute\"");
-        /// In place of `sessions.max_per_client`.
+        /// Overrides `sessions.max_per_client`.
         sessions: optional(count(0..=10_000_000), "1000");
-        /// In place of `sessions.listeners_per_client`.
+        /// Overrides `sessions.listeners_per_client`.
         listeners: optional(count(0..=1_000_000), "100");
-        /// In place of `limits.calls_per_client`.
+        /// Overrides `limits.calls_per_client`.
         calls_in_flight: optional(count(0..=1_000_000), "500");
-        /// In place of `limits.bytes_per_client`.
+        /// Overrides `limits.bytes_per_client`.
         bytes_in_flight: optional(size(0..=64 * GIB), "\"64MiB\"");
     }
 }

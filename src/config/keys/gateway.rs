@@ -65,98 +65,97 @@ pub(super) fn queue_while_restarting() -> RangeKind<Duration> {
 }
 
 keys! {
-    /// How clients reach the gateway, and what holds for all servers.
+    /// How clients reach the gateway, and settings that apply to all servers.
     GatewayTable for Config, check {
-        /// Address and port. The environment variable MCPVISOR_LISTEN wins over it; PORT replaces
-        /// the port, and then HOST the address. A socket that systemd passes wins over all.
+        /// Address and port. MCPVISOR_LISTEN overrides it; otherwise PORT replaces the port and,
+        /// with PORT, HOST the address. A socket passed by systemd overrides all of them.
         listen in front.listen: text(address::MUST_BE, address::listen_address), NeedsRestart;
-        /// Without authentication ([auth]), an address that others can reach and `allowed_hosts` are
-        /// refused unless this is true.
+        /// Allow a public address or `allowed_hosts` without authentication ([auth]).
         allow_unauthenticated: flag();
         /// Path of the MCP endpoint; it is also served at "/".
         endpoint in front.endpoint: text(ENDPOINT, endpoint), NeedsRestart;
-        /// Clients of revision 2024-11-05 (HTTP+SSE) are served at "/sse" and "/messages".
+        /// Serve clients of revision 2024-11-05 (HTTP+SSE) at "/sse" and "/messages".
         legacy_sse in front.legacy_sse: flag();
-        /// Serve clients that begin with `initialize` without sessions, too: every request stands
-        /// for itself, nothing is kept, and such clients hear of no changes and cannot be asked
-        /// anything. Also `--stateless`.
+        /// Serve clients that send `initialize` without a session. Such clients receive no change
+        /// notifications and no requests from servers. Same as `--stateless`.
         stateless in front.stateless: flag();
-        /// Web pages that may call the gateway; "*" stands for any port or any part of the host.
+        /// Origins of web pages that may call the gateway; "*" matches any port or any part of the
+        /// host.
         allowed_origins in front.allowed_origins: texts(ORIGIN, origin);
-        /// Values of the Host header that are accepted beyond loopback; none accepts any there.
+        /// Accepted `Host` headers. A loopback address also accepts loopback names; on any other
+        /// address, an empty list accepts every host.
         allowed_hosts in front.allowed_hosts: texts(HOST, host);
-        /// A call that is silent for longer is answered as a stream.
+        /// A call that stays silent for longer is answered as an SSE stream.
         sse_after in front.sse_after: duration(10 * MILLI..=10 * MINUTE);
-        /// Time between two comments that keep a silent stream open.
+        /// Interval of the comments that keep an idle stream open.
         sse_comment_every in front.sse_comment_every: duration(SECOND..=10 * MINUTE);
-        /// How long the calls of an HTTP+SSE client whose stream broke wait for it to come back.
+        /// How long calls of an HTTP+SSE client whose stream broke wait for it to reconnect.
         sse_reconnect_within in front.sse_reconnect_within: duration(SECOND..=10 * MINUTE);
-        /// How long the first list waits for servers that have never been listed.
+        /// How long the first list waits for servers that were never listed.
         first_list_wait in session.first_list_wait: duration(Duration::ZERO..=10 * MINUTE);
-        /// How long the first list waits at most: for servers of a kind (the same launcher, as npx
-        /// or docker; other programs; http) that took longer than `first_list_wait` before, and for
-        /// what servers list only to clients like this one.
+        /// Upper bound of that wait: for servers of a kind (same launcher, such as npx or docker;
+        /// other programs; http) that have taken longer than `first_list_wait` before, and for
+        /// lists that a server shows only to clients like this one.
         first_list_wait_max in session.first_list_wait_max: duration(Duration::ZERO..=10 * MINUTE);
-        /// How long a call may take; progress starts the time anew. Can be set again for a server.
+        /// Timeout of a call; progress restarts it. Overridable per server.
         request_timeout in every_server.limits.request_timeout: request_timeout();
-        /// How long a call may take in all, whatever its progress. Can be set again for a server.
+        /// Timeout of a call regardless of progress. Overridable per server.
         request_timeout_max in every_server.limits.request_timeout_max: request_timeout_max();
-        /// How long a server's program may take to start, until it reads or writes: npx, uvx and
-        /// docker download first. Waiting to start (`starts_at_once`) does not count. Can be set
-        /// again for a server.
+        /// How long a server's program may take until it first reads or writes; npx, uvx and docker
+        /// download first. Time spent waiting for `starts_at_once` does not count. Overridable per
+        /// server.
         start_timeout in every_server.limits.start_timeout: start_timeout();
-        /// How long a call waits for a server that is restarting; "0s" answers at once that it is
-        /// away. Can be set again for a server.
+        /// How long a call waits for a server that is restarting; "0s" fails it immediately.
+        /// Overridable per server.
         queue_while_restarting in every_server.limits.queue_while_restarting:
             queue_while_restarting();
-        /// How long the gateway may take to stop: calls are drained, then servers are stopped.
+        /// How long the gateway may take to stop: it drains calls, then stops servers.
         shutdown_grace: duration(100 * MILLI..=HOUR);
-        /// How long processes that a killed gateway left behind may take to end when the next one
-        /// starts in its `data_dir`; then they are killed. Servers start after that.
+        /// When the gateway starts, processes left by a killed gateway with the same `data_dir` get
+        /// this long to exit before they are killed. Servers start afterwards.
         orphan_grace: duration(Duration::ZERO..=MINUTE), NeedsRestart;
-        /// Where the gateway keeps its state: client sessions and the lists of servers, which
-        /// survive a restart, in `state.db` and beside it, and who runs here. Without it, the
-        /// environment variable MCPVISOR_DATA, else ".mcpvisor".
+        /// Directory of the gateway's state, such as client sessions and cached lists, which
+        /// survive a restart. Default: the environment variable MCPVISOR_DATA, else ".mcpvisor".
         data_dir in data_dir_key:
             optional(text(DIRECTORY, directory), "\"${MCPVISOR_DATA:-.mcpvisor}\""), NeedsRestart;
-        /// Threads on which everything lives: HTTP, sessions, connections to servers; by default
-        /// as many as the machine has CPUs.
+        /// Worker threads, which serve HTTP, sessions and server connections. Default: the number
+        /// of CPUs.
         workers in workers_key: optional(count(1..=1024), "4"), NeedsRestart;
-        /// Programs of servers that start at the same time; the others wait their turn. By default
-        /// twice as many as the machine has CPUs.
+        /// Server programs that start at the same time; others queue. Default: twice the number of
+        /// CPUs.
         starts_at_once: optional(count(1..=1000), "8"), NeedsRestart;
         /// Idle time after which a client's TCP connection is closed.
         keep_alive in front.keep_alive: duration(SECOND..=HOUR), NeedsRestart;
-        /// Time for the head of each request.
+        /// Time to receive a request's head.
         head_timeout in front.head_timeout: duration(100 * MILLI..=10 * MINUTE), NeedsRestart;
-        /// Time for the body of a request, and for a client to read on: one that reads nothing of an
-        /// answer or a stream for so long is disconnected.
+        /// Time to receive a request's body. A client that reads nothing of an answer or stream for
+        /// this long is disconnected.
         body_timeout in front.body_timeout: duration(100 * MILLI..=HOUR);
-        /// Open client connections of each worker.
-        connections_max in front.connections_max: count(1..=1_000_000), NeedsRestart;
-        /// Longest name of a tool or prompt with its prefix, in characters: clients put a prefix
-        /// of their own before it and stop at 60 or 64. A longer one is cut and ends in a hash.
+        /// Open client connections per worker; the default is 25,000, or fewer where the open-file limit
+        /// allows fewer.
+        connections_max in front.connections_max:
+            optional(count(1..=1_000_000), "25000"), NeedsRestart;
+        /// Longest public name of a tool or prompt, in characters: clients add a prefix of their
+        /// own and stop at 60 or 64. A longer name is cut and ends in a hash.
         name_max in catalog.name_max: count(16..=128);
-        /// Items on one page of a list.
+        /// Items per page of a list.
         page_items in catalog.page_items: count(1..=100_000);
         /// Length of the servers' merged instructions.
         instructions_max in catalog.instructions_max: size(0..=MIB);
-        /// Whether the definitions of tools (name, title, description, schemas, annotations) are pinned
-        /// when a server is first used: not at all ("off"), or a tool that is listed with another
-        /// definition later, or was not there, is shown and reported ("warn"), or neither shown nor
-        /// called ("block"), until `mcpvisor pins approve`. Can be set again for a server.
+        /// Pin what models read of a server (tools, prompts, resources, templates and instructions)
+        /// when it is first used. What differs later is reported ("warn"), or also withheld
+        /// ("block"), until `mcpvisor pins approve`. Overridable per server.
         pin_tools in every_server.names.pins: pin_tools();
-        /// What becomes of a request for which the condition of no policy holds ([policies.NAME]).
+        /// Effect when no policy's condition holds ([policies.NAME]).
         policy_default in policies.default: effect();
-        /// Whether clients can read the state of the gateway and its servers, as
-        /// `mcpvisor status --json` shows it without the servers' output, in the resource
-        /// "mcpvisor://tree".
+        /// Let clients read the state of the gateway and its servers (`mcpvisor status --json`
+        /// without server output) in the resource "mcpvisor://tree".
         tree_resource in catalog.tree_resource: flag();
-        /// What the endpoint itself lists: see `expose` of a view.
+        /// What the main endpoint lists; see `expose` of a view.
         expose in catalog.expose: expose();
-        /// Apply a change of this file at once; without it, SIGHUP does.
+        /// Apply changes of this file automatically; otherwise send SIGHUP.
         watch: flag(), NeedsRestart;
-        /// Form of the log on stderr: "human", "json", or "auto" for human on a terminal.
+        /// Format of the log on stderr: "human", "json", or "auto" (human on a terminal).
         log: log_format(), NeedsRestart;
     }
 }

@@ -51,19 +51,19 @@ pub(crate) fn tables() -> Vec<Key> {
         let defaults = T::Values::default();
         Key::new(name, T::ABOUT, &table::<T>(label), &defaults, &[])
     }
-    let about_include = "Files in JSON whose `mcpServers` or `servers` are served, too: mcp.json of \
-                         VS Code, Cursor, Claude Code and others. Each is watched as this file is.";
+    let about_include = "JSON files whose `mcpServers` or `servers` are added: mcp.json of VS Code, \
+                         Cursor, Claude Code and others. They are watched like this file.";
     let servers = named_tables::<ServerTable>("[servers.NAME]", SERVER_NAME);
-    let about_servers = "The servers behind the gateway, each under its name.";
+    let about_servers = "Servers behind the gateway, by name.";
     let sources = named_tables::<SourceTable>("[sources.NAME]", SERVER_NAME);
-    let about_sources = "APIs whose servers are served, each under its name.";
+    let about_sources = "APIs whose servers are added, by name.";
     let policies = named_tables::<PolicyTable>("[policies.NAME]", VIEW_NAME);
-    let about_policies = "Rules about what clients may use, each under its name; the first whose \
-                          condition holds decides.";
+    let about_policies =
+        "Rules about what clients may use, by name; the first whose condition holds decides.";
     let views = named_tables::<ViewTable>("[views.NAME]", VIEW_NAME);
-    let about_views = "Views, each at its own endpoint: `/mcp/NAME`.";
-    let about_version = "The version of this file. A file without it has this one, and one of a later version \
-                         is refused as a whole.";
+    let about_views = "Views, each with its own endpoint: `/mcp/NAME`.";
+    let about_version =
+        "Version of this file's format, and the default. A file with a later version is refused.";
     vec![
         Key::new(
             "version",

@@ -26,18 +26,18 @@ impl fmt::Debug for CredentialsKeys {
 }
 
 keys! {
-    /// How the gateway signs in to servers that want a token (OAuth): `mcpvisor auth login NAME`.
+    /// How the gateway signs in to servers that require OAuth: `mcpvisor auth login NAME`.
     CredentialsTable for CredentialsKeys, check_key {
-        /// The file with the key that kept tokens are sealed with: 32 bytes in base64, made when it
-        /// is not there. The variable MCPVISOR_CREDENTIALS_KEY, if it is set, holds the key itself.
-        /// Without both it is mcpvisor/credentials.key in XDG_CONFIG_HOME or ~/.config.
+        /// File with the key that encrypts stored tokens: 32 bytes in base64, created if missing.
+        /// The environment variable MCPVISOR_CREDENTIALS_KEY, if set, holds the key itself.
+        /// Default: mcpvisor/credentials.key in XDG_CONFIG_HOME or ~/.config.
         key_file: optional(text(FILE, file), "\"/run/secrets/mcpvisor.key\""), NeedsRestart;
-        /// A program that prints the key, and its arguments, as that of a keyring; no shell reads
-        /// them. A relative path starts at the directory of this file.
+        /// A program and its arguments that print the key, such as a keyring's; not run by a shell.
+        /// A relative path starts at the directory of this file.
         key_command: texts(NO_NUL, secret_no_nul)
             .such_as("[\"secret-tool\", \"lookup\", \"service\", \"mcpvisor\"]"), NeedsRestart, Secret;
-        /// Where authorization servers send browsers back to: `/oauth/callback` of this gateway, as
-        /// browsers reach it. Without it, that on the first address of `listen`.
+        /// Where authorization servers redirect browsers: this gateway's `/oauth/callback` as
+        /// browsers reach it. Default: that path on `listen`.
         callback_url: optional(text(ENDPOINT, endpoint),
             "\"https://gateway.example.com/oauth/callback\""), NeedsRestart;
     }
@@ -66,8 +66,7 @@ pub(crate) struct OAuthKeys {
     subject_token_type: SubjectTokenType,
 }
 
-pub(super) const ENDPOINT: &str =
-    "a URL that begins with `https://`, or with `http://` on this machine";
+pub(super) const ENDPOINT: &str = "a URL with `https://`, or `http://` on this machine";
 
 pub(super) const SCOPE: &str = "a scope: visible characters without spaces, `\"` and `\\`";
 
@@ -102,38 +101,36 @@ fn subject_token_type() -> ChoiceKind<SubjectTokenType> {
 }
 
 keys! {
-    /// How the gateway gets a token for this server. All of it may be left out: the server says
-    /// where to sign in, and the gateway registers itself there.
+    /// How the gateway gets a token for this server. All keys are optional: the server states where
+    /// to sign in, and the gateway registers itself there.
     OAuthTable for OAuthKeys, check {
         /// Who signs in: a person ("authorization_code", with `mcpvisor auth login`), the gateway
-        /// itself with its secret ("client_credentials"), or each client with the token that it has
-        /// for the gateway, which `token_url` is to take ("token_exchange", with
-        /// `credentials = "user"`).
+        /// with its secret ("client_credentials"), or each client with its gateway token, which is
+        /// exchanged at `token_url` ("token_exchange", with `credentials = "user"`).
         grant: grant(), Reconnects;
-        /// The id of a client that was made for the gateway.
+        /// Client id registered for the gateway.
         client_id: optional(text(NOT_EMPTY, not_empty), "\"my-client\""), Reconnects;
-        /// Its secret, if it has one.
+        /// Client secret, if any.
         client_secret: optional(text(NOT_EMPTY, secret), "\"${DOCS_SECRET}\""),
             Reconnects, Secret;
-        /// A file with its private key in PEM, if it signs instead (private_key_jwt): ECDSA P-256,
-        /// RSA or Ed25519.
+        /// Private key in PEM for private_key_jwt instead of a secret: ECDSA P-256, RSA or Ed25519.
         client_key_file: optional(text(FILE, file), "\"/run/secrets/client.pem\""), Reconnects;
-        /// The URL of a document that describes the gateway, for authorization servers that take
-        /// such a URL as a client id.
+        /// URL of a document that describes the gateway, for authorization servers that accept such
+        /// a URL as client id.
         client_metadata_url: optional(text(ENDPOINT, endpoint),
             "\"https://gateway.example.com/client.json\""), Reconnects;
-        /// What the token is to allow; without it, what the server asks for.
+        /// Scopes to request. Default: the scopes that the server states.
         scopes: texts(SCOPE, scope).such_as("[\"read\", \"write\"]"), Reconnects;
-        /// The page to sign in at, where it is not to be looked up; with `token_url`.
+        /// Authorization endpoint, instead of discovery; requires `token_url`.
         authorization_url: optional(text(ENDPOINT, endpoint),
             "\"https://auth.example.com/authorize\""), Reconnects;
-        /// Where tokens are given out; with it nothing is looked up, and `client_id` is needed.
+        /// Token endpoint, instead of discovery; requires `client_id`.
         token_url: optional(text(ENDPOINT, endpoint),
             "\"https://auth.example.com/token\""), Reconnects;
-        /// For "token_exchange": the name of the server where tokens are given out; it is sent in
-        /// place of the server's URL (`resource`).
+        /// For "token_exchange": the target's name at the authorization server, sent instead of the
+        /// server's URL (`resource`).
         audience: optional(text(NOT_EMPTY, not_empty), "\"docs\""), Reconnects;
-        /// For "token_exchange": what the tokens of clients are.
+        /// For "token_exchange": the type of the clients' tokens.
         subject_token_type: subject_token_type(), Reconnects;
     }
 }

@@ -27,12 +27,12 @@ impl Default for PolicyKeys {
 }
 
 keys! {
-    /// A rule about what clients may use: docs/policy.md. Of all, in the order of the file, the first
-    /// whose condition holds decides, in lists and in calls.
+    /// A rule about what clients may use: docs/policy.md. In file order, the first policy whose
+    /// condition holds decides, for lists and calls.
     PolicyTable for PolicyKeys {
-        /// Its condition, in CEL.
+        /// Condition in CEL.
         when: optional(text(NOT_EMPTY, not_empty), "\"tool.annotations.destructiveHint\"");
-        /// What becomes of a request for which it holds.
+        /// Effect if the condition holds.
         effect: effect();
     }
 }

@@ -188,148 +188,143 @@ impl fmt::Debug for ServerKeys {
 }
 
 keys! {
-    /// A server behind the gateway: a program that it starts, or a URL. NAME is 1 to 32 characters
-    /// of A-Z, a-z, 0-9 and "-".
+    /// A server behind the gateway: a program to start, or a URL. NAME is 1 to 32 characters of
+    /// A-Z, a-z, 0-9 and "-".
     ServerTable for ServerKeys, check {
-        /// The program. A bare name is looked for in PATH; a relative path starts at the directory
-        /// of this file.
+        /// Program. A bare name is looked up in PATH; a relative path starts at the directory of
+        /// this file.
         command: optional(text(NOT_EMPTY, not_empty), "\"npx\""), Reconnects;
-        /// Arguments of the program.
+        /// Arguments.
         args: texts(NO_NUL, secret_no_nul).such_as(
                 "[\"-y\", \"@modelcontextprotocol/server-filesystem\", \"/home/me/project\"]"),
             Reconnects, Secret;
-        /// Variables that are added to the environment of the program.
+        /// Environment variables to add.
         env: named_texts(variable_name, no_nul, "{ TOKEN = \"${FILES_TOKEN}\" }"),
             Reconnects, Secret;
-        /// A file with further variables, one NAME=VALUE per line; `env` wins over it. It is read
-        /// when the configuration is.
+        /// File with more variables, one NAME=VALUE per line; `env` overrides it. It is read with
+        /// the configuration.
         env_file: optional(text(FILE, file), "\".env\""), Reconnects;
-        /// Which variables of the gateway's environment the program gets besides those that any
-        /// program needs to run (the list is in docs/configuration.md): all (true), none (false),
-        /// or globs over their names, as in ["AWS_*"]. Some pass by their full name only: see there.
+        /// Which of the gateway's environment variables the program gets besides a minimal set
+        /// (listed in docs/configuration.md): all (true), none (false), or names and globs, such as
+        /// ["AWS_*"]. Some must be named in full: see there.
         inherit_env: InheritEnvKind, Reconnects;
-        /// Working directory of the program; without it, that of the gateway.
+        /// Working directory. Default: the gateway's.
         cwd: optional(text(DIRECTORY, directory), "\".\""), Reconnects;
-        /// The URL of a server that runs by itself.
+        /// URL of a server that is already running.
         url: optional(text(URL, url), "\"https://docs.example.com/mcp\""), Reconnects, Secret;
-        /// "http" (Streamable HTTP), "sse" (HTTP+SSE of 2024-11-05), or "auto": the first, and the
-        /// second if that is refused. A program has "stdio".
+        /// "http" (Streamable HTTP), "sse" (HTTP+SSE of 2024-11-05), or "auto": the first, or the
+        /// second if the server refuses it. A program uses "stdio".
         transport: optional(transport(), "\"auto\""), Reconnects;
-        /// Headers that are sent with every request.
+        /// Headers sent with every request.
         headers:
             named_texts(header_name, header_value, "{ Authorization = \"Bearer ${DOCS_TOKEN}\" }"),
             Reconnects, Secret;
-        /// Headers of clients that it is to read, and how they are called there: sent with the requests
-        /// of the call that a client makes, and with nothing else. All others of a client end here. A
-        /// server with any is spoken to over Streamable HTTP.
+        /// Client headers to forward with the requests of that client's calls, and the names to
+        /// send them under; all other client headers are dropped. Requires Streamable HTTP.
         forward_headers: named_texts(forwarded_name, forwarded_to,
             "{ X-Tenant = \"X-Tenant\" }"), Reconnects;
-        /// Headers that tell it whose call it is: "sub" is the name of the client's API key or the
-        /// subject of its token, "claims.NAME" a claim of its token, or of what introspection or the
-        /// webhook answered ("claims.org.team" is one within another). They are sent with the requests
-        /// of each call; where one is missing, there is no call. A server with any is spoken to over
-        /// Streamable HTTP.
+        /// Headers that identify the caller: "sub" is the name of the API key or the token's
+        /// subject, "claims.NAME" a claim of the token, or of the introspection or webhook answer
+        /// ("claims.org.team" is nested). They are sent with the requests of each call; a call that
+        /// lacks one fails. Requires Streamable HTTP.
         user_headers: named_texts(forwarded_name, user_claim, "{ X-User = \"sub\", X-Team = \"claims.team\" }"), Reconnects;
-        /// With whose sign-in it is called: that of the gateway ("shared"), or that of each client's user
-        /// ("user"), who gets a link to sign in at with the first call. Each user is an API key then,
-        /// and has connections of its own.
+        /// Whose sign-in calls use: the gateway's ("shared"), or that of each client's user
+        /// ("user"), who gets a sign-in link at the first call. A user is an API key and gets
+        /// separate connections.
         credentials: credentials(), Reconnects;
-        /// The HTTP proxy for requests to the server and for its tokens:
-        /// "http://user:password@host:port", or "none". Without this key, the environment variables
-        /// HTTP_PROXY, HTTPS_PROXY and NO_PROXY apply, except to loopback addresses.
+        /// HTTP proxy for the server and its tokens: "http://user:password@host:port", or "none".
+        /// Default: HTTP_PROXY, HTTPS_PROXY and NO_PROXY, except for loopback addresses.
         proxy: optional(text(PROXY, proxy), "\"http://proxy.example.com:3128\""), Reconnects, Secret;
-        /// Authorities in PEM to trust for the server in addition to the system's roots. The gateway reads
-        /// this file, `client_certificate` and `client_key` again for each connection.
+        /// CAs in PEM to trust in addition to the system's. This file, `client_certificate` and
+        /// `client_key` are read again for each connection.
         ca in tls_files.ca: pem("\"/etc/mcpvisor/company-ca.pem\""), Reconnects;
-        /// The client certificate in PEM that the gateway shows to the server (mTLS).
+        /// Client certificate in PEM (mTLS).
         client_certificate in tls_files.client_certificate: pem("\"/etc/mcpvisor/client.pem\""), Reconnects;
-        /// The private key of `client_certificate` in PEM, without a passphrase. Default: the same file.
+        /// Private key of `client_certificate` in PEM, without a passphrase. Default: the same
+        /// file.
         client_key in tls_files.client_key: pem("\"/etc/mcpvisor/client.key\""), Reconnects;
-        /// A stream that is silent for longer counts as broken.
+        /// A stream without data for this long counts as broken.
         stream_idle_timeout: duration(SECOND..=DAY);
-        /// By which the API knows the server, whatever its name; without it, its name. The API
-        /// writes a UUID here.
+        /// Stable id for the API, independent of the name; the API writes a UUID. Default: the
+        /// name.
         id: optional(text(ID, id), "\"0d5c6d0e-7f5c-4f0e-9a52-3f3a1f5b8c11\"");
-        /// Where clients of the API are told to connect: to the gateway ("proxy") or to the server
-        /// itself ("direct"). It changes nothing in what the gateway serves.
+        /// Where the API sends clients: to the gateway ("proxy") or to the server itself
+        /// ("direct"). It does not change what the gateway serves.
         connection_mode: connection_mode();
-        /// With false there is no process and no connection.
+        /// If false, the server is neither started nor connected.
         enabled: flag();
-        /// With the gateway ("eager"), or with the first call ("lazy"). A lazy server of which
-        /// nothing is known yet is started once for its lists and stopped again. Its tools are
-        /// listed all the while.
+        /// Start with the gateway ("eager") or with the first call ("lazy"). A lazy server without
+        /// cached lists is started once to read them. Its tools are always listed.
         start: start();
-        /// Stopped when it had no call and no subscription for so long, and started by the next
-        /// call; "0s" never. A lazy program that does not set it has "5m". Changes of its lists
-        /// are seen when it runs again. Clients with a connection of their own have `entry_idle`.
+        /// Stop the server after this long without a call or subscription; the next call starts it.
+        /// "0s" never stops it. A lazy program defaults to "5m". List changes are seen only while
+        /// it runs. Per-client connections use `entry_idle`.
         idle_stop in limits.idle_stop: duration(Duration::ZERO..=DAY);
         /// Whose calls share a connection: all that can ("auto"), "shared", "principal" or
         /// "session".
         sharing: sharing(), Reconnects;
-        /// Whether its log lines that belong to no call go to every client that shares a connection
-        /// to it. Otherwise such a line goes to the call under way if there is only one, or else
-        /// only to `mcpvisor servers logs`.
+        /// Send log lines that belong to no call to every client of a shared connection. Otherwise
+        /// such a line goes to the only call in flight, or just to `mcpvisor servers logs`.
         share_logs in limits.share_logs: flag();
-        /// Whether what it says of its tools (readOnlyHint, idempotentHint) can be relied on.
+        /// Rely on the server's tool annotations (readOnlyHint, idempotentHint).
         trusted: flag();
-        /// With `trusted`: calls that were lost are sent once more, if they were not yet sent, or
-        /// if their tool is read-only or idempotent.
+        /// With `trusted`: retry lost calls that were not yet sent, or whose tool is read-only or
+        /// idempotent.
         retry in resilience.retry.is_allowed: flag();
-        /// "file://" URIs told to the server.
+        /// "file://" URIs of the roots that the server gets.
         roots: texts(ROOT, root);
-        /// As in [gateway], for this server only.
+        /// Overrides [gateway].
         request_timeout in limits.request_timeout: request_timeout();
-        /// As in [gateway], for this server only.
+        /// Overrides [gateway].
         request_timeout_max in limits.request_timeout_max: request_timeout_max();
-        /// As in [gateway], for this server only.
+        /// Overrides [gateway].
         queue_while_restarting in limits.queue_while_restarting: queue_while_restarting();
-        /// As in [gateway], for this server only.
+        /// Overrides [gateway].
         start_timeout in limits.start_timeout: start_timeout();
-        /// Time between two full readings of its lists.
+        /// Interval of full list refreshes.
         refresh_every in limits.refresh_every: duration(SECOND..=DAY);
-        /// Changes of its lists within this time are read once.
+        /// List changes within this time cause one refresh.
         refresh_debounce in limits.refresh_debounce: duration(MILLI..=10 * SECOND);
-        /// An idle connection is pinged so often; "0s" never.
+        /// Ping interval of an idle connection; "0s" never pings.
         ping_every in limits.ping_every: duration(Duration::ZERO..=HOUR);
-        /// A ping without answer for so long is a dead connection.
+        /// A connection whose ping is unanswered for this long is dead.
         ping_timeout in limits.ping_timeout: duration(10 * MILLI..=10 * MINUTE);
-        /// How long it may still be at a call that was cancelled or timed out and that it does not
-        /// answer: until then what it asks may be asked for that call, so that no other client is
-        /// asked, and a connection that serves one call at a time serves no other.
+        /// How long a cancelled or timed-out call may still run at the server. Until then, the
+        /// server's requests for it go to no other client, and a connection that serves one call at
+        /// a time stays reserved.
         cancelled_timeout in limits.cancelled_timeout: duration(10 * MILLI..=HOUR);
-        /// The era of the protocol in which it is spoken to: "modern" (from 2026-07-28 on),
-        /// "legacy" (before), or what it answers when asked ("auto").
+        /// Protocol era: "modern" (from 2026-07-28), "legacy" (before), or probe ("auto").
         era: era(), Reconnects;
-        /// It has so long to answer when it is asked for its era, before it gets the handshake of
-        /// "legacy" as well; the answer still counts then.
+        /// Time for the probe's answer before the "legacy" handshake is sent as well; a later
+        /// answer still counts.
         era_probe_timeout in limits.era_probe_timeout: duration(10 * MILLI..=HOUR);
-        /// How long the era that it answered is remembered.
+        /// How long the probed era is cached.
         era_remembered in limits.era_remembered: duration(SECOND..=30 * DAY);
-        /// A program that prints a page to sign in at, and waits, is waited for so long.
+        /// How long to wait for a program that prints a sign-in page.
         sign_in_timeout in limits.sign_in_timeout: duration(SECOND..=DAY);
-        /// Connections of their own that clients may have to it; without it, 8 to a program, where
-        /// each is a process, and 1000 to a URL, where each is a session.
+        /// Per-client connections to this server. Default: 8 to a program, where each is a process, and
+        /// 1000 to a URL, where each is a session.
         entries_max in limits.entries_max: optional(count(1..=100_000), "8");
-        /// Such a connection is closed when it is unused for so long.
+        /// Idle time after which a per-client connection is closed.
         entry_idle in limits.entry_idle: duration(SECOND..=DAY);
-        /// As in [gateway], for this server only.
+        /// Overrides [gateway].
         pin_tools in names.pins: pin_tools();
-        /// Which of its tools clients see, and under which names.
+        /// Which tools clients see, and under which names.
         tools in names: table::<ToolsTable>("`tools` of a server");
-        /// Any key of [resources], for this server only.
+        /// Overrides [resources].
         resources in names: table::<ResourcesTable>("[servers.NAME.resources]")
             .such_as("wrap = \"always\"");
-        /// Any key of [supervision], for this server only.
+        /// Overrides keys of [supervision].
         supervision: table::<SupervisionTable>("[servers.NAME.supervision]")
             .such_as("max_restarts = 10");
-        /// Any key of [breaker], for this server only.
+        /// Overrides keys of [breaker].
         breaker in resilience.breaker: table::<BreakerTable>("[servers.NAME.breaker]")
             .such_as("failures = 3");
-        /// How the gateway gets a token for it.
+        /// How the gateway gets a token for this server.
         oauth: table::<OAuthTable>("[servers.NAME.oauth]"), Reconnects;
-        /// Limits of each process of a program.
+        /// Limits of each of the program's processes.
         limits in child_limits: table::<ChildLimitsTable>("[servers.NAME.limits]"), Reconnects;
-        /// Misbehaviour on purpose, to see how clients take it.
+        /// Fault injection.
         faults: table::<FaultsTable>("[servers.NAME.faults]"), Reconnects;
     }
 }
@@ -378,14 +373,13 @@ fn check_tls_files(keys: &mut ServerKeys, section: &Section<'_>) {
 }
 
 keys! {
-    /// Which of its tools clients see, and under which names.
+    /// Which tools clients see, and under which names.
     ToolsTable for NameSettings {
-        /// Globs over the tools that are listed; none allows all.
+        /// Globs over tools to list; empty allows all.
         allow: texts(GLOB, glob);
-        /// Globs over the tools that are not listed; wins over `allow`.
+        /// Globs over tools to hide; overrides `allow`.
         deny: texts(GLOB, glob);
-        /// Stands before the names of its tools; without it, the server's name. "" leaves names
-        /// unchanged.
+        /// Prefix of public names; "" leaves names unchanged. Default: the server's name.
         prefix: optional(text(PREFIX, prefix), "\"files\"");
     }
 }
@@ -395,23 +389,23 @@ fn wrap() -> ChoiceKind<Wrap> {
 }
 
 keys! {
-    /// How the resources of servers are told apart. The key may be set again for one server, in
+    /// How resources of different servers are told apart. Overridable per server in
     /// [servers.NAME.resources].
     ResourcesTable for NameSettings {
-        /// Whether clients see the resource URIs and URI templates of a server inside of a URI that
-        /// names it, as in `mcpgw+files+file:///a`: when one is also another server's ("auto"), or
-        /// all of them, so that no server can be read in place of another ("always").
+        /// Show clients a server's resource URIs and templates inside a URI that names the server,
+        /// such as `mcpgw+files+file:///a`: only where another server has the same one ("auto"), or
+        /// always, so that no server can be read in place of another ("always").
         wrap: wrap();
     }
 }
 
 keys! {
-    /// Limits of each process of a server with a `command`; none by default. A process that
-    /// reaches a limit ends, and is started again.
+    /// Limits of each process of a server with a `command`; none by default. A process that reaches
+    /// a limit ends and is restarted.
     ChildLimitsTable for ChildLimits {
-        /// Private writable memory; leave room for the stacks of threads.
+        /// Private writable memory; leave room for thread stacks.
         memory_max: optional(size(16 * MIB as u64..=1024 * GIB as u64), "\"512MiB\"");
-        /// CPU time from its start, all in all.
+        /// Total CPU time since its start.
         cpu_max: optional(duration(SECOND..=365 * DAY), "\"10m\"");
         /// Files, sockets and pipes.
         open_files_max: optional(count(16..=1_000_000), "256");
@@ -419,20 +413,20 @@ keys! {
 }
 
 keys! {
-    /// Misbehaviour on purpose, to see how clients take it; loud in `status`. Shares are 0.0 to
-    /// 1.0. All off by default.
+    /// Fault injection, to test how clients cope; `status` shows it prominently. Probabilities are
+    /// 0.0 to 1.0. All off by default.
     FaultsTable for FaultSettings {
-        /// Each message of the server comes so much later.
+        /// Delay of each message from the server.
         delay: duration(Duration::ZERO..=HOUR);
-        /// Share of messages that are lost, both ways.
+        /// Probability that a message is lost, in both directions.
         drop: factor(0.0..=1.0);
-        /// Share of the server's messages that arrive as garbage.
+        /// Probability that a message from the server arrives as garbage.
         garbage: factor(0.0..=1.0);
-        /// Share of connections that are refused.
+        /// Probability that a connection is refused.
         refuse: factor(0.0..=1.0);
-        /// After so many calls a connection stays open and is silent.
+        /// Number of calls after which a connection stays open but silent.
         half_open_after: optional(count(0..=1_000_000_000), "3");
-        /// After so many calls a connection breaks.
+        /// Number of calls after which a connection breaks.
         crash_after: optional(count(0..=1_000_000_000), "3");
     }
 }

@@ -36,7 +36,7 @@ impl Default for SourceKeys {
     }
 }
 
-pub(crate) const BASE_URL: &str = "a URL that begins with `http://` or `https://`, without a query";
+pub(crate) const BASE_URL: &str = "a URL with `http://` or `https://` and without a query";
 
 pub(crate) fn base_url(text: &str) -> Result<String, ValueError> {
     let url = url(text)?;
@@ -51,16 +51,16 @@ fn kind() -> ChoiceKind<SourceKind> {
 }
 
 keys! {
-    /// An API whose servers are served, too: docs/sources.md. It can start programs as the user of
-    /// the gateway, so name only one that you trust as this file.
+    /// An API whose servers are added: docs/sources.md. It can start programs as the gateway's
+    /// user, so trust it as much as this file.
     SourceTable for SourceKeys {
-        /// Where the API is, without the paths of its endpoints.
+        /// Base URL of the API.
         url: optional(text(BASE_URL, base_url), "\"https://plugged.in\"");
-        /// Its key, which is sent as `Authorization: Bearer KEY`.
+        /// API key, sent as `Authorization: Bearer KEY`.
         key: optional(text(NOT_EMPTY, secret), "\"${PLUGGEDIN_API_KEY}\""), Secret;
-        /// Time between two requests for its servers.
+        /// Polling interval.
         interval: duration(SECOND..=DAY);
-        /// Which API it is; so far only that of plugged.in.
+        /// Type of API; only plugged.in's so far.
         kind: kind();
     }
 }

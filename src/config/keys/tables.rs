@@ -20,32 +20,31 @@ fn any_duration() -> RangeKind<Duration> {
 }
 
 keys! {
-    /// When and how a server that died comes back. Each key may be set again for one server, in
-    /// [servers.NAME.supervision].
+    /// How a server that died is restarted. Overridable per server in [servers.NAME.supervision].
     SupervisionTable for Tuning, check_supervision {
         /// Delay before the first restart.
         backoff_initial: any_duration();
-        /// By how much each further delay is longer.
+        /// Factor by which each further delay grows.
         backoff_factor: factor(1.0..=100.0);
-        /// The longest delay.
+        /// Longest delay.
         backoff_max: any_duration();
-        /// By which part of it chance shortens a delay at most, 0.0 to 1.0: 0.5 waits for 50 to
-        /// 100 % of a delay. It holds for `reconnect_every` as well.
+        /// Random part of a delay, 0.0 to 1.0: with 0.5 a wait takes 50 to 100 % of the delay. Also
+        /// applies to `reconnect_every`.
         jitter: factor(0.0..=1.0);
-        /// More failures than this in the time `within` make a server "broken": it is then tried
-        /// only every so often (`reconnect_every`), and never given up.
+        /// More failures than this in the period `within` make a server "broken": it is retried
+        /// only every `reconnect_every`, forever.
         max_restarts: count(0..=10_000);
-        /// The time in which failures are counted.
+        /// Period in which failures are counted.
         within: any_duration();
-        /// Time between two tries of a broken server, shortened by `jitter`.
+        /// Interval between attempts to start a broken server, shortened by `jitter`.
         reconnect_every: any_duration();
-        /// Earlier failures are forgotten after so long without one.
+        /// Time without a failure after which earlier failures are forgotten.
         stable_after: any_duration();
-        /// Time for a server to answer its handshake.
+        /// Time for a server to answer the handshake.
         connect_timeout: any_duration();
-        /// Time for a server to stop. Two fifths of it are for leaving after stdin was closed, two
-        /// for leaving after SIGTERM; then it is killed. Before, the calls of a server that is changed
-        /// or removed get as long to end.
+        /// Time for a server to stop: two fifths after its stdin is closed, two fifths after
+        /// SIGTERM, then it is killed. Before that, calls of a changed or removed server get the
+        /// same time to finish.
         shutdown_timeout: any_duration();
     }
 }
@@ -60,66 +59,62 @@ fn check_supervision(tuning: &mut Tuning, section: &Section<'_>) {
 }
 
 keys! {
-    /// When a server that fails is not asked for a while. Failures are calls that were lost, timed
-    /// out, or were answered against the protocol; calls lost together are one. Each key may be
-    /// set again for one server, in [servers.NAME.breaker].
+    /// Circuit breaker: pauses calls to a failing server. Failures are calls that were lost, timed
+    /// out or were answered against the protocol; calls lost together count as one. Overridable per
+    /// server in [servers.NAME.breaker].
     BreakerTable for BreakerSettings {
-        /// So many failures in a row (0: never) in the time `within` open the breaker: calls are
-        /// refused at once.
+        /// Consecutive failures in the period `within` that open the breaker, so that calls are
+        /// refused immediately; 0 never opens it.
         failures: count(0..=10_000);
-        /// The time in which failures are counted.
+        /// Period in which failures are counted.
         within: duration(MILLI..=DAY);
-        /// After so long one call is let through to try. A fresh connection is tried at once.
+        /// Time until one call is let through as a probe. A new connection is probed immediately.
         open_for: duration(MILLI..=HOUR);
-        /// Whether each tool has a breaker of its own beside that of its server.
+        /// Give each tool a breaker of its own in addition to the server's.
         tools: flag();
-        /// Whether a result with `isError` counts as a failure of the tool.
+        /// Count a result with `isError` as a failure of the tool.
         tool_errors: flag();
     }
 }
 
 keys! {
-    /// Sessions of clients, and the requests of clients without one.
+    /// Sessions of clients, and requests of clients without a session.
     SessionsTable for Config {
-        /// A session without a request or an open stream for so long is ended.
+        /// A session without a request or open stream for this long ends.
         idle_timeout in session.idle_timeout: duration(SECOND..=30 * DAY);
-        /// Whether clients that begin with `initialize` must name their session in each request.
-        /// Otherwise a request without `Mcp-Session-Id` is served as `gateway.stateless` does.
+        /// Require `Mcp-Session-Id` from clients that use `initialize`. Otherwise a request without
+        /// it is served as with `gateway.stateless`.
         require_id in front.requires_session: flag();
-        /// Sessions in all.
+        /// Sessions in total.
         max in session.sessions_max: count(1..=10_000_000);
-        /// Events of one stream that are kept for a client that comes back with Last-Event-ID.
+        /// Events kept per stream for a client that resumes with Last-Event-ID.
         events_per_stream in session.events_per_stream: count(1..=100_000);
-        /// Events that wait for a slow client; one more closes its stream, and the client resumes
-        /// it.
+        /// Events queued for a slow client; one more closes its stream, and the client resumes it.
         stream_queue in session.stream_queue_max: count(1..=100_000);
-        /// Bytes of the events that wait for a slow client, beside one answer.
+        /// Bytes of events queued for a slow client, in addition to one answer.
         stream_queue_bytes in session.stream_queue_bytes_max: size(KIB..=GIB);
-        /// How long the events of a call's stream are kept after its answer, for a client that
-        /// comes back with Last-Event-ID.
+        /// How long the events of a call's stream are kept after its answer, for Last-Event-ID.
         keep_finished in session.finished_kept: duration(SECOND..=DAY);
-        /// How long a client may take to answer a question of a server (sampling, elicitation,
-        /// roots).
+        /// How long a client may take to answer a server's request (sampling, elicitation, roots).
         answer_timeout in session.answer_timeout: duration(SECOND..=DAY);
-        /// Calls of clients without a session (2026-07-28) that wait for their client to come back
-        /// with answers, or that went on in a task of an older server, over all clients; one more
-        /// is refused.
+        /// Calls of all clients without a session (2026-07-28) that wait for their client to return
+        /// with answers, or that continue as a task of an older server; more are refused.
         parked_calls in session.parked_max: count(1..=1_000_000);
-        /// States (`requestState`) of clients that came back with answers. Each is remembered until
-        /// it expires (`answer_timeout`), so that none is taken twice; one more is refused.
+        /// Used `requestState` values, each remembered until it expires (`answer_timeout`) so that
+        /// it cannot be replayed; more are refused.
         used_states in session.used_states_max: count(1..=10_000_000);
-        /// How often the key changes with which such states are sealed, but not before all that it
-        /// replaced have expired. The key before it still opens them.
+        /// Rotation interval of the key that seals `requestState`. A rotation waits until all
+        /// states sealed with the previous key have expired; until then, that key still opens them.
         state_key_every in session.state_key_every: duration(SECOND..=30 * DAY);
-        /// Clients without a session that listen for changes (`subscriptions/listen`); one more is
+        /// Clients without a session that listen for changes (`subscriptions/listen`); more are
         /// refused.
         listeners in session.listeners_max: count(1..=1_000_000);
-        /// Each client has a share of `max`, `parked_calls`, `listeners` and `limits.bytes_in_flight`, in percent: so many of
-        /// the last places are kept for clients that have fewer. A client is an API key, the subject of a
-        /// token or the name in a certificate, and without one an address (or IPv6 network of 64 bits).
-        /// No share is kept from clients without a key while only this machine can connect.
+        /// Percentage of `max`, `parked_calls`, `listeners` and `limits.bytes_in_flight` that is
+        /// reserved for clients that hold fewer. A client is an API key, a token's subject or a
+        /// certificate's name, otherwise an address (a /64 network for IPv6). While only this
+        /// machine can connect, clients without a key are not limited by this.
         peer_share in session.peer_share: count(1..=100);
-        /// Sessions of each such client (0: as many as its share allows); one more is refused.
+        /// Sessions per client (0: up to its share); more are refused.
         max_per_client in session.sessions_per_client: count(0..=10_000_000);
         /// The same for `listeners`.
         listeners_per_client in session.listeners_per_client: count(0..=1_000_000);
@@ -127,64 +122,63 @@ keys! {
 }
 
 keys! {
-    /// How much of everything there may be.
+    /// Sizes, queues and concurrency.
     LimitsTable for Config, check_limits {
-        /// Largest body of a request or of an answer over HTTP.
+        /// Largest body of an HTTP request or answer.
         body in front.body_max: size(KIB..=GIB), ForHttpServers;
-        /// Longest line of a server that speaks over stdin and stdout.
+        /// Longest line from a stdio server.
         line in every_server.line_max: size(KIB..=GIB), ForStdioServers;
         /// Largest event of a server's stream.
         event in every_server.event_max: size(KIB..=GIB), ForHttpServers;
-        /// Events kept for Last-Event-ID, in bytes per session. The newest is kept even if it alone
+        /// Bytes of events kept per session for Last-Event-ID. The newest event is kept even if it
         /// is larger.
         events_bytes_per_session in session.events_bytes_max: size(KIB..=GIB);
-        /// The same over all sessions: while it is reached, a session that is sent something keeps
-        /// less.
+        /// The same over all sessions. While it is reached, a session that receives events keeps
+        /// fewer.
         events_bytes in session.events_bytes_all_max: size(KIB..=64 * GIB);
-        /// Resources that one session may be subscribed to, or one client without a session listen to;
-        /// one more is refused. As many tasks may be listened to.
+        /// Resources that a session may subscribe to, or that a client without a session may listen
+        /// to; more are refused. The same limit applies to tasks listened to.
         subscriptions_per_session in session.subscriptions_max: count(1..=100_000);
-        /// The subscriptions of one session, in bytes, or all that one client without a session listens
-        /// to; one more is refused. A URI may have 4 KiB.
+        /// Bytes of a session's subscriptions, or of all that a client without a session listens
+        /// to; more are refused. A URI is limited to 4 KiB.
         subscriptions_bytes_per_session in session.subscriptions_bytes_max: size(KIB..=GIB);
-        /// Request bodies under way, in all; a request beyond it is refused with 503.
+        /// Request bodies in flight in total; a request beyond it is refused with 503.
         bytes_in_flight in front.bytes_in_flight_max: size(MIB..=64 * GIB);
-        /// The same of each client (0: as many as its share allows, `sessions.peer_share`); a body that is
-        /// larger is refused, too.
+        /// The same per client (0: up to its share, `sessions.peer_share`). A body larger than this
+        /// is always refused.
         bytes_per_client in front.bytes_per_client: size(0..=64 * GIB);
-        /// Answers that clients do not read, in all; while there is more, a client that reads nothing
-        /// for a second is disconnected, otherwise one that reads nothing for
-        /// `gateway.body_timeout`.
+        /// Answers that clients have not read, in total. Above it, a client that reads nothing for
+        /// a second is disconnected, instead of after `gateway.body_timeout`.
         unread_bytes in front.unread_bytes_max: size(MIB..=64 * GIB);
-        /// Messages of one server outside of calls (log lines, updates) that wait to be brought to
-        /// the clients, in bytes; more are lost.
+        /// Bytes of a server's messages outside of calls (log lines, updates) that wait for
+        /// delivery; more are dropped.
         events_per_server in session.server_events_max: size(64 * KIB..=64 * GIB);
-        /// Progress and log lines of one server's calls that wait for the threads of the clients that
-        /// they are for, in bytes; more are lost. Answers are not.
+        /// Bytes of progress and log lines of a server's calls that wait for delivery; more are
+        /// dropped. Answers never are.
         undelivered_per_server in every_server.limits.undelivered_max:
             size(64 * KIB..=64 * GIB), ForServers;
-        /// Calls in flight of one session.
+        /// Calls in flight per session.
         calls_per_session in session.calls_max: count(1..=100_000);
-        /// Calls in flight of one client, over all its sessions (0: as many as they may have); one more
-        /// is refused.
+        /// Calls in flight per client over all its sessions (0: no limit beyond the sessions');
+        /// more are refused.
         calls_per_client in session.calls_per_client: count(0..=1_000_000);
-        /// Calls in flight at one server.
+        /// Calls in flight per server.
         calls_per_server in every_server.limits.calls_max: count(1..=100_000), ForServers;
-        /// Calls that wait at one server that has as many as it may, by turns of their sessions; 0
-        /// refuses at once.
+        /// Calls queued for a server at `calls_per_server`, served round-robin by session; 0
+        /// refuses immediately.
         queue_per_server in every_server.resilience.queue.max: count(0..=100_000), ForServers;
         /// How long a call waits in that queue before it is refused.
         queue_wait in every_server.resilience.queue.wait: duration(MILLI..=HOUR), ForServers;
-        /// Calls of one server that the gateway sends once more (`retry`) within a minute.
+        /// Calls per server and minute that the gateway retries (`retry`).
         retries_per_minute in every_server.resilience.retry.per_minute:
             count(1..=100_000), ForServers;
-        /// Items that are taken of one list of a server.
+        /// Items read from one list of a server.
         list_items in every_server.limits.list_items_max: count(1..=1_000_000), ForServers;
-        /// Pages that are taken of one list of a server.
+        /// Pages read from one list of a server.
         list_pages in every_server.limits.list_pages_max: count(1..=100_000), ForServers;
         /// Messages that wait for a server to read its stdin; a call beyond it is refused.
         write_queue in every_server.write_queue_max: count(1..=100_000), ForStdioServers;
-        /// HTTP connections of one arbiter to one server.
+        /// HTTP connections to one server per worker.
         connections_per_server in every_server.connections_max: count(1..=100_000), ForHttpServers;
         /// Lines kept of each server's stderr.
         log_lines in every_server.limits.log_lines: count(1..=100_000), ForServers;
@@ -221,45 +215,44 @@ fn check_limits(config: &mut Config, section: &Section<'_>) {
 }
 
 keys! {
-    /// One record for each call, in `history.sqlite` in the data directory: `mcpvisor history`
-    /// shows them.
+    /// One record per call in `history.sqlite` in the data directory; `mcpvisor history` shows
+    /// them.
     HistoryTable for HistorySettings {
-        /// Whether calls are recorded. It costs each call about a third more processor time.
+        /// Record calls. It costs about a third more CPU per call.
         enabled: flag();
-        /// How much is kept of the parameters of a call, and of its result; 0 keeps neither.
-        /// Secrets are replaced before: values of members such as `api_key` and `password`, tokens
-        /// behind `Bearer`, secrets of this file, and tokens that the gateway got or was sent.
+        /// Bytes kept of a call's parameters and of its result; 0 keeps neither. Secrets are masked
+        /// first: members such as `api_key` and `password`, tokens after `Bearer`, secrets of this
+        /// file, and tokens that the gateway obtained or received.
         bodies in body_max: size(0..=MIB);
-        /// Records that are older are removed.
+        /// Age at which records are removed.
         max_age in age_max: duration(MINUTE..=3650 * DAY);
-        /// How large all records may be; the oldest make room.
+        /// Size of all records; the oldest are removed first.
         max_bytes in bytes_max: size(MIB as u64..=64 * GIB as u64);
-        /// Records that wait to be written, in bytes; more are lost, and counted. A call never
-        /// waits for it.
+        /// Bytes of records that wait to be written; more are dropped and counted. Calls never wait
+        /// for it.
         queue in queue_max: size(64 * KIB..=GIB);
     }
 }
 
 keys! {
-    /// Records for the report of a crash: `mcpvisor servers crashes` shows the reports.
+    /// Messages kept for crash reports, which `mcpvisor servers crashes` shows.
     RecorderTable for RecorderSettings {
-        /// The last messages of each connection; 0 keeps none.
+        /// Last messages kept per connection; 0 keeps none.
         messages in messages_max: count(0..=10_000), ForServers;
-        /// How many bytes these messages may hold.
+        /// Bytes of these messages.
         bytes in bytes_max: size(KIB..=GIB), ForServers;
-        /// How much of each message's body a report quotes. With 0 it tells direction, time,
+        /// Bytes of each message's body that a report quotes. With 0 it lists direction, time,
         /// method, id and size. Secrets are masked as in `history.bodies`.
         bodies in body_max: size(0..=64 * KIB), ForServers;
-        /// Reports kept of each server, in the data directory; 0 writes none.
+        /// Reports kept per server in the data directory; 0 writes none.
         reports in reports_max: count(0..=1000), ForServers;
     }
 }
 
 keys! {
-    /// Numbers for Prometheus, measured only where they are served: docs/metrics.md lists them.
+    /// Prometheus metrics, measured only if they are served; docs/metrics.md lists them.
     MetricsTable for Config, check_metrics {
-        /// Address and port of the listener that serves `/metrics`, only to this machine. Without it,
-        /// there is none.
+        /// Loopback address and port that serve `/metrics`. Default: not served.
         listen in metrics_listen:
             optional(text(address::MUST_BE, address::listen_address), "\"127.0.0.1:12007\""),
             NeedsRestart;

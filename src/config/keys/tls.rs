@@ -15,20 +15,19 @@ pub(super) fn pem(example: &'static str) -> OptionalKind<TextKind<PathBuf>> {
 }
 
 keys! {
-    /// HTTPS without a proxy: with a certificate, the gateway speaks TLS 1.2 and 1.3, and plain HTTP
-    /// no more. The files are read again when they change, and on SIGHUP; open connections stay.
+    /// HTTPS without a proxy: with a certificate, the gateway serves TLS 1.2 and 1.3 and no plain
+    /// HTTP. The files are reloaded when they change and on SIGHUP; open connections stay.
     TlsTable for TlsSettings, check {
-        /// The certificate in PEM, followed by those that lead to its authority: `fullchain.pem` of
-        /// certbot.
+        /// Certificate chain in PEM, the server's certificate first: certbot's `fullchain.pem`.
         certificate: pem("\"/etc/letsencrypt/live/mcp.example.com/fullchain.pem\""), NeedsRestart;
-        /// Its private key in PEM, without a passphrase: `privkey.pem` of certbot.
+        /// Private key in PEM, without a passphrase: certbot's `privkey.pem`.
         key: pem("\"/etc/letsencrypt/live/mcp.example.com/privkey.pem\""), NeedsRestart;
-        /// Authorities in PEM: a client must have a certificate of one of them (mTLS), on every path.
-        /// Whoever has one may use the gateway as far as [auth] does not ask for more.
+        /// CAs in PEM. Every client needs a certificate from one of them (mTLS), on every path;
+        /// unless [auth] requires more, that is enough to use the gateway.
         client_ca: pem("\"/etc/mcpvisor/clients.pem\""), NeedsRestart;
-        /// Time for a handshake.
+        /// Time for a TLS handshake.
         handshake_timeout: duration(100 * MILLI..=10 * MINUTE), NeedsRestart;
-        /// Handshakes under way at each worker; one more ends the one that takes longest.
+        /// Handshakes in progress per worker; one more ends the oldest.
         handshakes_max: count(1..=1_000_000), NeedsRestart;
     }
 }

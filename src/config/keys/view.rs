@@ -30,22 +30,21 @@ pub(crate) struct ViewKeys {
 }
 
 keys! {
-    /// The servers and tools that clients of `/mcp/NAME` see. Each server has an endpoint by itself, too:
-    /// `/mcp/server/NAME`, where its tools keep their own names.
+    /// The servers and tools that clients of `/mcp/NAME` see. Each server also has an endpoint of
+    /// its own, `/mcp/server/NAME`, where its tools keep their original names.
     ViewTable for ViewKeys {
-        /// Its servers, in this order; none is all.
+        /// Servers, in this order; empty for all.
         servers: texts(NOT_EMPTY, not_empty);
-        /// Globs over the tools that are listed, by the names that clients see, as `files__*`; none
-        /// allows all.
+        /// Globs over public names of tools to list, such as `files__*`; empty allows all.
         allow: texts(GLOB, glob);
-        /// Globs over the tools that are not listed; wins over `allow`.
+        /// Globs over tools to hide; overrides `allow`.
         deny: texts(GLOB, glob);
-        /// What it lists: its tools ("all"), or a few tools by which they are found and called:
-        /// "auto" (above 40 tools as "search", otherwise as "all"), "search" (in everyday words), "groups" (one for each server, loaded when it is wanted),
-        /// and "pluggedin" and "dynamic", which are named as those of other systems.
+        /// All tools ("all"), or a few tools that find and call the others: "search" (in everyday
+        /// words), "groups" (one per server, loaded on demand), "auto" ("search" above 40 tools,
+        /// else "all"), or "pluggedin" and "dynamic", which use the names of other systems.
         expose: expose();
-        /// What clients read of single tools instead of what their servers say, each in a table
-        /// `[views.NAME.tools.TOOL]`, where TOOL is the name that the tool has otherwise.
+        /// Overrides of what clients read about single tools, one table `[views.NAME.tools.TOOL]`
+        /// each; TOOL is the tool's public name.
         tools: ToolOverridesKind;
     }
 }
@@ -61,29 +60,29 @@ fn tool_name(text: &str) -> Result<String, ValueError> {
 }
 
 keys! {
-    /// What clients read of one tool.
+    /// Overrides of what clients read about one tool.
     OverrideTable for ToolOverride {
-        /// Its name.
+        /// Name.
         name: optional(text(TOOL_NAME, tool_name), "\"read\"");
-        /// Its title, for people.
+        /// Title, for people.
         title: optional(text(NOT_EMPTY, not_empty), "\"Read a file\"");
-        /// Its description, for models.
+        /// Description, for models.
         description: optional(text(NOT_EMPTY, not_empty), "\"Reads a file of the project\"");
-        /// Its statements about its effects.
+        /// Hints about its effects.
         annotations: table::<AnnotationsTable>("`annotations` of a tool");
     }
 }
 
 keys! {
-    /// What a tool says of its effects.
+    /// Hints about a tool's effects.
     AnnotationsTable for AnnotationOverrides {
-        /// Whether it changes nothing.
+        /// It changes nothing.
         readOnlyHint in read_only: optional(flag(), "true");
-        /// Whether it may destroy something.
+        /// It can destroy something.
         destructiveHint in destructive: optional(flag(), "false");
-        /// Whether calling it again changes nothing more.
+        /// Calling it again changes nothing more.
         idempotentHint in idempotent: optional(flag(), "true");
-        /// Whether it reaches beyond its server, as a search of the web does.
+        /// It reaches beyond its server, such as a web search.
         openWorldHint in open_world: optional(flag(), "false");
     }
 }

@@ -1,8 +1,9 @@
 //! The outcome of a sign-in or a renewal.
 
+use std::borrow::Cow;
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::credentials::{CallbackError, InvalidMetadata, RegistrationError, TokenError};
 use crate::id::{Principal, ServerName};
@@ -30,8 +31,8 @@ pub struct Granted {
 }
 
 /// A credential as operators see it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 pub struct CredentialView {
     pub server: String,
     /// For whom, if not for the gateway.
@@ -39,7 +40,7 @@ pub struct CredentialView {
     pub principal: Option<String>,
     /// `none`, `needs login`, `needs consent`, `needs token`, `signed in` or `wants more
     /// permissions`.
-    pub state: &'static str,
+    pub state: Cow<'static, str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub issuer: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -18,7 +18,8 @@ impl Credential {
                 (None, Some(NotRenewed::LoginNeeded(_))) if self.user.is_none() => "needs login",
                 (None, _) if self.user.is_some() => self.need().unwrap_or("none"),
                 (None, _) => "none",
-            },
+            }
+            .into(),
             issuer: kept.map(|kept| kept.issuer.clone()),
             scope: kept.map(|kept| kept.scopes.clone()),
             expires_at: kept.and_then(|kept| kept.expires_at),

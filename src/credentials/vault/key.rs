@@ -46,10 +46,7 @@ impl VaultKey {
                 }
                 // Closed to others, and refused if it is not ours.
                 private_file(path)?;
-                let mut text = String::new();
-                let file = open_trusted(path)?;
-                file.take(KEY_TEXT_MAX).read_to_string(&mut text)?;
-                text.into()
+                read_key_file(path)?
             }
         };
         let is_key = Cipher::of(&text).is_some();
@@ -75,6 +72,18 @@ impl fmt::Display for VaultKey {
             Self::Command(command) => write!(f, "the key of the command `{command}`"),
         }
     }
+}
+
+/// The text of a file with a key, which only this user and root can change.
+///
+/// # Errors
+///
+/// As [`open_trusted`].
+pub fn read_key_file(path: &Path) -> io::Result<SecretString> {
+    let mut text = String::new();
+    let file = open_trusted(path)?;
+    file.take(KEY_TEXT_MAX).read_to_string(&mut text)?;
+    Ok(text.into())
 }
 
 /// Seals with one key.

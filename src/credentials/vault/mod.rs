@@ -13,7 +13,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub use key::{VaultKey, default_key_file};
+pub use key::{VaultKey, default_key_file, read_key_file};
 pub use key_command::KeyCommand;
 use key_ring::KeyRing;
 pub use rotation::{Rotated, VaultPlace, rotate};

@@ -98,6 +98,13 @@ impl Inquiry {
         }
     }
 
+    /// Offers a revision that the server negotiated over another connection.
+    pub(super) fn offer(&mut self, negotiated: Revision) {
+        if negotiated.era() == Era::Legacy {
+            self.offered = negotiated;
+        }
+    }
+
     pub(super) fn offered(&self) -> Revision {
         self.offered
     }
@@ -307,10 +314,10 @@ impl Inquiry {
             )
             .into(),
             (EraQuestion::Refused(other), _) => {
-                unanswered(&Method::Initialize).joined(other, ERA_HINT)
+                with_hint(&unanswered(&Method::Initialize).joined(other))
             }
             (_, EraQuestion::Refused(other)) => {
-                unanswered(&Method::Discover).joined(other, ERA_HINT)
+                with_hint(&unanswered(&Method::Discover).joined(other))
             }
             (EraQuestion::Sent, _) => unanswered(&Method::Discover),
             _ => unanswered(&Method::Initialize),
@@ -321,18 +328,24 @@ impl Inquiry {
 /// Advice for a server that answers neither question as it should.
 const ERA_HINT: &str = "if you know which era it speaks, set `era` in [servers.NAME]";
 
-/// Why a server of no era answered. If both questions failed in transport for the same reason, that
-/// is given once: another era would change nothing about it.
+fn with_hint(reason: &Reason) -> Reason {
+    reason.map(|shown| format!("{shown}; {ERA_HINT}"))
+}
+
+/// Why a server of no era answered. If both questions failed in transport, another era would change
+/// nothing about it, and a reason that both have in common is given once, whatever the server wrote
+/// beside it.
 fn both_refused(discover: &Reason, initialize: &Reason) -> Reason {
     let in_transport = |reason: &Reason, method: &Method| {
-        let why = format!("{reason:#}");
+        let why = reason.to_string();
         why.strip_prefix(&format!("`{method}`: "))
             .map(str::to_owned)
     };
     let why = in_transport(discover, &Method::Discover);
-    match why.is_some() && why == in_transport(initialize, &Method::Initialize) {
-        true => initialize.clone(),
-        false => discover.joined(initialize, ERA_HINT),
+    match (why, in_transport(initialize, &Method::Initialize)) {
+        (Some(why), Some(other)) if why == other => initialize.clone(),
+        (Some(_), Some(_)) => discover.joined(initialize),
+        _ => with_hint(&discover.joined(initialize)),
     }
 }
 
@@ -428,7 +441,7 @@ mod tests {
             ),
             (
                 "status 501",
-                "`server/discover`: answer breaks the protocol: status 500; `initialize`: answer breaks the protocol: status 501; if you know which era it speaks, set `era` in [servers.NAME]",
+                "`server/discover`: answer breaks the protocol: status 500; `initialize`: answer breaks the protocol: status 501",
             ),
         ] {
             let reason = |era, error: &LinkError| failure(era, error);

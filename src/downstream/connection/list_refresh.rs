@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::bridge::headers::{self, ParamHeaders};
-use crate::catalog::{IngestLimits, ItemKind, ListCaching};
+use crate::catalog::{IngestLimits, ItemKind, ListCaching, ServerPart};
 use crate::downstream::connection::Connection;
 use crate::downstream::connection::handshake::{Negotiated, error_text};
 use crate::downstream::connection::list_fetch::{ListEnd, ListFetch, Page};
@@ -23,7 +23,7 @@ use crate::supervision::Backoff;
 const TTL_MIN: Duration = Duration::from_secs(30);
 
 /// How often a list is read again at most because clients ask for it.
-pub(crate) const REREAD_EVERY: Duration = Duration::from_secs(10);
+const REREAD_EVERY: Duration = Duration::from_secs(10);
 
 /// Delays before a list that failed is read again.
 const RETRY: Backoff = Backoff::doubling(Duration::from_secs(1), Duration::from_secs(1 << 16));
@@ -63,6 +63,12 @@ impl ListState {
     }
 }
 
+/// How long a list is not read again, although clients ask for it.
+pub(crate) fn holds_for(part: &ServerPart, kind: ItemKind) -> Duration {
+    let said = part.caching(kind).map_or(0, |caching| caching.ttl_ms);
+    Duration::from_millis(said).max(REREAD_EVERY)
+}
+
 impl Connection {
     /// The server says that lists changed: several such notes in a short time are one refresh.
     pub(super) fn list_changed(&mut self, kinds: &[ItemKind], ctx: &mut Context<Self>) {
@@ -84,13 +90,11 @@ impl Connection {
     /// the server said that it still holds.
     pub(super) fn reread(&mut self, kind: ItemKind, ctx: &mut Context<Self>) {
         let now = Instant::now();
-        let caching = self.part.caching(kind);
-        let holds = Duration::from_millis(caching.map_or(0, |caching| caching.ttl_ms));
         let is_recent = |at: Option<Instant>, within: Duration| {
             at.is_some_and(|at| now.saturating_duration_since(at) < within)
         };
         let lists = &mut self.lists;
-        if is_recent(lists.read_at[kind.index()], holds.max(REREAD_EVERY))
+        if is_recent(lists.read_at[kind.index()], holds_for(&self.part, kind))
             || is_recent(lists.reread_at[kind.index()], REREAD_EVERY)
         {
             return;

@@ -118,7 +118,11 @@ impl Connection {
             false => LOGIN_WITHIN,
         };
         let timeouts = StepTimeouts::of(&settings, sign_in);
-        let inquiry = Box::new(Inquiry::new(known, timeouts, Instant::now()));
+        let mut inquiry = Box::new(Inquiry::new(known, timeouts, Instant::now()));
+        let of_shared = self.spec.last_part.load();
+        if let Some(part) = of_shared.as_ref().filter(|_| self.spec.is_own_session()) {
+            inquiry.offer(part.revision);
+        }
         if known == KnownEra::Unknown && self.spec.of_server.connector.starts_process() {
             self.spec.of_all.counters.add(Counter::EraInquiries);
         }

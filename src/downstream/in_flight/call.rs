@@ -12,7 +12,7 @@ use crate::downstream::caller::Caller;
 use crate::downstream::in_flight::input_round::{InputAnswers, InputRound};
 use crate::downstream::pool::lease::Lease;
 use crate::downstream::resilience::admission::CallPermit;
-use crate::protocol::{Edit, Request};
+use crate::protocol::{Edit, Method, Request, json};
 use crate::transport::{OutgoingFrame, SessionRefusal};
 
 pub(super) struct InFlightCall {
@@ -117,6 +117,16 @@ impl InFlightCall {
             | WireState::AwaitsVerdict(_)
             | WireState::AwaitsClient => false,
         }
+    }
+
+    /// Whether it asks for a task that an earlier process of the gateway bridged.
+    pub(super) fn looks_for_task(&self) -> bool {
+        let method = || {
+            let frame = str::from_utf8(&self.outgoing.frame).ok()?;
+            json::member(frame, "method").and_then(json::text)
+        };
+        self.task_mode == TaskMode::Bridged
+            && method().is_some_and(|method| method == Method::TasksGet.as_str())
     }
 
     /// Whether nothing of the call was sent in a session that the server knew.

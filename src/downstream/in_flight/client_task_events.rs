@@ -10,8 +10,8 @@ use crate::downstream::in_flight::{CallsInFlight, progress_token};
 use crate::protocol::{Method, Notification, Outcome, Response, json};
 
 impl CallsInFlight {
-    /// Remembers a task that a call went on in, and forgets one of which its client learns that
-    /// it ended. Called before the client is answered, for servers with a handshake: in the newer
+    /// Remembers a task that a call went on in, or that a client asks for after a restart, and
+    /// forgets one of which its client learns that it ended. Called before the client is answered, for servers with a handshake: in the newer
     /// revision a client says itself what it wants to hear of.
     pub(super) fn record_task(&self, call: &InFlightCall, response: &Response, now: Instant) {
         let tasks = &self.spec.client_tasks;
@@ -22,11 +22,15 @@ impl CallsInFlight {
                     tasks.remember(&task, call.number, notifier, now);
                 }
             }
-            outcome => {
-                if let Some(id) = ended(call.outgoing.frame.as_ref(), outcome) {
-                    tasks.forget(&id);
+            outcome => match state_read(call.outgoing.frame.as_ref(), outcome) {
+                Some(TaskState::Ended(id)) => tasks.forget(&id),
+                Some(TaskState::Running(task)) if tasks.of_task(&task.id, now).is_none() => {
+                    if let Some(notifier) = call.reply.notifier() {
+                        tasks.remember(&task, call.number, notifier, now);
+                    }
                 }
-            }
+                Some(TaskState::Running(_)) | None => {}
+            },
         }
     }
 
@@ -59,8 +63,15 @@ impl CallsInFlight {
     }
 }
 
-/// The task that has ended, by what was asked about it and what its server said.
-fn ended(asked: &[u8], answered: &Outcome) -> Option<String> {
+/// The state of a task that a client reads.
+#[derive(Debug, PartialEq)]
+enum TaskState {
+    Ended(String),
+    Running(Task),
+}
+
+/// The state of a task, by what was asked about it and what its server said.
+fn state_read(asked: &[u8], answered: &Outcome) -> Option<TaskState> {
     let asked = std::str::from_utf8(asked).ok()?;
     let method = json::member(asked, "method").and_then(json::text)?;
     let about = || {
@@ -69,13 +80,16 @@ fn ended(asked: &[u8], answered: &Outcome) -> Option<String> {
     };
     match Method::parse(&method) {
         // It blocks until the task has ended (S-TASK-L-07).
-        Method::TasksResult => about().map(Into::into),
+        Method::TasksResult => Some(TaskState::Ended(about()?.into())),
         Method::TasksGet | Method::TasksCancel => {
             let Outcome::Result(result) = answered else {
                 return None;
             };
             let task = Task::from_legacy(result)?;
-            task.status.is_terminal().then_some(task.id)
+            Some(match task.status.is_terminal() {
+                true => TaskState::Ended(task.id),
+                false => TaskState::Running(task),
+            })
         }
         _ => None,
     }
@@ -90,10 +104,14 @@ mod tests {
 
     #[test]
     fn a_task_has_ended_when_its_client_learns_that() {
+        let ended = |state| match state {
+            Some(TaskState::Ended(id)) => Some(id),
+            Some(TaskState::Running(_)) | None => None,
+        };
         let of = |method: &str, result: Value| {
             let asked = json!({"method": method, "params": {"taskId": "t-9"}}).to_string();
             let answered = Outcome::Result(RawJson::from_value(&result));
-            ended(asked.as_bytes(), &answered)
+            ended(state_read(asked.as_bytes(), &answered))
         };
         let task = |status: &str| json!({"taskId": "t-9", "status": status});
         let it = Some("t-9".to_owned());
@@ -105,7 +123,7 @@ mod tests {
         let error = Outcome::Error(RawJson::from_value(&json!({"code": 1})));
         let asked = |method: &str| {
             let asked = json!({"method": method, "params": {"taskId": "t-9"}}).to_string();
-            ended(asked.as_bytes(), &error)
+            ended(state_read(asked.as_bytes(), &error))
         };
         assert_eq!((asked("tasks/result"), asked("tasks/get")), (it, None));
         assert_eq!(of("tools/call", task("completed")), None);

@@ -43,18 +43,21 @@ impl CallsInFlight {
         let call = self.calls.get_mut(&number)?;
         let Some(followed) = &call.task else {
             let is_ours = !self.is_modern && call.task_mode != TaskMode::FollowedByClient;
-            return match &response.outcome {
+            let task = match &response.outcome {
                 Outcome::Result(result) if is_ours && is_created(result) => {
-                    let task = Task::from_legacy_created(result);
-                    if call.task_mode == TaskMode::Bridged {
-                        // Nobody should wait for the task's end to hear that the server works.
-                        call.reply.report(&Ok(response));
-                    }
-                    self.begin_task(number, task, now);
-                    None
+                    Task::from_legacy_created(result)
                 }
-                _ => Some(response),
+                Outcome::Result(result) if is_ours && call.looks_for_task() => {
+                    Task::from_legacy(result)
+                }
+                _ => return Some(response),
             };
+            if call.task_mode == TaskMode::Bridged {
+                // Nobody should wait for the task's end to hear that the server works.
+                call.reply.report(&Ok(response));
+            }
+            self.begin_task(number, task, now);
+            return None;
         };
         match (followed.request, &response.outcome) {
             (TaskRequestKind::Result, Outcome::Result(result)) => {

@@ -1,20 +1,23 @@
 //! The observable state of a server: the same for the status, logs and tests.
 
-use serde::Serialize;
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
 use url::Url;
 
 use crate::downstream::pool::server::Server;
-use crate::downstream::resilience::breakers::BreakerView;
+use crate::downstream::resilience::breakers::{BreakerState, BreakerView};
 use crate::protocol::{Era, Revision};
 use crate::supervision::{ChildPhase, ChildView};
 use crate::telemetry::{LogCounters, LogLine};
 
 /// One server at one moment.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ServerStatusView {
     pub name: String,
     /// `stdio`, `http` or `memory`.
-    pub transport: &'static str,
+    pub transport: Cow<'static, str>,
     /// The proxy that its requests go through, without a password.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proxy: Option<String>,
@@ -67,7 +70,8 @@ pub struct ServerStatusView {
     pub process_groups: Vec<u32>,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct OwnConnectionView {
     /// `session` with the beginning of its id, or `profile` for clients with equal capabilities,
     /// `call` with a number where each serves one call of these at a time; and `older era` where
@@ -97,10 +101,18 @@ impl ServerStatusView {
         }
     }
 
+    /// The breakers of the server and its tools that do not let all calls through.
+    pub fn open_breakers(&self) -> impl Iterator<Item = &BreakerView> {
+        let all = std::iter::once(&self.breaker).chain(&self.tool_breakers);
+        all.filter(|breaker| !breaker.is_closed())
+    }
+
     /// Why calls of the server fail though it is connected. What an operator switched off is as it
     /// should be.
     pub fn failing(&self) -> Option<String> {
-        let is_open = |breaker: &BreakerView| matches!(breaker.state, "open" | "half-open");
+        let is_open = |breaker: &BreakerView| {
+            matches!(breaker.state, BreakerState::Open | BreakerState::HalfOpen)
+        };
         let tools = self.tool_breakers.iter().filter(|tool| is_open(tool));
         if is_open(&self.breaker) {
             Some("it failed several times in a row and is not called now".to_owned())
@@ -139,7 +151,7 @@ impl Server {
         let (breaker, tool_breakers) = self.parts.breakers.view();
         ServerStatusView {
             name: self.name().to_string(),
-            transport: self.parts.connector.transport(),
+            transport: self.parts.connector.transport().into(),
             proxy: self.settings().proxy().map(|proxy| proxy.to_string()),
             era: self.era(),
             revision: self.shared.current().ok().map(|up| up.value.revision()),

@@ -10,14 +10,18 @@ use std::task::{Context, Waker};
 
 use rustix::process::{Resource, getrlimit};
 
+use super::super::settings::FrontSettings;
 use super::request_clock::RequestClock;
 
 /// Least descriptors that are left, if there are twice as many.
 const LEFT_MIN: u64 = 96;
 
 /// Connections beyond the seats, whose requests are read to be refused with a reason, or since they
-/// ask for the health.
+/// ask for the health; no more than there are seats.
 const CROWD_MAX: usize = 32;
+
+/// Connections that are accepted and have not reached a worker yet.
+const ARRIVING_MAX: usize = 16;
 
 /// Idle connections that end for a new one, so that there is room for the next ones.
 const END_AT_ONCE: usize = 8;
@@ -30,6 +34,7 @@ pub(super) struct ClientSeats(Arc<Seats>);
 struct Seats {
     taken: AtomicUsize,
     max: usize,
+    crowd_max: usize,
 }
 
 /// The seat of one connection.
@@ -43,7 +48,12 @@ pub(super) struct ClientSeat {
 impl ClientSeats {
     pub(super) fn new(max: usize) -> Self {
         let taken = AtomicUsize::new(0);
-        Self(Arc::new(Seats { taken, max }))
+        let crowd_max = CROWD_MAX.min(max);
+        Self(Arc::new(Seats {
+            taken,
+            max,
+            crowd_max,
+        }))
     }
 
     /// Connections that each of so many workers may hold, so that none is accepted without a
@@ -63,7 +73,7 @@ impl ClientSeats {
             is_beyond: is_full && open.end_idle(END_AT_ONCE) == 0,
         };
         // Those that end now leave in a moment.
-        (taken < self.0.max + CROWD_MAX).then_some(seat)
+        (taken < self.0.max.saturating_add(self.0.crowd_max)).then_some(seat)
     }
 }
 
@@ -73,28 +83,38 @@ impl Drop for ClientSeat {
     }
 }
 
-/// Connections that may be on their way to a worker beside those.
-const ARRIVING_MAX: usize = 16;
-
-/// The descriptors that clients may take of so many; `None` is no limit.
-pub(super) fn for_clients(limit: Option<u64>) -> usize {
+/// Seats under this limit of descriptors, or without a limit. Servers and operators get the descriptors
+/// that neither the seats nor the crowd can take.
+fn seats_of(limit: Option<u64>) -> usize {
     let clients = limit.map(|limit| limit - (limit / 4).max(LEFT_MIN).min(limit / 2));
-    clients.map_or(usize::MAX, |clients| {
-        usize::try_from(clients).unwrap_or(usize::MAX)
-    })
+    let clients = clients.map_or(usize::MAX, |it| usize::try_from(it).unwrap_or(usize::MAX));
+    clients
+        .saturating_sub(CROWD_MAX + ARRIVING_MAX)
+        .max(clients / 2)
 }
 
-/// The seats of this process, which has to take clients of so many connections.
-pub(super) fn seats_of_process(wanted: usize) -> ClientSeats {
+/// Connections of each worker where the configuration sets no number.
+const PER_WORKER: usize = 25_000;
+
+/// Maximum client connections under this limit of open files, or without a limit.
+pub fn clients_max(settings: &FrontSettings, open_files: Option<u64>) -> usize {
+    let per_worker = settings.connections_max.unwrap_or(PER_WORKER);
+    seats_of(open_files).min(per_worker.saturating_mul(settings.workers))
+}
+
+/// The seats of this process. A number that the configuration sets is warned of if it cannot be reached.
+pub(super) fn seats_of_process(settings: &FrontSettings) -> ClientSeats {
     let limit = getrlimit(Resource::Nofile).current;
-    let max = for_clients(limit);
+    let max = seats_of(limit);
+    let wanted = settings.connections_max.unwrap_or_default();
+    let wanted = wanted.saturating_mul(settings.workers);
     if let Some(limit) = limit.filter(|_| max < wanted) {
         log::warn!(
             "{max} clients can be connected, and not the {wanted} of `gateway.connections_max` on all workers: \
              {limit} files may be open, raise `LimitNOFILE=` or `ulimit -n`"
         );
     }
-    ClientSeats::new(max)
+    ClientSeats::new(clients_max(settings, limit))
 }
 
 /// The sockets of one worker.
@@ -168,25 +188,46 @@ mod tests {
     #[test]
     fn some_descriptors_are_left() {
         let table = [
-            (None, usize::MAX),
-            (Some(20), 10),
-            (Some(256), 160),
-            (Some(1024), 768),
-            (Some(1 << 20), 3 << 18),
+            (None, usize::MAX - 48),
+            (Some(20), 5),
+            (Some(256), 112),
+            (Some(1024), 720),
+            (Some(1 << 20), (3 << 18) - 48),
         ];
         for (limit, expected) in table {
-            assert_eq!(for_clients(limit), expected, "{limit:?}");
+            assert_eq!(seats_of(limit), expected, "{limit:?}");
+        }
+    }
+
+    #[test]
+    fn the_number_of_clients_follows_open_files_unless_it_is_set_lower() {
+        let table = [
+            (None, Some(1024), 720),
+            (None, Some(1 << 20), 2 * PER_WORKER),
+            (None, None, 2 * PER_WORKER),
+            (Some(10), Some(1024), 20),
+            (Some(30_000), Some(1024), 720),
+            (Some(30_000), Some(1 << 20), 60_000),
+        ];
+        for (connections_max, open_files, expected) in table {
+            let settings = FrontSettings {
+                connections_max,
+                workers: 2,
+                ..FrontSettings::for_tests()
+            };
+            let row = (connections_max, open_files);
+            assert_eq!(clients_max(&settings, open_files), expected, "{row:?}");
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn idle_connections_make_room_and_then_new_ones_are_a_crowd() {
-        let (seats, open) = (ClientSeats::new(2), OpenSockets::default());
+        let (seats, open) = (ClientSeats::new(40), OpenSockets::default());
         let (_, busy) = open.add();
         let _serving = busy.clock.serve();
         let (number, idle) = open.add();
         drop(idle.clock.serve());
-        let _seats = [(); 2].map(|()| seats.take(&open).unwrap());
+        let _seats = [(); 40].map(|()| seats.take(&open).unwrap());
         assert!(!idle.must_end() && !busy.must_end());
         let third = seats.take(&open).unwrap();
         assert!(!third.is_beyond && idle.must_end() && !busy.must_end());
@@ -196,6 +237,16 @@ mod tests {
         assert!(seats.take(&open).is_none());
         drop((third, crowd));
         assert!(seats.take(&open).is_some_and(|seat| seat.is_beyond));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_never_sent_a_byte_is_idle_and_one_that_began_is_not() {
+        let open = OpenSockets::default();
+        let (_, silent) = open.add();
+        let (_, beginning) = open.add();
+        beginning.clock.received();
+        assert_eq!(open.end_idle(2), 1);
+        assert!(silent.must_end() && !beginning.must_end());
     }
 
     #[tokio::test(start_paused = true)]

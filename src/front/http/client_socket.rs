@@ -16,7 +16,7 @@ use super::client_seats::{ClientSeat, ClientSeats, OpenSocket, OpenSockets};
 use super::request_clock::RequestClock;
 use crate::front::settings::FrontSettings;
 use crate::front::state::FrontGate;
-use crate::memory::{KeptBytes, KeptShare, note_passed, trim_heap_soon};
+use crate::memory::{KeptBytes, KeptShare, note_passed};
 use crate::telemetry::Counter;
 
 /// While clients leave more unread than they may in all, one that reads nothing for so long is
@@ -25,9 +25,6 @@ const UNREAD_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How often a client that reads nothing is looked at.
 const UNREAD_LOOK: Duration = Duration::from_millis(250);
-
-/// A client that leaves so many bytes unread is worth a look at memory.
-const TRIM_MIN: usize = 32 * 1024;
 
 /// What a connection takes with its buffers and its task, about.
 const SOCKET_BYTES: usize = 16 * 1024;
@@ -221,10 +218,7 @@ impl<S: AsyncRead + AsyncWrite + ClientStream + Unpin> ClientSocket<S> {
 impl<S> Drop for ClientSocket<S> {
     fn drop(&mut self) {
         self.limits.open.remove(self.number);
-        note_passed(SOCKET_BYTES);
-        if self.unread.own() >= TRIM_MIN {
-            trim_heap_soon();
-        }
+        note_passed(SOCKET_BYTES + self.unread.own());
     }
 }
 

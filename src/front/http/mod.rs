@@ -25,4 +25,5 @@ mod request_clock;
 mod resource_metadata;
 pub(super) mod respond;
 
+pub use client_seats::clients_max;
 pub use server::FrontServer;

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::memory::note_passed;
 
 /// Of one connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct RequestClock {
     phase: Cell<Phase>,
     /// Bytes of the answer that the connection has not taken yet.
@@ -23,11 +23,12 @@ pub(super) struct RequestClock {
     is_beyond: Cell<bool>,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 enum Phase {
-    /// Before the first request, whose head is timed elsewhere.
-    #[default]
-    New,
+    /// Since then, and nothing has come yet. The first head is timed elsewhere.
+    New(Instant),
+    /// The head of the first request has begun.
+    FirstHead,
     Serving,
     /// Since then, and nothing of another request has come.
     Idle(Instant),
@@ -38,6 +39,16 @@ enum Phase {
 /// A request that is served: until the last of its answer is handed on.
 #[derive(Debug)]
 pub(super) struct Serving(Rc<RequestClock>);
+
+impl Default for RequestClock {
+    fn default() -> Self {
+        Self {
+            phase: Cell::new(Phase::New(Instant::now())),
+            unsent: Cell::default(),
+            is_beyond: Cell::default(),
+        }
+    }
+}
 
 impl RequestClock {
     /// A request has come.
@@ -55,11 +66,11 @@ impl RequestClock {
         self.is_beyond.get()
     }
 
-    /// Since when the connection waits for its next request.
+    /// Since when the connection waits for a request.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         match self.phase.get() {
-            Phase::Idle(since) => Some(since),
-            Phase::New | Phase::Serving | Phase::Head(_) => None,
+            Phase::New(since) | Phase::Idle(since) => Some(since),
+            Phase::FirstHead | Phase::Serving | Phase::Head(_) => None,
         }
     }
 
@@ -70,8 +81,10 @@ impl RequestClock {
 
     /// Bytes have come.
     pub(super) fn received(&self) {
-        if let Phase::Idle(_) = self.phase.get() {
-            self.phase.set(Phase::Head(Instant::now()));
+        match self.phase.get() {
+            Phase::New(_) => self.phase.set(Phase::FirstHead),
+            Phase::Idle(_) => self.phase.set(Phase::Head(Instant::now())),
+            Phase::FirstHead | Phase::Serving | Phase::Head(_) => {}
         }
     }
 
@@ -79,7 +92,7 @@ impl RequestClock {
     /// actix-http before that, unless it holds what it takes for the beginning of a head.
     pub(super) fn due(&self, head_timeout: Duration, keep_alive: Duration) -> Option<Instant> {
         match self.phase.get() {
-            Phase::New | Phase::Serving => None,
+            Phase::New(_) | Phase::FirstHead | Phase::Serving => None,
             Phase::Idle(since) => Some(since + keep_alive + head_timeout),
             Phase::Head(since) => Some(since + head_timeout),
         }

@@ -12,7 +12,7 @@ use actix_web::body::{BodySize, MessageBody};
 use actix_web::dev::{ResponseHead, ServerHandle, Service, ServiceRequest, ServiceResponse};
 use actix_web::guard::fn_guard;
 use actix_web::http::{ConnectionType, Version};
-use actix_web::{App, HttpRequest, HttpResponse, web};
+use actix_web::{App, FromRequest, Handler, HttpRequest, HttpResponse, Responder, web};
 use futures_util::future::{FutureExt as _, LocalBoxFuture};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -85,20 +85,17 @@ impl FrontServer {
                 .app_data(CallerCache::default())
                 .wrap(cors::cors(move |origin| gate.allows_origin(origin)))
                 .wrap_fn(cors::rewrite_preflight)
-                .wrap_fn(around_each_request)
-                // They are tried in this order for each request.
-                .service(
-                    web::resource(with_slash(&path))
-                        .guard(fn_guard(entrance::is_for_mcp))
-                        .to(endpoint::endpoint),
-                );
+                .wrap_fn(around_each_request);
+            // Each request tries the paths in this order.
+            for path in with_slash(&path) {
+                let endpoint = web::resource(path).guard(fn_guard(entrance::is_for_mcp));
+                app = app.service(endpoint.to(endpoint::endpoint));
+            }
             if path != "/" {
                 app = app.service(web::resource("/").to(endpoint::endpoint));
             }
             app.configure(|app| routes(app, &check, &operators))
-                .service(web::resource(with_slash(legacy_sse::STREAM)).to(legacy_sse::stream))
-                .service(web::resource(with_slash(legacy_sse::MESSAGES)).to(legacy_sse::messages))
-                .configure(|app| add_named_paths(app, &path))
+                .configure(|app| add_other_paths(app, &path))
                 .default_service(web::route().to(no_such_path))
         };
         let (sockets, arriving) = (gate.clone(), new_connections.clone());
@@ -295,23 +292,39 @@ fn end_with_connection(head: &mut ResponseHead) {
     head.set_connection_type(ConnectionType::Close);
 }
 
-/// The paths of metadata and of views.
-fn add_named_paths(app: &mut web::ServiceConfig, mcp: &str) {
+/// The paths of HTTP+SSE, of metadata and of views.
+fn add_other_paths(app: &mut web::ServiceConfig, mcp: &str) {
+    add(app, legacy_sse::STREAM, legacy_sse::stream);
+    add(app, legacy_sse::MESSAGES, legacy_sse::messages);
     for path in resource_metadata::PATHS {
         app.service(web::resource(path).to(resource_metadata::serve));
     }
     for path in entrance::paths_of_views(legacy_sse::STREAM) {
-        app.service(web::resource(with_slash(&path)).to(legacy_sse::stream));
+        add(app, &path, legacy_sse::stream);
     }
     for path in entrance::paths_of_views(mcp) {
-        app.service(web::resource(with_slash(&path)).to(endpoint::endpoint));
+        add(app, &path, endpoint::endpoint);
     }
 }
 
-/// A path with and without a trailing slash.
-fn with_slash(path: &str) -> Vec<String> {
-    let bare = path.trim_end_matches('/');
-    vec![path.to_owned(), format!("{bare}/")]
+/// Serves a path with and without a trailing slash.
+fn add<F, A>(app: &mut web::ServiceConfig, path: &str, handler: F)
+where
+    F: Handler<A>,
+    A: FromRequest + 'static,
+    F::Output: Responder + 'static,
+{
+    for path in with_slash(path) {
+        app.service(web::resource(path).to(handler.clone()));
+    }
+}
+
+/// A path with and without a trailing slash. Each is a resource of its own, because actix-web compares
+/// the paths of a resource with several of them as regular expressions.
+fn with_slash(path: &str) -> impl Iterator<Item = String> + use<> {
+    let other = format!("{}/", path.trim_end_matches('/'));
+    let other = (other != path).then_some(other);
+    std::iter::once(path.to_owned()).chain(other)
 }
 
 async fn no_such_path(request: HttpRequest, gate: web::Data<FrontGate>) -> HttpResponse {

@@ -85,11 +85,12 @@ where
     <S::Service as Service<Request>>::Future: 'static,
     B: MessageBody + 'static,
 {
-    let seats = seats_of_process(settings.connections_max.saturating_mul(settings.workers));
-    let connections_max = seats.of_worker(settings.workers);
+    let seats = seats_of_process(settings);
+    let of_worker = seats.of_worker(settings.workers);
+    let connections_max = settings.connections_max.unwrap_or(of_worker);
     let server = Server::build()
         .workers(settings.workers)
-        .max_concurrent_connections(settings.connections_max.min(connections_max))
+        .max_concurrent_connections(connections_max.min(of_worker))
         .disable_signals()
         .shutdown_timeout(1);
     let stopping = server.graceful_shutdown_signal();

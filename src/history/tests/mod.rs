@@ -94,7 +94,7 @@ fn query(pairs: &[(&str, &str)]) -> HistoryQuery {
 }
 
 async fn page(history: &History, pairs: &[(&str, &str)]) -> Value {
-    history.page(query(pairs)).await.unwrap().to_json()
+    serde_json::to_value(history.page(query(pairs)).await.unwrap().view()).unwrap()
 }
 
 fn times(page: &Value) -> Vec<u64> {

@@ -16,6 +16,12 @@ use crate::protocol::json;
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct RawJson(pub(super) ByteString);
 
+impl Default for RawJson {
+    fn default() -> Self {
+        Self(ByteString::from_static("null"))
+    }
+}
+
 impl RawJson {
     /// # Errors
     ///

@@ -23,6 +23,7 @@ use crate::calls::{CallTable, ClientReply, ClientRequest, EventLog, HasCalls};
 use crate::catalog::{Changes, Snapshot};
 use crate::downstream::{CallEvent, CallNotification, Caller, ConnectionCommand, Delivery};
 use crate::id::{QuickMap, ServerName, SessionId};
+use crate::memory::note_passed;
 use crate::metrics::{Measure, Network, Series};
 use crate::protocol::{Envelope, ErrorKind, Failure, Method, Notification};
 use crate::publisher::SessionEvent;
@@ -73,6 +74,9 @@ pub struct Session {
     /// Made with the first result that names an ambiguous URI.
     linked: Option<Box<LinkedUris>>,
 }
+
+/// The memory of one session, roughly, which its end frees.
+const SESSION_BYTES: usize = 8 * 1024;
 
 /// Why the actor ends.
 enum SessionEnding {
@@ -319,6 +323,12 @@ impl Session {
 
 impl Actor for Session {
     type Context = Context<Self>;
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        note_passed(SESSION_BYTES);
+    }
 }
 
 impl Handler<FromClient> for Session {

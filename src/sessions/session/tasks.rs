@@ -26,9 +26,15 @@ impl Session {
         }
         let ended = match call.method {
             Method::TasksResult => crate::bridge::task::related_task(result),
-            _ => Task::from_legacy(result)
-                .filter(|task| task.status.is_terminal())
-                .map(|task| task.id),
+            _ => match Task::from_legacy(result) {
+                Some(task) if task.status.is_terminal() => Some(task.id),
+                Some(task) if call.method == Method::TasksGet => {
+                    let (progress, now) = (call.progress.clone(), Instant::now());
+                    let followed = self.followed.get_or_insert_default();
+                    return followed.found(call.number, of_server, task, progress, now);
+                }
+                Some(_) | None => None,
+            },
         };
         if let (Some(native), Some(followed)) = (ended, &mut self.followed) {
             followed.ended(of_server, &native);

@@ -86,7 +86,8 @@ impl AuthorizedRequest<'_> {
 
     fn headers(&self, token: Option<&AccessToken>) -> HeaderMap {
         let mut headers = with_token(self.extra, token);
-        let configured = self.request.headers().get(COOKIE);
+        // Looked up last, since most servers set no cookie.
+        let configured = || self.request.headers().get(COOKIE);
         if let Some(cookie) = self.cookies.header(self.request.get_uri(), configured) {
             headers.insert(COOKIE, cookie);
         }

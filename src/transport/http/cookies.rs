@@ -82,10 +82,10 @@ impl CookieJar {
     }
 
     /// The `Cookie` header of a request for `uri`, after what is `configured`.
-    pub(in crate::transport) fn header(
+    pub(in crate::transport) fn header<'v>(
         &self,
         uri: &Uri,
-        configured: Option<&HeaderValue>,
+        configured: impl FnOnce() -> Option<&'v HeaderValue>,
     ) -> Option<HeaderValue> {
         if !self.is_used() {
             return None;
@@ -100,7 +100,7 @@ impl CookieJar {
                 pairs.push(pair);
             }
         }
-        let configured = configured.and_then(|value| value.to_str().ok());
+        let configured = configured().and_then(|value| value.to_str().ok());
         pairs.extend(configured.map(str::to_owned));
         pairs.reverse();
         if pairs.is_empty() {
@@ -227,7 +227,7 @@ mod tests {
             headers.append(SET_COOKIE, HeaderValue::from_str(line).unwrap());
         }
         jar.absorb(&uri("https://a.example/x/mcp"), &headers);
-        let value = jar.header(&uri(to), None)?;
+        let value = jar.header(&uri(to), || None)?;
         Some(value.to_str().unwrap().to_owned())
     }
 
@@ -285,11 +285,11 @@ mod tests {
         }
         assert_eq!(jar.masked().len(), COOKIES_MAX);
         let configured = HeaderValue::from_static("own=1");
-        let header = jar.header(&here, Some(&configured)).unwrap();
+        let header = jar.header(&here, || Some(&configured)).unwrap();
         assert!(header.is_sensitive() && header.len() <= HEADER_MAX + 10);
         assert!(header.to_str().unwrap().starts_with("own=1; c"));
         assert!(!format!("{jar:?}").contains("vv"), "{jar:?}");
         jar.clear();
-        assert_eq!(jar.header(&here, Some(&configured)), None);
+        assert_eq!(jar.header(&here, || Some(&configured)), None);
     }
 }

@@ -20,12 +20,14 @@ use tokio_rustls::TlsConnector;
 use url::Url;
 
 use super::decoding::Decoding;
+use super::idle_socket::IdleSocket;
 use super::no_date_timer::NoDateTimer;
-use super::wire_stream::{AbsoluteForm, Socket, WireStream};
+use super::socket::Socket;
+use super::wire_stream::{AbsoluteForm, WireStream};
 use crate::transport::Proxy;
 use crate::transport::proxy::{authority, tunnel_answer};
 
-/// Idle connections are not used again after this time. Common servers close theirs after 5 s
+/// Idle connections are closed after this time. Common servers close theirs after 5 s
 /// (Node, uvicorn); a request that meets the close would be lost.
 const KEEP_ALIVE: Duration = Duration::from_secs(4);
 
@@ -122,13 +124,15 @@ impl Dialer {
         };
         let stream = if is_tls {
             let socket = self.secure(socket, host).await;
-            WireStream::new(socket.map_err(ConnectError::Io)?, None)
+            let socket = IdleSocket::new(socket.map_err(ConnectError::Io)?, KEEP_ALIVE);
+            WireStream::new(socket, None)
         } else {
             let absolute = self.proxy.as_ref().map(|proxy| AbsoluteForm {
                 origin: format!("http://{}", authority(&host, port)),
                 headers: proxy.authorization_line(),
             });
-            WireStream::new(Socket::Plain(socket), absolute)
+            let socket = IdleSocket::new(Socket::Plain(socket), KEEP_ALIVE);
+            WireStream::new(socket, absolute)
         };
         Ok(Connection::new(target.request().clone(), stream))
     }

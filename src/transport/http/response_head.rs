@@ -2,6 +2,7 @@
 //! bodies that end with the connection. Pure.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use memchr::memchr;
 
@@ -68,6 +69,33 @@ pub(super) fn read(bytes: &[u8]) -> ResponseHead {
     }
 }
 
+/// The time for which the server keeps the connection when it is idle, if the head says so
+/// (`Keep-Alive: timeout=5`).
+pub(super) fn keep_alive(head: &[u8]) -> Option<Duration> {
+    let lines = head.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+    // An empty line may precede the head.
+    let mut lines = lines
+        .skip_while(|line| line.is_empty())
+        .take_while(|line| !line.is_empty());
+    let value = lines.find_map(|line| match line.split_at(memchr(b':', line)?) {
+        (name, value) if name.trim_ascii_end().eq_ignore_ascii_case(b"keep-alive") => {
+            value.get(1..)
+        }
+        _ => None,
+    })?;
+    let seconds = std::str::from_utf8(value)
+        .ok()?
+        .split(',')
+        .find_map(|part| {
+            let (name, seconds) = part.split_once('=')?;
+            let seconds = seconds.trim().trim_matches('"').parse().ok()?;
+            name.trim()
+                .eq_ignore_ascii_case("timeout")
+                .then_some(seconds)
+        })?;
+    Some(Duration::from_secs(seconds))
+}
+
 const VERSION: &[u8] = b"HTTP/1.";
 
 fn status_code(line: &[u8]) -> Option<u16> {
@@ -103,6 +131,24 @@ mod tests {
         ResponseHead::Final(Framing::ToTheEnd {
             minor_version: minor..minor + 1,
         })
+    }
+
+    #[test]
+    fn a_server_may_say_how_long_it_keeps_a_connection() {
+        let table = [
+            ("Keep-Alive: timeout=5\r\n", Some(5)),
+            ("X: 1\r\nkeep-alive : max=100, Timeout=\"15\"\r\n", Some(15)),
+            ("Keep-Alive: max=3\r\n", None),
+            ("Keep-Alive: timeout=soon\r\n", None),
+            ("Keep-Alive: timeout=99999999999999999999\r\n", None),
+            ("Connection: keep-alive\r\n", None),
+            ("\r\nKeep-Alive: timeout=5\r\n", None),
+        ];
+        for (headers, seconds) in table {
+            let head = format!("\r\nHTTP/1.1 200 OK\r\n{headers}\r\n");
+            let expected = seconds.map(Duration::from_secs);
+            assert_eq!(keep_alive(head.as_bytes()), expected, "{headers:?}");
+        }
     }
 
     #[test]

@@ -7,29 +7,22 @@
 use std::io;
 use std::ops::Range;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use actix_rt::net::{ActixStream, Ready};
 use bytes::{Buf, BytesMut};
 use memchr::memchr;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
-use tokio_rustls::client::TlsStream;
 
-use super::response_head::{Framing, ResponseHead, read};
+use super::idle_socket::IdleSocket;
+use super::response_head::{Framing, ResponseHead, keep_alive, read};
 
 /// Largest head that is waited for; awc refuses a longer one.
 const HEAD_MAX: usize = 128 * 1024;
 
 /// Maximum number of interim responses to one request.
 const INTERIM_MAX: usize = 32;
-
-/// A socket, perhaps with TLS over it.
-#[derive(Debug)]
-pub(super) enum Socket {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
-}
 
 /// The form of requests that a proxy forwards over plain HTTP (RFC 9112, section 3.2.2).
 #[derive(Clone, Debug)]
@@ -43,7 +36,9 @@ pub(super) struct AbsoluteForm {
 /// The stream that awc reads and writes.
 #[derive(Debug)]
 pub(super) struct WireStream {
-    socket: Socket,
+    socket: Rc<IdleSocket>,
+    /// The first response says for how long the server keeps the connection.
+    knows_keep_alive: bool,
     absolute: Option<AbsoluteForm>,
     turn: Turn,
     /// Bytes of a head that came in parts, or what came with it.
@@ -65,9 +60,10 @@ enum Turn {
 }
 
 impl WireStream {
-    pub(super) fn new(socket: Socket, absolute: Option<AbsoluteForm>) -> Self {
+    pub(super) fn new(socket: Rc<IdleSocket>, absolute: Option<AbsoluteForm>) -> Self {
         Self {
             socket,
+            knows_keep_alive: false,
             absolute,
             turn: Turn::Request,
             held: BytesMut::new(),
@@ -83,6 +79,7 @@ impl WireStream {
         if self.held.is_empty()
             && let ResponseHead::Final(framing) = read(read_now)
         {
+            self.read_keep_alive(read_now);
             self.begin_body(framing, |range| {
                 if let Some(minor) = read_now.get_mut(range) {
                     minor.fill(b'0');
@@ -104,6 +101,7 @@ impl WireStream {
                 }
                 ResponseHead::Final(framing) => {
                     let mut held = std::mem::take(&mut self.held);
+                    self.read_keep_alive(&held);
                     self.begin_body(framing, |range| {
                         if let Some(minor) = held.get_mut(range) {
                             minor.fill(b'0');
@@ -123,6 +121,14 @@ impl WireStream {
         Ok(())
     }
 
+    fn read_keep_alive(&mut self, head: &[u8]) {
+        if !std::mem::replace(&mut self.knows_keep_alive, true)
+            && let Some(time) = keep_alive(head)
+        {
+            self.socket.server_keeps_for(time);
+        }
+    }
+
     fn begin_body(&mut self, framing: Framing, make_old: impl FnOnce(Range<usize>)) {
         self.turn = Turn::Request;
         if let Framing::ToTheEnd { minor_version } = framing {
@@ -138,7 +144,8 @@ impl WireStream {
 
     fn poll_unwritten(&mut self, task: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.unwritten.is_empty() {
-            let written = ready!(self.socket.poll_write(task, &self.unwritten))?;
+            let unwritten = &self.unwritten;
+            let written = ready!(self.socket.write(|it| it.poll_write(task, unwritten)))?;
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -177,7 +184,7 @@ impl AsyncRead for WireStream {
                 return Poll::Ready(Ok(()));
             }
             let before = buffer.filled().len();
-            let read = ready!(stream.socket.poll_read(task, buffer));
+            let read = ready!(stream.socket.read(|it| it.poll_read(task, buffer)));
             if stream.turn == Turn::Request {
                 // Many servers end such a body without the farewell of TLS.
                 let is_end = stream.ends_with_connection
@@ -210,7 +217,7 @@ impl AsyncWrite for WireStream {
         let stream = self.get_mut();
         ready!(stream.poll_unwritten(task))?;
         if stream.turn == Turn::ResponseHead || bytes.is_empty() {
-            return stream.socket.poll_write(task, bytes);
+            return stream.socket.write(|it| it.poll_write(task, bytes));
         }
         if let Some(absolute) = &stream.absolute {
             let (line, length) = absolute_line(bytes, absolute)?;
@@ -222,7 +229,7 @@ impl AsyncWrite for WireStream {
             }
             return Poll::Ready(Ok(length));
         }
-        let written = ready!(stream.socket.poll_write(task, bytes))?;
+        let written = ready!(stream.socket.write(|it| it.poll_write(task, bytes)))?;
         stream.turn = Turn::ResponseHead;
         stream.interim = 0;
         Poll::Ready(Ok(written))
@@ -231,53 +238,22 @@ impl AsyncWrite for WireStream {
     fn poll_flush(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
         let stream = self.get_mut();
         ready!(stream.poll_unwritten(task))?;
-        match &mut stream.socket {
-            Socket::Plain(socket) => Pin::new(socket).poll_flush(task),
-            Socket::Tls(socket) => Pin::new(socket).poll_flush(task),
-        }
+        stream.socket.with(|it| it.poll_flush(task))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().socket {
-            Socket::Plain(socket) => Pin::new(socket).poll_shutdown(task),
-            Socket::Tls(socket) => Pin::new(socket).poll_shutdown(task),
-        }
-    }
-}
-
-impl Socket {
-    fn poll_read(
-        &mut self,
-        task: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self {
-            Self::Plain(socket) => Pin::new(socket).poll_read(task, buffer),
-            Self::Tls(socket) => Pin::new(socket).poll_read(task, buffer),
-        }
-    }
-
-    fn poll_write(&mut self, task: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match self {
-            Self::Plain(socket) => Pin::new(socket).poll_write(task, bytes),
-            Self::Tls(socket) => Pin::new(socket).poll_write(task, bytes),
-        }
-    }
-
-    fn tcp(&self) -> &TcpStream {
-        match self {
-            Self::Plain(socket) => socket,
-            Self::Tls(socket) => socket.get_ref().0,
-        }
+        self.get_mut().socket.with(|it| it.poll_shutdown(task))
     }
 }
 
 impl ActixStream for WireStream {
     fn poll_read_ready(&self, task: &mut Context<'_>) -> Poll<io::Result<Ready>> {
-        ActixStream::poll_read_ready(self.socket.tcp(), task)
+        self.socket
+            .with(|it| ActixStream::poll_read_ready(it.tcp(), task))
     }
 
     fn poll_write_ready(&self, task: &mut Context<'_>) -> Poll<io::Result<Ready>> {
-        ActixStream::poll_write_ready(self.socket.tcp(), task)
+        self.socket
+            .with(|it| ActixStream::poll_write_ready(it.tcp(), task))
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! One module per family of systems; the rest of the crate does not know which one it runs on.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 #[cfg(unix)]
 mod open_files;
@@ -61,7 +61,7 @@ pub(crate) fn process_usage() -> Vec<ProcessUsage> {
 }
 
 /// How a process ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProcessExit {
     Code(i32),

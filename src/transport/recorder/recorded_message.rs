@@ -1,7 +1,8 @@
 //! One message on a recording, and what a report shows of it.
 
 use bytes::Bytes;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use tokio::time::Instant;
 
 use crate::masking::LiveSecrets;
@@ -43,7 +44,7 @@ enum RecordedContent {
 }
 
 /// The recorded content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RecordedKind {
     Request,
@@ -57,16 +58,35 @@ pub enum RecordedKind {
     SignIn,
     Closed,
     /// A message of which only the beginning is known.
+    #[default]
     Message,
 }
 
+impl RecordedKind {
+    /// In words.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Request => "request",
+            Self::Notification => "notification",
+            Self::Result => "result",
+            Self::Error => "error",
+            Self::Failed => "failed",
+            Self::SessionGone => "session gone",
+            Self::SignIn => "sign in",
+            Self::Closed => "closed",
+            Self::Message => "message",
+        }
+    }
+}
+
 /// One message in a report.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct MessageReport {
     /// Milliseconds before the report.
     pub before_ms: u64,
     /// `sent` to the server or `received` from it.
-    pub direction: &'static str,
+    pub direction: Cow<'static, str>,
     pub kind: RecordedKind,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
@@ -185,7 +205,7 @@ impl RecordedMessage {
         };
         MessageReport {
             before_ms: millis(now.saturating_duration_since(self.at)),
-            direction,
+            direction: direction.into(),
             kind,
             method: method.map(|method| secrets.masked(&method)),
             id: id

@@ -34,7 +34,7 @@ async fn answers_are_as_described() {
         if operations["get"].is_null() || is_redirect || path == "/api/events" {
             continue;
         }
-        let asked = path.replace("{server}", "one").replace("{tool}", "echo");
+        let asked = path.replace("{server}", "one").replace("{name}", "echo");
         let asked = asked.replace("{handle}", handle).replace("{call}", call);
         check(&document, path, &get(&gateway, &asked).await);
     }

@@ -1,11 +1,12 @@
 //! A gateway as a process of its own, in a directory of its own.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use mcpvisor::admin::{Status, ask_status};
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -31,6 +32,10 @@ shutdown_timeout = "2s"
 pub(crate) struct Setup {
     pub(crate) directory: TempDir,
     environment: Vec<(String, String)>,
+    /// The soft and the hard limit of open files.
+    open_files: Option<(u64, u64)>,
+    /// Takes the file of the log, and returns what the gateway writes to.
+    log: Option<Box<dyn Fn(File) -> Stdio>>,
 }
 
 impl Setup {
@@ -43,7 +48,29 @@ impl Setup {
         Self {
             directory,
             environment: Vec::new(),
+            open_files: None,
+            log: None,
         }
+    }
+
+    /// The gateway starts with this soft and this hard limit of open files.
+    pub(crate) fn open_files(mut self, soft: u64, hard: u64) -> Self {
+        self.open_files = Some((soft, hard));
+        self
+    }
+
+    /// The gateway writes its log to something that passes it on to the file.
+    pub(crate) fn log_through(mut self, open: impl Fn(File) -> Stdio + 'static) -> Self {
+        self.log = Some(Box::new(open));
+        self
+    }
+
+    fn serve_command(&self) -> Command {
+        let Some((soft, hard)) = self.open_files else {
+            return self.command(&["serve"]);
+        };
+        let script = format!("ulimit -S -n {soft} && ulimit -H -n {hard} && exec \"$0\" serve");
+        self.command_of("sh", &["-c", &script, BINARY])
     }
 
     pub(crate) fn variable(mut self, name: &str, value: &str) -> Self {
@@ -106,9 +133,15 @@ impl Setup {
         let mut log = OpenOptions::new();
         let log = log.create(true).append(true).open(self.path("log"));
         let log = log.unwrap();
-        let mut command = self.command(&["serve"]);
+        let mut command = self.serve_command();
+        let log = match &self.log {
+            Some(open) => open(log),
+            None => log.into(),
+        };
         command.stdout(Stdio::null()).stderr(log);
         let mut child = command.spawn().unwrap();
+        // The only writer of the log is the gateway.
+        drop(command);
         let run = self.path(".mcpvisor/run.json");
         let found = until("run.json", || {
             let status = child.try_wait().unwrap();
@@ -130,7 +163,7 @@ impl Setup {
         // It opens a moment after the port.
         let data_dir = self.path(".mcpvisor");
         until("the control socket", || async {
-            mcpvisor::admin::ask_status(&data_dir).await.ok()
+            ask_status(&data_dir).await.ok()
         })
         .await;
         (run["listen"].as_str().unwrap().parse().unwrap(), child)
@@ -177,10 +210,13 @@ impl Gateway {
         .await;
     }
 
+    /// The status as the API shows it.
     pub(crate) async fn status(&self) -> Value {
-        mcpvisor::admin::ask_status(&self.setup.path(".mcpvisor"))
-            .await
-            .unwrap()
+        serde_json::to_value(self.typed_status().await).unwrap()
+    }
+
+    pub(crate) async fn typed_status(&self) -> Status {
+        ask_status(&self.setup.path(".mcpvisor")).await.unwrap()
     }
 
     /// The status of one server.

@@ -2,6 +2,7 @@
 //! servers that misbehave on demand.
 
 mod authority;
+mod broken_machine;
 mod client;
 mod gateway;
 mod http;
@@ -23,6 +24,7 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout};
 
 pub(crate) use authority::Authority;
+pub(crate) use broken_machine::BrokenMachine;
 pub(crate) use client::{Client, INITIALIZE, answer_in, call_params, initialize, request};
 pub(crate) use gateway::{Gateway, Setup, quick};
 pub(crate) use http::{Answer, Http};

@@ -10,6 +10,7 @@ use crate::admin::status::ToolView;
 use crate::admin::ui::page::{FormOutcome, Page, Section, View};
 use crate::admin::ui::parts::Button;
 use crate::admin::ui::{parts, text};
+use crate::history::RecordedCall;
 use crate::id::ViewId;
 use crate::protocol::Failure;
 
@@ -21,85 +22,77 @@ pub(super) async fn page(view: &View<'_>, id: &str) -> Result<Page, Failure> {
     Ok(shown(view, id, &entry))
 }
 
-fn shown(view: &View<'_>, id: &str, entry: &Value) -> Page {
-    let text = |name: &str| entry[name].as_str().unwrap_or_default();
-    let title = if text("target").is_empty() {
-        text("method")
-    } else {
-        text("target")
-    };
-    let is_replayable = entry["replayable"] == true;
+fn shown(view: &View<'_>, id: &str, call: &RecordedCall) -> Page {
+    let title = call.title();
     Page::new(Section::Calls, title).fixed(html! {
         p .crumb { a href="/ui/calls" { "Calls" } }
         header .heading {
-            h1 { (text::line(title)) (outcome(entry)) }
+            h1 { (text::line(title)) (outcome(call)) }
             div .actions {
-                @if is_replayable {
+                @if call.replayable {
                     (Button::new(&format!("/ui/calls/{id}/replay"), "Call again")
                         .asks("Make this call again? It may change something a second time.")
                         .show(view))
                 }
             }
         }
-        (facts(entry))
-        (body("Parameters", &entry["params"], text("paramsState")))
-        (body("Result", &entry["result"], text("resultState")))
-        (curl(view, entry))
+        (facts(call))
+        (body("Parameters", call.params.as_ref(), &call.params_state))
+        (body("Result", call.result.as_ref(), &call.result_state))
+        (curl(view, call))
     })
 }
 
-fn facts(entry: &Value) -> Markup {
-    let text = |name: &str| entry[name].as_str().unwrap_or_default();
-    let durations = &entry["durations"];
+fn facts(call: &RecordedCall) -> Markup {
+    let durations = &call.durations;
     html! {
         dl .figures {
-            (parts::figure("Took", &duration(&durations["total"]), ""))
-            (parts::figure("At the server", &duration(&durations["server"]), ""))
-            (parts::figure("Waited", &duration(&durations["queue"]), "in the queue"))
+            (parts::figure("Took", &duration(durations.total), ""))
+            (parts::figure("At the server", &duration(durations.server), ""))
+            (parts::figure("Waited", &duration(durations.queue), "in the queue"))
         }
         div .card {
             dl .facts {
-                dt { "Ended" } dd { (text::moment(entry["timestamp"].as_u64().unwrap_or(0))) }
-                dt { "Method" } dd { (text::code(text("method"))) }
-                @if let Some(server) = Some(text("serverId")).filter(|it| !it.is_empty()) {
+                dt { "Ended" } dd { (text::moment(call.timestamp)) }
+                dt { "Method" } dd { (text::code(&call.method)) }
+                @if let Some(server) = &call.server_id {
                     dt { "Server" } dd { a href=(format!("/ui/servers/{server}")) { (text::line(server)) } }
                 }
-                dt { "Client" } dd { (text::line(text("client"))) }
-                dt { "Revision" } dd { (text::line(text("revision"))) }
-                @if let Some(code) = entry["error"]["code"].as_str() { dt { "Error" } dd { (text::code(code)) } }
+                dt { "Client" } dd { (text::line(call.client.as_deref().unwrap_or_default())) }
+                dt { "Revision" } dd { (text::line(&call.revision)) }
+                @if let Some(error) = &call.error { dt { "Error" } dd { (text::code(&error.code)) } }
                 dt { "Bytes" }
                 dd {
-                    (text::count(entry["requestBytes"].as_u64().unwrap_or(0))) " asked, "
-                    (text::count(entry["answerBytes"].as_u64().unwrap_or(0))) " answered"
+                    (text::count(call.request_bytes)) " asked, "
+                    (text::count(call.answer_bytes)) " answered"
                 }
             }
         }
     }
 }
 
-fn body(title: &str, body: &Value, state: &str) -> Markup {
-    let shown = serde_json::to_string_pretty(body).unwrap_or_default();
+fn body(title: &str, body: Option<&Value>, state: &str) -> Markup {
     html! {
         h2 { (title) @if state != "whole" && state != "none" { " (" (state) ")" } }
-        @if body.is_null() { p .hint { "Not kept." } } @else { (text::block(&shown)) }
+        @match body {
+            None => p .hint { "Not kept." },
+            Some(body) => (text::block(&serde_json::to_string_pretty(body).unwrap_or_default())),
+        }
     }
 }
 
 /// The call for a terminal, if its tool is known and its parameters are whole.
-fn curl(view: &View<'_>, entry: &Value) -> Markup {
+fn curl(view: &View<'_>, call: &RecordedCall) -> Markup {
     let tools = view.operator.tools(&ViewId::Default);
-    let target = entry["target"].as_str().unwrap_or_default();
     let is_it = |tool: &&ToolView| {
-        let is_native = tool.native_name == target && entry["serverId"] == tool.server;
-        tool.name == target || is_native
+        let is_of_server = call.server_id.as_ref() == Some(&tool.server);
+        tool.name == call.target || (tool.native_name == call.target && is_of_server)
     };
     let found = tools.iter().find(is_it);
-    let Some(tool) =
-        found.filter(|_| entry["replayable"] == true && entry["method"] == "tools/call")
-    else {
+    let Some(tool) = found.filter(|_| call.replayable && call.method == "tools/call") else {
         return Markup::default();
     };
-    let mut params = entry["params"].clone();
+    let mut params = call.params.clone().unwrap_or_default();
     params["name"] = json!(tool.native_name);
     let request = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
     let place = format!("{}{}?serverId={}", view.base, view.endpoint, tool.server);

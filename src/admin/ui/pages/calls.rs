@@ -1,14 +1,13 @@
 //! `/ui/calls`: the history of calls.
 
 use maud::{Markup, html};
-use serde_json::Value;
 
 use crate::admin::history::{RecordsError, history_page};
 use crate::admin::ui::page::{Page, Section, View};
 use crate::admin::ui::paging::{PageLinks, ROWS};
 use crate::admin::ui::pieces::Row;
 use crate::admin::ui::{parts, text};
-use crate::history::{CallOutcome, HistoryError};
+use crate::history::{CallOutcome, CallPage, HistoryError, RecordedCall};
 use crate::protocol::Failure;
 
 /// Parameters of the page that go to the history as they are.
@@ -31,8 +30,7 @@ pub(super) async fn page(view: &View<'_>) -> Result<Page, Failure> {
     let page = Page::new(Section::Calls, "Calls").fixed(parts::heading("Calls", None));
     match history_page(&history, parameters).await {
         Ok(found) => {
-            let entries = found["entries"].as_array().map_or(&[][..], Vec::as_slice);
-            let rows = entries.iter().map(row).collect();
+            let rows = found.entries.iter().map(row).collect();
             Ok(page
                 .once(view, async { filter_form(view) })
                 .await
@@ -71,8 +69,8 @@ fn filter_form(view: &View<'_>) -> Markup {
     }
 }
 
-fn table(found: &Value, rows: Markup, view: &View<'_>) -> Markup {
-    if found["entries"].as_array().is_none_or(Vec::is_empty) {
+fn table(found: &CallPage, rows: Markup, view: &View<'_>) -> Markup {
+    if found.entries.is_empty() {
         let is_filtered = FILTERS.iter().any(|name| view.query(name).is_some());
         return match is_filtered {
             true => parts::empty("No call fits", html! { a href="/ui/calls" { "Show all" } }),
@@ -104,52 +102,51 @@ fn table(found: &Value, rows: Markup, view: &View<'_>) -> Markup {
     }
 }
 
-fn ways(found: &Value) -> PageLinks<'_> {
-    let total = found["total"].as_u64();
+fn ways(found: &CallPage) -> PageLinks<'_> {
+    let total = found.total;
     PageLinks {
         parameter: BEFORE,
         first: "Newest",
-        next: ("Older", found["next"].as_str()),
+        next: ("Older", found.next.as_deref()),
         total: total.map_or_else(String::new, |total| text::many(total, "call", "calls")),
     }
 }
 
-fn row(entry: &Value) -> Row {
-    let text = |name: &str| entry[name].as_str().unwrap_or_default();
-    let (id, target) = (text("id"), text("target"));
+fn row(call: &RecordedCall) -> Row {
+    let RecordedCall {
+        id, method, target, ..
+    } = call;
     let row_id = format!("call-{id}");
     let row = html! {
         tr #(row_id) {
-            td .nowrap { (text::moment(entry["timestamp"].as_u64().unwrap_or(0))) }
+            td .nowrap { (text::moment(call.timestamp)) }
             td {
                 a href=(format!("/ui/calls/{id}")) {
-                    (text::line(if target.is_empty() { text("method") } else { target }))
+                    (text::line(call.title()))
                 }
-                @if !target.is_empty() { " " span .hint { (text::line(text("method"))) } }
+                @if !target.is_empty() { " " span .hint { (text::line(method)) } }
             }
-            td .extra { (text::line(text("serverId"))) }
-            td .extra { (text::line(text("client"))) }
-            td { (outcome(entry)) }
-            td .number.extra { (duration(&entry["duration"])) }
+            td .extra { (text::line(call.server_id.as_deref().unwrap_or_default())) }
+            td .extra { (text::line(call.client.as_deref().unwrap_or_default())) }
+            td { (outcome(call)) }
+            td .number.extra { (duration(call.duration)) }
         }
     };
     Row::new(row_id, row)
 }
 
 /// The outcome of a call in words, with its colour.
-pub(super) fn outcome(entry: &Value) -> Markup {
-    let outcome = entry["outcome"].as_str().unwrap_or_default();
-    let tone = match outcome {
+pub(super) fn outcome(call: &RecordedCall) -> Markup {
+    let tone = match call.outcome.as_str() {
         "ok" => "good",
         "tool_error" | "cancelled" => "warn",
         _ => "bad",
     };
-    parts::badge(tone, &outcome.replace('_', " "))
+    parts::badge(tone, &call.outcome.replace('_', " "))
 }
 
 /// Milliseconds, for people.
-pub(super) fn duration(millis: &Value) -> String {
-    let millis = millis.as_f64().unwrap_or(0.0);
+pub(super) fn duration(millis: f64) -> String {
     match millis {
         short if short < 10.0 => format!("{short:.2} ms"),
         long if long < 1000.0 => format!("{long:.0} ms"),
@@ -159,16 +156,13 @@ pub(super) fn duration(millis: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
     fn durations_have_their_unit() {
         let table = [(0.123, "0.12 ms"), (12.6, "13 ms"), (1234.0, "1.2 s")];
         for (millis, expected) in table {
-            assert_eq!(duration(&json!(millis)), expected);
+            assert_eq!(duration(millis), expected);
         }
-        assert_eq!(duration(&Value::Null), "0.00 ms");
     }
 }

@@ -5,16 +5,17 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use crate::admin::config_order::{ConfigOrder, FileContent, FileOrder};
+use crate::admin::status::ConfigView;
 use crate::admin::ui::fields::{Fields, field};
 use crate::admin::ui::page::{FormOutcome, Page, Section, View};
 use crate::admin::ui::{parts, text};
 use crate::protocol::{ErrorKind, Failure};
 
 pub(super) async fn page(view: &View<'_>) -> Page {
-    let (status, _) = view.status_and_servers();
+    let status = view.operator.status();
     Page::new(Section::Config, "Configuration")
         .fixed(parts::heading("Configuration", None))
-        .live("config", state(&status["config"]))
+        .live("config", state(&status.config))
         .once(view, content(view))
         .await
         .once(view, replacements(view, "", None))
@@ -193,17 +194,15 @@ async fn replacements(view: &View<'_>, content: &str, refused: Option<&Failure>)
     }
 }
 
-fn state(config: &Value) -> Markup {
-    let texts = |name: &str| {
-        let texts = config[name].as_array().into_iter().flatten();
-        texts
-            .filter_map(Value::as_str)
-            .map(str::to_owned)
-            .collect::<Vec<_>>()
-    };
-    let (warnings, keys) = (texts("warnings"), texts("needs_restart"));
+fn state(config: &ConfigView) -> Markup {
+    let ConfigView {
+        path,
+        warnings,
+        refused,
+        needs_restart,
+    } = config;
     html! {
-        @match config["refused"].as_str() {
+        @match refused {
             Some(refused) => {
                 div .notice.bad {
                     p .strong { "The file has an error: what was in force before still is" }
@@ -212,17 +211,17 @@ fn state(config: &Value) -> Markup {
             }
             None => { p .notice.done { "The file is in force." } }
         }
-        @if !keys.is_empty() {
-            p .notice.warn { "In force after the next start: " @for key in &keys { (text::code(key)) " " } }
+        @if !needs_restart.is_empty() {
+            p .notice.warn { "In force after the next start: " @for key in needs_restart { (text::code(key)) " " } }
         }
-        @for warning in &warnings { p .notice.warn { (text::sentence(warning)) } }
+        @for warning in warnings { p .notice.warn { (text::sentence(warning)) } }
         div .card {
             dl .facts {
                 dt { "File" }
-                dd { (text::code(config["path"].as_str().unwrap_or("built in"))) }
+                dd { (text::code(path.as_deref().unwrap_or("built in"))) }
             }
         }
-        @if config["path"].is_null() {
+        @if path.is_none() {
             p .hint.after {
                 "Write it to a file to change it: " code { "mcpvisor config default > config.toml" }
             }

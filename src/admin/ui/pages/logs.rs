@@ -1,13 +1,14 @@
 //! `/ui/logs`: the gateway's own log.
 
 use maud::{Markup, html};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::admin::history::log_page;
 use crate::admin::ui::page::{Page, Section, View};
 use crate::admin::ui::pieces::Row;
 use crate::admin::ui::{parts, text};
 use crate::protocol::Failure;
+use crate::telemetry::LogEntry;
 
 /// Records on the page.
 const RECORDS: &str = "200";
@@ -32,7 +33,7 @@ pub(super) fn page(view: &View<'_>) -> Result<Page, Failure> {
             (parts::text_filter(view))
         }
     });
-    let entries = found["entries"].as_array().map_or(&[][..], Vec::as_slice);
+    let entries = &found.entries;
     let rows = entries.iter().map(row).collect();
     Ok(page.live_list("records", rows, |rows| records(entries.is_empty(), rows)))
 }
@@ -47,17 +48,17 @@ fn records(is_empty: bool, rows: Markup) -> Markup {
     }
 }
 
-fn row(entry: &Value) -> Row {
-    let id = format!("record-{}", entry["id"].as_str().unwrap_or_default());
-    let level = entry["level"].as_str().unwrap_or_default();
+fn row(entry: &LogEntry) -> Row {
+    let id = format!("record-{}", entry.id);
+    let level = &entry.level;
     let row = html! {
         li #(id) {
-            (text::moment(entry["timestamp"].as_u64().unwrap_or(0)))
+            (text::moment(entry.timestamp))
             span .level.(level) { (level) }
             span .text {
-                @if let Some(server) = entry["serverId"].as_str() { b { (text::line(server)) } " " }
-                (text::line(entry["message"].as_str().unwrap_or_default()))
-                (details(&entry["data"]))
+                @if let Some(server) = entry.server() { b { (text::line(server)) } " " }
+                (text::line(&entry.message))
+                (details(&entry.data))
             }
         }
     };
@@ -65,9 +66,8 @@ fn row(entry: &Value) -> Row {
 }
 
 /// The fields of a record, but for where in the source it comes from.
-fn details(data: &Value) -> Markup {
-    let fields = data.as_object().into_iter().flatten();
-    let fields = fields.filter(|(name, _)| *name != "module");
+fn details(data: &Map<String, Value>) -> Markup {
+    let fields = data.iter().filter(|(name, _)| *name != "module");
     html! {
         @for (name, value) in fields {
             @let shown = value.as_str().map_or_else(|| value.to_string(), str::to_owned);

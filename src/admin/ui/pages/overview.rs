@@ -1,11 +1,10 @@
 //! `/ui`: whether anything is wrong, since when, and what to press.
 
 use maud::{Markup, html};
-use serde_json::Value;
 
-use super::server_rows::{place, rendered};
+use super::server_rows::place;
 use crate::admin::render::{Trouble, reason};
-use crate::admin::status::ServerStatus;
+use crate::admin::status::{ConfigView, ServerStatus, Status};
 use crate::admin::ui::page::{Page, Section, View};
 use crate::admin::ui::pieces::Row;
 use crate::admin::ui::{parts, text};
@@ -23,7 +22,7 @@ struct ByTrouble {
 impl ByTrouble {
     fn of(mut all: Vec<ServerStatus>) -> Self {
         all.sort_by_cached_key(place);
-        let is_well = |server: &ServerStatus| Trouble::of_server(server).is_well();
+        let is_well = |server: &ServerStatus| Trouble::of(server).is_well();
         let (well, troubled) = all.into_iter().partition(is_well);
         Self { troubled, well }
     }
@@ -34,11 +33,11 @@ impl ByTrouble {
 }
 
 pub(super) fn page(view: &View<'_>) -> Page {
-    let (status, servers) = view.status_and_servers();
-    let servers = ByTrouble::of(servers);
-    let rows = |servers: &[ServerStatus], row: &dyn Fn(&Value) -> Row| {
-        let shown = servers.iter().take(SERVERS_MAX).map(rendered);
-        shown.map(|server| row(&server)).collect::<Vec<Row>>()
+    let mut status = view.operator.status();
+    let servers = ByTrouble::of(std::mem::take(&mut status.servers));
+    let rows = |servers: &[ServerStatus], row: &dyn Fn(&ServerStatus) -> Row| {
+        let shown = servers.iter().take(SERVERS_MAX);
+        shown.map(row).collect::<Vec<Row>>()
     };
     let troubled = rows(&servers.troubled, &|server| troubled_server(server, view));
     let well = rows(&servers.well, &well_server);
@@ -53,23 +52,21 @@ pub(super) fn page(view: &View<'_>) -> Page {
         .live_list("others", well, |rows| others(&servers, rows))
 }
 
-fn headline(status: &Value, servers: &ByTrouble) -> Markup {
+fn headline(status: &Status, servers: &ByTrouble) -> Markup {
     let (tone, words) = match (servers.all().count(), servers.troubled.len()) {
         (0, _) => ("quiet", "No servers yet".to_owned()),
         (_, 0) => ("good", "Everything is up".to_owned()),
         (_, 1) => ("bad", "1 server needs attention".to_owned()),
         (_, many) => ("bad", format!("{many} servers need attention")),
     };
-    let uptime = status["uptime_seconds"].as_u64().unwrap_or(0);
-    let version = status["version"].as_str().unwrap_or_default();
-    let listen = status["listen"].as_str().unwrap_or_default();
     html! {
         header .heading.headline {
             div {
                 h1 .(tone) { span .dot.(tone) aria-hidden="true" {} (words) }
                 p .hint {
-                    "mcpvisor " (version) " · up for " (text::age(uptime.saturating_mul(1000)))
-                    " · " (text::code(listen))
+                    "mcpvisor " (status.version) " · up for "
+                    (text::age(status.uptime_seconds.saturating_mul(1000)))
+                    " · " (text::code(&status.listen))
                 }
             }
             div .actions { a .button href="/ui/servers/new" { "Add a server" } }
@@ -78,31 +75,30 @@ fn headline(status: &Value, servers: &ByTrouble) -> Markup {
 }
 
 /// Notices for the operator that concern no single server.
-fn remarks(status: &Value) -> Markup {
-    let config = &status["config"];
-    let list = |value: &Value| -> Vec<String> {
-        let texts = value.as_array().into_iter().flatten();
-        texts.filter_map(Value::as_str).map(str::to_owned).collect()
-    };
-    let keys = list(&config["needs_restart"]);
+fn remarks(status: &Status) -> Markup {
+    let ConfigView {
+        refused,
+        needs_restart,
+        warnings,
+        ..
+    } = &status.config;
+    let notices = &status.notices;
     html! {
-        @if let Some(refused) = config["refused"].as_str() {
+        @if let Some(refused) = refused {
             div .notice.bad {
                 p .strong { "The last change of the configuration is not in force" }
                 (text::block(refused))
             }
         }
-        @if let Some(failure) = status["history_failure"].as_str() {
+        @if let Some(failure) = &status.history_failure {
             p .notice.bad { "Calls are not recorded: " (text::sentence(failure)) }
         }
-        @if !keys.is_empty() {
+        @if !needs_restart.is_empty() {
             p .notice.warn {
                 "Changed, and in force after the next start: "
-                @for key in &keys { (text::code(key)) " " }
+                @for key in needs_restart { (text::code(key)) " " }
             }
         }
-        @let notices = list(&status["notices"]);
-        @let warnings = list(&config["warnings"]);
         @if !(notices.is_empty() && warnings.is_empty()) {
             details .notice.warn {
                 summary {
@@ -110,7 +106,7 @@ fn remarks(status: &Value) -> Markup {
                     " on the configuration and the lists"
                 }
                 ul {
-                    @for remark in warnings.iter().chain(&notices).take(50) {
+                    @for remark in warnings.iter().chain(notices).take(50) {
                         li { (text::sentence(remark)) }
                     }
                 }
@@ -119,13 +115,13 @@ fn remarks(status: &Value) -> Markup {
     }
 }
 
-fn figures(status: &Value, servers: &ByTrouble, view: &View<'_>) -> Markup {
+fn figures(status: &Status, servers: &ByTrouble, view: &View<'_>) -> Markup {
     let up = servers.all().filter(|server| server.state == "up").count();
     let connections = || servers.all().filter_map(|it| it.connection.as_ref());
     let in_flight: usize = connections().map(|it| it.in_flight).sum();
     let queued: usize = connections().map(|it| it.queued).sum();
     let (tools, tokens) = view.operator.tools_cost(&ViewId::Default);
-    let counter = |name: &str| status["counters"][name].as_u64().unwrap_or(0);
+    let counter = |name: &str| status.counters.get(name).copied().unwrap_or(0);
     let waiting = match queued {
         0 => String::new(),
         queued => format!("{} waiting", text::count(queued as u64)),
@@ -136,7 +132,7 @@ fn figures(status: &Value, servers: &ByTrouble, view: &View<'_>) -> Markup {
             (parts::figure("Servers up", &up.to_string(), &format!("of {}", servers.all().count())))
             (parts::figure("Tools", &text::count(tools as u64),
                 &format!("{} tokens", text::count(tokens as u64))))
-            (parts::figure("Sessions", &text::count(status["sessions"].as_u64().unwrap_or(0)), ""))
+            (parts::figure("Sessions", &text::count(status.sessions as u64), ""))
             (parts::figure("Calls in flight", &text::count(in_flight as u64), &waiting))
             (parts::figure("Calls answered", &text::count(answered), "in all"))
             (parts::figure("Calls failed", &text::count(failed), "in all"))
@@ -168,10 +164,9 @@ fn more(servers: &[ServerStatus]) -> Markup {
     }
 }
 
-fn troubled_server(server: &Value, view: &View<'_>) -> Row {
-    let name = server["name"].as_str().unwrap_or_default();
-    let child = &server["connection"]["shared"];
-    let since = parts::since(child);
+fn troubled_server(server: &ServerStatus, view: &View<'_>) -> Row {
+    let name = &server.name;
+    let since = server.shared().map(parts::since).unwrap_or_default();
     let id = format!("troubled-{name}");
     let row = html! {
         li #(id) .row {
@@ -190,19 +185,19 @@ fn troubled_server(server: &Value, view: &View<'_>) -> Row {
     Row::new(id, row)
 }
 
-fn well_server(server: &Value) -> Row {
-    let name = server["name"].as_str().unwrap_or_default();
+fn well_server(server: &ServerStatus) -> Row {
+    let name = &server.name;
     let id = format!("well-{name}");
     let row = html! {
         li #(id) .row {
             p .title.grow {
                 a href=(format!("/ui/servers/{name}")) { (text::line(name)) }
                 (parts::state(server))
-                @let since = parts::since(&server["connection"]["shared"]);
+                @let since = server.shared().map(parts::since).unwrap_or_default();
                 @if !since.is_empty() { span .hint { "for " (since) } }
             }
             span .hint {
-                (text::many(server["items"]["tools"].as_u64().unwrap_or(0), "tool", "tools"))
+                (text::many(server.item_count("tools") as u64, "tool", "tools"))
             }
         }
     };

@@ -1,4 +1,4 @@
-//! `/ui/pins`: the tools whose definition nobody approved, with what changed.
+//! `/ui/pins`: the texts of servers that no operator approved, with what changed.
 
 use maud::{Markup, html};
 use serde_json::Value;
@@ -6,12 +6,13 @@ use serde_json::Value;
 use crate::admin::ui::fields::{Fields, field};
 use crate::admin::ui::page::{FormOutcome, Page, Section, View};
 use crate::admin::ui::{parts, text};
+use crate::catalog::PinKind;
 use crate::protocol::{ErrorKind, Failure};
 
-/// Tools on the page.
+/// Items on the page.
 const SHOWN_MAX: usize = 50;
 
-/// The member of a form that names a definition: its digest, a space, and the tool.
+/// The member of a form that names a definition: its digest, kind and name, with spaces between.
 const DEFINITION: &str = "definition";
 
 /// The differences stay as they are, so that a definition is approved only as it was read.
@@ -20,30 +21,30 @@ pub(super) fn page(view: &View<'_>) -> Page {
     let unapproved = unapproved(&pins);
     let mut shown: Vec<(&str, Vec<Value>)> = Vec::new();
     for pin in unapproved.iter().take(SHOWN_MAX) {
-        let (server, tool) = (word(pin, "server"), word(pin, "tool"));
+        let server = word(pin, "server");
         // One that is gone meanwhile needs nothing any more.
-        let Ok(pin) = view.operator.pin(server, tool) else {
+        let Ok(pin) = view.operator.pin(server, (kind(pin), word(pin, "name"))) else {
             continue;
         };
         match shown.last_mut() {
-            Some((last, tools)) if *last == server => tools.push(pin),
+            Some((last, items)) if *last == server => items.push(pin),
             _ => shown.push((server, vec![pin])),
         }
     }
-    Page::new(Section::Tools, "Changed tools").fixed(html! {
+    Page::new(Section::Tools, "Changed definitions").fixed(html! {
         p .crumb { a href="/ui/tools" { "Tools" } }
-        (parts::heading("Changed tools", None))
+        (parts::heading("Changed definitions", None))
         @if pins.is_empty() {
-            (parts::empty("No tool is pinned",
-                html! { "With " code { "pin_tools" } " in the configuration, tools wait here when their definition changes." }))
+            (parts::empty("Nothing is pinned",
+                html! { "With " code { "pin_tools" } " in the configuration, changed definitions of tools, prompts and resources wait here." }))
         } @else if shown.is_empty() {
-            (parts::empty("Every tool is as it was approved",
-                html! { (text::many(pins.len() as u64, "tool is", "tools are")) " pinned." }))
+            (parts::empty("Everything is as it was approved",
+                html! { (text::many(pins.len() as u64, "definition is", "definitions are")) " pinned." }))
         }
         @if !shown.is_empty() {
-            p .hint { "These definitions are not the ones that were approved. Read them first: a model does what a tool says of itself." }
+            p .hint { "These definitions are not the ones that were approved. Read them first: a model does what it reads here." }
         }
-        @for (server, tools) in &shown { (of_server(server, tools, view)) }
+        @for (server, items) in &shown { (of_server(server, items, view)) }
         @if unapproved.len() > SHOWN_MAX {
             p .hint.after { (unapproved.len() - SHOWN_MAX) " more: they appear when these are approved." }
         }
@@ -60,27 +61,34 @@ pub(super) fn unapproved(pins: &[Value]) -> Vec<&Value> {
     pins.iter().filter(is_other).collect()
 }
 
-fn of_server(server: &str, tools: &[Value], view: &View<'_>) -> Markup {
-    let all: Vec<String> = tools.iter().flat_map(definitions).collect();
+fn of_server(server: &str, items: &[Value], view: &View<'_>) -> Markup {
+    let all: Vec<String> = items.iter().flat_map(definitions).collect();
     html! {
         section aria-label=(server) {
             header .heading.after {
                 h2 .title { a href=(format!("/ui/servers/{server}")) { (text::line(server)) } }
                 @if all.len() > 1 { (approval(server, &all, &format!("Approve all {} of {server}", all.len()), view)) }
             }
-            @for pin in tools { (one(server, pin, view)) }
+            @for pin in items { (one(server, pin, view)) }
         }
     }
 }
 
-/// The definitions of a tool that nobody approved, as forms name them.
+fn kind(pin: &Value) -> PinKind {
+    PinKind::named(word(pin, "kind")).unwrap_or_default()
+}
+
+/// A definition as forms name it.
+fn named(pin: &Value, definition: &Value) -> String {
+    let digest = word(definition, "digest");
+    format!("{digest} {} {}", kind(pin).as_str(), word(pin, "name"))
+}
+
+/// The definitions of an item that no operator approved, as forms name them.
 fn definitions(pin: &Value) -> Vec<String> {
-    let tool = word(pin, "tool");
     let listed = pin["listed"].as_array().into_iter().flatten();
     let listed = listed.filter(|it| it["state"] != "pinned");
-    listed
-        .map(|it| format!("{} {tool}", word(it, "digest")))
-        .collect()
+    listed.map(|it| named(pin, it)).collect()
 }
 
 fn approval(server: &str, definitions: &[String], label: &str, view: &View<'_>) -> Markup {
@@ -95,13 +103,13 @@ fn approval(server: &str, definitions: &[String], label: &str, view: &View<'_>) 
 }
 
 fn one(server: &str, pin: &Value, view: &View<'_>) -> Markup {
-    let tool = word(pin, "tool");
+    let (kind, name) = (kind(pin).as_str(), word(pin, "name"));
     let listed = pin["listed"].as_array().into_iter().flatten();
     html! {
         @for definition in listed.filter(|it| it["state"] != "pinned") {
             div .card.padded.after {
                 p .title {
-                    (text::code(tool)) " "
+                    (text::line(kind)) " " (text::code(name)) " "
                     (parts::badge("warn", word(definition, "state")))
                     @if pin["suspended"] == true { " " (parts::badge("bad", "withheld from clients")) }
                 }
@@ -111,17 +119,23 @@ fn one(server: &str, pin: &Value, view: &View<'_>) -> Markup {
                 @match definition["diff"].as_str() {
                     Some(diff) => { (text::diff(diff)) }
                     None => {
-                        p .hint.after { "It was not there when the tools of this server were pinned." }
+                        p .hint.after { "It was not there when this server was pinned." }
                         (text::block(&serde_json::to_string_pretty(&definition["definition"]).unwrap_or_default()))
                     }
                 }
                 div .actions.after {
-                    @let named = format!("{} {tool}", word(definition, "digest"));
-                    (approval(server, &[named], &format!("Approve {tool}"), view))
+                    (approval(server, &[named(pin, definition)], &format!("Approve {name}"), view))
                 }
             }
         }
     }
+}
+
+/// Digest, kind and name of a definition that a form names.
+fn split(definition: &str) -> Option<(&str, PinKind, &str)> {
+    let (digest, item) = definition.split_once(' ')?;
+    let (kind, name) = item.split_once(' ')?;
+    Some((digest, PinKind::named(kind)?, name))
 }
 
 /// Approves the definitions that the form names, and no others.
@@ -132,18 +146,16 @@ fn one(server: &str, pin: &Value, view: &View<'_>) -> Markup {
 pub(super) async fn approve(view: &View<'_>, form: &Fields) -> Result<FormOutcome, Failure> {
     let server = field(form, "server").unwrap_or_default();
     let named = form.iter().filter(|(name, _)| name == DEFINITION);
-    let named: Vec<(&str, &str)> = named.filter_map(|(_, it)| it.split_once(' ')).collect();
+    let named: Vec<(&str, PinKind, &str)> = named.filter_map(|(_, it)| split(it)).collect();
     if named.is_empty() {
         let message = "form: `definition` is missing";
         return Err(Failure::new(ErrorKind::InvalidRequest, message));
     }
     let mut refused = Vec::new();
-    for (digest, tool) in &named {
-        let approved = view.operator.approve_pins(
-            server,
-            Some((*tool).to_owned()),
-            Some((*digest).to_owned()),
-        );
+    for (digest, kind, name) in &named {
+        let of = (*kind, (*name).to_owned());
+        let digest = Some((*digest).to_owned());
+        let approved = view.operator.approve_pins(server, Some(of), digest);
         refused.extend(approved.await.err());
     }
     let approved = named.len() - refused.len();
@@ -156,7 +168,7 @@ pub(super) async fn approve(view: &View<'_>, form: &Fields) -> Result<FormOutcom
                 all.len()
             )
         }
-        ([(_, tool)], None) => format!("{tool} of {server} is approved."),
+        ([(_, _, name)], None) => format!("{name} of {server} is approved."),
         (all, None) => format!("{} definitions of {server} are approved.", all.len()),
     };
     Ok(FormOutcome::Done {

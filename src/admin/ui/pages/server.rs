@@ -2,7 +2,6 @@
 
 use actix_web::http::StatusCode;
 use maud::{Markup, html};
-use serde_json::Value;
 
 use super::confirm::{Confirmation, confirm, is_sure};
 use super::server_life::{crashes, time_line};
@@ -10,12 +9,13 @@ use super::server_limits::limits;
 use crate::admin::config_order::ConfigOrder;
 use crate::admin::control_request::{LoginOrder, LoginOrigin};
 use crate::admin::operator::Inoperable;
-use crate::admin::render::{breaker_text, open_breakers, reason};
+use crate::admin::render::{breaker_text, reason};
+use crate::admin::status::{ServerStatus, Status};
 use crate::admin::ui::fields::{Fields, field};
 use crate::admin::ui::page::{FormOutcome, Page, Section, View};
 use crate::admin::ui::parts::Button;
 use crate::admin::ui::{parts, text};
-use crate::downstream::ServerOrder;
+use crate::downstream::{BreakerState, ServerOrder, ServerStatusView};
 use crate::id::ViewId;
 use crate::protocol::{ErrorKind, Failure};
 
@@ -27,7 +27,7 @@ const LINES_MAX: usize = 200;
 /// Says that there is no such server.
 pub(super) async fn page(view: &View<'_>, name: &str) -> Result<Page, Failure> {
     let (server, started_at) = find(view, name)?;
-    let name = server["name"].as_str().unwrap_or_default();
+    let name = server.name.as_str();
     let log = log(&server, view);
     let page = Page::new(Section::Servers, name)
         .live("server-head", head(&server, view))
@@ -42,38 +42,39 @@ pub(super) async fn page(view: &View<'_>, name: &str) -> Result<Page, Failure> {
     Ok(page.once(view, configured(view, name)).await)
 }
 
-/// The server of a name or an id, in the form of the API, and when the gateway started.
-fn find(view: &View<'_>, name: &str) -> Result<(Value, u64), Failure> {
-    let status = view.operator.status();
-    let started_at = status.started_at;
-    let mut status = serde_json::to_value(status).unwrap_or_default();
-    let servers = status["servers"].take();
-    let servers = servers.as_array().map_or(&[][..], Vec::as_slice);
-    let found = servers.iter().find(|it| it["name"] == name);
-    let found = found.or_else(|| servers.iter().find(|it| it["id"] == name));
-    found.map(|it| (it.clone(), started_at)).ok_or_else(|| {
-        let known: Vec<&str> = servers
-            .iter()
-            .filter_map(|it| it["name"].as_str())
-            .collect();
-        Inoperable::Unknown(&known).failure(name)
-    })
+/// The server of a name or an id, and when the gateway started.
+fn find(view: &View<'_>, name: &str) -> Result<(ServerStatus, u64), Failure> {
+    let Status {
+        started_at,
+        mut servers,
+        ..
+    } = view.operator.status();
+    let by_name = servers.iter().position(|it| it.name == name);
+    match by_name.or_else(|| servers.iter().position(|it| it.id == name)) {
+        Some(found) => Ok((servers.swap_remove(found), started_at)),
+        None => {
+            let known: Vec<&str> = servers.iter().map(|it| it.name.as_str()).collect();
+            Err(Inoperable::Unknown(&known).failure(name))
+        }
+    }
 }
 
-fn head(server: &Value, view: &View<'_>) -> Markup {
-    let name = server["name"].as_str().unwrap_or_default();
+fn head(server: &ServerStatus, view: &View<'_>) -> Markup {
+    let name = &server.name;
     let to = |verb: &str| format!("/ui/servers/{name}/{verb}");
-    let state = server["state"].as_str().unwrap_or_default();
+    let state = server.state.as_str();
     let runs = !matches!(state, "stopped" | "disabled" | "misconfigured");
-    let is_tripped = server["connection"]["breaker"]["state"] == "tripped";
-    let has_open = open_breakers(server).next().is_some();
+    let connection = server.connection.as_ref();
+    let is_tripped = connection.is_some_and(|it| it.breaker.state == BreakerState::Tripped);
+    let needs_login = connection.is_some_and(|it| it.sign_in.is_some());
+    let has_open = server.open_breakers().next().is_some();
     html! {
         p .crumb { a href="/ui/servers" { "Servers" } }
         header .heading {
             h1 { (text::line(name)) (parts::state(server)) }
             div .actions {
                 @if state == "stopped" { (Button::new(&to("start"), "Start").primary().show(view)) }
-                @if server["connection"]["sign_in"].is_string() {
+                @if needs_login {
                     (Button::new(&to("login"), "Sign in").primary().show(view))
                 }
                 @if has_open { (Button::new(&to("reset"), "Send calls again").primary().show(view)) }
@@ -98,56 +99,32 @@ fn head(server: &Value, view: &View<'_>) -> Markup {
     }
 }
 
-fn facts(server: &Value, view: &View<'_>) -> Markup {
-    let name = server["name"].as_str().unwrap_or_default();
-    let connection = &server["connection"];
-    let child = &connection["shared"];
-    let number = |value: &Value| text::count(value.as_u64().unwrap_or(0));
-    let tools = view.operator.tools(&ViewId::Default);
-    let tools = tools.iter().filter(|tool| tool.server == name);
-    let tokens: usize = tools.map(|tool| tool.tokens).sum();
-    let own = connection["own"].as_array().map_or(0, Vec::len);
+fn facts(server: &ServerStatus, view: &View<'_>) -> Markup {
+    let name = &server.name;
+    let connection = server.connection.as_ref();
+    let exit = server.shared().and_then(|child| child.last_exit.as_deref());
+    let faults = connection.and_then(|it| it.faults.as_deref());
+    let offers = |kind: &str| text::count(server.item_count(kind) as u64);
     html! {
-        @if connection.is_object() {
-            dl .figures {
-                (parts::figure("In this state for", &parts::since(child), ""))
-                (parts::figure("Restarts", &number(&child["restarts"]),
-                    &format!("generation {}", number(&child["generation"]))))
-                (parts::figure("Calls in flight", &number(&connection["in_flight"]),
-                    &format!("{} waiting", number(&connection["queued"]))))
-                (parts::figure("Tools", &number(&server["items"]["tools"]),
-                    &format!("{} tokens", text::count(tokens as u64))))
-            }
-        }
+        @if let Some(connection) = connection { (figures(server, connection, view)) }
         div .card {
             dl .facts {
-                @if server["id"] != server["name"] { dt { "Id" } dd { (text::code(server["id"].as_str().unwrap_or_default())) } }
-                @if let Some(transport) = connection["transport"].as_str() {
-                    dt { "Transport" } dd { (transport) @if let Some(era) = connection["era"].as_str() { ", " (era) " protocol" } }
+                @if server.id != server.name { dt { "Id" } dd { (text::code(&server.id)) } }
+                @if let Some(connection) = connection {
+                    dt { "Transport" }
+                    dd { (connection.transport) @if let Some(era) = connection.era { ", " (era.as_str()) " protocol" } }
                 }
-                @if let Some(exit) = child["last_exit"].as_str() {
+                @if let Some(exit) = exit {
                     dt { "Last exit" } dd { (text::sentence(exit)) }
                 }
-                @if connection.is_object() {
-                    dt { "Breaker" }
-                    dd {
-                        (breaker_text(&connection["breaker"]).trim_start_matches("breaker · "))
-                        @if connection["breaker"]["state"] == "closed" { ": calls are sent" }
-                        @for breaker in open_breakers(server).filter(|it| it["tool"].is_string()) {
-                            br; (text::line(&breaker_text(breaker)))
-                        }
-                    }
-                    dt { "Connections" } dd { "one for all clients" @if own > 0 { ", " (own) " of their own" } }
-                    @if connection["repeated"] != 0 { dt { "Calls sent again" } dd { (number(&connection["repeated"])) } }
-                }
-                @if let Some(faults) = connection["faults"].as_str() {
+                @if let Some(connection) = connection { (call_facts(connection)) }
+                @if let Some(faults) = faults {
                     dt { "Injected faults" } dd { (text::line(faults)) }
                 }
                 dt { "Offers" }
                 dd {
-                    a href=(format!("/ui/tools?server={name}")) { (number(&server["items"]["tools"])) " tools" }
-                    ", " (number(&server["items"]["prompts"])) " prompts, "
-                    (number(&server["items"]["resources"])) " resources"
+                    a href=(format!("/ui/tools?server={name}")) { (offers("tools")) " tools" }
+                    ", " (offers("prompts")) " prompts, " (offers("resources")) " resources"
                 }
                 dt { "Calls" } dd { a href=(format!("/ui/calls?server={name}")) { "History" } }
             }
@@ -155,9 +132,43 @@ fn facts(server: &Value, view: &View<'_>) -> Markup {
     }
 }
 
-fn log(server: &Value, view: &View<'_>) -> Markup {
-    let name = server["name"].as_str().unwrap_or_default();
-    let Ok(lines) = view.operator.logs(name) else {
+fn figures(server: &ServerStatus, connection: &ServerStatusView, view: &View<'_>) -> Markup {
+    let child = &connection.shared;
+    let tools = view.operator.tools(&ViewId::Default);
+    let tools = tools.iter().filter(|tool| tool.server == server.name);
+    let tokens: usize = tools.map(|tool| tool.tokens).sum();
+    let number = |number: usize| text::count(number as u64);
+    html! {
+        dl .figures {
+            (parts::figure("In this state for", &parts::since(child), ""))
+            (parts::figure("Restarts", &text::count(child.restarts),
+                &format!("generation {}", text::count(child.generation))))
+            (parts::figure("Calls in flight", &number(connection.in_flight),
+                &format!("{} waiting", number(connection.queued))))
+            (parts::figure("Tools", &number(server.item_count("tools")),
+                &format!("{} tokens", number(tokens))))
+        }
+    }
+}
+
+/// Which calls reach the server, and over which connections.
+fn call_facts(connection: &ServerStatusView) -> Markup {
+    let own = connection.own.len();
+    let of_tools = connection.open_breakers().filter(|it| it.tool.is_some());
+    html! {
+        dt { "Breaker" }
+        dd {
+            (breaker_text(&connection.breaker).trim_start_matches("breaker · "))
+            @if connection.breaker.is_closed() { ": calls are sent" }
+            @for breaker in of_tools { br; (text::line(&breaker_text(breaker))) }
+        }
+        dt { "Connections" } dd { "one for all clients" @if own > 0 { ", " (own) " of their own" } }
+        @if connection.repeated != 0 { dt { "Calls sent again" } dd { (text::count(connection.repeated)) } }
+    }
+}
+
+fn log(server: &ServerStatus, view: &View<'_>) -> Markup {
+    let Ok(lines) = view.operator.logs(&server.name) else {
         return Markup::default();
     };
     html! {
@@ -167,10 +178,9 @@ fn log(server: &Value, view: &View<'_>) -> Markup {
         } @else {
             ul .card.log.short data-follow tabindex="0" aria-labelledby="log-heading" {
                 @for line in lines.iter().rev().take(LINES_MAX) {
-                    @let line_json = serde_json::to_value(line.source).unwrap_or_default();
                     li id=(format!("line-{}", line.sequence)) {
                         (text::moment(line.at))
-                        span .source { (line_json.as_str().unwrap_or_default()) }
+                        span .source { (line.source.as_str()) }
                         span .text { (text::line(&line.text)) }
                     }
                 }
@@ -273,8 +283,8 @@ async fn remove(view: &View<'_>, name: &str, form: &Fields) -> Result<FormOutcom
 /// A page with a link, since a form must not lead to another site.
 async fn sign_in(view: &View<'_>, name: &str) -> Result<FormOutcome, Failure> {
     let (server, _) = find(view, name)?;
-    let url = match server["connection"]["sign_in"].as_str() {
-        Some(page) => page.to_owned(),
+    let url = match server.connection.and_then(|it| it.sign_in) {
+        Some(page) => page,
         None => {
             let begin = LoginOrder::Begin {
                 redirect_uri: None,

@@ -4,9 +4,13 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
+use crate::admin::crashes::DatedReport;
 use crate::admin::history::log_page;
 use crate::admin::ui::page::View;
 use crate::admin::ui::{parts, text};
+use crate::downstream::CrashReport;
+use crate::telemetry::{LogEntry, LogLine};
+use crate::transport::MessageReport;
 
 /// Moments in a time line; more are on the page of the log.
 const MOMENTS: &str = "50";
@@ -29,17 +33,18 @@ const FIELDS: [(&str, &str); 4] = [
 pub(super) fn time_line(view: &View<'_>, name: &str, started_at: u64) -> Markup {
     let query = [("server", name), ("level", "info"), ("limit", MOMENTS)];
     let found = log_page(&view.operator.log_records(), query).unwrap_or_default();
-    let entries = found["entries"].as_array().map_or(&[][..], Vec::as_slice);
-    let is_whole = found["total"].as_u64() == u64::try_from(entries.len()).ok();
+    let is_whole = found.total == found.entries.len();
     // The reports stand below.
-    let moments = entries.iter().filter(|it| it["data"]["report"].is_null());
+    let moments = found
+        .entries
+        .iter()
+        .filter(|it| !it.data.contains_key("report"));
     html! {
         h2 { "Time line" }
         ol .rows.card {
             @for entry in moments {
-                @let id = entry["id"].as_str().unwrap_or_default();
-                li .row id=(format!("moment-{id}")) {
-                    span .hint.nowrap { (text::moment(entry["timestamp"].as_u64().unwrap_or(0))) }
+                li .row id=(format!("moment-{}", entry.id)) {
+                    span .hint.nowrap { (text::moment(entry.timestamp)) }
                     div .grow { (moment(entry, name)) }
                 }
             }
@@ -58,18 +63,17 @@ pub(super) fn time_line(view: &View<'_>, name: &str, started_at: u64) -> Markup 
     }
 }
 
-fn moment(entry: &Value, server: &str) -> Markup {
-    let tone = match entry["level"].as_str() {
-        Some("error") => "bad",
-        Some("warn") => "warn",
+fn moment(entry: &LogEntry, server: &str) -> Markup {
+    let tone = match entry.level.as_str() {
+        "error" => "bad",
+        "warn" => "warn",
         _ => "quiet",
     };
-    let data = &entry["data"];
     // The connection of all clients needs no name.
     let shared = format!("server/{server}");
     let details = FIELDS
         .iter()
-        .filter_map(|(name, words)| match &data[*name] {
+        .filter_map(|(name, words)| match entry.data.get(*name)? {
             Value::Null => None,
             Value::String(value) if *value == shared => None,
             Value::String(value) => Some(format!("{words}{value}")),
@@ -78,8 +82,8 @@ fn moment(entry: &Value, server: &str) -> Markup {
     let details: Vec<String> = details.collect();
     html! {
         p {
-            (parts::badge(tone, entry["level"].as_str().unwrap_or_default())) " "
-            (text::sentence(entry["message"].as_str().unwrap_or_default()))
+            (parts::badge(tone, &entry.level)) " "
+            (text::sentence(&entry.message))
         }
         @if !details.is_empty() { p .why { (text::line(&details.join(" · "))) } }
     }
@@ -102,7 +106,7 @@ pub(super) async fn crashes(view: &View<'_>, name: &str) -> Markup {
             }
             details .card.padded.after {
                 summary { "The last messages before the newest" }
-                (text::block(&messages(last)))
+                (text::block(&messages(&last.report)))
             }
         } @else {
             p .hint { "There is no report of an end. The gateway keeps as many as " code { "recorder.reports" } " says." }
@@ -110,26 +114,22 @@ pub(super) async fn crashes(view: &View<'_>, name: &str) -> Markup {
     }
 }
 
-fn crash(report: &Value) -> Markup {
-    let lines = report["log"].as_array().map_or(&[][..], Vec::as_slice);
-    let last = lines.get(lines.len().saturating_sub(LINES_MAX)..);
-    let was = match report["was_up"] == true {
+fn crash(dated: &DatedReport) -> Markup {
+    let report = &dated.report;
+    let was = match report.was_up {
         true => "was up for",
         false => "did not come up, ended after",
     };
     html! {
-        span .hint.nowrap { (text::moment(report["at"].as_u64().unwrap_or(0))) }
+        span .hint.nowrap { (text::moment(dated.at)) }
         div .grow {
-            p { (text::sentence(report["reason"].as_str().unwrap_or_default())) }
+            p { (text::sentence(&report.reason)) }
             p .why {
-                (was) " " (text::age(report["lived_ms"].as_u64().unwrap_or(0)))
-                ", generation " (report["generation"])
-                @if report["connection"] != "shared" {
-                    ", connection " (text::line(report["connection"].as_str().unwrap_or_default()))
-                }
-                ", " (text::many(report["pending_calls"].as_u64().unwrap_or(0), "call", "calls")) " under way"
+                (was) " " (text::age(report.lived_ms)) ", generation " (report.generation)
+                @if report.connection != "shared" { ", connection " (text::line(&report.connection)) }
+                ", " (text::many(report.pending_calls as u64, "call", "calls")) " under way"
             }
-            @match last.unwrap_or_default() {
+            @match last_of(&report.log) {
                 [] => { p .why { "It wrote no line before." } }
                 last => {
                     details .after {
@@ -142,18 +142,28 @@ fn crash(report: &Value) -> Markup {
     }
 }
 
-fn messages(report: &Value) -> String {
-    let messages = report["messages"].as_array().into_iter().flatten();
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let line = |message: &Value| {
-        let before = text::age(message["before_ms"].as_u64().unwrap_or(0));
-        let words = ["direction", "kind", "method", "text"].map(|name| text(&message[name]));
-        format!("{before} before: {}\n", words.join(" ").trim_end())
-    };
-    messages.map(line).collect()
+fn last_of(lines: &[LogLine]) -> &[LogLine] {
+    &lines[lines.len().saturating_sub(LINES_MAX)..]
 }
 
-fn lines_of(lines: &[Value]) -> String {
-    let lines = lines.iter().filter_map(|line| line["text"].as_str());
-    lines.map(|line| format!("{line}\n")).collect()
+fn messages(report: &CrashReport) -> String {
+    let line = |message: &MessageReport| {
+        let method = message.method.as_deref().unwrap_or_default();
+        let content = message.text.as_deref().unwrap_or_default();
+        let words = [&*message.direction, message.kind.as_str(), method, content];
+        let words = words.join(" ");
+        format!(
+            "{} before: {}\n",
+            text::age(message.before_ms),
+            words.trim_end()
+        )
+    };
+    report.messages.iter().map(line).collect()
+}
+
+fn lines_of(lines: &[LogLine]) -> String {
+    lines
+        .iter()
+        .map(|line| format!("{}\n", line.text))
+        .collect()
 }

@@ -1,7 +1,6 @@
 //! The servers in the lists of several pages: those in trouble first, then by name.
 
 use maud::{Markup, html};
-use serde_json::Value;
 
 use crate::admin::render::Trouble;
 use crate::admin::status::ServerStatus;
@@ -9,27 +8,18 @@ use crate::admin::ui::page::View;
 use crate::admin::ui::paging::{AFTER, Paged, ROWS};
 use crate::admin::ui::parts;
 
-/// The servers that the query asks for, those on this page in the form of the API.
-pub(super) fn page_of(mut servers: Vec<ServerStatus>, view: &View<'_>) -> Paged<Value> {
+/// The servers that the query asks for, cut to this page.
+pub(super) fn page_of(mut servers: Vec<ServerStatus>, view: &View<'_>) -> Paged<ServerStatus> {
     if let Some(text) = view.query("text") {
         let text = text.to_lowercase();
         servers.retain(|server| server.name.to_lowercase().contains(&text));
     }
-    let Paged { rows, total, next } = Paged::of(servers, place, view.query(AFTER));
-    Paged {
-        rows: rows.iter().map(rendered).collect(),
-        total,
-        next,
-    }
+    Paged::of(servers, place, view.query(AFTER))
 }
 
 /// Where a server stands among all.
 pub(super) fn place(server: &ServerStatus) -> String {
-    format!("{}.{}", Trouble::of_server(server).place(), server.name)
-}
-
-pub(super) fn rendered(server: &ServerStatus) -> Value {
-    serde_json::to_value(server).unwrap_or_default()
+    format!("{}.{}", Trouble::of(server).place(), server.name)
 }
 
 /// Finds servers by their names, where there are more of them than a page has.

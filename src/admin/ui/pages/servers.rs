@@ -1,10 +1,10 @@
 //! `/ui/servers`: all servers, those in trouble first.
 
 use maud::{Markup, html};
-use serde_json::Value;
 
 use super::server_rows::{filter, none_fits, page_of};
 use crate::admin::render::reason;
+use crate::admin::status::ServerStatus;
 use crate::admin::ui::page::{Page, Section, View};
 use crate::admin::ui::paging::{PageLinks, Paged};
 use crate::admin::ui::pieces::Row;
@@ -22,7 +22,7 @@ pub(super) fn page(view: &View<'_>) -> Page {
         .live_list("servers", rows, |rows| table(count, &paged, rows, view))
 }
 
-fn table(count: usize, paged: &Paged<Value>, rows: Markup, view: &View<'_>) -> Markup {
+fn table(count: usize, paged: &Paged<ServerStatus>, rows: Markup, view: &View<'_>) -> Markup {
     if count == 0 {
         return parts::empty(
             "No server is configured",
@@ -54,10 +54,11 @@ fn table(count: usize, paged: &Paged<Value>, rows: Markup, view: &View<'_>) -> M
     }
 }
 
-fn row(server: &Value, view: &View<'_>) -> Row {
-    let name = server["name"].as_str().unwrap_or_default();
-    let connection = &server["connection"];
-    let number = |value: &Value| value.as_u64().map(text::count).unwrap_or_default();
+fn row(server: &ServerStatus, view: &View<'_>) -> Row {
+    let name = &server.name;
+    let connection = server.connection.as_ref();
+    let shared = server.shared();
+    let number = |number: Option<u64>| number.map(text::count).unwrap_or_default();
     let why = reason(server);
     let id = format!("server-{name}");
     let row = html! {
@@ -67,11 +68,11 @@ fn row(server: &Value, view: &View<'_>) -> Row {
                 @if !parts::is_well(server) && !why.is_empty() { p .why { (text::sentence(&why)) } }
             }
             td { (parts::state(server)) }
-            td .nowrap.extra { (parts::since(&connection["shared"])) }
-            td .number.extra { (number(&connection["shared"]["restarts"])) }
-            td .number.extra { (number(&connection["in_flight"])) }
-            td .extra { (connection["transport"].as_str().unwrap_or_default()) }
-            td .number.extra { (number(&server["items"]["tools"])) }
+            td .nowrap.extra { (shared.map(parts::since).unwrap_or_default()) }
+            td .number.extra { (number(shared.map(|it| it.restarts))) }
+            td .number.extra { (number(connection.map(|it| it.in_flight as u64))) }
+            td .extra { (connection.map_or("", |it| &it.transport)) }
+            td .number.extra { (text::count(server.item_count("tools") as u64)) }
             td .extra { (parts::remedies(server, view)) }
         }
     };

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use maud::{Markup, html};
-use serde_json::Value;
 
 use super::calls::{duration, outcome};
 use super::sessions::{age, client, unknown};
@@ -12,6 +11,7 @@ use crate::admin::status::{ServerStatus, Status};
 use crate::admin::ui::page::{Page, Section, View};
 use crate::admin::ui::parts::Button;
 use crate::admin::ui::{parts, text};
+use crate::history::{CallPage, RecordedCall};
 use crate::protocol::Failure;
 use crate::sessions::SessionDetail;
 use crate::telemetry::unix_millis;
@@ -107,10 +107,9 @@ fn open(detail: &SessionDetail) -> Markup {
 }
 
 /// The servers that its calls and subscriptions lead to.
-fn servers(detail: &SessionDetail, calls: Option<&Value>, status: &Status) -> Markup {
-    let recorded = calls.and_then(|calls| calls["entries"].as_array());
-    let recorded = recorded.into_iter().flatten();
-    let recorded = recorded.filter_map(|entry| entry["serverId"].as_str());
+fn servers(detail: &SessionDetail, calls: Option<&CallPage>, status: &Status) -> Markup {
+    let recorded = calls.into_iter().flat_map(|calls| &calls.entries);
+    let recorded = recorded.filter_map(|call| call.server_id.as_deref());
     let open = detail.now.iter().flat_map(|now| &now.calls);
     let open = open.map(|call| call.server.as_str());
     let subscribed = detail.subscriptions.iter();
@@ -131,7 +130,6 @@ fn servers(detail: &SessionDetail, calls: Option<&Value>, status: &Status) -> Ma
 }
 
 fn server_row(detail: &SessionDetail, server: &ServerStatus) -> Markup {
-    let state = serde_json::to_value(server).unwrap_or_default();
     let connection = server.connection.as_ref();
     let revision = connection.and_then(|connection| connection.revision);
     let own_name = format!("session {}", detail.session.recorded_as);
@@ -141,7 +139,7 @@ fn server_row(detail: &SessionDetail, server: &ServerStatus) -> Markup {
         li .row {
             p .title.grow {
                 a href=(format!("/ui/servers/{}", server.name)) { (text::line(&server.name)) }
-                (parts::state(&state))
+                (parts::state(server))
                 @if has_own { span .hint { "by a connection of its own" } }
             }
             span .hint {
@@ -152,13 +150,15 @@ fn server_row(detail: &SessionDetail, server: &ServerStatus) -> Markup {
 }
 
 /// The newest moments first.
-fn time_line(detail: &SessionDetail, calls: Option<&Value>, status: &Status) -> Markup {
-    let entries = calls.and_then(|calls| calls["entries"].as_array());
-    let entries = entries.map_or(&[][..], Vec::as_slice);
-    let is_cut = calls.is_some_and(|calls| calls["next"].is_string());
-    let at = |entry: &Value| entry["timestamp"].as_u64().unwrap_or(0);
-    let mut moments: Vec<(u64, Markup)> = entries.iter().map(|it| (at(it), call(it))).collect();
-    let from = entries.last().filter(|_| is_cut).map_or(0, at);
+fn time_line(detail: &SessionDetail, calls: Option<&CallPage>, status: &Status) -> Markup {
+    let entries = calls.map_or(&[][..], |calls| &calls.entries);
+    let is_cut = calls.is_some_and(|calls| calls.next.is_some());
+    let moments = entries.iter().map(|it| (it.timestamp, call(it)));
+    let mut moments: Vec<(u64, Markup)> = moments.collect();
+    let from = entries
+        .last()
+        .filter(|_| is_cut)
+        .map_or(0, |it| it.timestamp);
     let others = turns(detail, status, unix_millis());
     // Of one second, too, the newest first.
     let others = others.into_iter().rev().filter(|(at, _)| *at >= from);
@@ -207,15 +207,10 @@ fn turns(detail: &SessionDetail, status: &Status, now: u64) -> Vec<(u64, &'stati
     turns.map(|(at, words)| (rounded(at), words)).collect()
 }
 
-fn call(entry: &Value) -> Markup {
-    let text = |name: &str| entry[name].as_str().unwrap_or_default();
-    let name = match text("target") {
-        "" => text("method"),
-        target => target,
-    };
+fn call(call: &RecordedCall) -> Markup {
     html! {
-        a href=(format!("/ui/calls/{}", text("id"))) { (text::line(name)) }
-        " " span .hint { (text::line(text("serverId"))) } " "
-        (outcome(entry)) " " span .hint { (duration(&entry["duration"])) }
+        a href=(format!("/ui/calls/{}", call.id)) { (text::line(call.title())) }
+        " " span .hint { (text::line(call.server_id.as_deref().unwrap_or_default())) } " "
+        (outcome(call)) " " span .hint { (duration(call.duration)) }
     }
 }

@@ -61,8 +61,8 @@ pub(super) fn page(view: &View<'_>) -> Page {
         (parts::heading("Tools", None))
         @if unapproved > 0 {
             p .notice.warn {
-                (text::many(unapproved as u64, "tool has", "tools have"))
-                " a definition that nobody approved. " a href="/ui/pins" { "See what changed" }
+                (text::many(unapproved as u64, "definition is", "definitions are"))
+                " not approved. " a href="/ui/pins" { "See what changed" }
             }
         }
         (searched(&view_tools, view))

@@ -1,20 +1,22 @@
 //! `/ui/tree`: the supervision tree as it is now.
 
 use maud::{Markup, html};
-use serde_json::Value;
 
 use super::server_rows::{filter, none_fits, page_of};
-use crate::admin::render::{breaker_text, open_breakers, reason};
+use crate::admin::render::{breaker_text, reason};
+use crate::admin::status::{ServerStatus, Status};
 use crate::admin::ui::page::{Page, Section, View};
 use crate::admin::ui::paging::{PageLinks, Paged};
 use crate::admin::ui::pieces::Row;
 use crate::admin::ui::{parts, text};
+use crate::supervision::{ChildPhase, ChildView};
 
 /// Connections of their own, and breakers, that are shown of one server.
 const OWN_MAX: usize = 20;
 
 pub(super) fn page(view: &View<'_>) -> Page {
-    let (status, servers) = view.status_and_servers();
+    let mut status = view.operator.status();
+    let servers = std::mem::take(&mut status.servers);
     let count = servers.len();
     let paged = page_of(servers, view);
     let rows = paged.rows.iter().map(server_node).collect();
@@ -27,27 +29,26 @@ pub(super) fn page(view: &View<'_>) -> Page {
 }
 
 fn tree(
-    status: &Value,
+    status: &Status,
     count: usize,
-    paged: &Paged<Value>,
+    paged: &Paged<ServerStatus>,
     rows: Markup,
     view: &View<'_>,
 ) -> Markup {
-    let actors = status["actors"].as_array().into_iter().flatten();
     html! {
         div .card.tree {
             p .node.root {
                 span .strong { "gateway" }
                 span .hint {
-                    "pid " (status["pid"].as_u64().unwrap_or(0)) " · "
-                    (text::many(status["sessions"].as_u64().unwrap_or(0), "session", "sessions"))
-                    @let replaced = status["arbiters_replaced"].as_u64().unwrap_or(0);
+                    "pid " (status.pid) " · "
+                    (text::many(status.sessions as u64, "session", "sessions"))
+                    @let replaced = status.arbiters_replaced;
                     @if replaced > 0 { " · " (text::many(replaced, "thread", "threads")) " replaced" }
                 }
             }
             ul {
-                @for actor in actors {
-                    li { (child(actor, actor["name"].as_str().unwrap_or_default(), Markup::default())) }
+                @for actor in &status.actors {
+                    li { (child(actor, &actor.name, Markup::default())) }
                 }
                 li {
                     p .node {
@@ -63,37 +64,36 @@ fn tree(
     }
 }
 
-fn server_node(server: &Value) -> Row {
-    let name = server["name"].as_str().unwrap_or_default();
-    let connection = &server["connection"];
-    let own = connection["own"].as_array().map_or(&[][..], Vec::as_slice);
-    let number = |name: &str| connection[name].as_u64().unwrap_or(0);
+fn server_node(server: &ServerStatus) -> Row {
+    let name = &server.name;
+    let connection = server.connection.as_ref();
+    let own = connection.map_or(&[][..], |it| &it.own);
     let id = format!("node-{name}");
     let node = html! {
         li #(id) {
             p .node data-server=(name) {
                 a href=(format!("/ui/servers/{name}")) { (text::line(name)) }
                 (parts::state(server))
-                @if connection.is_object() {
-                    (child_facts(&connection["shared"]))
-                    span .hint { (number("in_flight")) " in flight" }
-                    @if number("queued") > 0 { span .hint { (number("queued")) " waiting" } }
+                @if let Some(connection) = connection {
+                    (child_facts(&connection.shared))
+                    span .hint { (connection.in_flight) " in flight" }
+                    @if connection.queued > 0 { span .hint { (connection.queued) " waiting" } }
                 }
             }
             @let why = reason(server);
             @if !parts::is_well(server) && !why.is_empty() { p .why { (text::sentence(&why)) } }
-            @if !(own.is_empty() && open_breakers(server).next().is_none()) {
+            @if !(own.is_empty() && server.open_breakers().next().is_none()) {
                 ul {
                     @for own in own.iter().take(OWN_MAX) {
                         li {
-                            (child(&own["connection"], own["owner"].as_str().unwrap_or_default(),
+                            (child(&own.connection, &own.owner,
                                 html! { span .hint { "a connection of its own" } }))
                         }
                     }
                     @if own.len() > OWN_MAX {
                         li { p .node { span .hint { (own.len() - OWN_MAX) " more connections of their own" } } }
                     }
-                    @for breaker in open_breakers(server).take(OWN_MAX) {
+                    @for breaker in server.open_breakers().take(OWN_MAX) {
                         li { p .node { (parts::badge("warn", "breaker")) span .hint { (text::line(&breaker_text(breaker))) } } }
                     }
                 }
@@ -103,31 +103,29 @@ fn server_node(server: &Value) -> Row {
     Row::new(id, node)
 }
 
-fn child(child: &Value, name: &str, remark: Markup) -> Markup {
-    let phase = child["phase"].as_str().unwrap_or_default();
-    let tone = match phase {
-        "up" => "good",
-        "idle" => "quiet",
-        "backoff" | "broken" => "bad",
-        _ => "warn",
+fn child(child: &ChildView, name: &str, remark: Markup) -> Markup {
+    let tone = match child.phase {
+        ChildPhase::Up => "good",
+        ChildPhase::Idle => "quiet",
+        ChildPhase::Backoff | ChildPhase::Broken => "bad",
+        ChildPhase::Starting | ChildPhase::Stopping | ChildPhase::Stopped => "warn",
     };
     html! {
         p .node {
             span { (text::line(name)) }
-            (parts::badge(tone, phase))
+            (parts::badge(tone, child.phase.as_str()))
             (child_facts(child))
             (remark)
         }
     }
 }
 
-fn child_facts(child: &Value) -> Markup {
-    let number = |name: &str| child[name].as_u64().unwrap_or(0);
+fn child_facts(child: &ChildView) -> Markup {
     html! {
         span .hint { "for " (parts::since(child)) }
-        span .hint { "generation " (number("generation")) }
-        span .hint { (text::many(number("restarts"), "restart", "restarts")) }
-        @if number("panics") > 0 { span .badge.bad { (text::many(number("panics"), "panic", "panics")) } }
-        @if number("stuck") > 0 { span .badge.bad { "blocked a thread " (number("stuck")) " times" } }
+        span .hint { "generation " (child.generation) }
+        span .hint { (text::many(child.restarts, "restart", "restarts")) }
+        @if child.panics > 0 { span .badge.bad { (text::many(child.panics, "panic", "panics")) } }
+        @if child.stuck > 0 { span .badge.bad { "blocked a thread " (child.stuck) " times" } }
     }
 }

@@ -75,13 +75,16 @@ pub(super) fn piece(
     (filled_in, problems): (&Fields, &[Problem]),
 ) -> Markup {
     let state = trial.state();
-    let millis = |time: std::time::Duration| json!(time.as_secs_f64() * 1000.0);
     let (tone, word, time) = match &state.stage {
         Stage::Running => ("quiet", "running", None),
         Stage::Asks(_) => ("warn", "asks you", None),
         Stage::Ended(ending) => {
             let (tone, word) = verdict(ending);
-            (tone, word, Some(duration(&millis(ending.took))))
+            (
+                tone,
+                word,
+                Some(duration(ending.took.as_secs_f64() * 1000.0)),
+            )
         }
     };
     let time = time.unwrap_or_else(|| format!("for {}", text::age(whole_millis(trial))));

@@ -75,12 +75,11 @@ fn servers(view_tools: &ViewTools, view: &View<'_>) -> Markup {
     if wanted.is_empty() {
         return html! { "all of them, in the order of the configuration" };
     }
-    let status = view.status();
-    let known = status["servers"].as_array().map_or(&[][..], Vec::as_slice);
+    let known = view.operator.status().servers;
     html! {
         @for name in wanted {
             p {
-                @match known.iter().find(|it| it["name"] == name.as_str()) {
+                @match known.iter().find(|it| it.name == name.as_str()) {
                     Some(server) => {
                         a href=(format!("/ui/servers/{name}")) { (text::line(name.as_str())) } " "
                         (parts::state(server))

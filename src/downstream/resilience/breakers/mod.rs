@@ -65,14 +65,47 @@ pub struct BreakerPermit {
     is_reported: bool,
 }
 
+/// Which calls a breaker lets through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BreakerState {
+    /// It lets all calls through.
+    #[default]
+    Closed,
+    /// It refuses calls until the time of the next try.
+    Open,
+    /// One call tries whether the server answers again.
+    HalfOpen,
+    /// An operator switched it off.
+    Tripped,
+}
+
+impl BreakerState {
+    /// The word that is also its serialised form.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Open => "open",
+            Self::HalfOpen => "half-open",
+            Self::Tripped => "tripped",
+        }
+    }
+}
+
+impl BreakerView {
+    pub fn is_closed(&self) -> bool {
+        self.state == BreakerState::Closed
+    }
+}
+
 /// A breaker, as it is shown.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct BreakerView {
     /// The native name of the tool; absent for the server's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
-    /// `closed`, `open`, `half-open` or `tripped`.
-    pub state: &'static str,
+    pub state: BreakerState,
     /// Failures in a row, while it is closed.
     pub failures: usize,
     /// Failures since the last success, however long ago: for health.
@@ -414,10 +447,10 @@ fn refused(server: &str, tool: Option<&str>, why: BreakerRefusal) -> Failure {
 
 fn view(tool: Option<String>, breaker: &Breaker, now: Instant) -> BreakerView {
     let (state, failures, next_try) = match breaker.seen(now) {
-        BreakerSnapshot::Closed { failures } => ("closed", failures, None),
-        BreakerSnapshot::Open { next_try } => ("open", 0, Some(next_try)),
-        BreakerSnapshot::HalfOpen => ("half-open", 0, None),
-        BreakerSnapshot::Tripped => ("tripped", 0, None),
+        BreakerSnapshot::Closed { failures } => (BreakerState::Closed, failures, None),
+        BreakerSnapshot::Open { next_try } => (BreakerState::Open, 0, Some(next_try)),
+        BreakerSnapshot::HalfOpen => (BreakerState::HalfOpen, 0, None),
+        BreakerSnapshot::Tripped => (BreakerState::Tripped, 0, None),
     };
     BreakerView {
         tool,

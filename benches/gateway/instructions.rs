@@ -1,0 +1,259 @@
+//! Instructions that the gateway executes per call and per session, counted by callgrind. They depend
+//! little on the machine and its load, so a change that makes the hot path more expensive is noticed
+//! even where times vary.
+//!
+//! Counts differ between compilers. The committed baseline names its compiler, and with another one
+//! nothing is compared: `--before=PATH` counts another build, with the same compiler, instead.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
+
+use crate::Fallible;
+use crate::client::{BenchClient, Era, Ids, Work};
+use crate::targets::{self, PROGRAM, Server, Target};
+
+const BASELINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions.json");
+
+/// Tools of the server.
+const TOOLS: usize = 4;
+
+/// A count may exceed the baseline by this share.
+const TOLERANCE: f64 = 0.03;
+
+/// The lowest count of several repetitions is the one with the least work in the background.
+const REPETITIONS: usize = 3;
+
+/// The server behind the gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Behind {
+    Http(Era),
+    Stdio,
+}
+
+/// What is counted, and how often it is done in one repetition.
+struct Scenario {
+    name: &'static str,
+    behind: Behind,
+    work: Work,
+    times: usize,
+}
+
+const HANDSHAKE: Behind = Behind::Http(Era::Handshake);
+
+const SCENARIOS: [Scenario; 6] = [
+    scenario("call", HANDSHAKE, Work::Echo, 500),
+    scenario("list", HANDSHAKE, Work::List(TOOLS), 200),
+    scenario("progress", HANDSHAKE, Work::Progress(10), 100),
+    scenario("session", HANDSHAKE, Work::Session(TOOLS), 100),
+    scenario(
+        "sessionless",
+        Behind::Http(Era::Sessionless),
+        Work::Echo,
+        500,
+    ),
+    scenario("stdio", Behind::Stdio, Work::Echo, 500),
+];
+
+const fn scenario(name: &'static str, behind: Behind, work: Work, times: usize) -> Scenario {
+    Scenario {
+        name,
+        behind,
+        work,
+        times,
+    }
+}
+
+/// What the counts are compared with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Reference {
+    Baseline,
+    /// Another build of the gateway.
+    Build(PathBuf),
+    /// Nothing: the counts become the baseline.
+    Replace,
+}
+
+/// Instructions per call or session, by the name of the scenario.
+pub(crate) type Counts = BTreeMap<String, u64>;
+
+#[derive(Serialize, Deserialize)]
+struct Baseline {
+    /// The output of `rustc --version`, and the architecture.
+    compiler: String,
+    instructions: Counts,
+}
+
+/// Counts, prints and compares. Returns whether no count is too high.
+pub(crate) async fn run(reference: Reference) -> Fallible<bool> {
+    if !Path::new(PROGRAM)
+        .components()
+        .any(|it| it.as_os_str() == "smoke")
+    {
+        return Err("instructions are counted in a build with `--profile smoke`".into());
+    }
+    let compiler = compiler()?;
+    let before = match &reference {
+        Reference::Build(program) => Some(count_all(program).await?),
+        Reference::Replace => None,
+        Reference::Baseline => {
+            let baseline: Baseline = serde_json::from_slice(&fs::read(BASELINE)?)?;
+            let is_comparable = baseline.compiler == compiler;
+            if !is_comparable {
+                println!(
+                    "NOT compared: the baseline is of {}, and this is {compiler}.\n\
+                     Compare with a build of the commit before, by the same compiler: \
+                     `cargo bench --profile smoke -- --instructions --before=PATH`.\n\
+                     Where CI has this compiler, commit a new baseline: \
+                     `cargo bench --profile smoke -- --instructions=write`.",
+                    baseline.compiler
+                );
+            }
+            is_comparable.then_some(baseline.instructions)
+        }
+    };
+    let now = count_all(Path::new(PROGRAM)).await?;
+    println!("{}", table(before.as_ref(), &now));
+    if reference == Reference::Replace {
+        let baseline = Baseline {
+            compiler,
+            instructions: now,
+        };
+        let text = serde_json::to_string_pretty(&baseline)? + "\n";
+        fs::write(BASELINE, text)?;
+        return Ok(true);
+    }
+    let too_high = before.map_or_else(Vec::new, |before| too_high(&before, &now));
+    if !too_high.is_empty() {
+        println!(
+            "More than {:.0} % over the baseline: {}.\n\
+             Win it back, or commit a higher baseline and say why: \
+             `cargo bench --profile smoke -- --instructions=write`.",
+            TOLERANCE * 100.0,
+            too_high.join(", ")
+        );
+    }
+    Ok(too_high.is_empty())
+}
+
+/// The names of the counts that exceed those before by more than the tolerance, or that are new.
+pub(crate) fn too_high(before: &Counts, now: &Counts) -> Vec<String> {
+    let is_too_high = |name: &&String| {
+        let (before, now) = (before.get(*name), now.get(*name));
+        before
+            .zip(now)
+            .is_none_or(|(before, now)| *now as f64 > *before as f64 * (1.0 + TOLERANCE))
+    };
+    now.keys().filter(is_too_high).cloned().collect()
+}
+
+fn table(before: Option<&Counts>, now: &Counts) -> String {
+    let mut lines = vec![format!(
+        "{:<12}{:>10}{:>10}",
+        "instructions", "before", "now"
+    )];
+    for (name, now) in now {
+        lines.push(match before.and_then(|before| before.get(name)) {
+            Some(before) => {
+                let change = (*now as f64 / *before as f64 - 1.0) * 100.0;
+                format!("{name:<12}{before:>10}{now:>10}{change:>+8.1} %")
+            }
+            None => format!("{name:<12}{:>10}{now:>10}", "-"),
+        });
+    }
+    lines.join("\n")
+}
+
+fn compiler() -> Fallible<String> {
+    let output = Command::new("rustc").arg("--version").output()?;
+    let version = String::from_utf8(output.stdout)?;
+    Ok(format!("{}, {}", version.trim(), std::env::consts::ARCH))
+}
+
+async fn count_all(program: &Path) -> Fallible<Counts> {
+    let mut counts = Counts::new();
+    for behind in [HANDSHAKE, Behind::Http(Era::Sessionless), Behind::Stdio] {
+        let dir = TempDir::new()?;
+        let (era, stub, server) = match behind {
+            Behind::Http(era) => {
+                let stub = targets::stub_of(era, TOOLS).await?;
+                let server = Server::http("stub", &stub);
+                (era, Some(stub), server)
+            }
+            Behind::Stdio => {
+                let server = Server::Stdio {
+                    name: "stub".to_owned(),
+                    tools: TOOLS,
+                };
+                (Era::Handshake, None, server)
+            }
+        };
+        let file = dir.path().join("counts");
+        let gateway = targets::launch_counted(dir.path(), &[server], (program, &file), era)?;
+        let ids = Ids::default();
+        let gateway = gateway.ready(&ids, TOOLS).await?;
+        let mut counter = Counter {
+            gateway,
+            file,
+            dumps: 0,
+        };
+        for scenario in SCENARIOS.iter().filter(|it| it.behind == behind) {
+            let count = counter.count(scenario, &ids).await?;
+            counts.insert(scenario.name.to_owned(), count);
+        }
+        drop(counter);
+        drop(stub);
+    }
+    Ok(counts)
+}
+
+/// A gateway under callgrind.
+struct Counter {
+    gateway: Target,
+    /// Callgrind numbers its files: it adds a suffix to this name.
+    file: PathBuf,
+    dumps: usize,
+}
+
+impl Counter {
+    async fn count(&mut self, scenario: &Scenario, ids: &Ids) -> Fallible<u64> {
+        let place = &self.gateway.place;
+        let mut client = match scenario.work {
+            Work::Session(_) => BenchClient::connect(place, ids).await?,
+            _ => BenchClient::open(place, ids).await?,
+        };
+        let mut lowest = u64::MAX;
+        // The first repetition warms everything up.
+        for repetition in 0..=REPETITIONS {
+            self.take()?;
+            for _ in 0..scenario.times {
+                client.run(scenario.work).await?;
+            }
+            let count = self.take()?;
+            if repetition > 0 {
+                lowest = lowest.min(count / scenario.times as u64);
+            }
+        }
+        Ok(lowest)
+    }
+
+    /// The instructions since the last time.
+    fn take(&mut self) -> Fallible<u64> {
+        let pid = format!("--pid={}", self.gateway.pid());
+        let output = Command::new("vgdb").args([&pid, "dump"]).output()?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            return Err(format!("vgdb: {said}").into());
+        }
+        self.dumps += 1;
+        let file = self.file.with_extension(self.dumps.to_string());
+        let text = fs::read_to_string(&file)?;
+        let totals = text.lines().find_map(|line| line.strip_prefix("totals: "));
+        let totals = totals.ok_or("callgrind wrote no totals")?;
+        Ok(totals.trim().parse()?)
+    }
+}

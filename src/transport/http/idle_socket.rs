@@ -1,0 +1,141 @@
+//! Closes connections that awc keeps and does not use: its pool looks at them only when it needs one.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::{Rc, Weak};
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+
+use super::socket::Socket;
+
+/// Looks at a connection within its keep-alive time; it is closed when none of them saw it in use.
+const LOOKS: u32 = 4;
+
+/// Shortest keep-alive time that a server may ask for.
+const KEEP_ALIVE_MIN: Duration = Duration::from_millis(500);
+
+/// How long closing a connection may take.
+const CLOSE_MAX: Duration = Duration::from_secs(1);
+
+/// The socket of a connection, until it is closed for want of use.
+#[derive(Debug)]
+pub(super) struct IdleSocket {
+    socket: RefCell<Option<Socket>>,
+    use_of: Usage,
+    keep_alive: Cell<Duration>,
+}
+
+/// Whether a connection is in use.
+#[derive(Debug, Default)]
+struct Usage {
+    /// A request was written, or more of its response is waited for.
+    is_awaited: Cell<bool>,
+    /// Looks since the last use.
+    looks: Cell<u32>,
+}
+
+impl Usage {
+    fn used(&self, is_awaited: bool) {
+        self.is_awaited.set(is_awaited);
+        self.looks.set(0);
+    }
+
+    /// Looks once, and returns whether the connection has not been used for its keep-alive time.
+    fn is_over(&self) -> bool {
+        if !self.is_awaited.get() {
+            self.looks.set(self.looks.get() + 1);
+        }
+        self.looks.get() >= LOOKS
+    }
+}
+
+impl IdleSocket {
+    /// Must be called on the arbiter that uses the socket.
+    pub(super) fn new(socket: Socket, keep_alive: Duration) -> Rc<Self> {
+        let kept = Rc::new(Self {
+            socket: RefCell::new(Some(socket)),
+            use_of: Usage::default(),
+            keep_alive: Cell::new(keep_alive),
+        });
+        actix_rt::spawn(close_when_idle(Rc::downgrade(&kept)));
+        kept
+    }
+
+    /// The server closes idle connections after this time.
+    pub(super) fn server_keeps_for(&self, time: Duration) {
+        // The connection is to be closed before the server does it.
+        let time = (time * 3 / 4).max(KEEP_ALIVE_MIN);
+        self.keep_alive.set(self.keep_alive.get().min(time));
+    }
+
+    /// Uses the socket for reading: while there is nothing to read, a response is waited for.
+    pub(super) fn read<T>(
+        &self,
+        read: impl FnOnce(&mut Socket) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        let read = self.with(read);
+        self.use_of.used(read.is_pending());
+        read
+    }
+
+    /// Uses the socket for writing: a response is waited for afterwards.
+    pub(super) fn write<T>(
+        &self,
+        write: impl FnOnce(&mut Socket) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        self.use_of.used(true);
+        self.with(write)
+    }
+
+    pub(super) fn with<T>(
+        &self,
+        work: impl FnOnce(&mut Socket) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        match &mut *self.socket.borrow_mut() {
+            Some(socket) => work(socket),
+            None => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+        }
+    }
+
+    fn take_if_idle(&self) -> Option<Socket> {
+        match self.use_of.is_over() {
+            true => self.socket.borrow_mut().take(),
+            false => None,
+        }
+    }
+}
+
+async fn close_when_idle(kept: Weak<IdleSocket>) {
+    while let Some(keep_alive) = kept.upgrade().map(|kept| kept.keep_alive.get()) {
+        sleep(keep_alive / LOOKS).await;
+        let idle = kept.upgrade().and_then(|kept| kept.take_if_idle());
+        if let Some(mut socket) = idle {
+            let _ = timeout(CLOSE_MAX, socket.shutdown()).await;
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_connection_without_a_response_to_come_is_idle() {
+        let usage = Usage::default();
+        let looks = |count: u32| (0..count).map(|_| usage.is_over()).collect::<Vec<_>>();
+        assert_eq!(looks(LOOKS), [false, false, false, true]);
+        // A response is read in parts.
+        usage.used(false);
+        assert_eq!(looks(3), [false; 3]);
+        usage.used(false);
+        assert_eq!(looks(3), [false; 3]);
+        // A stream is silent for long.
+        usage.used(true);
+        assert_eq!(looks(100), [false; 100]);
+        usage.used(false);
+        assert_eq!(looks(LOOKS), [false, false, false, true]);
+    }
+}
