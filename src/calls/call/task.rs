@@ -233,7 +233,7 @@ impl Call {
                 request.answer(reply, CallEnding::Error(error));
             }
             Err(failure) => {
-                let (decorator, to) = (&self.context.answer_decorator, self.caller.revision);
+                let (decorator, to) = (self.context.decorator(&self.caller), self.caller.revision);
                 let reply = decorator.failed(method, id, failure, to);
                 request.answer(reply, CallEnding::Failed(failure));
             }
