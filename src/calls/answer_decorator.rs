@@ -142,9 +142,11 @@ impl AnswerDecorator {
                     CacheScope::Private
                 };
                 let ttl_ms = caching.ttl_ms;
-                let members = self
-                    .decorator()
-                    .complete(&base, Some(CacheHints { ttl_ms, scope }));
+                let decorator = match self {
+                    Self::Gateway(decorator) => decorator,
+                    Self::Server(server) => &server.lists,
+                };
+                let members = decorator.complete(&base, Some(CacheHints { ttl_ms, scope }));
                 let members = members.as_bytes().slice(1..);
                 Bytes::from([b",".as_slice(), &members, b"}"].concat())
             }

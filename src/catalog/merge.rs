@@ -123,6 +123,7 @@ impl<'a> Merger<'a> {
                 wrap_prefix,
                 rules: NameRules::of(server, names),
                 wrapping: Wrapping::Nothing,
+                instructions: None,
                 shown: [0; 4],
             });
         }
@@ -468,6 +469,7 @@ impl<'a> Merger<'a> {
                 // Clients keep the text that was approved last.
                 true => self.settings.pinned.approved_instructions(server),
             };
+            self.views[index].instructions.clone_from(&text);
             if self.settings.is_one_server {
                 return text;
             }

@@ -141,16 +141,21 @@ pub struct OneServer {
     pub part: Arc<ServerPart>,
     /// Makes results its own for sessionless clients.
     pub decorator: ResultDecorator,
+    /// The same for lists, which the gateway writes itself.
+    pub lists: ResultDecorator,
 }
 
 impl OneServer {
     /// A sessionless server says in its results who it is, or chooses not to.
     pub(super) fn new(part: Arc<ServerPart>) -> Self {
-        let says_nothing = part.revision.era() == Era::Legacy;
-        let info = says_nothing.then(|| project_implementation(&part.info, Revision::NEWEST));
-        let info = info.flatten();
-        let decorator = ResultDecorator::new(info.as_ref().map(RawJson::from_value));
-        Self { part, decorator }
+        let info = project_implementation(&part.info, Revision::NEWEST);
+        let info = info.as_ref().map(RawJson::from_value);
+        let of_results = info.clone().filter(|_| part.revision.era() == Era::Legacy);
+        Self {
+            part,
+            decorator: ResultDecorator::new(of_results),
+            lists: ResultDecorator::new(info),
+        }
     }
 }
 
@@ -170,6 +175,8 @@ pub(super) struct MergedServer {
     pub(super) wrap_prefix: String,
     pub(super) rules: NameRules,
     pub(super) wrapping: Wrapping,
+    /// The instructions that clients read: the approved ones, where they are pinned.
+    pub(super) instructions: Option<String>,
     pub(super) shown: [usize; 4],
 }
 
@@ -205,18 +212,20 @@ impl Snapshot {
         self.prompts.get(public)
     }
 
-    /// The servers that a request or notification of an extension may be for: those that declare an
-    /// extension (or something experimental) of whose name it reminds, as `com.example/chat` or
-    /// `chat` of `chat/send` and of `notifications/chat/typing`.
+    /// The servers that a request or notification of an extension may be for: the only server, or
+    /// those that declare an extension (or something experimental) of its name, such as
+    /// `com.example/chat` or `chat` for `chat/send` and for `notifications/chat/typing`.
     pub fn extension_owners<'a>(&'a self, method: &'a str) -> impl Iterator<Item = &'a ServerName> {
         let method = method.strip_prefix("notifications/").unwrap_or(method);
         let named = move |name: &str| {
             let rest = method.strip_prefix(name);
             rest.is_some_and(|rest| rest.starts_with('/'))
         };
+        let is_only = self.has_one_server();
         let declares = move |part: &&Arc<ServerPart>| {
             let mut names = EXTENSIONS.iter().flat_map(|member| part.extensions(member));
-            names.any(|(name, _)| named(name) || name.rsplit('/').next().is_some_and(named))
+            is_only
+                || names.any(|(name, _)| named(name) || name.rsplit('/').next().is_some_and(named))
         };
         let owners = self.parts().filter(declares);
         owners.map(|part| part.server())
@@ -278,6 +287,11 @@ impl Snapshot {
     /// server's instructions stay as it wrote them.
     pub fn instructions(&self) -> Option<&str> {
         self.instructions.as_deref()
+    }
+
+    /// The instructions of one server that clients read.
+    pub fn instructions_of(&self, server: &ServerName) -> Option<&str> {
+        self.view(server)?.instructions.as_deref()
     }
 
     /// Which lists differ from those of an older snapshot for a client that reads both.

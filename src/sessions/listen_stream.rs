@@ -363,10 +363,11 @@ impl Handler<SessionEvent> for ListenStream {
             }
             // S-SUB-05: log lines never go here; the rest is for others.
             SessionEvent::ListsChanged(_)
+            | SessionEvent::ListsAnnounced(_)
             | SessionEvent::ResourceUpdated { .. }
             | SessionEvent::Log { .. }
             | SessionEvent::ElicitationComplete { .. }
-            | SessionEvent::Extension { .. } => {}
+            | SessionEvent::Passed { .. } => {}
         }
     }
 }

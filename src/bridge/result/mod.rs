@@ -30,6 +30,8 @@ pub enum ResultKind {
     InputRequired,
     /// The server goes on in a task; read it with [`super::task`].
     Task,
+    /// Of an extension that a client of the same era may know.
+    Extension,
     /// Invalid: nobody knows what to do with it.
     Unknown,
 }
@@ -51,7 +53,7 @@ impl ResultKind {
                 None | Some("complete") => Self::Complete,
                 Some("input_required") => Self::InputRequired,
                 Some("task") => Self::Task,
-                Some(_) => Self::Unknown,
+                Some(_) => Self::Extension,
             },
             None => Self::Unknown,
         }

@@ -50,8 +50,8 @@ fn c_life_13_the_kind_of_a_result() {
             r#"{"a":"\"resultType\":\"task\"","resultType":"complete"}"#,
             ResultKind::Complete,
         ),
-        (r#"{"resultType":"completed"}"#, ResultKind::Unknown),
-        (r#"{"resultType":"other"}"#, ResultKind::Unknown),
+        (r#"{"resultType":"completed"}"#, ResultKind::Extension),
+        (r#"{"resultType":"other"}"#, ResultKind::Extension),
         (r#"{"resultType":7}"#, ResultKind::Unknown),
     ];
     for (text, kind) in table {
