@@ -34,7 +34,7 @@ pub(crate) struct KnownLists {
 /// The lists of a connection, and when their items were read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadList {
-    known: KnownList,
+    pub(super) known: KnownList,
     read_at: ListTimes,
     /// When they may be read again because clients ask for them.
     old_at: ListTimes,

@@ -321,14 +321,14 @@ mod tests {
         assert!(
             lists
                 .known(|_| true)
-                .all(|(_, _, known, _)| known == KnownList::Live)
+                .all(|(_, _, list)| list.known == KnownList::Live)
         );
         lists.closed(&server, &lease(1), now);
         assert_eq!(seen(&lists, &of_audience(one)), Some(part(one, 0)));
         assert!(
             lists
                 .known(|_| true)
-                .all(|(_, _, known, _)| known != KnownList::Live)
+                .all(|(_, _, list)| list.known != KnownList::Live)
         );
         // The first list of a session, not the one that its calls made of it.
         let id = SessionId::new(Uuid::from_u128(1));
