@@ -14,6 +14,7 @@ use mcpvisor::config::{
     Config, ConfigError, FileOutcome, Fingerprint, Loaded, LoadedFile, Lookup, ProcessEnvironment,
     ServerFile, WholeFileOutcome,
 };
+use mcpvisor::id::ServerName;
 use mcpvisor::protocol::{ErrorKind, Failure};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_blocking;
@@ -42,7 +43,14 @@ pub(super) struct ConfigFile {
     path: Option<PathBuf>,
     lookup: Lookup,
     environment: ProcessEnvironment,
-    stateless: bool,
+    overrides: ConfigOverrides,
+}
+
+/// Keys that the command line sets, whatever the file has.
+pub(super) struct ConfigOverrides {
+    pub(super) stateless: bool,
+    /// The only server that is served.
+    pub(super) server: Option<ServerName>,
 }
 
 impl ConfigFile {
@@ -55,14 +63,14 @@ impl ConfigFile {
         named: Option<PathBuf>,
         lookup: Lookup,
         environment: ProcessEnvironment,
-        stateless: bool,
+        overrides: ConfigOverrides,
     ) -> Result<(Self, Loaded), ConfigError> {
         let mut file = Self {
             path: None,
             named,
             lookup,
             environment,
-            stateless,
+            overrides,
         };
         let loaded = file.read()?;
         file.path = match (&loaded.path, lookup) {
@@ -96,25 +104,34 @@ impl ConfigFile {
 
     fn read(&self) -> Reading {
         let mut loaded = Config::load(self.named.as_deref(), self.lookup, &self.environment)?;
-        if self.stateless {
+        if self.overrides.stateless {
             loaded.config = loaded.config.without_sessions();
+        }
+        if let Some(server) = &self.overrides.server {
+            loaded.config = loaded.config.for_server(server);
         }
         Ok(loaded)
     }
 
-    /// Reads until two readings find the same: a file that is being written may look like a shorter
-    /// one that is valid.
-    fn read_settled(&self) -> Reading {
+    /// Reads until two readings find the same: a file that is being written can look like a shorter
+    /// one that is valid. Returns `None` for a file that keeps changing.
+    fn read_settled(&self) -> Option<Reading> {
         let mut last = self.read();
         for _ in 0..READINGS_MAX {
             thread::park_timeout(SETTLE);
             let now = self.read();
             if is_same(&last, &now) {
-                return now;
+                return Some(now);
             }
             last = now;
         }
-        last
+        None
+    }
+
+    fn refused(&self, why: String) -> Reading {
+        let path = self.path.clone().unwrap_or_default();
+        let source = io::Error::new(io::ErrorKind::TimedOut, why);
+        Err(ConfigError::Read { path, source })
     }
 
     fn servers(&self) -> Result<ServerFile<'_>, Failure> {
@@ -197,11 +214,21 @@ impl ConfigWork {
     /// Reads the file, after the current task if there is one.
     pub(super) fn read(&mut self, cause: Cause) {
         if self.is_free() {
-            let (late, read) = (
-                self.late_reading(),
-                self.on_thread(ConfigFile::read_settled),
-            );
-            let read = async move { Done::Read(read.await.unwrap_or_else(late), cause) };
+            let (file, again) = (Arc::clone(&self.file), self.late.clone());
+            let read = self.on_thread(ConfigFile::read_settled);
+            let read = async move {
+                let reading = match read.await {
+                    Some(Some(reading)) => reading,
+                    Some(None) => {
+                        // Applied when it settles.
+                        let _ = again.try_send(Changed);
+                        let settle = humantime::format_duration(SETTLE);
+                        file.refused(format!("it changes again within {settle} each time"))
+                    }
+                    None => late_reading(&file),
+                };
+                Done::Read(reading, cause)
+            };
             self.current = Some(Box::pin(read));
         } else {
             self.next = Some(cause);
@@ -212,7 +239,8 @@ impl ConfigWork {
     pub(super) fn carry_out(&mut self, request: ConfigRequest) {
         self.current = Some(match request {
             ConfigRequest::Reload { reply } => {
-                let (late, read) = (self.late_reading(), self.on_thread(ConfigFile::read));
+                let (file, read) = (Arc::clone(&self.file), self.on_thread(ConfigFile::read));
+                let late = move || late_reading(&file);
                 Box::pin(async move { Done::Reload(read.await.unwrap_or_else(late), reply) })
             }
             ConfigRequest::Servers {
@@ -270,19 +298,14 @@ impl ConfigWork {
         }
         async { timeout(FILE_WAIT, result).await.ok()?.ok() }
     }
+}
 
-    fn late_reading(&self) -> impl FnOnce() -> Reading + 'static {
-        let path = self.file.path.clone().unwrap_or_default();
-        move || {
-            let why = format!(
-                "it and the files that it names were not read within {}; they are read again when \
-                 their file system answers",
-                humantime::format_duration(FILE_WAIT)
-            );
-            let source = io::Error::new(io::ErrorKind::TimedOut, why);
-            Err(ConfigError::Read { path, source })
-        }
-    }
+fn late_reading(file: &ConfigFile) -> Reading {
+    let wait = humantime::format_duration(FILE_WAIT);
+    file.refused(format!(
+        "it and the files that it names were not read within {wait}; they are read again when \
+         their file system answers"
+    ))
 }
 
 fn late_change() -> Failure {

@@ -226,7 +226,7 @@ pub(crate) fn proxy(text: &str) -> Result<SecretText, ValueError> {
     Ok(SecretText::new(text))
 }
 
-pub(crate) const URL: &str = "an `http://` or `https://` URL";
+pub(crate) const URL: &str = "a URL with `http://` or `https://`";
 
 pub(crate) fn url(text: &str) -> Result<SecretText, ValueError> {
     let Ok(url) = Url::parse(text) else {

@@ -34,13 +34,18 @@ pub(crate) struct KnownLists {
 /// The lists of a connection, and when their items were read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadList {
-    pub(super) known: KnownList,
+    known: KnownList,
     read_at: ListTimes,
     /// When they may be read again because clients ask for them.
     old_at: ListTimes,
 }
 
 impl ReadList {
+    #[cfg(test)]
+    pub(super) fn is_live(&self) -> bool {
+        self.known == KnownList::Live
+    }
+
     pub(super) fn new(known: KnownList, part: &ServerPart, read_at: ListTimes) -> Self {
         let old_at = ItemKind::ALL.map(|kind| {
             let holds = holds_for(part, kind);

@@ -37,6 +37,9 @@ const OPEN_FILES: (u64, u64) = (256, 400);
 /// Connections of clients that ask nothing: more than there are descriptors.
 const IDLE: usize = 450;
 
+/// Connections of these that are opened at once.
+const BURST: usize = 4;
+
 /// The program that reads the log of the gateway.
 #[derive(Clone, Default)]
 struct LogReader(Arc<Mutex<Option<Child>>>);
@@ -85,11 +88,16 @@ impl World<'_> {
         prlimit(pid, Resource::Nofile, Rlimit { current, maximum }).unwrap();
     }
 
-    /// Connections that have asked something once.
+    /// Connections that ask nothing. A burst of them would fill the queue behind the seats, from
+    /// which a client is cut, so each few wait until the gateway has made room.
     async fn crowd(&mut self) {
-        for _ in 0..IDLE {
+        for number in 0..IDLE {
             let stream = TcpStream::connect(self.gateway.address).await.unwrap();
             self.idle.push(stream);
+            if number % BURST == 0 {
+                let health = self.gateway.get("/health").send().await;
+                assert_eq!(health.status, 200);
+            }
         }
     }
 

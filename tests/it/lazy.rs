@@ -216,6 +216,8 @@ async fn a_client_of_its_own_process_leaves_the_shared_one_at_rest() {
 async fn an_idle_server_over_http_has_no_session_and_gets_a_new_one() {
     let peer = HttpServer::start(Default::default()).await;
     let config = format!("{}{}idle_stop = \"200ms\"\n", quick(), peer.config("web"));
+    // A session of a client's own stays as long as the client.
+    let config = config + "sharing = \"shared\"\n";
     let gateway = Setup::new(&config).serve().await;
     let client = Client::open(&gateway).await;
     for round in 1..3 {

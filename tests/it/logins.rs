@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::support::login::{api_request as api, follow, log_in, login_needed, parts, protected};
+use crate::support::login::{
+    api_request as api, follow, log_in, login_needed, parts, protected, protected_with,
+};
 use crate::support::{
     Authority, Behaviour, Client, Gateway, Http, HttpServer, Setup, failure_of, quick, text_of,
     until,
@@ -91,7 +93,7 @@ async fn a_token_is_renewed_ahead_of_its_time() {
 
 #[tokio::test]
 async fn a_sign_in_that_ended_is_asked_for_again() {
-    let (_server, authority, gateway) = protected().await;
+    let (_server, authority, gateway) = protected_with("").await;
     login_needed(&gateway).await;
     log_in(&gateway).await;
     gateway.wait_state("docs", "up").await;

@@ -30,6 +30,7 @@ async fn a_server_at_its_memory_limit_ends_with_that_reason_and_comes_back() {
 async fn injected_faults_are_loud_and_concern_one_server_only() {
     let http = HttpServer::start(Default::default()).await;
     let base = format!("{}{}{}", quick(), example("calm"), http.config("web"));
+    let base = base + "sharing = \"shared\"\n";
     let faults = "[servers.web.faults]\ncrash_after = 2\n";
     let gateway = Gateway::start(&(base.clone() + faults)).await;
     let calm = gateway.server_pid("calm");

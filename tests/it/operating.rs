@@ -171,8 +171,9 @@ async fn a_server_over_http_is_stopped_and_started_too() {
         "http {}"
     );
     run(&gateway, &["servers", "stop", "web"]).await.unwrap();
-    until("the end of its session", || async {
-        (peer.behaviour().deleted == 1).then_some(())
+    // The client has one of its own.
+    until("the end of both sessions", || async {
+        (peer.behaviour().deleted == 2).then_some(())
     })
     .await;
     failure_of(&client.call("web__echo", json!({})).await);
@@ -181,7 +182,7 @@ async fn a_server_over_http_is_stopped_and_started_too() {
         text_of(&client.call("web__echo", json!({})).await),
         "http {}"
     );
-    assert_eq!(peer.behaviour().handshakes, 2);
+    assert_eq!(peer.behaviour().handshakes, 4);
 }
 
 #[tokio::test]

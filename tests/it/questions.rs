@@ -62,7 +62,8 @@ async fn two_sessions_are_asked_at_the_same_time_and_each_gets_its_own_question(
 #[tokio::test]
 async fn over_http_sessions_share_a_connection_and_each_gets_its_own_question() {
     let server = HttpServer::start(Default::default()).await;
-    let gateway = Gateway::start(&server.config("http")).await;
+    let shared = "sharing = \"principal\"\n";
+    let gateway = Gateway::start(&(server.config("http") + shared)).await;
     let clients = [
         Client::that_can(&gateway, can_elicit()).await,
         Client::that_can(&gateway, can_elicit()).await,

@@ -61,6 +61,7 @@ mod tasks;
 mod tasks_bridged;
 mod tasks_passed;
 mod tasks_replaced;
+mod tasks_restarted;
 mod unattributed;
 mod unlisted;
 mod wake;

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use mcpvisor::downstream::BreakerState;
 use mcpvisor::transport::LinkError;
 use serde_json::{Value, json};
 
@@ -9,9 +10,9 @@ use crate::schemas::check_task;
 use crate::served::{Served, with_extension};
 use crate::server::{Frame, Server, ask, note, text};
 use crate::tasks::{EXTENSION, RELATED, task, tasking};
-use crate::world::{Plan, World, millis, pass, run, seconds, set_wall_clock, settle};
+use crate::world::{Plan, World, millis, pass, run, seconds, settle};
 
-async fn world(knows_call_of_requests: bool) -> (Rc<World>, Server) {
+pub(crate) async fn world(knows_call_of_requests: bool) -> (Rc<World>, Server) {
     world_with(World::new(), knows_call_of_requests).await
 }
 
@@ -34,7 +35,7 @@ async fn called(world: &World) -> Served {
 }
 
 /// A task: the call that its server saw, and the task's id for the client.
-async fn created(world: &World, server: &Server) -> (Frame, Value) {
+pub(crate) async fn created(world: &World, server: &Server) -> (Frame, Value) {
     let mut called = called(world).await;
     let call = server.last("tools/call");
     assert_eq!(call.json["params"]["task"], json!({"ttl": 3_600_000}));
@@ -53,12 +54,12 @@ async fn created(world: &World, server: &Server) -> (Frame, Value) {
     (call, id)
 }
 
-async fn about(world: &World, method: &str, id: &Value) -> Served {
+pub(crate) async fn about(world: &World, method: &str, id: &Value) -> Served {
     let params = json!({ "taskId": id });
     Served::send(world, &with_extension(), method, params).await
 }
 
-fn shown(served: &mut Served) -> Value {
+pub(crate) fn shown(served: &mut Served) -> Value {
     let result = served.result();
     check_task("GetTaskResult", &result);
     assert_eq!(result["resultType"], "complete");
@@ -66,7 +67,7 @@ fn shown(served: &mut Served) -> Value {
 }
 
 /// Asks for a task whose server says this of it.
-async fn looked(world: &World, server: &Server, id: &Value, status: &str) -> Served {
+pub(crate) async fn looked(world: &World, server: &Server, id: &Value, status: &str) -> Served {
     let asked = server.of("tasks/get").len();
     let got = about(world, "tasks/get", id).await;
     assert_eq!(server.of("tasks/get").len(), asked + 1);
@@ -77,7 +78,7 @@ async fn looked(world: &World, server: &Server, id: &Value, status: &str) -> Ser
     got
 }
 
-fn question(message: &str) -> Value {
+pub(crate) fn question(message: &str) -> Value {
     json!({"mode": "form", "message": message, "_meta": {RELATED: {"taskId": "t-9"}},
         "requestedSchema": {"type": "object", "properties": {"ok": {"type": "boolean"}}}})
 }
@@ -356,7 +357,7 @@ fn a_server_that_goes_on_in_a_task_works_as_far_as_its_breaker_is_concerned() {
         assert_eq!(failed.result()["isError"], true);
         pass(seconds(11)).await;
         created(&world, &server).await;
-        assert_eq!(world.view("a").breaker.state, "closed");
+        assert_eq!(world.view("a").breaker.state, BreakerState::Closed);
         created(&world, &server).await;
     });
 }
@@ -398,117 +399,5 @@ fn as_many_tasks_are_held_as_calls_may_be_parked() {
         let result = refused.result();
         assert_eq!(result["isError"], true, "{result}");
         assert_eq!(server.of("tasks/cancel").len(), 1);
-    });
-}
-
-/// The id of a task that another gateway bridged before, and the server that has the task.
-async fn restarted() -> (Rc<World>, Server, Value) {
-    let (before, server) = world(true).await;
-    let (_, id) = created(&before, &server).await;
-    let (after, server) = world(true).await;
-    (after, server, id)
-}
-
-#[test]
-fn a_task_outlives_the_process_that_bridged_it() {
-    run(async {
-        let (world, server, id) = restarted().await;
-        // Two clients ask at once, and the server is asked once.
-        let mut first = about(&world, "tasks/get", &id).await;
-        let mut second = about(&world, "tasks/get", &id).await;
-        let [get] = &server.of("tasks/get")[..] else {
-            panic!("{:?}", server.frames())
-        };
-        assert_eq!(get.json["params"], json!({"taskId": "t-9"}));
-        server.answer(get, task("working", 1));
-        settle().await;
-        for got in [&mut first, &mut second] {
-            let state = shown(got);
-            assert_eq!(
-                (&state["taskId"], &state["status"], &state["createdAt"]),
-                (&id, &json!("working"), &json!("2026-11-20T10:00:00Z"))
-            );
-        }
-        let mut got = looked(&world, &server, &id, "completed").await;
-        let result = server.last("tasks/result");
-        assert_eq!(result.json["params"], json!({"taskId": "t-9"}));
-        server.answer(&result, text(json!("done")));
-        settle().await;
-        let done = shown(&mut got);
-        assert_eq!(done["status"], "completed");
-        assert_eq!(done["result"]["content"], text(json!("done"))["content"]);
-        let mut again = about(&world, "tasks/get", &id).await;
-        assert_eq!(shown(&mut again)["result"], done["result"]);
-        assert_eq!(server.of("tasks/get").len(), 2);
-    });
-}
-
-#[test]
-fn a_task_of_an_earlier_process_asks_and_ends_like_any_other() {
-    run(async {
-        // It has ended meanwhile.
-        let (world, server, id) = restarted().await;
-        let mut got = looked(&world, &server, &id, "completed").await;
-        server.answer(&server.last("tasks/result"), text(json!("done")));
-        settle().await;
-        assert_eq!(shown(&mut got)["status"], "completed");
-        // It asks.
-        let (world, server, id) = restarted().await;
-        let mut got = looked(&world, &server, &id, "input_required").await;
-        let result = server.last("tasks/result");
-        server.say_for(&result, ask("q1", "elicitation/create", question("who?")));
-        pass(millis(50)).await;
-        let required = shown(&mut got);
-        assert_eq!(
-            required["inputRequests"]["q-1"]["params"]["message"],
-            "who?"
-        );
-        // It is cancelled.
-        let (world, server, id) = restarted().await;
-        let mut cancelled = about(&world, "tasks/cancel", &id).await;
-        server.answer(&server.last("tasks/get"), task("working", 1));
-        settle().await;
-        check_task("CancelTaskResult", &cancelled.result());
-        assert_eq!(
-            server.last("tasks/cancel").json["params"],
-            json!({"taskId": "t-9"})
-        );
-        let mut got = about(&world, "tasks/get", &id).await;
-        assert_eq!(shown(&mut got)["status"], "cancelled");
-    });
-}
-
-#[test]
-fn a_task_that_its_server_lost_is_refused_in_the_words_of_the_server() {
-    run(async {
-        for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
-            let (world, server, id) = restarted().await;
-            for _ in 0..2 {
-                let params = json!({"taskId": id, "inputResponses": {}});
-                let mut got = Served::send(&world, &with_extension(), method, params).await;
-                server.refuse(&server.last("tasks/get"), -32602, "no task t-9");
-                settle().await;
-                let error = got.error();
-                assert_eq!(error["code"], -32602, "{method}: {error}");
-                let message = error["message"].as_str().unwrap();
-                assert!(message.contains("no task t-9"), "{method}: {message}");
-            }
-            assert_eq!(world.view("a").in_flight, 0);
-        }
-        // A server that is away does not end the task.
-        let (world, server, id) = restarted().await;
-        server.refuse_links(Some("refused"));
-        server.crash("gone");
-        settle().await;
-        let mut got = about(&world, "tasks/get", &id).await;
-        pass(seconds(60)).await;
-        let error = got.error();
-        assert_eq!(error["data"]["code"], "server_unavailable", "{error}");
-        // Its time is over.
-        let (world, _, id) = restarted().await;
-        set_wall_clock(3601);
-        let error = about(&world, "tasks/get", &id).await.error();
-        set_wall_clock(0);
-        assert_eq!(error["code"], -32602, "{error}");
     });
 }

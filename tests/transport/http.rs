@@ -268,7 +268,7 @@ fn c_http_15_an_unknown_session_is_distinguished_from_an_unknown_path() {
             .unwrap();
         assert_eq!(
             events.next().await,
-            "failed 7: server answered with HTTP status 404: "
+            "failed 7: server answered with HTTP status 404"
         );
         link.send(OutgoingFrame::new(Some(1), call(1, "initialize")))
             .unwrap();

@@ -28,7 +28,7 @@ const KEYS_MAX: usize = 1000;
 /// Longest name of a key, in characters.
 const NAME_MAX: usize = 64;
 
-const HASH: &str = "a key's hash, as written by `mcpvisor keys add`: `\"sha256:…\"`";
+const HASH: &str = "the hash of a key, as written by `mcpvisor keys add`: `\"sha256:…\"`";
 
 const EXPIRES: &str = "a time with its zone, such as `\"2030-01-01T00:00:00Z\"`";
 

@@ -66,7 +66,7 @@ pub(crate) struct OAuthKeys {
     subject_token_type: SubjectTokenType,
 }
 
-pub(super) const ENDPOINT: &str = "an `https://` URL, or `http://` on this machine";
+pub(super) const ENDPOINT: &str = "a URL with `https://`, or `http://` on this machine";
 
 pub(super) const SCOPE: &str = "a scope: visible characters without spaces, `\"` and `\\`";
 

@@ -36,7 +36,7 @@ impl Default for SourceKeys {
     }
 }
 
-pub(crate) const BASE_URL: &str = "an `http://` or `https://` URL without a query";
+pub(crate) const BASE_URL: &str = "a URL with `http://` or `https://` and without a query";
 
 pub(crate) fn base_url(text: &str) -> Result<String, ValueError> {
     let url = url(text)?;

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use actix::{ActorContext as _, Context};
+use actix::fut::wrap_future;
+use actix::{ActorContext as _, ActorFutureExt as _, AsyncContext as _, Context, Handler};
 
 use crate::downstream::connection::Connection;
 use crate::downstream::connection::crash_report::ConnectionLife;
+use crate::downstream::connection::state::ConnectionState;
 use crate::downstream::server_event::ServerEvent;
 use crate::downstream::worker_channel::WorkerChannelCommand;
-use crate::supervision::ExitReason;
+use crate::supervision::{ExitReason, Shutdown};
 use crate::telemetry::{Counter, Reason};
 use crate::transport::LinkEnd;
 
@@ -58,6 +60,34 @@ impl Connection {
             was_up: self.state.negotiated().is_some(),
         };
         self.spec.report_crash(life, ending);
+    }
+}
+
+impl Handler<Shutdown> for Connection {
+    type Result = ();
+
+    fn handle(&mut self, _: Shutdown, ctx: &mut Self::Context) {
+        self.end_calls("the gateway closed the connection");
+        self.count_end(None);
+        // Worker channels live until the link is closed: they still have to answer their calls.
+        let (calls, worker_channels) = match self.state.end() {
+            ConnectionState::Handshaking { calls, .. } => (*calls, Vec::new()),
+            ConnectionState::Ready(open) | ConnectionState::Renewing(open) => {
+                (open.calls, open.worker_channels)
+            }
+            ConnectionState::Opening | ConnectionState::Ending => return ctx.stop(),
+        };
+        if self.spec.own_session.is_left_open() {
+            // Another link continues in the session.
+            return ctx.stop();
+        }
+        self.spec.own_session.lost();
+        let grace = self.spec.settings().supervision.shutdown_timeout / 3;
+        let closing = wrap_future::<_, Self>(calls.into_link().close(grace));
+        ctx.spawn(closing.map(move |(), _, ctx| {
+            drop(worker_channels);
+            ctx.stop();
+        }));
     }
 }
 

@@ -98,6 +98,13 @@ impl Inquiry {
         }
     }
 
+    /// Offers a revision that the server negotiated over another connection.
+    pub(super) fn offer(&mut self, negotiated: Revision) {
+        if negotiated.era() == Era::Legacy {
+            self.offered = negotiated;
+        }
+    }
+
     pub(super) fn offered(&self) -> Revision {
         self.offered
     }

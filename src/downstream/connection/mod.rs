@@ -41,8 +41,7 @@ mod state;
 
 use std::sync::Arc;
 
-use actix::fut::wrap_future;
-use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, SpawnHandle};
+use actix::{Actor, Context, Handler, SpawnHandle};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -63,7 +62,7 @@ use crate::metrics::{ErrorType, MethodLabel};
 use crate::protocol::{
     Era, ErrorKind, LogLevel, Method, Outcome, RequestId, Response, notification, request,
 };
-use crate::supervision::{self, Shutdown};
+use crate::supervision;
 use crate::telemetry::{Cause, Reason};
 use crate::transport::{LinkError, LinkEvent, OutgoingFrame, SendError};
 use list_refresh::ListState;
@@ -476,33 +475,5 @@ impl Handler<ConnectionCommand> for Connection {
                 }
             }
         }
-    }
-}
-
-impl Handler<Shutdown> for Connection {
-    type Result = ();
-
-    fn handle(&mut self, _: Shutdown, ctx: &mut Self::Context) {
-        self.end_calls("the gateway closed the connection");
-        self.count_end(None);
-        // Worker channels live until the link is closed: they still have to answer their calls.
-        let (calls, worker_channels) = match self.state.end() {
-            ConnectionState::Handshaking { calls, .. } => (*calls, Vec::new()),
-            ConnectionState::Ready(open) | ConnectionState::Renewing(open) => {
-                (open.calls, open.worker_channels)
-            }
-            ConnectionState::Opening | ConnectionState::Ending => return ctx.stop(),
-        };
-        if self.spec.own_session.is_left_open() {
-            // Another link continues in the session.
-            return ctx.stop();
-        }
-        self.spec.own_session.lost();
-        let grace = self.spec.settings().supervision.shutdown_timeout / 3;
-        let closing = wrap_future::<_, Self>(calls.into_link().close(grace));
-        ctx.spawn(closing.map(move |(), _, ctx| {
-            drop(worker_channels);
-            ctx.stop();
-        }));
     }
 }

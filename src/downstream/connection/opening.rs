@@ -118,7 +118,11 @@ impl Connection {
             false => LOGIN_WITHIN,
         };
         let timeouts = StepTimeouts::of(&settings, sign_in);
-        let inquiry = Box::new(Inquiry::new(known, timeouts, Instant::now()));
+        let mut inquiry = Box::new(Inquiry::new(known, timeouts, Instant::now()));
+        let of_shared = self.spec.last_part.load();
+        if let Some(part) = of_shared.as_ref().filter(|_| self.spec.is_own_session()) {
+            inquiry.offer(part.revision);
+        }
         if known == KnownEra::Unknown && self.spec.of_server.connector.starts_process() {
             self.spec.of_all.counters.add(Counter::EraInquiries);
         }
@@ -188,7 +192,8 @@ impl Connection {
     pub(super) fn send_initialize(&mut self, ctx: &mut Context<Self>) {
         let offered = self.state.inquiry().map(|inquiry| inquiry.offered());
         let offered = offered.unwrap_or(Revision::NEWEST_LEGACY);
-        let params = handshake::initialize_params(&self.spec.key.profile(), offered);
+        let key = &self.spec.key;
+        let params = handshake::initialize_params(&key.profile(), offered, key.client_info());
         self.ask_server(&Method::Initialize, &params, OwnRequest::Initialize, ctx);
     }
 

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use actix::Context;
 use tokio::time::{sleep, timeout};
 
-use crate::downstream::pool::connection_manager::{
-    ConnectionManager, end_idle, lists_outdated, tell_closed,
-};
+use crate::downstream::pool::closing::{end_idle, lists_outdated, tell_closed};
+use crate::downstream::pool::connection_manager::ConnectionManager;
 use crate::downstream::pool::own_connections::{OpenedConnection, is_opened};
 use crate::downstream::pool::retiring::Succession;
 use crate::downstream::pool::server::{LOOK_EVERY, Server};

@@ -10,6 +10,7 @@
 //! - `own_connections`: the connections that clients have of their own
 //! - `idle_sessions`: sessions of single clients at a server, without a connection
 //! - `connection_manager`: starts, replaces and closes supervised connections
+//! - `closing`: how connections of a server end
 //! - `retiring`: which servers were changed or removed and have not ended yet
 //! - `server_order`: taking a server in and out of service, by an operator or for want of use
 //! - `usage`: who uses a shared connection, and since when nobody does
@@ -22,6 +23,7 @@
 //! them.
 
 pub(crate) mod clock_watch;
+mod closing;
 pub(crate) mod connection_choice;
 pub(crate) mod connection_manager;
 mod former_sessions;
@@ -51,9 +53,8 @@ use crate::downstream::connection::spec::{CallSenders, ConnectionCommand};
 use crate::downstream::connection_key::ConnectionKey;
 use crate::downstream::list_changes::ListChanges;
 use crate::downstream::parts::PoolParts;
-use crate::downstream::pool::connection_manager::{
-    ConnectionManager, OpenConnection, ServerJob, close, end_idle, stop,
-};
+use crate::downstream::pool::closing::{close, end_idle, stop};
+use crate::downstream::pool::connection_manager::{ConnectionManager, OpenConnection, ServerJob};
 use crate::downstream::pool::retiring::RetiringServers;
 use crate::downstream::pool::server::Server;
 use crate::downstream::server_event::ServerEventListener;

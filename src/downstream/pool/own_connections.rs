@@ -139,6 +139,18 @@ impl OwnConnections {
         limited + self.idle.len()
     }
 
+    /// Whether the connection of a client's session was lost, with the credentials that all share.
+    pub(crate) fn has_lost_session(&self) -> bool {
+        let table = self.table();
+        table.iter().any(|(key, own)| {
+            let phase = own.child.snapshot().status.phase();
+            let is_lost = matches!(phase, ChildPhase::Backoff | ChildPhase::Broken);
+            key.session().is_some()
+                && key.credentials == CredentialContext::Shared
+                && (is_lost || awaits_sign_in(&own.spec))
+        })
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.table().is_empty() && self.idle.len() == 0
     }

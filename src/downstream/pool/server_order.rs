@@ -13,9 +13,8 @@ use crate::catalog::ItemKind;
 use crate::downstream::connection::spec::{CallSenders, ConnectionCommand};
 use crate::downstream::connection_key::ConnectionKey;
 use crate::downstream::pool::Downstreams;
-use crate::downstream::pool::connection_manager::{
-    ConnectionManager, SWEEP_EVERY, close, end_idle, lists_outdated,
-};
+use crate::downstream::pool::closing::{close, end_idle, lists_outdated};
+use crate::downstream::pool::connection_manager::{ConnectionManager, SWEEP_EVERY};
 use crate::downstream::pool::server::Server;
 use crate::downstream::pool::usage::{RestDecision, UsageSnapshot, rest};
 use crate::downstream::server_event::{RoutedServerEvent, ServerEvent};

@@ -22,7 +22,8 @@ use url::Url;
 use super::decoding::Decoding;
 use super::idle_socket::IdleSocket;
 use super::no_date_timer::NoDateTimer;
-use super::wire_stream::{AbsoluteForm, Socket, WireStream};
+use super::socket::Socket;
+use super::wire_stream::{AbsoluteForm, WireStream};
 use crate::transport::Proxy;
 use crate::transport::proxy::{authority, tunnel_answer};
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-use super::wire_stream::Socket;
+use super::socket::Socket;
 
 /// Looks at a connection within its keep-alive time; it is closed when none of them saw it in use.
 const LOOKS: u32 = 4;

@@ -13,6 +13,7 @@ pub(super) mod refusals;
 pub(super) mod request_factory;
 mod response_head;
 pub(super) mod sending;
+mod socket;
 pub(super) mod sse;
 pub(super) mod web_client;
 mod wire_stream;

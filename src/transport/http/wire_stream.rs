@@ -4,7 +4,6 @@
 //! connection in HTTP/1.1, and does not write the absolute URI that a proxy requires. This stream
 //! corrects the heads; bodies pass unchanged and are not copied.
 
-use std::future::poll_fn;
 use std::io;
 use std::ops::Range;
 use std::pin::Pin;
@@ -15,8 +14,6 @@ use actix_rt::net::{ActixStream, Ready};
 use bytes::{Buf, BytesMut};
 use memchr::memchr;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
-use tokio_rustls::client::TlsStream;
 
 use super::idle_socket::IdleSocket;
 use super::response_head::{Framing, ResponseHead, keep_alive, read};
@@ -26,13 +23,6 @@ const HEAD_MAX: usize = 128 * 1024;
 
 /// Maximum number of interim responses to one request.
 const INTERIM_MAX: usize = 32;
-
-/// A socket, perhaps with TLS over it.
-#[derive(Debug)]
-pub(super) enum Socket {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
-}
 
 /// The form of requests that a proxy forwards over plain HTTP (RFC 9112, section 3.2.2).
 #[derive(Clone, Debug)]
@@ -253,52 +243,6 @@ impl AsyncWrite for WireStream {
 
     fn poll_shutdown(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.get_mut().socket.with(|it| it.poll_shutdown(task))
-    }
-}
-
-impl Socket {
-    fn poll_read(
-        &mut self,
-        task: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self {
-            Self::Plain(socket) => Pin::new(socket).poll_read(task, buffer),
-            Self::Tls(socket) => Pin::new(socket).poll_read(task, buffer),
-        }
-    }
-
-    fn poll_write(&mut self, task: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match self {
-            Self::Plain(socket) => Pin::new(socket).poll_write(task, bytes),
-            Self::Tls(socket) => Pin::new(socket).poll_write(task, bytes),
-        }
-    }
-
-    fn poll_flush(&mut self, task: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Self::Plain(socket) => Pin::new(socket).poll_flush(task),
-            Self::Tls(socket) => Pin::new(socket).poll_flush(task),
-        }
-    }
-
-    fn poll_shutdown(&mut self, task: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Self::Plain(socket) => Pin::new(socket).poll_shutdown(task),
-            Self::Tls(socket) => Pin::new(socket).poll_shutdown(task),
-        }
-    }
-
-    /// Closes it, with the farewell of TLS.
-    pub(super) async fn shutdown(&mut self) -> io::Result<()> {
-        poll_fn(|task| self.poll_shutdown(task)).await
-    }
-
-    fn tcp(&self) -> &TcpStream {
-        match self {
-            Self::Plain(socket) => socket,
-            Self::Tls(socket) => socket.get_ref().0,
-        }
     }
 }
 

@@ -4,9 +4,14 @@ use super::{Answer, Authority, Behaviour, Gateway, Http, HttpServer, Setup, quic
 
 /// A server that wants a token, who gives it, and a gateway in front.
 pub(crate) async fn protected() -> (HttpServer, Authority, Gateway) {
+    protected_with("sharing = \"shared\"\n").await
+}
+
+/// The same with other keys of the server.
+pub(crate) async fn protected_with(more: &str) -> (HttpServer, Authority, Gateway) {
     let server = HttpServer::start(Behaviour::default()).await;
     let authority = Authority::of(&server).await;
-    let config = format!("{}{}", quick(), server.config("docs"));
+    let config = format!("{}{}{more}", quick(), server.config("docs"));
     let gateway = Setup::new(&config).serve().await;
     (server, authority, gateway)
 }
