@@ -1,7 +1,6 @@
 //! The connections of one server that do not belong to everybody: found, added, and taken out
 //! when nobody uses them any more.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
@@ -17,7 +16,7 @@ use crate::downstream::connection_key::{ConnectionKey, ConnectionOwner};
 use crate::downstream::pool::idle_sessions::{IdleSession, IdleSessions};
 use crate::downstream::pool::lease::Leases;
 use crate::downstream::starting::StartStage;
-use crate::id::CredentialContext;
+use crate::id::{CredentialContext, QuickMap};
 use crate::supervision::{ChildPhase, ChildRef};
 use crate::telemetry::millis;
 
@@ -32,7 +31,8 @@ pub(crate) struct OwnConnections {
     began: Instant,
 }
 
-type OwnConnectionTable = HashMap<ConnectionKey, OwnConnection>;
+/// Most keys are sessions, whose ids the gateway chooses, and `entries_max` bounds the table.
+type OwnConnectionTable = QuickMap<ConnectionKey, OwnConnection>;
 
 struct OwnConnection {
     child: ChildRef<CallSenders>,

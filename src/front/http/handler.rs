@@ -16,7 +16,7 @@ use super::headers::{note_secrets, sole_text};
 use super::request_clock::RequestClock;
 use super::tcp_server::CertifiedClient;
 use super::{guard, respond};
-use crate::auth::{Credentials, Identity, PresentedToken};
+use crate::auth::{Credentials, Identity, PresentedToken, bearer_token};
 use crate::front::intake::RequestFailure;
 use crate::front::settings::FrontSettings;
 use crate::front::state::{Front, WorkerIndex};
@@ -129,9 +129,15 @@ pub(in crate::front) fn authenticate(
     let certified = request.conn_data::<CertifiedClient>();
     let certified = certified.map(|CertifiedClient(principal)| principal);
     let credentials = settings.auth.authenticate(authorization, certified, now)?;
+    let presented = authorization.and_then(bearer_token);
     let token = match credentials {
         Credentials::Known(identity) => {
-            note_secrets(request, &settings.forwarded_headers, &front.secrets);
+            note_secrets(
+                presented,
+                request,
+                &settings.forwarded_headers,
+                &front.secrets,
+            );
             return Ok(Either::Left(ready(Ok(identity))));
         }
         Credentials::Token(token) => token,
@@ -139,7 +145,12 @@ pub(in crate::front) fn authenticate(
     let tokens = front.tokens.load_full().ok_or_else(no_tokens)?;
     if let Some(found) = tokens.find(token, now) {
         if found.is_ok() {
-            note_secrets(request, &settings.forwarded_headers, &front.secrets);
+            note_secrets(
+                presented,
+                request,
+                &settings.forwarded_headers,
+                &front.secrets,
+            );
         }
         return Ok(Either::Left(ready(found)));
     }
@@ -150,7 +161,7 @@ pub(in crate::front) fn authenticate(
     let verifying = async move {
         let token = PresentedToken { text: &text, hash };
         let identity = tokens.verify(token, from, now).await?;
-        note_secrets(&of_request.0, &of_request.1, &secrets);
+        note_secrets(Some(&text), &of_request.0, &of_request.1, &secrets);
         Ok(identity)
     };
     Ok(Either::Right(verifying.boxed_local()))

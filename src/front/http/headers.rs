@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use actix_web::http::header::{self, HeaderName, HeaderValue};
+use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::{HttpMessage as _, HttpRequest};
 
-use crate::auth::{Identity, bearer_token};
+use crate::auth::Identity;
 use crate::bridge::headers::{self, ClientHeaders, UserClaims};
 use crate::front::settings::FrontSettings;
 use crate::masking::{LiveSecrets, secrets_in_header};
@@ -84,11 +84,16 @@ const IDENTIFIERS: [&str; 5] = [
 
 /// Adds the key or token of a client, and the secrets in the headers that servers are to read, to those
 /// that no text shows: a server may repeat what it gets. Called for clients that were let in.
-pub(super) fn note_secrets(request: &HttpRequest, forwarded: &[String], secrets: &LiveSecrets) {
-    let value = |name: &str| request.headers().get(name)?.to_str().ok();
-    if let Some(token) = value(header::AUTHORIZATION.as_str()).and_then(bearer_token) {
+pub(super) fn note_secrets(
+    token: Option<&str>,
+    request: &HttpRequest,
+    forwarded: &[String],
+    secrets: &LiveSecrets,
+) {
+    if let Some(token) = token {
         secrets.note(token);
     }
+    let value = |name: &str| request.headers().get(name)?.to_str().ok();
     for name in forwarded {
         let is_identifier = IDENTIFIERS.iter().any(|it| name.eq_ignore_ascii_case(it));
         let value = value(name).filter(|_| !is_identifier).unwrap_or_default();

@@ -5,7 +5,6 @@ use std::fmt;
 
 use bytes::Bytes;
 use bytestring::ByteString;
-use memchr::memchr;
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
@@ -150,13 +149,20 @@ impl RequestId {
 
 /// Parses the number of a request of the gateway, also when the peer wrote it as a float.
 pub(crate) fn our_number(text: &[u8]) -> Option<u64> {
-    let point = memchr(b'.', text);
-    let (digits, fraction) = text.split_at(point.unwrap_or(text.len()));
-    let is_whole = fraction.len() != 1 && fraction.iter().skip(1).all(|byte| *byte == b'0');
-    if !is_whole || !digits.iter().all(u8::is_ascii_digit) {
+    let end = text.iter().position(|byte| !byte.is_ascii_digit());
+    let (digits, rest) = text.split_at(end.unwrap_or(text.len()));
+    let is_whole = match rest {
+        [] => true,
+        [b'.', zeros @ ..] => !zeros.is_empty() && zeros.iter().all(|byte| *byte == b'0'),
+        _ => false,
+    };
+    if digits.is_empty() || !is_whole {
         return None;
     }
-    std::str::from_utf8(digits).ok()?.parse().ok()
+    let mut digits = digits.iter().map(|digit| u64::from(digit - b'0'));
+    digits.try_fold(0_u64, |number, digit| {
+        number.checked_mul(10)?.checked_add(digit)
+    })
 }
 
 impl From<u64> for RequestId {

@@ -103,7 +103,7 @@ impl Dialer {
     async fn dial(
         self,
         target: ConnectInfo<Uri>,
-    ) -> Result<Connection<Uri, WireStream>, ConnectError> {
+    ) -> Result<Connection<Uri, Box<WireStream>>, ConnectError> {
         let is_tls = target.request().scheme_str() == Some(OVER_TLS);
         let host = target.hostname().trim_matches(['[', ']']).to_owned();
         let port = target.port();
@@ -134,7 +134,8 @@ impl Dialer {
             let socket = IdleSocket::new(Socket::Plain(socket), KEEP_ALIVE);
             WireStream::new(socket, absolute)
         };
-        Ok(Connection::new(target.request().clone(), stream))
+        // awc moves it for each request.
+        Ok(Connection::new(target.request().clone(), Box::new(stream)))
     }
 
     async fn secure(&self, socket: TcpStream, host: String) -> io::Result<Socket> {
@@ -147,7 +148,7 @@ impl Dialer {
 }
 
 impl Service<ConnectInfo<Uri>> for Dialer {
-    type Response = Connection<Uri, WireStream>;
+    type Response = Connection<Uri, Box<WireStream>>;
     type Error = ConnectError;
     type Future = LocalBoxFuture<'static, Result<Self::Response, Self::Error>>;
 

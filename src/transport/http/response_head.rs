@@ -31,7 +31,6 @@ pub(super) enum Framing {
 /// Reads the head of the first response in `bytes`.
 pub(super) fn read(bytes: &[u8]) -> ResponseHead {
     let mut status = None;
-    let mut is_framed = false;
     let mut start = 0;
     loop {
         let rest = bytes.get(start..).unwrap_or_default();
@@ -46,25 +45,26 @@ pub(super) fn read(bytes: &[u8]) -> ResponseHead {
             // Some servers send an empty line after the body before.
             None if line.is_empty() => {}
             None => match status_code(line) {
-                Some(code) => status = Some((code, line_start)),
-                None => return ResponseHead::Final(Framing::Announced),
+                // A 202 has no body in MCP, and some servers omit its length and keep the connection.
+                None | Some(101 | 202 | 204 | 304) => {
+                    return ResponseHead::Final(Framing::Announced);
+                }
+                Some(code) => status = Some((matches!(code, 100..=199), line_start)),
             },
-            Some((code, _)) if line.is_empty() && matches!(code, 100 | 102..=199) => {
+            Some((true, _)) if line.is_empty() => {
                 return ResponseHead::Interim { length: start };
             }
-            Some((code, line_start)) if line.is_empty() => {
-                // A 202 has no body in MCP, and some servers omit its length and keep the connection.
-                let framing = if is_framed || matches!(code, 101 | 202 | 204 | 304) {
-                    Framing::Announced
-                } else {
-                    let minor = line_start + VERSION.len();
-                    Framing::ToTheEnd {
-                        minor_version: minor..minor + 1,
-                    }
-                };
-                return ResponseHead::Final(framing);
+            Some((false, line_start)) if line.is_empty() => {
+                let minor = line_start + VERSION.len();
+                return ResponseHead::Final(Framing::ToTheEnd {
+                    minor_version: minor..minor + 1,
+                });
             }
-            Some(_) => is_framed |= announces_end(line),
+            // awc reads the rest of the head.
+            Some((false, _)) if announces_end(line) => {
+                return ResponseHead::Final(Framing::Announced);
+            }
+            Some(_) => {}
         }
     }
 }
@@ -100,8 +100,16 @@ const VERSION: &[u8] = b"HTTP/1.";
 
 fn status_code(line: &[u8]) -> Option<u16> {
     let (_, rest) = line.strip_prefix(VERSION)?.split_first()?;
-    let code = rest.trim_ascii_start().get(..3)?;
-    std::str::from_utf8(code).ok()?.parse().ok()
+    let [hundreds, tens, ones, ..] = rest.trim_ascii_start() else {
+        return None;
+    };
+    [hundreds, tens, ones]
+        .into_iter()
+        .try_fold(0, |code, digit| {
+            digit
+                .is_ascii_digit()
+                .then(|| code * 10 + u16::from(digit - b'0'))
+        })
 }
 
 /// Whether a header defines the end of the body.
