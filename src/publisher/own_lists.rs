@@ -229,7 +229,7 @@ mod tests {
 
     use super::*;
     use crate::catalog::{IngestLimits, ItemKind};
-    use crate::downstream::Audience;
+    use crate::downstream::{Audience, ClientInfo};
     use crate::id::{CredentialContext, Principal, SessionId};
     use crate::protocol::{DeclaredCapabilities, RawJson};
 
@@ -239,6 +239,7 @@ mod tests {
         Audience {
             principal: Principal::Anonymous,
             profile: DeclaredCapabilities::from_declared(declared.as_object().unwrap()),
+            info: ClientInfo::default(),
         }
     }
 
@@ -318,18 +319,10 @@ mod tests {
         lists.listed(&lease(0), &part(one, 0), ListTimes::default(), now);
         lists.listed(&lease(1), &part(one, 0), ListTimes::default(), now);
         lists.closed(&server, &lease(0), now);
-        assert!(
-            lists
-                .known(|_| true)
-                .all(|(_, _, known, _)| known == KnownList::Live)
-        );
+        assert!(lists.known(|_| true).all(|(_, _, read)| read.is_live()));
         lists.closed(&server, &lease(1), now);
         assert_eq!(seen(&lists, &of_audience(one)), Some(part(one, 0)));
-        assert!(
-            lists
-                .known(|_| true)
-                .all(|(_, _, known, _)| known != KnownList::Live)
-        );
+        assert!(lists.known(|_| true).all(|(_, _, read)| !read.is_live()));
         // The first list of a session, not the one that its calls made of it.
         let id = SessionId::new(Uuid::from_u128(1));
         let session = key(ConnectionOwner::Session(id, audience(two)));
