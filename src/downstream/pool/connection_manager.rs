@@ -39,7 +39,7 @@ use crate::downstream::resilience::breakers::Breakers;
 use crate::downstream::session_status::SessionStatus;
 use crate::downstream::settings::{ServerSettings, StartMode};
 use crate::id::{CredentialContext, ServerName, SessionId};
-use crate::memory::note_freed;
+use crate::memory::{note_freed, note_passed};
 use crate::protocol::Failure;
 use crate::supervision::{
     ChildRef, ChildSpec, Inbox, InboxItem, Shutdown, Start, Supervisor, SupervisorLink,
@@ -49,6 +49,9 @@ use crate::transport::Recorder;
 
 /// How often connections are looked at that nobody uses any more.
 pub(crate) const SWEEP_EVERY: Duration = Duration::from_secs(15);
+
+/// Approximate bytes of an open session, which are freed when it is idle.
+const OPEN_SIZE: usize = 24 << 10;
 
 /// Time between two searches for idle sessions.
 const IDLE_EVERY: Duration = Duration::from_secs(1);
@@ -296,9 +299,11 @@ impl ConnectionManager {
                 let session = key.session();
                 session.is_some_and(|session| registry.listens(session))
             };
-            for idle in server.own.set_idle(idle_max, is_awaited, listens) {
-                idle.child.stop();
+            let idle = server.own.set_idle(idle_max, is_awaited, listens);
+            if !idle.is_empty() {
+                note_passed(idle.len() * OPEN_SIZE);
             }
+            idle.iter().for_each(|idle| idle.child.stop());
         }
     }
 
