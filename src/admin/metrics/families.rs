@@ -248,6 +248,7 @@ mod tests {
             started_at: 0,
             listen: "stdio".to_owned(),
             sessions: 3,
+            clients_max: None,
             event_bytes: 9,
             arbiters_replaced: 0,
             actors: Vec::new(),
