@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use mcpvisor::cli::{Arguments, Command, StdioArguments};
 use mcpvisor::example_server;
+use mcpvisor::id::ViewId;
 use mcpvisor::telemetry::{flush_log, print_line, printable};
 
 use commands::{
@@ -28,7 +29,8 @@ fn main() -> ExitCode {
             headers,
             ..
         }) => finish(relay(url, headers)),
-        Command::Stdio(StdioArguments { view, .. }) => {
+        Command::Stdio(StdioArguments { view, server, .. }) => {
+            let view = server.map(ViewId::Server).or(view);
             let mode = ServeMode::Stdio(view.unwrap_or_default());
             finish(serve(path, mode, arguments.stateless))
         }

@@ -31,11 +31,11 @@ fn request(message: &Request) {
         assert_eq!(parse(&renamed), Some(expected));
     }
     let client = RawJson::from_value(&json!({ "name": "gateway", "version": "1" }));
-    let declaration = MetaDeclaration::new(Revision::NEWEST, client.as_str(), &Map::new());
+    let declaration = MetaDeclaration::new(Revision::NEWEST, &Map::new());
     for to in Revision::ALL {
         let mut edits = project_params(message, to);
         edits.push(message.edit_id(&id));
-        edits.push(declaration.edit(message, None, Some(&id), None));
+        edits.push(declaration.edit(message, client.as_str(), None, Some(&id), None));
         let sent = splice(message.frame.as_bytes(), &mut edits);
         let Ok(Envelope::Request(sent)) = Envelope::parse(sent) else {
             panic!("no request any more");
@@ -49,7 +49,7 @@ fn response(message: &Response) {
         return;
     };
     let _ = InputRequired::parse(result);
-    let decorator = ResultDecorator::new(RawJson::from_value(&json!({})));
+    let decorator = ResultDecorator::new(Some(RawJson::from_value(&json!({}))));
     let caching = Some(CacheHints::of(result));
     let decorated = decorator.complete(result, caching);
     parse(decorated.as_bytes());

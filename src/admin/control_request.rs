@@ -100,19 +100,23 @@ pub enum ControlRequest {
         kind: PinKind,
         tool: String,
     },
-    /// Approves what is listed under a name, or everything that a server lists; with a digest only
-    /// that definition.
-    ApprovePins {
-        server: String,
-        #[serde(default)]
-        kind: PinKind,
-        tool: Option<String>,
-        digest: Option<String>,
-    },
+    ApprovePins(PinApproval),
     /// A page of the log: the parameters of [`crate::telemetry::LogQuery::from_pairs`].
     GatewayLog {
         parameters: Parameters,
     },
+}
+
+/// Approves what is listed under a name, or everything that a server lists; with a digest only that
+/// definition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PinApproval {
+    pub server: String,
+    #[serde(default)]
+    pub kind: PinKind,
+    /// The name of the item, of whatever kind.
+    pub tool: Option<String>,
+    pub digest: Option<String>,
 }
 
 /// Where an operator begins a login.

@@ -32,7 +32,7 @@ pub use config_order::{
 pub use control::{
     ControlError, ControlHalves, ControlServer, ask, ask_status, is_served, open_client, read_line,
 };
-pub use control_request::{ControlRequest, LoginOrder, LoginOrigin, Parameters};
+pub use control_request::{ControlRequest, LoginOrder, LoginOrigin, Parameters, PinApproval};
 pub use crashes::{CrashSummary, CrashWriter, Crashes, DatedReport, crash_reports, crashes};
 pub use data_dir::{DataDir, DataDirError};
 pub use history::{RecordsError, answer_request, history_entry, history_page, log_page, replay};

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::api_token::ApiToken;
 use super::config_order::ConfigOrders;
-use super::control_request::{ControlRequest, LoginOrder, Parameters};
+use super::control_request::{ControlRequest, LoginOrder, Parameters, PinApproval};
 use super::crashes::{Crashes, DatedReport};
 use super::history::{RecordsError, history_page, log_page};
 use super::login_visit::LoginVisit;
@@ -272,15 +272,7 @@ pub(super) async fn answer(operator: Arc<dyn Operator>, request: ControlRequest)
         ControlRequest::Pin { server, kind, tool } => {
             done("pin", operator.pin(&server, (kind, &tool)))
         }
-        ControlRequest::ApprovePins {
-            server,
-            kind,
-            tool,
-            digest,
-        } => {
-            let of = tool.map(|name| (kind, name));
-            done("pins", operator.approve_pins(&server, of, digest).await)
-        }
+        ControlRequest::ApprovePins(of) => approve(operator, of).await,
         ControlRequest::Restart { server } => order(operator, server, ServerOrder::Restart).await,
         ControlRequest::Stop { server } => order(operator, server, ServerOrder::Stop).await,
         ControlRequest::Start { server } => order(operator, server, ServerOrder::Start).await,
@@ -292,6 +284,12 @@ pub(super) async fn answer(operator: Arc<dyn Operator>, request: ControlRequest)
             order(operator, server, ServerOrder::Reset(tool)).await
         }
     }
+}
+
+async fn approve(operator: &dyn Operator, of: PinApproval) -> Value {
+    let item = of.tool.map(|name| (of.kind, name));
+    let approved = operator.approve_pins(&of.server, item, of.digest);
+    done("pins", approved.await)
 }
 
 async fn order(operator: &dyn Operator, server: String, order: ServerOrder) -> Value {

@@ -140,8 +140,7 @@ fn is_json(raw: &RawJson) -> bool {
 }
 
 fn declaration() -> MetaDeclaration {
-    let client = RawJson::from_value(&json!({ "name": "gw", "version": "1" }));
-    MetaDeclaration::new(Revision::NEWEST, client.as_str(), &Map::new())
+    MetaDeclaration::new(Revision::NEWEST, &Map::new())
 }
 
 proptest! {
@@ -151,7 +150,7 @@ proptest! {
     ) {
         let raw = RawJson::from_value(&value);
         let revisions = Revisions { from, to };
-        let decorated = ResultDecorator::new(RawJson::from_value(&json!({}))).complete(&raw, Some(CacheHints::of(&raw)));
+        let decorated = ResultDecorator::new(Some(RawJson::from_value(&json!({})))).complete(&raw, Some(CacheHints::of(&raw)));
         prop_assert!(is_json(&decorated));
         if value.is_object() {
             prop_assert_ne!(ResultKind::of(&decorated) == ResultKind::Complete, value.get("resultType").is_some_and(|kind| kind != "complete" && !kind.is_null()));
@@ -160,7 +159,7 @@ proptest! {
             project_item(ItemKind::Tool, &raw, revisions), project_item(ItemKind::Prompt, &raw, revisions), strip_annotations(&raw)];
         prop_assert!(changed.iter().flatten().all(is_json));
         if let Ok(input) = InputRequired::parse(&raw) {
-            let built = input.build(&RawJson::from_value(&json!({})));
+            let built = input.build(Some(&RawJson::from_value(&json!({}))));
             prop_assert_eq!(InputRequired::parse(&built), Ok(input));
         }
         let asked = ErrorContext { method: &method, uri: Some("uri"), server: "s" };
@@ -221,7 +220,7 @@ proptest! {
         let _ = (RequestMeta::read(&request), name_of(&request), super::meta::claims_modern(&request));
         let mut edits = project_params(&request, to);
         edits.push(request.edit_id(&RequestId::from(7)));
-        edits.push(declaration().edit(&request, None, Some(&RequestId::from(9)), None));
+        edits.push(declaration().edit(&request, r#"{"name":"gw","version":"1"}"#, None, Some(&RequestId::from(9)), None));
         let sent = splice(request.frame.as_bytes(), &mut edits);
         let text = std::str::from_utf8(&sent).unwrap();
         prop_assert!(text.contains(&unknown) && text.contains(r#","later":1}"#), "{}", text);

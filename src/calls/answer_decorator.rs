@@ -1,5 +1,7 @@
 //! Answers for clients: results and errors in the shape of their revision.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use serde_json::{Value, json};
 
@@ -7,7 +9,7 @@ use crate::bridge::error;
 use crate::bridge::result::{CacheHints, CacheScope, InputRequired, ResultDecorator};
 use crate::calls::call_target;
 use crate::calls::client_reply::{ClientReply, ReplyError};
-use crate::catalog::{ItemKind, Snapshot};
+use crate::catalog::{ItemKind, OneServer, Snapshot};
 use crate::id::{ServerName, ViewId};
 use crate::protocol::{
     Era, ErrorKind, Failure, Method, RawJson, Request, RequestId, Revision, error_frame,
@@ -19,20 +21,25 @@ use crate::publisher::CatalogView;
 /// servers say (instructions, extensions), and no event tells that this changed.
 const DISCOVERY_TTL_MS: u64 = 60_000;
 
-/// Adds the gateway's own members to every result.
+/// Adds the members of who answers to every result.
 #[derive(Clone, Debug)]
-pub(crate) struct AnswerDecorator {
-    decorator: ResultDecorator,
-    server_info: RawJson,
+pub(crate) enum AnswerDecorator {
+    Gateway(Arc<ResultDecorator>),
+    /// The server of a view that shows no other.
+    Server(Arc<OneServer>),
 }
 
 impl AnswerDecorator {
     /// `server_info` says who the gateway is.
     pub(crate) fn new(server_info: &Value) -> Self {
         let server_info = RawJson::from_value(server_info);
-        Self {
-            decorator: ResultDecorator::new(server_info.clone()),
-            server_info,
+        Self::Gateway(Arc::new(ResultDecorator::new(Some(server_info))))
+    }
+
+    fn decorator(&self) -> &ResultDecorator {
+        match self {
+            Self::Gateway(decorator) => decorator,
+            Self::Server(server) => &server.decorator,
         }
     }
 
@@ -45,19 +52,19 @@ impl AnswerDecorator {
         to: Revision,
     ) -> Bytes {
         match to.era() {
-            Era::Modern => self.decorator.answer(id, result, caching),
+            Era::Modern => self.decorator().answer(id, result, caching),
             Era::Legacy => result_frame(id, result),
         }
     }
 
     /// A complete result inside of another.
     pub(crate) fn decorated(&self, result: &RawJson) -> RawJson {
-        self.decorator.complete(result, None)
+        self.decorator().complete(result, None)
     }
 
     /// The answer that asks the client for something first.
     pub(crate) fn input_required(&self, id: &RequestId, asked: &InputRequired) -> Bytes {
-        result_frame(id, &asked.build(&self.server_info))
+        self.decorator().input_required(id, asked)
     }
 
     /// The answer to a request that the gateway answers itself.
@@ -135,9 +142,11 @@ impl AnswerDecorator {
                     CacheScope::Private
                 };
                 let ttl_ms = caching.ttl_ms;
-                let members = self
-                    .decorator
-                    .complete(&base, Some(CacheHints { ttl_ms, scope }));
+                let decorator = match self {
+                    Self::Gateway(decorator) => decorator,
+                    Self::Server(server) => &server.lists,
+                };
+                let members = decorator.complete(&base, Some(CacheHints { ttl_ms, scope }));
                 let members = members.as_bytes().slice(1..);
                 Bytes::from([b",".as_slice(), &members, b"}"].concat())
             }

@@ -22,7 +22,7 @@ use crate::downstream::{Caller, Downstreams, Server};
 use crate::history::{History, RecordedCaller};
 use crate::id::{CallNumbers, Holder, ServerName, SessionId, ViewId};
 use crate::metrics::Metrics;
-use crate::protocol::{Failure, Method, Request, Revision};
+use crate::protocol::{Era, Failure, Method, Request, Revision};
 use crate::publisher::CatalogView;
 use crate::telemetry::{Counter, Counters};
 use crate::traces::Traces;
@@ -42,6 +42,7 @@ pub(crate) struct CallContext {
     pub(crate) metrics: Metrics,
     pub(crate) traces: Traces,
     pub(crate) sealing: Sealing,
+    /// For clients that see the gateway.
     pub(crate) answer_decorator: AnswerDecorator,
     pub(crate) parked: ParkedCalls,
     /// Mints random UUIDs.
@@ -49,6 +50,21 @@ pub(crate) struct CallContext {
 }
 
 impl CallContext {
+    /// The decorator for answers to a client: the gateway's, or the decorator of the only server in
+    /// its view.
+    pub(crate) fn decorator(&self, caller: &Caller) -> Cow<'_, AnswerDecorator> {
+        match &caller.view {
+            ViewId::Server(_) if caller.revision.era() == Era::Modern => {
+                let catalog = self.catalog.of(caller);
+                let server = catalog.one_server().cloned();
+                server.map_or(Cow::Borrowed(&self.answer_decorator), |server| {
+                    Cow::Owned(AnswerDecorator::Server(server))
+                })
+            }
+            _ => Cow::Borrowed(&self.answer_decorator),
+        }
+    }
+
     /// Begins the observation of a request that came in on the worker thread of this index.
     pub(crate) fn observe(
         &self,

@@ -187,6 +187,9 @@ impl ConnectionSearch {
         match child.current() {
             Ok(up) => Ok(ConnectionAccess::Open(up.value)),
             Err(away) => {
+                if let Some(failure) = self.server.needs_login(&key) {
+                    return Err(failure);
+                }
                 // Nothing of this process ended it: a call waits as for the first list.
                 let is_first = away.why.is_none();
                 let by_need = is_first || !key.is_shared() || self.server.settings().may_rest();
@@ -282,6 +285,10 @@ impl ConnectionSearch {
             // Too late, or its supervisor is gone: what it is now tells.
             _ = timeout_at(opened_by, opened) => {}
             () = consent::needed(credential.as_ref()) => {}
+            () = consent::needed(self.server.gateway_credential(key)) => {}
+        }
+        if let Some(failure) = self.server.needs_login(key) {
+            return Err(failure);
         }
         if let Some(credential) = credential.filter(|it| it.needs_login()) {
             return Err(self.consent_failure(&credential).await);

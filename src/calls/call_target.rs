@@ -99,7 +99,7 @@ pub(crate) fn target(
     let catalog = catalog.for_calls();
     let mut target = owner(request, catalog, linked)?;
     if let Some(part) = catalog.part(&target.server) {
-        check_declared(&request.method, part)?;
+        check_declared(&request.method, part, catalog.has_one_server())?;
         target.edits.extend(project_params(request, part.revision));
     }
     Ok(target)
@@ -107,10 +107,11 @@ pub(crate) fn target(
 
 /// A server is asked only for what it declared (S-LIFE-05). Official servers complete arguments and
 /// take subscriptions without declaring that: a server with a handshake is asked, and the client
-/// gets its refusal.
-fn check_declared(method: &Method, part: &ServerPart) -> Result<(), Failure> {
+/// gets its refusal. A client of the only server saw what this server declares, and decides itself.
+fn check_declared(method: &Method, part: &ServerPart, is_only: bool) -> Result<(), Failure> {
     let is_modern = part.revision.era() == Era::Modern;
     let (needed, is_declared) = match method {
+        _ if is_only => return Ok(()),
         Method::ToolsCall => ("tools", part.declares("tools")),
         Method::PromptsGet => ("prompts", part.declares("prompts")),
         Method::ResourcesSubscribe if is_modern => {
@@ -152,7 +153,7 @@ fn owner(
 }
 
 /// A request of an extension goes to the server that declares it; of several, to the one whose
-/// tool, prompt or resource it names.
+/// tool, prompt or resource it names. The only server gets every request that no revision knows.
 fn of_extension(
     method: &Method,
     request: &Request,
@@ -163,8 +164,10 @@ fn of_extension(
     let named = named.filter(|target| owners.contains(&&target.server));
     match (named, owners.as_slice()) {
         (Some(target), _) => Ok(target),
-        (None, [only]) => Ok(CallTarget::new((*only).clone(), Vec::new())),
-        (None, []) => {
+        (None, [only]) if matches!(method, Method::Other(_)) => {
+            Ok(CallTarget::new((*only).clone(), Vec::new()))
+        }
+        (None, [] | [_]) => {
             let message = format!("method `{method}` does not exist here");
             Err(Failure::new(ErrorKind::MethodNotFound, message))
         }

@@ -251,10 +251,8 @@ fn groups(catalog: &Snapshot) -> String {
         if count == 0 {
             continue;
         }
-        let about = part
-            .instructions
-            .as_deref()
-            .map(|text| cut(text, TEASER_MAX));
+        let about = catalog.instructions_of(server);
+        let about = about.map(|text| cut(text, TEASER_MAX));
         let about = about.unwrap_or_else(|| {
             let names = of_group(catalog, server.as_str());
             let names: Vec<String> = names

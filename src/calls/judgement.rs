@@ -266,6 +266,7 @@ mod tests {
     use crate::catalog::{
         CatalogSettings, IngestLimits, ItemKind, NameSettings, PolicyItem, ServerPart, merge,
     };
+    use crate::downstream::ClientInfo;
     use crate::id::Principal;
     use crate::protocol::{DeclaredCapabilities, Envelope, RawJson, Revision};
 
@@ -305,6 +306,7 @@ mod tests {
             profile: DeclaredCapabilities::default(),
             level: None,
             client: None,
+            info: ClientInfo::default(),
         };
         let target = CallTarget::new(server, Vec::new());
         for hidden in [false, true] {

@@ -25,7 +25,7 @@ impl CallContext {
         self.check_listed(caller, catalog)?;
         self.reread(kind, caller);
         let published = (&caller.view, &self.catalog);
-        let decorator = &self.answer_decorator;
+        let decorator = self.decorator(caller);
         decorator.list(kind, request, catalog, published, caller.revision)
     }
 

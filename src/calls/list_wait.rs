@@ -69,7 +69,7 @@ impl ListWait {
     pub(crate) async fn end(&self) {
         let catalog = &self.context.catalog;
         let is_first = !catalog.is_listed();
-        catalog.clone().wait_listed().await;
+        self.first_listing().await;
         let max = self.context.settings.load().first_list_wait_max;
         let until = Instant::now() + max;
         let reads = self.awaited().into_iter().map(|list| self.read(list));
@@ -79,6 +79,25 @@ impl ListWait {
             self.context.counters.add(Counter::LateLists);
         }
         join_all(self.changed.iter().map(|list| self.shown(list))).await;
+    }
+
+    /// Ends when all servers were listed once, or had their time for it; for a client that sees one
+    /// server, when this one was.
+    async fn first_listing(&self) {
+        let (context, caller) = (&self.context, &self.caller);
+        let mut catalog = context.catalog.clone();
+        let server = match &caller.view {
+            ViewId::Server(name) => context.downstreams.get(name),
+            ViewId::Default | ViewId::Named(_) => None,
+        };
+        let Some(server) = server else {
+            return catalog.wait_listed().await;
+        };
+        let key = server.list_key_for(caller);
+        tokio::select! {
+            () = context.catalog.wait_live(server.name(), &key) => {}
+            () = catalog.wait_listed() => {}
+        }
     }
 
     /// Ends when clients see a list as it is since its server announced the change.
@@ -256,7 +275,13 @@ fn changed_lists(context: &CallContext, request: &Request, caller: &Caller) -> V
 /// The lists that a request needs before it is answered.
 fn need_of(context: &CallContext, request: &Request, caller: &Caller) -> Option<ListNeed> {
     let catalog = &context.catalog;
+    let is_missing = || match &caller.view {
+        ViewId::Server(name) => catalog.of(caller).part(name).is_none(),
+        ViewId::Default | ViewId::Named(_) => false,
+    };
     match &request.method {
+        // The answer carries the identity of the only server of the view.
+        Method::Initialize | Method::Discover if is_missing() => Some(ListNeed::Missing),
         Method::Discover | Method::Listen => Some(ListNeed::Any),
         Method::Ping | Method::Initialize | Method::LoggingSetLevel => None,
         Method::ToolsCall | Method::PromptsGet => {
@@ -275,9 +300,9 @@ fn need_of(context: &CallContext, request: &Request, caller: &Caller) -> Option<
         }
         // Static tools are there before any server.
         Method::ToolsList if catalog.exposure(caller) != Exposure::All => None,
-        method if ItemKind::listed_by(method).is_some() => Some(match &caller.view {
-            ViewId::Server(name) if catalog.of(caller).part(name).is_none() => ListNeed::Missing,
-            _ => ListNeed::All,
+        method if ItemKind::listed_by(method).is_some() => Some(match is_missing() {
+            true => ListNeed::Missing,
+            false => ListNeed::All,
         }),
         _ if catalog.is_listed() && !catalog.is_missing_any() => None,
         _ => call_target::target(request, &catalog.of(caller), None)

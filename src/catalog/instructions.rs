@@ -3,9 +3,19 @@
 use std::fmt::Write as _;
 
 use super::hidden_text::is_hidden;
+use super::{NameSettings, public_name};
+use crate::id::ServerName;
 
 /// Ends a section that did not fit.
 const TRUNCATION_MARK: &str = " […]";
+
+/// The heading of a server's section, which names the prefix of its names.
+pub(super) fn heading(server: &ServerName, names: &NameSettings) -> String {
+    match public_name::prefix(server, names) {
+        "" => server.to_string(),
+        prefix => format!("{server} (names start with `{prefix}__`)"),
+    }
+}
 
 /// Puts the sections (heading, text) under one another in at most `bytes_max` bytes. When they do
 /// not fit, the long ones are cut, each to the same length, so that a talkative server takes no

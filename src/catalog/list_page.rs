@@ -18,6 +18,14 @@ pub struct ListPage {
     pub caching: Option<ListCaching>,
 }
 
+/// One page of a whole list.
+#[derive(Clone, Debug, Default)]
+pub struct ListedPage {
+    /// The cursor with which it was asked for; `None` for the first page.
+    pub cursor: Option<String>,
+    pub items: Vec<RawJson>,
+}
+
 /// `nextCursor` of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NextCursor {

@@ -16,7 +16,7 @@ use super::uri_routing::{interfaces, resource_servers};
 use super::uri_template::UriTemplate;
 use super::{
     CatalogSettings, Exposure, Item, ItemKind, ItemOwner, MergeNotice, ModelText, NameSettings,
-    PinState, ServerPart, Snapshot, UriOwner, Wrap, instructions, public_name, uri,
+    OneServer, PinState, ServerPart, Snapshot, UriOwner, Wrap, instructions, public_name, uri,
 };
 
 /// Merges what servers offer. `parts` are in config order, which settles collisions: the earlier
@@ -34,11 +34,19 @@ pub fn merge(parts: &[(Arc<ServerPart>, NameSettings)], settings: &CatalogSettin
         Exposure::All => tool_texts,
         few => static_items(few),
     };
+    let one_server = merger.one_server();
+    let pages = |kind: ItemKind, texts| {
+        let pages = PublicPages::new(kind, texts, settings);
+        match &one_server {
+            Some(one) => pages.cut_as(one.part.cuts[kind.index()].clone()),
+            None => pages,
+        }
+    };
     let pages = [
-        PublicPages::new(ItemKind::Tools, tool_texts, settings),
-        PublicPages::new(ItemKind::Prompts, prompt_texts, settings),
-        PublicPages::new(ItemKind::Resources, resource_texts, settings),
-        PublicPages::new(ItemKind::ResourceTemplates, template_texts, settings),
+        pages(ItemKind::Tools, tool_texts),
+        pages(ItemKind::Prompts, prompt_texts),
+        pages(ItemKind::Resources, resource_texts),
+        pages(ItemKind::ResourceTemplates, template_texts),
     ];
     let by_name = |(index, view): (usize, &MergedServer)| (view.part.server().clone(), index);
     let by_prefix = |(index, view): (usize, &MergedServer)| (view.wrap_prefix.clone(), index);
@@ -54,6 +62,7 @@ pub fn merge(parts: &[(Arc<ServerPart>, NameSettings)], settings: &CatalogSettin
         resource_servers: resource_servers(&merger.views),
         rules: PublicRules::of(settings),
         instructions: merger.instructions(),
+        one_server,
         tools,
         suspended: merger.suspended,
         prompts,
@@ -114,6 +123,7 @@ impl<'a> Merger<'a> {
                 wrap_prefix,
                 rules: NameRules::of(server, names),
                 wrapping: Wrapping::Nothing,
+                instructions: None,
                 shown: [0; 4],
             });
         }
@@ -210,7 +220,7 @@ impl<'a> Merger<'a> {
                 }
             };
             let prefix = public_name::prefix(part.server(), names);
-            for item in part.items(kind) {
+            for (place, item) in part.items(kind).iter().enumerate() {
                 if filter.shows(item.native())
                     && let Some(public) = self.choose_name(kind, &part, prefix, item, &table)
                     && shown.shows(&public)
@@ -228,7 +238,8 @@ impl<'a> Merger<'a> {
                         ..item_owner(part.server(), item)
                     };
                     table.insert(&public, owner);
-                    texts.push(public_item(&self.views[index], &shown_item, &public));
+                    let page = part.cuts[kind.index()].page_of(place);
+                    texts.push(public_item(&self.views[index], &shown_item, &public, page));
                     self.views[index].shown[kind.index()] += 1;
                 }
             }
@@ -366,7 +377,7 @@ impl<'a> Merger<'a> {
         let mut texts = Vec::new();
         for index in 0..self.views.len() {
             let part = self.views[index].part.clone();
-            for item in part.items(kind) {
+            for (place, item) in part.items(kind).iter().enumerate() {
                 let native = item.native();
                 let public = self.views[index].public_uri(native).into_owned();
                 if let Some(owner) = table.get(&public) {
@@ -385,7 +396,8 @@ impl<'a> Merger<'a> {
                 // A client that knows the URI may read it: pins are about what lists say.
                 table.insert(&public, owner);
                 if self.suspends(index, ModelText::Item(kind, item)).is_none() {
-                    texts.push(public_item(&self.views[index], item, &public));
+                    let page = part.cuts[kind.index()].page_of(place);
+                    texts.push(public_item(&self.views[index], item, &public, page));
                     self.views[index].shown[kind.index()] += 1;
                 }
             }
@@ -435,6 +447,12 @@ impl<'a> Merger<'a> {
         origins
     }
 
+    /// The server that clients see as if they were connected to it.
+    fn one_server(&self) -> Option<Arc<OneServer>> {
+        let first = self.views.first().filter(|_| self.settings.is_one_server);
+        first.map(|view| Arc::new(OneServer::new(view.part.clone())))
+    }
+
     fn instructions(&mut self) -> Option<String> {
         let mut sections = Vec::new();
         for index in 0..self.views.len() {
@@ -451,11 +469,11 @@ impl<'a> Merger<'a> {
                 // Clients keep the text that was approved last.
                 true => self.settings.pinned.approved_instructions(server),
             };
-            let heading = match public_name::prefix(server, names) {
-                "" => server.to_string(),
-                prefix => format!("{server} (names start with `{prefix}__`)"),
-            };
-            sections.extend(text.map(|text| (heading, text)));
+            self.views[index].instructions.clone_from(&text);
+            if self.settings.is_one_server {
+                return text;
+            }
+            sections.extend(text.map(|text| (instructions::heading(server, names), text)));
         }
         instructions::merge(&sections, self.settings.instructions_max)
     }

@@ -19,6 +19,7 @@ mod merge_notice;
 mod model_text;
 mod name_filter;
 mod name_rules;
+mod page_cuts;
 mod permitted;
 mod pins;
 mod public_item;
@@ -44,7 +45,7 @@ pub use exposure::{DESCRIBED_MAX, Exposure, FOUND, FOUND_MAX, LISTED_MAX, Static
 pub use hidden_text::HiddenText;
 pub use item::{Item, ToolHints};
 pub use item_kind::ItemKind;
-pub use list_page::{InvalidListPage, ListAge, ListCaching, ListPage, NextCursor};
+pub use list_page::{InvalidListPage, ListAge, ListCaching, ListPage, ListedPage, NextCursor};
 pub use merge::{merge, merge_view};
 pub use merge_notice::MergeNotice;
 pub use model_text::{ModelText, PinKind};
@@ -57,7 +58,7 @@ pub use server_part::{Quarantined, ServerPart};
 pub use settings::{
     CatalogSettings, IngestLimits, NameSettings, ToolOverrides, ViewSettings, Wrap,
 };
-pub use snapshot::{Changes, EXTENSIONS, ItemOwner, Snapshot, SuspendedItem, UriOwner};
+pub use snapshot::{Changes, EXTENSIONS, ItemOwner, OneServer, Snapshot, SuspendedItem, UriOwner};
 pub use tool_override::{AnnotationOverrides, ToolOverride};
 pub use unlisted::UnlistedItem;
 pub use uri_rewriter::NAMED_URIS_MAX;

@@ -67,6 +67,7 @@ impl Snapshot {
             rules: self.rules.clone(),
             pages,
             instructions: self.instructions.clone(),
+            one_server: self.one_server.clone(),
             notices: Vec::new(),
             exposure: self.exposure,
             search: OnceLock::new(),

@@ -27,14 +27,22 @@ pub(super) fn static_items(exposure: Exposure) -> Vec<PublicItem> {
         .map(|tool| PublicItem {
             text: tool.as_bytes().clone(),
             revision: Revision::NEWEST,
+            page: 0,
         })
         .collect()
 }
 
-pub(super) fn public_item(view: &MergedServer, item: &Item, public: &str) -> PublicItem {
+/// `page` is the page of its server's list that it is on.
+pub(super) fn public_item(
+    view: &MergedServer,
+    item: &Item,
+    public: &str,
+    page: usize,
+) -> PublicItem {
     PublicItem {
         text: public_text(view, item, public),
         revision: view.part.revision,
+        page,
     }
 }
 

@@ -1,5 +1,6 @@
 //! A list as finished pages, and cursors that belong to it.
 
+use std::borrow::Cow;
 use std::sync::OnceLock;
 
 use bytes::Bytes;
@@ -8,7 +9,8 @@ use ring::digest::{Context, SHA256};
 use crate::bridge::projection::{Revisions, project_item};
 use crate::protocol::{RawJson, Revision};
 
-use super::{CatalogSettings, ItemKind};
+use super::page_cuts::PageCuts;
+use super::{CatalogSettings, ItemKind, json};
 
 /// A page ends before it exceeds this many bytes, unless one item does so alone: clients and
 /// other gateways limit the length of a message.
@@ -25,6 +27,8 @@ pub(super) struct PublicPages {
     kind: ItemKind,
     fingerprint: [u8; 16],
     page_items: usize,
+    /// Where the server cuts its list, if the pages are its own.
+    cuts: PageCuts,
     items: Vec<PublicItem>,
     results: [OnceLock<Vec<RawJson>>; Revision::ALL.len()],
 }
@@ -35,6 +39,8 @@ pub(super) struct PublicItem {
     pub(super) text: Bytes,
     /// The revision of its server.
     pub(super) revision: Revision,
+    /// The page that it is on in the list of its server.
+    pub(super) page: usize,
 }
 
 impl PublicPages {
@@ -43,9 +49,15 @@ impl PublicPages {
             kind,
             fingerprint: fingerprint(&items, settings.page_items),
             page_items: settings.page_items,
+            cuts: PageCuts::default(),
             items,
             results: Default::default(),
         }
+    }
+
+    /// The pages that the only server of the catalog makes of its list, under its cursors.
+    pub(super) fn cut_as(self, cuts: PageCuts) -> Self {
+        Self { cuts, ..self }
     }
 
     /// The pages of some of the items, by their places.
@@ -57,6 +69,7 @@ impl PublicPages {
             kind: self.kind,
             fingerprint: fingerprint(&items, self.page_items),
             page_items: self.page_items,
+            cuts: self.cuts.clone(),
             items,
             results: Default::default(),
         }
@@ -66,12 +79,15 @@ impl PublicPages {
     fn results(&self, to: Revision) -> &[RawJson] {
         self.results[to as usize].get_or_init(|| {
             let items: Vec<Bytes> = self.items.iter().map(|item| self.text(item, to)).collect();
-            let groups = groups(&items, self.page_items.max(1));
+            let groups = match self.cuts.is_empty() {
+                true => groups(&items, self.page_items.max(1)),
+                false => self.server_groups(&items),
+            };
             let count = groups.len();
             let result = |(index, group): (usize, &[Bytes])| {
                 let more = index + 1 < count;
-                let next = more.then(|| cursor(self.kind, self.fingerprint, index + 1));
-                result(self.kind, group, next)
+                let next = more.then(|| self.cursor(index + 1));
+                result(self.kind, group, next.as_deref())
             };
             groups.into_iter().enumerate().map(result).collect()
         })
@@ -89,19 +105,47 @@ impl PublicPages {
         projected.map_or_else(|| item.text.clone(), |text| text.as_bytes().clone())
     }
 
+    /// The items of each page of the server, some of which may show none.
+    fn server_groups<'t>(&self, mut rest: &'t [Bytes]) -> Vec<&'t [Bytes]> {
+        let mut items = self.items.iter().peekable();
+        let pages = 0..=self.cuts.iter().count();
+        let group = |page| {
+            let mut count = 0;
+            while items.next_if(|item| item.page == page).is_some() {
+                count += 1;
+            }
+            let (group, after) = rest.split_at(count);
+            rest = after;
+            group
+        };
+        pages.map(group).collect()
+    }
+
+    /// The cursor of a page after the first.
+    fn cursor(&self, index: usize) -> Cow<'_, str> {
+        match self.cuts.iter().nth(index - 1) {
+            Some(cut) => Cow::Borrowed(&cut.cursor),
+            None => Cow::Owned(cursor(self.kind, self.fingerprint, index)),
+        }
+    }
+
     pub(super) fn page(&self, given: Option<&str>, to: Revision) -> Result<RawJson, InvalidCursor> {
         let index = match given {
             None => 0,
-            Some(given) => {
-                let digits = given.get(CURSOR_HEAD..).ok_or(InvalidCursor)?;
-                let index = usize::from_str_radix(digits, 16).map_err(|_| InvalidCursor)?;
-                if index == 0 || given != cursor(self.kind, self.fingerprint, index) {
-                    return Err(InvalidCursor);
-                }
-                index
-            }
+            Some(given) => self.index_of(given).ok_or(InvalidCursor)?,
         };
         self.results(to).get(index).cloned().ok_or(InvalidCursor)
+    }
+
+    /// The page that a cursor leads to.
+    fn index_of(&self, given: &str) -> Option<usize> {
+        if !self.cuts.is_empty() {
+            let mut cuts = self.cuts.iter();
+            return Some(cuts.position(|cut| &*cut.cursor == given)? + 1);
+        }
+        let index = usize::from_str_radix(given.get(CURSOR_HEAD..)?, 16).ok()?;
+        let is_ours = index > 0 && given == cursor(self.kind, self.fingerprint, index);
+        is_ours.then_some(index)
     }
 
     /// Whether a client reads the same in both.
@@ -149,7 +193,7 @@ fn groups(items: &[Bytes], items_max: usize) -> Vec<&[Bytes]> {
     }
 }
 
-fn result(kind: ItemKind, items: &[Bytes], next: Option<String>) -> RawJson {
+fn result(kind: ItemKind, items: &[Bytes], next: Option<&str>) -> RawJson {
     let bytes: usize = items.iter().map(|item| item.len() + 1).sum();
     let mut text = Vec::with_capacity(bytes + 96);
     text.extend_from_slice(format!(r#"{{"{}":["#, kind.member()).as_bytes());
@@ -161,7 +205,8 @@ fn result(kind: ItemKind, items: &[Bytes], next: Option<String>) -> RawJson {
     }
     text.push(b']');
     if let Some(next) = next {
-        text.extend_from_slice(format!(r#","nextCursor":"{next}""#).as_bytes());
+        let next = json::quoted(next);
+        text.extend_from_slice(format!(r#","nextCursor":{}"#, next.as_str()).as_bytes());
     }
     text.push(b'}');
     let empty = || RawJson::from_value(&serde_json::json!({ kind.member(): [] }));

@@ -9,7 +9,8 @@ use crate::id::ServerName;
 use crate::protocol::{RawJson, Revision, TASKS_EXTENSION};
 
 use super::item::{self, Item, RejectedItem};
-use super::{IngestLimits, ItemKind, ListCaching};
+use super::page_cuts::PageCuts;
+use super::{IngestLimits, ItemKind, ListCaching, ListedPage};
 
 /// An item that is hidden because a client could not read it, or not tell it from another.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +40,7 @@ pub struct ServerPart {
     items: [Arc<[Item]>; 4],
     quarantined: [Arc<[Quarantined]>; 4],
     caching: [Option<ListCaching>; 4],
+    pub(super) cuts: [PageCuts; 4],
 }
 
 impl ServerPart {
@@ -53,6 +55,7 @@ impl ServerPart {
             items: Default::default(),
             quarantined: Default::default(),
             caching: Default::default(),
+            cuts: Default::default(),
         }
     }
 
@@ -75,13 +78,35 @@ impl ServerPart {
     /// hide no other; of two with the same name or URI the first is kept. Items that did not
     /// change since the last list are not checked again.
     #[must_use]
-    pub fn with_list(mut self, kind: ItemKind, list: &[RawJson], limits: &IngestLimits) -> Self {
+    pub fn with_list(self, kind: ItemKind, list: &[RawJson], limits: &IngestLimits) -> Self {
+        let page = ListedPage {
+            cursor: None,
+            items: list.to_vec(),
+        };
+        self.with_pages(kind, &[page], limits)
+    }
+
+    /// The same for a list in the pages that its server cut it into.
+    #[must_use]
+    pub fn with_pages(
+        mut self,
+        kind: ItemKind,
+        pages: &[ListedPage],
+        limits: &IngestLimits,
+    ) -> Self {
         let era = self.revision.era();
         let known: HashMap<&RawJson, &Item> = self.items(kind).iter().map(by_text).collect();
-        let mut items = Vec::with_capacity(list.len().min(limits.items));
+        let count: usize = pages.iter().map(|page| page.items.len()).sum();
+        let mut items = Vec::with_capacity(count.min(limits.items));
         let mut quarantined = Vec::new();
         let mut seen: HashSet<Box<str>> = HashSet::new();
-        for raw in list.iter().take(limits.items) {
+        let mut cuts = Vec::new();
+        let listed = pages.iter().flat_map(|page| {
+            let cursor = std::iter::once(page.cursor.as_deref()).chain(std::iter::repeat(None));
+            page.items.iter().zip(cursor)
+        });
+        for (raw, cursor) in listed.take(limits.items) {
+            cuts.extend(cursor.map(|cursor| (items.len(), cursor)));
             let item = match known.get(raw) {
                 Some(item) => Ok((*item).clone()),
                 None => item::read(kind, raw, limits, era),
@@ -101,14 +126,15 @@ impl ServerPart {
                 }
             }
         }
-        if list.len() > limits.items {
-            let over = list.len() - limits.items;
+        if count > limits.items {
+            let over = count - limits.items;
             quarantined.push(Quarantined {
                 kind,
                 item: None,
                 reason: format!("{over} items over the limit of {}", limits.items),
             });
         }
+        self.cuts[kind.index()] = PageCuts::new(cuts);
         self.items[kind.index()] = items.into();
         self.quarantined[kind.index()] = quarantined.into();
         self

@@ -70,6 +70,9 @@ pub struct CatalogSettings {
     pub overrides: ToolOverrides,
     /// The definitions that are approved, of all servers.
     pub pinned: Arc<PinnedDefinitions>,
+    /// Whether clients see a single server as if they were connected to it: its identity, its
+    /// instructions and its pages.
+    pub is_one_server: bool,
 }
 
 impl Default for CatalogSettings {
@@ -84,6 +87,7 @@ impl Default for CatalogSettings {
             expose: Exposure::All,
             overrides: ToolOverrides::new(),
             pinned: Arc::default(),
+            is_one_server: false,
         }
     }
 }

@@ -7,8 +7,10 @@ use std::sync::{Arc, OnceLock};
 use serde_json::{Map, Value};
 
 use crate::bridge::headers::ParamHeaders;
+use crate::bridge::projection::project_implementation;
+use crate::bridge::result::ResultDecorator;
 use crate::id::{QuickMap, ServerName};
-use crate::protocol::{RawJson, Revision};
+use crate::protocol::{Era, RawJson, Revision};
 
 use super::name_rules::{NameRules, PublicRules};
 use super::public_pages::{InvalidCursor, PublicPages};
@@ -122,6 +124,8 @@ pub struct Snapshot {
     pub(super) rules: PublicRules,
     pub(super) pages: [PublicPages; 4],
     pub(super) instructions: Option<String>,
+    /// The server that clients see as if they were connected to it.
+    pub(super) one_server: Option<Arc<OneServer>>,
     pub(super) notices: Vec<MergeNotice>,
     /// How the tools are listed; never [`Exposure::Auto`].
     pub(super) exposure: Exposure,
@@ -129,6 +133,30 @@ pub struct Snapshot {
     pub(super) search: OnceLock<SearchIndex>,
     /// The catalog that this one shows a part of, to somebody who may not use the rest.
     pub(super) whole: Option<Arc<Snapshot>>,
+}
+
+/// The server that clients see as if they were connected to it.
+#[derive(Debug)]
+pub struct OneServer {
+    pub part: Arc<ServerPart>,
+    /// Makes results its own for sessionless clients.
+    pub decorator: ResultDecorator,
+    /// The same for lists, which the gateway writes itself.
+    pub lists: ResultDecorator,
+}
+
+impl OneServer {
+    /// A sessionless server says in its results who it is, or chooses not to.
+    pub(super) fn new(part: Arc<ServerPart>) -> Self {
+        let info = project_implementation(&part.info, Revision::NEWEST);
+        let info = info.as_ref().map(RawJson::from_value);
+        let of_results = info.clone().filter(|_| part.revision.era() == Era::Legacy);
+        Self {
+            part,
+            decorator: ResultDecorator::new(of_results),
+            lists: ResultDecorator::new(info),
+        }
+    }
 }
 
 /// Which URIs of a server are wrapped.
@@ -147,6 +175,8 @@ pub(super) struct MergedServer {
     pub(super) wrap_prefix: String,
     pub(super) rules: NameRules,
     pub(super) wrapping: Wrapping,
+    /// The instructions that clients read: the approved ones, where they are pinned.
+    pub(super) instructions: Option<String>,
     pub(super) shown: [usize; 4],
 }
 
@@ -182,18 +212,20 @@ impl Snapshot {
         self.prompts.get(public)
     }
 
-    /// The servers that a request or notification of an extension may be for: those that declare an
-    /// extension (or something experimental) of whose name it reminds, as `com.example/chat` or
-    /// `chat` of `chat/send` and of `notifications/chat/typing`.
+    /// The servers that a request or notification of an extension may be for: the only server, or
+    /// those that declare an extension (or something experimental) of its name, such as
+    /// `com.example/chat` or `chat` for `chat/send` and for `notifications/chat/typing`.
     pub fn extension_owners<'a>(&'a self, method: &'a str) -> impl Iterator<Item = &'a ServerName> {
         let method = method.strip_prefix("notifications/").unwrap_or(method);
         let named = move |name: &str| {
             let rest = method.strip_prefix(name);
             rest.is_some_and(|rest| rest.starts_with('/'))
         };
+        let is_only = self.has_one_server();
         let declares = move |part: &&Arc<ServerPart>| {
             let mut names = EXTENSIONS.iter().flat_map(|member| part.extensions(member));
-            names.any(|(name, _)| named(name) || name.rsplit('/').next().is_some_and(named))
+            is_only
+                || names.any(|(name, _)| named(name) || name.rsplit('/').next().is_some_and(named))
         };
         let owners = self.parts().filter(declares);
         owners.map(|part| part.server())
@@ -246,9 +278,20 @@ impl Snapshot {
         all.unwrap_or_else(|| not_public(DEFAULT_TTL_MS))
     }
 
-    /// The instructions of all servers under headings, within the configured length.
+    /// The server that clients see as if they were connected to it, in the view of one server.
+    pub fn one_server(&self) -> Option<&Arc<OneServer>> {
+        self.one_server.as_ref()
+    }
+
+    /// The instructions of all servers under headings, within the configured length. One
+    /// server's instructions stay as it wrote them.
     pub fn instructions(&self) -> Option<&str> {
         self.instructions.as_deref()
+    }
+
+    /// The instructions of one server that clients read.
+    pub fn instructions_of(&self, server: &ServerName) -> Option<&str> {
+        self.view(server)?.instructions.as_deref()
     }
 
     /// Which lists differ from those of an older snapshot for a client that reads both.

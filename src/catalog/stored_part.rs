@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use crate::id::ServerName;
 use crate::protocol::{RawJson, Revision};
 
+use super::page_cuts::PageCuts;
 use super::{IngestLimits, Item, ItemKind, ListCaching, Quarantined, ServerPart, json};
 
 #[derive(Serialize)]
@@ -25,6 +26,7 @@ struct StoredListRef<'a> {
     items: Vec<&'a RawValue>,
     quarantined: Vec<StoredQuarantined>,
     caching: Option<ListCaching>,
+    cuts: &'a PageCuts,
 }
 
 #[derive(Deserialize)]
@@ -52,6 +54,8 @@ struct StoredList<'a> {
     quarantined: Vec<StoredQuarantined>,
     #[serde(default)]
     caching: Option<ListCaching>,
+    #[serde(default)]
+    cuts: PageCuts,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -72,6 +76,7 @@ impl ServerPart {
                 .map(stored_quarantined)
                 .collect(),
             caching: self.caching(kind),
+            cuts: &self.cuts[kind.index()],
         };
         RawJson::from_value(&StoredPartRef {
             server: self.server().as_str(),
@@ -115,6 +120,7 @@ impl ServerPart {
                 });
             part.add_quarantined(kind, quarantined);
             part.set_caching(kind, list.caching);
+            part.cuts[kind.index()] = list.cuts;
         }
         Some(part)
     }

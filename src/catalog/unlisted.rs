@@ -60,6 +60,16 @@ impl Snapshot {
         })
     }
 
+    /// Whether this is the only server: what it does not have, it refuses in its own words.
+    pub fn has_one_server(&self) -> bool {
+        self.servers.len() == 1
+    }
+
+    /// Servers serve without declaring it. Among several, the declaration decides.
+    fn may_serve(&self, view: &MergedServer, kind: ItemKind) -> bool {
+        self.has_one_server() || view.part.declares(kind.capability())
+    }
+
     fn owner_by_prefix<'n>(
         &self,
         kind: ItemKind,
@@ -71,14 +81,10 @@ impl Snapshot {
         if named.peek().is_some() {
             let owner = only(named)?;
             let native = public_name::without_prefix(public, &owner.rules.prefix)?;
-            return owner
-                .part
-                .declares(kind.capability())
-                .then_some((owner, native));
+            return self.may_serve(owner, kind).then_some((owner, native));
         }
-        let serves = |view: &&MergedServer| {
-            view.rules.prefix.is_empty() && view.part.declares(kind.capability())
-        };
+        let serves =
+            |view: &&MergedServer| view.rules.prefix.is_empty() && self.may_serve(view, kind);
         Some((only(self.servers.iter().filter(serves))?, public))
     }
 }

@@ -90,9 +90,11 @@ impl Snapshot {
     }
 }
 
-/// The servers that declare resources.
+/// The servers that declare resources. The only server can have some that it does not declare.
 pub(super) fn resource_servers(views: &[MergedServer]) -> Vec<usize> {
-    let declares = |view: &MergedServer| view.part.declares(ItemKind::Resources.capability());
+    let declares = |view: &MergedServer| {
+        views.len() == 1 || view.part.declares(ItemKind::Resources.capability())
+    };
     let servers = views.iter().enumerate();
     let serving = servers.filter(|(_, view)| declares(view));
     serving.map(|(index, _)| index).collect()

@@ -406,12 +406,12 @@ mod tests {
         let alone = StdioArguments::default();
         assert_eq!(parse("stdio").unwrap().verb(), Command::Stdio(alone));
         let relayed = StdioArguments {
-            view: None,
             connect: Some("http://127.0.0.1:1/mcp".parse().unwrap()),
             headers: vec![Header {
                 name: "Authorization".to_owned(),
                 value: "${TOKEN}:x".to_owned(),
             }],
+            ..StdioArguments::default()
         };
         let text = "stdio --connect http://127.0.0.1:1/mcp --header Authorization:${TOKEN}:x";
         assert_eq!(parse(text).unwrap().verb(), Command::Stdio(relayed));
@@ -424,6 +424,9 @@ mod tests {
             "stdio --connect nowhere",
             "stdio --connect http://a --view b",
             "stdio --view server/a.b",
+            "stdio --server a.b",
+            "stdio --server a --view b",
+            "stdio --server a --connect http://a",
             "stdio --header A:b",
             "token new",
             "stdio --connect http://a --header A",

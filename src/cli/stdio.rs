@@ -3,13 +3,18 @@
 use clap::Args;
 use url::Url;
 
-use crate::id::ViewId;
+use crate::id::{ServerName, ViewId};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub struct StdioArguments {
     /// Serve this view, or with `server/NAME` one server with its original names
     #[arg(long, value_name = "NAME", conflicts_with = "connect", value_parser = view)]
     pub view: Option<ViewId>,
+
+    /// Serve this server of the configuration as it is, and start no other
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["connect", "view"])]
+    #[arg(value_parser = server)]
+    pub server: Option<ServerName>,
 
     /// Relay to this MCP endpoint, such as http://127.0.0.1:12006/mcp
     #[arg(long, value_name = "URL")]
@@ -41,6 +46,10 @@ fn header(text: &str) -> Result<Header, String> {
         name: name.to_owned(),
         value: value.to_owned(),
     })
+}
+
+fn server(text: &str) -> Result<ServerName, String> {
+    ServerName::try_new(text).map_err(|error| error.to_string())
 }
 
 pub(super) fn view(text: &str) -> Result<ViewId, String> {

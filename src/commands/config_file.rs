@@ -14,6 +14,7 @@ use mcpvisor::config::{
     Config, ConfigError, FileOutcome, Fingerprint, Loaded, LoadedFile, Lookup, ProcessEnvironment,
     ServerFile, WholeFileOutcome,
 };
+use mcpvisor::id::ServerName;
 use mcpvisor::protocol::{ErrorKind, Failure};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_blocking;
@@ -42,7 +43,14 @@ pub(super) struct ConfigFile {
     path: Option<PathBuf>,
     lookup: Lookup,
     environment: ProcessEnvironment,
-    stateless: bool,
+    overrides: ConfigOverrides,
+}
+
+/// Keys that the command line sets, whatever the file has.
+pub(super) struct ConfigOverrides {
+    pub(super) stateless: bool,
+    /// The only server that is served.
+    pub(super) server: Option<ServerName>,
 }
 
 impl ConfigFile {
@@ -55,14 +63,14 @@ impl ConfigFile {
         named: Option<PathBuf>,
         lookup: Lookup,
         environment: ProcessEnvironment,
-        stateless: bool,
+        overrides: ConfigOverrides,
     ) -> Result<(Self, Loaded), ConfigError> {
         let mut file = Self {
             path: None,
             named,
             lookup,
             environment,
-            stateless,
+            overrides,
         };
         let loaded = file.read()?;
         file.path = match (&loaded.path, lookup) {
@@ -96,8 +104,11 @@ impl ConfigFile {
 
     fn read(&self) -> Reading {
         let mut loaded = Config::load(self.named.as_deref(), self.lookup, &self.environment)?;
-        if self.stateless {
+        if self.overrides.stateless {
             loaded.config = loaded.config.without_sessions();
+        }
+        if let Some(server) = &self.overrides.server {
+            loaded.config = loaded.config.for_server(server);
         }
         Ok(loaded)
     }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use mcpvisor::admin::{ControlRequest, ask, pin_table, pin_text};
+use mcpvisor::admin::{ControlRequest, PinApproval, ask, pin_table, pin_text};
 use mcpvisor::cli::{PinsArguments, PinsVerb};
 use mcpvisor::telemetry::one_line;
 use serde_json::Value;
@@ -48,12 +48,12 @@ pub(crate) fn run_pins_command(
                 of,
                 digest,
             } => {
-                let order = ControlRequest::ApprovePins {
+                let order = ControlRequest::ApprovePins(PinApproval {
                     server,
                     kind: of.kind,
                     tool: name,
                     digest,
-                };
+                });
                 let done: Value = ask(&data_dir, &order).await?;
                 print(&approved_text(&done))
             }

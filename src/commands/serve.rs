@@ -19,7 +19,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Interval, interval};
 
-use super::config_file::{Cause, ConfigFile, ConfigWork, Done, Reading};
+use super::config_file::{Cause, ConfigFile, ConfigOverrides, ConfigWork, Done, Reading};
 use super::output::CliError;
 
 /// How often the number of servers that are up is printed.
@@ -54,12 +54,15 @@ pub(crate) fn serve(path: Option<&Path>, mode: ServeMode, stateless: bool) -> Re
     if let Some(listener) = &inherited {
         environment.listens_on(listener.local_addr()?);
     }
-    let (file, loaded) = ConfigFile::open(
-        path.map(Path::to_owned),
-        mode.lookup(),
-        environment,
+    let overrides = ConfigOverrides {
         stateless,
-    )?;
+        server: match &mode {
+            ServeMode::Stdio(ViewId::Server(name)) => Some(name.clone()),
+            ServeMode::Stdio(_) | ServeMode::Http => None,
+        },
+    };
+    let path = path.map(Path::to_owned);
+    let (file, loaded) = ConfigFile::open(path, mode.lookup(), environment, overrides)?;
     if let ServeMode::Stdio(view) = &mode {
         check_view(&loaded.config, view)?;
     }

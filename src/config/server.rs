@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use url::Url;
 
+use super::Config;
 use super::checks::is_plain_http;
 use super::declaration::Keys as _;
 use super::declaration::texts::{NamedSecrets, SecretText};
@@ -49,6 +50,17 @@ pub enum ServerState {
     Disabled,
     /// The environment lacks what it needs; the text says what, without any value.
     Misconfigured(String),
+}
+
+impl Config {
+    /// As with `enabled = false` at every server except this one.
+    #[must_use]
+    pub fn for_server(mut self, name: &ServerName) -> Self {
+        for server in self.servers.iter_mut().filter(|it| it.name != *name) {
+            server.state = ServerState::Disabled;
+        }
+        self
+    }
 }
 
 /// Reads all servers, in the order of the file.

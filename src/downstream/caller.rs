@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use serde_json::value::RawValue;
+
 use crate::auth::{GrantedScopes, Requester};
 use crate::bridge::meta::RequestMeta;
+use crate::downstream::client_info::ClientInfo;
 use crate::downstream::connection_key::Audience;
 use crate::id::{Principal, SessionId, ViewId};
-use crate::protocol::{DeclaredCapabilities, Era, Failure, LogLevel, Revision, json};
+use crate::protocol::{DeclaredCapabilities, Era, Failure, LogLevel, Revision};
 
 /// The client that a request comes from: as its handshake said, or, in the sessionless revision,
 /// the request itself (B-SIDE-01). Shared by all calls that it holds for.
@@ -25,16 +28,7 @@ pub struct Caller {
     pub level: Option<LogLevel>,
     /// The name that it gives itself, for people only.
     pub client: Option<Arc<str>>,
-}
-
-/// Longest name of a client that is shown, in bytes.
-const CLIENT_NAME_MAX: usize = 64;
-
-/// The name in the `clientInfo` of a client.
-pub fn client_name(info: &str) -> Option<Arc<str>> {
-    let name = json::text(json::member(info, "name")?)?;
-    let end = name.floor_char_boundary(CLIENT_NAME_MAX);
-    name.get(..end).map(Arc::from)
+    pub info: ClientInfo,
 }
 
 impl Caller {
@@ -46,6 +40,9 @@ impl Caller {
     pub fn sessionless(claim: &RequestMeta, requester: Requester) -> Result<Self, Failure> {
         let revision = claim.revision.parse().ok();
         let revision = revision.filter(|revision: &Revision| revision.era() == Era::Modern);
+        let info = claim.client.as_ref();
+        let info = info.and_then(|info| RawValue::from_string(info.as_str().to_owned()).ok());
+        let info = ClientInfo::new(info);
         Ok(Self {
             principal: requester.owner.principal,
             scopes: requester.scopes,
@@ -54,10 +51,8 @@ impl Caller {
             revision: revision.ok_or_else(|| Failure::unsupported_version(&claim.revision))?,
             profile: DeclaredCapabilities::from_declared(&claim.capabilities),
             level: claim.level,
-            client: claim
-                .client
-                .as_ref()
-                .and_then(|info| client_name(info.as_str())),
+            client: info.name(),
+            info,
         })
     }
 
@@ -73,6 +68,7 @@ impl Caller {
         Audience {
             principal: self.principal.clone(),
             profile: self.profile.clone(),
+            info: self.info.clone(),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::downstream::client_info::ClientInfo;
 use crate::id::{CredentialContext, Principal, SessionId};
 use crate::protocol::{DeclaredCapabilities, Era};
 use crate::telemetry::one_line;
@@ -22,6 +23,8 @@ pub struct ConnectionKey {
 pub struct Audience {
     pub principal: Principal,
     pub profile: DeclaredCapabilities,
+    /// The client that the key was made for; others can share the connection.
+    pub info: ClientInfo,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -156,6 +159,16 @@ impl ConnectionKey {
         audience.map_or_else(DeclaredCapabilities::default, |audience| {
             audience.profile.clone()
         })
+    }
+
+    /// The `clientInfo` of the client, for the server, if no other client uses the connection.
+    pub(crate) fn client_info(&self) -> Option<&str> {
+        match &self.owner {
+            ConnectionOwner::Session(_, audience) => audience.info.for_servers(),
+            ConnectionOwner::Shared | ConnectionOwner::Audience(_) | ConnectionOwner::Lease(..) => {
+                None
+            }
+        }
     }
 
     /// Whether every question on this connection is for one client: that of its session, or of

@@ -25,6 +25,7 @@
 mod call_request;
 mod caller;
 mod cause;
+mod client_info;
 mod connection;
 mod connection_key;
 mod crash;
@@ -52,7 +53,8 @@ pub use call_request::{
     CallEvent, CallMessage, CallNotification, CallRequest, CancelCall, ClientAnswer, Deadline,
     Delivery, Question, Reply, TaskMode,
 };
-pub use caller::{Caller, client_name};
+pub use caller::Caller;
+pub use client_info::ClientInfo;
 pub use connection::handshake::{HandshakeError, Negotiated};
 pub use connection::spec::{CallSenders, ConnectionCommand};
 pub use connection_key::{Audience, ConnectionKey, ConnectionOwner, Viewer};

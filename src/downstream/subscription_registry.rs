@@ -326,6 +326,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::downstream::client_info::ClientInfo;
     use crate::downstream::connection_key::{Audience, ConnectionOwner};
     use crate::id::Principal;
     use crate::protocol::DeclaredCapabilities;
@@ -405,6 +406,7 @@ mod tests {
         let audience = Audience {
             principal: Principal::Anonymous,
             profile: DeclaredCapabilities::default(),
+            info: ClientInfo::default(),
         };
         let own = ConnectionKey {
             owner: ConnectionOwner::Session(a, audience),

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use crate::bridge::seal::Digest;
 use crate::bridge::task::Task;
+use crate::catalog::Changes;
 use crate::downstream::{
     CallEvent, ConnectionKey, ConnectionOwner, Delivery, RoutedServerEvent, ServerEvent,
     SharedQuestion, SubscriptionKey, TaskKey,
@@ -145,7 +146,12 @@ impl Dispatcher {
         let public = snapshot.public_uri(server, &native);
         let edit: Edit = (span, RawJson::from_value(&public).as_bytes().clone());
         let frame = splice(notification.frame.as_bytes(), &mut [edit]);
-        for (watched, session) in sessions.watchers(&SubscriptionKey::new(server, key, &native)) {
+        let watchers = sessions.watchers(&SubscriptionKey::new(server, key, &native));
+        // The server decides what the one client of a connection hears.
+        if let Some(session) = key.session().filter(|_| watchers.is_empty()) {
+            return sessions.send_event(session, SessionEvent::Passed { frame });
+        }
+        for (watched, session) in watchers {
             let uri = snapshot.public_uri(server, &watched).into_owned();
             let frame = frame.clone();
             sessions.send_event(session, SessionEvent::ResourceUpdated { uri, frame });
@@ -217,18 +223,38 @@ fn on_other(
         (Method::ElicitationComplete, _) => {
             if let Ok(params) = notification.params_as::<CompleteParams>() {
                 let id = params.elicitation_id;
-                let server = server.clone();
-                let event = SessionEvent::ElicitationComplete { server, id, frame };
+                let event = SessionEvent::ElicitationComplete {
+                    server: server.clone(),
+                    id,
+                    is_own: key.session().is_some(),
+                    frame,
+                };
                 send_event(sessions, key, event);
             }
         }
+        (
+            Method::ToolsListChanged | Method::PromptsListChanged | Method::ResourcesListChanged,
+            Some(session),
+        ) => {
+            let changes = changes_of(&notification.method);
+            sessions.send_event(session, SessionEvent::ListsAnnounced(changes));
+        }
         // Of an extension, for the one client of the connection.
         (Method::Other(_), Some(session)) => {
-            sessions.send_event(session, SessionEvent::Extension { frame });
+            sessions.send_event(session, SessionEvent::Passed { frame });
         }
         (method, _) => {
             log::debug!(method = method.as_str(); "notification that is for no client in particular");
         }
+    }
+}
+
+/// The lists that a notification of a server is about.
+fn changes_of(method: &Method) -> Changes {
+    Changes {
+        tools: *method == Method::ToolsListChanged,
+        prompts: *method == Method::PromptsListChanged,
+        resources: *method == Method::ResourcesListChanged,
     }
 }
 

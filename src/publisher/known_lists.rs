@@ -41,6 +41,11 @@ pub(super) struct ReadList {
 }
 
 impl ReadList {
+    #[cfg(test)]
+    pub(super) fn is_live(&self) -> bool {
+        self.known == KnownList::Live
+    }
+
     pub(super) fn new(known: KnownList, part: &ServerPart, read_at: ListTimes) -> Self {
         let old_at = ItemKind::ALL.map(|kind| {
             let holds = holds_for(part, kind);

@@ -229,7 +229,7 @@ mod tests {
 
     use super::*;
     use crate::catalog::{IngestLimits, ItemKind};
-    use crate::downstream::Audience;
+    use crate::downstream::{Audience, ClientInfo};
     use crate::id::{CredentialContext, Principal, SessionId};
     use crate::protocol::{DeclaredCapabilities, RawJson};
 
@@ -239,6 +239,7 @@ mod tests {
         Audience {
             principal: Principal::Anonymous,
             profile: DeclaredCapabilities::from_declared(declared.as_object().unwrap()),
+            info: ClientInfo::default(),
         }
     }
 
@@ -321,14 +322,14 @@ mod tests {
         assert!(
             lists
                 .known(|_| true)
-                .all(|(_, _, known, _)| known == KnownList::Live)
+                .all(|(_, _, read)| read.is_live())
         );
         lists.closed(&server, &lease(1), now);
         assert_eq!(seen(&lists, &of_audience(one)), Some(part(one, 0)));
         assert!(
             lists
                 .known(|_| true)
-                .all(|(_, _, known, _)| known != KnownList::Live)
+                .all(|(_, _, read)| !read.is_live())
         );
         // The first list of a session, not the one that its calls made of it.
         let id = SessionId::new(Uuid::from_u128(1));

@@ -38,6 +38,8 @@ pub trait Subscribers: Send + Sync {
 pub enum SessionEvent {
     /// The lists that this session sees are different now.
     ListsChanged(Changes),
+    /// A server whose connection is this session's alone says that its lists changed.
+    ListsAnnounced(Changes),
     /// Some sessions see another catalog of their own now.
     OwnViewsChanged,
     /// A frame for a client that subscribed to this public URI.
@@ -59,8 +61,10 @@ pub enum SessionEvent {
     ElicitationComplete {
         server: ServerName,
         id: String,
+        /// Whether the connection is this session's alone.
+        is_own: bool,
         frame: Bytes,
     },
-    /// A notification that only an extension knows, of a server for this client alone.
-    Extension { frame: Bytes },
+    /// A notification of a server for this client alone, as the server sent it.
+    Passed { frame: Bytes },
 }

@@ -11,7 +11,7 @@ use arc_swap::ArcSwap;
 use crate::auth::{AccessRequest, Annotations, AskedItem, GrantedScopes, Policies, Policy as _};
 use crate::catalog::{
     CatalogSettings, Exposure, ItemKind, ItemOwner, NameSettings, PolicyItem, Snapshot,
-    ViewSettings, merge_view,
+    ViewSettings, Wrap, merge_view,
 };
 use crate::downstream::Caller;
 use crate::id::{Principal, ServerName, ViewId};
@@ -300,6 +300,7 @@ impl ArrangedViews {
             }
             ViewId::Server(shown) => (shown == server).then(|| NameSettings {
                 prefix: Some(String::new()),
+                wrap: Wrap::Never,
                 ..names.clone()
             }),
         }
@@ -308,7 +309,13 @@ impl ArrangedViews {
     /// The limits of the catalog of a view.
     fn catalog(&self, view: &ViewId) -> CatalogSettings {
         let settings = self.settings(view).cloned().unwrap_or_default();
+        let is_one_server = matches!(view, ViewId::Server(_));
         CatalogSettings {
+            is_one_server,
+            page_items: match is_one_server {
+                true => usize::MAX,
+                false => self.catalog.page_items,
+            },
             // The state of the gateway is not part of a view.
             tree_resource: false,
             allow: settings.allow,

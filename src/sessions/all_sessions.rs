@@ -11,8 +11,8 @@ use uuid::Uuid;
 
 use crate::auth::{Policy, RateLimits, Requester};
 use crate::calls::{
-    AnswerDecorator, CallContext, CallWorkers, NoPlace, ParkedCalls, PeerPlace, PeerPlaces,
-    PlaceLimit, Sealing, SealingKeys, SessionSettings,
+    AnswerDecorator, CallContext, CallWorkers, ListWait, NoPlace, ParkedCalls, PeerPlace,
+    PeerPlaces, PlaceLimit, Sealing, SealingKeys, SessionSettings,
 };
 use crate::downstream::Downstreams;
 use crate::history::{CallEnding, History};
@@ -172,6 +172,20 @@ impl Sessions {
     /// From now on clients can read the state of the gateway, or cannot any more.
     pub fn offer_tree(&self, source: Option<TreeSource>) {
         self.0.tree.offer(source);
+    }
+
+    /// Waits for the identity of the server that `initialize` answers with, if the client sees a
+    /// single server; bounded like the wait of the first list.
+    pub async fn first_listing(&self, request: &Request, requester: &Requester, arbiter: usize) {
+        let is_of_one = matches!(requester.owner.view, ViewId::Server(_));
+        let record = is_of_one.then(|| record_of(request, requester.clone()));
+        if let Some(Ok(record)) = record {
+            let caller = Arc::new(record.caller(self.mint()));
+            if let Some(wait) = ListWait::of(&self.0.calls, request, &caller, arbiter) {
+                // Rare, and larger than the rest.
+                Box::pin(wait.end()).await;
+            }
+        }
     }
 
     /// Opens a session of this fresh id for a client that sent `initialize`, and answers it. The

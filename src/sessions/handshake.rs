@@ -1,9 +1,11 @@
 //! The gateway's answer to `initialize`.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
+use crate::bridge::meta::SERVER_INFO;
+use crate::bridge::projection::project_implementation;
 use crate::calls::tasks;
-use crate::catalog::{EXTENSIONS, Snapshot};
+use crate::catalog::{EXTENSIONS, ServerPart, Snapshot};
 use crate::protocol::{RawJson, Revision};
 
 /// The result of `initialize`.
@@ -20,38 +22,75 @@ pub(crate) fn discovery(catalog: &Snapshot) -> Value {
     if let Some(instructions) = catalog.instructions() {
         result["instructions"] = json!(instructions);
     }
+    let server = catalog.one_server();
+    let info = server.and_then(|it| project_implementation(&it.part.info, Revision::NEWEST));
+    if let Some(info) = info {
+        result["_meta"] = json!({ SERVER_INFO: info });
+    }
     result
 }
 
-/// The gateway offers every capability; what the owner of an item lacks is answered per request
+/// The capabilities of who answers; what the owner of an item lacks is answered per request
 /// (B-CAP-02).
 fn capabilities(revision: Revision, catalog: &Snapshot) -> Value {
-    let mut capabilities = json!({
-        "tools": { "listChanged": true },
-        "prompts": { "listChanged": true },
-        "resources": { "listChanged": true, "subscribe": true },
-        "logging": {},
-    });
-    if revision >= Revision::V2025_03_26 {
-        capabilities["completions"] = json!({});
+    let mut capabilities = match catalog.one_server() {
+        Some(server) => declared(&server.part),
+        None => offered(catalog),
+    };
+    if revision < Revision::V2025_03_26 {
+        capabilities.shift_remove("completions");
     }
-    for member in EXTENSIONS {
-        let declared = catalog.extensions(member);
-        if !declared.is_empty() {
-            capabilities[member] = Value::Object(declared);
-        }
-    }
+    let mut capabilities = Value::Object(capabilities);
     tasks::offer(&mut capabilities, catalog, revision);
     capabilities
 }
 
+/// The gateway offers every capability, and the extensions of its servers.
+fn offered(catalog: &Snapshot) -> Map<String, Value> {
+    let own = [
+        ("tools", json!({ "listChanged": true })),
+        ("prompts", json!({ "listChanged": true })),
+        (
+            "resources",
+            json!({ "listChanged": true, "subscribe": true }),
+        ),
+        ("logging", json!({})),
+        ("completions", json!({})),
+    ];
+    let extensions = EXTENSIONS.map(|member| (member, Value::Object(catalog.extensions(member))));
+    let extensions = extensions.into_iter().filter(|(_, all)| *all != json!({}));
+    let all = own.into_iter().chain(extensions);
+    all.map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// The capabilities that a server declares, except tasks, which the gateway follows itself.
+fn declared(part: &ServerPart) -> Map<String, Value> {
+    let known = part
+        .capabilities
+        .iter()
+        .filter(|(name, _)| *name != "tasks");
+    let shown = known.map(|(name, value)| {
+        let value = match (EXTENSIONS.contains(&&**name), value) {
+            (true, _) => {
+                let all = part.extensions(name);
+                Value::Object(all.map(|(name, it)| (name.clone(), it.clone())).collect())
+            }
+            (false, Value::Object(_)) => value.clone(),
+            // Libraries write an empty object in other ways, which strict clients refuse.
+            (false, _) => json!({}),
+        };
+        (name.clone(), value)
+    });
+    shown.collect()
+}
+
 /// The same for a client that gets no session: it receives no events.
 pub(crate) fn sessionless_initialize_result(revision: Revision, catalog: &Snapshot) -> RawJson {
-    let mut capabilities = json!({ "tools": {}, "prompts": {}, "resources": {} });
-    if revision >= Revision::V2025_03_26 {
-        capabilities["completions"] = json!({});
-    }
-    result(revision, catalog, &capabilities)
+    let all = capabilities(revision, catalog);
+    let served = ["tools", "prompts", "resources", "completions"];
+    let served = served.iter().filter(|name| all.get(**name).is_some());
+    let served: Map<String, Value> = served.map(|name| ((*name).to_owned(), json!({}))).collect();
+    result(revision, catalog, &Value::Object(served))
 }
 
 /// Who the gateway is.
@@ -64,10 +103,12 @@ pub(crate) fn server_info(revision: Revision) -> Value {
 }
 
 fn result(revision: Revision, catalog: &Snapshot, capabilities: &Value) -> RawJson {
+    let server = catalog.one_server();
+    let info = server.and_then(|server| project_implementation(&server.part.info, revision));
     let mut result = json!({
         "protocolVersion": revision,
         "capabilities": capabilities,
-        "serverInfo": server_info(revision),
+        "serverInfo": info.unwrap_or_else(|| server_info(revision)),
     });
     if let Some(instructions) = catalog.instructions() {
         result["instructions"] = json!(instructions);

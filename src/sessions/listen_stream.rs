@@ -301,7 +301,7 @@ impl ListenStream {
     /// The end in order (S-SUB-06).
     fn end(&self, ctx: &mut Context<Self>) {
         let result = self.with_subscription(&RawJson::from_value(&json!({})));
-        let decorator = &self.context.calls.answer_decorator;
+        let decorator = self.context.calls.decorator(&self.caller);
         let frame = decorator.answer(&self.subscription, &result, None, self.caller.revision);
         // Who does not read notices the end all the same.
         let _ = self.events.try_send_uncounted(StreamEvent::answer(frame));
@@ -363,10 +363,11 @@ impl Handler<SessionEvent> for ListenStream {
             }
             // S-SUB-05: log lines never go here; the rest is for others.
             SessionEvent::ListsChanged(_)
+            | SessionEvent::ListsAnnounced(_)
             | SessionEvent::ResourceUpdated { .. }
             | SessionEvent::Log { .. }
             | SessionEvent::ElicitationComplete { .. }
-            | SessionEvent::Extension { .. } => {}
+            | SessionEvent::Passed { .. } => {}
         }
     }
 }

@@ -68,8 +68,8 @@ pub struct ClientView {
 
 impl ClientView {
     fn of(record: &SessionRecord) -> Self {
-        let client = record.client.as_deref();
-        let client: Option<Self> = client.and_then(|info| serde_json::from_str(info.get()).ok());
+        let client = record.client.as_str();
+        let client: Option<Self> = client.and_then(|info| serde_json::from_str(info).ok());
         let Self { name, version } = client.unwrap_or_default();
         let cut = |text: String| text.chars().take(CLIENT_TEXT_MAX).collect();
         Self {

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::auth::GrantedScopes;
-use crate::downstream::{Caller, client_name};
+use crate::downstream::{Caller, ClientInfo};
 use crate::id::{Holder, Peer, Principal, ServerName, SessionId, SessionOwner, ViewId};
 use crate::protocol::{CAPABILITIES_BYTES_MAX, DeclaredCapabilities, LogLevel, Request, Revision};
 use crate::store::StoredEntry;
@@ -31,9 +31,8 @@ pub struct SessionRecord {
     #[serde(default)]
     pub is_adopted: bool,
     pub profile: DeclaredCapabilities,
-    /// `clientInfo` as the client wrote it, for people only: never for decisions (S-LIFE-18).
     #[serde(default)]
-    pub client: Option<Box<RawValue>>,
+    pub client: ClientInfo,
     /// When it was opened, in milliseconds since 1970.
     #[serde(default)]
     pub opened_at: Option<u64>,
@@ -67,9 +66,6 @@ impl Subscription {
         size_of::<Self>() + self.public.len() + self.native.len()
     }
 }
-
-/// Longest text of `clientInfo` that is kept, in bytes.
-const CLIENT_INFO_MAX: usize = 4096;
 
 /// Longest `params` of `initialize`, in bytes.
 const INITIALIZE_PARAMS_MAX: usize = 64 * 1024;
@@ -114,7 +110,7 @@ impl SessionRecord {
             view: owner.view,
             is_adopted: false,
             profile: DeclaredCapabilities::from_declared(&declared),
-            client: client.filter(|info| info.get().len() <= CLIENT_INFO_MAX),
+            client: ClientInfo::new(client),
             opened_at: None,
             level: None,
             subscriptions: Vec::new(),
@@ -144,10 +140,8 @@ impl SessionRecord {
             revision: self.revision,
             profile: self.profile.clone(),
             level: self.level,
-            client: self
-                .client
-                .as_ref()
-                .and_then(|info| client_name(info.get())),
+            client: self.client.name(),
+            info: self.client.clone(),
         }
     }
 
@@ -260,8 +254,8 @@ mod tests {
         assert!(record.profile.has_sampling());
         let bytes = record.to_bytes();
         assert_eq!(SessionRecord::from_bytes(&bytes).unwrap().to_bytes(), bytes);
-        let client = record.client.unwrap();
-        assert_eq!(client.get(), r#"{"name":"c","x":1}"#);
+        let client = record.client.as_str();
+        assert_eq!(client, Some(r#"{"name":"c","x":1}"#));
     }
 
     #[test]
@@ -310,9 +304,10 @@ mod tests {
                 r#"{{"protocolVersion":"2025-06-18","clientInfo":{info}}}"#
             ))
         };
-        assert!(kept(r#"{"name":"c"}"#).unwrap().client.is_some());
-        let long = format!(r#"{{"name":"{}"}}"#, "x".repeat(CLIENT_INFO_MAX));
-        assert!(kept(&long).unwrap().client.is_none());
+        let client = kept(r#"{"name":"c"}"#).unwrap().client;
+        assert_eq!(client.as_str(), Some(r#"{"name":"c"}"#));
+        let long = format!(r#"{{"name":"{}"}}"#, "x".repeat(4096));
+        assert_eq!(kept(&long).unwrap().client.as_str(), None);
         assert!(kept("3").unwrap_err().contains("clientInfo"));
     }
 

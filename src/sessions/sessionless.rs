@@ -17,7 +17,7 @@ use crate::calls::{
     WaitingList, call_lost, find_task, tasks,
 };
 use crate::catalog::{ItemKind, Snapshot};
-use crate::downstream::Caller;
+use crate::downstream::{Caller, ClientInfo};
 use crate::history::CallEnding;
 use crate::id::{Holder, Peer, Principal, ViewId};
 use crate::protocol::{
@@ -115,7 +115,8 @@ impl Sessions {
             }
             Some(Discovered::Answer(result)) => {
                 let (id, to) = (&sessionless.request.id, sessionless.caller.revision);
-                let reply = calls.answer_decorator.discovered(id, &result, to);
+                let decorator = calls.decorator(&sessionless.caller);
+                let reply = decorator.discovered(id, &result, to);
                 if let Some(observation) = observation {
                     observation.end(CallEnding::Done, reply.size());
                 }
@@ -125,14 +126,14 @@ impl Sessions {
         }
         let id = sessionless.request.id.clone();
         let method = sessionless.request.method.clone();
-        let to = sessionless.caller.revision;
+        let (caller, to) = (sessionless.caller.clone(), sessionless.caller.revision);
         if is_call(&method) {
             let (request, caller) = (&sessionless.request, &sessionless.caller);
             observation = calls.observe_call(observation, request, caller);
         }
         let outcome = self.try_serve(sessionless, &mut observation);
         let outcome = outcome.map_err(|failure| {
-            let reply = calls.answer_decorator.failed(&method, &id, &failure, to);
+            let reply = calls.decorator(&caller).failed(&method, &id, &failure, to);
             if let Some(observation) = observation.take() {
                 observation.end(CallEnding::Failed(&failure), reply.size());
             }
@@ -152,12 +153,12 @@ impl Sessions {
         observation: &mut Option<Box<Observation>>,
     ) -> Result<ServeOutcome, Failure> {
         let calls = &self.context().calls;
-        let decorator = &calls.answer_decorator;
+        let decorator = || calls.decorator(&sessionless.caller);
         let request = &sessionless.request;
         let catalog = calls.catalog.of(&sessionless.caller);
         let (to, accepts_stream) = (sessionless.caller.revision, sessionless.accepts_stream);
         if let Some(tree) = self.context().tree.read(request) {
-            return Ok(ServeOutcome::Done(decorator.tree(&request.id, &tree, to)));
+            return Ok(ServeOutcome::Done(decorator().tree(&request.id, &tree, to)));
         }
         let answer = match &request.method {
             Method::Discover | Method::Listen if to.era() == Era::Legacy => {
@@ -165,11 +166,11 @@ impl Sessions {
             }
             // There is nothing that a level could be kept in.
             Method::Ping | Method::LoggingSetLevel if to.era() == Era::Legacy => {
-                decorator.empty(&request.id, to)
+                decorator().empty(&request.id, to)
             }
             Method::Discover => {
                 let discovery = handshake::discovery(&catalog);
-                decorator.discovery(&request.id, &discovery, &calls.catalog)
+                decorator().discovery(&request.id, &discovery, &calls.catalog)
             }
             Method::Listen => self.listen(&sessionless)?,
             Method::ToolsCall
@@ -223,6 +224,7 @@ impl Sessions {
             profile: DeclaredCapabilities::default(),
             level: None,
             client: Some("mcpvisor".into()),
+            info: ClientInfo::default(),
         };
         let served = self.serve(SessionlessRequest {
             request,
@@ -406,7 +408,7 @@ async fn start_once_kept(
         Ok(()) => worker.start_call(new_call),
         Err(failure) => {
             let (method, id) = (&request.request.method, &request.request.id);
-            let decorator = &new_call.context.answer_decorator;
+            let decorator = new_call.context.decorator(&new_call.caller);
             let refusal = decorator.failed(method, id, &failure, new_call.caller.revision);
             new_call
                 .request

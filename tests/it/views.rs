@@ -253,32 +253,20 @@ async fn a_view_calls_and_describes_a_tool_as_its_operator_does() {
 }
 
 #[tokio::test]
-async fn the_lists_of_a_single_server_that_cannot_start_say_why() {
-    let gone = "[servers.gone]\ncommand = \"/nonexistent/program\"\n";
-    let config = format!("{}{}{gone}", quick(), example("one"));
-    let gateway = Setup::new(&config).serve().await;
-    for path in ["/mcp/server/gone"] {
-        let visitor = Visitor::open(&gateway, path).await;
-        for method in [
-            "tools/list",
-            "prompts/list",
-            "resources/list",
-            "resources/templates/list",
-        ] {
-            let refused = visitor.ask(method, json!({})).await;
-            let data = &refused["error"]["data"];
-            assert_eq!(
-                data["code"], "server_unavailable",
-                "{path} {method}: {refused}"
-            );
-            assert_eq!(data["retryable"], true, "{path} {method}: {refused}");
-            let message = refused["error"]["message"].as_str().unwrap();
-            assert!(message.contains("/nonexistent/program"), "{message}");
-        }
-        let called = visitor.call("anything").await.to_string();
-        assert!(called.contains("server_unavailable"), "{called}");
-    }
-    // The lists of all servers show the items of the others.
-    let all = Visitor::open(&gateway, "/mcp").await;
-    assert!(!all.tools().await.is_empty());
+async fn one_server_over_stdio_starts_no_other() {
+    let other =
+        "[servers.two]\ncommand = \"sh\"\nargs = [\"-c\", \"touch started; exec sleep 60\"]\n";
+    let setup = Setup::new(&(quick() + &example("one") + other));
+    let mut client = StdioClient::open(&setup, &["--server", "one"]).await;
+    let list = client.ask(1, "tools/list", json!({})).await;
+    assert!(names(&list["result"]["tools"]).contains(&"echo"), "{list}");
+    assert!(!setup.path("started").exists());
+    client.close_stdin();
+    assert!(client.ended().await.1.success());
+    let refused = setup
+        .command(&["stdio", "--server", "none"])
+        .output()
+        .unwrap();
+    let why = String::from_utf8(refused.stderr).unwrap();
+    assert!(why.contains("there is no `[servers.none]`"), "{why}");
 }

@@ -86,7 +86,7 @@ fn a_request_of_an_extension_needs_no_session() {
         let plan = |plan: &mut Plan| {
             chatting(plan);
             sessionless(plan);
-            plan.script.mute.insert(METHOD);
+            plan.script.mute.extend([METHOD, "mail/send"]);
         };
         let (world, servers) = servers(["a"], plan).await;
         let nothing = json!({});
@@ -96,8 +96,16 @@ fn a_request_of_an_extension_needs_no_session() {
         servers[0].answer(&call, json!({"resultType": "complete", "done": true}));
         settle().await;
         assert_eq!(asked.result()["done"], true);
+        // The only server decides about a method that it does not declare.
         let mut unknown = Served::send(&world, &nothing, "mail/send", json!({})).await;
-        assert_eq!(unknown.error()["code"], -32601);
+        let refusal = json!({"code": -32601, "message": "no mail", "data": {"why": 1}});
+        let asked = servers[0].last("mail/send").json["id"].clone();
+        servers[0].say_for(
+            &servers[0].last("mail/send"),
+            json!({"jsonrpc": "2.0", "id": asked, "error": refusal}),
+        );
+        settle().await;
+        assert_eq!(unknown.error(), refusal);
     });
 }
 
@@ -156,5 +164,39 @@ fn a_notification_of_an_extension_passes_between_a_session_and_its_own_server() 
         assert_eq!(heard, [(links[0], &json!({"who": "me"}))]);
         assert!(other.of(NOTE).is_empty());
         assert!(chat.of("notifications/mail/read").is_empty());
+    });
+}
+
+#[test]
+fn a_session_hears_what_a_server_of_its_own_says() {
+    run(async {
+        let world = Rc::new(World::new());
+        let server = world
+            .stdio("a", |plan| plan.settings.sharing = Sharing::Session)
+            .await;
+        pass(millis(50)).await;
+        let clients = [world.client(json!({})).await, world.client(json!({})).await];
+        let mut streams = Vec::new();
+        for client in &clients {
+            client.call("a__echo").await.result();
+            streams.push(client.listen(None).await);
+        }
+        let own = server.last("tools/call").link;
+        // The lists are the same as before, and the client did not ask for the others.
+        for (method, params) in [
+            ("notifications/tools/list_changed", json!({})),
+            ("notifications/prompts/list_changed", json!({})),
+            ("notifications/resources/list_changed", json!({})),
+            ("notifications/resources/updated", json!({"uri": "x://y"})),
+            (
+                "notifications/elicitation/complete",
+                json!({"elicitationId": "e"}),
+            ),
+        ] {
+            server.say_on(own, note(method, params));
+            pass(millis(1000)).await;
+            let heard: Vec<usize> = streams.iter().map(|it| it.of(method).len()).collect();
+            assert_eq!(heard, [0, 1], "{method}");
+        }
     });
 }

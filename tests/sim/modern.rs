@@ -197,6 +197,17 @@ fn a_result_of_an_unknown_type_is_no_result() {
             settle().await;
             assert_eq!(exchange.failure()["code"], "server_protocol", "{kind}");
         }
+        // A client of the same era can have the extension that the type belongs to.
+        let params = json!({"name": "a__hold"});
+        let mut served = Served::send(&world, &json!({}), "tools/call", params).await;
+        let receipt = json!({"resultType": "receipt", "token": "r"});
+        server.answer(&server.last("tools/call"), receipt);
+        settle().await;
+        let result = served.result();
+        assert_eq!(
+            (&result["resultType"], &result["token"]),
+            (&json!("receipt"), &json!("r"))
+        );
     });
 }
 

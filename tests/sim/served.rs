@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mcpvisor::bridge::headers::{HttpHeaders, McpHeaders};
 use mcpvisor::calls::RequestGuard;
-use mcpvisor::downstream::Caller;
+use mcpvisor::downstream::{Caller, ClientInfo};
 use mcpvisor::id::{Peer, Principal, ViewId};
 use mcpvisor::protocol::{DeclaredCapabilities, Envelope, Revision};
 use mcpvisor::sessions::{ServeOutcome, SessionlessRequest};
@@ -149,6 +149,7 @@ fn request(
         profile: DeclaredCapabilities::from_declared(capabilities.as_object().unwrap()),
         level: None,
         client: None,
+        info: ClientInfo::default(),
     };
     SessionlessRequest {
         request,

@@ -25,7 +25,7 @@ pub(super) const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 pub(super) const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
 pub(super) const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 pub(super) const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
-pub(super) const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+pub const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 pub(super) const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 pub(super) const PROGRESS_TOKEN: &str = "progressToken";
@@ -34,8 +34,8 @@ pub(super) const PROGRESS_TOKEN: &str = "progressToken";
 /// transport is, and as a header of HTTP.
 pub const TRACEPARENT: &str = "traceparent";
 
-/// The `_meta` of each request to a sessionless server: revision, who we are, and what the
-/// client behind the request can be asked for. Made once, spliced in as it is.
+/// The `_meta` of each request to a sessionless server: revision, and what the client behind the
+/// request can be asked for. Made once, spliced in as it is, beside who the client is.
 #[derive(Clone, Debug)]
 pub struct MetaDeclaration {
     members: String,
@@ -48,13 +48,12 @@ pub struct MetaDeclaration {
 const BARE_META_BYTES_MAX: usize = 2048;
 
 impl MetaDeclaration {
-    /// `client` is the `Implementation` object of the gateway, as JSON.
-    pub fn new(revision: Revision, client: &str, capabilities: &Map<String, Value>) -> Self {
+    pub fn new(revision: Revision, capabilities: &Map<String, Value>) -> Self {
         let capabilities = RawJson::from_value(capabilities);
         let capabilities = capabilities.as_str();
         Self {
             members: format!(
-                r#""{VERSION}":"{revision}","{CLIENT_INFO}":{client},"{CAPABILITIES}":{capabilities}"#
+                r#""{VERSION}":"{revision}","{CAPABILITIES}":{capabilities},"{CLIENT_INFO}":"#
             ),
             last_bare_meta: RefCell::default(),
         }
@@ -62,10 +61,11 @@ impl MetaDeclaration {
 
     /// The edit that gives the request this declaration, a log level, our progress token and the
     /// context of its trace. Everything else in its `_meta` stays, but not a client's own
-    /// declaration.
+    /// declaration. `client` is the `Implementation` object of the client, as JSON.
     pub fn edit(
         &self,
         request: &Request,
+        client: &str,
         level: Option<LogLevel>,
         token: Option<&RequestId>,
         traceparent: Option<&str>,
@@ -76,7 +76,7 @@ impl MetaDeclaration {
         let (key, token) = token.map_or(("", ""), |token| (r#","progressToken":"#, token.as_str()));
         let trace = traceparent.map(|context| format!(",{}", trace_member(context)));
         let trace = trace.unwrap_or_default();
-        let ours = ["{", &self.members, &level, key, token, &trace, "}"].concat();
+        let ours = ["{", &self.members, client, &level, key, token, &trace, "}"].concat();
         let dropped = |key: &str| {
             let replaced = [VERSION, CLIENT_INFO, CAPABILITIES, LOG_LEVEL];
             let of_others = [PROGRESS_TOKEN, RELATED_TASK, SUBSCRIPTION];
@@ -101,9 +101,9 @@ impl MetaDeclaration {
         is_bare
     }
 
-    /// `_meta` for a request of the gateway's own.
-    pub fn meta(&self) -> String {
-        format!("{{{}}}", self.members)
+    /// The `_meta` of a request without any other.
+    pub fn meta(&self, client: &str) -> String {
+        format!("{{{}{client}}}", self.members)
     }
 }
 

@@ -17,14 +17,11 @@ fn with_meta(meta: &str) -> Request {
     ))
 }
 
+const CLIENT: &str = r#"{"name":"gateway","version":"1"}"#;
+
 fn declaration() -> MetaDeclaration {
-    let client = RawJson::from_value(&json!({ "name": "gateway", "version": "1" }));
     let capabilities = json!({ "roots": {} });
-    MetaDeclaration::new(
-        Revision::V2026_07_28,
-        client.as_str(),
-        capabilities.as_object().unwrap(),
-    )
+    MetaDeclaration::new(Revision::V2026_07_28, capabilities.as_object().unwrap())
 }
 
 fn applied(request: &Request, edit: Edit) -> (String, Value) {
@@ -44,11 +41,11 @@ fn a_declaration_gives_way_whether_it_was_seen_before_or_not() {
         let request = with_meta(meta);
         let (_, sent) = applied(
             &request,
-            ours.edit(&request, None, Some(&RequestId::from(5)), None),
+            ours.edit(&request, CLIENT, None, Some(&RequestId::from(5)), None),
         );
         let (_, alone) = applied(
             &request,
-            declaration().edit(&request, None, Some(&RequestId::from(5)), None),
+            declaration().edit(&request, CLIENT, None, Some(&RequestId::from(5)), None),
         );
         assert_eq!(sent, alone, "{meta}");
         let kept = sent["params"]["_meta"].get("a/b");
@@ -164,6 +161,7 @@ fn c_life_06_a_modern_server_gets_the_declaration_wherever_it_has_to_be_made() {
         let request = request(frame);
         let edit = declaration().edit(
             &request,
+            CLIENT,
             Some(LogLevel::Info),
             Some(&RequestId::from(7)),
             None,
@@ -191,7 +189,10 @@ fn a_clients_own_declaration_is_replaced_and_its_extensions_stay() {
             "io.modelcontextprotocol/logLevel":"debug","progressToken":"p",
             "io.modelcontextprotocol/later":[1],"traceparent":"00-b"}"#,
     );
-    let (_, value) = applied(&request, declaration().edit(&request, None, None, None));
+    let (_, value) = applied(
+        &request,
+        declaration().edit(&request, CLIENT, None, None, None),
+    );
     let meta = value["params"]["_meta"].as_object().unwrap();
     assert_eq!(meta[CAPABILITIES], json!({ "roots": {} }));
     assert!(!meta.contains_key(LOG_LEVEL) && !meta.contains_key(PROGRESS_TOKEN));
@@ -212,7 +213,7 @@ fn a_server_reads_the_context_of_its_attempt_and_none_besides() {
     let token = RequestId::from(7);
     for request in frames {
         let legacy = trace_for_legacy(&request, Era::Modern, &token, ours);
-        let modern = declaration().edit(&request, None, Some(&token), Some(ours));
+        let modern = declaration().edit(&request, CLIENT, None, Some(&token), Some(ours));
         for edit in [legacy, modern] {
             let (text, value) = applied(&request, edit);
             let meta = &value["params"]["_meta"];
@@ -252,7 +253,7 @@ proptest! {
     fn vendor_members_survive_byte_for_byte(number in any::<i64>(), text in "[a-z \\\\u00e9]{0,8}") {
         let vendor = format!("\"com.example/x\" :  [{number}.50e1, {}]", json!(text));
         let request = with_meta(&format!(r#"{{"{VERSION}":"x", {vendor} ,"{CAPABILITIES}":{{}}}}"#));
-        let (modern, _) = applied(&request, declaration().edit(&request, None, Some(&RequestId::from(1)), None));
+        let (modern, _) = applied(&request, declaration().edit(&request, CLIENT, None, Some(&RequestId::from(1)), None));
         prop_assert!(modern.contains(&vendor));
         let (legacy, _) = applied(&request, strip_for_legacy(&request, Some(&RequestId::from(1))).unwrap());
         prop_assert!(legacy.contains(&vendor));

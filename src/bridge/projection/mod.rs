@@ -4,6 +4,7 @@
 //! knows pass between revisions of one era and are dropped between eras, except under `_meta`.
 
 mod capabilities;
+mod implementation;
 mod item;
 mod output;
 mod request;
@@ -16,6 +17,7 @@ use super::object::{MemberChange, Object, contains_any, is_object, rebuild_eleme
 use super::result;
 
 pub use capabilities::client_capabilities;
+pub use implementation::project_implementation;
 pub use item::{ItemKind, project_item};
 use output::wraps_for;
 pub use output::wraps_structured_output;

@@ -74,8 +74,8 @@ impl InputRequired {
         Ok(self)
     }
 
-    /// The result for a sessionless client; `server_info` is the gateway's `Implementation`.
-    pub fn build(&self, server_info: &RawJson) -> RawJson {
+    /// The result for a sessionless client; `server_info` is the `Implementation` of who asks.
+    pub(in crate::bridge) fn build(&self, server_info: Option<&RawJson>) -> RawJson {
         let mut text = String::from(r#"{"resultType":"input_required""#);
         if !self.requests.is_empty() {
             text.push_str(&format!(
@@ -89,8 +89,11 @@ impl InputRequired {
                 json::quoted(state).as_str()
             ));
         }
-        let info = server_info.as_str();
-        text.push_str(&format!(r#","_meta":{{"{SERVER_INFO}":{info}}}}}"#));
+        if let Some(info) = server_info {
+            let info = info.as_str();
+            text.push_str(&format!(r#","_meta":{{"{SERVER_INFO}":{info}}}"#));
+        }
+        text.push('}');
         object::raw(text).unwrap_or_else(|| RawJson::from_value(&()))
     }
 }

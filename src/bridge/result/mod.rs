@@ -30,6 +30,8 @@ pub enum ResultKind {
     InputRequired,
     /// The server goes on in a task; read it with [`super::task`].
     Task,
+    /// Of an extension that a client of the same era may know.
+    Extension,
     /// Invalid: nobody knows what to do with it.
     Unknown,
 }
@@ -51,7 +53,7 @@ impl ResultKind {
                 None | Some("complete") => Self::Complete,
                 Some("input_required") => Self::InputRequired,
                 Some("task") => Self::Task,
-                Some(_) => Self::Unknown,
+                Some(_) => Self::Extension,
             },
             None => Self::Unknown,
         }
@@ -156,16 +158,28 @@ const FIRST_MAX: usize = 96;
 /// Adds the members that every result for a sessionless client carries.
 #[derive(Clone, Debug)]
 pub struct ResultDecorator {
-    server_info: RawJson,
-    /// `_meta` with that alone.
+    /// `None` for a server that does not state its identity.
+    server_info: Option<RawJson>,
+    /// `_meta` with that alone, and a comma.
     meta: String,
 }
 
 impl ResultDecorator {
-    /// `server_info` is the `Implementation` object of the gateway.
-    pub fn new(server_info: RawJson) -> Self {
-        let meta = format!(r#""_meta":{{"{SERVER_INFO}":{}}}"#, server_info.as_str());
-        Self { server_info, meta }
+    /// `server_info` is the `Implementation` object of who answers.
+    pub fn new(server_info: Option<RawJson>) -> Self {
+        let meta = server_info.as_ref().map(|info| {
+            let info = info.as_str();
+            format!(r#""_meta":{{"{SERVER_INFO}":{info}}},"#)
+        });
+        Self {
+            server_info,
+            meta: meta.unwrap_or_default(),
+        }
+    }
+
+    /// The answer that asks a sessionless client for something first.
+    pub fn input_required(&self, id: &RequestId, asked: &InputRequired) -> Bytes {
+        result_frame(id, &asked.build(self.server_info.as_ref()))
     }
 
     /// The result as a sessionless client reads it: complete, with who answers, and with hints
@@ -191,16 +205,21 @@ impl ResultDecorator {
 
     /// The decorated result in parts: one insertion after the brace, of `hints` among others.
     /// `None` where something of ours may be there already, but for a type.
-    fn inserted<'a>(&'a self, result: &'a RawJson, hints: &'a str) -> Option<[&'a str; 6]> {
+    fn inserted<'a>(&'a self, result: &'a RawJson, hints: &'a str) -> Option<[&'a str; 5]> {
         let has = |word: &Finder<'_>| word.find(result.as_bytes()).is_some();
-        if has(&META) || !hints.is_empty() && HINTS.iter().any(has) {
+        if !self.meta.is_empty() && has(&META) || !hints.is_empty() && HINTS.iter().any(has) {
             return None;
         }
         let kind = missing_result_type(result.as_str())?;
         let text = result.as_str().trim_ascii();
         let rest = text.strip_prefix('{')?.trim_ascii_start();
-        let comma = if rest == "}" { "" } else { "," };
-        Some(["{", kind, &self.meta, hints, comma, rest])
+        let mut parts = ["{", kind, &self.meta, hints, rest];
+        if rest == "}"
+            && let Some(last) = parts[1..4].iter_mut().rfind(|part| !part.is_empty())
+        {
+            *last = last.trim_end_matches(',');
+        }
+        Some(parts)
     }
 
     /// Something of it may be there: it gives way in its place, and what is missing is inserted
@@ -218,10 +237,10 @@ impl ResultDecorator {
         if known.kind.is_none() {
             first.push_str(COMPLETE);
         }
-        let info = self.server_info.as_str();
-        match known.meta.map(RawValue::get) {
-            Some(meta) => edits.push(edit_meta(text, meta, info)?),
-            None => first.extend([&self.meta, ","]),
+        match (known.meta.map(RawValue::get), &self.server_info) {
+            (Some(meta), Some(info)) => edits.push(edit_meta(text, meta, info.as_str())?),
+            (Some(_), None) => {}
+            (None, _) => first.push_str(&self.meta),
         }
         if let Some(CacheHints { ttl_ms, scope }) = caching {
             let scope = format!(r#""{}""#, scope.as_str());
@@ -242,11 +261,11 @@ impl ResultDecorator {
     }
 }
 
-/// Members for caches.
+/// Members for caches, with a comma.
 fn hints(caching: Option<CacheHints>) -> String {
     caching.map_or_else(String::new, |caching| {
         let (ttl, scope) = (caching.ttl_ms, caching.scope.as_str());
-        format!(r#","ttlMs":{ttl},"cacheScope":"{scope}""#)
+        format!(r#""ttlMs":{ttl},"cacheScope":"{scope}","#)
     })
 }
 

@@ -10,9 +10,9 @@ fn raw(text: &str) -> RawJson {
 }
 
 fn decorator() -> ResultDecorator {
-    ResultDecorator::new(RawJson::from_value(
+    ResultDecorator::new(Some(RawJson::from_value(
         &json!({ "name": "gw", "version": "1" }),
-    ))
+    )))
 }
 
 fn value(raw: &RawJson) -> Value {
@@ -50,8 +50,8 @@ fn c_life_13_the_kind_of_a_result() {
             r#"{"a":"\"resultType\":\"task\"","resultType":"complete"}"#,
             ResultKind::Complete,
         ),
-        (r#"{"resultType":"completed"}"#, ResultKind::Unknown),
-        (r#"{"resultType":"other"}"#, ResultKind::Unknown),
+        (r#"{"resultType":"completed"}"#, ResultKind::Extension),
+        (r#"{"resultType":"other"}"#, ResultKind::Extension),
         (r#"{"resultType":7}"#, ResultKind::Unknown),
     ];
     for (text, kind) in table {
@@ -165,7 +165,7 @@ fn input_required_is_read_and_built() {
     let keys: Vec<_> = input.requests.iter().map(|(key, _)| key.as_str()).collect();
     assert_eq!(keys, ["owner", "r"]);
     assert_eq!(input.requests[1].1.kind, QuestionKind::Roots);
-    let built = input.build(&raw("{}"));
+    let built = input.build(Some(&raw("{}")));
     assert!(built.as_str().contains(r#"{"message" : "Who?""#));
     assert_eq!(ResultKind::of(&built), ResultKind::InputRequired);
     assert_eq!(InputRequired::parse(&built), Ok(input));
@@ -235,5 +235,46 @@ proptest! {
             let stripped = strip_for_legacy(&decorated).unwrap();
             prop_assert_eq!(stripped.as_str(), result.as_str());
         }
+    }
+}
+
+#[test]
+fn results_of_a_server_that_says_nothing_of_itself_keep_their_meta() {
+    let unnamed = ResultDecorator::new(None);
+    let hints = Some(CacheHints::NONE);
+    let hinted = r#""ttlMs":0,"cacheScope":"private""#;
+    let table = [
+        ("{}", None, r#"{"resultType":"complete"}"#.to_owned()),
+        (
+            "{ }",
+            hints,
+            format!(r#"{{"resultType":"complete",{hinted}}}"#),
+        ),
+        (
+            r#"{"a":1}"#,
+            None,
+            r#"{"resultType":"complete","a":1}"#.to_owned(),
+        ),
+        (
+            r#"{"_meta":{"a/b":1}}"#,
+            hints,
+            format!(r#"{{"resultType":"complete",{hinted},"_meta":{{"a/b":1}}}}"#),
+        ),
+        (
+            r#"{"resultType":"task","_meta":{}}"#,
+            None,
+            r#"{"resultType":"task","_meta":{}}"#.to_owned(),
+        ),
+        (
+            r#"{"ttlMs":5,"a":1}"#,
+            hints,
+            r#"{"resultType":"complete","cacheScope":"private","ttlMs":0,"a":1}"#.to_owned(),
+        ),
+    ];
+    for (result, caching, expected) in table {
+        assert_eq!(unnamed.complete(&raw(result), caching).as_str(), expected);
+        let frame = unnamed.answer(&RequestId::from(1), &raw(result), caching);
+        let whole = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{expected}}}"#);
+        assert_eq!(frame, whole.as_bytes());
     }
 }

@@ -52,7 +52,7 @@ impl Call {
                      for ten minutes",
                     failure.message
                 );
-                let decorator = &self.context.answer_decorator;
+                let decorator = self.context.decorator(&self.caller);
                 decorator.failed(&self.method, &self.id, &readable, to)
             }
         };

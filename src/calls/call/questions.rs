@@ -136,7 +136,7 @@ impl Call {
         let Some(rounds) = rounds else {
             // A state is good for one return (S-MRTR-09).
             let (method, id) = (&back.request.method, &back.request.id);
-            let (decorator, failure) = (&self.context.answer_decorator, state_used());
+            let (decorator, failure) = (self.context.decorator(&self.caller), state_used());
             let refusal = decorator.failed(method, id, &failure, self.caller.revision);
             return back.answer(refusal, CallEnding::Failed(&failure));
         };
@@ -237,7 +237,7 @@ impl Call {
             Ok(state) => {
                 let state = Some(state);
                 let asked = InputRequired { requests, state };
-                let decorator = &self.context.answer_decorator;
+                let decorator = self.context.decorator(&self.caller);
                 let frame = decorator.input_required(&self.id, &asked);
                 self.reply(ClientReply::Json(frame), CallEnding::InputRequired, owner);
                 true

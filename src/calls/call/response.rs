@@ -133,7 +133,7 @@ impl Call {
                 let result = changed.as_ref().unwrap_or(result);
                 let is_read = self.method == Method::ResourcesRead;
                 let caching = (is_modern && is_read).then(|| CacheHints::of(result));
-                let decorator = &self.context.answer_decorator;
+                let decorator = self.context.decorator(&self.caller);
                 let to = self.caller.revision;
                 ClientReply::Json(decorator.answer(&self.id, result, caching, to))
             }
@@ -191,7 +191,7 @@ impl Call {
             None => error_reply(error),
             Some(TranslatedError::Error(translated)) => error_reply(&translated),
             Some(TranslatedError::Result(result)) => {
-                let decorator = &self.context.answer_decorator;
+                let decorator = self.context.decorator(&self.caller);
                 let to = self.caller.revision;
                 ClientReply::Json(decorator.answer(&self.id, &result, None, to))
             }
@@ -203,7 +203,7 @@ impl Call {
     pub(super) fn task_outcome(&self, response: &Response) -> Outcome {
         let catalog = self.context.catalog.of(&self.caller);
         let translator = self.translator(&catalog);
-        let decorator = &self.context.answer_decorator;
+        let decorator = self.context.decorator(&self.caller);
         match &response.outcome {
             Outcome::Result(result) => {
                 let translated = translator.result(result);
@@ -247,7 +247,7 @@ impl Call {
     }
 
     pub(super) fn answer_failure(&mut self, failure: &Failure, owner: &mut impl CallOwner) {
-        let decorator = &self.context.answer_decorator;
+        let decorator = self.context.decorator(&self.caller);
         let reply = decorator.failed(&self.method, &self.id, failure, self.caller.revision);
         self.reply(reply, CallEnding::Failed(failure), owner);
     }

@@ -233,7 +233,7 @@ impl Call {
                 request.answer(reply, CallEnding::Error(error));
             }
             Err(failure) => {
-                let (decorator, to) = (&self.context.answer_decorator, self.caller.revision);
+                let (decorator, to) = (self.context.decorator(&self.caller), self.caller.revision);
                 let reply = decorator.failed(method, id, failure, to);
                 request.answer(reply, CallEnding::Failed(failure));
             }
@@ -254,7 +254,7 @@ impl Call {
         self.next_round();
         let Some(hosted) = self.task() else { return };
         let created = hosted.task.created();
-        let (decorator, to) = (&self.context.answer_decorator, self.caller.revision);
+        let (decorator, to) = (self.context.decorator(&self.caller), self.caller.revision);
         let frame = decorator.answer(&self.id, &created, None, to);
         self.reply(ClientReply::Json(frame), CallEnding::Task, owner);
     }
@@ -328,7 +328,7 @@ impl Call {
             }
             Method::TasksUpdate => self.update_task(request),
             _ => {
-                let decorator = &self.context.answer_decorator;
+                let decorator = self.context.decorator(&self.caller);
                 let answer = decorator.empty(&request.request.id, self.caller.revision);
                 request.answer(answer, CallEnding::Done);
                 self.cancel_task();
@@ -342,7 +342,7 @@ impl Call {
         let Some(rounds) = &mut self.rounds else {
             return;
         };
-        let (decorator, to) = (&self.context.answer_decorator, self.caller.revision);
+        let (decorator, to) = (self.context.decorator(&self.caller), self.caller.revision);
         let (method, id) = (&update.request.method, &update.request.id);
         let updated = rounds.questions.answer(&update.request);
         let (answer, ending) = match &updated {
@@ -382,7 +382,7 @@ impl Call {
         let open = rounds.map_or_else(Vec::new, |rounds| rounds.questions.of_task());
         let Some(hosted) = self.task() else { return };
         let detail = hosted.task.detail(open);
-        let (decorator, to) = (&self.context.answer_decorator, self.caller.revision);
+        let (decorator, to) = (self.context.decorator(&self.caller), self.caller.revision);
         let frame = decorator.answer(&request.request.id, &detail, None, to);
         request.answer(ClientReply::Json(frame), CallEnding::Result(&detail));
     }

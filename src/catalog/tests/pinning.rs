@@ -185,6 +185,7 @@ fn everything_that_a_model_reads_is_pinned_and_withheld_while_it_is_another() {
     assert_eq!(snapshot.suspended_count(&server("a")), 5);
     // Clients keep the approved text, and the URI stays the server's.
     assert!(snapshot.instructions().unwrap().contains("Do this."));
+    assert_eq!(snapshot.instructions_of(&server("a")), Some("Do this."));
     assert!(snapshot.suspended(ItemKind::Prompts, "a__p").is_some());
     assert!(snapshot.suspended(ItemKind::Tools, "a__p").is_none());
     assert!(snapshot.resource("r:1", None).is_some());
@@ -231,6 +232,7 @@ fn what_a_pinned_server_adds_is_new_but_for_resources() {
     assert_eq!(states, expected);
     let snapshot = merged_blocked(&more, &pins);
     assert_eq!(snapshot.instructions(), None, "none were approved");
+    assert_eq!(snapshot.instructions_of(&server("a")), None);
 }
 
 fn resources(list: &[Value]) -> ServerPart {

@@ -79,15 +79,40 @@ fn a_name_with_a_prefix_belongs_to_its_server_and_one_without_to_the_only_server
 }
 
 #[test]
-fn only_a_server_that_declares_tools_or_prompts_may_have_one() {
+fn among_several_servers_only_one_that_declares_tools_or_prompts_may_have_one() {
     let mut part = serving("a");
     part.capabilities.shift_remove("prompts");
-    let snapshot = merge(&[(Arc::new(part), prefixed(""))], &settings());
-    assert_eq!(
-        owner(&snapshot, ItemKind::Tools, "x"),
-        Some("a x".to_owned())
+    let one = [(Arc::new(part), prefixed(""))];
+    let mut two = one.to_vec();
+    two.push((Arc::new(serving("b")), prefixed("b")));
+    let to_a = Some("a x".to_owned());
+    for (parts, of_prompts) in [(&one[..], to_a.clone()), (&two[..], None)] {
+        let snapshot = merge(parts, &settings());
+        assert_eq!(owner(&snapshot, ItemKind::Tools, "x"), to_a);
+        assert_eq!(owner(&snapshot, ItemKind::Prompts, "x"), of_prompts);
+    }
+}
+
+#[test]
+fn the_only_server_gets_what_it_does_not_declare() {
+    let mut part = serving("a");
+    part.capabilities.clear();
+    let part = Arc::new(part);
+    let one = merge(&[(part.clone(), prefixed(""))], &settings());
+    let two = merge(
+        &[
+            (part, prefixed("")),
+            (Arc::new(serving("b")), prefixed("b")),
+        ],
+        &settings(),
     );
-    assert_eq!(owner(&snapshot, ItemKind::Prompts, "x"), None);
+    let owners = |snapshot: &Snapshot, method: &str| snapshot.extension_owners(method).count();
+    for method in ["vendor/thing", "notifications/vendor/thing", "thing"] {
+        assert_eq!(owners(&one, method), 1, "{method}");
+        assert_eq!(owners(&two, method), 0, "{method}");
+    }
+    assert_eq!(server_of(&one, "x:y", None).as_deref(), Some("a x:y"));
+    assert_eq!(server_of(&two, "x:y", None).as_deref(), Some("b x:y"));
 }
 
 #[test]

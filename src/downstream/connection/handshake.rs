@@ -54,14 +54,19 @@ fn show_revision(revision: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 }
 
 /// The parameters of `initialize`. `roots` is always declared, since roots can be answered from
-/// the configuration.
-pub(crate) fn initialize_params(profile: &DeclaredCapabilities, revision: Revision) -> Value {
+/// the configuration. `client` is the `clientInfo` of the only client of the connection.
+pub(crate) fn initialize_params(
+    profile: &DeclaredCapabilities,
+    revision: Revision,
+    client: Option<&str>,
+) -> Value {
     let mut capabilities = profile.as_map().clone();
     capabilities.entry("roots").or_insert_with(|| json!({}));
+    let client: Option<Value> = client.and_then(|info| serde_json::from_str(info).ok());
     json!({
         "protocolVersion": revision,
         "capabilities": capabilities,
-        "clientInfo": modern::client_info(),
+        "clientInfo": client.unwrap_or_else(modern::client_info),
     })
 }
 
@@ -356,7 +361,7 @@ mod tests {
     fn exactly_the_clients_capabilities_and_roots_are_declared() {
         let declared = json!({"sampling": {}, "vendor": {}, "elicitation": {"form": {}}});
         let profile = DeclaredCapabilities::from_declared(declared.as_object().unwrap());
-        let params = initialize_params(&profile, Revision::NEWEST_LEGACY);
+        let params = initialize_params(&profile, Revision::NEWEST_LEGACY, None);
         assert_eq!(
             params["capabilities"],
             json!({"elicitation": {"form": {}}, "sampling": {}, "roots": {}})

@@ -6,19 +6,22 @@ use std::fmt;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::catalog::{ItemKind, ListCaching, ListPage, NextCursor};
+use crate::catalog::{ItemKind, ListCaching, ListPage, ListedPage, NextCursor};
 use crate::protocol::RawJson;
 
-/// One list on its way; holds the items of the pages that came so far.
+/// A list that is being read; holds the pages that came so far.
 #[derive(Debug)]
 pub(crate) struct ListFetch {
     pub(crate) kind: ItemKind,
     /// Changes after this time can be missing from it.
     pub(crate) begun: Instant,
-    items: Vec<RawJson>,
-    pages: usize,
+    pages: Vec<ListedPage>,
+    /// How many pages came, with those that repeat others.
+    count: usize,
     /// Cursors that were requested.
     cursors: HashSet<String>,
+    /// The last of them.
+    cursor: Option<String>,
     caching: Option<ListCaching>,
 }
 
@@ -58,7 +61,7 @@ pub(crate) enum Page {
     /// Ask for the next one with these parameters.
     Next(ListFetch, Value),
     Done {
-        items: Vec<RawJson>,
+        pages: Vec<ListedPage>,
         end: ListEnd,
         caching: Option<ListCaching>,
     },
@@ -66,7 +69,7 @@ pub(crate) enum Page {
 
 impl Page {
     pub(crate) const EMPTY: Self = Self::Done {
-        items: Vec::new(),
+        pages: Vec::new(),
         end: ListEnd::Whole,
         caching: None,
     };
@@ -77,16 +80,17 @@ impl ListFetch {
         Self {
             kind,
             begun: Instant::now(),
-            items: Vec::new(),
-            pages: 0,
+            pages: Vec::new(),
+            count: 0,
             cursors: HashSet::new(),
+            cursor: None,
             caching: None,
         }
     }
 
     /// Whether no page came so far.
     pub(crate) fn is_first(&self) -> bool {
-        self.pages == 0
+        self.count == 0
     }
 
     /// Takes a page. Cursors are opaque, and an empty one is a cursor (C-CANC-05, C-CANC-06);
@@ -103,31 +107,35 @@ impl ListFetch {
     ) -> Result<Page, String> {
         let page = ListPage::read(self.kind, result).map_err(|error| error.to_string())?;
         let is_new = self.is_first() || self.has_news(&page.items);
-        let room = items_max - self.items.len().min(items_max);
+        let known: usize = self.pages.iter().map(|page| page.items.len()).sum();
+        let room = items_max - known.min(items_max);
         let is_cut = is_new && page.items.len() > room;
+        let cursor = self.cursor.take();
         if is_new {
-            self.items.extend(page.items.into_iter().take(room));
+            let items = page.items.into_iter().take(room).collect();
+            self.pages.push(ListedPage { cursor, items });
         }
         self.caching = match (self.caching, page.caching) {
             (Some(before), Some(now)) => Some(before.and(now)),
             (before, now) => before.or(now),
         };
-        self.pages += 1;
+        self.count += 1;
         let end = match page.next_cursor {
             _ if is_cut => ListEnd::Cut,
             NextCursor::None => ListEnd::Whole,
             NextCursor::Odd => ListEnd::OddCursor,
-            NextCursor::Cursor(_) if self.pages >= pages_max => ListEnd::Cut,
+            NextCursor::Cursor(_) if self.count >= pages_max => ListEnd::Cut,
             NextCursor::Cursor(cursor) => {
                 let is_known = !self.cursors.insert(cursor.clone());
                 if !is_known || is_new {
+                    self.cursor = Some(cursor.clone());
                     return Ok(Page::Next(self, json!({ "cursor": cursor })));
                 }
                 ListEnd::Repeats
             }
         };
         Ok(Page::Done {
-            items: self.items,
+            pages: self.pages,
             end,
             caching: self.caching,
         })
@@ -135,7 +143,8 @@ impl ListFetch {
 
     /// Whether a later page has an item that no earlier page had.
     fn has_news(&self, page: &[RawJson]) -> bool {
-        let known: HashSet<&RawJson> = self.items.iter().collect();
+        let known = self.pages.iter().flat_map(|page| &page.items);
+        let known: HashSet<&RawJson> = known.collect();
         page.iter().any(|item| !known.contains(item))
     }
 }
@@ -161,15 +170,20 @@ mod tests {
         let second = json!({"tools": [{"name": "b"}], "ttlMs": 5, "cacheScope": "private"});
         let second = page(&second);
         let Ok(Page::Done {
-            items,
+            pages,
             end,
             caching,
         }) = fetch.on_page(&second, 10, 10)
         else {
             panic!()
         };
-        let items: Vec<_> = items.iter().map(RawJson::as_str).collect();
-        assert_eq!(items, [r#"{"name":"a"}"#, r#"{"name":"b"}"#]);
+        let page = |page: &ListedPage| (page.cursor.clone(), page.items[0].as_str().to_owned());
+        let pages: Vec<_> = pages.iter().map(page).collect();
+        let expected = [
+            (None, r#"{"name":"a"}"#.to_owned()),
+            (Some(String::new()), r#"{"name":"b"}"#.to_owned()),
+        ];
+        assert_eq!(pages, expected);
         assert_eq!(end, ListEnd::Whole);
         let expected = ListCaching {
             ttl_ms: 5,
@@ -191,9 +205,10 @@ mod tests {
             asked += 1;
             match fetch.on_page(&answer, items_max, pages_max).unwrap() {
                 Page::Next(next, _) => fetch = next,
-                Page::Done { items, end, .. } => {
+                Page::Done { pages, end, .. } => {
                     let name = |item: &RawJson| item.parse::<Value>().unwrap()["name"].to_string();
-                    return (items.iter().map(name).collect(), end, asked);
+                    let items = pages.iter().flat_map(|page| &page.items);
+                    return (items.map(name).collect(), end, asked);
                 }
             }
         }

@@ -185,7 +185,7 @@ impl Connection {
         match page {
             Ok(Page::Next(fetch, params)) => self.fetch_page(fetch, &params, ctx),
             Ok(Page::Done {
-                items,
+                mut pages,
                 end,
                 caching,
             }) => {
@@ -195,9 +195,11 @@ impl Connection {
                 };
                 self.lists.failed.retain(|failed| *failed != kind);
                 self.spec.session.set_listed(kind, Ok(()));
-                let items = self.usable(kind, items);
-                self.part = self.part.clone().with_list(kind, &items, &ingest);
-                self.note_end(kind, end, items.len());
+                for page in &mut pages {
+                    page.items = self.usable(kind, std::mem::take(&mut page.items));
+                }
+                self.part = self.part.clone().with_pages(kind, &pages, &ingest);
+                self.note_end(kind, end, pages.iter().map(|page| page.items.len()).sum());
                 self.assume_tools();
                 self.part.set_caching(kind, caching);
                 self.lists.read_at[kind.index()] = Some(begun);

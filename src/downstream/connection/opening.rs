@@ -192,7 +192,8 @@ impl Connection {
     pub(super) fn send_initialize(&mut self, ctx: &mut Context<Self>) {
         let offered = self.state.inquiry().map(|inquiry| inquiry.offered());
         let offered = offered.unwrap_or(Revision::NEWEST_LEGACY);
-        let params = handshake::initialize_params(&self.spec.key.profile(), offered);
+        let key = &self.spec.key;
+        let params = handshake::initialize_params(&key.profile(), offered, key.client_info());
         self.ask_server(&Method::Initialize, &params, OwnRequest::Initialize, ctx);
     }
 

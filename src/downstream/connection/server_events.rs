@@ -27,7 +27,12 @@ impl Connection {
             Method::ToolsListChanged
             | Method::PromptsListChanged
             | Method::ResourcesListChanged => {
-                return self.list_changed(changed_kinds(&notification.method), ctx);
+                self.list_changed(changed_kinds(&notification.method), ctx);
+                // Its one client hears of it even if the lists turn out to be the same.
+                if self.spec.key.session().is_none() {
+                    return;
+                }
+                ServerEvent::Other(notification)
             }
             Method::ResourcesUpdated => ServerEvent::ResourceUpdated(notification),
             // Of some request, but nobody can tell whose.

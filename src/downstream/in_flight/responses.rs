@@ -75,7 +75,11 @@ impl CallsInFlight {
                         Err(error) => self.fail_call(number, &error.to_string()),
                     }
                 }
-                ResultKind::Unknown => self.fail_call(number, "result of an unknown type"),
+                // A client of the same era can have the extension that the type belongs to.
+                ResultKind::Extension if !is_legacy_client => self.finish(number, Ok(response)),
+                ResultKind::Extension | ResultKind::Unknown => {
+                    self.fail_call(number, "result of an unknown type");
+                }
                 ResultKind::Task if !is_task_of_client => {
                     self.begin_task(number, Task::from_modern(result), now);
                 }

@@ -50,8 +50,7 @@ impl DeclarationCache {
         {
             return declaration.clone();
         }
-        let declare =
-            |declared| MetaDeclaration::new(modern::REVISION, modern::CLIENT_INFO, declared);
+        let declare = |declared| MetaDeclaration::new(modern::REVISION, declared);
         let declaration = Rc::new(match era {
             Era::Modern => declare(profile.as_map()),
             Era::Legacy => declare(&client_capabilities(profile.as_map(), modern::REVISION)),
@@ -139,6 +138,7 @@ impl ModernRequest<'_> {
         let declaration = declared.of(caller);
         edits.push(declaration.edit(
             request,
+            caller.info.for_servers().unwrap_or(modern::CLIENT_INFO),
             caller.level_of_calls(),
             Some(&id),
             self.traceparent,
@@ -214,6 +214,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::downstream::client_info::ClientInfo;
     use crate::id::{Principal, ViewId};
     use crate::protocol::{DeclaredCapabilities, Envelope, LogLevel, Revision};
 
@@ -227,6 +228,7 @@ mod tests {
             profile: DeclaredCapabilities::from_declared(capabilities.as_object().unwrap()),
             level: Some(LogLevel::Warning),
             client: None,
+            info: ClientInfo::default(),
         }
     }
 
@@ -295,8 +297,8 @@ mod tests {
         let declared = DeclarationCache::default();
         for caller in callers {
             assert_eq!(
-                declared.of(&caller).meta(),
-                DeclarationCache::default().of(&caller).meta()
+                declared.of(&caller).meta("{}"),
+                DeclarationCache::default().of(&caller).meta("{}")
             );
         }
     }

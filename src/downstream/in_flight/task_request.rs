@@ -53,7 +53,8 @@ impl<'a> TaskRequest<'a> {
     fn modern(&self, number: u64, caller: &Caller) -> OutgoingFrame {
         let declared = client_capabilities(caller.profile.as_map(), modern::REVISION);
         let declared: Map<String, Value> = task::with_tasks_extension(&declared);
-        let meta = MetaDeclaration::new(modern::REVISION, modern::CLIENT_INFO, &declared).meta();
+        let client = caller.info.for_servers().unwrap_or(modern::CLIENT_INFO);
+        let meta = MetaDeclaration::new(modern::REVISION, &declared).meta(client);
         let (method, id) = (text::quoted(self.method.as_str()), text::quoted(self.task));
         let responses = self
             .responses

@@ -163,6 +163,7 @@ fn shown_log_line(notification: &Notification) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::downstream::client_info::ClientInfo;
     use crate::id::{Principal, SessionId, ViewId};
     use crate::protocol::{DeclaredCapabilities, Revision};
 
@@ -176,6 +177,7 @@ mod tests {
             profile: DeclaredCapabilities::default(),
             level: None,
             client: None,
+            info: ClientInfo::default(),
         })
     }
 

@@ -80,6 +80,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::downstream::client_info::ClientInfo;
     use crate::id::{Principal, SessionId, ViewId};
     use crate::protocol::{DeclaredCapabilities, Revision};
 
@@ -94,6 +95,7 @@ mod tests {
             profile: DeclaredCapabilities::from_declared(declared.as_object().unwrap()),
             level: None,
             client: None,
+            info: ClientInfo::default(),
         }
     }
 

@@ -50,6 +50,7 @@ impl Drop for Lease {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::downstream::client_info::ClientInfo;
     use crate::id::Principal;
     use crate::protocol::DeclaredCapabilities;
 
@@ -58,6 +59,7 @@ mod tests {
         let audience = Audience {
             principal: Principal::Anonymous,
             profile: DeclaredCapabilities::default(),
+            info: ClientInfo::default(),
         };
         let leases = Leases::default();
         let first = leases.take(&audience, 2).unwrap();

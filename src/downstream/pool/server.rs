@@ -23,12 +23,13 @@ use crate::downstream::resilience::breakers::BreakerPermit;
 use crate::downstream::settings::{
     CredentialsChoice, EraChoice, ServerSettings, Sharing, TransportSettings,
 };
+use crate::downstream::starting::StartStage;
 use crate::downstream::subscription_registry::SubscriptionRegistry;
-use crate::id::{Principal, ServerName, SessionId};
+use crate::id::{CredentialContext, Principal, ServerName, SessionId};
 use crate::protocol::{Era, ErrorKind, Failure, RawJson};
 use crate::supervision::{ChildPhase, ChildRef, ChildUnavailable};
 use crate::telemetry::{LogRing, millis};
-use crate::transport::HttpKind;
+use crate::transport::{HttpKind, SignInPlace};
 
 /// How often it is looked whether the calls of a server have ended.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -306,6 +307,22 @@ impl Server {
     /// The credential of the user whose connection it is, once that was opened for it.
     pub fn user_credential(&self, key: &ConnectionKey) -> Option<Arc<Credential>> {
         self.own.credential(key)
+    }
+
+    /// The gateway's credential, for a connection of some clients only that uses it.
+    pub(crate) fn gateway_credential(&self, key: &ConnectionKey) -> Option<&Arc<Credential>> {
+        let uses_it = !key.is_shared() && key.credentials == CredentialContext::Shared;
+        self.parts.connector.credential().filter(|_| uses_it)
+    }
+
+    /// The failure of a call that needs a login of the gateway, which an operator makes.
+    pub(crate) fn needs_login(&self, key: &ConnectionKey) -> Option<Failure> {
+        let credential = self.gateway_credential(key);
+        credential.filter(|credential| credential.needs_login())?;
+        let name = self.name();
+        let stage = StartStage::SignIn(SignInPlace::Gateway).summary(name);
+        let message = format!("server `{name}` {stage}");
+        Some(Failure::new(ErrorKind::ServerUnavailable, message).server(name.as_str()))
     }
 
     /// Calls `visit` with every connection.

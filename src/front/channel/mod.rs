@@ -262,6 +262,25 @@ impl Channel {
 
     /// Opens the session of this channel; the answer to its `initialize`.
     async fn open_with(&self, request: &Request, scopes: GrantedScopes) -> Result<Bytes, Failure> {
+        let ChannelParts {
+            id,
+            sessions,
+            owner,
+            peer,
+            arbiter,
+            closing,
+            ..
+        } = &self.parts;
+        let requester = Requester {
+            owner: owner.clone(),
+            scopes,
+        };
+        tokio::select! {
+            () = sessions.first_listing(request, &requester, *arbiter) => {}
+            () = closing.cancelled() => {}
+            () = self.ended.cancelled() => {}
+            () = self.client_left() => {}
+        }
         let _opening = self.opening.lock().await;
         if self.is_initialized() {
             let message = "this channel is initialized already; open another one";
@@ -270,18 +289,6 @@ impl Channel {
         if self.ended.is_cancelled() {
             return Err(no_session());
         }
-        let ChannelParts {
-            id,
-            sessions,
-            owner,
-            peer,
-            arbiter,
-            ..
-        } = &self.parts;
-        let requester = Requester {
-            owner: owner.clone(),
-            scopes,
-        };
         let opened = sessions.open(*id, request, requester, *peer, *arbiter);
         let (_, answer) = opened.await?;
         // Only this task holds the lock.

@@ -178,7 +178,7 @@ async fn serve_rarer(
     match incoming {
         Incoming::Batch(body) => batch(request, front, &requester, body).await,
         Incoming::Initialize(initialize) if settings.stateless => {
-            sessionless::initialize(front, &initialize, requester)
+            sessionless::initialize(request, front, &initialize, requester).await
         }
         Incoming::Initialize(initialize) => {
             open(request, front, settings, initialize, requester).await
@@ -243,6 +243,8 @@ async fn open(
 ) -> Result<HttpResponse, RequestFailure> {
     let id = front.sessions.mint();
     let peer = peer(request, settings);
+    let listing = (front.sessions).first_listing(&initialize, &requester, worker(request));
+    listing.await;
     let opened = (front.sessions).open(id, &initialize, requester, peer, worker(request));
     let opened = opened.await;
     let (revision, answer) = opened.map_err(|failure| RequestFailure {

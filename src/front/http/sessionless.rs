@@ -17,7 +17,7 @@ use crate::auth::Requester;
 use crate::bridge::headers::{self, HttpHeaders, McpHeaders};
 use crate::bridge::meta::RequestMeta;
 use crate::calls::{ClientReply, RunningRequest};
-use crate::downstream::Caller;
+use crate::downstream::{Caller, ClientInfo};
 use crate::front::intake::RequestFailure;
 use crate::front::settings::FrontSettings;
 use crate::front::state::Front;
@@ -61,12 +61,16 @@ pub(super) fn serve<'a>(
 /// # Errors
 ///
 /// Returns the failure that the client is to read.
-pub(super) fn initialize(
+pub(super) async fn initialize(
+    http: &HttpRequest,
     front: &Front,
     request: &Request,
     requester: Requester,
 ) -> Result<HttpResponse, RequestFailure> {
-    let answered = front.sessions.answer_initialize(request, requester);
+    let sessions = &front.sessions;
+    let listing = sessions.first_listing(request, &requester, worker(http));
+    listing.await;
+    let answered = sessions.answer_initialize(request, requester);
     let (revision, answer) = answered.map_err(|failure| RequestFailure {
         failure,
         id: Some(request.id.clone()),
@@ -102,6 +106,7 @@ pub(super) async fn serve_legacy(
         profile: DeclaredCapabilities::default(),
         level: None,
         client: None,
+        info: ClientInfo::default(),
     };
     let sessionless = SessionlessRequest {
         request,

@@ -173,6 +173,9 @@ impl Session {
             Method::RootsListChanged => self.on_roots_changed(),
             Method::Initialized => self.on_initialized(),
             Method::Other(_) => self.forward_to_extension(notification),
+            Method::Progress if self.catalog().has_one_server() => {
+                self.forward_to_extension(notification);
+            }
             // Nothing that a client says.
             _ => {}
         }

@@ -85,7 +85,7 @@ impl Session {
             }
             Some(Discovered::Answer(result)) => {
                 let (id, to) = (&waiting.request.id, self.record.revision);
-                let reply = calls.answer_decorator.discovered(id, &result, to);
+                let reply = calls.decorator(&self.caller).discovered(id, &result, to);
                 return waiting.answer(reply, CallEnding::Done);
             }
             None => {}
@@ -102,7 +102,7 @@ impl Session {
                 Some(kind) => self.list(kind, request),
                 None => match self.context.tree.read(request) {
                     Some(tree) => {
-                        let decorator = &self.context.calls.answer_decorator;
+                        let decorator = self.context.calls.decorator(&self.caller);
                         Ok(decorator.tree(&request.id, &tree, self.record.revision))
                     }
                     None => return self.call(waiting, ctx),
@@ -303,7 +303,7 @@ impl Session {
 
     /// The answer that a request was served.
     fn done(&self, request: &Request) -> ClientReply {
-        let decorator = &self.context.calls.answer_decorator;
+        let decorator = self.context.calls.decorator(&self.caller);
         decorator.empty(&request.id, self.record.revision)
     }
 
@@ -314,7 +314,7 @@ impl Session {
 
     /// A failure as the answer to a request.
     fn failed(&self, request: &Request, failure: &Failure) -> ClientReply {
-        let decorator = &self.context.calls.answer_decorator;
+        let decorator = self.context.calls.decorator(&self.caller);
         decorator.failed(&request.method, &request.id, failure, self.record.revision)
     }
 

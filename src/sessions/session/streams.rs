@@ -128,6 +128,7 @@ impl Session {
                 self.missed.lists |= changes
             }
             SessionEvent::ListsChanged(_) => {}
+            SessionEvent::ListsAnnounced(changes) => self.missed.lists |= changes,
             SessionEvent::ResourceUpdated { uri, frame } => {
                 let public = self.is_subscribed(&uri);
                 if public && self.general_has_reader() {
@@ -148,10 +149,16 @@ impl Session {
             }
             // For clients without a session; others receive it from the connection of the call.
             SessionEvent::Task { .. } => {}
-            SessionEvent::ElicitationComplete { server, id, frame } => {
+            SessionEvent::ElicitationComplete {
+                server,
+                id,
+                is_own,
+                frame,
+            } => {
                 let (named, unnamed) = ((Some(server), id.clone()), (None, id));
-                let is_asked =
-                    self.elicitations.remove(&named) || self.elicitations.remove(&unnamed);
+                let is_asked = self.elicitations.remove(&named)
+                    || self.elicitations.remove(&unnamed)
+                    || is_own;
                 let has_room = self.missed.completions.len() < COMPLETIONS_MAX
                     && frame.len() <= COMPLETION_BYTES_MAX;
                 if is_asked && self.general_has_reader() {
@@ -160,7 +167,7 @@ impl Session {
                     self.missed.completions.push(frame);
                 }
             }
-            SessionEvent::Extension { frame } => {
+            SessionEvent::Passed { frame } => {
                 if self.is_initialized && self.general_has_reader() {
                     self.streams().send_if_room(GENERAL_STREAM, &frame);
                 }

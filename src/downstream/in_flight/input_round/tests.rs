@@ -2,6 +2,7 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use super::*;
+use crate::downstream::client_info::ClientInfo;
 use crate::id::{Principal, ViewId};
 use crate::protocol::DeclaredCapabilities;
 use crate::protocol::Envelope;
@@ -16,6 +17,7 @@ fn caller(revision: Revision, capabilities: &Value) -> Caller {
         profile: DeclaredCapabilities::from_declared(capabilities.as_object().unwrap()),
         level: None,
         client: None,
+        info: ClientInfo::default(),
     }
 }
 

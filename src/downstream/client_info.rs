@@ -1,0 +1,86 @@
+//! Who a client says it is.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
+
+use crate::protocol::json;
+
+/// Longest text that is kept, in bytes.
+const CLIENT_INFO_MAX: usize = 4096;
+
+/// Longest name of a client that is shown, in bytes.
+const CLIENT_NAME_MAX: usize = 64;
+
+/// `clientInfo` as a client wrote it: for people and for servers, never for decisions (S-LIFE-18).
+/// Any two are equal, so that clients share connections whatever they are called.
+#[derive(Clone, Debug, Default)]
+pub struct ClientInfo(Option<Arc<Known>>);
+
+#[derive(Debug)]
+struct Known {
+    text: Box<RawValue>,
+    /// Whether it has the members that every revision requires.
+    is_complete: bool,
+}
+
+impl ClientInfo {
+    /// Keeps an object; one that is too long is forgotten.
+    pub fn new(text: Option<Box<RawValue>>) -> Self {
+        let text = text.filter(|text| text.get().len() <= CLIENT_INFO_MAX);
+        Self(text.map(|text| {
+            let is_text = |name| {
+                json::member(text.get(), name)
+                    .and_then(json::text)
+                    .is_some()
+            };
+            let is_complete = is_text("name") && is_text("version");
+            Arc::new(Known { text, is_complete })
+        }))
+    }
+
+    /// The object, as the client wrote it.
+    pub fn as_str(&self) -> Option<&str> {
+        self.0.as_ref().map(|known| known.text.get())
+    }
+
+    /// The same for a server, which may refuse an object without name and version.
+    pub(crate) fn for_servers(&self) -> Option<&str> {
+        let known = self.0.as_ref().filter(|known| known.is_complete);
+        known.map(|known| known.text.get())
+    }
+
+    /// The name in it, shortened.
+    pub fn name(&self) -> Option<Arc<str>> {
+        let name = json::text(json::member(self.as_str()?, "name")?)?;
+        let end = name.floor_char_boundary(CLIENT_NAME_MAX);
+        name.get(..end).map(Arc::from)
+    }
+}
+
+impl PartialEq for ClientInfo {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for ClientInfo {}
+
+impl Hash for ClientInfo {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+impl Serialize for ClientInfo {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let text = self.0.as_ref().map(|known| &known.text);
+        text.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for ClientInfo {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Option::deserialize(deserializer).map(Self::new)
+    }
+}
