@@ -319,18 +319,10 @@ mod tests {
         lists.listed(&lease(0), &part(one, 0), ListTimes::default(), now);
         lists.listed(&lease(1), &part(one, 0), ListTimes::default(), now);
         lists.closed(&server, &lease(0), now);
-        assert!(
-            lists
-                .known(|_| true)
-                .all(|(_, _, read)| read.is_live())
-        );
+        assert!(lists.known(|_| true).all(|(_, _, read)| read.is_live()));
         lists.closed(&server, &lease(1), now);
         assert_eq!(seen(&lists, &of_audience(one)), Some(part(one, 0)));
-        assert!(
-            lists
-                .known(|_| true)
-                .all(|(_, _, read)| !read.is_live())
-        );
+        assert!(lists.known(|_| true).all(|(_, _, read)| !read.is_live()));
         // The first list of a session, not the one that its calls made of it.
         let id = SessionId::new(Uuid::from_u128(1));
         let session = key(ConnectionOwner::Session(id, audience(two)));
