@@ -156,7 +156,7 @@ fn a_failing_tool_leaves_the_others_alone() {
         let view = world.view("a");
         assert_eq!(view.breaker.state, BreakerState::Closed);
         assert_eq!(view.tool_breakers[0].tool.as_deref(), Some("hold"));
-        assert_eq!(view.tool_breakers[0].state, "open");
+        assert_eq!(view.tool_breakers[0].state, BreakerState::Open);
         pass(seconds(10)).await;
         // A trial that its client takes back leaves the next call to try.
         let trial = client.call("a__hold").await;
@@ -186,7 +186,10 @@ fn one_crash_with_many_calls_is_one_failure() {
         pass(seconds(2)).await;
         client.call("a__echo").await.result();
         let view = world.view("a");
-        assert_eq!((view.breaker.state, view.breaker.failures), ("closed", 0));
+        assert_eq!(
+            (view.breaker.state, view.breaker.failures),
+            (BreakerState::Closed, 0)
+        );
         assert_eq!(view.tool_breakers[0].failures, 1);
     });
 }

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use mcpvisor::downstream::BreakerState;
 use mcpvisor::transport::LinkError;
 use serde_json::json;
 
@@ -79,7 +80,7 @@ fn a_breaker_that_opens_has_the_server_pinged_at_once() {
             server.fail(&server.held().pop().unwrap(), nonsense);
             settle().await;
         }
-        assert_eq!(world.view("a").breaker.state, "open");
+        assert_eq!(world.view("a").breaker.state, BreakerState::Open);
         assert_eq!(server.of("ping").len(), 1);
     });
 }

@@ -397,7 +397,7 @@ impl Storm {
             "calls_shed_session",
             "breaker_refusals",
         ];
-        let ended: u64 = ended.iter().map(|name| counters[name]).sum();
+        let ended: u64 = ended.iter().map(|name| counters[*name]).sum();
         assert!(
             ended > 100 && counters["calls_started"] > 100,
             "{counters:?}"

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use mcpvisor::downstream::BreakerState;
 use mcpvisor::transport::LinkError;
 use serde_json::{Value, json};
 
@@ -356,7 +357,7 @@ fn a_server_that_goes_on_in_a_task_works_as_far_as_its_breaker_is_concerned() {
         assert_eq!(failed.result()["isError"], true);
         pass(seconds(11)).await;
         created(&world, &server).await;
-        assert_eq!(world.view("a").breaker.state, "closed");
+        assert_eq!(world.view("a").breaker.state, BreakerState::Closed);
         created(&world, &server).await;
     });
 }

@@ -27,7 +27,7 @@ fn an_unused_child_leaves_and_comes_back_when_it_is_waited_for() {
             sleep(Duration::from_secs(1)).await;
             let view = child.view();
             assert_eq!((view.phase, census.alive()), (ChildPhase::Idle, 0));
-            assert_eq!(view.last_exit_code, Some("shutdown"));
+            assert_eq!(view.last_exit_code.as_deref(), Some("shutdown"));
         }
         assert_eq!(child.view().restart_reasons, [("unused", 2)].into());
     });

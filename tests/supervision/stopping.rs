@@ -26,7 +26,7 @@ fn a_child_that_leaves_is_awaited_and_callers_fail_at_once() {
         assert_eq!((start.elapsed().as_millis(), census.alive()), (0, 0));
         let view = child.view();
         assert_eq!(
-            (view.phase, view.last_exit_code),
+            (view.phase, view.last_exit_code.as_deref()),
             (ChildPhase::Stopped, Some("shutdown"))
         );
         let away = child.wait_up(patience()).await.unwrap_err();
@@ -72,7 +72,10 @@ fn a_child_that_ignores_shutdown_is_killed_when_its_time_is_up() {
         child.stopped().await;
         assert_eq!((start.elapsed().as_secs(), census.alive()), (5, 0));
         let view = child.view();
-        assert_eq!((view.last_exit_code, view.stuck), (Some("killed"), 0));
+        assert_eq!(
+            (view.last_exit_code.as_deref(), view.stuck),
+            (Some("killed"), 0)
+        );
     });
 }
 

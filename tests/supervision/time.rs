@@ -228,7 +228,10 @@ fn a_healthy_child_is_renewed_when_asked_for_or_when_its_spec_changed() {
         until(&births, 4).await;
         assert_eq!(births.all(), [0, 2_000, 3_000]);
         let view = child.view();
-        assert_eq!((view.restarts, view.last_exit_code), (2, Some("shutdown")));
+        assert_eq!(
+            (view.restarts, view.last_exit_code.as_deref()),
+            (2, Some("shutdown"))
+        );
         let reasons = [("configuration", 1), ("operator", 1)];
         assert_eq!(
             (view.restart_reasons, view.escalations),
@@ -250,7 +253,10 @@ fn a_child_that_is_not_ready_in_time_is_killed_and_tried_again() {
         assert_eq!(child.current().unwrap_err().phase, ChildPhase::Starting);
         until(&births, 12).await;
         assert_eq!(births.all(), [0, 11_000]);
-        assert_eq!(child.view().last_exit_code, Some("start_timeout"));
+        assert_eq!(
+            child.view().last_exit_code.as_deref(),
+            Some("start_timeout")
+        );
     });
 }
 
@@ -266,6 +272,9 @@ fn a_child_that_says_how_long_its_start_takes_has_that_time() {
         assert_eq!(child.current().unwrap_err().phase, ChildPhase::Starting);
         until(&births, 62).await;
         assert_eq!(births.all(), [0, 61_000]);
-        assert_eq!(child.view().last_exit_code, Some("start_timeout"));
+        assert_eq!(
+            child.view().last_exit_code.as_deref(),
+            Some("start_timeout")
+        );
     });
 }

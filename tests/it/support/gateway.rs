@@ -60,6 +60,7 @@ impl Setup {
     }
 
     /// The gateway writes its log to something that passes it on to the file.
+    #[allow(dead_code, reason = "the chaos run uses it")]
     pub(crate) fn log_through(mut self, open: impl Fn(File) -> Stdio + 'static) -> Self {
         self.log = Some(Box::new(open));
         self
