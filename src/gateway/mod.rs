@@ -3,6 +3,7 @@
 mod build;
 mod config_requests;
 mod configured;
+mod health;
 mod history;
 mod key_uses;
 mod logins;
@@ -46,6 +47,7 @@ use crate::telemetry::{Counter, Counters, LogRecords, count_lost_lines, counted,
 use crate::transport::{ProcessOwner, Spawner};
 use build::{TreeInputs, build};
 use configured::{arrangement, config_view, configured_servers, policy, ready_servers};
+use health::health_source;
 use history::start_history;
 use place::{listen_for_metrics, register, shown_address};
 use saved_state::SavedState;
@@ -56,8 +58,8 @@ use startup::{
     ClientTransport, log_start, open_listener, start_front, start_metrics, start_metrics_export,
     start_traces,
 };
-use state::{GatewayOperator, GatewayState, health_source, tree_source};
-use state_place::{NamedFiles, OpenedPlace, open_data_dir};
+use state::{GatewayOperator, GatewayState, tree_source};
+use state_place::{OpenedPlace, open_data_dir};
 use stdio::{adapt_to_stdio, lock_free_data_dir};
 pub use stored_notices::stored_notices;
 use tls::CertificateWatch;
@@ -190,12 +192,8 @@ impl Gateway {
         let view = config_view(loaded.path, loaded.warnings);
         let state = build(&config, inputs, view, known)?;
         restore_sessions(&state, &servers).await;
-        let token = server.address.and(Some(kept.token));
-        let files = NamedFiles {
-            owner: kept.owner,
-            token: token.clone(),
-            listen: address.clone(),
-        };
+        let token = server.address.and(Some(Arc::clone(&kept.token)));
+        let files = kept.named(token.clone(), &address);
         place.keep(&config.data_dir, files).await;
         let (operator, config_requests) = GatewayOperator::new(&state, &config, token, &server);
         let control = ControlServer::start(&config.data_dir, lease.clone(), operator.clone()).await;

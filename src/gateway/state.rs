@@ -12,17 +12,15 @@ use rustix::process::{Resource, getrlimit};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use super::place::{callback_url, shown_address};
 use super::state_place::read_files;
 use super::tls::certificate_view;
 use crate::admin::{
-    ApiToken, ConfigOrders, ConfigRequest, ConfigView, Crashes, DatedReport, Health, HealthSource,
-    Inoperable, KeyUses, LimitView, LoginOrder, LoginVisit, Operator, OrderOutcome, RecordsError,
-    ServerHealth, ServerStatus, Status, ToolView, ViewAccess, answer_request, crash_reports,
-    crashes, key_view, no_api, replay,
+    ApiToken, ConfigOrders, ConfigRequest, ConfigView, Crashes, DatedReport, Inoperable, KeyUses,
+    LimitView, LoginOrder, LoginVisit, Operator, OrderOutcome, RecordsError, ServerStatus, Status,
+    ToolView, ViewAccess, answer_request, crash_reports, crashes, key_view, no_api, replay,
 };
 use crate::auth::ApiKey;
 use crate::catalog::{ItemKind, PinKind, ViewSettings};
@@ -87,29 +85,6 @@ pub(super) struct GatewayState {
     pub(super) keys: ArcSwap<Vec<ApiKey>>,
     /// Those of the API keys.
     pub(super) key_principals: ArcSwap<Vec<Principal>>,
-}
-
-pub(super) fn health_source(state: Arc<GatewayState>, closing: CancellationToken) -> HealthSource {
-    Arc::new(move || {
-        let servers = state.server_statuses();
-        Health {
-            listed: state.catalog.is_listed(),
-            closing: closing.is_cancelled(),
-            store: state.store.summary(),
-            history_fails: state.history.failure().is_some(),
-            uptime_seconds: state.started.elapsed().as_secs(),
-            servers: servers
-                .into_iter()
-                .map(|server| ServerHealth {
-                    reason: server
-                        .connection
-                        .as_ref()
-                        .and_then(ServerStatusView::failing),
-                    state: server.state,
-                })
-                .collect(),
-        }
-    })
 }
 
 /// The reason why the start of a server takes long, for operators.

@@ -130,9 +130,9 @@ impl StatePlace for DataPlace {
 
 /// Files of the data directory that tell others which gateway uses it, and how they reach it.
 pub(super) struct NamedFiles {
-    pub(super) owner: Uuid,
-    pub(super) token: Option<Arc<ApiToken>>,
-    pub(super) listen: String,
+    owner: Uuid,
+    token: Option<Arc<ApiToken>>,
+    listen: String,
 }
 
 impl NamedFiles {
@@ -256,6 +256,15 @@ impl KeptFiles {
             token: Arc::new(token),
             key_uses,
         })
+    }
+
+    /// The files of a gateway with this token that listens here.
+    pub(super) fn named(&self, token: Option<Arc<ApiToken>>, listen: &str) -> NamedFiles {
+        NamedFiles {
+            owner: self.owner,
+            token,
+            listen: listen.to_owned(),
+        }
     }
 }
 

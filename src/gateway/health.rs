@@ -1,0 +1,32 @@
+//! The health of the gateway, for monitoring.
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use super::state::GatewayState;
+use crate::admin::{Health, HealthSource, ServerHealth};
+use crate::downstream::ServerStatusView;
+
+pub(super) fn health_source(state: Arc<GatewayState>, closing: CancellationToken) -> HealthSource {
+    Arc::new(move || {
+        let servers = state.server_statuses();
+        Health {
+            listed: state.catalog.is_listed(),
+            closing: closing.is_cancelled(),
+            store: state.store.summary(),
+            history_fails: state.history.failure().is_some(),
+            uptime_seconds: state.started.elapsed().as_secs(),
+            servers: servers
+                .into_iter()
+                .map(|server| ServerHealth {
+                    reason: server
+                        .connection
+                        .as_ref()
+                        .and_then(ServerStatusView::failing),
+                    state: server.state,
+                })
+                .collect(),
+        }
+    })
+}
