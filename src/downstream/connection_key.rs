@@ -19,7 +19,7 @@ pub struct ConnectionKey {
 
 /// Clients that may share a connection on which they can be asked: those of one principal that
 /// declared the same capabilities.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Audience {
     pub principal: Principal,
     pub profile: DeclaredCapabilities,

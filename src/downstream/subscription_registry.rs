@@ -326,10 +326,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::downstream::client_info::ClientInfo;
     use crate::downstream::connection_key::{Audience, ConnectionOwner};
-    use crate::id::Principal;
-    use crate::protocol::DeclaredCapabilities;
 
     #[test]
     fn a_server_hears_only_of_the_first_and_the_last_subscriber() {
@@ -403,13 +400,8 @@ mod tests {
         let subscription_registry = SubscriptionRegistry::default();
         let server = ServerName::try_new("docs").unwrap();
         let [a, b] = [1, 2].map(|n| SessionId::new(Uuid::from_u128(n)));
-        let audience = Audience {
-            principal: Principal::Anonymous,
-            profile: DeclaredCapabilities::default(),
-            info: ClientInfo::default(),
-        };
         let own = ConnectionKey {
-            owner: ConnectionOwner::Session(a, audience),
+            owner: ConnectionOwner::Session(a, Audience::default()),
             ..ConnectionKey::shared()
         };
         let of_a = SubscriptionKey::new(&server, &own, "x://1");

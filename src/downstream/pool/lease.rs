@@ -50,18 +50,10 @@ impl Drop for Lease {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::downstream::client_info::ClientInfo;
-    use crate::id::Principal;
-    use crate::protocol::DeclaredCapabilities;
 
     #[test]
     fn a_place_is_taken_until_its_call_is_over() {
-        let audience = Audience {
-            principal: Principal::Anonymous,
-            profile: DeclaredCapabilities::default(),
-            info: ClientInfo::default(),
-        };
-        let leases = Leases::default();
+        let (leases, audience) = (Leases::default(), Audience::default());
         let first = leases.take(&audience, 2).unwrap();
         let second = leases.take(&audience, 2).unwrap();
         assert_eq!((first.place(), second.place()), (0, 1));
