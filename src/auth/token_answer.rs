@@ -67,11 +67,13 @@ fn is_other_active(name: &str) -> bool {
     name != ACTIVE && folded(name.trim()) == folded(ACTIVE)
 }
 
-/// Whether a name resembles `active`: `Active`, `is_active`, `inactive`, or one letter off. The value
-/// could be a verdict that the gateway does not read.
+/// Whether a name resembles `active`: `Active`, `is_active`, `inactive`, one letter off, or damaged, as
+/// a control character shows. The value could be a verdict that the gateway does not read.
 fn resembles_active(name: &str) -> bool {
     let folded = name.to_lowercase();
-    folded.contains("activ") || strsim::osa_distance(&folded, ACTIVE) <= 1
+    folded.contains("activ")
+        || folded.contains(char::is_control)
+        || strsim::osa_distance(&folded, ACTIVE) <= 1
 }
 
 impl TokenMembers {

@@ -207,11 +207,15 @@ impl StartReport {
 
 /// Puts what was read in force, and answers who asked for it.
 async fn put_in_force(gateway: &mut Gateway, done: Done, follow: &mut dyn FnMut(&Loaded)) {
+    // The manager heard of a SIGHUP when it came.
+    let is_announced = matches!(done, Done::Read(_, Cause::Asked));
     let mut reload = |gateway: &mut Gateway, reading: Reading| {
         if let Ok(loaded) = &reading {
             follow(loaded);
         }
-        service::notify(ServiceState::Reloading);
+        if !is_announced {
+            service::notify(ServiceState::Reloading);
+        }
         gateway.reload(reading);
         service::notify(ServiceState::Ready(gateway.summary()));
     };

@@ -127,7 +127,7 @@ async fn requests_and_sessions_are_counted_by_how_they_ended() {
             "mcp_server_operation_duration_seconds_count{{mcp_method_name=\"prompts/get\",gen_ai_prompt_name=\"one__nothing\",error_type=\"-32602\",rpc_response_status_code=\"-32602\",{of_client},mcpvisor_server=\"one\"}} 1"
         ),
         format!(
-            "mcp_server_operation_duration_seconds_count{{mcp_method_name=\"_other\",error_type=\"method_not_found\",rpc_response_status_code=\"-32601\",{of_client}}} 1"
+            "mcp_server_operation_duration_seconds_count{{mcp_method_name=\"_other\",error_type=\"-32601\",rpc_response_status_code=\"-32601\",{of_client},mcpvisor_server=\"one\"}} 1"
         ),
         "mcp_server_operation_duration_seconds_count{mcp_method_name=\"tools/list\",mcp_protocol_version=\"2026-07-28\",network_transport=\"tcp\"} 1".to_owned(),
         format!(
@@ -142,8 +142,8 @@ async fn requests_and_sessions_are_counted_by_how_they_ended() {
         ),
         "mcpvisor_child_exits_total{server=\"one\",cause=\"failed\"} 1".to_owned(),
         "mcpvisor_downstream_restarts_total{server=\"one\",reason=\"process_crashed\"} 1".to_owned(),
-        // Those that a server answered: the tool that failed, and the unknown prompt.
-        "mcpvisor_overhead_seconds_count 2".to_owned(),
+        // Those that a server answered: the tool that failed, the unknown prompt and the unknown method.
+        "mcpvisor_overhead_seconds_count 3".to_owned(),
     ];
     assert_samples(&text, &samples.each_ref().map(String::as_str));
 }

@@ -201,6 +201,8 @@ fn a_kept_list_that_is_not_everybodys_is_read_again_when_it_is_old() {
 fn a_list_that_may_have_an_unknown_name_is_read_before_its_server_is_called() {
     run(async {
         let (world, server) = world(|plan| plan.settings.limits.refresh_every = seconds(600)).await;
+        // The only server of a view decides about prompts that it does not declare.
+        let _other = world.stdio("c", |_| {}).await;
         let client = world.client(asked_for()).await;
         // A name that belongs to no server starts nothing.
         refused(&client, "b__own").await;

@@ -38,7 +38,10 @@ fn s_life_05_a_server_is_not_asked_for_what_it_did_not_declare() {
     run(async {
         let wrapped = json!({"uri": "mcpgw+a+x://1"});
         for method in ["resources/read", "resources/subscribe"] {
-            let (_world, server, client) = world(json!({"tools": {}})).await;
+            let (world, server, client) = world(json!({"tools": {}})).await;
+            // The only server of a view decides for itself.
+            let _other = world.stdio("b", |_| {}).await;
+            pass(millis(50)).await;
             let refused = client.request(method, wrapped.clone()).await;
             assert_eq!(refused.error()["code"], -32601, "{method}");
             let message = refused.error()["message"].to_string();

@@ -36,7 +36,7 @@ fn a_server_over_http_is_asked_on_its_connection() {
         let meta = &call.json["params"]["_meta"];
         assert_eq!(
             meta["io.modelcontextprotocol/clientInfo"]["name"],
-            "mcpvisor"
+            "simulated"
         );
         assert_eq!(
             meta["io.modelcontextprotocol/clientCapabilities"],

@@ -199,6 +199,8 @@ fn an_error_of_the_owner_is_the_answer() {
     run(async {
         let world = Rc::new(World::new());
         let server = world.start("a", false, |_| {});
+        // The only server of a view decides for itself.
+        let _other = world.start("b", false, |_| {});
         pass(millis(50)).await;
         let client = world.client(json!({})).await;
         let capabilities = &client.initialized["result"]["capabilities"];

@@ -226,8 +226,14 @@ impl ConnectionManager {
         child.lazy = settings.start == StartMode::Lazy && is_known;
         let child = Supervisor::supervise(child);
         if spec.key.is_shared() {
-            let events = self.parts.events.clone();
-            actix_rt::spawn(publish_phases(events, server.clone(), child.subscribe()));
+            let (servers, name) = (self.servers.clone(), server.clone());
+            let on_up = move || {
+                if let Some(server) = servers.load().get(&name) {
+                    server.own.retry();
+                }
+            };
+            let (events, phases) = (self.parts.events.clone(), child.subscribe());
+            actix_rt::spawn(publish_phases(events, server.clone(), phases, on_up));
         }
         (child, spec)
     }

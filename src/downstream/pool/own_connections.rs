@@ -131,6 +131,16 @@ impl OwnConnections {
     }
 
     /// Number of connections of some clients only, including idle sessions.
+    /// Skips the wait of connections that failed, because the server answers again.
+    pub(crate) fn retry(&self) {
+        self.each(|_, child| {
+            let phase = child.view().phase;
+            if matches!(phase, ChildPhase::Backoff | ChildPhase::Broken) {
+                child.wake();
+            }
+        });
+    }
+
     pub(crate) fn len(&self) -> usize {
         let limited = {
             let table = self.table();
