@@ -2,16 +2,24 @@
 
 use std::path::Path;
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::control::{ControlError, ask};
 use super::control_request::{ControlRequest, Parameters};
+use super::render::{Screen, call_lines, record_lines};
 use crate::history::{CallPage, RecordedCall};
 use crate::telemetry::{LogEntry, LogPage};
 
 /// A page of records that is searched from the newest to the oldest.
 pub trait RecordPage: DeserializeOwned {
-    type Record;
+    type Record: Serialize;
+
+    /// The records as text, a line each.
+    fn lines(records: &[Self::Record], screen: &Screen) -> String;
+
+    /// The id of a record, after which newer ones begin.
+    fn id_of(record: &Self::Record) -> &str;
 
     /// The records, the newest first, and where the search goes on.
     fn into_parts(self) -> (Vec<Self::Record>, Option<String>);
@@ -20,6 +28,14 @@ pub trait RecordPage: DeserializeOwned {
 impl RecordPage for CallPage {
     type Record = RecordedCall;
 
+    fn lines(records: &[RecordedCall], screen: &Screen) -> String {
+        call_lines(records, screen)
+    }
+
+    fn id_of(record: &RecordedCall) -> &str {
+        &record.id
+    }
+
     fn into_parts(self) -> (Vec<RecordedCall>, Option<String>) {
         (self.entries, self.next)
     }
@@ -27,6 +43,14 @@ impl RecordPage for CallPage {
 
 impl RecordPage for LogPage {
     type Record = LogEntry;
+
+    fn lines(records: &[LogEntry], screen: &Screen) -> String {
+        record_lines(records, screen)
+    }
+
+    fn id_of(record: &LogEntry) -> &str {
+        &record.id
+    }
 
     fn into_parts(self) -> (Vec<LogEntry>, Option<String>) {
         (self.entries, None)

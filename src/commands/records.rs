@@ -3,13 +3,11 @@
 use std::path::Path;
 
 use mcpvisor::admin::{
-    ControlRequest, Parameters, RecordPage, Screen, ask, ask_last_records, ask_records, call_lines,
-    record_lines,
+    ControlRequest, Parameters, RecordPage, Screen, ask, ask_last_records, ask_records,
 };
 use mcpvisor::cli::{GatewayLogArguments, HistoryArguments, Moment, ShownRecords};
 use mcpvisor::history::CallPage;
 use mcpvisor::telemetry::{LogPage, millis, unix_millis};
-use serde::Serialize;
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -34,13 +32,7 @@ pub(crate) fn show_history(
     ];
     let parameters = parameters(filters, &arguments.shown);
     let request = |parameters| ControlRequest::History { parameters };
-    let shown = show_records::<CallPage>(
-        &data_dir,
-        parameters,
-        &arguments.shown,
-        request,
-        (call_lines, |call| &call.id),
-    );
+    let shown = show_records::<CallPage>(&data_dir, parameters, &arguments.shown, request);
     current_thread_runtime()?.block_on(shown)
 }
 
@@ -52,13 +44,7 @@ pub(crate) fn show_gateway_log(
     let filters = [("server", arguments.server), ("level", arguments.level)];
     let parameters = parameters(filters, &arguments.shown);
     let request = |parameters| ControlRequest::GatewayLog { parameters };
-    let shown = show_records::<LogPage>(
-        &data_dir,
-        parameters,
-        &arguments.shown,
-        request,
-        (record_lines, |record| &record.id),
-    );
+    let shown = show_records::<LogPage>(&data_dir, parameters, &arguments.shown, request);
     current_thread_runtime()?.block_on(shown)
 }
 
@@ -82,12 +68,11 @@ fn parameters<const N: usize>(
 }
 
 /// Shows the last records, the newest at the end, and goes on with new ones if that is wanted.
-async fn show_records<P: RecordPage<Record: Serialize>>(
+async fn show_records<P: RecordPage>(
     data_dir: &Path,
     mut parameters: Parameters,
     shown: &ShownRecords,
     request: impl Fn(Parameters) -> ControlRequest,
-    (lines, id_of): (fn(&[P::Record], &Screen) -> String, fn(&P::Record) -> &str),
 ) -> Result<(), CliError> {
     let screen = Screen::of_stdout();
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -96,12 +81,12 @@ async fn show_records<P: RecordPage<Record: Serialize>>(
         if shown.json {
             return print(&pretty(&entries)?);
         }
-        print(&lines(&entries, &screen))?;
+        print(&P::lines(&entries, &screen))?;
         if !shown.follow {
             return Ok(());
         }
         if let Some(last) = entries.last() {
-            parameters.insert("after".to_owned(), id_of(last).to_owned());
+            parameters.insert("after".to_owned(), P::id_of(last).to_owned());
         }
         parameters.insert("limit".to_owned(), "1000".to_owned());
         tokio::select! {

@@ -170,9 +170,8 @@ impl Gateway {
         let address = shown_address(server.address);
         let arbiters = Arbiters::adopt(server.workers.clone())?;
         let registration = register(&config, loaded.path.as_deref(), &address);
-        let servers = ready_servers(&config);
+        let (servers, counters) = (ready_servers(&config), Counters::default());
         let saved = SavedState::load_or_forget(store, &config, &servers, &log).await?;
-        let counters = Counters::default();
         count_lost_lines(&counters);
         let of_crashes = (lease.clone(), counters.clone());
         let crashes = CrashWriter::start(&config.data_dir, of_crashes, unix_millis)?;

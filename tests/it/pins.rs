@@ -316,7 +316,11 @@ async fn everything_that_a_model_reads_is_withheld_until_it_is_approved() {
         .await;
     assert_eq!(read["result"]["contents"][0]["text"], "read", "{read}");
 
-    // Each of the ways approves each kind.
+    approve_by_each_way(&gateway).await;
+}
+
+/// Approves something of each kind, and then all that is left.
+async fn approve_by_each_way(gateway: &Gateway) {
     let (_, listed) = gateway.setup.run(&["pins"]);
     for line in [
         "instructions  instructions",
@@ -337,19 +341,19 @@ async fn everything_that_a_model_reads_is_withheld_until_it_is_approved() {
     let approve: Vec<&str> = approve.unwrap().split(' ').collect();
     let (ok, said) = gateway.setup.run(&approve);
     assert!(ok && said.contains("approved: p"), "{said}");
-    wait_seen(&gateway, [0, 1, 0, 0], "Do this.").await;
+    wait_seen(gateway, [0, 1, 0, 0], "Do this.").await;
 
     let path = "/api/pins/s/note%3A%2F%2F1%2Fa";
-    let pin = get(&gateway, &format!("{path}?kind=resource")).await;
+    let pin = get(gateway, &format!("{path}?kind=resource")).await;
     let digest = json!({ "digest": pin["listed"][0]["digest"] });
     let path = format!("{path}/approve?kind=resource");
-    let answer = with_body(request(&gateway, "POST", &path), &digest)
+    let answer = with_body(request(gateway, "POST", &path), &digest)
         .send()
         .await;
     assert_eq!(answer.json().await, json!({ "approved": ["note://1/a"] }));
-    wait_seen(&gateway, [0, 1, 1, 0], "Do this.").await;
+    wait_seen(gateway, [0, 1, 1, 0], "Do this.").await;
 
-    let browser = Browser::sign_in(&gateway).await;
+    let browser = Browser::sign_in(gateway).await;
     let page = browser.page("/ui/pins").await;
     let of_template = page
         .split("value=\"")
@@ -358,14 +362,14 @@ async fn everything_that_a_model_reads_is_withheld_until_it_is_approved() {
     let fields = [("server", "s"), ("definition", definition)];
     let answer = browser.form("/ui/pins", &fields).await.send().await;
     assert_eq!(answer.status, 303, "{answer:?}");
-    wait_seen(&gateway, [0, 1, 1, 1], "Do this.").await;
+    wait_seen(gateway, [0, 1, 1, 1], "Do this.").await;
 
     let (ok, said) = gateway.setup.run(&["pins", "approve", "s"]);
     assert!(
         ok && said.contains("instructions") && said.contains('t'),
         "{said}"
     );
-    wait_seen(&gateway, [1; 4], "Do that.").await;
+    wait_seen(gateway, [1; 4], "Do that.").await;
     assert_eq!(gateway.server("s").await["suspended"], 0);
 }
 

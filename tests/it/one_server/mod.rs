@@ -88,8 +88,8 @@ impl Way {
                     loop {
                         let line = lines.next_line().await.unwrap().unwrap();
                         // The test runner writes lines of its own.
-                        let start = line.find('{').unwrap_or(line.len());
-                        if let Ok(answer) = serde_json::from_str::<Value>(&line[start..])
+                        let json = line.find('{').and_then(|start| line.get(start..));
+                        if let Ok(answer) = serde_json::from_str::<Value>(json.unwrap_or_default())
                             && answer["id"] == message["id"]
                         {
                             return answer;

@@ -179,39 +179,8 @@ impl HttpServer {
 type Shared = web::Data<Mutex<Behaviour>>;
 
 async fn serve(request: HttpRequest, body: Bytes, behaviour: Shared) -> HttpResponse {
-    if behaviour.lock().unwrap().refuses {
-        return HttpResponse::Unauthorized().body("no token");
-    }
-    let is_call = body.windows(12).any(|part| part == b"\"tools/call\"");
-    let lists_openly = behaviour.lock().unwrap().lists_openly;
-    let challenge = unmet_challenge(&request, &behaviour.lock().unwrap());
-    if let Some(challenge) = challenge.filter(|_| is_call || !lists_openly) {
-        let mut refusal = HttpResponse::Unauthorized();
-        for line in challenge.lines() {
-            refusal.append_header(("WWW-Authenticate", line));
-        }
-        return refusal.finish();
-    }
-    if behaviour.lock().unwrap().redirects && request.path() == "/mcp" {
-        return HttpResponse::TemporaryRedirect()
-            .insert_header(("location", "/mcp/"))
-            .finish();
-    }
-    match request.method().as_str() {
-        "POST" => {}
-        "DELETE" => {
-            behaviour.lock().unwrap().deleted += 1;
-            return HttpResponse::Ok().finish();
-        }
-        _ if behaviour.lock().unwrap().no_get => {
-            return HttpResponse::MethodNotAllowed().finish();
-        }
-        _ => {
-            let quiet = stream::pending::<Result<Bytes, actix_web::Error>>();
-            return HttpResponse::Ok()
-                .content_type("text/event-stream")
-                .streaming(quiet);
-        }
+    if let Some(answer) = unread_answer(&request, &body, &mut behaviour.lock().unwrap()) {
+        return answer;
     }
     let message: Value = serde_json::from_slice(&body).unwrap();
     remember(&request, &message, &mut behaviour.lock().unwrap());
@@ -259,6 +228,43 @@ async fn serve(request: HttpRequest, body: Bytes, behaviour: Shared) -> HttpResp
     match session_answer(&message, session, &behaviour) {
         Some(answer) => answer,
         None => answer(message, &behaviour).await,
+    }
+}
+
+/// The answer to a request whose message is not read.
+fn unread_answer(
+    request: &HttpRequest,
+    body: &[u8],
+    behaviour: &mut Behaviour,
+) -> Option<HttpResponse> {
+    if behaviour.refuses {
+        return Some(HttpResponse::Unauthorized().body("no token"));
+    }
+    let is_call = body.windows(12).any(|part| part == b"\"tools/call\"");
+    let challenge = unmet_challenge(request, behaviour);
+    if let Some(challenge) = challenge.filter(|_| is_call || !behaviour.lists_openly) {
+        let mut refusal = HttpResponse::Unauthorized();
+        for line in challenge.lines() {
+            refusal.append_header(("WWW-Authenticate", line));
+        }
+        return Some(refusal.finish());
+    }
+    if behaviour.redirects && request.path() == "/mcp" {
+        let mut redirect = HttpResponse::TemporaryRedirect();
+        return Some(redirect.insert_header(("location", "/mcp/")).finish());
+    }
+    match request.method().as_str() {
+        "POST" => None,
+        "DELETE" => {
+            behaviour.deleted += 1;
+            Some(HttpResponse::Ok().finish())
+        }
+        _ if behaviour.no_get => Some(HttpResponse::MethodNotAllowed().finish()),
+        _ => {
+            let quiet = stream::pending::<Result<Bytes, actix_web::Error>>();
+            let mut stream = HttpResponse::Ok();
+            Some(stream.content_type("text/event-stream").streaming(quiet))
+        }
     }
 }
 
