@@ -9,10 +9,13 @@ use bytes::Bytes;
 
 use super::link_state::HttpLinkState;
 use super::requests::SessionRequests;
-use crate::bridge::headers::{ClientHeaders, Headers};
+use crate::bridge::headers::{ClientHeaders, Headers, METHOD};
 use crate::bridge::meta::TRACEPARENT;
 use crate::transport::http::authorized::is_final;
 use crate::transport::{HttpSettings, OutgoingFrame};
+
+/// Bytes of a message of ours in which its method stands.
+const HEAD: usize = 80;
 
 pub(super) struct HttpMessage {
     pub(super) frame: Bytes,
@@ -47,6 +50,13 @@ impl HttpMessage {
     ) -> Result<ClientResponse, SendRequestError> {
         let mut extra = self.forwarded(&link_state.settings);
         let Some(headers) = &self.headers else {
+            // A server of the newer era may refuse the handshake of the older one without it.
+            if !link_state.requests().has_session && is_handshake(&self.frame) {
+                extra.insert(
+                    HeaderName::from_static(METHOD),
+                    HeaderValue::from_static("initialize"),
+                );
+            }
             return self.send(link_state, in_session, &extra).await;
         };
         let request = link_state.sessionless(&headers.standard)?;
@@ -122,6 +132,12 @@ impl HttpMessage {
         let (response, _) = Box::pin(whole().settle(None, response)).await?;
         Ok(response)
     }
+}
+
+/// Whether this is the gateway's `initialize`, which names its method at its beginning.
+fn is_handshake(frame: &[u8]) -> bool {
+    let head = frame.get(..HEAD).unwrap_or(frame);
+    memchr::memmem::find(head, br#""method":"initialize""#).is_some()
 }
 
 fn insert_secret(headers: &mut HeaderMap, name: &str, value: &str) {
