@@ -70,7 +70,8 @@ async function round(client, prefix, number) {
 /** The connections that two clients have: the first one keeps that which was to be shared. */
 const OWN_CONNECTIONS = {
   stdio: ["profile", "session"],
-  http: ["profile"],
+  // Its sessions are those of the clients, and the first list read that of their audience.
+  http: ["profile", "session", "session", "session"],
   // It asked for roots when the first client of all read its first list.
   sse: ["session", "session"],
 };

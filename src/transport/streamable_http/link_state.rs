@@ -1,14 +1,17 @@
 //! The session of one link, and the requests that are sent in it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use awc::FrozenClientRequest;
 use awc::error::FreezeRequestError;
 use awc::http::header::{HeaderMap, HeaderValue};
 use bytes::Bytes;
 use serde::Deserialize;
+use tokio::sync::Notify;
+use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::requests::{SessionHeaders, SessionRequests};
@@ -27,6 +30,10 @@ use crate::transport::{
     SessionRefusal, Tls, messages,
 };
 
+/// How long the first calls wait for the stream of messages that belong to no call; some servers answer
+/// the request for it with their first message only.
+const STREAM_OPENS_WITHIN: Duration = Duration::from_millis(500);
+
 /// Longest session id that we send back with each request, in bytes.
 const SESSION_ID_MAX: usize = 4096;
 
@@ -40,6 +47,9 @@ pub(super) struct HttpLinkState {
     sessionless_request_cache: SessionlessRequestCache,
     /// The stream for messages that belong to no call.
     listening: RefCell<Option<AbortOnDropHandle<()>>>,
+    /// The first request for that stream has no answer yet.
+    is_stream_opening: Cell<bool>,
+    stream_opened: Notify,
 }
 
 impl HttpLinkState {
@@ -62,6 +72,8 @@ impl HttpLinkState {
             requests: RefCell::new(Rc::new(requests)),
             sessionless_request_cache: SessionlessRequestCache::default(),
             listening: RefCell::default(),
+            is_stream_opening: Cell::new(false),
+            stream_opened: Notify::new(),
         }))
     }
 
@@ -216,11 +228,29 @@ impl HttpLinkState {
     }
 
     pub(super) fn start_listening(&self, task: impl Future<Output = ()> + 'static) {
+        self.is_stream_opening.set(true);
         let task = AbortOnDropHandle::new(actix_rt::spawn(task));
         self.listening.borrow_mut().replace(task);
     }
 
+    pub(super) fn is_stream_opening(&self) -> bool {
+        self.is_stream_opening.get()
+    }
+
+    /// The server answered the request for the stream, in whatever way.
+    pub(super) fn stream_answered(&self) {
+        self.is_stream_opening.set(false);
+        self.stream_opened.notify_waiters();
+    }
+
+    /// Waits a moment for that: some servers lose what they ask over a stream that is not open yet.
+    pub(super) async fn stream_opened(&self) {
+        let _ = timeout(STREAM_OPENS_WITHIN, self.stream_opened.notified()).await;
+        self.is_stream_opening.set(false);
+    }
+
     pub(super) fn stop_listening(&self) {
+        self.stream_answered();
         self.listening.borrow_mut().take();
     }
 }

@@ -45,6 +45,9 @@ async fn run_call(
     message: &HttpMessage,
 ) {
     link_state.tasks.wait_for_initialized().await;
+    if link_state.is_stream_opening() {
+        Box::pin(link_state.stream_opened()).await;
+    }
     if let Some(credential) = link_state.credential() {
         credential.opened().await;
     }

@@ -100,7 +100,9 @@ async fn run_listen(link_state: Rc<HttpLinkState>) {
     let mut stream = ResumableStream::new(&link_state, None);
     loop {
         let requests = link_state.requests();
-        match get(&link_state, &requests, stream.last_id()).await {
+        let got = get(&link_state, &requests, stream.last_id()).await;
+        link_state.stream_answered();
+        match got {
             GetOutcome::ResumableStream(response) => {
                 if let FollowOutcome::Broken(reason)
                 | FollowOutcome::Failed(LinkError::Lost(reason)) = stream.follow(response).await

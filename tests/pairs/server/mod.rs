@@ -52,6 +52,9 @@ struct LinkState {
     running: HashMap<String, oneshot::Sender<()>>,
 }
 
+/// A method that clients send and no revision has.
+pub(crate) const UNKNOWN_METHOD: &str = "tools/none";
+
 impl Link {
     pub(crate) fn new(general: Out, closes: bool) -> Arc<Self> {
         Arc::new(Self {
@@ -127,6 +130,10 @@ impl Server {
         let Some(method) = message["method"].as_str().map(str::to_owned) else {
             return self.answered(link, &message);
         };
+        // The only server of a view decides about methods that no revision has.
+        if method == UNKNOWN_METHOD {
+            return self.refuse(&out, &message, -32601, "no such method");
+        }
         let claimed = claimed(&message);
         // The question whether it speaks the other era as well, in the words of that.
         let probe = match method.as_str() {

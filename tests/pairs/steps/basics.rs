@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::{holds_name, must, text};
 use crate::client::Step;
 use crate::pair::Cell;
+use crate::server::UNKNOWN_METHOD;
 
 /// The resource of the scripted server.
 pub(super) const RESOURCE: &str = "test://notes/today";
@@ -94,7 +95,7 @@ pub(super) async fn unknown_tool(cell: &Cell) -> Step {
 }
 
 pub(super) async fn unknown_method(cell: &Cell) -> Step {
-    let error = cell.client.refused("tools/none", json!({})).await?;
+    let error = cell.client.refused(UNKNOWN_METHOD, json!({})).await?;
     must(error["code"] == -32601, "another error", &error)
 }
 
