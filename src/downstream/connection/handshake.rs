@@ -61,6 +61,7 @@ pub(crate) fn initialize_params(
     client: Option<&str>,
 ) -> Value {
     let mut capabilities = profile.as_map().clone();
+    capabilities.retain(|name, _| revision >= capability_since(name));
     capabilities.entry("roots").or_insert_with(|| json!({}));
     let client: Option<Value> = client.and_then(|info| serde_json::from_str(info).ok());
     json!({
@@ -68,6 +69,15 @@ pub(crate) fn initialize_params(
         "capabilities": capabilities,
         "clientInfo": client.unwrap_or_else(modern::client_info),
     })
+}
+
+/// The revision that introduced a capability of clients.
+fn capability_since(name: &str) -> Revision {
+    match name {
+        "elicitation" => Revision::V2025_06_18,
+        "tasks" => Revision::V2025_11_25,
+        _ => Revision::V2024_10_07,
+    }
 }
 
 /// Reads the server's answer to `initialize`.
