@@ -14,9 +14,6 @@ use crate::bridge::meta::TRACEPARENT;
 use crate::transport::http::authorized::is_final;
 use crate::transport::{HttpSettings, OutgoingFrame};
 
-/// Bytes of a message of ours in which its method stands.
-const HEAD: usize = 80;
-
 pub(super) struct HttpMessage {
     pub(super) frame: Bytes,
     headers: Option<Headers>,
@@ -136,7 +133,8 @@ impl HttpMessage {
 
 /// Whether this is the gateway's `initialize`, which names its method at its beginning.
 fn is_handshake(frame: &[u8]) -> bool {
-    let head = frame.get(..HEAD).unwrap_or(frame);
+    // After the version and an id, which is a number.
+    let (head, _) = frame.split_at(frame.len().min(80));
     memchr::memmem::find(head, br#""method":"initialize""#).is_some()
 }
 
