@@ -51,13 +51,14 @@ fn c_http_04_headers_go_with_their_message_and_no_session_does() {
                 assert_eq!(all, [value], "{name}");
             }
         }
-        // A handshake on the same link is none the wiser.
+        // A handshake on the same link carries nothing of them but its own method.
         link.set_revision(Revision::NEWEST_LEGACY);
         link.send(OutgoingFrame::new(Some(1), call(1, "initialize")))
             .unwrap();
         assert_eq!(events.next().await, "result of 1 1 {}");
         let last = peer.seen().pop().unwrap();
-        assert_eq!(last.header("mcp-method"), None);
+        assert_eq!(last.header("mcp-method"), Some("initialize"));
+        assert_eq!(last.header("mcp-name"), None);
         assert_eq!(link.http_session().unwrap().id.unwrap(), "s-1");
     });
 }
