@@ -41,7 +41,7 @@ pub(super) struct ReadList {
 }
 
 impl ReadList {
-    #[cfg(test)]
+    /// Whether the connection has listed and is not closed.
     pub(super) fn is_live(&self) -> bool {
         self.known == KnownList::Live
     }
@@ -70,7 +70,7 @@ impl KnownLists {
     /// Whether this very connection has listed and is not closed.
     pub(crate) fn is_live(&self, server: &ServerName, key: &ConnectionKey) -> bool {
         let list = self.lists.get(&(server.clone(), key.list_key()));
-        list.is_some_and(|list| list.known == KnownList::Live)
+        list.is_some_and(ReadList::is_live)
     }
 
     /// When the list of a connection was read, if it was.

@@ -154,7 +154,7 @@ pub struct TaskRef {
     /// The session with the server that the task belongs to, where there is one.
     #[serde(rename = "h", default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
-    /// Of a task that the gateway stands for, so that it is found after a restart of the gateway.
+    /// The lifetime of a bridged task, by which the gateway finds the task after a restart.
     #[serde(rename = "l", default, skip_serializing_if = "Option::is_none")]
     pub lifetime: Option<TaskLifetime>,
 }

@@ -28,7 +28,7 @@ impl Connection {
             | Method::PromptsListChanged
             | Method::ResourcesListChanged => {
                 self.list_changed(changed_kinds(&notification.method), ctx);
-                // Its one client hears of it even if the lists turn out to be the same.
+                // The only client of this connection is notified even if the lists are the same as before.
                 if self.spec.key.session().is_none() {
                     return;
                 }

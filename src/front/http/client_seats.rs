@@ -10,8 +10,8 @@ use std::task::{Context, Waker};
 
 use rustix::process::{Resource, getrlimit};
 
-use super::super::settings::FrontSettings;
 use super::request_clock::RequestClock;
+use crate::front::settings::FrontSettings;
 
 /// Least descriptors that are left, if there are twice as many.
 const LEFT_MIN: u64 = 96;
