@@ -50,7 +50,7 @@ fn has_test(path: &Path, name: &str) -> bool {
     let at = lines.iter().position(|line| is_it(line));
     at.is_some_and(|at| {
         let before = lines[..at].iter().rev();
-        // In `proptest!` and elsewhere other attributes and comments may stand between.
+        // Other attributes and comments can be between, as in `proptest!`.
         let mut head = before.take_while(|line| line.starts_with('#') || line.starts_with("//"));
         head.any(|line| line.starts_with("#[test") || line.contains("::test"))
     })
@@ -112,7 +112,7 @@ fn every_guarantee_names_tests_that_exist() {
             assert_tests_exist(file, &item);
         }
     }
-    // Its tables name some, too.
+    // Tables of this page name tests as well.
     let file = "docs/security.md";
     assert_tests_exist(file, &read(file));
 }
