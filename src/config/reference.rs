@@ -7,9 +7,9 @@ use crate::transport::PASSED_VARIABLES;
 const HEAD: &str = "\
 # Configuration
 
-This page lists every key of `config.toml`. The last column has the default, then the possible values.
-Changes apply while the gateway runs, except those of keys marked (restart); (reconnects) marks keys
-whose change reconnects the server.
+This page lists every key of `config.toml`. The last column has the default, then the possible values; an
+example in parentheses replaces a missing default. A change applies while the gateway runs, unless the
+key is marked (restart); (reconnects) marks keys whose change reconnects the server.
 
 - `mcpvisor check` validates a file. `mcpvisor config default` prints the default file with these
   explanations, `mcpvisor config schema` a [JSON Schema](config.schema.json), which editors such as Even
@@ -82,7 +82,7 @@ fn table(text: &mut String, name: &str, table_of_keys: &KeyTable) {
 fn row(key: &Key) -> String {
     let default = match (&key.default, key.example) {
         (Some(default), _) => format!("`{default}`"),
-        (None, Some(example)) => format!("none, such as `{example}`"),
+        (None, Some(example)) => format!("none (`{example}`)"),
         (None, None) => "none".to_owned(),
     };
     let change = match key.marks.first() {
@@ -90,9 +90,11 @@ fn row(key: &Key) -> String {
         Some(Mark::Reconnects) => " (reconnects)",
         _ => "",
     };
-    let value = match plain_values(&key.must_be) {
-        "" => default,
-        values => format!("{default}: {values}"),
+    let values = plain_values(&key.must_be);
+    let value = if values.is_empty() {
+        default
+    } else {
+        format!("{default}: {values}")
     };
     let [sentence, value] = [&key.sentence, &value].map(|cell| cell.replace('|', "\\|"));
     format!("| `{}` | {sentence}{change} | {value} |\n", key.name)
@@ -100,7 +102,7 @@ fn row(key: &Key) -> String {
 
 /// The possible values, without words that their spelling, the example or the head of the page
 /// makes unnecessary.
-fn plain_values(must_be: &str) -> &str {
+fn plain_values(must_be: &str) -> String {
     let obvious = [
         "`true` or `false`",
         "an address and port",
@@ -116,7 +118,7 @@ fn plain_values(must_be: &str) -> &str {
     let values = must_be.strip_prefix("an array of texts, each ");
     let values = values.unwrap_or(must_be);
     if obvious.iter().any(|start| values.starts_with(start)) {
-        return "";
+        return String::new();
     }
     let kinds = [
         "a duration from ",
@@ -125,6 +127,9 @@ fn plain_values(must_be: &str) -> &str {
         "one of ",
     ];
     let stripped = kinds.iter().find_map(|kind| values.strip_prefix(kind));
-    let values = stripped.unwrap_or(values);
-    values.trim_end_matches(" (`\"0s\"` turns it off)")
+    let Some(range) = stripped else {
+        return values.to_owned();
+    };
+    let range = range.trim_end_matches(" (`\"0s\"` turns it off)");
+    range.replace(" to ", "–")
 }

@@ -45,8 +45,8 @@ keys! {
         /// Let clients open a session, ping and list without a key; anything else (`tools/call`,
         /// `resources/read` and others) needs one. The first key used in such a session owns it.
         lazy: flag();
-        /// With "session", a session remembers its key or token for requests without one, so anyone
-        /// who knows the session id can use it.
+        /// "session": a session remembers its key or token for requests without one, so anyone who
+        /// knows the session id can use it.
         remember in remember.by_session: choice(&[("none", false), ("session", true)]);
         /// Interval at which a remembered token is checked again. Keys are checked with each
         /// request.
@@ -166,7 +166,7 @@ keys! {
 }
 
 fn check_jwt(jwt: &mut JwtSettings, section: &Section<'_>) {
-    // Without algorithms no token would be taken.
+    // An empty list would refuse every token.
     if jwt.algorithms.is_empty() {
         let message = format!("`{}` must not be empty", section.path("algorithms"));
         section.refuse(&["algorithms"], message, None);
@@ -186,8 +186,8 @@ fn rate(text: &str) -> Result<Rate, ValueError> {
 }
 
 keys! {
-    /// How often each client may call. A client is an API key, a token's subject or a certificate's
-    /// name, otherwise an address. A limit allows a burst of its full number.
+    /// How often each client (see `sessions.peer_share`) can call. A limit allows a burst of its
+    /// full number.
     RateLimitsTable for RateLimitSettings {
         /// Calls of tools, prompts, resources and completions.
         calls: optional(text(RATE, rate), "\"600/minute\"");
@@ -321,7 +321,7 @@ fn read_key(name: &str, section: &Section<'_>) -> Option<ApiKey> {
     })
 }
 
-/// Whether a key may have this name.
+/// Whether a key can have this name.
 pub(crate) fn is_key_name(name: &str) -> bool {
     let is_legal = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     (1..=NAME_MAX).contains(&name.len()) && name.chars().all(is_legal)

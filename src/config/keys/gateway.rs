@@ -101,13 +101,13 @@ keys! {
         request_timeout in every_server.limits.request_timeout: request_timeout();
         /// Timeout of a call regardless of progress.
         request_timeout_max in every_server.limits.request_timeout_max: request_timeout_max();
-        /// How long a program may take until it first reads or writes; npx, uvx and docker download
-        /// first. Queueing for `starts_at_once` does not count.
+        /// Time until a program first reads or writes; npx, uvx and docker download first. Queueing
+        /// for `starts_at_once` does not count.
         start_timeout in every_server.limits.start_timeout: start_timeout();
         /// How long a call waits for a server that is restarting; "0s" fails it immediately.
         queue_while_restarting in every_server.limits.queue_while_restarting:
             queue_while_restarting();
-        /// How long the gateway may take to stop: it drains calls, then stops servers.
+        /// Time for the gateway to stop: it drains calls, then stops servers.
         shutdown_grace: duration(100 * MILLI..=HOUR);
         /// At the start, time for processes left by a killed gateway with the same `data_dir` to
         /// exit before they are killed. Servers start afterwards.
@@ -147,7 +147,7 @@ keys! {
         /// Let clients read the status of the gateway and its servers, without server output, in
         /// the resource "mcpvisor://tree".
         tree_resource in catalog.tree_resource: flag();
-        /// What the main endpoint lists; see [views.NAME].
+        /// Tools that the main endpoint lists; see [views.NAME].
         expose in catalog.expose: expose();
         /// Apply changes of this file automatically; otherwise send SIGHUP.
         watch: flag(), NeedsRestart;
@@ -156,10 +156,10 @@ keys! {
     }
 }
 
-/// Judges what keys say together, and takes over what the environment says of them.
+/// Checks keys that depend on each other, and applies the environment's overrides.
 fn check(config: &mut Config, section: &Section<'_>) {
     let front = &mut config.front;
-    // Of a certificate of [tls], too.
+    // A client CA authenticates clients as well.
     let has_auth = front.auth.is_required() || front.tls.client_ca.is_some();
     let may_be_public = has_auth || config.allow_unauthenticated;
     front.listen = address::listen(section, front.listen, may_be_public);

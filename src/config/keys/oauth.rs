@@ -18,7 +18,7 @@ pub struct CredentialsKeys {
     pub callback_url: Option<String>,
 }
 
-/// Without values, since some are secret.
+/// Omits the values, because some are secret.
 impl fmt::Debug for CredentialsKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CredentialsKeys").finish_non_exhaustive()
@@ -153,13 +153,13 @@ fn check(keys: &mut OAuthKeys, section: &Section<'_>) {
     if keys.exchanges() && keys.token_url.is_none() {
         let (grant, token_url) = (section.path("grant"), section.path("token_url"));
         let message = format!("`{grant} = \"token_exchange\"` needs `{token_url}`");
-        let help = "the server must not be the one to say who is shown the tokens of clients";
+        let help = "otherwise the server could choose where client tokens are sent";
         section.refuse(&["grant"], message, help.to_owned());
     }
 }
 
 impl OAuthKeys {
-    /// Whether the gateway signs in by itself.
+    /// Whether the gateway signs in without a person.
     pub(crate) fn needs_nobody(&self) -> bool {
         self.grant == GrantKind::ClientCredentials
     }
@@ -169,7 +169,7 @@ impl OAuthKeys {
         self.grant == GrantKind::TokenExchange
     }
 
-    /// Relative paths start at `directory`, that of the file.
+    /// Relative paths start at `directory`, the directory of the file.
     pub(crate) fn settings(&self, directory: &Path) -> OAuthSettings {
         let endpoint = |url: &Option<String>| url.as_ref().and_then(|url| url.parse().ok());
         let scopes = Scopes::of(self.scopes.iter().map(String::as_str));

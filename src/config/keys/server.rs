@@ -96,7 +96,7 @@ fn era() -> ChoiceKind<EraChoice> {
     ])
 }
 
-/// The keys of a server, and what tables of the whole gateway say of each server.
+/// The keys of a server, and the gateway-wide settings that apply to each server.
 #[derive(Clone, PartialEq)]
 pub(crate) struct ServerKeys {
     pub(crate) id: Option<String>,
@@ -180,7 +180,7 @@ impl Default for ServerKeys {
     }
 }
 
-/// Without values, since some are secret.
+/// Omits the values, because some are secret.
 impl fmt::Debug for ServerKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ServerKeys").finish_non_exhaustive()
@@ -226,7 +226,7 @@ keys! {
         /// answer ("claims.org.team" is nested). A call that lacks one fails. Requires Streamable
         /// HTTP.
         user_headers: named_texts(forwarded_name, user_claim, "{ X-User = \"sub\", X-Team = \"claims.team\" }"), Reconnects;
-        /// Whose sign-in calls use: the gateway's ("shared"), or each user's ("user"), who gets a
+        /// The sign-in that calls use: the gateway's ("shared"), or each user's ("user"), who gets a
         /// sign-in link at the first call and separate connections.
         credentials: credentials(), Reconnects;
         /// HTTP proxy for the server and its tokens, or "none". Default: HTTP_PROXY, HTTPS_PROXY
@@ -237,7 +237,7 @@ keys! {
         ca in tls_files.ca: pem("\"/etc/mcpvisor/company-ca.pem\""), Reconnects;
         /// Client certificate in PEM (mTLS).
         client_certificate in tls_files.client_certificate: pem("\"/etc/mcpvisor/client.pem\""), Reconnects;
-        /// Its private key in PEM, without a passphrase. Default: the same file.
+        /// Private key of `client_certificate` in PEM, without a passphrase. Default: the same file.
         client_key in tls_files.client_key: pem("\"/etc/mcpvisor/client.key\""), Reconnects;
         /// Time without data after which a stream counts as broken.
         stream_idle_timeout: duration(SECOND..=DAY);
@@ -254,16 +254,16 @@ keys! {
         /// Idle time (no call or subscription) after which the server is stopped; the next call
         /// starts it. A lazy program defaults to "5m". List changes are seen only while it runs.
         idle_stop in limits.idle_stop: duration(Duration::ZERO..=DAY);
-        /// Whose calls share a connection: all that can ("auto"), "shared", "principal" or
-        /// "session".
+        /// Which clients share a connection: all that can ("auto"), all ("shared"), those of one
+        /// principal ("principal"), or none ("session").
         sharing: sharing(), Reconnects;
         /// Send log lines that belong to no call to every client of a shared connection, instead of
         /// to the only call in flight or just to `mcpvisor servers logs`.
         share_logs in limits.share_logs: flag();
         /// Rely on the server's tool annotations (readOnlyHint, idempotentHint).
         trusted: flag();
-        /// With `trusted`: retry lost calls that were not yet sent, or whose tool is read-only or
-        /// idempotent.
+        /// Retry lost calls of a `trusted` server that were not yet sent, or whose tool is read-only
+        /// or idempotent.
         retry in resilience.retry.is_allowed: flag();
         /// "file://" URIs of the roots that the server gets.
         roots: texts(ROOT, root);
@@ -383,11 +383,11 @@ fn wrap() -> ChoiceKind<Wrap> {
 }
 
 keys! {
-    /// How resources of different servers are told apart. Overridable per server in
+    /// How resources of different servers are distinguished. Overridable per server in
     /// [servers.NAME.resources].
     ResourcesTable for NameSettings {
         /// Show a server's resource URIs and templates inside a URI that names the server, such as
-        /// `mcpgw+files+file:///a`: only those that another server also has ("auto"), or all, so
+        /// `mcpgw+files+file:///a`: only if another server has the same one ("auto"), or always, so
         /// that no server can be read in place of another ("always").
         wrap: wrap();
     }

@@ -78,7 +78,8 @@ keys! {
 }
 
 keys! {
-    /// Sessions of clients, and requests of clients without a session.
+    /// Sessions of clients, and requests of clients without a session. Above a limit, more are
+    /// refused.
     SessionsTable for Config {
         /// Time without a request or open stream after which a session ends.
         idle_timeout in session.idle_timeout: duration(SECOND..=30 * DAY);
@@ -95,26 +96,25 @@ keys! {
         stream_queue_bytes in session.stream_queue_bytes_max: size(KIB..=GIB);
         /// How long the events of a call's stream are kept after its answer.
         keep_finished in session.finished_kept: duration(SECOND..=DAY);
-        /// How long a client may take to answer a server's request (sampling, elicitation, roots).
+        /// Time for a client to answer a server's request (sampling, elicitation, roots).
         answer_timeout in session.answer_timeout: duration(SECOND..=DAY);
         /// Calls without a session (2026-07-28) that wait for their client's input, or continue as
-        /// a task of an older server; more are refused.
+        /// a task of an older server.
         parked_calls in session.parked_max: count(1..=1_000_000);
         /// Used `requestState` values, each remembered until it expires (`answer_timeout`) so that
-        /// it cannot be replayed; more are refused.
+        /// it cannot be replayed.
         used_states in session.used_states_max: count(1..=10_000_000);
         /// Rotation interval of the key that seals `requestState`. A key is kept until all states
         /// sealed with it have expired.
         state_key_every in session.state_key_every: duration(SECOND..=30 * DAY);
-        /// Clients without a session that listen for changes (`subscriptions/listen`); more are
-        /// refused.
+        /// Clients without a session that listen for changes (`subscriptions/listen`).
         listeners in session.listeners_max: count(1..=1_000_000);
         /// Percentage of `max`, `parked_calls`, `listeners` and `limits.bytes_in_flight` that is
         /// reserved for clients that hold fewer. A client is an API key, a token's subject or a
         /// certificate's name, otherwise an address (IPv6: a /64 network). While only this machine
         /// can connect, clients without a key are not limited by this.
         peer_share in session.peer_share: count(1..=100);
-        /// Sessions per client (0: up to its share); more are refused.
+        /// Sessions per client (0: up to its share).
         max_per_client in session.sessions_per_client: count(0..=10_000_000);
         /// The same for `listeners`.
         listeners_per_client in session.listeners_per_client: count(0..=1_000_000);
@@ -122,7 +122,7 @@ keys! {
 }
 
 keys! {
-    /// Sizes, queues and concurrency.
+    /// Sizes, queues and concurrency. Unless stated otherwise, more is refused.
     LimitsTable for Config, check_limits {
         /// Largest body of an HTTP request or answer.
         body in front.body_max: size(KIB..=GIB), ForHttpServers;
@@ -134,12 +134,12 @@ keys! {
         events_bytes_per_session in session.events_bytes_max: size(KIB..=GIB);
         /// The same over all sessions. At the limit, sessions that receive events keep fewer.
         events_bytes in session.events_bytes_all_max: size(KIB..=64 * GIB);
-        /// Resources, and likewise tasks, that a session (or a client without one) may subscribe or
-        /// listen to; more are refused.
+        /// Resources, and likewise tasks, that a session (or a client without one) can subscribe or
+        /// listen to.
         subscriptions_per_session in session.subscriptions_max: count(1..=100_000);
-        /// Bytes of these; more are refused. A URI is limited to 4 KiB.
+        /// Bytes of these. A URI is limited to 4 KiB.
         subscriptions_bytes_per_session in session.subscriptions_bytes_max: size(KIB..=GIB);
-        /// Request bodies in flight in total; more are refused with 503.
+        /// Request bodies in flight in total.
         bytes_in_flight in front.bytes_in_flight_max: size(MIB..=64 * GIB);
         /// The same per client (0: up to `sessions.peer_share`). A larger body is always refused.
         bytes_per_client in front.bytes_per_client: size(0..=64 * GIB);
@@ -155,7 +155,7 @@ keys! {
             size(64 * KIB..=64 * GIB), ForServers;
         /// Calls in flight per session.
         calls_per_session in session.calls_max: count(1..=100_000);
-        /// Calls in flight per client over all its sessions (0: no limit); more are refused.
+        /// Calls in flight per client over all its sessions (0: no limit).
         calls_per_client in session.calls_per_client: count(0..=1_000_000);
         /// Calls in flight per server.
         calls_per_server in every_server.limits.calls_max: count(1..=100_000), ForServers;
@@ -171,7 +171,7 @@ keys! {
         list_items in every_server.limits.list_items_max: count(1..=1_000_000), ForServers;
         /// Pages read from one list of a server.
         list_pages in every_server.limits.list_pages_max: count(1..=100_000), ForServers;
-        /// Messages that wait for a server to read its stdin; more calls are refused.
+        /// Messages that wait for a server to read its stdin.
         write_queue in every_server.write_queue_max: count(1..=100_000), ForStdioServers;
         /// HTTP connections to one server per worker.
         connections_per_server in every_server.connections_max: count(1..=100_000), ForHttpServers;
