@@ -30,7 +30,7 @@ fn pin_kind(name: &str) -> Result<PinKind, String> {
 
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
 pub enum PinsVerb {
-    /// List the pins, those that need review first
+    /// List the pins; items that need review come first
     #[command(name = "ls")]
     List {
         /// Print JSON

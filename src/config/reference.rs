@@ -7,33 +7,29 @@ use crate::transport::PASSED_VARIABLES;
 const HEAD: &str = "\
 # Configuration
 
-This page lists every key of `config.toml`. The gateway applies a change of the file while it runs;
-a change of a key marked (restart) needs a restart of the gateway, and one marked (reconnects)
-reconnects the server. The last column has the default, then the possible values.
+This page lists every key of `config.toml`. The last column has the default, then the possible values; an
+example in parentheses replaces a missing default. A change applies while the gateway runs, unless the
+key is marked (restart); (reconnects) marks keys whose change reconnects the server.
 
-- `mcpvisor check` validates a file, and `mcpvisor config default` prints the default file with these
-  explanations as comments.
-- `mcpvisor config schema` prints a JSON Schema ([config.schema.json](config.schema.json)). Even Better
-  TOML and other editors read `#:schema PATH` in the first line of a file.
+- `mcpvisor check` validates a file. `mcpvisor config default` prints the default file with these
+  explanations, `mcpvisor config schema` a [JSON Schema](config.schema.json), which editors such as Even
+  Better TOML read from `#:schema PATH` in the first line.
 - Every text can contain `${VAR}`, `${VAR:-default}`, `${VAR:+alternative}` and `${file:path}`; `$$` is a
   dollar sign.
-- Durations are written as `\"500ms\"`, `\"30s\"` or `\"1h 30m\"`, sizes as `\"512KiB\"`, `\"16MiB\"` or a
-  number of bytes. Relative paths start at the directory of the file.
-- `version = 1`, before all tables, is the version of the file format: the only one so far, and the
-  default. A file with a later version is refused. `mcpvisor config migrate` writes the newest version,
-  and `mcpvisor rollback` undoes that.
-- `include = [\".vscode/mcp.json\"]`, before all tables, adds the servers of JSON files. The configuration
-  itself can also be such a file ([sources.md](sources.md)).
-
-`mcpvisor config reference` prints this page.
+- Durations are written as `\"500ms\"` or `\"1h 30m\"` (`\"0s\"`, where possible, turns a feature off), sizes
+  as `\"16MiB\"` or a number of bytes. Relative paths start at the directory of the file.
+- URLs for sign-ins and tokens start with `https://`, or `http://` on this machine.
+- `include = [\".vscode/mcp.json\"]`, before all tables, adds the servers of [JSON files](sources.md).
+- `version = 1`, before all tables, is the only version of the file format so far. `mcpvisor config
+  migrate` updates a file to the newest version.
 ";
 
 const ENVIRONMENT: &str = "\
-A server with a `command` gets the variables of its `env` and, so that no secret reaches it by
-accident, only these variables of the gateway's environment. `inherit_env` passes more: `[\"AWS_*\"]`,
-or `true` for all. Globs never match `SSH_AUTH_SOCK`, `DBUS_SESSION_BUS_ADDRESS` or names that end in
-`_PROXY`, because these lead to the user's SSH agent and keyring or can hold a password; list them by
-their full names, as in `inherit_env = [\"SSH_AUTH_SOCK\"]`. Passed by default:
+A server with a `command` gets the variables of its `env` and, so that it receives no secret by accident,
+only these variables of the gateway's environment. `inherit_env` passes more: `[\"AWS_*\"]`, or `true` for
+all. Globs never match `SSH_AUTH_SOCK`, `DBUS_SESSION_BUS_ADDRESS` or names that end in `_PROXY`, which
+lead to the SSH agent and keyring or can hold a password; list them by their full names. Passed by
+default:
 
 ";
 
@@ -46,6 +42,7 @@ pub fn reference() -> String {
                 "servers" => "servers.NAME",
                 "sources" => "sources.NAME",
                 "policies" => "policies.NAME",
+                "views" => "views.NAME",
                 name => name,
             };
             table(&mut text, name, inner);
@@ -60,10 +57,13 @@ pub fn reference() -> String {
 }
 
 fn table(text: &mut String, name: &str, table_of_keys: &KeyTable) {
-    text.push_str(&format!("\n## [{name}]\n\n{}\n\n", table_of_keys.about));
+    text.push_str(&format!("\n## [{name}]\n\n"));
     if table_of_keys.example.is_some() {
+        let shared = name.trim_start_matches("servers.NAME.");
+        text.push_str(&format!("Overrides keys of [{shared}].\n"));
         return;
     }
+    text.push_str(&format!("{}\n\n", table_of_keys.about));
     text.push_str("| Key | Meaning | Default: values |\n| --- | --- | --- |\n");
     let (tables, keys): (Vec<&Key>, Vec<&Key>) = table_of_keys
         .keys
@@ -82,7 +82,7 @@ fn table(text: &mut String, name: &str, table_of_keys: &KeyTable) {
 fn row(key: &Key) -> String {
     let default = match (&key.default, key.example) {
         (Some(default), _) => format!("`{default}`"),
-        (None, Some(example)) => format!("none, such as `{example}`"),
+        (None, Some(example)) => format!("none (`{example}`)"),
         (None, None) => "none".to_owned(),
     };
     let change = match key.marks.first() {
@@ -90,18 +90,35 @@ fn row(key: &Key) -> String {
         Some(Mark::Reconnects) => " (reconnects)",
         _ => "",
     };
-    let value = match plain_values(&key.must_be) {
-        "" => default,
-        values => format!("{default}: {values}"),
+    let values = plain_values(&key.must_be);
+    let value = if values.is_empty() {
+        default
+    } else {
+        format!("{default}: {values}")
     };
     let [sentence, value] = [&key.sentence, &value].map(|cell| cell.replace('|', "\\|"));
     format!("| `{}` | {sentence}{change} | {value} |\n", key.name)
 }
 
-/// The possible values, without words that their spelling makes unnecessary.
-fn plain_values(must_be: &str) -> &str {
-    if must_be == "`true` or `false`" {
-        return "";
+/// The possible values, without words that their spelling, the example or the head of the page
+/// makes unnecessary.
+fn plain_values(must_be: &str) -> String {
+    let obvious = [
+        "`true` or `false`",
+        "an address and port",
+        "a non-empty text",
+        "a text without NUL",
+        "a file path",
+        "a directory path",
+        "a table of ",
+        "a URL with `https://`, or ",
+        "the URL of an HTTP proxy",
+        "a `file://` URI",
+    ];
+    let values = must_be.strip_prefix("an array of texts, each ");
+    let values = values.unwrap_or(must_be);
+    if obvious.iter().any(|start| values.starts_with(start)) {
+        return String::new();
     }
     let kinds = [
         "a duration from ",
@@ -109,6 +126,10 @@ fn plain_values(must_be: &str) -> &str {
         "a number from ",
         "one of ",
     ];
-    let values = kinds.iter().find_map(|kind| must_be.strip_prefix(kind));
-    values.unwrap_or(must_be)
+    let stripped = kinds.iter().find_map(|kind| values.strip_prefix(kind));
+    let Some(range) = stripped else {
+        return values.to_owned();
+    };
+    let range = range.trim_end_matches(" (`\"0s\"` turns it off)");
+    range.replace(" to ", "–")
 }

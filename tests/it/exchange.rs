@@ -362,7 +362,7 @@ async fn only_a_configured_authorization_server_is_shown_the_tokens_of_clients()
     let table = [
         (
             format!("{user}{grant}{client}"),
-            "must not be the one to say",
+            "could choose where client tokens are sent",
         ),
         (
             format!("{user}{grant}{to}"),

@@ -37,19 +37,16 @@ keys! {
     AuthTable for AuthSettings, check {
         /// API keys, one table `[auth.keys.NAME]` each: `hash`, and optionally `expires`, `scopes`
         /// and `limits`, which override the limits of all clients. With any key, every request
-        /// needs `Authorization: Bearer KEY`, and a session belongs to its key. `mcpvisor keys`
-        /// manages them.
+        /// needs `Authorization: Bearer KEY`. `mcpvisor keys` manages them.
         keys: ApiKeysKind, Secret;
-        /// Identify a client by its certificate (`tls.client_ca`): by the first URI among its
-        /// alternative names, else the first DNS name. Such a client needs no key, and its sessions
-        /// are its own.
+        /// Identify clients by certificate (`tls.client_ca`): by the first URI among its
+        /// alternative names, else the first DNS name. They need no key.
         certificates: flag();
-        /// Let clients open a session, ping and list without a key; anything that acts
-        /// (`tools/call`, `resources/read` and others) needs one. The first key used in such a
-        /// session owns it.
+        /// Let clients open a session, ping and list without a key; anything else (`tools/call`,
+        /// `resources/read` and others) needs one. The first key used in such a session owns it.
         lazy: flag();
-        /// With "session", a session remembers the key or token sent with `initialize`. Its further
-        /// requests need none, so anyone who knows the session id can use it.
+        /// "session": a session remembers its key or token for requests without one, so anyone who
+        /// knows the session id can use it.
         remember in remember.by_session: choice(&[("none", false), ("session", true)]);
         /// Interval at which a remembered token is checked again. Keys are checked with each
         /// request.
@@ -65,7 +62,9 @@ keys! {
         jwt in tokens.jwt: table::<JwtTable>("[auth.jwt]");
         /// Tokens checked by introspection.
         introspection in tokens.introspection: table::<IntrospectionTable>("[auth.introspection]");
-        /// Tokens checked by a webhook.
+        /// Tokens checked by a webhook: tokens that are not JSON Web Tokens, or all tokens without
+        /// `auth.jwt`. It receives a POST with the client's `Authorization` and answers 2xx to
+        /// accept or 4xx to reject.
         webhook in tokens.webhook: table::<WebhookTable>("[auth.webhook]");
     }
 }
@@ -97,12 +96,12 @@ keys! {
     /// JSON Web Tokens of an authorization server, checked with its public keys. Clients learn
     /// where to get one from `/.well-known/oauth-protected-resource`.
     JwtTable for JwtSettings, check_jwt {
-        /// The authorization server, spelled exactly as `iss` in its tokens. If set, every request
+        /// Authorization server, spelled exactly as `iss` in its tokens. If set, every request
         /// needs a token or a key.
         issuer: optional(text(ENDPOINT, as_written), "\"https://auth.example.com\"");
         /// Accepted `aud` values besides `auth.resource`.
         audiences: texts(NOT_EMPTY, not_empty).such_as("[\"gateway\"]");
-        /// URL of the issuer's keys, if its metadata does not state it.
+        /// URL of the issuer's keys, if its metadata lacks it.
         jwks_url: optional(text(ENDPOINT, endpoint), "\"https://auth.example.com/jwks\"");
         /// Accepted signature algorithms.
         algorithms: texts(ALGORITHM, algorithm);
@@ -127,9 +126,9 @@ keys! {
     IntrospectionTable for IntrospectionSettings, check_introspection {
         /// Introspection endpoint.
         endpoint: optional(text(ENDPOINT, endpoint), "\"https://auth.example.com/introspect\"");
-        /// The authorization server, spelled as in its metadata. Clients get their tokens there.
+        /// Authorization server of the clients, spelled as in its metadata.
         issuer: optional(text(ENDPOINT, as_written), "\"https://auth.example.com\"");
-        /// The gateway's client id at the authorization server.
+        /// The gateway's client id there.
         client_id: optional(text(NOT_EMPTY, not_empty), "\"mcpvisor\"");
         /// The gateway's client secret.
         client_secret: optional(text(NOT_EMPTY, auth_secret), "\"${INTROSPECTION_SECRET}\""), Secret;
@@ -167,7 +166,7 @@ keys! {
 }
 
 fn check_jwt(jwt: &mut JwtSettings, section: &Section<'_>) {
-    // Without algorithms no token would be taken.
+    // An empty list would refuse every token.
     if jwt.algorithms.is_empty() {
         let message = format!("`{}` must not be empty", section.path("algorithms"));
         section.refuse(&["algorithms"], message, None);
@@ -187,11 +186,10 @@ fn rate(text: &str) -> Result<Rate, ValueError> {
 }
 
 keys! {
-    /// How often each client may call. A client is an API key, a token's subject or a certificate's
-    /// name, otherwise an address. A limit allows a burst of its full number; a call beyond it is
-    /// refused with the time to retry.
+    /// How often each client (see `sessions.peer_share`) can call. A limit allows a burst of its
+    /// full number.
     RateLimitsTable for RateLimitSettings {
-        /// Calls in total: tools, prompts, resources and completions.
+        /// Calls of tools, prompts, resources and completions.
         calls: optional(text(RATE, rate), "\"600/minute\"");
         /// Calls per server.
         calls_per_server: optional(text(RATE, rate), "\"300/minute\"");
@@ -323,7 +321,7 @@ fn read_key(name: &str, section: &Section<'_>) -> Option<ApiKey> {
     })
 }
 
-/// Whether a key may have this name.
+/// Whether a key can have this name.
 pub(crate) fn is_key_name(name: &str) -> bool {
     let is_legal = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     (1..=NAME_MAX).contains(&name.len()) && name.chars().all(is_legal)

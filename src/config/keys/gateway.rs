@@ -67,8 +67,8 @@ pub(super) fn queue_while_restarting() -> RangeKind<Duration> {
 keys! {
     /// How clients reach the gateway, and settings that apply to all servers.
     GatewayTable for Config, check {
-        /// Address and port. MCPVISOR_LISTEN overrides it; otherwise PORT replaces the port and,
-        /// with PORT, HOST the address. A socket passed by systemd overrides all of them.
+        /// Address and port. MCPVISOR_LISTEN overrides it, else PORT and, with PORT, HOST. A socket
+        /// passed by systemd overrides all of them.
         listen in front.listen: text(address::MUST_BE, address::listen_address), NeedsRestart;
         /// Allow a public address or `allowed_hosts` without authentication ([auth]).
         allow_unauthenticated: flag();
@@ -76,94 +76,90 @@ keys! {
         endpoint in front.endpoint: text(ENDPOINT, endpoint), NeedsRestart;
         /// Serve clients of revision 2024-11-05 (HTTP+SSE) at "/sse" and "/messages".
         legacy_sse in front.legacy_sse: flag();
-        /// Serve clients that send `initialize` without a session. Such clients receive no change
+        /// Serve clients that send `initialize` without sessions; they receive no change
         /// notifications and no requests from servers. Same as `--stateless`.
         stateless in front.stateless: flag();
-        /// Origins of web pages that may call the gateway; "*" matches any port or any part of the
+        /// Origins of web pages that may call the gateway; "*" matches any port or part of the
         /// host.
         allowed_origins in front.allowed_origins: texts(ORIGIN, origin);
-        /// Accepted `Host` headers. A loopback address also accepts loopback names; on any other
-        /// address, an empty list accepts every host.
+        /// Accepted `Host` headers. A loopback address also accepts loopback names; any other
+        /// address accepts every host if this is empty.
         allowed_hosts in front.allowed_hosts: texts(HOST, host);
-        /// A call that stays silent for longer is answered as an SSE stream.
+        /// A call that is silent for longer is answered as an SSE stream.
         sse_after in front.sse_after: duration(10 * MILLI..=10 * MINUTE);
-        /// Interval of the comments that keep an idle stream open.
+        /// Interval of the comments that keep idle streams open.
         sse_comment_every in front.sse_comment_every: duration(SECOND..=10 * MINUTE);
-        /// How long calls of an HTTP+SSE client whose stream broke wait for it to reconnect.
+        /// How long calls of an HTTP+SSE client with a broken stream wait for it to reconnect.
         sse_reconnect_within in front.sse_reconnect_within: duration(SECOND..=10 * MINUTE);
         /// How long the first list waits for servers that were never listed.
         first_list_wait in session.first_list_wait: duration(Duration::ZERO..=10 * MINUTE);
-        /// Upper bound of that wait: for servers of a kind (same launcher, such as npx or docker;
-        /// other programs; http) that have taken longer than `first_list_wait` before, and for
-        /// lists that a server shows only to clients like this one.
+        /// Upper bound of that wait, for lists that a server shows only to clients like this one,
+        /// and for servers of a kind (npx, docker and other launchers; other programs; http) that
+        /// took longer before.
         first_list_wait_max in session.first_list_wait_max: duration(Duration::ZERO..=10 * MINUTE);
-        /// Timeout of a call; progress restarts it. Overridable per server.
+        /// Timeout of a call; progress restarts it.
         request_timeout in every_server.limits.request_timeout: request_timeout();
-        /// Timeout of a call regardless of progress. Overridable per server.
+        /// Timeout of a call regardless of progress.
         request_timeout_max in every_server.limits.request_timeout_max: request_timeout_max();
-        /// How long a server's program may take until it first reads or writes; npx, uvx and docker
-        /// download first. Time spent waiting for `starts_at_once` does not count. Overridable per
-        /// server.
+        /// Time until a program first reads or writes; npx, uvx and docker download first. Queueing
+        /// for `starts_at_once` does not count.
         start_timeout in every_server.limits.start_timeout: start_timeout();
         /// How long a call waits for a server that is restarting; "0s" fails it immediately.
-        /// Overridable per server.
         queue_while_restarting in every_server.limits.queue_while_restarting:
             queue_while_restarting();
-        /// How long the gateway may take to stop: it drains calls, then stops servers.
+        /// Time for the gateway to stop: it drains calls, then stops servers.
         shutdown_grace: duration(100 * MILLI..=HOUR);
-        /// When the gateway starts, processes left by a killed gateway with the same `data_dir` get
-        /// this long to exit before they are killed. Servers start afterwards.
+        /// At the start, time for processes left by a killed gateway with the same `data_dir` to
+        /// exit before they are killed. Servers start afterwards.
         orphan_grace: duration(Duration::ZERO..=MINUTE), NeedsRestart;
-        /// Directory of the gateway's state, such as client sessions and cached lists, which
-        /// survive a restart. Default: the environment variable MCPVISOR_DATA, else ".mcpvisor".
+        /// Directory of the state that survives a restart, such as sessions and lists. Default:
+        /// MCPVISOR_DATA in the environment, else ".mcpvisor".
         data_dir in data_dir_key:
             optional(text(DIRECTORY, directory), "\"${MCPVISOR_DATA:-.mcpvisor}\""), NeedsRestart;
-        /// Worker threads, which serve HTTP, sessions and server connections. Default: the number
-        /// of CPUs.
+        /// Worker threads. Default: the number of CPUs.
         workers in workers_key: optional(count(1..=1024), "4"), NeedsRestart;
-        /// Server programs that start at the same time; others queue. Default: twice the number of
-        /// CPUs.
+        /// Programs that start at the same time; others queue. Default: twice the number of CPUs.
         starts_at_once: optional(count(1..=1000), "8"), NeedsRestart;
-        /// Idle time after which a client's TCP connection is closed.
+        /// Idle time after which a client's connection is closed.
         keep_alive in front.keep_alive: duration(SECOND..=HOUR), NeedsRestart;
         /// Time to receive a request's head.
         head_timeout in front.head_timeout: duration(100 * MILLI..=10 * MINUTE), NeedsRestart;
-        /// Time to receive a request's body. A client that reads nothing of an answer or stream for
-        /// this long is disconnected.
+        /// Time to receive a request's body. A client that reads nothing of an answer for this long
+        /// is disconnected.
         body_timeout in front.body_timeout: duration(100 * MILLI..=HOUR);
-        /// Open client connections per worker; the default is 25,000, or fewer where the open-file limit
-        /// allows fewer.
+        /// Client connections per worker. Default: 25,000, or fewer if the open-file limit is
+        /// lower.
         connections_max in front.connections_max:
             optional(count(1..=1_000_000), "25000"), NeedsRestart;
-        /// Longest public name of a tool or prompt, in characters: clients add a prefix of their
-        /// own and stop at 60 or 64. A longer name is cut and ends in a hash.
+        /// Longest public name of a tool or prompt: clients add a prefix and stop at 60 or 64
+        /// characters. A longer name is cut and ends in a hash.
         name_max in catalog.name_max: count(16..=128);
         /// Items per page of a list.
         page_items in catalog.page_items: count(1..=100_000);
         /// Length of the servers' merged instructions.
         instructions_max in catalog.instructions_max: size(0..=MIB);
-        /// Pin what models read of a server (tools, prompts, resources, templates and instructions)
-        /// when it is first used. What differs later is reported ("warn"), or also withheld
-        /// ("block"), until `mcpvisor pins approve`. Overridable per server.
+        /// Pin what models read of a server (tools, prompts, resources, templates, instructions) at
+        /// its first use. Later changes are reported ("warn"), or also withheld ("block"), until
+        /// `mcpvisor pins approve`.
         pin_tools in every_server.names.pins: pin_tools();
         /// Effect when no policy's condition holds ([policies.NAME]).
         policy_default in policies.default: effect();
-        /// Let clients read the state of the gateway and its servers (`mcpvisor status --json`
-        /// without server output) in the resource "mcpvisor://tree".
+        /// Let clients read the status of the gateway and its servers, without server output, in
+        /// the resource "mcpvisor://tree".
         tree_resource in catalog.tree_resource: flag();
-        /// What the main endpoint lists; see `expose` of a view.
+        /// Tools that the main endpoint lists; see [views.NAME].
         expose in catalog.expose: expose();
         /// Apply changes of this file automatically; otherwise send SIGHUP.
         watch: flag(), NeedsRestart;
-        /// Format of the log on stderr: "human", "json", or "auto" (human on a terminal).
+        /// Format of the log on stderr; "auto" is human on a terminal, otherwise JSON.
         log: log_format(), NeedsRestart;
     }
 }
 
-/// Judges what keys say together, and takes over what the environment says of them.
+/// Checks keys that depend on each other, and applies the environment's overrides.
 fn check(config: &mut Config, section: &Section<'_>) {
     let front = &mut config.front;
-    // Of a certificate of [tls], too.
+    // A client CA authenticates clients as well.
     let has_auth = front.auth.is_required() || front.tls.client_ca.is_some();
     let may_be_public = has_auth || config.allow_unauthenticated;
     front.listen = address::listen(section, front.listen, may_be_public);

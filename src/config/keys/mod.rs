@@ -42,7 +42,7 @@ pub(crate) use tls::TlsTable;
 /// The names that [`crate::id::ServerName`] allows.
 const SERVER_NAME: &str = "^[A-Za-z0-9-]{1,32}$";
 
-/// The names that a view or policy may have.
+/// Valid names of views and policies.
 const VIEW_NAME: &str = "^[A-Za-z0-9_-]{1,64}$";
 
 /// The tables of the file, in its order.

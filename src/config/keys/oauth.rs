@@ -18,7 +18,7 @@ pub struct CredentialsKeys {
     pub callback_url: Option<String>,
 }
 
-/// Without values, since some are secret.
+/// Omits the values, because some are secret.
 impl fmt::Debug for CredentialsKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CredentialsKeys").finish_non_exhaustive()
@@ -29,15 +29,13 @@ keys! {
     /// How the gateway signs in to servers that require OAuth: `mcpvisor auth login NAME`.
     CredentialsTable for CredentialsKeys, check_key {
         /// File with the key that encrypts stored tokens: 32 bytes in base64, created if missing.
-        /// The environment variable MCPVISOR_CREDENTIALS_KEY, if set, holds the key itself.
-        /// Default: mcpvisor/credentials.key in XDG_CONFIG_HOME or ~/.config.
+        /// MCPVISOR_CREDENTIALS_KEY in the environment overrides it with a key. Default:
+        /// mcpvisor/credentials.key in XDG_CONFIG_HOME or ~/.config.
         key_file: optional(text(FILE, file), "\"/run/secrets/mcpvisor.key\""), NeedsRestart;
-        /// A program and its arguments that print the key, such as a keyring's; not run by a shell.
-        /// A relative path starts at the directory of this file.
+        /// Program and arguments that print the key, such as a keyring's; not run by a shell.
         key_command: texts(NO_NUL, secret_no_nul)
             .such_as("[\"secret-tool\", \"lookup\", \"service\", \"mcpvisor\"]"), NeedsRestart, Secret;
-        /// Where authorization servers redirect browsers: this gateway's `/oauth/callback` as
-        /// browsers reach it. Default: that path on `listen`.
+        /// This gateway's `/oauth/callback` as browsers reach it. Default: that path on `listen`.
         callback_url: optional(text(ENDPOINT, endpoint),
             "\"https://gateway.example.com/oauth/callback\""), NeedsRestart;
     }
@@ -101,12 +99,12 @@ fn subject_token_type() -> ChoiceKind<SubjectTokenType> {
 }
 
 keys! {
-    /// How the gateway gets a token for this server. All keys are optional: the server states where
-    /// to sign in, and the gateway registers itself there.
+    /// How the gateway gets a token for this server. By default it discovers where to sign in, and
+    /// registers itself there.
     OAuthTable for OAuthKeys, check {
         /// Who signs in: a person ("authorization_code", with `mcpvisor auth login`), the gateway
-        /// with its secret ("client_credentials"), or each client with its gateway token, which is
-        /// exchanged at `token_url` ("token_exchange", with `credentials = "user"`).
+        /// ("client_credentials"), or each client with its gateway token, which is exchanged at
+        /// `token_url` ("token_exchange", with `credentials = "user"`).
         grant: grant(), Reconnects;
         /// Client id registered for the gateway.
         client_id: optional(text(NOT_EMPTY, not_empty), "\"my-client\""), Reconnects;
@@ -115,8 +113,8 @@ keys! {
             Reconnects, Secret;
         /// Private key in PEM for private_key_jwt instead of a secret: ECDSA P-256, RSA or Ed25519.
         client_key_file: optional(text(FILE, file), "\"/run/secrets/client.pem\""), Reconnects;
-        /// URL of a document that describes the gateway, for authorization servers that accept such
-        /// a URL as client id.
+        /// URL of a document that describes the gateway, for authorization servers that accept it
+        /// as client id.
         client_metadata_url: optional(text(ENDPOINT, endpoint),
             "\"https://gateway.example.com/client.json\""), Reconnects;
         /// Scopes to request. Default: the scopes that the server states.
@@ -127,10 +125,10 @@ keys! {
         /// Token endpoint, instead of discovery; requires `client_id`.
         token_url: optional(text(ENDPOINT, endpoint),
             "\"https://auth.example.com/token\""), Reconnects;
-        /// For "token_exchange": the target's name at the authorization server, sent instead of the
-        /// server's URL (`resource`).
+        /// For "token_exchange": the server's name at the authorization server, instead of its URL
+        /// (`resource`).
         audience: optional(text(NOT_EMPTY, not_empty), "\"docs\""), Reconnects;
-        /// For "token_exchange": the type of the clients' tokens.
+        /// For "token_exchange": type of the clients' tokens.
         subject_token_type: subject_token_type(), Reconnects;
     }
 }
@@ -155,13 +153,13 @@ fn check(keys: &mut OAuthKeys, section: &Section<'_>) {
     if keys.exchanges() && keys.token_url.is_none() {
         let (grant, token_url) = (section.path("grant"), section.path("token_url"));
         let message = format!("`{grant} = \"token_exchange\"` needs `{token_url}`");
-        let help = "the server must not be the one to say who is shown the tokens of clients";
+        let help = "otherwise the server could choose where client tokens are sent";
         section.refuse(&["grant"], message, help.to_owned());
     }
 }
 
 impl OAuthKeys {
-    /// Whether the gateway signs in by itself.
+    /// Whether the gateway signs in without a person.
     pub(crate) fn needs_nobody(&self) -> bool {
         self.grant == GrantKind::ClientCredentials
     }
@@ -171,7 +169,7 @@ impl OAuthKeys {
         self.grant == GrantKind::TokenExchange
     }
 
-    /// Relative paths start at `directory`, that of the file.
+    /// Relative paths start at `directory`, the directory of the file.
     pub(crate) fn settings(&self, directory: &Path) -> OAuthSettings {
         let endpoint = |url: &Option<String>| url.as_ref().and_then(|url| url.parse().ok());
         let scopes = Scopes::of(self.scopes.iter().map(String::as_str));

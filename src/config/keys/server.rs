@@ -96,7 +96,7 @@ fn era() -> ChoiceKind<EraChoice> {
     ])
 }
 
-/// The keys of a server, and what tables of the whole gateway say of each server.
+/// The keys of a server, and the gateway-wide settings that apply to each server.
 #[derive(Clone, PartialEq)]
 pub(crate) struct ServerKeys {
     pub(crate) id: Option<String>,
@@ -180,7 +180,7 @@ impl Default for ServerKeys {
     }
 }
 
-/// Without values, since some are secret.
+/// Omits the values, because some are secret.
 impl fmt::Debug for ServerKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ServerKeys").finish_non_exhaustive()
@@ -191,8 +191,7 @@ keys! {
     /// A server behind the gateway: a program to start, or a URL. NAME is 1 to 32 characters of
     /// A-Z, a-z, 0-9 and "-".
     ServerTable for ServerKeys, check {
-        /// Program. A bare name is looked up in PATH; a relative path starts at the directory of
-        /// this file.
+        /// Program, looked up in PATH if it is a bare name.
         command: optional(text(NOT_EMPTY, not_empty), "\"npx\""), Reconnects;
         /// Arguments.
         args: texts(NO_NUL, secret_no_nul).such_as(
@@ -201,8 +200,7 @@ keys! {
         /// Environment variables to add.
         env: named_texts(variable_name, no_nul, "{ TOKEN = \"${FILES_TOKEN}\" }"),
             Reconnects, Secret;
-        /// File with more variables, one NAME=VALUE per line; `env` overrides it. It is read with
-        /// the configuration.
+        /// File with more variables, one NAME=VALUE per line; `env` overrides it.
         env_file: optional(text(FILE, file), "\".env\""), Reconnects;
         /// Which of the gateway's environment variables the program gets besides a minimal set
         /// (listed in docs/configuration.md): all (true), none (false), or names and globs, such as
@@ -213,63 +211,59 @@ keys! {
         /// URL of a server that is already running.
         url: optional(text(URL, url), "\"https://docs.example.com/mcp\""), Reconnects, Secret;
         /// "http" (Streamable HTTP), "sse" (HTTP+SSE of 2024-11-05), or "auto": the first, or the
-        /// second if the server refuses it. A program uses "stdio".
+        /// second if the server refuses it.
         transport: optional(transport(), "\"auto\""), Reconnects;
         /// Headers sent with every request.
         headers:
             named_texts(header_name, header_value, "{ Authorization = \"Bearer ${DOCS_TOKEN}\" }"),
             Reconnects, Secret;
-        /// Client headers to forward with the requests of that client's calls, and the names to
-        /// send them under; all other client headers are dropped. Requires Streamable HTTP.
+        /// Client headers to forward with that client's calls, and the names to send them under;
+        /// others are dropped. Requires Streamable HTTP.
         forward_headers: named_texts(forwarded_name, forwarded_to,
             "{ X-Tenant = \"X-Tenant\" }"), Reconnects;
-        /// Headers that identify the caller: "sub" is the name of the API key or the token's
-        /// subject, "claims.NAME" a claim of the token, or of the introspection or webhook answer
-        /// ("claims.org.team" is nested). They are sent with the requests of each call; a call that
-        /// lacks one fails. Requires Streamable HTTP.
+        /// Headers that identify the caller of each call: "sub" is the name of the API key or the
+        /// token's subject, "claims.NAME" a claim of the token, or of the introspection or webhook
+        /// answer ("claims.org.team" is nested). A call that lacks one fails. Requires Streamable
+        /// HTTP.
         user_headers: named_texts(forwarded_name, user_claim, "{ X-User = \"sub\", X-Team = \"claims.team\" }"), Reconnects;
-        /// Whose sign-in calls use: the gateway's ("shared"), or that of each client's user
-        /// ("user"), who gets a sign-in link at the first call. A user is an API key and gets
-        /// separate connections.
+        /// The sign-in that calls use: the gateway's ("shared"), or each user's ("user"), who gets a
+        /// sign-in link at the first call and separate connections.
         credentials: credentials(), Reconnects;
-        /// HTTP proxy for the server and its tokens: "http://user:password@host:port", or "none".
-        /// Default: HTTP_PROXY, HTTPS_PROXY and NO_PROXY, except for loopback addresses.
+        /// HTTP proxy for the server and its tokens, or "none". Default: HTTP_PROXY, HTTPS_PROXY
+        /// and NO_PROXY, except for loopback addresses.
         proxy: optional(text(PROXY, proxy), "\"http://proxy.example.com:3128\""), Reconnects, Secret;
-        /// CAs in PEM to trust in addition to the system's. This file, `client_certificate` and
-        /// `client_key` are read again for each connection.
+        /// CAs in PEM to trust in addition to the system's. This file and the next two are read
+        /// again for each connection.
         ca in tls_files.ca: pem("\"/etc/mcpvisor/company-ca.pem\""), Reconnects;
         /// Client certificate in PEM (mTLS).
         client_certificate in tls_files.client_certificate: pem("\"/etc/mcpvisor/client.pem\""), Reconnects;
-        /// Private key of `client_certificate` in PEM, without a passphrase. Default: the same
-        /// file.
+        /// Private key of `client_certificate` in PEM, without a passphrase. Default: the same file.
         client_key in tls_files.client_key: pem("\"/etc/mcpvisor/client.key\""), Reconnects;
-        /// A stream without data for this long counts as broken.
+        /// Time without data after which a stream counts as broken.
         stream_idle_timeout: duration(SECOND..=DAY);
-        /// Stable id for the API, independent of the name; the API writes a UUID. Default: the
-        /// name.
+        /// Stable id for the API. Default: the name.
         id: optional(text(ID, id), "\"0d5c6d0e-7f5c-4f0e-9a52-3f3a1f5b8c11\"");
-        /// Where the API sends clients: to the gateway ("proxy") or to the server itself
-        /// ("direct"). It does not change what the gateway serves.
+        /// Where the API sends clients: to the gateway ("proxy") or to the server ("direct"). It
+        /// does not change what the gateway serves.
         connection_mode: connection_mode();
         /// If false, the server is neither started nor connected.
         enabled: flag();
-        /// Start with the gateway ("eager") or with the first call ("lazy"). A lazy server without
-        /// cached lists is started once to read them. Its tools are always listed.
+        /// Start with the gateway ("eager") or with the first call ("lazy"). Tools of a lazy server
+        /// are always listed; it is started once to read them.
         start: start();
-        /// Stop the server after this long without a call or subscription; the next call starts it.
-        /// "0s" never stops it. A lazy program defaults to "5m". List changes are seen only while
-        /// it runs. Per-client connections use `entry_idle`.
+        /// Idle time (no call or subscription) after which the server is stopped; the next call
+        /// starts it. A lazy program defaults to "5m". List changes are seen only while it runs.
         idle_stop in limits.idle_stop: duration(Duration::ZERO..=DAY);
-        /// Whose calls share a connection: all that can ("auto"), "shared", "principal" or
-        /// "session".
+        /// Which clients share a connection: all that can ("auto"), all ("shared"), those of one
+        /// principal ("principal"), or none ("session").
         sharing: sharing(), Reconnects;
-        /// Send log lines that belong to no call to every client of a shared connection. Otherwise
-        /// such a line goes to the only call in flight, or just to `mcpvisor servers logs`.
+        /// Send log lines that belong to no call to every client of a shared connection, instead of
+        /// to the only call in flight or just to `mcpvisor servers logs`.
         share_logs in limits.share_logs: flag();
         /// Rely on the server's tool annotations (readOnlyHint, idempotentHint).
         trusted: flag();
-        /// With `trusted`: retry lost calls that were not yet sent, or whose tool is read-only or
-        /// idempotent.
+        /// Retry lost calls of a `trusted` server that were not yet sent, or whose tool is read-only
+        /// or idempotent.
         retry in resilience.retry.is_allowed: flag();
         /// "file://" URIs of the roots that the server gets.
         roots: texts(ROOT, root);
@@ -287,23 +281,22 @@ keys! {
         refresh_debounce in limits.refresh_debounce: duration(MILLI..=10 * SECOND);
         /// Ping interval of an idle connection; "0s" never pings.
         ping_every in limits.ping_every: duration(Duration::ZERO..=HOUR);
-        /// A connection whose ping is unanswered for this long is dead.
+        /// Time without an answer after which a pinged connection is dead.
         ping_timeout in limits.ping_timeout: duration(10 * MILLI..=10 * MINUTE);
-        /// How long a cancelled or timed-out call may still run at the server. Until then, the
+        /// How long a cancelled or timed-out call may still run at the server. Meanwhile the
         /// server's requests for it go to no other client, and a connection that serves one call at
         /// a time stays reserved.
         cancelled_timeout in limits.cancelled_timeout: duration(10 * MILLI..=HOUR);
         /// Protocol era: "modern" (from 2026-07-28), "legacy" (before), or probe ("auto").
         era: era(), Reconnects;
-        /// Time for the probe's answer before the "legacy" handshake is sent as well; a later
-        /// answer still counts.
+        /// Time after which the "legacy" handshake is sent as well; a later answer to the probe
+        /// still counts.
         era_probe_timeout in limits.era_probe_timeout: duration(10 * MILLI..=HOUR);
         /// How long the probed era is cached.
         era_remembered in limits.era_remembered: duration(SECOND..=30 * DAY);
         /// How long to wait for a program that prints a sign-in page.
         sign_in_timeout in limits.sign_in_timeout: duration(SECOND..=DAY);
-        /// Per-client connections to this server. Default: 8 to a program, where each is a process, and
-        /// 1000 to a URL, where each is a session.
+        /// Per-client connections. Default: 8 to a program (processes), 1000 to a URL (sessions).
         entries_max in limits.entries_max: optional(count(1..=100_000), "8");
         /// Idle time after which a per-client connection is closed.
         entry_idle in limits.entry_idle: duration(SECOND..=DAY);
@@ -320,7 +313,8 @@ keys! {
         /// Overrides keys of [breaker].
         breaker in resilience.breaker: table::<BreakerTable>("[servers.NAME.breaker]")
             .such_as("failures = 3");
-        /// How the gateway gets a token for this server.
+        /// How the gateway gets a token for this server. By default it discovers where to sign in,
+        /// and registers itself there.
         oauth: table::<OAuthTable>("[servers.NAME.oauth]"), Reconnects;
         /// Limits of each of the program's processes.
         limits in child_limits: table::<ChildLimitsTable>("[servers.NAME.limits]"), Reconnects;
@@ -389,19 +383,19 @@ fn wrap() -> ChoiceKind<Wrap> {
 }
 
 keys! {
-    /// How resources of different servers are told apart. Overridable per server in
+    /// How resources of different servers are distinguished. Overridable per server in
     /// [servers.NAME.resources].
     ResourcesTable for NameSettings {
-        /// Show clients a server's resource URIs and templates inside a URI that names the server,
-        /// such as `mcpgw+files+file:///a`: only where another server has the same one ("auto"), or
-        /// always, so that no server can be read in place of another ("always").
+        /// Show a server's resource URIs and templates inside a URI that names the server, such as
+        /// `mcpgw+files+file:///a`: only if another server has the same one ("auto"), or always, so
+        /// that no server can be read in place of another ("always").
         wrap: wrap();
     }
 }
 
 keys! {
-    /// Limits of each process of a server with a `command`; none by default. A process that reaches
-    /// a limit ends and is restarted.
+    /// Limits of each process of a server with a `command`. A process that reaches a limit ends and
+    /// is restarted.
     ChildLimitsTable for ChildLimits {
         /// Private writable memory; leave room for thread stacks.
         memory_max: optional(size(16 * MIB as u64..=1024 * GIB as u64), "\"512MiB\"");
@@ -413,20 +407,19 @@ keys! {
 }
 
 keys! {
-    /// Fault injection, to test how clients cope; `status` shows it prominently. Probabilities are
-    /// 0.0 to 1.0. All off by default.
+    /// Fault injection, to test how clients cope; `status` shows it. Probabilities are 0.0 to 1.0.
     FaultsTable for FaultSettings {
         /// Delay of each message from the server.
         delay: duration(Duration::ZERO..=HOUR);
         /// Probability that a message is lost, in both directions.
         drop: factor(0.0..=1.0);
-        /// Probability that a message from the server arrives as garbage.
+        /// Probability that a message from the server is garbled.
         garbage: factor(0.0..=1.0);
         /// Probability that a connection is refused.
         refuse: factor(0.0..=1.0);
-        /// Number of calls after which a connection stays open but silent.
+        /// Calls after which a connection stays open but silent.
         half_open_after: optional(count(0..=1_000_000_000), "3");
-        /// Number of calls after which a connection breaks.
+        /// Calls after which a connection breaks.
         crash_after: optional(count(0..=1_000_000_000), "3");
     }
 }

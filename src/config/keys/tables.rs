@@ -28,23 +28,23 @@ keys! {
         backoff_factor: factor(1.0..=100.0);
         /// Longest delay.
         backoff_max: any_duration();
-        /// Random part of a delay, 0.0 to 1.0: with 0.5 a wait takes 50 to 100 % of the delay. Also
-        /// applies to `reconnect_every`.
+        /// Random part of a delay: with 0.5, a wait takes 50 to 100 % of it. Also applies to
+        /// `reconnect_every`.
         jitter: factor(0.0..=1.0);
-        /// More failures than this in the period `within` make a server "broken": it is retried
-        /// only every `reconnect_every`, forever.
+        /// More failures than this in `within` make a server "broken": it is retried only every
+        /// `reconnect_every`, forever.
         max_restarts: count(0..=10_000);
         /// Period in which failures are counted.
         within: any_duration();
-        /// Interval between attempts to start a broken server, shortened by `jitter`.
+        /// Interval between attempts to start a broken server.
         reconnect_every: any_duration();
         /// Time without a failure after which earlier failures are forgotten.
         stable_after: any_duration();
         /// Time for a server to answer the handshake.
         connect_timeout: any_duration();
         /// Time for a server to stop: two fifths after its stdin is closed, two fifths after
-        /// SIGTERM, then it is killed. Before that, calls of a changed or removed server get the
-        /// same time to finish.
+        /// SIGTERM, then it is killed. Calls of a changed or removed server first get the same time
+        /// to finish.
         shutdown_timeout: any_duration();
     }
 }
@@ -60,17 +60,17 @@ fn check_supervision(tuning: &mut Tuning, section: &Section<'_>) {
 
 keys! {
     /// Circuit breaker: pauses calls to a failing server. Failures are calls that were lost, timed
-    /// out or were answered against the protocol; calls lost together count as one. Overridable per
-    /// server in [servers.NAME.breaker].
+    /// out or got a malformed answer; calls lost together count as one. Overridable per server in
+    /// [servers.NAME.breaker].
     BreakerTable for BreakerSettings {
-        /// Consecutive failures in the period `within` that open the breaker, so that calls are
-        /// refused immediately; 0 never opens it.
+        /// Consecutive failures in `within` that open the breaker, so that calls are refused
+        /// immediately; 0 never opens it.
         failures: count(0..=10_000);
         /// Period in which failures are counted.
         within: duration(MILLI..=DAY);
-        /// Time until one call is let through as a probe. A new connection is probed immediately.
+        /// Time until one call probes the server. A new connection is probed immediately.
         open_for: duration(MILLI..=HOUR);
-        /// Give each tool a breaker of its own in addition to the server's.
+        /// Give each tool its own breaker in addition.
         tools: flag();
         /// Count a result with `isError` as a failure of the tool.
         tool_errors: flag();
@@ -78,43 +78,43 @@ keys! {
 }
 
 keys! {
-    /// Sessions of clients, and requests of clients without a session.
+    /// Sessions of clients, and requests of clients without a session. Above a limit, more are
+    /// refused.
     SessionsTable for Config {
-        /// A session without a request or open stream for this long ends.
+        /// Time without a request or open stream after which a session ends.
         idle_timeout in session.idle_timeout: duration(SECOND..=30 * DAY);
-        /// Require `Mcp-Session-Id` from clients that use `initialize`. Otherwise a request without
-        /// it is served as with `gateway.stateless`.
+        /// Require `Mcp-Session-Id` from clients that use `initialize`; otherwise requests without
+        /// it are served as with `gateway.stateless`.
         require_id in front.requires_session: flag();
         /// Sessions in total.
         max in session.sessions_max: count(1..=10_000_000);
-        /// Events kept per stream for a client that resumes with Last-Event-ID.
+        /// Events kept per stream for resumption with Last-Event-ID.
         events_per_stream in session.events_per_stream: count(1..=100_000);
-        /// Events queued for a slow client; one more closes its stream, and the client resumes it.
+        /// Events queued for a slow client; one more closes its stream, which the client resumes.
         stream_queue in session.stream_queue_max: count(1..=100_000);
         /// Bytes of events queued for a slow client, in addition to one answer.
         stream_queue_bytes in session.stream_queue_bytes_max: size(KIB..=GIB);
-        /// How long the events of a call's stream are kept after its answer, for Last-Event-ID.
+        /// How long the events of a call's stream are kept after its answer.
         keep_finished in session.finished_kept: duration(SECOND..=DAY);
-        /// How long a client may take to answer a server's request (sampling, elicitation, roots).
+        /// Time for a client to answer a server's request (sampling, elicitation, roots).
         answer_timeout in session.answer_timeout: duration(SECOND..=DAY);
-        /// Calls of all clients without a session (2026-07-28) that wait for their client to return
-        /// with answers, or that continue as a task of an older server; more are refused.
+        /// Calls without a session (2026-07-28) that wait for their client's input, or continue as
+        /// a task of an older server.
         parked_calls in session.parked_max: count(1..=1_000_000);
         /// Used `requestState` values, each remembered until it expires (`answer_timeout`) so that
-        /// it cannot be replayed; more are refused.
+        /// it cannot be replayed.
         used_states in session.used_states_max: count(1..=10_000_000);
-        /// Rotation interval of the key that seals `requestState`. A rotation waits until all
-        /// states sealed with the previous key have expired; until then, that key still opens them.
+        /// Rotation interval of the key that seals `requestState`. A key is kept until all states
+        /// sealed with it have expired.
         state_key_every in session.state_key_every: duration(SECOND..=30 * DAY);
-        /// Clients without a session that listen for changes (`subscriptions/listen`); more are
-        /// refused.
+        /// Clients without a session that listen for changes (`subscriptions/listen`).
         listeners in session.listeners_max: count(1..=1_000_000);
         /// Percentage of `max`, `parked_calls`, `listeners` and `limits.bytes_in_flight` that is
         /// reserved for clients that hold fewer. A client is an API key, a token's subject or a
-        /// certificate's name, otherwise an address (a /64 network for IPv6). While only this
-        /// machine can connect, clients without a key are not limited by this.
+        /// certificate's name, otherwise an address (IPv6: a /64 network). While only this machine
+        /// can connect, clients without a key are not limited by this.
         peer_share in session.peer_share: count(1..=100);
-        /// Sessions per client (0: up to its share); more are refused.
+        /// Sessions per client (0: up to its share).
         max_per_client in session.sessions_per_client: count(0..=10_000_000);
         /// The same for `listeners`.
         listeners_per_client in session.listeners_per_client: count(0..=1_000_000);
@@ -122,7 +122,7 @@ keys! {
 }
 
 keys! {
-    /// Sizes, queues and concurrency.
+    /// Sizes, queues and concurrency. Unless stated otherwise, more is refused.
     LimitsTable for Config, check_limits {
         /// Largest body of an HTTP request or answer.
         body in front.body_max: size(KIB..=GIB), ForHttpServers;
@@ -130,53 +130,48 @@ keys! {
         line in every_server.line_max: size(KIB..=GIB), ForStdioServers;
         /// Largest event of a server's stream.
         event in every_server.event_max: size(KIB..=GIB), ForHttpServers;
-        /// Bytes of events kept per session for Last-Event-ID. The newest event is kept even if it
-        /// is larger.
+        /// Bytes of events kept per session for Last-Event-ID; the newest event is always kept.
         events_bytes_per_session in session.events_bytes_max: size(KIB..=GIB);
-        /// The same over all sessions. While it is reached, a session that receives events keeps
-        /// fewer.
+        /// The same over all sessions. At the limit, sessions that receive events keep fewer.
         events_bytes in session.events_bytes_all_max: size(KIB..=64 * GIB);
-        /// Resources that a session may subscribe to, or that a client without a session may listen
-        /// to; more are refused. The same limit applies to tasks listened to.
+        /// Resources, and likewise tasks, that a session (or a client without one) can subscribe or
+        /// listen to.
         subscriptions_per_session in session.subscriptions_max: count(1..=100_000);
-        /// Bytes of a session's subscriptions, or of all that a client without a session listens
-        /// to; more are refused. A URI is limited to 4 KiB.
+        /// Bytes of these. A URI is limited to 4 KiB.
         subscriptions_bytes_per_session in session.subscriptions_bytes_max: size(KIB..=GIB);
-        /// Request bodies in flight in total; a request beyond it is refused with 503.
+        /// Request bodies in flight in total.
         bytes_in_flight in front.bytes_in_flight_max: size(MIB..=64 * GIB);
-        /// The same per client (0: up to its share, `sessions.peer_share`). A body larger than this
-        /// is always refused.
+        /// The same per client (0: up to `sessions.peer_share`). A larger body is always refused.
         bytes_per_client in front.bytes_per_client: size(0..=64 * GIB);
-        /// Answers that clients have not read, in total. Above it, a client that reads nothing for
-        /// a second is disconnected, instead of after `gateway.body_timeout`.
+        /// Unread answers in total. Above it, a client that reads nothing for a second is
+        /// disconnected, instead of after `gateway.body_timeout`.
         unread_bytes in front.unread_bytes_max: size(MIB..=64 * GIB);
         /// Bytes of a server's messages outside of calls (log lines, updates) that wait for
         /// delivery; more are dropped.
         events_per_server in session.server_events_max: size(64 * KIB..=64 * GIB);
         /// Bytes of progress and log lines of a server's calls that wait for delivery; more are
-        /// dropped. Answers never are.
+        /// dropped.
         undelivered_per_server in every_server.limits.undelivered_max:
             size(64 * KIB..=64 * GIB), ForServers;
         /// Calls in flight per session.
         calls_per_session in session.calls_max: count(1..=100_000);
-        /// Calls in flight per client over all its sessions (0: no limit beyond the sessions');
-        /// more are refused.
+        /// Calls in flight per client over all its sessions (0: no limit).
         calls_per_client in session.calls_per_client: count(0..=1_000_000);
         /// Calls in flight per server.
         calls_per_server in every_server.limits.calls_max: count(1..=100_000), ForServers;
-        /// Calls queued for a server at `calls_per_server`, served round-robin by session; 0
-        /// refuses immediately.
+        /// Calls queued for a server at `calls_per_server`, served round-robin by session; 0 queues
+        /// none.
         queue_per_server in every_server.resilience.queue.max: count(0..=100_000), ForServers;
-        /// How long a call waits in that queue before it is refused.
+        /// How long a call waits in that queue.
         queue_wait in every_server.resilience.queue.wait: duration(MILLI..=HOUR), ForServers;
-        /// Calls per server and minute that the gateway retries (`retry`).
+        /// Retried calls per server and minute (`retry`).
         retries_per_minute in every_server.resilience.retry.per_minute:
             count(1..=100_000), ForServers;
         /// Items read from one list of a server.
         list_items in every_server.limits.list_items_max: count(1..=1_000_000), ForServers;
         /// Pages read from one list of a server.
         list_pages in every_server.limits.list_pages_max: count(1..=100_000), ForServers;
-        /// Messages that wait for a server to read its stdin; a call beyond it is refused.
+        /// Messages that wait for a server to read its stdin.
         write_queue in every_server.write_queue_max: count(1..=100_000), ForStdioServers;
         /// HTTP connections to one server per worker.
         connections_per_server in every_server.connections_max: count(1..=100_000), ForHttpServers;
@@ -218,18 +213,17 @@ keys! {
     /// One record per call in `history.sqlite` in the data directory; `mcpvisor history` shows
     /// them.
     HistoryTable for HistorySettings {
-        /// Record calls. It costs about a third more CPU per call.
+        /// Record calls; costs about a third more CPU per call.
         enabled: flag();
-        /// Bytes kept of a call's parameters and of its result; 0 keeps neither. Secrets are masked
-        /// first: members such as `api_key` and `password`, tokens after `Bearer`, secrets of this
-        /// file, and tokens that the gateway obtained or received.
+        /// Bytes kept of a call's parameters and of its result. Secrets are masked first: members
+        /// such as `api_key` and `password`, tokens after `Bearer`, secrets of this file, and
+        /// tokens that the gateway obtained or received.
         bodies in body_max: size(0..=MIB);
         /// Age at which records are removed.
         max_age in age_max: duration(MINUTE..=3650 * DAY);
         /// Size of all records; the oldest are removed first.
         max_bytes in bytes_max: size(MIB as u64..=64 * GIB as u64);
-        /// Bytes of records that wait to be written; more are dropped and counted. Calls never wait
-        /// for it.
+        /// Bytes of records that wait to be written; more are dropped and counted.
         queue in queue_max: size(64 * KIB..=GIB);
     }
 }
@@ -237,22 +231,22 @@ keys! {
 keys! {
     /// Messages kept for crash reports, which `mcpvisor servers crashes` shows.
     RecorderTable for RecorderSettings {
-        /// Last messages kept per connection; 0 keeps none.
+        /// Messages kept per connection.
         messages in messages_max: count(0..=10_000), ForServers;
         /// Bytes of these messages.
         bytes in bytes_max: size(KIB..=GIB), ForServers;
-        /// Bytes of each message's body that a report quotes. With 0 it lists direction, time,
+        /// Bytes of each message's body that a report quotes. With 0 it lists only direction, time,
         /// method, id and size. Secrets are masked as in `history.bodies`.
         bodies in body_max: size(0..=64 * KIB), ForServers;
-        /// Reports kept per server in the data directory; 0 writes none.
+        /// Reports kept per server in the data directory.
         reports in reports_max: count(0..=1000), ForServers;
     }
 }
 
 keys! {
-    /// Prometheus metrics, measured only if they are served; docs/metrics.md lists them.
+    /// Prometheus metrics; docs/metrics.md lists them.
     MetricsTable for Config, check_metrics {
-        /// Loopback address and port that serve `/metrics`. Default: not served.
+        /// Loopback address and port of `/metrics`. Default: not served.
         listen in metrics_listen:
             optional(text(address::MUST_BE, address::listen_address), "\"127.0.0.1:12007\""),
             NeedsRestart;

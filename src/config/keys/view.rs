@@ -30,8 +30,8 @@ pub(crate) struct ViewKeys {
 }
 
 keys! {
-    /// The servers and tools that clients of `/mcp/NAME` see. Each server also has an endpoint of
-    /// its own, `/mcp/server/NAME`, where its tools keep their original names.
+    /// The servers and tools that clients of `/mcp/NAME` see. `/mcp/server/NAME` is an endpoint per
+    /// server, with its original names.
     ViewTable for ViewKeys {
         /// Servers, in this order; empty for all.
         servers: texts(NOT_EMPTY, not_empty);
@@ -39,12 +39,12 @@ keys! {
         allow: texts(GLOB, glob);
         /// Globs over tools to hide; overrides `allow`.
         deny: texts(GLOB, glob);
-        /// All tools ("all"), or a few tools that find and call the others: "search" (in everyday
-        /// words), "groups" (one per server, loaded on demand), "auto" ("search" above 40 tools,
-        /// else "all"), or "pluggedin" and "dynamic", which use the names of other systems.
+        /// All tools ("all"), or a few that find and call the others: "search" (in everyday words),
+        /// "groups" (one per server, loaded on demand), "auto" ("search" above 40 tools, else
+        /// "all"), or "pluggedin" and "dynamic", with the names of other systems.
         expose: expose();
-        /// Overrides of what clients read about single tools, one table `[views.NAME.tools.TOOL]`
-        /// each; TOOL is the tool's public name.
+        /// Overrides of what clients read about tools, one table `[views.NAME.tools.TOOL]` each;
+        /// TOOL is the public name.
         tools: ToolOverridesKind;
     }
 }
