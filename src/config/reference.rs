@@ -1,4 +1,4 @@
-//! The reference of all keys, docs/configuration.md, written from the declarations.
+//! Generates the reference of all keys, docs/configuration.md, from the declarations.
 
 use super::declaration::{Key, KeyTable, Mark};
 use super::keys;
@@ -98,7 +98,7 @@ fn row(key: &Key) -> String {
     format!("| `{}` | {sentence}{change} | {value} |\n", key.name)
 }
 
-/// The possible values, without words that their spelling makes unnecessary.
+/// The allowed values, without type words that the notation already implies.
 fn plain_values(must_be: &str) -> &str {
     if must_be == "`true` or `false`" {
         return "";

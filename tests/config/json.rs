@@ -108,11 +108,11 @@ fn a_mistake_in_json_is_told_without_values() {
         ),
         (
             r#"{"mcpServers": {"a": {"command": 5}}}"#,
-            "`servers.a.command` must be a text",
+            "`servers.a.command` must be a string",
         ),
         (
             r#"{"mcpServers": {"a": {"command": "x", "env": {"K": ["hunter2"]}}}}"#,
-            "`servers.a.env.K` must be a text",
+            "`servers.a.env.K` must be a string",
         ),
         (
             r#"{"mcpServers": {"a_b": {}, "a-b": {}}}"#,

@@ -139,7 +139,7 @@ fn every_documented_key_is_accepted_with_its_documented_default() {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "one story, or a table of cases")]
+#[expect(clippy::too_many_lines, reason = "one scenario, or a table of cases")]
 fn values_reach_their_settings() {
     let config = load(
         r#"

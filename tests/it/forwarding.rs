@@ -210,11 +210,11 @@ async fn servers_that_cannot_keep_a_header_apart_are_refused() {
     let table = [
         (
             "command = \"x\"\nforward_headers = { A = \"A\" }",
-            "does not go with `command`",
+            "cannot be combined with `command`",
         ),
         (
             "url = \"http://h/\"\ntransport = \"sse\"\nforward_headers = { A = \"A\" }",
-            "does not go with HTTP+SSE",
+            "cannot be combined with HTTP+SSE",
         ),
         (
             "url = \"http://h/\"\nheaders = { a = \"1\" }\nforward_headers = { X = \"A\" }",

@@ -272,11 +272,11 @@ async fn headers_that_cannot_be_kept_apart_are_refused() {
     let table = [
         (
             "command = \"x\"\nuser_headers = { A = \"sub\" }",
-            "does not go with `command`",
+            "cannot be combined with `command`",
         ),
         (
             "url = \"http://h/\"\ntransport = \"sse\"\nuser_headers = { A = \"sub\" }",
-            "does not go with HTTP+SSE",
+            "cannot be combined with HTTP+SSE",
         ),
         (
             "url = \"http://h/\"\nheaders = { a = \"1\" }\nuser_headers = { A = \"sub\" }",

@@ -233,7 +233,7 @@ fn sampling_for_older_clients_has_one_block_and_no_tools() {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "one story, or a table of cases")]
+#[expect(clippy::too_many_lines, reason = "one scenario, or a table of cases")]
 fn s_mrtr_11_answers_are_checked_by_kind() {
     use QuestionKind::{Elicitation, Roots, Sampling};
     let text = json!({ "type": "text", "text": "x" });

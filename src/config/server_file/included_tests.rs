@@ -1,4 +1,4 @@
-//! Servers of included files, read and changed by the API.
+//! Tests that read and change servers of included files through the API.
 
 use super::tests::{File, object, update};
 use super::*;
@@ -88,7 +88,7 @@ fn a_server_of_a_list_and_one_with_a_command_of_words_are_changed_too() {
     file.order(update("b", json!({"args": ["1", "2"]})))
         .unwrap();
     let now: Value = serde_json::from_str(&file.read("mcp.json")).unwrap();
-    // Until now its name was its id, which stays.
+    // The id used to be the name, and stays the same.
     assert_eq!(
         now["servers"][0],
         json!({"name": "c", "command": "x", "id": "a"})

@@ -77,7 +77,7 @@ async fn sends_only_fields_that_the_revision_knows() {
 }
 
 #[tokio::test]
-#[expect(clippy::too_many_lines, reason = "one story, or a table of cases")]
+#[expect(clippy::too_many_lines, reason = "one scenario, or a table of cases")]
 async fn refuses_what_is_wrong_with_a_reason_and_goes_on() {
     let mut client = Client::new();
     assert_eq!(
