@@ -1,5 +1,5 @@
-//! The whole part against hostile JSON: whatever a peer writes, nothing panics, what comes out is
-//! JSON, and what the gateway does not understand is still there.
+//! Fuzzes the whole bridge with hostile JSON: nothing panics, output is JSON, and everything the
+//! gateway does not understand is preserved.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -26,7 +26,7 @@ impl HttpHeaders for NoHeaders {
     }
 }
 
-/// Words that something here acts on.
+/// Words that the bridge acts on.
 const WORDS: &[&str] = &[
     "_meta",
     "action",
@@ -231,7 +231,7 @@ proptest! {
         if let Some(edit) = strip_meta(&sent, None) {
             let stripped = splice(sent.frame.as_bytes(), &mut [edit]);
             let Ok(Envelope::Request(stripped)) = Envelope::parse(stripped) else {
-                return Err(TestCaseError::fail("not a request any more"));
+                return Err(TestCaseError::fail("no longer a request"));
             };
             prop_assert!(!super::meta::claims_modern(&stripped));
         }

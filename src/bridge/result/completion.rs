@@ -1,14 +1,14 @@
-//! The answer to `completion/complete`, within the limit of the protocol.
+//! Limits results of `completion/complete` to what the protocol allows.
 
 use crate::protocol::{RawJson, json};
 
 use crate::bridge::object::{MemberChange, Object};
 
-/// Most values that a client may be shown (S-COMP-02).
+/// Maximum number of values in one result (S-COMP-02).
 const VALUES_MAX: usize = 100;
 
-/// The result with the first values only, and `hasMore`; `None` when there are not too many. The
-/// `total` stays as the server says it.
+/// Truncates the result to the first values and sets `hasMore`; `None` if it is within the limit.
+/// The server's `total` stays.
 pub fn limited_completion(result: &RawJson) -> Option<RawJson> {
     let members = Object::parse(result.as_str())?;
     let completion = Object::parse(members.get("completion")?)?;

@@ -152,7 +152,7 @@ fn s_mrtr_08_a_state_is_refused_with_anything_it_was_not_made_for() {
     };
     let invalid = Err(RefusedState::Invalid(InvalidState));
     assert_eq!(opened(&text, &other, declaration("old")), invalid);
-    // What is parked goes on wherever it is; everything else would go to another server.
+    // A parked call continues where it is; anything else would go to a different server.
     assert!(opened(&text, &server(), declaration("new")).is_ok());
     let passed = self::state(Continuation::Pass { state: None });
     let passed = sealer.seal(&passed, [2; 12]).unwrap();

@@ -83,7 +83,7 @@ fn messages_that_break_the_rules_say_which() {
     }
 }
 
-/// Spellings of a name that some reader takes for it.
+/// Spellings of a name that some reader mistakes for it.
 fn spellings(name: &str) -> Vec<String> {
     let capital = name.replacen(|c: char| c.is_ascii_lowercase(), "\u{0}", 1);
     let first = name.find(|c: char| c.is_ascii_lowercase());
@@ -141,7 +141,7 @@ fn no_member_of_a_client_can_be_taken_for_another_one() {
                 let refused = Envelope::parse_of_client(frame.clone()).unwrap_err();
                 let is_it = matches!(refused, EnvelopeError::Misspelled(_));
                 assert!(is_it, "{text}: {refused}");
-                // A server means by it what it likes.
+                // The server can give the member any meaning.
                 assert!(Envelope::parse(frame).is_ok(), "{text}");
             }
         }
@@ -225,7 +225,7 @@ fn a_progress_token_is_added_where_the_client_sent_none() {
     assert!(bare.edit_progress_token(&RequestId::from(5)).is_none());
 }
 
-/// It would go on to the server as one of ours, whose progress is another client's.
+/// A progress token of another client must not reach the server as one of the gateway's own.
 #[test]
 fn a_progress_token_is_found_however_its_name_is_written() {
     for name in [
@@ -348,7 +348,7 @@ fn a_response_names_our_request_also_by_a_text_or_a_float() {
     for (id, expected) in table {
         assert_eq!(number(id), expected, "{id}");
     }
-    // Ids of requests must follow the protocol.
+    // Request ids must follow the protocol.
     let request = Bytes::from(r#"{"jsonrpc":"2.0","id":7.0,"method":"ping"}"#);
     assert_eq!(Envelope::parse(request).unwrap_err(), EnvelopeError::Id);
 }
