@@ -214,12 +214,16 @@ fn not_ascii(name: &str) -> HeaderMismatch {
 
 fn missing(name: &str, expected: &str) -> HeaderMismatch {
     let expected = shorten(expected);
-    HeaderMismatch(format!("`{name}` is missing, but the body has `{expected}`"))
+    HeaderMismatch(format!(
+        "`{name}` is missing, but the body has `{expected}`"
+    ))
 }
 
 fn differs(name: &str, found: &str, expected: &str) -> HeaderMismatch {
     let (found, expected) = (shorten(found), shorten(expected));
-    HeaderMismatch(format!("`{name}` is `{found}`, but the body has `{expected}`"))
+    HeaderMismatch(format!(
+        "`{name}` is `{found}`, but the body has `{expected}`"
+    ))
 }
 
 fn shorten(text: &str) -> String {

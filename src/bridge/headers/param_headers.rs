@@ -120,8 +120,8 @@ impl ParamHeaders {
         arguments?.parse().ok()
     }
 
-    /// Collects annotations below `schema`. `reached` holds the property names from the root if the
-    /// path consists only of `properties`.
+    /// Collects annotations below `schema`. `reached` has the property names from the root if the
+    /// path leads through `properties` only.
     fn walk(
         &mut self,
         schema: &Value,

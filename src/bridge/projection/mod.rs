@@ -23,7 +23,7 @@ use output::wraps_for;
 pub use output::wraps_structured_output;
 pub use request::{project_params, project_progress};
 
-/// Direction of a translation: the revisions of the writer and of the reader.
+/// Direction of a translation: the revision of the writer and the revision of the reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Revisions {
     pub from: Revision,

@@ -151,10 +151,10 @@ pub struct TaskRef {
     /// Task id that the server issued.
     #[serde(rename = "t")]
     pub native: String,
-    /// The server session that the task belongs to, if there is one.
+    /// Session with the server that the task belongs to, if there is one.
     #[serde(rename = "h", default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
-    /// Facts about a bridged task, by which the gateway finds it after a restart.
+    /// Lifetime of a bridged task, by which the gateway finds the task after a restart.
     #[serde(rename = "l", default, skip_serializing_if = "Option::is_none")]
     pub lifetime: Option<TaskLifetime>,
 }
