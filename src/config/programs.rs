@@ -151,7 +151,7 @@ fn help(words: &[String]) -> Option<String> {
     }
     let args = Value::Array(shown(args).into_iter().map(Value::from).collect());
     Some(format!(
-        "write `command = {program}` and put `args = {args}` before any other arguments"
+        "write `command = {program}` and `args = {args}`, before any other arguments"
     ))
 }
 

@@ -5,7 +5,7 @@ use memchr::memchr2_iter;
 use serde::de::DeserializeOwned;
 
 /// Maximum nesting of arrays and objects in one message. Most JSON parsers stop at 128 levels or
-/// fewer; those that do not would recurse.
+/// fewer; the others would recurse.
 pub const DEPTH_MAX: usize = 100;
 
 /// Maximum number of values in one parsed tree, in all its arrays and objects: each takes up to a

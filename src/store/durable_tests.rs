@@ -1,4 +1,4 @@
-//! Tests of the store on a disk that fails, hangs, is damaged, and goes away.
+//! Tests of the durable store on a disk that fails, hangs, is damaged, or disappears.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,29 +6,29 @@ use tokio::sync::watch;
 
 use super::*;
 
-/// How a disk behaves.
+/// The behaviour of the simulated disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Good,
     Full,
-    /// No request is answered until this ends.
+    /// No request is answered until this is reset.
     Hung,
     Damaged,
 }
 
-/// What a test does to the disk, and what is on it.
+/// The test's control over the disk and its content.
 #[derive(Clone)]
 struct World {
     mode: watch::Sender<Mode>,
-    /// The file that is in its place now.
+    /// The file currently at the path.
     file: Arc<Mutex<Arc<MemoryStore>>>,
-    /// The file is not the one that was opened.
+    /// Whether the file at the path differs from the opened one.
     is_lost: Arc<Mutex<bool>>,
     /// Why it cannot be opened.
     refused: Arc<Mutex<Option<OpenError>>>,
 }
 
-/// A file on the disk of a test.
+/// A file on the simulated disk.
 struct Disk {
     file: Arc<MemoryStore>,
     mode: watch::Receiver<Mode>,
@@ -88,7 +88,7 @@ impl StatePlace for Place {
 }
 
 impl Disk {
-    /// Carries out a request as the mode of the disk has it.
+    /// Carries out a request according to the disk's mode.
     fn request<'d, T: Send + 'd>(
         &'d self,
         writes: bool,
@@ -166,7 +166,7 @@ async fn a_disk_that_fails_costs_durability_only() {
         world.mode.send_replace(mode);
         put(&store, "new").await;
         store.delete("ended").await.unwrap();
-        // The thread of the store may have moved a damaged file aside.
+        // The store's thread can have moved a damaged file aside.
         if mode != Mode::Damaged {
             assert!(store.summary().failure.is_some(), "{mode:?}");
         }

@@ -26,8 +26,8 @@ impl Question {
     /// server stops asking, `notifications/elicitation/complete` names it.
     ///
     /// Returns [`UnsupportedQuestion`] if the client did not declare what is needed, or its
-    /// revision cannot express the question. [`super::fallback_for`] then determines what happens
-    /// to the call.
+    /// revision cannot express the question. [`super::fallback_for`] then determines how the call
+    /// continues.
     ///
     /// Returns [`UnsupportedQuestion`] when the client did not declare what is needed, or its
     /// revision has no words for the question. [`super::fallback_for`] says what becomes of the

@@ -1,4 +1,4 @@
-//! Names, URIs, pages and instructions of a merge.
+//! Tests of names, URIs, pages and instructions of a merge.
 
 use std::time::Duration;
 
@@ -337,7 +337,7 @@ fn s_cache_01_a_list_holds_as_long_as_each_part_of_it() {
     let of = |parts: &[_]| aged(parts, Some(0), true);
     let both = of(&[said("a", 9000), said("b", 5000)]);
     assert_eq!((both.ttl_ms, both.is_public), (5000, true));
-    // One that says nothing keeps the list from being everybody's.
+    // A server without hints keeps the list from being public.
     let mixed = of(&[said("a", 90_000), named(tools("c", &["t"]), None)]);
     assert_eq!((mixed.ttl_ms, mixed.is_public), (60_000, false));
     for (capability, ttl_ms) in [
@@ -349,7 +349,7 @@ fn s_cache_01_a_list_holds_as_long_as_each_part_of_it() {
         part.capabilities.insert("tools".to_owned(), capability);
         let parts = [said("a", 90_000), named(part, None)];
         assert_eq!(of(&parts).ttl_ms, ttl_ms);
-        // Nobody is there who would say that it changes.
+        // No connection would report changes.
         assert_eq!(aged(&parts, Some(0), false).ttl_ms, 0);
     }
     for (since_read, ttl_ms) in [(Some(0), 5000), (Some(4999), 1), (Some(5001), 0), (None, 0)] {

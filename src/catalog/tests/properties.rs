@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::protocol::Method;
 
-/// Native names that like to collide with one another and with prefixed ones.
+/// Native names that tend to collide with one another and with prefixed names.
 fn any_name() -> impl Strategy<Value = String> {
     prop_oneof![
         "[ab_]{1,3}",
@@ -108,7 +108,7 @@ fn small() -> CatalogSettings {
     }
 }
 
-/// Server and native name or URI of everything that is listed, by public name or URI.
+/// Server and native name or URI of every listed item, by public name or URI.
 fn owners(snapshot: &Snapshot, kind: ItemKind) -> BTreeMap<String, (ServerName, String)> {
     let mut owners = BTreeMap::new();
     for public in keys(snapshot, kind) {
@@ -249,7 +249,7 @@ proptest! {
     }
 }
 
-/// JSON made of the words that the catalog looks for.
+/// JSON made of words that the catalog searches for.
 fn any_json() -> impl Strategy<Value = Value> {
     let words = [
         "name",

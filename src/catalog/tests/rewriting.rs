@@ -1,4 +1,4 @@
-//! URIs in answers and in tools.
+//! Tests of URI rewriting in responses and tools.
 
 use super::*;
 use crate::catalog::Wrap;
@@ -122,7 +122,7 @@ fn a_link_to_what_nobody_lists_names_its_server_only_if_its_uris_are_wrapped() {
     assert_eq!(owner.server, server("second"));
 }
 
-/// A result that names a URI in each place that may hold one.
+/// A result that names a URI in each place that can have one.
 fn naming(uri: &str) -> [(crate::protocol::Method, Value); 6] {
     let link = json!({"type": "resource_link", "uri": uri, "name": "r"});
     let embedded = json!({"type": "resource", "resource": {"uri": uri, "text": ""}});

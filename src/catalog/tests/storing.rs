@@ -1,4 +1,4 @@
-//! Lists as they arrive, and parts as they are kept.
+//! Tests of list pages and stored parts.
 
 use super::*;
 use crate::catalog::{InvalidListPage, ListPage, NextCursor};
@@ -17,7 +17,7 @@ fn an_answer_is_split_into_its_items() {
         assert_eq!(page, Err(InvalidListPage(ItemKind::Tools)), "{odd}");
     }
     let reason = InvalidListPage(ItemKind::Tools).to_string();
-    assert_eq!(reason, "the answer to `tools/list` has no array `tools`");
+    assert_eq!(reason, "the response to `tools/list` has no array `tools`");
 }
 
 #[test]

@@ -1,9 +1,10 @@
-//! Owners of unlisted names and URIs.
+//! Tests of the owners of unlisted names and URIs.
 
 use super::*;
 use crate::catalog::{PinMode, PinState, UnlistedItem};
 
-/// A server with the tools `read` and `Write`, and the prompt `ask`, that declares both.
+/// A server with the tools `read` and `Write`, and the prompt `ask`, that declares both
+/// capabilities.
 fn serving(name: &str) -> ServerPart {
     let mut part = tools(name, &["read", "Write"]);
     part.capabilities = json!({"tools": {}, "prompts": {}, "resources": {}})
@@ -136,7 +137,7 @@ fn an_unlisted_name_is_no_way_around_what_is_not_shown() {
     let all = || catalog(&[], &[]);
     let table = [
         (&plain, all(), "a__new", Some("a new")),
-        // Listed, but under this name only.
+        // Listed, but only under this name.
         (&plain, all(), "a__READ", None),
         (&plain, all(), "a__write", None),
         (&allows, all(), "a__refresh", Some("a refresh")),
@@ -168,7 +169,7 @@ fn an_unlisted_name_is_no_way_around_what_is_not_shown() {
     }
 }
 
-/// The server of a URI that a result of `named` named.
+/// The server of a URI that appeared in a result of `named`.
 fn server_of(snapshot: &Snapshot, uri: &str, named: Option<&str>) -> Option<String> {
     let named = named.map(server);
     let owner = snapshot.resource(uri, named.as_ref())?;
@@ -203,7 +204,7 @@ fn an_unlisted_uri_goes_to_the_server_that_named_it_or_alone_has_resources() {
         ("case://other", None, None),
         ("case://other", Some("b"), Some("b case://other")),
         ("case://other", Some("gone"), None),
-        // The server that named it wins over one whose template matches.
+        // The server whose result named it takes precedence over one whose template matches.
         ("note:1", None, Some("a note:1")),
         ("note:1", Some("b"), Some("b note:1")),
         ("case://a/1", Some("b"), Some("a case://a/1")),

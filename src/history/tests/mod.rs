@@ -1,4 +1,4 @@
-//! The history as a whole: written, searched, trimmed, and with a file that cannot be used.
+//! Tests of the whole history: written, searched, trimmed, and with an unusable file.
 
 mod large;
 
@@ -346,7 +346,7 @@ fn old_records_and_the_oldest_of_too_many_are_removed() {
         assert_eq!(page.total, Some(counted), "the counts that are kept");
         counted
     };
-    // A block goes when all of it is too old.
+    // A block is removed once all of it is too old.
     assert!((1001..1500).contains(&left(&connection)));
     let by_size = HistorySettings {
         bytes_max: 0,
