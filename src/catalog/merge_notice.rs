@@ -120,7 +120,7 @@ impl fmt::Display for MergeNotice {
                 match taken_by {
                     Some(owner) => write!(f, "is also one of `{owner}`"),
                     None if is_open(uri) => f.write_str("can match any URI"),
-                    None => f.write_str("looks like a wrapped one"),
+                    None => f.write_str("looks like a wrapped URI"),
                 }
             }
             Self::Hidden {

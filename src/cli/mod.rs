@@ -1,4 +1,4 @@
-//! The command line: what may be written, nothing of what it does.
+//! The command line: defines the arguments, not what the commands do.
 
 mod add;
 mod auth;

@@ -1,6 +1,6 @@
-//! How clients refer to environment variables, translated into `${…}`.
+//! Translates clients' references to environment variables into `${…}`.
 
-/// Translates `$VAR`, which Gemini CLI resolves beside `${VAR}`.
+/// Translates `$VAR`, which Gemini CLI supports in addition to `${VAR}`.
 pub(super) fn bare_dollars(text: &str) -> String {
     let mut translated = String::with_capacity(text.len());
     let mut rest = text;

@@ -178,7 +178,9 @@ const FORWARDED_MAX: usize = 16;
 /// Validates the name of a forwarded client header.
 pub(crate) fn forwarded_name(name: &str, taken: &NamedSecrets) -> Result<(), ValueError> {
     if taken.len() >= FORWARDED_MAX {
-        return Err("omitted: a server receives at most 16 client and user headers".into());
+        return Err(
+            "omitted: a server receives at most 16 headers from clients and about users".into(),
+        );
     }
     header_name(name, taken)?;
     forwardable(name)

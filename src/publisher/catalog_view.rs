@@ -54,7 +54,7 @@ impl Default for PublishedCatalog {
     }
 }
 
-/// Reads the published catalog. Cheap to clone; may be used on any thread.
+/// Reads the published catalog. Cheap to clone; usable on any thread.
 #[derive(Clone)]
 pub struct CatalogView {
     published: Arc<PublishedCatalog>,

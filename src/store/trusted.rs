@@ -139,8 +139,8 @@ impl Writers {
         let (why, command) = self.distrust(found)?;
         let shown = path.display();
         Some(format!(
-            "it {why}, who could change what the gateway runs and which clients it admits; if you trust its \
-             content: `{command} '{shown}'`"
+            "it {why}, who could change what the gateway runs and which clients it admits; if you \
+             trust its content: `{command} '{shown}'`"
         ))
     }
 

@@ -1,4 +1,4 @@
-//! The whole server over in-memory pipes.
+//! Tests the whole server over in-memory pipes.
 
 mod client;
 
@@ -145,7 +145,7 @@ async fn refuses_what_is_wrong_with_a_reason_and_goes_on() {
         ("add_tool", json!({"name": "a b"}), "1 to 64"),
         ("add_tool", json!({"name": "echo"}), "built in"),
         ("remove_tool", json!({"name": "echo"}), "not added"),
-        ("touch", json!({"x": 1}), "there are none"),
+        ("touch", json!({"x": 1}), "none are expected"),
     ] {
         let fault = client.fault(tool, arguments).await;
         assert!(fault.contains(words), "{tool}: {fault}");
@@ -240,17 +240,13 @@ async fn ask_goes_through_the_client() {
         assert!(text.contains(words), "{text}");
     }
     for (revision, capabilities, words) in [
-        ("2025-11-25", json!({}), "declared no elicitation"),
+        ("2025-11-25", json!({}), "did not declare elicitation"),
         (
             "2025-11-25",
             json!({"elicitation": {"url": {}}}),
-            "declared no elicitation",
+            "did not declare elicitation",
         ),
-        (
-            "2025-03-26",
-            json!({"elicitation": {}}),
-            "came with revision",
-        ),
+        ("2025-03-26", json!({"elicitation": {}}), "needs revision"),
     ] {
         let mut client = Client::initialized(revision, capabilities).await;
         let fault = client.fault("ask", json!({})).await;
@@ -334,7 +330,7 @@ async fn log_keeps_to_the_level() {
     client
         .ask("logging/setLevel", json!({"level": "warning"}))
         .await;
-    assert!(client.text("log", message).await.contains("kept back"));
+    assert!(client.text("log", message).await.contains("not sent"));
     assert!(client.seen.is_empty());
 }
 

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Outputs of programs as they ended: a title, the output, and the reason in it.
+/// Outputs of programs that ended: a title, the output, and its reason.
 const OUTPUTS: &str = include_str!("outputs.txt");
 
 #[test]
