@@ -10,7 +10,7 @@ use crate::id::{Holder, Principal};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientLimits {
     pub rates: RateLimitSettings,
-    /// Maximum sessions; for all limits here, 0 means that only the client's fair share applies.
+    /// Maximum sessions; for all limits here, 0 selects the client's fair share.
     pub sessions: Option<usize>,
     /// Maximum streams of listening clients.
     pub listeners: Option<usize>,

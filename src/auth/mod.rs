@@ -82,7 +82,7 @@ impl RefusalCompat {
     }
 }
 
-/// The credentials of a request, as far as they can be checked immediately.
+/// The credentials of a request, after the checks that need no I/O.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Credentials<'a> {
     Known(Identity),
@@ -163,9 +163,9 @@ impl AuthSettings {
         is_key(principal) && !self.keys.iter().any(|key| key.name == principal.name())
     }
 
-    /// Authenticates a request. Called for every request, since a session is no authentication
-    /// (S-SESS-09). `authorization` is the value of the header of that name, which takes precedence
-    /// over the client's certificate; `now` is in milliseconds since 1970.
+    /// Authenticates a request. Called for every request, since a session does not authenticate its
+    /// user (S-SESS-09). `authorization` is the value of the header of that name, which takes
+    /// precedence over the client's certificate; `now` is in milliseconds since 1970.
     ///
     /// # Errors
     ///

@@ -77,7 +77,7 @@ impl fmt::Display for Rate {
 /// Names of the tables with the general rates and the rates of one API key.
 const TABLES: [&str; 2] = ["rate_limits", "auth.keys.NAME.limits"];
 
-/// Rate limits of each client. Without a rate there is no limit.
+/// Rate limits of each client. Calls without a rate are unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RateLimitSettings {
     /// Limit on all calls.
@@ -119,7 +119,7 @@ impl Default for RateLimits {
 }
 
 impl RateLimits {
-    /// Counts a call. The client's `own` rates override those of `all`.
+    /// Counts a call. The client's `own` rates override the rates of `all`.
     ///
     /// # Errors
     ///

@@ -236,7 +236,7 @@ mod tests {
                 r#"{"active":false,"sub":[],"exp":"soon","scope":{}}"#,
                 ["no", "no"],
             ),
-            // The sender may have meant either.
+            // It is unclear which one the sender meant.
             (r#"{"active":true,"Active":false}"#, ["outage"; 2]),
             (r#"{"active\u0000":false,"active":true}"#, ["outage"; 2]),
             (r#"{"active ":false,"active":true}"#, ["outage"; 2]),

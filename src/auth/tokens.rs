@@ -207,7 +207,7 @@ impl TokenVerifier {
         };
         let waiting = async {
             let alone = self.asking.token(token.hash).await;
-            // Another request may have verified it in the meantime.
+            // Another request can have verified it in the meantime.
             if let Some(found) = self.find(token, now) {
                 return Err(found);
             }
@@ -288,7 +288,7 @@ impl TokenVerifier {
             return Err(Failure::new(ErrorKind::InsufficientScope, message).principal(principal));
         }
         let expires_at = verified.expires_at.map(|at| at.saturating_mul(1000));
-        // Without an exchange, tokens with the same scopes need not be distinguished.
+        // Tokens with the same scopes need to be distinguished only for an exchange.
         let is_exchanged = self.subjects.is_wanted();
         let rights = match is_exchanged {
             true => Rights::of_token(verified.scopes, verified.digest),

@@ -124,7 +124,7 @@ fn definition(name: &str, tool: StaticTool) -> Value {
     let (title, about) = tool.words();
     let (properties, required) = tool.arguments();
     let is_call = matches!(tool, StaticTool::Call { .. } | StaticTool::CallInGroup);
-    // The annotations would be those of the called tool, which is not known here.
+    // The annotations depend on the called tool, which is not known here.
     let annotations = match is_call {
         true => json!({ "title": title }),
         false => json!({

@@ -51,7 +51,7 @@ impl NextCursor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ListCaching {
-    /// Lifetime in milliseconds from when it was listed; zero is no information.
+    /// Lifetime in milliseconds from when it was listed; zero counts as unspecified.
     pub ttl_ms: u64,
     /// Whether the list is the same for every client.
     pub is_public: bool,

@@ -249,9 +249,9 @@ impl PinnedDefinitions {
         RawJson::from_value(&kinds.collect::<BTreeMap<_, BTreeMap<_, Vec<_>>>>())
     }
 
-    /// Reads the output of [`PinnedDefinitions::to_stored`], or that of earlier releases, which
-    /// pinned only tools; `None` if the format is unknown. Digests are recomputed, since their
-    /// format may have changed.
+    /// Reads the output of [`PinnedDefinitions::to_stored`] or of earlier releases, which pinned
+    /// only tools; `None` if the format is unknown. Digests are recomputed, since their format may
+    /// have changed.
     pub fn restore(&mut self, server: ServerName, stored: &RawJson) -> Option<()> {
         type StoredKind = BTreeMap<String, Vec<StoredPin>>;
         let text = stored.as_str();

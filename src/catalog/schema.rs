@@ -94,7 +94,7 @@ impl Dialect {
             "draft-06/schema" => Some(Self::Draft6),
             "draft-07/schema" => Some(Self::Draft7),
             "draft/2019-09/schema" => Some(Self::V2019_09),
-            // Without a version it is the newest.
+            // A URI without a version denotes the newest dialect.
             "draft/2020-12/schema" | "schema" => Some(Self::V2020_12),
             _ => None,
         }

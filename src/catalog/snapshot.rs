@@ -215,7 +215,7 @@ impl Snapshot {
     }
 
     /// The servers that a request or notification of an extension can be for: the only server, or
-    /// those that declare an extension (or experimental capability) of its name, such as
+    /// every server that declares an extension (or experimental capability) of its name, such as
     /// `com.example/chat` or `chat` for `chat/send` and for `notifications/chat/typing`.
     pub fn extension_owners<'a>(&'a self, method: &'a str) -> impl Iterator<Item = &'a ServerName> {
         let method = method.strip_prefix("notifications/").unwrap_or(method);

@@ -23,7 +23,7 @@ pub struct Import {
     pub warnings: Vec<String>,
 }
 
-/// Adds a client's servers to the configuration file at `path`, except those that it already has.
+/// Adds a client's servers to the configuration file at `path`, except servers that it already has.
 ///
 /// # Errors
 ///
@@ -44,8 +44,8 @@ pub fn import(
     add_servers(&servers, path, environment)
 }
 
-/// Adds servers in the format of clients to the configuration file at `path`, except those that it
-/// already has.
+/// Adds servers in the format of clients to the configuration file at `path`, except servers that
+/// it already has.
 ///
 /// # Errors
 ///

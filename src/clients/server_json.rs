@@ -18,7 +18,7 @@ pub struct MissingValue {
     pub is_secret: bool,
 }
 
-/// Why there is no entry.
+/// Why no entry can be built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoEntry {
     /// The file contains nothing usable.

@@ -39,7 +39,7 @@ impl<'a> KeyFile<'a> {
     ///
     /// # Errors
     ///
-    /// Returns [`ConfigError::Read`] if there is no working directory.
+    /// Returns [`ConfigError::Read`] if the working directory cannot be determined.
     pub fn find(
         path: Option<&Path>,
         environment: &'a dyn Environment,

@@ -211,7 +211,8 @@ impl Config {
     ///
     /// Returns [`ConfigError::Read`] if a file exists but cannot be read or trusted, and
     /// [`ConfigError::Invalid`] with all problems if the configuration is not valid. A server that
-    /// lacks only a variable or a file is no error: it is [`ServerState::Misconfigured`].
+    /// lacks only a variable or a file does not cause an error: it becomes
+    /// [`ServerState::Misconfigured`].
     pub fn load(
         path: Option<&Path>,
         lookup: Lookup,
@@ -245,7 +246,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// Returns [`ConfigError::Read`] if there is no working directory.
+    /// Returns [`ConfigError::Read`] if the working directory cannot be determined.
     pub fn file_to_write(
         path: Option<&Path>,
         env: &dyn Environment,

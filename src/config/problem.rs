@@ -64,7 +64,7 @@ pub(super) fn one_line(text: &str) -> String {
         .collect()
 }
 
-/// Why there is no usable configuration. `Display` is multi-line, with positions in the file;
+/// Why the configuration is unusable. `Display` is multi-line, with positions in the file;
 /// [`ConfigError::summary`] is one line, for the log.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {

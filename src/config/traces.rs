@@ -6,8 +6,8 @@ use crate::bridge::meta::TRACEPARENT;
 use crate::metrics::OtlpSettings;
 use crate::traces::TraceSettings;
 
-/// Reads the metrics variables. An unusable variable may be meant for other programs and only
-/// causes a warning.
+/// Reads the metrics variables. An unusable variable only causes a warning, because it can be meant
+/// for other programs.
 pub(super) fn read_metrics(reader: &Reader<'_>) -> Option<OtlpSettings> {
     let environment = reader.interpolation.environment;
     let settings = OtlpSettings::read(|name| trimmed_var(environment, name));

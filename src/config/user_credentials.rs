@@ -58,7 +58,7 @@ pub(super) fn check(keys: &mut ServerKeys, section: &Section<'_>) {
     keys.sharing = Sharing::Principal;
 }
 
-/// Warns if users cannot be identified, or if there are no client tokens to exchange.
+/// Warns if users cannot be identified, or if clients have no tokens to exchange.
 pub(super) fn warn_of_nobody(
     server: &ServerName,
     keys: &ServerKeys,

@@ -2,7 +2,7 @@
 //!
 //! The *directory* is watched, because editors replace the file and Kubernetes swaps a link beside
 //! it. The file is also polled every few seconds, because network file systems send no events. Only
-//! the content counts: touching a file is no change. The module does not interpret changes, and
+//! the content counts: touching a file is not a change. The module does not interpret changes, and
 //! does not watch files that `${file:…}` names: use SIGHUP for those.
 
 use std::fs;
@@ -26,7 +26,7 @@ const LOOKS_MAX: usize = 50;
 pub struct WatchSettings {
     /// How long new content must stay the same: editors and people write in several steps.
     pub settle: Duration,
-    /// Interval between polls when there are no events.
+    /// Interval between polls without events.
     pub poll_every: Duration,
 }
 
@@ -186,7 +186,7 @@ async fn quiet(pokes: &mut mpsc::Receiver<()>, settle: Duration) {
 }
 
 /// The content of the file if it is new and not being written at the moment. An unreadable file, as
-/// between the two steps of a replacement, is no change.
+/// between the two steps of a replacement, is not a change.
 async fn settled<L: Future<Output = Option<Fingerprint>>>(
     mut look: impl FnMut() -> L,
     seen: Fingerprint,

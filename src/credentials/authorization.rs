@@ -112,7 +112,7 @@ impl PendingSignIn {
         &self.sign_in.issuer
     }
 
-    /// Compares a state with that of this sign-in in constant time.
+    /// Compares a state with this sign-in's state in constant time.
     pub fn has_state(&self, state: &str) -> bool {
         let own = self.state.expose_secret().as_bytes();
         bool::from(own.ct_eq(state.as_bytes()))

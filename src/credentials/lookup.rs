@@ -24,7 +24,7 @@ pub(super) struct Authority {
 ///
 /// # Errors
 ///
-/// Returns why there is no usable one.
+/// Returns why no usable one was found.
 pub(super) async fn find(
     web: &dyn Web,
     url: &Url,

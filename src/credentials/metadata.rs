@@ -13,7 +13,7 @@ const ISSUERS_MAX: usize = 16;
 pub struct ProtectedResource {
     /// The `resource` that tokens are requested for.
     pub resource: String,
-    /// Its authorization servers, in its order and spelling.
+    /// The server's authorization servers, in its order and spelling.
     pub issuers: Vec<String>,
     pub scopes: Scopes,
 }

@@ -72,7 +72,7 @@ impl RegisteredClient {
     ///
     /// # Errors
     ///
-    /// Returns why there is no client.
+    /// Returns why the registration failed.
     pub fn parse(status: u16, body: &[u8], asked: &str) -> Result<Self, RegistrationError> {
         if !matches!(status, 200 | 201) {
             return Err(RegistrationError::Refused(status));

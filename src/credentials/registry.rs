@@ -1,4 +1,4 @@
-//! The credentials for all remote servers: the gateway's own, and those of users.
+//! The credentials for all remote servers: the gateway's own, and the users'.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};

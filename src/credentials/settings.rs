@@ -17,7 +17,7 @@ pub struct OAuthSettings {
     /// URL of a document that describes the gateway and serves as its client id.
     pub client_metadata_url: Option<Endpoint>,
     pub scopes: Option<Scopes>,
-    /// With `token_url`, disables discovery.
+    /// Disables discovery if `token_url` is also set.
     pub authorization_url: Option<Endpoint>,
     pub token_url: Option<Endpoint>,
     /// The recipient of an exchanged token, if the `resource` does not determine it (RFC 8693).

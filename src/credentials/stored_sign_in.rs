@@ -35,7 +35,7 @@ pub(super) struct StoredSignIn {
     /// The user who signed in, if not the gateway.
     #[serde(default)]
     pub(super) principal: Option<Principal>,
-    /// The server's last challenge, which may be the only source that names the authorization
+    /// The server's last challenge, which is possibly the only source that names the authorization
     /// server.
     #[serde(default)]
     resource_metadata: Option<String>,

@@ -83,7 +83,7 @@ impl Tokens {
     ///
     /// # Errors
     ///
-    /// Returns why there is no token. Only the error code of the response is repeated.
+    /// Returns why the request failed. Only the error code of the response is repeated.
     pub fn parse(status: u16, body: &[u8]) -> Result<Self, TokenError> {
         Self::read(status, body).map(|(tokens, _)| tokens)
     }

@@ -117,7 +117,7 @@ impl ExampleSession {
     }
 
     pub(super) async fn send_line(&self, line: String) {
-        // An error means that the client is gone, which the reader also detects.
+        // Ignore an error: the client is gone, which the reader also detects.
         let _ = self.out.send(line).await;
     }
 
@@ -160,7 +160,7 @@ impl ExampleSession {
     pub(super) fn cancel(&self, id: &Value) {
         let cancel = self.state().running.remove(&id.to_string());
         if let Some(cancel) = cancel {
-            // An error means that the request has just ended.
+            // Ignore an error: the request has just ended.
             let _ = cancel.send(());
         }
     }
@@ -189,7 +189,7 @@ impl ExampleSession {
     pub(super) fn answered(&self, id: &Value, message: Value) {
         let asked = id.as_str().and_then(|id| self.state().asked.remove(id));
         if let Some(asked) = asked {
-            // An error means that the requester has just been cancelled.
+            // Ignore an error: the requester has just been cancelled.
             let _ = asked.send(message);
         }
     }
@@ -247,7 +247,7 @@ impl Drop for PendingQuestion {
             let params = json!({"requestId": self.id, "reason": "the call was cancelled"});
             let message =
                 json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
-            // With a full queue, the client keeps a question without a requester: harmless.
+            // If the queue is full, the client keeps a question without a requester: harmless.
             let _ = self.session.out.try_send(message.to_string());
         }
     }

@@ -80,7 +80,7 @@ impl Writer {
             (0..lost).for_each(|_| self.state.counters.add(Counter::HistoryLost));
         }
         for flushed in batch.flushes {
-            // The requester may be gone.
+            // Ignore an error: the requester is gone.
             let _ = flushed.send(());
         }
     }

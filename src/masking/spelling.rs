@@ -4,8 +4,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// All characters except those that [RFC 3986](https://www.rfc-editor.org/rfc/rfc3986#section-2.3)
-/// never encodes.
+/// All characters except the ones that [RFC
+/// 3986](https://www.rfc-editor.org/rfc/rfc3986#section-2.3) never encodes.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')

@@ -103,7 +103,7 @@ impl Metrics {
     }
 
     /// Number of client requests between each bound, in seconds, and the previous one; `None` if
-    /// metrics are off or there were no requests yet.
+    /// metrics are off or nothing was requested yet.
     pub fn requests(&self) -> Option<Vec<(f64, u64)>> {
         let all = self.histograms().into_iter();
         let mut of_requests = all.filter(|(series, _)| series.measure == Measure::ServerOperation);

@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 use super::histogram::{Bounds, OPERATION_BOUNDS, OVERHEAD_BOUNDS};
 use crate::protocol::{ErrorKind, Failure, Method, MethodName, RawJson, Revision, code};
 
-/// What a duration measures.
+/// The kind of a measured duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
     /// A client request, from its arrival to its response.
@@ -140,7 +140,7 @@ pub enum Network {
 }
 
 impl Network {
-    /// The network protocol of clients: without HTTP there are no metrics.
+    /// The network protocol of clients: metrics exist only with HTTP.
     pub const OF_CLIENTS: Self = Self::Tcp;
 
     /// The network protocol below a transport to servers.

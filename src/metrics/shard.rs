@@ -22,7 +22,7 @@ const NAME_MAX: usize = 128;
 /// The measurements of a worker thread since the last scrape.
 #[derive(Debug, Default)]
 pub(super) struct Shard {
-    /// Indices by name; 0 is no name, 1 stands for all names above the limit.
+    /// Indices by name; 0 is the absent name, 1 combines all names above the limit.
     names: QuickMap<Box<str>, u16>,
     series: QuickMap<Series<u16>, Histogram>,
     /// The only series without labels, which every call counts in.

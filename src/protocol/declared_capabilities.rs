@@ -70,7 +70,7 @@ impl DeclaredCapabilities {
         self.has_sampling() || self.has_elicitation() || self.has_roots()
     }
 
-    /// Whether the declaration is empty as far as servers are concerned: no requests can be sent to
+    /// Whether the declaration is empty from a server's point of view: no requests can be sent to
     /// the client, and it declares no extension that affects them.
     pub fn is_plain(&self) -> bool {
         let extends = |name: &str| {

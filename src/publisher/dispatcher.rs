@@ -1,6 +1,6 @@
 //! Sends server events to the affected sessions, and keeps the merged catalog up to date.
 //!
-//! Its data is in [`PublisherCore`], and its messages wait in an inbox: the next incarnation merges
+//! The data is in [`PublisherCore`], and messages wait in an inbox: the next incarnation merges
 //! again and continues where the previous one died.
 
 use std::sync::Arc;
@@ -165,8 +165,8 @@ fn on_question(sessions: &dyn Subscribers, key: &ConnectionKey, question: &Share
     }
 }
 
-/// Forwards a log line that belongs to no call: to the session that owns the connection, or to
-/// those that share it.
+/// Forwards a log line that belongs to no call: to the session that owns the connection, or to the
+/// sessions that share it.
 fn on_log(sessions: &dyn Subscribers, key: &ConnectionKey, notification: &Notification) {
     let level = LogLevel::of(notification);
     let frame = notification.frame.as_bytes().clone();

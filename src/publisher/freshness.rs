@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::id::ServerName;
 use crate::protocol::RawJson;
 
-/// Its key in `_meta`.
+/// Key of the metadata in `_meta`.
 pub(super) const KEY: &str = "io.mcpvisor/freshness";
 
 /// Origin of a server's part.

@@ -16,7 +16,7 @@ pub(crate) enum KnownList {
     /// Kept from a closed connection of its audience.
     Kept {
         since: Instant,
-        /// Its server was lost or restarted in the meantime.
+        /// The server was lost or restarted in the meantime.
         is_outdated: bool,
         /// It differs from the shared list, which is read again regularly.
         is_different: bool,

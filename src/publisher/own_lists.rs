@@ -175,7 +175,7 @@ impl OwnLists {
         self.all().map(|(server, list)| (server, list.read_at))
     }
 
-    /// Viewers that may not see the shared lists.
+    /// Viewers with lists of their own.
     pub(super) fn viewers(&self) -> HashSet<Viewer> {
         self.all()
             .flat_map(|(_, list)| list.key.viewers())
@@ -324,7 +324,7 @@ mod tests {
         lists.closed(&server, &lease(1), now);
         assert_eq!(seen(&lists, &of_audience(one)), Some(part(one, 0)));
         assert!(lists.known(|_| true).all(|(_, _, read)| !read.is_live()));
-        // The first list of a session, not a later one that its calls may have changed.
+        // The first list of a session, not a later one that its calls could have changed.
         let id = SessionId::new(Uuid::from_u128(1));
         let session = key(ConnectionOwner::Session(id, audience(two)));
         lists.listed(&session, &part(two, 0), ListTimes::default(), now);

@@ -39,7 +39,7 @@ struct KeptPins {
 }
 
 impl Pins {
-    /// The stored pins, including those of servers that are not `configured` now: a server that is
+    /// The stored pins, including pins of servers that are not `configured` now: a server that is
     /// added again, manually or by a source, is compared with its former definitions. Changes are
     /// recorded as events of `log`.
     ///

@@ -228,7 +228,7 @@ impl PublisherCore {
         changed
     }
 
-    /// Repeats a merge that a previous incarnation may not have finished, unless merging is what
+    /// Repeats a merge that a previous incarnation possibly left unfinished, unless merging is what
     /// ends the incarnations.
     pub(super) fn merge_again(&self) {
         if self.merges_failed.load(Ordering::SeqCst) < MERGES_FAILED_MAX {

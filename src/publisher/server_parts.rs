@@ -301,7 +301,7 @@ impl ServerParts {
         trimmed || seen(self) != before
     }
 
-    /// Viewers that do not see the shared lists, or not those of their audience.
+    /// Viewers that do not see the shared lists, or not their audience's lists.
     pub(super) fn viewers(&self) -> impl Iterator<Item = Viewer> {
         let differs = |viewer: &Viewer| {
             let others = viewer.audience().filter(|audience| audience != viewer);

@@ -17,7 +17,7 @@ pub const ANSWER_MAX: usize = 1 << 20;
 /// documentation.
 const SERVERS_AT: [&str; 2] = ["api/mcp-servers", "api/servers"];
 
-/// Why there is no response.
+/// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ApiError {
     /// The key is no longer valid (401, 403).

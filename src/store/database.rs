@@ -51,7 +51,7 @@ pub(crate) fn move_aside(path: &Path, now: u64) -> Result<PathBuf, OpenError> {
     fs::rename(path, &aside).map_err(|error| OpenError::io(path, &error))?;
     let mut log = aside.clone().into_os_string();
     log.push("-wal");
-    // The log may not exist.
+    // The log does not always exist.
     let _ = fs::rename(beside("-wal"), log);
     Ok(aside)
 }

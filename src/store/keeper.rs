@@ -81,7 +81,7 @@ struct Keeper<P> {
 impl<P: StatePlace> Keeper<P> {
     async fn run(mut self, first: oneshot::Sender<Result<(), OpenError>>) {
         let opened = self.open();
-        // The gateway may have stopped waiting.
+        // Ignore an error: the gateway has stopped waiting.
         let _ = first.send(opened);
         loop {
             let closing = self.shared.closing.notified();

@@ -1,7 +1,7 @@
 //! Checks files that decide what the gateway runs and which clients it admits. Only this user and
-//! root may be able to change them, as with `StrictModes` of ssh. The check covers the file, each
-//! directory and each link on the path to it: a user who can rename a directory can replace its
-//! contents.
+//! root must have the right to change them, as with `StrictModes` of ssh. The check covers the
+//! file, each directory and each link on the path to it: a user who can rename a directory can
+//! replace its contents.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -36,7 +36,7 @@ pub fn open_trusted(path: &Path) -> io::Result<File> {
     let absolute = std::path::absolute(path)?;
     let writers = Writers::of_this_process();
     for _ in 0..TRIES {
-        // Without the flag, opening a pipe would wait for its writer.
+        // Otherwise opening a pipe would wait for its writer.
         let mut options = OpenOptions::new();
         let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
         let file = options.read(true).custom_flags(flags).open(path)?;
@@ -94,7 +94,7 @@ impl Found {
     }
 }
 
-/// Who may be able to write to trusted files.
+/// Users and groups that are allowed to write to trusted files.
 struct Writers {
     user: u32,
     groups: Groups,

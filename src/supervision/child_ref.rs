@@ -330,7 +330,7 @@ impl<T: ChildValue> ChildRef<T> {
     /// Waits until a stopped or held child is gone: at most twice `shutdown_timeout`.
     pub async fn stopped(&self) {
         let mut changes = self.0.snapshot.clone();
-        // An error means that the supervisor is gone, together with its child.
+        // Ignore an error: the supervisor is gone, together with its child.
         drop(
             changes
                 .wait_for(|snapshot| matches!(snapshot.status, ChildStatus::Stopped))

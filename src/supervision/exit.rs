@@ -38,7 +38,7 @@ pub enum ExitReason {
     /// The thread that it ran on ended, or was already gone at the start.
     #[error("its thread is gone")]
     ArbiterDead,
-    /// Its factory panicked, so it never started.
+    /// The factory panicked, so the child never started.
     #[error("its factory panicked: {0}")]
     FactoryPanicked(Arc<str>),
     /// It was not ready in time.

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 /// Maximum number of attempts for a message.
 const TRIES_MAX: u32 = 2;
 
-/// A queue of messages for one child. Cheap to clone; may be written from any thread.
+/// A queue of messages for one child. Cheap to clone; writable from any thread.
 pub struct Inbox<T>(Arc<InboxState<T>>);
 
 struct InboxState<T> {

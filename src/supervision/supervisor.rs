@@ -313,7 +313,7 @@ impl LoggedExit {
     }
 }
 
-/// What happens next to a child that has ended, for the log.
+/// Describes the next step for a child that has ended, for the log.
 fn after_exit(state: &ChildState, now: Instant) -> String {
     match state {
         ChildState::Waiting {
@@ -407,7 +407,7 @@ impl<T: ChildValue> Handler<Control<T>> for Supervisor<T> {
                 self.handle_event(ChildEvent::Configure { settings, renew }, ctx);
             }
             Control::RestIf(is_unused) => self.rest_if(&is_unused, ctx),
-            // An error means that the requester no longer waits.
+            // Ignore an error: the requester no longer waits.
             Control::Barrier(reached) => drop(reached.send(())),
         }
     }

@@ -81,7 +81,7 @@ pub struct EventFeed(Arc<Feed>);
 
 #[derive(Debug)]
 struct Feed {
-    /// Distinguishes the ids of this process from those of other processes.
+    /// Distinguishes the ids of this process from the ids of other processes.
     origin: u64,
     /// Secrets masked in every event.
     secrets: LiveSecrets,
@@ -125,8 +125,8 @@ impl EventFeed {
         self.0.gathers.load(Ordering::Relaxed)
     }
 
-    /// Publishes an event. `data` must return an object, and is called only if the event may be
-    /// read.
+    /// Publishes an event. `data` must return an object, and is called only if there can be a
+    /// reader.
     pub fn publish(&self, kind: EventKind, data: impl FnOnce() -> Value) {
         if !self.gathers() {
             return;

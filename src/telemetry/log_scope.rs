@@ -40,7 +40,7 @@ impl Drop for LogScope {
 
 /// The names and values of fields that a record gets at this moment.
 pub(super) fn span_fields() -> Option<[(&'static str, String); 2]> {
-    // While a thread ends, there is no request.
+    // A thread that is ending has no current request.
     let span = CURRENT.try_with(Cell::get).ok().flatten()?;
     Some([
         ("trace_id", format!("{:032x}", span.trace)),

@@ -16,7 +16,7 @@ pub enum Cause {
     Refused,
     /// It did not respond in time.
     TimedOut,
-    /// Its process ended.
+    /// The process ended.
     Crashed,
     /// It was connected, but did not answer a ping in time.
     Unresponsive,

@@ -105,7 +105,7 @@ fn run(
 fn otlp_exporter(settings: &TraceSettings) -> io::Result<OtlpExporter> {
     let builder = OtlpExporter::builder();
     let built = match settings.protocol {
-        // By default it trusts no root certificates.
+        // The exporter's default trusts no root certificates.
         OtlpProtocol::Grpc if settings.is_encrypted => builder
             .with_tonic()
             .with_tls_config(ClientTlsConfig::new().with_enabled_roots())

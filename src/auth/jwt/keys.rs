@@ -1,4 +1,4 @@
-//! The keys that an issuer signs tokens with (RFC 7517), fetched on demand.
+//! The keys that an issuer signs tokens with (RFC 7517), fetched when needed.
 
 use std::sync::Arc;
 use std::time::Duration;

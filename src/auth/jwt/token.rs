@@ -140,7 +140,7 @@ pub(super) fn verify(
     let keys = keys.keys.iter().take(KEYS_MAX);
     for key in keys.filter(|key| fits(key, &header)) {
         match verify_with(token, key, &header, expected) {
-            // Without a `kid`, another key may match.
+            // A token without a `kid` can match another key.
             Err(TokenError::Signature) => last = TokenError::Signature,
             outcome => return outcome,
         }

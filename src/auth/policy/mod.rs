@@ -126,7 +126,7 @@ impl Policies {
         for rule in &self.rules {
             let is_open = asked.arguments.is_none() && rule.when.asks_arguments();
             match (rule.when.holds(&facts), rule.effect) {
-                // The condition holds for some arguments only: a tool that may be allowed is
+                // The condition holds for some arguments only: a tool with any allowed call is
                 // listed.
                 (Err(_), Effect::Allow) if is_open => return Ok(Some(rule.name.clone())),
                 (Err(_), Effect::Deny) if is_open => {}

@@ -355,7 +355,7 @@ fn merged_with(mode: PinMode, tools: &[Value]) -> Snapshot {
         pinned: Arc::new(pinned(&before)),
         ..settings()
     };
-    // Without a prefix, like another server would have to be named.
+    // This server has no prefix, so its name looks like one of `a`.
     let other = named(super::tools("b", &["a__changed"]), Some(""));
     merge(&[(Arc::new(listed(tools)), names), other], &settings)
 }

@@ -72,7 +72,7 @@ pub(crate) struct Key {
     /// One-line description.
     pub(crate) sentence: String,
     pub(crate) must_be: String,
-    /// Default value in TOML; `None` if there is none.
+    /// Default value in TOML; `None` if the key has none.
     pub(crate) default: Option<String>,
     pub(crate) example: Option<&'static str>,
     pub(crate) marks: &'static [Mark],

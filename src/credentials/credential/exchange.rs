@@ -98,7 +98,7 @@ impl Credential {
         let mut exchange = self.exchange().await;
         let current = self.current.load_full();
         let is_current = current.is_some_and(|current| Arc::ptr_eq(&current, sent));
-        // Without a valid token, the client cannot call.
+        // A client without a valid token cannot call.
         if !is_current || self.subject().is_none() {
             return Ok(());
         }

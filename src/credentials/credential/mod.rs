@@ -173,7 +173,7 @@ impl Credential {
     ///
     /// # Errors
     ///
-    /// Returns why there is no new token.
+    /// Returns why the token was not replaced.
     pub async fn renew(
         self: &Arc<Self>,
         sent: Option<Arc<AccessToken>>,

@@ -7,11 +7,11 @@ use tokio::time::Instant;
 use super::NotRenewed;
 use crate::credentials::{BearerChallenge, SubjectToken};
 
-/// The server's demands on a sign-in, from its refused requests.
+/// The server's requirements for a sign-in, from its refused requests.
 #[derive(Default)]
 pub(super) struct Needs {
     pub(super) challenge: Option<BearerChallenge>,
-    /// The previous, satisfied challenge: it may be the only one that names the authorization
+    /// The previous, satisfied challenge: it is possibly the only one that names the authorization
     /// server.
     pub(super) answered: Option<BearerChallenge>,
     /// Why the last refused token was not replaced.

@@ -248,7 +248,7 @@ impl Credential {
     }
 
     /// Whether a sign-in as this client was started but never completed: the authorization server
-    /// may have forgotten the client.
+    /// has possibly forgotten the client.
     fn is_unanswered(&self, client_id: &str) -> bool {
         let waiting = self.waiting();
         waiting

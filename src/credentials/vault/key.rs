@@ -54,8 +54,8 @@ impl VaultKey {
         is_key.then_some(Some(text)).ok_or_else(wrong)
     }
 
-    /// Discards a cached key that may have changed. Returns whether reading it again can give a
-    /// different key.
+    /// Discards a cached key that can change. Returns whether reading it again can give a different
+    /// key.
     pub(super) fn refresh(&self) -> bool {
         match self {
             Self::Command(command) => command.forget(),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::time::Instant;
 
-/// Time limit of the command: a person may have to unlock the keyring first.
+/// Time limit of the command: a person sometimes has to unlock the keyring first.
 const COMMAND_WITHIN: Duration = Duration::from_secs(30);
 
 /// Delay before a failed command is run again: every read of the vault would wait for it.

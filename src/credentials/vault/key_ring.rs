@@ -188,7 +188,7 @@ impl<'v> KeyRing<'v> {
 
     /// # Errors
     ///
-    /// Fails if there is no key, or the text is too large.
+    /// Fails if the key is missing, or the text is too large.
     pub(super) fn seal(&self, name: &str, plain: &[u8]) -> io::Result<Vec<u8>> {
         let none = || io::Error::other(format!("{} is gone", self.key));
         let (_, cipher) = self.current.as_ref().ok_or_else(none)?;
@@ -250,7 +250,7 @@ impl<'v> KeyRing<'v> {
     }
 }
 
-/// A process that holds the lock for longer may be suspended forever.
+/// A process that holds the lock for longer is possibly suspended forever.
 fn locked(
     data_dir: &Path,
     try_lock: impl Fn(&File) -> Result<(), TryLockError>,

@@ -84,7 +84,7 @@ impl Vault {
             }
         };
         let mut plain = open()?;
-        // It may have been sealed again after the key was replaced at its source.
+        // A file can have been sealed again after the key was replaced at its source.
         if plain.is_none() && self.key.refresh() {
             plain = open()?;
         }

@@ -94,7 +94,8 @@ fn begin(
     let any = place.directories.first().unwrap_or(&place.data_dir);
     // A command can print a different key by now.
     key.refresh();
-    // Read without the lock, for which others wait: a person may have to unlock the keyring first.
+    // Read without the lock, for which others wait: a person sometimes has to unlock the keyring
+    // first.
     key.read()?;
     let ring = KeyRing::unchecked(&place.data_dir, any, key)?;
     if ring.previous.is_some() {

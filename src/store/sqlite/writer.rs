@@ -64,7 +64,7 @@ pub(super) fn run(
         }
         let outcomes = carry_out(&mut connection, &operations, clock.now());
         for (reply, outcome) in replies.into_iter().zip(outcomes) {
-            // The requester may be gone.
+            // Ignore an error: the requester is gone.
             let _ = reply.send(outcome);
         }
     }
@@ -126,7 +126,7 @@ fn commit(
     now: i64,
 ) -> rusqlite::Result<Vec<OperationOutcome>> {
     if let [operation] = operations {
-        // The operation writes at most once, and a statement is a transaction by itself.
+        // The operation writes at most once, and a single statement is a transaction.
         return Ok(vec![Ok(operate(connection, operation, now)?)]);
     }
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
