@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_a_name_holds_places_by_it_and_all_others_by_their_address() {
+    fn holders_are_identified_by_principal_or_address() {
         let address = Peer::of("10.0.0.1".parse().unwrap());
         let key = Principal::of("key", "laptop");
         assert_eq!(Holder::of(&key, address), Holder::of(&key, Peer::Local));

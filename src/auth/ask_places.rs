@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_place_goes_to_the_newest_request_that_still_waits() {
+    async fn a_permit_goes_to_the_newest_waiting_request() {
         let places = Places::new(1);
         let first = places.take("a").await;
         let mut waiting: Vec<_> = (0..4).map(|_| Box::pin(places.take("a"))).collect();

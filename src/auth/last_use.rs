@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_use_is_noted_by_the_minute_for_all_copies() {
+    fn clones_share_the_last_use_with_minute_precision() {
         let use_of_key = LastUse::default();
         let copy = use_of_key.clone();
         assert_eq!(copy.get(), None);

@@ -93,10 +93,10 @@ pub enum Credentials<'a> {
 impl AuthSettings {
     /// Whether requests need credentials.
     pub fn is_required(&self) -> bool {
-        self.takes_bearers() || self.certificates
+        self.accepts_bearers() || self.certificates
     }
 
-    fn takes_bearers(&self) -> bool {
+    fn accepts_bearers(&self) -> bool {
         !self.keys.is_empty() || self.tokens.is_enabled()
     }
 
@@ -136,7 +136,7 @@ impl AuthSettings {
 
     /// The credential that the gateway accepts, for a message.
     fn credential(&self) -> &'static str {
-        match (self.takes_bearers(), self.tokens.is_enabled()) {
+        match (self.accepts_bearers(), self.tokens.is_enabled()) {
             (false, _) => "a certificate with a URI or DNS name among its alternative names",
             (true, true) => "a token, sent as `Authorization: Bearer …`",
             (true, false) => {
@@ -180,7 +180,7 @@ impl AuthSettings {
         if !self.is_required() {
             return Ok(anybody);
         }
-        let Some(authorization) = authorization.filter(|_| self.takes_bearers()) else {
+        let Some(authorization) = authorization.filter(|_| self.accepts_bearers()) else {
             return match certified.filter(|_| self.certificates) {
                 Some(principal) => Ok(Credentials::Known(Identity {
                     principal: principal.clone(),
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lazy_gateway_asks_only_for_what_acts() {
+    fn lazy_authentication_applies_only_to_acting_methods() {
         let settings = AuthSettings {
             keys: vec![key("a", "first", None)],
             lazy: true,
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_says_who_it_is_where_it_is_asked_for_and_no_credentials_are_sent() {
+    fn a_certificate_authenticates_if_enabled_and_no_other_credentials_are_sent() {
         let ann = AuthSettings::certified("ann.example");
         let with = |keys: Vec<ApiKey>, certificates| AuthSettings {
             keys,
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn without_keys_nobody_is_asked() {
+    fn without_keys_authentication_is_off() {
         let settings = AuthSettings::default();
         for authorization in [None, Some("Bearer x"), Some("nonsense")] {
             let found = settings.authenticate(authorization, None, 0);
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_a_token_where_tokens_are_taken() {
+    fn unknown_credentials_are_tokens_if_tokens_are_accepted() {
         let settings = AuthSettings {
             keys: vec![key("a", "first", None)],
             tokens: Box::new(TokenSettings {

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_calls_in_a_unit_of_time() {
+    fn rates_parse_as_calls_per_unit() {
         for text in ["1/second", "100/minute", "1000000/hour", "5/day"] {
             assert_eq!(Rate::parse(text).unwrap().to_string(), text);
         }
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_allowed_once_and_comes_back_evenly() {
+    fn a_burst_is_allowed_once_and_refills_evenly() {
         let rate = Rate::parse("6/minute").unwrap();
         let start = Instant::now();
         let mut counted = None;
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_rate_holds_at_once() {
+    fn a_changed_rate_applies_immediately() {
         let limits = RateLimits::default();
         let (one, server) = (Holder::Peer(Peer::Local), ServerName::try_new("s").unwrap());
         let now = Instant::now();
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_of_a_key_takes_the_place_of_that_of_all_and_is_named() {
+    fn a_key_rate_overrides_the_general_rate_and_is_named() {
         let (all, own) = ("rate_limits", "auth.keys.NAME.limits");
         let rates = |calls, calls_per_tool| RateLimitSettings {
             calls: Rate::parse(calls),
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_at_the_same_time_get_no_more_than_the_rate() {
+    fn concurrent_calls_do_not_exceed_the_rate() {
         let settings = RateLimitSettings {
             calls: Rate::parse("100/day"),
             calls_per_tool: Rate::parse("60/day"),

@@ -101,7 +101,7 @@ impl RememberedCredentials {
         let until = token.at.saturating_add(millis(settings.remember.recheck));
         let is_good = now < self.identity.expires_at.map_or(until, |at| at.min(until))
             && Weak::ptr_eq(&token.by, &Arc::downgrade(verifier))
-            && !verifier.wants_text_of(&self.identity);
+            && !verifier.needs_token_of(&self.identity);
         Ok(is_good.then(|| self.identity.clone()))
     }
 

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_that_allow_the_same_have_one_digest_and_all_others_another() {
+    fn digests_are_equal_exactly_for_equal_rights() {
         let of = |scopes: &str, claims: Value| digest_of(&Scopes::parse(scopes).unwrap(), &claims);
         let token = json!({
             "iss": "https://as.example", "sub": "ada", "azp": "app", "exp": 1, "jti": "a", "scope": "a b",

@@ -44,7 +44,7 @@ impl TokenAnswer {
             )
         })?;
         let is_active = match members.get(ACTIVE) {
-            Some(Value::Bool(true)) if members.keys().any(|name| is_other_active(name)) => {
+            Some(Value::Bool(true)) if members.keys().any(|name| is_alias_of_active(name)) => {
                 return Err("its response has `active` in two spellings".to_owned());
             }
             Some(Value::Bool(is_active)) => *is_active,
@@ -65,7 +65,7 @@ impl TokenAnswer {
 }
 
 /// Whether a case-insensitive reader, or one that ends names at a NUL, reads this name as `active`.
-fn is_other_active(name: &str) -> bool {
+fn is_alias_of_active(name: &str) -> bool {
     name != ACTIVE && folded(name.trim()) == folded(ACTIVE)
 }
 
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_token_for_one_of_the_audiences_is_taken() {
+    fn only_tokens_for_an_accepted_audience_are_accepted() {
         let audiences = ["https://a.example/mcp".to_owned(), "a".to_owned()];
         for (aud, expected) in [
             (json!("a"), true),
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_read_or_refused() {
+    fn members_are_parsed_or_refused() {
         let good = members(json!({ "scope": "a b", "exp": 10.5, "other": [] }));
         let verified = good.verified(Some("ada"), &[]).unwrap();
         assert_eq!(
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subject_is_a_text_or_a_whole_number() {
+    fn a_subject_is_a_string_or_an_integer() {
         for (sub, expected) in [
             (json!("ada"), Ok(Some("ada"))),
             (json!(42), Ok(Some("42"))),

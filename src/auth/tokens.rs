@@ -172,7 +172,7 @@ impl TokenVerifier {
     pub fn find(&self, token: PresentedToken<'_>, now: u64) -> Option<Result<Identity, Failure>> {
         if let Some(known) = self.known.get(&token.hash)
             && known.until > now
-            && !self.wants_text_of(&known.what)
+            && !self.needs_token_of(&known.what)
         {
             return Some(Ok(known.what));
         }
@@ -181,7 +181,7 @@ impl TokenVerifier {
     }
 
     /// Whether a server exchanges the tokens of this client, but none is stored.
-    pub(super) fn wants_text_of(&self, identity: &Identity) -> bool {
+    pub(super) fn needs_token_of(&self, identity: &Identity) -> bool {
         self.subjects.is_wanted() && self.subjects.lacks(&identity.subject())
     }
 
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refusal_is_cached_for_seconds_and_replaces_a_yes() {
+    async fn a_refusal_is_cached_briefly_and_replaces_acceptance() {
         let verifier = verifier();
         verifier.verify(presented("good"), None, 0).await.unwrap();
         let inactive = Err(TokenError::Inactive);

@@ -66,7 +66,7 @@ impl Webhook {
         });
         let unavailable = |why| TokenError::Unavailable(format!("{}: {why}", self.url));
         let answer = answer.await.map_err(unavailable)?;
-        if !says_yes(&answer).map_err(unavailable)? {
+        if !verdict_of_status(&answer).map_err(unavailable)? {
             return Err(TokenError::Inactive);
         }
         let answer = match (answer.body.is_empty(), answer.is_whole) {
@@ -92,7 +92,7 @@ impl Webhook {
 }
 
 /// Reads the verdict from the status alone; an outage is not a verdict.
-fn says_yes(answer: &WebAnswer) -> Result<bool, String> {
+fn verdict_of_status(answer: &WebAnswer) -> Result<bool, String> {
     match answer.status {
         200..=299 => Ok(true),
         408 | 429 => Err(format!("it returns status {}", answer.status)),

@@ -145,7 +145,7 @@ fn declaration() -> MetaDeclaration {
 
 proptest! {
     #[test]
-    fn answers_of_any_shape_stay_json(
+    fn responses_of_any_shape_stay_json(
         value in hostile(), method in method(), from in revision(), to in revision(), wrapped in any::<bool>(),
     ) {
         let raw = RawJson::from_value(&value);
@@ -202,7 +202,7 @@ proptest! {
     }
 
     #[test]
-    fn requests_keep_what_nobody_understands(
+    fn requests_keep_unknown_members(
         value in hostile(), method in method(), to in revision(), number in any::<u32>(), spaces in "[ \\n]{0,2}",
     ) {
         let unknown = format!("\"vendor/\\u00e9\"{spaces}:{spaces}[{number}.0e1,\"\\u0041\"]");

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_that_changed_are_shown_between_those_that_did_not() {
+    fn changed_lines_are_shown_between_unchanged_ones() {
         let before = json!({"name": "a", "description": "one\ntwo\nthree", "x": [1, 2]});
         let after = json!({"name": "a", "description": "one\n2\u{200b}\nthree", "x": [1, 2, 3]});
         let (before, after) = (RawJson::from_value(&before), RawJson::from_value(&after));
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_shown_with_the_lines_around_them() {
+    fn changes_are_shown_with_context_lines() {
         let lines =
             |numbers: &[u32]| -> Vec<String> { numbers.iter().map(ToString::to_string).collect() };
         let before: Vec<u32> = (0..20).collect();

@@ -234,7 +234,7 @@ mod tests {
     use crate::id::ServerName;
 
     #[test]
-    fn static_tools_are_tools_as_those_of_any_server() {
+    fn static_tools_are_valid_tools() {
         for (_, exposure) in Exposure::NAMED {
             let definitions = exposure.definitions();
             assert_eq!(definitions.len(), exposure.tools().len());
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn many_tools_are_searched_only_where_that_is_wanted() {
+    fn many_tools_are_searched_only_if_configured() {
         for (name, exposure) in Exposure::NAMED {
             assert_eq!(exposure.name(), name);
             let (few, many) = (exposure.of(LISTED_MAX), exposure.of(LISTED_MAX + 1));
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn the_presets_have_the_names_and_arguments_of_their_systems() {
+    fn presets_match_the_names_and_arguments_of_their_origin() {
         let shown = |exposure: Exposure| {
             let definitions = exposure.definitions();
             let value = |raw: &RawJson| raw.parse::<Value>().unwrap();

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_read_with_its_escapes_and_in_its_keys() {
+    fn json_escapes_and_keys_are_searched() {
         let nested = json!({ "a": [{ "b\u{200b}": "c\u{202e}" }] }).to_string();
         let found = |text: &str| HiddenText::in_json(text).map(|hidden| hidden.count);
         assert_eq!(found(&nested), Some(2));

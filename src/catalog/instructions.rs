@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn every_server_has_its_heading_and_long_ones_are_cut() {
+    fn every_server_has_a_heading_and_long_texts_are_truncated() {
         check(&[], 100, None);
         check(&[("a", "  \n")], 100, None);
         check(

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_item_is_on_the_page_that_its_server_put_it_on() {
+    fn items_stay_on_their_servers_page() {
         let cuts = PageCuts::new(vec![(2, "a"), (2, ""), (5, "b")]);
         let pages: Vec<usize> = (0..6).map(|place| cuts.page_of(place)).collect();
         assert_eq!(pages, [0, 0, 2, 2, 2, 3]);
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn cursors_that_clients_could_not_use_cut_nothing() {
+    fn unusable_cursors_disable_page_boundaries() {
         let long = "x".repeat(CURSOR_BYTES_MAX + 1);
         let longest = "x".repeat(CURSOR_BYTES_MAX);
         let table = [

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_prefixed_cut_and_cleaned() {
+    fn names_are_prefixed_shortened_and_cleaned() {
         let long = "a_name_that_is_far_too_long_for_the_clients_of_today";
         for (prefix, native, public) in [
             ("git", "log", "git__log".to_owned()),
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn fallbacks_name_the_server_and_then_differ() {
+    fn fallback_names_use_the_server_name_and_then_a_hash() {
         let names = names("server", "git", "log");
         assert_eq!(names[1], "server__log");
         assert!(names[2].starts_with("server__log_"), "{}", names[2]);

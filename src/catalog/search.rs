@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_the_same_in_all_their_forms() {
+    fn word_forms_share_a_stem() {
         let table = [
             ("files", "file"),
             ("creating", "create"),
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tool_for_a_request_is_found_in_everyday_words() {
+    fn everyday_requests_find_the_right_tool() {
         let tools = [
             (
                 "files__read_file",

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wrapped_uri_shows_its_prefix_and_can_be_taken_apart() {
+    fn wrapping_a_uri_is_visible_and_reversible() {
         for (native, public) in [
             ("file:///a/b", "mcpgw+git+file:///a/b"),
             ("urn:isbn:1", "mcpgw+git+urn:isbn:1"),

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_variables_do_not_count() {
+    fn variable_names_do_not_affect_the_shape() {
         let shape = |text: &str| UriTemplate::parse(text).unwrap().shape();
         assert_eq!(shape("file:///{a}"), shape("file:///{b}"));
         assert_ne!(shape("file:///{a}"), shape("file:///{+a}"));

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_shown_since_a_time_or_for_so_long() {
+    fn since_accepts_a_time_or_a_duration() {
         let cases = [
             ("10m", Some(Moment::Ago(Duration::from_secs(600)))),
             ("1970-01-01T00:00:01Z", Some(Moment::At(1000))),

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_argument_is_split_at_the_first_sign() {
+    fn arguments_are_split_at_the_first_equals_sign() {
         let table = [
             ("a=b", Some(("a", "b"))),
             ("a=b=c", Some(("a", "b=c"))),

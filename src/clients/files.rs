@@ -113,7 +113,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_change_keeps_the_link_the_mode_and_a_copy() {
+    fn a_change_keeps_link_and_mode_and_makes_a_backup() {
         use std::os::unix::fs::PermissionsExt as _;
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_there_is_made_with_its_directory() {
+    fn a_missing_file_is_created_with_its_directory() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a/b/mcp.json");
         assert!(read(&path).unwrap().is_none());

@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn references_of_clients_become_ours() {
+    fn client_references_are_translated() {
         let cases = [
             ("$TOKEN", "${TOKEN}"),
             ("Bearer $A-$B_2.", "Bearer ${A}-${B_2}."),

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_registry_is_asked_for_names_that_can_be_there() {
+    fn registry_urls_are_built_only_for_possible_names() {
         let registry = Url::parse("https://registry.example/mcp/").unwrap();
         let found = |text| registry_url(&registry, text).unwrap().map(String::from);
         let at = |rest: &str| Some(format!("https://registry.example/mcp/v0.1/servers/{rest}"));
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_is_missing_is_named_once() {
+    fn missing_values_are_named_once() {
         let file = of_package(json!({
             "registryType": "npm", "identifier": "p",
             "environmentVariables": [{"name": "A", "isRequired": true, "description": "the A"}],
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_says_why() {
+    fn unusable_entries_report_the_reason() {
         let mcpb = json!({"registryType": "mcpb", "identifier": "https://x"});
         let listens = json!({"registryType": "npm", "identifier": "p",
                              "transport": {"type": "streamable-http"}});

@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_environment_wins_in_this_order() {
+    fn environment_variables_override_the_file_in_order() {
         let file: SocketAddr = "127.0.0.1:4000".parse().unwrap();
         // Variables, address, number of warnings.
         type Case = (&'static [(&'static str, &'static str)], &'static str, usize);

@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn each_clients_keys_are_translated() {
+    fn every_clients_keys_are_translated() {
         let cases = [
             (
                 json!({"command": {"path": "p", "args": ["a", 5], "env": {"K": true}}, "settings": {}}),

@@ -62,7 +62,7 @@ pub(super) fn all_of<'a>(servers: impl Iterator<Item = &'a ServerKeys>) -> Vec<S
 
 /// Warns about forwarding `Authorization`: clients send their gateway key in it, and the server
 /// could use that key.
-pub(super) fn warn_of_key(server: &ServerName, keys: &ServerKeys, reader: &Reader<'_>) {
+pub(super) fn warn_about_key(server: &ServerName, keys: &ServerKeys, reader: &Reader<'_>) {
     let mut names = keys.forward_headers.iter();
     if names.any(|(name, _)| name.eq_ignore_ascii_case("authorization")) {
         reader.warn(&format!(

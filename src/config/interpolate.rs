@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_variables_are_told_from_mistakes() {
+    fn missing_variables_differ_from_syntax_errors() {
         for text in [
             "${NONE}",
             "${env:NONE}",

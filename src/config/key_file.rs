@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_made_replaced_and_removed_and_the_rest_of_the_file_stays() {
+    fn keys_change_without_affecting_the_rest_of_the_file() {
         let before = "# mine\n[gateway]\nwatch = false # so\n";
         let mut document: DocumentMut = before.parse().unwrap();
         let mut change = |name, change| {
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_key_stands_behind_the_last_comment() {
+    fn a_new_key_follows_the_last_comment() {
         for before in [
             "# mine\n",
             "[gateway]\nwatch = false\n\n# [servers.x]\n# url = \"y\"\n",
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_has_the_scopes_that_were_said_and_keeps_them() {
+    fn a_key_keeps_its_scopes() {
         let mut document = DocumentMut::new();
         let add = KeyChange::Add {
             expires: None,
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_may_stand_in_one_line() {
+    fn keys_in_an_inline_table_are_supported() {
         let text = "[auth]\nkeys = { a = { hash = \"x\" } }\n";
         let mut document: DocumentMut = text.parse().unwrap();
         apply(&mut document, "a", KeyChange::Rotate(None), 0).unwrap();

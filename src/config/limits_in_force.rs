@@ -95,7 +95,7 @@ mod tests {
     use crate::config::ServerState;
 
     #[test]
-    fn limits_are_those_of_the_server_beside_the_built_in_ones() {
+    fn a_servers_limits_are_shown_with_the_defaults() {
         let text = r#"
             [limits]
             queue_wait = "7s"

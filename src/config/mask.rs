@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn every_secret_key_is_hidden_in_files_that_are_toml_and_in_those_that_are_not() {
+    fn secret_keys_are_masked_in_valid_and_broken_toml() {
         let (tables, mut files) = (keys::tables(), Vec::new());
         secret_keys_below(&tables, &[], &mut files);
         for key in ["client_secret", "key", "env", "headers", "keys"] {
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_line_shows_all_but_its_secrets() {
+    fn a_broken_line_is_shown_without_its_secrets() {
         let cases = [
             (
                 r#"env = { A = "s1" B = "s2" }"#,

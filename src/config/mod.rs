@@ -99,7 +99,7 @@ use declaration::texts::SecretText;
 use include::Included;
 use interpolate::Interpolation;
 use keys::{GatewayTable, MetricsTable, ServerKeys};
-use no_configuration::{json_problem, no_toml};
+use no_configuration::{json_problem, toml_error};
 use reader::Reader;
 use section::Section;
 
@@ -342,7 +342,7 @@ impl Config {
         let (tree, errors) = DeTable::parse_recoverable(text);
         // Only the first: the errors that follow a syntax error are mostly its consequences.
         if let Some(error) = errors.first() {
-            return Err(ConfigError::Invalid(no_toml(text, name, error)));
+            return Err(ConfigError::Invalid(toml_error(text, name, error)));
         }
         let interpolation = Interpolation {
             environment: env,
@@ -449,9 +449,9 @@ fn assemble(reader: &Reader<'_>, tree: &DeTable<'_>) -> Config {
     for server in ready.clone() {
         let (name, keys) = (&server.name, &server.keys);
         if config.front.auth.is_required() {
-            forward_headers::warn_of_key(name, keys, reader);
+            forward_headers::warn_about_key(name, keys, reader);
         }
-        user_credentials::warn_of_nobody(name, keys, &config.front.auth, reader);
+        user_credentials::warn_if_unusable(name, keys, &config.front.auth, reader);
     }
     let mut choices = ready.clone().map(|server| server.keys.credentials);
     config.session.has_user_credentials = choices.any(|choice| choice == CredentialsChoice::User);

@@ -13,7 +13,7 @@ pub(super) fn json_problem(name: &str, why: String) -> ConfigError {
 }
 
 /// Error for malformed TOML, with secrets masked in the lines it shows.
-pub(super) fn no_toml(text: &str, name: &str, error: &toml::de::Error) -> Invalid {
+pub(super) fn toml_error(text: &str, name: &str, error: &toml::de::Error) -> Invalid {
     let span = error.span().unwrap_or_default();
     let line = text
         .get(..text.floor_char_boundary(span.start))

@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn edits_are_counted() {
+    fn edit_distance_counts_edits() {
         let cases = [
             ("", "", 0),
             ("a", "", 1),
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shown_line_holds_no_control_character() {
+    fn shown_lines_contain_no_control_characters() {
         let source = "k = '\u{93}\u{1b}\u{202e}\u{7f}'\n";
         let problem = Problem::new("k", "wrong".to_owned()).at(Some(0..1));
         let rendered = Invalid::new("config.toml", source, vec![problem]).to_string();
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_outside_the_text_is_no_panic() {
+    fn a_span_outside_the_text_does_not_panic() {
         let source = "ä = 1\n";
         for span in [1..2, 0..100, 100..200, 6..6] {
             let problem = Problem::new("k", "wrong".to_owned()).at(Some(span));

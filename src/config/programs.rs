@@ -104,7 +104,8 @@ pub(super) fn check_command(keys: &ServerKeys, section: &Section<'_>) {
     let interpolation = section.reader.interpolation;
     let program = program(command, interpolation.directory);
     let has_spaces = command.contains(char::is_whitespace);
-    if !has_spaces && !command.starts_with('~') || is_there(&program, interpolation.environment) {
+    if !has_spaces && !command.starts_with('~') || is_available(&program, interpolation.environment)
+    {
         return;
     }
     let key = section.path("command");
@@ -125,7 +126,7 @@ pub(super) fn check_command(keys: &ServerKeys, section: &Section<'_>) {
 }
 
 /// Warns about arguments that only a shell would expand.
-pub(super) fn warn_of_home(keys: &ServerKeys, section: &Section<'_>) {
+pub(super) fn warn_about_tilde(keys: &ServerKeys, section: &Section<'_>) {
     for (index, argument) in keys.args.iter().enumerate() {
         if argument.expose().starts_with("~/") {
             let key = section.path("args");
@@ -136,7 +137,7 @@ pub(super) fn warn_of_home(keys: &ServerKeys, section: &Section<'_>) {
     }
 }
 
-fn is_there(program: &str, environment: &dyn Environment) -> bool {
+fn is_available(program: &str, environment: &dyn Environment) -> bool {
     let path = environment.var("PATH").unwrap_or_default();
     Path::new(program).is_file()
         || split_paths(&path).any(|directory| directory.join(program).is_file())

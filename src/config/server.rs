@@ -112,7 +112,7 @@ fn entry(name: ServerName, section: &Section<'_>, mut keys: ServerKeys) -> Serve
     user_credentials::check(&mut keys, section);
     let directory = section.reader.interpolation.directory;
     let settings = settings(&name, &keys, directory);
-    warn_of_plain_http(settings.as_ref(), section);
+    warn_about_plain_http(settings.as_ref(), section);
     let unusable = section.reader.take_unusable();
     let state = match settings {
         _ if !keys.enabled => ServerState::Disabled,
@@ -225,7 +225,7 @@ fn stdio(keys: &ServerKeys, directory: &Path) -> Option<StdioSettings> {
 }
 
 /// Warns about secrets that are sent to a server unencrypted.
-fn warn_of_plain_http(settings: Option<&ServerSettings>, section: &Section<'_>) {
+fn warn_about_plain_http(settings: Option<&ServerSettings>, section: &Section<'_>) {
     let Some(TransportSettings::Http(http)) = settings.map(|settings| &settings.transport) else {
         return;
     };

@@ -30,7 +30,7 @@ fn has_key(text: &str, key: &str) -> bool {
 }
 
 #[test]
-fn every_key_stands_in_the_default_file_and_in_the_reference() {
+fn every_key_is_in_the_default_file_and_the_reference() {
     let tables = keys::known_tables();
     let labels: Vec<&str> = tables.iter().map(|(label, _)| *label).collect();
     for label in [

@@ -59,7 +59,7 @@ pub(super) fn check(keys: &mut ServerKeys, section: &Section<'_>) {
 }
 
 /// Warns if users cannot be identified, or if clients have no tokens to exchange.
-pub(super) fn warn_of_nobody(
+pub(super) fn warn_if_unusable(
     server: &ServerName,
     keys: &ServerKeys,
     auth: &AuthSettings,

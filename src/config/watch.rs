@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_way_of_changing_the_file_is_noticed() {
+    async fn every_kind_of_file_change_is_detected() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("config.toml");
         fs::write(&path, "one").unwrap();
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_followed_files_are_watched_and_no_others() {
+    async fn only_followed_files_are_watched() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         for name in ["a", "b", "c"] {
@@ -286,7 +286,7 @@ mod tests {
 
     #[cfg(unix)]
     #[tokio::test]
-    async fn a_swapped_link_is_noticed() {
+    async fn a_swapped_link_is_detected() {
         use std::os::unix::fs::symlink;
 
         let directory = tempfile::tempdir().unwrap();
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_events_the_polling_finds_it_also_what_changed_before() {
+    async fn polling_detects_changes_without_events() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("config.toml");
         fs::write(&path, "two").unwrap();
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_a_new_content_that_stands_counts() {
+    async fn only_settled_new_content_is_reported() {
         // The content at each read, and the content that is finally reported.
         let cases: [(&[Option<&str>], Option<&str>); 8] = [
             (&[None], None),

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn an_assertion_is_signed_and_says_who_asks_whom() {
+    fn assertions_are_signed_and_name_client_and_issuer() {
         let random = SystemRandom::new();
         let algorithm = &ECDSA_P256_SHA256_FIXED_SIGNING;
         let der = EcdsaKeyPair::generate_pkcs8(algorithm, &random).unwrap();

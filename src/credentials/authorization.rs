@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_has_all_that_the_server_checks() {
+    fn the_sign_in_page_has_all_required_parameters() {
         let pending = pending(false);
         let page = pending.page();
         let query = page.query_pairs().into_owned().collect::<BTreeMap<_, _>>();

@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_of_a_server_is_looked_for_below_its_path_first() {
+    fn server_metadata_is_looked_up_below_its_path_first() {
         let of = |server| texts(protected_resource_urls(&Url::parse(server).unwrap()));
         let root = "https://a.example/.well-known/oauth-protected-resource";
         assert_eq!(
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_of_an_authorization_server_is_looked_for_in_order() {
+    fn authorization_server_metadata_is_looked_up_in_order() {
         let of = |issuer: &str| texts(authorization_server_urls(&issuer.parse().unwrap()));
         let tenant = [
             "https://as.example/.well-known/oauth-authorization-server/t1",

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_https_and_this_machine_are_asked() {
+    fn only_https_and_loopback_urls_are_accepted() {
         let table = [
             ("https://as.example.com/token?tenant=a", None),
             ("http://127.0.0.1:8080/token", None),

@@ -43,14 +43,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_challenge_is_that_of_the_example_in_rfc_7636() {
+    fn the_challenge_matches_the_example_of_rfc_7636() {
         let verifier = Verifier("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk".into());
         let expected = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM";
         assert_eq!(verifier.challenge(), expected);
     }
 
     #[test]
-    fn each_verifier_is_another_and_is_not_printed() {
+    fn verifiers_are_unique_and_not_printed() {
         let (one, other) = (Verifier::random().unwrap(), Verifier::random().unwrap());
         assert_ne!(one.expose(), other.expose());
         assert_eq!(one.expose().len(), 43);

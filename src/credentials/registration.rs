@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_says_how_the_client_authenticates() {
+    fn the_response_selects_the_authentication_method() {
         let post = br#"{"client_id":"me","client_secret":"s","client_secret_expires_at":0,
             "token_endpoint_auth_method":"client_secret_post"}"#;
         let client = RegisteredClient::parse(201, post, "none").unwrap();
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_answer_is_no_client() {
+    fn an_invalid_response_yields_no_client() {
         let table: [(u16, &[u8], RegistrationError); 4] = [
             (403, b"{}", RegistrationError::Refused(403)),
             (201, b"{}", RegistrationError::Invalid),

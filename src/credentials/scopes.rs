@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn scopes_are_read_once_each_and_in_order() {
+    fn scopes_are_unique_and_keep_their_order() {
         assert_eq!(scopes("b a  b").to_string(), "b a");
         assert!(scopes("").is_empty());
         for bad in ["a\"b", "a\\b", "a\tb", "ä", "a\r\nb"] {

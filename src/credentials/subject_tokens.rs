@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_token_is_kept_while_it_holds_and_somebody_wants_it() {
+    fn the_newest_token_is_kept_while_valid_and_needed() {
         let (tokens, later) = (SubjectTokens::default(), unix_millis() + 60_000);
         tokens.keep(of(1), "s3cret", later);
         assert!(tokens.get(&of(1)).is_none(), "no server needs it");
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_one_that_expires_first_makes_room() {
+    fn the_token_that_expires_first_is_evicted() {
         let (tokens, later) = (SubjectTokens::default(), unix_millis() + 60_000);
         tokens.set_wanted(true);
         for number in 0..=SUBJECTS_MAX {

@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_access_token_is_taken_in_exchange() {
+    fn only_access_tokens_are_accepted_from_an_exchange() {
         let prefix = "urn:ietf:params:oauth:token-type:";
         let answer = |issued: &str| {
             format!(
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_gives_tokens_that_are_not_printed() {
+    fn parsed_tokens_are_not_printed() {
         let answer = br#"{"access_token":"s3cret","token_type":"bearer","expires_in":3600,
             "refresh_token":"r3fresh","scope":"a"}"#;
         let tokens = Tokens::parse(200, answer).unwrap();
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_renewed_in_time_however_short_it_lives() {
+    fn tokens_are_renewed_in_time_whatever_their_lifetime() {
         for (lifetime, expected) in [(0, 0), (60, 30), (100, 50), (120, 60), (600, 540)] {
             let answer =
                 format!(r#"{{"access_token":"a","token_type":"Bearer","expires_in":{lifetime}}}"#);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lifetime_may_be_a_text_or_have_a_fraction() {
+    fn lifetimes_can_be_strings_or_fractions() {
         let table = [
             ("3600", Some(3600)),
             ("\"3600\"", Some(3600)),
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_answer_gives_no_token_and_says_what_helps() {
+    fn an_invalid_response_yields_an_actionable_error() {
         let refused = |code: &str| TokenError::Refused(code.into());
         let none = "with an invalid code";
         let unusable =

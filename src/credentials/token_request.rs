@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exchange_says_what_is_given_and_what_is_wanted() {
+    fn an_exchange_names_both_token_types() {
         let subjects = SubjectTokens::default();
         subjects.set_wanted(true);
         let ada = Subject {

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_is_below_the_address_that_browsers_come_back_to() {
+    fn the_sign_in_page_is_below_the_redirect_url() {
         for (callback, expected) in [
             ("http://a:1/oauth/callback", "http://a:1/oauth/callback/s-_"),
             (

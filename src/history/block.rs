@@ -173,7 +173,7 @@ mod tests {
     use crate::history::tests::record;
 
     #[test]
-    fn what_is_pushed_is_read_and_damage_ends_a_block() {
+    fn calls_survive_a_round_trip_and_damage_ends_a_block() {
         let mut block = Vec::new();
         for at in 1..=3 {
             push(&mut block, &record(at), at as i64 * 1000, 7);

@@ -276,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_found_whatever_its_case() {
+    fn text_search_is_case_insensitive() {
         let table = [
             ("Hello World", "o w", true),
             ("Hello World", "WORLD", true),
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_kept_whole_can_be_called_again() {
+    fn only_complete_records_can_be_replayed() {
         let entry = |params: Option<&str>, params_state| HistoryEntry {
             method: "tools/call".to_owned(),
             params: params.map(str::to_owned),

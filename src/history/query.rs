@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_is_read_or_refused_with_what_it_must_be() {
+    fn queries_are_parsed_or_refused_with_a_reason() {
         assert_eq!(read("").unwrap(), HistoryQuery::default());
         let all = "method=tools/call&serverId=a&session=0000abcd&outcome=timeout&text=x&since=1\
                    &until=2&limit=5&offset=6&before=7&after=8";
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_chooses_parts_of_the_table_and_counts_that_are_kept() {
+    fn a_filter_selects_table_parts_and_stored_counts() {
         let kind = |id, method: &str, server: &str, outcome: &str| Kind {
             id,
             method: method.to_owned(),
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_lies_between_its_times_and_its_neighbours() {
+    fn a_page_is_bounded_by_times_and_ids() {
         let ids = |query: &str| {
             let ids = read(query).unwrap().ids();
             (ids.from, ids.to)

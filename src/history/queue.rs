@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_comes_with_all_that_was_pushed_before() {
+    fn a_flush_covers_all_earlier_records() {
         let queue = RecordQueue::default();
         assert!(queue.push(record(1), usize::MAX));
         let flushed = queue.flush();

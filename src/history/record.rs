@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn outcomes_are_found_by_their_names() {
+    fn outcomes_parse_from_their_names() {
         for outcome in CallOutcome::ALL {
             assert_eq!(CallOutcome::parse(outcome.as_str()), Some(*outcome));
         }

@@ -136,7 +136,7 @@ impl Search<'_> {
                 }
             }
             let is_whole = !std::mem::take(&mut is_first) && block > blocks.from;
-            if is_whole && self.leaves_out(found) {
+            if is_whole && self.skips_block(found) {
                 continue;
             }
             if !self.visit(block, ids)? {
@@ -147,7 +147,7 @@ impl Search<'_> {
     }
 
     /// Skips all calls of a block without reading it, if the offset is beyond them.
-    fn leaves_out(&mut self, calls: usize) -> bool {
+    fn skips_block(&mut self, calls: usize) -> bool {
         let is_beyond =
             self.query.filter.text.is_none() && self.skipped + calls <= self.query.offset;
         if is_beyond {

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_full_disk_costs_records_until_there_is_room() {
+    async fn a_full_disk_loses_records_until_there_is_room() {
         let directory = tempfile::tempdir().unwrap();
         let counters = Counters::default();
         let settings = HistorySettings {

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_told_by_their_names() {
+    fn names_of_secrets_are_recognised() {
         let secret = [
             "key",
             "api_key",

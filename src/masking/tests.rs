@@ -6,7 +6,7 @@ use super::*;
 const TOKEN: &str = "ghp_0123456789abcdefghij";
 
 #[test]
-fn a_command_line_without_secrets_is_shown_as_it_is() {
+fn a_command_line_without_secrets_is_unchanged() {
     let cases: [(&[&str], &[&str]); 5] = [
         (&["mcp-server-git"], &["mcp-server-git"]),
         (
@@ -351,7 +351,7 @@ proptest! {
     }
 
     #[test]
-    fn a_text_without_secrets_stays_as_it_is(text in "[ -~é]{0,200}") {
+    fn a_text_without_secrets_is_unchanged(text in "[ -~é]{0,200}") {
         let live = LiveSecrets::of(["0123456789-abcdef", "correct horse battery"]);
         prop_assert_eq!(live.replaced(&text, MASK), None);
     }

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_not_counted() {
+    fn messages_above_the_limit_are_not_counted() {
         let bytes = KeptBytes::default();
         let held = bytes.try_keep(60, 100).unwrap();
         assert!(bytes.try_keep(41, 100).is_none());

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_given_back_once_it_is_quiet() {
+    fn the_heap_is_trimmed_once_traffic_pauses() {
         let table = [
             (vec![0, WORTH - 1, 0, 0], vec![]),
             (vec![WORTH, BUSY, 0, 0], vec![2]),

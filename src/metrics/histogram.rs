@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_duration_is_counted_at_the_first_bound_that_is_not_below_it() {
+    fn a_duration_is_counted_in_the_first_bucket_that_fits() {
         let table = [
             (Duration::ZERO, 0.01),
             (Duration::from_millis(10), 0.01),

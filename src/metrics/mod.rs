@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_of_processes_are_counted_by_their_cause() {
+    fn process_exits_are_counted_by_cause() {
         let metrics = Metrics::on(1);
         for number in 0..EXITS_MAX + 2 {
             metrics.count_exit(&format!("s{number}"), "exited");

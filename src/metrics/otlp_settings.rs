@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_go_where_the_variables_say() {
+    fn variables_set_the_metrics_endpoint() {
         type Row<'a> = (&'a [(&'a str, &'a str)], Option<&'a str>);
         let table: [Row<'_>; 8] = [
             (&[], None),

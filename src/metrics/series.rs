@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_that_a_server_makes_up_are_one_label() {
+    fn invented_codes_share_a_label() {
         let table = [
             (json!({"code": -32602}), "-32602"),
             (json!({"code": -32042}), "-32042"),
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_has_a_code_where_it_is_answered_with_one() {
+    fn a_failure_has_a_status_code_if_its_response_does() {
         let timeout = Failure::new(ErrorKind::Timeout, "").server("docs");
         let cancelled = Failure::new(ErrorKind::Cancelled, "");
         let table = [
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn methods_that_nobody_knows_are_one_label() {
+    fn unknown_methods_share_a_label() {
         let label = |name| MethodLabel::of(&Method::parse(name)).as_str();
         assert_eq!(label("tools/call"), "tools/call");
         assert_eq!(label("vendor/thing"), OTHER);

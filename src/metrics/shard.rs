@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn names_beyond_the_limits_are_one() {
+    fn names_above_the_limits_are_combined() {
         let mut totals = Totals::default();
         let long = "n".repeat(NAME_MAX + 1);
         for round in 0..2 {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn series_beyond_the_limit_are_one() {
+    fn series_above_the_limit_are_combined() {
         let mut totals = Totals::default();
         for round in 0..2 {
             let mut shard = Shard::default();

@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_read_does_not_count_as_absent() {
+    fn an_unreadable_header_does_not_count_as_absent() {
         let (readable, unreadable): (&[u8], &[u8]) =
             (b"http://localhost", "http://\u{f6}".as_bytes());
         let table: [(&[&[u8]], _); 6] = [

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_deep_is_found_outside_of_strings() {
+    fn nesting_is_counted_outside_of_strings() {
         for (text, expected) in [
             (nested(DEPTH_MAX), false),
             (nested(DEPTH_MAX + 1), true),
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn no_tree_is_built_of_too_many_values() {
+    fn trees_with_too_many_values_are_not_built() {
         let numbers = |count| format!("[{}]", vec!["1"; count].join(","));
         assert!(parse_bounded::<Value>(&numbers(VALUES_MAX / 2)).is_some());
         assert!(parse_bounded::<Value>(&numbers(VALUES_MAX + 1)).is_none());

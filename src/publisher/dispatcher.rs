@@ -118,12 +118,12 @@ impl Dispatcher {
 
     /// Ends the wait for the first list when it is due; a pending merge runs first.
     fn wait_for_lists(&self, ctx: &mut Context<Self>) {
-        let Some(until) = self.core.waits_until().filter(|_| !self.merge_due) else {
+        let Some(until) = self.core.first_wait_deadline().filter(|_| !self.merge_due) else {
             return;
         };
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return self.core.give_up_waiting();
+            return self.core.end_first_wait();
         }
         ctx.run_later(left, |dispatcher, ctx| dispatcher.wait_for_lists(ctx));
     }
@@ -269,7 +269,7 @@ impl Actor for Dispatcher {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         if self.link.generation() > 1 {
-            self.core.merge_again();
+            self.core.retry_merge();
         }
         self.wait_for_lists(ctx);
         ctx.add_stream(self.core.inbox.stream());

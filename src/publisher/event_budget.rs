@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_of_servers_of_which_nothing_waits() {
+    fn servers_without_queued_events_are_forgotten() {
         let event_budget = EventBudget::default();
         for number in 0..100 {
             drop(event_budget.admit(log_line(&format!("s{number}"), 1), 10_000));

@@ -122,7 +122,7 @@ mod tests {
     use crate::catalog::ListCaching;
 
     #[tokio::test(start_paused = true)]
-    async fn a_list_is_old_when_the_time_that_its_server_said_is_over() {
+    async fn a_list_is_old_after_its_servers_ttl() {
         let [silent, minute] = ["silent", "minute"].map(|name| ServerName::try_new(name).unwrap());
         let (key, read_at) = (ConnectionKey::shared(), [Some(Instant::now()); 4]);
         let list = |name: &ServerName, ttl_ms: Option<u64>| {

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_list_is_kept_for_its_audience_and_never_from_what_a_session_did() {
+    async fn lists_changed_by_a_session_are_not_kept_for_its_audience() {
         let now = Instant::now();
         let (server, [one, two, three]) = (ServerName::try_new("a").unwrap(), [1, 2, 3]);
         let mut lists = OwnLists::default();

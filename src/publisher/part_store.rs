@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn parts_come_back_for_the_same_server_only() {
+    async fn parts_are_restored_only_for_the_same_server() {
         let store = MemoryStore::default();
         let [same, other, gone] = ["same", "other", "gone"].map(|name| server(name, "c", "s"));
         let tool = r#"{"name":"t","inputSchema":{"type":"object"}}"#;
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_part_of_a_server_whose_settings_changed_is_kept_again() {
+    async fn the_part_of_a_changed_server_is_stored_again() {
         let store = Arc::new(MemoryStore::default());
         let (server, changed) = (server("s", "c", "x"), server("s", "d", "x"));
         let part = Arc::new(ServerPart::new(server.name.clone()));
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_cannot_be_read_are_left_out() {
+    fn unreadable_parts_are_skipped() {
         let server = server("s", "c", "x");
         let identity = server.identity();
         for bad in [

@@ -230,7 +230,7 @@ impl PublisherCore {
 
     /// Repeats a merge that a previous incarnation possibly left unfinished, unless merging is what
     /// ends the incarnations.
-    pub(super) fn merge_again(&self) {
+    pub(super) fn retry_merge(&self) {
         if self.merges_failed.load(Ordering::SeqCst) < MERGES_FAILED_MAX {
             self.merge();
         } else {
@@ -261,12 +261,12 @@ impl PublisherCore {
             self.publish_own_views(sessions);
         }
         self.publish_known_lists();
-        self.tell_of_definitions();
+        self.report_definitions();
         self.merges_failed.store(0, Ordering::SeqCst);
     }
 
     /// Notifies operators of new notices about definitions that clients see or would see.
-    fn tell_of_definitions(&self) {
+    fn report_definitions(&self) {
         let (shared, own) = (self.snapshot(), self.published.own_views.load());
         let catalogs = std::iter::once(&shared).chain(own.values());
         let notices = catalogs.flat_map(|catalog| catalog.notices());
@@ -314,14 +314,14 @@ impl PublisherCore {
     }
 
     /// When the first list stops waiting, if it is waiting.
-    pub(super) fn waits_until(&self) -> Option<Instant> {
+    pub(super) fn first_wait_deadline(&self) -> Option<Instant> {
         let state = self.state();
         let until = state.first_listing.until(state.start_times.as_ref());
         until.filter(|_| !self.is_listed())
     }
 
     /// Ends the wait for the first list.
-    pub(super) fn give_up_waiting(&self) {
+    pub(super) fn end_first_wait(&self) {
         self.listed.send_replace(true);
     }
 
@@ -350,7 +350,7 @@ mod tests {
     use crate::protocol::RawJson;
 
     #[test]
-    fn lists_over_which_the_merge_dies_are_left_until_something_changes() {
+    fn a_failing_merge_is_not_retried_until_something_changes() {
         let core = PublisherCore::new(Counters::default(), None);
         let view = core.view();
         let name = ServerName::try_new("a").unwrap();
@@ -375,10 +375,10 @@ mod tests {
         // Started twice, and never finished.
         core.merges_failed
             .store(MERGES_FAILED_MAX, Ordering::SeqCst);
-        core.merge_again();
+        core.retry_merge();
         assert_eq!(listed(), 0);
         core.merges_failed.store(1, Ordering::SeqCst);
-        core.merge_again();
+        core.retry_merge();
         assert_eq!(listed(), 1);
         assert_eq!(core.merges_failed.load(Ordering::SeqCst), 0);
     }

@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn each_part_says_where_it_comes_from_until_all_are_live() {
+    fn parts_state_their_origin_until_all_are_live() {
         let [a, b] = ["a", "b"].map(|name| ServerName::try_new(name).unwrap());
         let part = |name: &ServerName| Arc::new(ServerPart::new(name.clone()));
         let arrangement = |names: &[&ServerName]| Arrangement {

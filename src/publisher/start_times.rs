@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[actix::test]
-    async fn there_are_never_more_kinds_than_the_limit() {
+    async fn the_number_of_kinds_is_limited() {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
         let mut times = StartTimes::load(store).await.unwrap();
         for kind in 0..KINDS_MAX + 1 {

@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_view_shows_what_it_says_and_nothing_else() {
+    fn a_view_shows_only_its_servers_and_tools() {
         let parts = [part("a"), part("b")];
         let base = Arc::new(merge(&parts, &CatalogSettings::default()));
         let view = |servers: &[&str], allow: &[&str], deny: &[&str]| ViewSettings {

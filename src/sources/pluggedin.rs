@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_server_concerns_no_other_and_shows_no_value() {
+    fn an_invalid_server_affects_no_other_and_reveals_no_value() {
         let (servers, left_out) = file(json!([
             "text",
             {"name": "a", "command": "x"},
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_is_refused_as_a_whole() {
+    fn a_response_that_is_not_a_list_is_refused() {
         for answer in [json!({}), json!(null), json!("a"), json!({"error": "x"})] {
             assert!(servers(&answer, &InactiveTools::new()).is_err(), "{answer}");
             assert!(inactive_tools(&answer).is_err(), "{answer}");
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn inactive_tools_are_hidden_by_their_very_names() {
+    fn inactive_tools_are_hidden_by_exact_name() {
         let answer = json!({"results": [
             {"mcp_server_uuid": "u", "name": "b*", "status": "INACTIVE"},
             {"mcp_server_uuid": "u", "name": "a", "status": "INACTIVE"},
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn tools_are_managed_where_the_profile_says_so() {
+    fn the_profile_enables_tool_management() {
         assert!(manages_tools(
             &json!({"profileCapabilities": ["X", "TOOLS_MANAGEMENT"]})
         ));

@@ -155,7 +155,7 @@ async fn put(store: &DurableStore, key: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_fails_costs_durability_only() {
+async fn a_failing_disk_only_loses_durability() {
     for mode in [Mode::Full, Mode::Hung, Mode::Damaged] {
         let world = World::new(Mode::Good);
         let store = world.opened().await;
@@ -191,7 +191,7 @@ async fn a_disk_that_fails_costs_durability_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_hung_disk_holds_is_not_taken_for_gone() {
+async fn entries_on_a_hung_disk_do_not_count_as_absent() {
     let world = World::new(Mode::Good);
     let store = world.opened().await;
     put(&store, "session/1").await;
@@ -204,7 +204,7 @@ async fn what_a_hung_disk_holds_is_not_taken_for_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_hangs_at_the_start_is_used_as_soon_as_it_answers() {
+async fn a_disk_that_hangs_at_startup_is_used_once_it_responds() {
     let world = World::new(Mode::Hung);
     world.file().put("old", "v".into(), None).await.unwrap();
     let (store, _opened) = DurableStore::start(Place(world.clone())).unwrap();
@@ -219,7 +219,7 @@ async fn a_disk_that_hangs_at_the_start_is_used_as_soon_as_it_answers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_removed_file_held_goes_to_a_new_one() {
+async fn the_content_of_a_removed_file_moves_to_a_new_one() {
     let world = World::new(Mode::Good);
     let store = world.opened().await;
     put(&store, "a").await;
@@ -235,7 +235,7 @@ async fn what_a_removed_file_held_goes_to_a_new_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_that_others_use_is_tried_again_and_the_first_answer_says_why() {
+async fn a_locked_file_is_retried_and_the_first_attempt_reports_why() {
     let world = World::new(Mode::Good);
     let reason = "used".to_owned();
     *world.refused.lock().unwrap() = Some(OpenError::Refused { reason });

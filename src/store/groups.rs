@@ -134,7 +134,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn the_root_of_the_machine_has_no_number_in_some_namespaces() {
+    fn root_is_unmapped_in_some_user_namespaces() {
         for (map, expected) in [
             ("         0          0 4294967295\n", false),
             ("      1000       1000          1\n", true),

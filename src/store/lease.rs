@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_directory_has_a_number_of_its_own() {
+    fn every_directory_has_a_unique_number() {
         let lease = DirectoryLease::unheld();
         assert_eq!(lease.number(), None);
         lease.hold();

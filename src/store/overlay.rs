@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_expires_is_gone_and_a_late_change_replaces_no_later_one() {
+    async fn expired_entries_vanish_and_late_changes_replace_no_later_ones() {
         let mut overlay = Overlay::default();
         let ttl = Some(Duration::from_secs(5));
         overlay.keep("a", 1, Change::put("x".into(), ttl));
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_limit_for_values_and_deletions_always_fit() {
+    fn values_are_limited_and_deletions_always_fit() {
         let mut overlay = Overlay::default();
         let value = Bytes::from(vec![0; BYTES_MAX / 2]);
         let mut keep = |key, number| overlay.keep(key, number, Change::put(value.clone(), None));
@@ -234,7 +234,7 @@ mod tests {
         /// Over any disk, changes read as if they had been written, and writing them in order leads
         /// to the same result.
         #[test]
-        fn changes_read_as_if_they_were_made(
+        fn kept_changes_read_like_written_ones(
             disk in proptest::collection::btree_map("[ab](/[ab]){0,2}", "[xy]", 0..6),
             changes in proptest::collection::vec(("[ab](/[ab]){0,2}", proptest::option::of("[xyz]")), 0..12),
         ) {

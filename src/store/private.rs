@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_private_is_for_its_owner_also_if_it_was_open_before() {
+    fn existing_open_files_become_private() {
         let directory = tempfile::tempdir().unwrap();
         let (inner, file) = (directory.path().join("a/b"), directory.path().join("a/b/f"));
         for _ in 0..2 {

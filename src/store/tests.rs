@@ -55,12 +55,12 @@ async fn keeps_the_contract(store: &dyn Store, advance: impl AsyncFn(Duration)) 
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_store_in_memory_keeps_the_contract() {
+async fn the_memory_store_fulfils_the_contract() {
     keeps_the_contract(&MemoryStore::default(), tokio::time::advance).await;
 }
 
 #[tokio::test]
-async fn the_store_in_a_file_keeps_the_contract() {
+async fn the_file_store_fulfils_the_contract() {
     static NOW: AtomicU64 = AtomicU64::new(1_000_000);
     let directory = tempfile::tempdir().unwrap();
     let now = || NOW.load(Ordering::Relaxed);
@@ -89,7 +89,7 @@ fn as_after_kill(path: &Path) -> PathBuf {
 }
 
 #[tokio::test]
-async fn a_change_outlives_the_store_as_soon_as_it_is_made() {
+async fn acknowledged_changes_outlive_the_store() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state.db");
     let store = open(&path);
@@ -158,7 +158,7 @@ async fn entries_that_expire_while_the_store_is_open_are_removed() {
 /// The wall clock is set forward and back, and nothing expires because of it: neither in this
 /// process nor in the next one.
 #[tokio::test]
-async fn a_clock_that_is_set_expires_nothing() {
+async fn setting_the_clock_expires_nothing() {
     const WEEK: u64 = 7 * 24 * 3600 * 1000;
     static WALL: AtomicU64 = AtomicU64::new(WEEK);
     static EVEN: AtomicU64 = AtomicU64::new(WEEK);
@@ -187,7 +187,7 @@ async fn a_clock_that_is_set_expires_nothing() {
 }
 
 #[tokio::test]
-async fn more_writers_than_may_wait_all_get_their_turn() {
+async fn all_writers_succeed_above_the_queue_limit() {
     let directory = tempfile::tempdir().unwrap();
     let store = Arc::new(open(&directory.path().join("state.db")));
     let writes = (0..20_000).map(|n| {
@@ -219,7 +219,7 @@ fn the_files_are_private() {
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_used_is_named() {
+async fn an_unusable_file_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let error = |path: &Path| {
         let error = SqliteStore::open(path, NEVER).err().unwrap().to_string();
@@ -264,7 +264,7 @@ async fn a_file_that_cannot_be_used_is_named() {
 }
 
 #[tokio::test]
-async fn a_request_that_fails_fails_no_other() {
+async fn a_failing_request_fails_no_other() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state.db");
     let store = open(&path);
@@ -345,7 +345,7 @@ proptest! {
     /// Killed at any time, the store has every acknowledged change and nothing that was replaced or
     /// deleted.
     #[test]
-    fn answered_writes_survive_a_kill(steps in steps()) {
+    fn acknowledged_writes_survive_a_kill(steps in steps()) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.unwrap().block_on(survives(steps));
     }
@@ -384,7 +384,7 @@ fn earlier_state(path: &Path, changes: [Vec<u8>; 2]) {
 }
 
 #[tokio::test]
-async fn the_log_of_an_earlier_release_is_taken_over_once() {
+async fn the_log_of_an_earlier_release_is_imported_once() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state.db");
     let mut later = earlier_record(10, 0, "deleted", "");

@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_and_circles_of_links_are_told() {
+    fn missing_files_and_link_cycles_are_reported() {
         let base = tempfile::tempdir().unwrap();
         let at = |name: &str| base.path().join(name);
         symlink("b", at("a")).unwrap();
@@ -360,7 +360,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_descriptor_that_was_inherited_needs_no_place() {
+    fn an_inherited_descriptor_needs_no_path() {
         use std::os::fd::AsRawFd as _;
         let base = tempfile::tempdir().unwrap();
         let file = base.path().join("file");

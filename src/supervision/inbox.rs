@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_message_wakes_whoever_reads_and_too_many_are_refused() {
+    async fn a_message_wakes_the_reader_and_a_full_queue_refuses_more() {
         let inbox = Inbox::new(2);
         let mut stream = inbox.stream().boxed_local();
         assert!(stream.next().now_or_never().is_none());

@@ -272,7 +272,7 @@ impl<T: ChildValue> Supervisor<T> {
         let is_broken = matches!(state, ChildState::Waiting { broken: true, .. });
         let logged = LoggedExit { cause, is_broken };
         let (child, why) = (&*self.spec.name, logged.cause.as_str());
-        let then = after_exit(state, Instant::now());
+        let then = describe_next_step(state, Instant::now());
         match logged.repeats(self.logged.as_ref()) {
             Repetition::None => log::log!(level, child, generation, why; "{then}"),
             Repetition::Cause => {
@@ -314,7 +314,7 @@ impl LoggedExit {
 }
 
 /// Describes the next step for a child that has ended, for the log.
-fn after_exit(state: &ChildState, now: Instant) -> String {
+fn describe_next_step(state: &ChildState, now: Instant) -> String {
     match state {
         ChildState::Waiting {
             next_attempt,

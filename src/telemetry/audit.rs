@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_is_counted_and_said_with_the_next_record() {
+    fn suppressed_records_are_counted_in_the_next_record() {
         let mut budget = Budget::new();
         for _ in 0..RECORDS_PER_SECOND {
             assert_eq!(budget.take(7), Some(0));

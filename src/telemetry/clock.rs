@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn local_times_are_those_of_their_zone() {
+    fn local_times_use_their_zone() {
         let table = [
             (0, 0, "00:00:00", "1970-01-01 00:00:00"),
             (1_700_000_000_123, 2, "00:13:20", "2023-11-15 00:13:20"),

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_listener_that_comes_back_misses_nothing_for_a_while() {
+    async fn a_returning_listener_misses_nothing_for_a_while() {
         let feed = EventFeed::default();
         publish(&feed, 1);
         let mut listener = feed.listen(None).unwrap();
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_slow_listener_is_told_what_it_missed() {
+    async fn a_slow_listener_learns_how_much_it_missed() {
         let feed = EventFeed::default();
         let mut listener = feed.listen(None).unwrap();
         for number in 0..EVENTS_MAX + 7 {
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_id_of_another_process_is_answered_with_all_that_there_is() {
+    async fn an_id_of_another_process_yields_all_events() {
         let feed = EventFeed::default();
         let _other = feed.listen(None);
         publish(&feed, 1);

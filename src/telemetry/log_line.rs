@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn only_our_own_modules_are_ours() {
+    fn only_own_modules_count_as_own() {
         let table = [
             ("mcpvisor", true),
             ("mcpvisor::gateway", true),

@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_records_make_room() {
+    fn the_oldest_records_are_dropped() {
         let records = LogRecords::default();
         for _ in 0..3 * BYTES_MAX / TEXT_MAX {
             push(&records, Level::Info, "a", &"x".repeat(2 * TEXT_MAX));

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_lines_make_room() {
+    fn the_oldest_lines_are_dropped() {
         let by_lines = ring(2, 1000, 1000);
         let by_bytes = ring(1000, 4, 1000);
         for ring in [&by_lines, &by_bytes] {
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_cut_at_a_character_and_holds_no_control_characters() {
+    fn lines_are_truncated_at_characters_without_control_characters() {
         let ring = ring(10, 1000, 4);
         ring.push(LogSource::Stray, "aaaä");
         ring.push(LogSource::Gateway, "\x1b[1m");

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_is_not_read_loses_lines_and_stops_no_thread() {
+    fn an_unread_log_loses_lines_but_blocks_no_thread() {
         let (queue, written) = blocked();
         let counters = Counters::default();
         queue.count_in(counters.clone());

@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libraries_are_heard_at_debug() {
+    fn library_lines_appear_at_debug() {
         let table = [
             ("actix_server::server", Level::Info, Level::Debug),
             ("actix_server::server", Level::Warn, Level::Warn),

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colours_are_for_terminals_that_want_them() {
+    fn colours_need_a_terminal_that_supports_them() {
         type Row<'a> = (bool, &'a [(&'a str, &'a str)], bool);
         let table: [Row<'_>; 7] = [
             (true, &[], true),

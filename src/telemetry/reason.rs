@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_words_of_a_server_are_shown_only_when_asked_for() {
+    fn server_text_is_shown_only_in_the_alternate_form() {
         let quoting = Reason::quoting("process ended", " out of\u{1b} memory ");
         let plain = Reason::from("process ended");
         let table = [

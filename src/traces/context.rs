@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn other_versions_are_read_as_far_as_they_are_known() {
+    fn later_versions_are_read_up_to_the_known_fields() {
         let with = |version: &str, flags: &str, rest: &str| {
             let middle = EXAMPLE.get(2..53).unwrap();
             TraceContext::parse(&format!("{version}{middle}{flags}{rest}"))
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_traceparent_is_none() {
+    fn a_broken_traceparent_is_ignored() {
         let broken = [
             "",
             "00",

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sampler_is_known_by_its_name() {
+    fn samplers_parse_from_their_names() {
         let table = [
             ("always_on", None, Ok((true, false))),
             ("always_off", None, Ok((false, false))),
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_decides_about_its_trace_where_the_sampler_follows_it() {
+    fn parent_based_samplers_follow_the_client() {
         let parent = |is_sampled| {
             Some(TraceContext {
                 trace: 1,
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_is_kept_and_judges_a_trace_alike_each_time() {
+    fn a_ratio_is_met_and_consistent_per_trace() {
         let sampler = Sampler::parse("traceidratio", Some("0.25")).unwrap();
         let traces = (0..4000_u128).map(|number| number * (1 << 52) + (7 << 64));
         let sampled = traces.filter(|trace| sampler.samples(*trace, None)).count();

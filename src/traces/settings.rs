@@ -115,7 +115,7 @@ mod tests {
     const ENDPOINT: (&str, &str) = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318");
 
     #[test]
-    fn traces_are_off_unless_they_are_asked_for() {
+    fn traces_are_off_by_default() {
         let table: [(&[(&str, &str)], bool); 7] = [
             (&[], false),
             (&[ENDPOINT], true),
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_variables_of_traces_win_over_those_of_all_signals() {
+    fn trace_variables_override_general_ones() {
         let settings = read(&[
             ENDPOINT,
             ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),

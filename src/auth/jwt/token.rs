@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_good_token_says_who_and_what_and_how_long() {
+    fn a_valid_token_yields_principal_rights_and_expiry() {
         let (expected, signer) = (expected(), Signer::new());
         let keys = keys(&[Signer::new().jwk("old"), signer.jwk("new")]);
         for header in [

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn each_case_says_who_decided_it_and_whether_that_was_expected() {
+    fn each_case_reports_the_deciding_rule_and_mismatches() {
         let read = "server = \"files\"\ntool = \"read\"\n";
         let plain = "annotations = { destructiveHint = false }\n";
         let etc = "arguments = { path = \"/etc\" }\n";
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_meant_is_refused() {
+    fn malformed_case_files_are_refused() {
         let case = "[[case]]\nserver = \"a\"\neffect = \"deny\"\n";
         let table = [
             ("", "case"),

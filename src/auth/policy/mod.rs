@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rule_that_holds_decides() {
+    fn the_first_matching_rule_decides() {
         use Effect::{Allow, Deny};
         let policies = rules(
             &[
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn scopes_are_whole_texts_and_none_where_credentials_have_none() {
+    fn scopes_match_exactly_and_are_empty_without_scoped_credentials() {
         use Effect::{Allow, Deny};
         let policies = rules(
             &[

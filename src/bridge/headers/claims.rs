@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_that_are_too_long_together_are_missing() {
+    fn claims_above_the_total_limit_are_omitted() {
         let paths: Vec<String> = (0..9).map(|n| format!("c{n}")).collect();
         let all: serde_json::Map<String, Value> = paths
             .iter()
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subject_is_read_if_a_header_can_carry_it() {
+    fn a_subject_is_sent_if_a_header_can_carry_it() {
         for (subject, is_read) in [
             ("ada", true),
             ("a\nb", false),

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_asked_for_is_read_and_nothing_prints_it() {
+    fn only_configured_headers_are_read_and_never_printed() {
         let sent = [("x-one", "s3cret"), ("authorization", "Bearer s3cret")];
         let headers = read(&sent).unwrap().unwrap();
         assert_eq!(headers.get("x-one"), Some("s3cret"));

@@ -147,7 +147,7 @@ impl<'a> McpHeaders<'a> {
     pub fn check(&self, request: &Request, revision: &str) -> Result<(), HeaderMismatch> {
         self.same(PROTOCOL_VERSION, revision)?;
         self.same(METHOD, request.method.as_str())?;
-        let Some(expected) = name_of(request).filter(|name| !self.says(NAME, name)) else {
+        let Some(expected) = name_of(request).filter(|name| !self.is_exactly(NAME, name)) else {
             return Ok(());
         };
         let Some(written) = self.get(NAME)? else {
@@ -190,13 +190,13 @@ impl<'a> McpHeaders<'a> {
     }
 
     /// Fast path: whether a header is literally the expected value, so that nothing needs decoding.
-    fn says(&self, name: &str, expected: &str) -> bool {
+    fn is_exactly(&self, name: &str, expected: &str) -> bool {
         let said = |(value, again): (&[u8], bool)| !again && value == expected.as_bytes();
         self.0.first(name).is_some_and(said) && value::is_plain(expected)
     }
 
     fn same(&self, name: &str, expected: &str) -> Result<(), HeaderMismatch> {
-        if self.says(name, expected) {
+        if self.is_exactly(name, expected) {
             return Ok(());
         }
         match self.get(name)? {

@@ -25,13 +25,11 @@ impl Question {
     /// `elicitation_id` is the id for a URL elicitation if the revision requires one; once the
     /// server stops asking, `notifications/elicitation/complete` names it.
     ///
+    /// # Errors
+    ///
     /// Returns [`UnsupportedQuestion`] if the client did not declare what is needed, or its
     /// revision cannot express the question. [`super::fallback_for`] then determines how the call
     /// continues.
-    ///
-    /// Returns [`UnsupportedQuestion`] when the client did not declare what is needed, or its
-    /// revision has no words for the question. [`super::fallback_for`] says what becomes of the
-    /// call.
     pub fn for_client(
         &self,
         to: Revision,

@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn s_comp_02_more_than_100_values_are_cut_and_said_to_be_more() {
+    fn s_comp_02_more_than_100_values_are_truncated_with_has_more() {
         let values = |count: usize| (0..count).map(|n| n.to_string()).collect::<Vec<_>>();
         let all = json!({"values": values(250), "total": 1000, "hasMore": false, "x": [1]});
         let expected = json!({"values": values(100), "total": 1000, "hasMore": true, "x": [1]});

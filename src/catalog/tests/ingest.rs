@@ -91,7 +91,7 @@ fn a_bad_tool_is_hidden_with_its_reason_and_hides_nobody_else() {
 
 /// Defects for which no client drops a list.
 #[test]
-fn b_rpc_12_a_tool_whose_schema_is_odd_further_inside_is_listed_with_a_note() {
+fn b_rpc_12_a_tool_with_an_invalid_nested_schema_is_listed_with_a_note() {
     let property = |schema: Value| json!({"type": "object", "properties": {"a": schema}});
     let of_dialect = |dialect: &str| json!({"$schema": dialect, "type": "object"});
     let place = |place: &str| format!("`inputSchema` is not a valid JSON Schema at {place}: ");
@@ -217,7 +217,7 @@ fn of_two_items_with_one_name_the_first_is_kept() {
 }
 
 #[test]
-fn limits_hold() {
+fn items_above_the_limits_are_quarantined() {
     let limits = IngestLimits {
         items: 2,
         item_bytes: 100,
@@ -244,7 +244,7 @@ fn limits_hold() {
 
 /// The official filesystem server 2025.8.21 lists its tools this way.
 #[test]
-fn a_schema_without_a_type_is_that_of_an_object() {
+fn a_schema_without_a_type_gets_type_object() {
     for (written, expected) in [
         ("{}", r#"{"type":"object"}"#),
         (
@@ -353,7 +353,7 @@ fn an_output_schema_follows_the_rule_of_the_input_schema_before_2026_07_28() {
 }
 
 #[test]
-fn null_where_a_member_may_be_absent_is_removed_and_nothing_else() {
+fn null_is_removed_only_where_a_member_is_optional() {
     let written = r#"{ "name":"t" , "title":null,"x":null,"inputSchema":{"type":"object" },"annotations":{"title":null,"readOnlyHint":true},"y": 1.0}"#;
     let part = part("s").with_list(ItemKind::Tools, &[raw(written)], &IngestLimits::default());
     let item = &part.items(ItemKind::Tools)[0];
@@ -375,7 +375,7 @@ fn a_refresh_that_changes_nothing_is_equal() {
 }
 
 #[test]
-fn hints_are_those_of_the_protocol() {
+fn missing_hints_have_the_protocols_defaults() {
     let annotated = json!({
         "name": "t", "inputSchema": {"type": "object"},
         "annotations": {"destructiveHint": false, "idempotentHint": true, "z": 1},

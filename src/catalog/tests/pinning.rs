@@ -91,7 +91,7 @@ fn a_definition_is_what_models_read_and_clients_act_on() {
 }
 
 #[test]
-fn the_first_tools_are_pinned_and_approved_ones_stay_within_bounds() {
+fn first_seen_tools_are_pinned_and_approvals_are_bounded() {
     let mut pins = PinnedDefinitions::default();
     assert!(
         !pins.pin_first_use(&listed(&[]), true, 1),
@@ -398,7 +398,7 @@ fn what_is_not_approved_is_withheld_or_told() {
 }
 
 #[test]
-fn a_view_withholds_a_tool_under_its_own_name_for_it() {
+fn a_view_withholds_a_tool_under_its_name_in_the_view() {
     let base = merged_with(PinMode::Block, &[described("changed", "after")]);
     let names = NameSettings {
         pins: PinMode::Block,

@@ -175,7 +175,7 @@ proptest! {
     }
 
     #[test]
-    fn a_new_server_renames_nothing_of_the_others(
+    fn a_new_server_does_not_rename_other_servers_items(
         servers in any_servers(Just(None)),
         place in any::<prop::sample::Index>(),
         new in any_server(Just(None)),
@@ -193,7 +193,7 @@ proptest! {
     }
 
     #[test]
-    fn pages_are_the_whole_list(count in 0_usize..20, page_items in 0_usize..7) {
+    fn pages_cover_the_whole_list(count in 0_usize..20, page_items in 0_usize..7) {
         let names: Vec<_> = (0..count).map(|n| format!("t{n}")).collect();
         let names: Vec<_> = names.iter().map(String::as_str).collect();
         let settings = CatalogSettings { page_items, ..settings() };
@@ -212,7 +212,7 @@ proptest! {
     }
 
     #[test]
-    fn wrapped_uris_come_back(servers in any_servers(any_prefix()), uri in any_uri()) {
+    fn wrapped_uris_can_be_unwrapped(servers in any_servers(any_prefix()), uri in any_uri()) {
         let snapshot = merge(&built(&servers), &small());
         for (name, _) in &servers {
             let name = server(name);

@@ -4,7 +4,7 @@ use super::*;
 use crate::catalog::Wrap;
 
 #[test]
-fn uris_are_kept_until_two_servers_use_the_same() {
+fn uris_are_unchanged_until_two_servers_collide() {
     let parts = [
         resources(
             "a",
@@ -48,7 +48,7 @@ fn uris_are_kept_until_two_servers_use_the_same() {
 }
 
 #[test]
-fn what_has_no_scheme_is_listed_and_read_from_its_server_only() {
+fn uris_without_a_scheme_belong_only_to_their_server() {
     let one = resources("one", &["config", "/etc/motd"], &["notes/{id}"]);
     let open = resources("open", &[], &["{+path}"]);
     for parts in [[one.clone(), open.clone()], [open, one]] {

@@ -47,7 +47,7 @@ fn owner(snapshot: &Snapshot, kind: ItemKind, public: &str) -> Option<String> {
 }
 
 #[test]
-fn a_name_with_a_prefix_belongs_to_its_server_and_one_without_to_the_only_server_without() {
+fn unlisted_names_are_routed_by_prefix_or_to_the_only_unprefixed_server() {
     let none = NameSettings::default();
     let both = [("a", none.clone()), ("b", prefixed(""))];
     let several = [("a", prefixed("")), ("b", prefixed(""))];
@@ -80,7 +80,7 @@ fn a_name_with_a_prefix_belongs_to_its_server_and_one_without_to_the_only_server
 }
 
 #[test]
-fn among_several_servers_only_one_that_declares_tools_or_prompts_may_have_one() {
+fn with_several_servers_unlisted_items_need_a_declaration() {
     let mut part = serving("a");
     part.capabilities.shift_remove("prompts");
     let one = [(Arc::new(part), prefixed(""))];
@@ -95,7 +95,7 @@ fn among_several_servers_only_one_that_declares_tools_or_prompts_may_have_one() 
 }
 
 #[test]
-fn the_only_server_gets_what_it_does_not_declare() {
+fn a_single_server_receives_undeclared_items() {
     let mut part = serving("a");
     part.capabilities.clear();
     let part = Arc::new(part);
@@ -117,7 +117,7 @@ fn the_only_server_gets_what_it_does_not_declare() {
 }
 
 #[test]
-fn an_unlisted_name_is_no_way_around_what_is_not_shown() {
+fn unlisted_names_do_not_bypass_filters() {
     let with = |change: fn(&mut NameSettings)| {
         let mut names = NameSettings::default();
         change(&mut names);
@@ -177,7 +177,7 @@ fn server_of(snapshot: &Snapshot, uri: &str, named: Option<&str>) -> Option<Stri
 }
 
 #[test]
-fn an_unlisted_uri_goes_to_the_server_that_named_it_or_alone_has_resources() {
+fn unlisted_uris_go_to_the_naming_or_the_only_resource_server() {
     let with_resources = |name: &str, uris: &[&str], templates: &[&str]| {
         let mut part = resources(name, uris, templates);
         let declared = json!({"resources": {}});

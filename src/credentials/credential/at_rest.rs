@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_vault_whose_key_was_away_is_read_again() {
+    async fn an_unreadable_vault_is_retried() {
         let directory = tempfile::tempdir().unwrap();
         let (key, away) = (directory.path().join("key"), directory.path().join("away"));
         let vault = Vault::new(

@@ -248,9 +248,9 @@ impl Credential {
                 .await);
         }
         if is_person {
-            self.leave_former_authority(&mut exchange).await;
+            self.discard_former_authority(&mut exchange).await;
         }
-        match self.renew_with_patience(&mut exchange).await {
+        match self.renew_with_retries(&mut exchange).await {
             Ok(()) => Ok(()),
             Err(error) => Err(self.not_renewed(error, &mut exchange).await),
         }
@@ -286,7 +286,7 @@ impl Credential {
 
     /// Discards the client and tokens of an authorization server that the server no longer uses:
     /// they must never be sent to a different one.
-    async fn leave_former_authority(&self, exchange: &mut Exchange) {
+    async fn discard_former_authority(&self, exchange: &mut Exchange) {
         let challenge = self.needs().challenge.clone();
         let (Some(kept), Some(challenge)) = (&exchange.kept, challenge) else {
             return;

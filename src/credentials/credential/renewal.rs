@@ -17,7 +17,7 @@ const RETRY_AFTER: [Duration; 3] = [
 
 impl Credential {
     /// Renews, retrying for some seconds while the authorization server is unavailable.
-    pub(super) async fn renew_with_patience(
+    pub(super) async fn renew_with_retries(
         &self,
         exchange: &mut Exchange,
     ) -> Result<(), SignInError> {

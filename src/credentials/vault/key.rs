@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_key_is_no_part_of_the_data_directory_of_a_user_with_a_home() {
+    fn the_key_is_outside_the_data_directory_if_there_is_a_home() {
         let data = Path::new("/data");
         let of = |name: &'static str, value: &'static str| {
             default_key_file(data, move |asked| (asked == name).then(|| value.to_owned()))

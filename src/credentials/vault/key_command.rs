@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_prints_is_taken_once_and_told_nobody() {
+    fn output_is_cached_and_never_shown() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("n");
         let script = format!("echo -n x >> {0}; echo s3cret; cat {0}", file.display());
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_command_that_failed_is_not_run_again_for_a_while() {
+    async fn a_failed_command_is_not_rerun_immediately() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("n");
         let script = format!("echo -n x >> {}; exit 3", file.display());

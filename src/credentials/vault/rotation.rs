@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kill_alone_leaves_everything_to_the_new_key_in_the_end() {
+    fn rotation_completes_after_a_kill_at_any_step() {
         for killed_at in 0..12 {
             let root = tempfile::tempdir().unwrap();
             let file = root.path().join("key");
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_was_replaced_where_it_comes_from_takes_over() {
+    fn a_key_replaced_at_its_source_takes_over() {
         let root = tempfile::tempdir().unwrap();
         let file = root.path().join("printed");
         let old = new_key().unwrap();
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rotation_that_another_one_overtakes_ends_well() {
+    fn a_rotation_overtaken_by_another_succeeds() {
         let root = tempfile::tempdir().unwrap();
         let key = VaultKey::File(root.path().join("key"));
         let (place, kept) = sealed(root.path(), &key);
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_key_opens_stays_and_is_named() {
+    fn files_that_no_key_opens_stay_and_are_listed() {
         let root = tempfile::tempdir().unwrap();
         let key = VaultKey::File(root.path().join("key"));
         let (place, kept) = sealed(root.path(), &key);

@@ -86,7 +86,7 @@ mod tests {
     use crate::protocol::envelope::Envelope;
 
     #[test]
-    fn a_constructed_message_is_what_parsing_its_bytes_gives() {
+    fn constructed_messages_equal_parsed_ones() {
         let id = RequestId::from(17);
         let params = RawJson::from_value(&json!({
             "uri": "a://b", "name": "n", "progressToken": 4, "requestId": "r",

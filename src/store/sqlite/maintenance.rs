@@ -51,7 +51,7 @@ fn run(
 ) {
     let mut next_sweep = clock.now().saturating_add(SWEEP_EVERY);
     let mut failed = false;
-    while goes_on(ended, CHECKPOINT_EVERY) {
+    while wait_unless_ended(ended, CHECKPOINT_EVERY) {
         if clock.jump().is_some()
             && let Some(writer) = writer.upgrade()
         {
@@ -73,7 +73,7 @@ fn run(
 }
 
 /// Waits. Returns false as soon as the store is dropped.
-fn goes_on(ended: &Receiver<()>, wait: Duration) -> bool {
+fn wait_unless_ended(ended: &Receiver<()>, wait: Duration) -> bool {
     ended.recv_timeout(wait) == Err(RecvTimeoutError::Timeout)
 }
 
@@ -85,7 +85,7 @@ fn sweep(
 ) -> rusqlite::Result<()> {
     let mut from = String::new();
     while let Some(last) = table::sweep(connection, &from, clock.now())? {
-        if !goes_on(ended, SWEEP_PAUSE) {
+        if !wait_unless_ended(ended, SWEEP_PAUSE) {
             break;
         }
         from = last;

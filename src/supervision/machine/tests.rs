@@ -167,7 +167,7 @@ fn a_child_that_is_up_is_renewed_only_when_asked_for() {
 }
 
 #[test]
-fn a_child_that_is_not_ready_in_time_is_killed_and_tried_again_when_gone() {
+fn a_child_not_ready_in_time_is_killed_and_retried_once_gone() {
     check(vec![
         (0, Wake, Launch, "starting 10"),
         (9, Tick, Nothing, "starting 10"),
@@ -179,7 +179,7 @@ fn a_child_that_is_not_ready_in_time_is_killed_and_tried_again_when_gone() {
 }
 
 #[test]
-fn a_killed_child_that_stays_is_left_behind() {
+fn a_killed_child_that_does_not_exit_is_abandoned() {
     let start = Instant::now();
     let at = |second| start + Duration::from_secs(second);
     let mut machine = RestartMachine::new(settings());

@@ -26,7 +26,7 @@ pub fn explanation<'l>(lines: impl IntoIterator<Item = &'l str>) -> Option<Strin
         .filter(is_last)
         .map(|found| found.texts)
         .or_else(|| npm_error(&lines))
-        .or_else(|| telling_line(&lines))
+        .or_else(|| failure_line(&lines))
         .or_else(|| last_line(&lines))?;
     Some(found.join(SEPARATOR))
 }
@@ -87,7 +87,7 @@ fn without_usage(lines: Vec<String>) -> Vec<String> {
 
 /// Whether a line after the usage belongs to it: an option, an example or a heading.
 fn is_help(line: &str) -> bool {
-    let is_title = line.ends_with(':') && !tells_failure(line) && !is_noise(line);
+    let is_title = line.ends_with(':') && !mentions_failure(line) && !is_noise(line);
     line.is_empty() || line.starts_with([' ', '-']) || is_title
 }
 
@@ -138,7 +138,7 @@ fn stack_trace(lines: &[String]) -> Option<Found> {
     let mut found = headers.next()?;
     found.end += lines[found.end..]
         .iter()
-        .take_while(|line| is_of_trace(line))
+        .take_while(|line| belongs_to_trace(line))
         .count();
     Some(found)
 }
@@ -149,7 +149,7 @@ fn is_frame(line: &str) -> bool {
 }
 
 /// Whether a line is a frame, or one of the fields that Node prints after the frames.
-fn is_of_trace(line: &str) -> bool {
+fn belongs_to_trace(line: &str) -> bool {
     line.starts_with(' ') || line == "}" || line.starts_with("Emitted ")
 }
 
@@ -207,7 +207,7 @@ fn of_npm(line: &str) -> Option<&str> {
 }
 
 /// Whether a line contains a word of failure.
-fn tells_failure(line: &str) -> bool {
+fn mentions_failure(line: &str) -> bool {
     const WORDS: [&str; 20] = [
         "error",
         "fatal",
@@ -235,8 +235,8 @@ fn tells_failure(line: &str) -> bool {
 }
 
 /// The last line that mentions a failure, with the lines that it continues or announces.
-fn telling_line(lines: &[String]) -> Option<Vec<String>> {
-    let at = lines.iter().rposition(|line| tells_failure(line))?;
+fn failure_line(lines: &[String]) -> Option<Vec<String>> {
+    let at = lines.iter().rposition(|line| mentions_failure(line))?;
     let before = at.checked_sub(1).map(|before| &lines[before]);
     let before = before.filter(|before| {
         !is_noise(before) && (before.ends_with(':') || lines[at].starts_with([' ', '╰', '│']))
