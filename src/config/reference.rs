@@ -15,8 +15,8 @@ reconnects the server. The last column has the default, then the possible values
   explanations as comments.
 - `mcpvisor config schema` prints a JSON Schema ([config.schema.json](config.schema.json)). Even Better
   TOML and other editors read `#:schema PATH` in the first line of a file.
-- Every text can contain `${VAR}`, `${VAR:-default}`, `${VAR:+alternative}` and `${file:path}`; `$$` is a
-  dollar sign.
+- Every string can contain `${VAR}`, `${VAR:-default}`, `${VAR:+alternative}` and `${file:path}`; `$$`
+  is a dollar sign.
 - Durations are written as `\"500ms\"`, `\"30s\"` or `\"1h 30m\"`, sizes as `\"512KiB\"`, `\"16MiB\"` or a
   number of bytes. Relative paths start at the directory of the file.
 - `version = 1`, before all tables, is the version of the file format: the only one so far, and the
