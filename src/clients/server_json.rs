@@ -437,8 +437,8 @@ mod tests {
         let table = [
             (json!(null), "no `name`"),
             (json!({"name": 3}), "no `name`"),
-            (json!({"name": "x"}), "no package"),
-            (of_package(mcpb), "no package"),
+            (json!({"name": "x"}), "no matching"),
+            (of_package(mcpb), "no matching"),
             (
                 of_package(json!({"registryType": "npm"})),
                 "no `identifier`",
@@ -447,7 +447,7 @@ mod tests {
             (json!({"name": "x", "remotes": [{}]}), "no `url`"),
             (
                 json!({"name": "x", "packages": "y", "remotes": {}}),
-                "no package",
+                "no matching",
             ),
         ];
         for (file, expected) in table {

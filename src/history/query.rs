@@ -292,7 +292,7 @@ mod tests {
             ("text=", "1 to 256 characters"),
             ("before=-1", "the id of an entry"),
             ("before=x", "the id of an entry"),
-            ("limit=1&limit=2", "twice"),
+            ("limit=1&limit=2", "duplicate"),
             ("method=a&colour=red", "unknown parameter `colour`"),
         ];
         for (query, word) in refused {

@@ -125,7 +125,7 @@ fn a_server_of_an_included_file_that_cannot_be_used_is_set_aside() {
         ),
         (
             r#"{"mcpServers": {"a": {"args": ["${cmd:hunter2}"], "command": "x"}, "good": {"command": "x"}}}"#,
-            "`servers.a.args[0]` holds `${…}` in a form that is not known",
+            "`servers.a.args[0]` contains an unknown form of `${…}`",
         ),
         (
             r#"{"mcpServers": {"a": 5, "good": {"command": "x"}}}"#,

@@ -85,7 +85,7 @@ fn arguments_from_a_variable_make_only_their_server_unusable() {
     let [why] = &unable_servers(&config, &environment)[..] else {
         panic!("one is unable")
     };
-    assert!(why.contains("`servers.a.command` holds arguments") && !why.contains("hunter2"));
+    assert!(why.contains("`servers.a.command` contains arguments") && !why.contains("hunter2"));
 }
 
 #[test]

@@ -283,7 +283,7 @@ mod tests {
             (&format!("{case}tool = \"x\"\nitem = \"y\""), "`tool`"),
             (
                 &format!("{case}method = \"tools/list\"\nitem = \"\""),
-                "everybody",
+                "always allowed",
             ),
             (&format!("{case}tool = \"x\"\nscopes = [\"a b\"]"), "scope"),
             (

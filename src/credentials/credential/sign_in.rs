@@ -203,7 +203,7 @@ impl Credential {
         kept.take(&tokens);
         kept.signed_in_at = Some(unix_now());
         // Determined before the new token can be used.
-        let replaces_sign_in = self.has_token() || self.is_used.swap(false, Ordering::Relaxed);
+        let is_another = self.has_token() || self.is_used.swap(false, Ordering::Relaxed);
         self.adopt(&mut exchange, kept).await?;
         *self.take_back() = Some(word.clone());
         match self.principal() {
@@ -214,7 +214,7 @@ impl Credential {
             }
         }
         let granted = Granted {
-            replaces_sign_in,
+            is_another,
             ..self.granted(&exchange)?
         };
         Ok((granted, word))
