@@ -146,9 +146,9 @@ impl StaticTool {
         match self {
             Self::Find => (
                 "Find tools",
-                "Finds tools for a task, in everyday words, such as \"send an e-mail\". Returns their \
-                 names, what they do and their arguments. Look here before you say that something \
-                 cannot be done.",
+                "Finds tools for a task, in everyday words, such as \"send an e-mail\". Returns \
+                 their names, what they do and their arguments. Look here before you say that \
+                 something cannot be done.",
             ),
             Self::Describe => (
                 "Describe tools",

@@ -47,16 +47,16 @@ pub(crate) fn listen(
 }
 
 fn refuse_public(section: &Section<'_>, listen: SocketAddr, in_file: SocketAddr) {
-    let help = "create an API key with `mcpvisor keys add NAME`, or listen on `127.0.0.1` and put a \
-                proxy with authentication in front of it, or set `allow_unauthenticated = true` in \
-                [gateway]: anyone who can reach the address can then use every server";
+    let help = "create an API key with `mcpvisor keys add NAME`, or listen on `127.0.0.1` and put \
+                a proxy with authentication in front of it, or set `allow_unauthenticated = true` \
+                in [gateway]: anyone who can reach the address can then use every server";
     if listen.ip() == in_file.ip() {
         let message = "`gateway.listen` is reachable from other machines, but no \
                        authentication is configured";
         section.refuse(&["listen"], message.to_owned(), help.to_owned());
     } else {
-        let message = "the address set by the environment (`MCPVISOR_LISTEN`, `HOST`, a socket of the \
-                       service manager) is reachable from other machines, but no \
+        let message = "the address set by the environment (`MCPVISOR_LISTEN`, `HOST`, a socket of \
+                       the service manager) is reachable from other machines, but no \
                        authentication is configured";
         let problem = Problem::new("gateway.listen", message.to_owned());
         section.reader.problem(problem.help(help.to_owned()));

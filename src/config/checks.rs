@@ -50,7 +50,8 @@ pub(crate) fn is_at_least<T: PartialOrd>(
 }
 
 pub(crate) const ENDPOINT: &str = "a path such as `\"/mcp\"`: letters, digits and `-_.~/`, no \
-                                   trailing slash, and not one of the gateway's own paths, such as `/health` or `/api`";
+                                   trailing slash, and not one of the gateway's own paths, such as \
+                                   `/health` or `/api`";
 
 /// Paths that the gateway uses itself, including everything below them.
 const TAKEN: [&str; 12] = [

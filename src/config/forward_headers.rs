@@ -66,8 +66,8 @@ pub(super) fn warn_about_key(server: &ServerName, keys: &ServerKeys, reader: &Re
     let mut names = keys.forward_headers.iter();
     if names.any(|(name, _)| name.eq_ignore_ascii_case("authorization")) {
         reader.warn(&format!(
-            "`servers.{server}.{KEY}` forwards `Authorization`, in which clients send their key for this \
-             gateway: have clients send the server's credentials in a separate header"
+            "`servers.{server}.{KEY}` forwards `Authorization`, in which clients send their key \
+             for this gateway: have clients send the server's credentials in a separate header"
         ));
     }
 }

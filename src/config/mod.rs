@@ -462,7 +462,7 @@ fn assemble(reader: &Reader<'_>, tree: &DeTable<'_>) -> Config {
     config.metrics_export = traces::read_metrics(reader);
     config.traces = traces::read(reader, &mut config.front.forwarded_headers);
     if config.front.auth.certificates && config.front.tls.client_ca.is_none() {
-        let message = "`auth.certificates` needs `tls.client_ca`: without it, clients are not asked for a certificate";
+        let message = "`auth.certificates` needs `tls.client_ca`, else clients send no certificate";
         reader.problem(Problem::new("", message.to_owned()));
     }
     config.sources = source::sources(&root.table("sources"), &config);

@@ -111,8 +111,8 @@ fn source(
     let url = Url::parse(url).ok()?;
     if is_plain_http(&url) {
         section.reader.warn(&format!(
-            "source `{name}` uses `http://`: its key and its servers are sent unencrypted and can be read \
-             and changed in transit; use `https://`"
+            "source `{name}` uses `http://`: its key and its servers are sent unencrypted and can \
+             be read and changed in transit; use `https://`"
         ));
     }
     Some(SourceSettings {

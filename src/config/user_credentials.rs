@@ -70,8 +70,8 @@ pub(super) fn warn_if_unusable(
     }
     if keys.oauth.exchanges() && !auth.tokens.is_enabled() {
         reader.warn(&format!(
-            "`servers.{server}.oauth.grant = \"token_exchange\"` needs clients with tokens, and tokens \
-             are not accepted: see `jwt`, `introspection` and `webhook` in [auth]"
+            "`servers.{server}.oauth.grant = \"token_exchange\"` needs clients with tokens, and \
+             tokens are not accepted: see `jwt`, `introspection` and `webhook` in [auth]"
         ));
     } else if !auth.is_required() {
         reader.warn(&format!(

@@ -73,8 +73,8 @@ pub(super) fn apply<'a>(
         let path = format!("servers.{name}.{KEY}");
         if paths.len() > count && !takes_tokens {
             reader.warn(&format!(
-                "`{path}` needs clients with tokens, which have claims, but tokens are not accepted: see `jwt`, \
-                 `introspection` and `webhook` in [auth]"
+                "`{path}` needs clients with tokens, which have claims, but tokens are not \
+                 accepted: see `jwt`, `introspection` and `webhook` in [auth]"
             ));
         } else if reads_subject && kinds == 0 {
             reader.warn(&format!(
@@ -88,8 +88,9 @@ pub(super) fn apply<'a>(
         }
         if reads_subject && auth.tokens.has_two_issuers() {
             reader.warn(&format!(
-                "`{path}` sends the subject of a token regardless of its issuer: two issuers can use the \
-                 same subject for different people; also send `claims.iss`, or use `claims.email`"
+                "`{path}` sends the subject of a token regardless of its issuer: two issuers can \
+                 use the same subject for different people; also send `claims.iss`, or use \
+                 `claims.email`"
             ));
         }
     }

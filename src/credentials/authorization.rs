@@ -41,9 +41,9 @@ pub enum CallbackError {
     #[error("the callback matches no pending sign-in; sign in again")]
     State,
     #[error(
-        "the sign-in was not started in this browser: open the sign-in link in this \
-         browser and continue from there; if `mcpvisor auth login` is waiting, paste the address of \
-         this page there instead"
+        "the sign-in was not started in this browser: open the sign-in link in this browser and \
+         continue from there; if `mcpvisor auth login` is waiting, paste the address of this page \
+         there instead"
     )]
     Browser,
     // A wrong issuer is not quoted: its text could be written to mislead.

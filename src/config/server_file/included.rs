@@ -152,8 +152,8 @@ impl IncludedServers {
             Origin::File(path, text) => (path.clone(), text),
             Origin::Source(name) => {
                 return Err(conflict(&format!(
-                    "this server comes from the source `{name}`: change it there; the change is applied \
-                     when the source is polled next"
+                    "this server comes from the source `{name}`: change it there; the change is \
+                     applied when the source is polled next"
                 )));
             }
         };

@@ -56,8 +56,8 @@ impl<'a> ServerFile<'a> {
     ) -> Result<Self, Failure> {
         let Some(path) = path else {
             return Err(conflict(
-                "the gateway runs with the built-in configuration, which cannot be changed: save it \
-                 with `mcpvisor config default > config.toml` and restart the gateway",
+                "the gateway runs with the built-in configuration, which cannot be changed: save \
+                 it with `mcpvisor config default > config.toml` and restart the gateway",
             ));
         };
         Ok(Self {

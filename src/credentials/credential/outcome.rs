@@ -105,8 +105,8 @@ pub enum SignInError {
     #[error("the authorization server has no sign-in page")]
     NoPage,
     #[error(
-        "the authorization server does not register clients: create a client there, and set `client_id` in \
-         [servers.NAME.oauth]"
+        "the authorization server does not register clients: create a client there, and set \
+         `client_id` in [servers.NAME.oauth]"
     )]
     NoClient,
     #[error("{0}")]
@@ -140,8 +140,8 @@ pub enum SignInError {
     #[error("the system cannot provide random numbers")]
     Random,
     #[error(
-        "no listener for the callback: set `callback_url` in [credentials], or run the gateway with \
-         a listener"
+        "no listener for the callback: set `callback_url` in [credentials], or run the gateway \
+         with a listener"
     )]
     NoCallback,
 }

@@ -109,8 +109,8 @@ fn begin(
     let Some(old) = old else {
         if !matches!(key, VaultKey::File(_)) {
             return Err(io::Error::other(format!(
-                "{key} can only be replaced at its source: replace it there, and name a file with the old key \
-                 (`--old-key-file`)"
+                "{key} can only be replaced at its source: replace it there, and name a file with \
+                 the old key (`--old-key-file`)"
             )));
         }
         // Under the same lock: another rotation can be waiting for it.
