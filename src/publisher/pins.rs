@@ -65,7 +65,7 @@ impl Pins {
         }
         let is_configured = |server: &ServerName| configured(server.as_str());
         for server in pinned.drop_oldest(ABSENT_SERVERS_MAX, is_configured) {
-            log::info!(server = server.as_str(); "dropped the pins of the server that was removed first");
+            log::info!(server = server.as_str(); "dropped pins of the longest-absent server");
             store.delete(&format!("{PINS}{server}")).await?;
         }
         let writing = Mutex::default();

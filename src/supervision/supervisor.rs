@@ -290,7 +290,7 @@ struct LoggedExit {
     is_broken: bool,
 }
 
-/// Which part of an exit's log line the previous one already contained.
+/// How much of an exit's log line repeats the previous exit's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Repetition {
     None,
@@ -327,7 +327,7 @@ fn describe_next_step(state: &ChildState, now: Instant) -> String {
         ChildState::Starting { .. } | ChildState::Up { .. } | ChildState::Ending { .. } => {
             "ended and is being restarted".to_owned()
         }
-        ChildState::Idle => "at rest".to_owned(),
+        ChildState::Idle => "idle".to_owned(),
         ChildState::Stopped => "stopped".to_owned(),
     }
 }

@@ -176,8 +176,8 @@ pub fn log_level() -> String {
     log::max_level().as_str().to_lowercase()
 }
 
-/// Changes the log level until the end of the process; returns false if it is invalid. A level
-/// above the initial one affects only the gateway's own lines.
+/// Changes the log level until the end of the process; returns false if it is invalid. A more
+/// verbose level than the initial one affects only the gateway's own lines.
 pub fn set_log_level(level: &str) -> bool {
     let level: Option<Level> = level.parse().ok();
     if let Some(level) = level {
