@@ -126,7 +126,7 @@ pub(super) fn check_command(keys: &ServerKeys, section: &Section<'_>) {
 }
 
 /// Warns about arguments that only a shell would expand.
-pub(super) fn warn_about_tilde(keys: &ServerKeys, section: &Section<'_>) {
+pub(super) fn warn_of_home(keys: &ServerKeys, section: &Section<'_>) {
     for (index, argument) in keys.args.iter().enumerate() {
         if argument.expose().starts_with("~/") {
             let key = section.path("args");

@@ -15,7 +15,7 @@ use crate::config::declaration::kinds::{
     ChoiceKind, InheritEnvKind, choice, count, duration, factor, flag, optional, size, table,
 };
 use crate::config::declaration::texts::{NamedSecrets, SecretText, named_texts, text, texts};
-use crate::config::programs::{check_command, warn_about_tilde};
+use crate::config::programs::{check_command, warn_of_home};
 use crate::config::section::Section;
 use crate::config::units::{DAY, GIB, HOUR, MIB, MILLI, MINUTE, SECOND};
 use crate::downstream::{
@@ -335,7 +335,7 @@ const LAZY_IDLE_STOP: Duration = Duration::from_secs(5 * 60);
 fn check(keys: &mut ServerKeys, section: &Section<'_>) {
     check_timeouts(&keys.limits, section);
     check_command(keys, section);
-    warn_about_tilde(keys, section);
+    warn_of_home(keys, section);
     if keys.start == StartMode::Lazy && keys.command.is_some() && !section.has("idle_stop") {
         keys.limits.idle_stop = LAZY_IDLE_STOP;
     }
