@@ -172,7 +172,7 @@ async fn a_bad_server_of_an_api_is_left_out_and_no_other() {
         status["config"]["warnings"], status["notices"], status["servers"]
     );
     for (what, why) in [
-        ("source `team`: its server `own` is left out", "name or id"),
+        ("source `team`: its server `own` is skipped", "name or id"),
         ("`servers.bad-url.url`", "http"),
         ("server 4 is skipped", "no `url`"),
         ("`servers.bad-id.id`", "64 characters"),
