@@ -273,7 +273,7 @@ def check_off(collector):
         with Gateway(PROGRAM, EXAMPLE, these) as gateway:
             Client(gateway, True).call("example__echo", {"message": "a"})
             if these is wrong:
-                gateway.wait_for_log("OTEL_EXPORTER_OTLP_PROTOCOL.*requests are not traced")
+                gateway.wait_for_log("OTEL_EXPORTER_OTLP_PROTOCOL.*traces are not exported")
     assert len(collector.spans) == before, "spans although traces are off"
 
 
