@@ -13,11 +13,11 @@ use quick_cache::unsync::{Cache, DefaultLifecycle};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// A map by keys of our own or of the configuration. Nobody outside chooses them, so their hashes
-/// need not resist chosen collisions, which costs several times as much.
+/// A map for keys from the gateway or the configuration. Outsiders cannot choose them, so the hash
+/// need not resist chosen collisions, which would cost several times as much.
 pub(crate) type QuickMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
-/// A cache for one thread, so small that keys chosen to collide cost nothing. When it is full, the
+/// A cache for one thread, so small that keys chosen to collide do no harm. When it is full, the
 /// least used entry is evicted.
 pub(crate) type QuickCache<K, V> = Cache<K, V, UnitWeighter, foldhash::fast::RandomState>;
 
@@ -29,23 +29,23 @@ pub(crate) fn quick_cache<K: Eq + Hash, V>(entries_max: usize) -> QuickCache<K, 
 
 /// Name of a downstream server: the key of its `[servers.NAME]` table.
 ///
-/// `[A-Za-z0-9-]{1,32}`, so that it may stand in a tool name, a URI scheme and a log line.
+/// `[A-Za-z0-9-]{1,32}`, so that it can be part of a tool name, a URI scheme and a log line.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String")]
 pub struct ServerName(Arc<str>);
 
-/// Why a text is no [`ServerName`].
+/// Why a text is not a [`ServerName`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a server name is 1 to 32 characters of A-Z, a-z, 0-9 and `-`, not `{0}`")]
 pub struct InvalidServerName(pub String);
 
 impl ServerName {
-    /// Longest name, in bytes.
+    /// Maximum length, in bytes.
     pub const LENGTH_MAX: usize = 32;
 
     /// # Errors
     ///
-    /// Returns [`InvalidServerName`] when the text is empty, too long or holds another character.
+    /// Returns [`InvalidServerName`] if the text is empty, too long or has other characters.
     pub fn try_new(name: &str) -> Result<Self, InvalidServerName> {
         let legal = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
         if name.is_empty() || name.len() > Self::LENGTH_MAX || !name.bytes().all(legal) {
@@ -54,7 +54,7 @@ impl ServerName {
         Ok(Self(Arc::from(name)))
     }
 
-    /// A name as similar to a text as names allow, with a `-` for every other character.
+    /// The valid name most similar to a text, with `-` for every other character.
     pub fn similar(text: &str) -> Option<Self> {
         let legal = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
         let name: String = text.chars().take(Self::LENGTH_MAX).map(legal).collect();
@@ -95,28 +95,28 @@ impl fmt::Display for ServerName {
 pub struct SessionId(Uuid);
 
 impl SessionId {
-    /// None comes before it.
+    /// Sorts before every other id.
     pub(crate) const FIRST: Self = Self(Uuid::nil());
 
     pub const fn new(uuid: Uuid) -> Self {
         Self(uuid)
     }
 
-    /// Reads an id from the wire; `None` when it is not of the form that we mint: other spellings
-    /// of the same UUID are other texts to everybody else.
+    /// Parses an id from the wire; `None` if it does not have the form that the gateway issues.
+    /// Other spellings of the same UUID are different ids to every other reader.
     pub fn parse(text: &str) -> Option<Self> {
         let uuid = Uuid::try_parse(text).ok()?;
         let mut canonical = Uuid::encode_buffer();
         (uuid.hyphenated().encode_lower(&mut canonical) == text).then_some(Self(uuid))
     }
 
-    /// The whole id, for the `Mcp-Session-Id` header and the store.
+    /// The complete id, for the `Mcp-Session-Id` header and the store.
     pub fn expose(self) -> String {
         let mut text = Uuid::encode_buffer();
         self.0.hyphenated().encode_lower(&mut text).to_owned()
     }
 
-    /// Its first eight digits as a number: the name of the session for operators.
+    /// The first eight digits as a number: the session's name for operators.
     pub const fn handle(self) -> u32 {
         let (high, _) = self.0.as_u64_pair();
         (high >> 32) as u32
@@ -141,19 +141,18 @@ impl fmt::Debug for SessionId {
     }
 }
 
-/// Who a request comes from, as its credentials say. Every key that must not be shared between users
-/// holds one.
+/// The authenticated sender of a request. Part of every key that must not be shared between users.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Principal {
-    /// Nobody was asked who they are.
+    /// Authentication is off.
     #[default]
     Anonymous,
-    /// The issuer and the subject. One pointer, since each request carries it.
+    /// Issuer and subject, separated by a space. Boxed in an `Arc`, since each request carries it.
     Authenticated(Arc<String>),
 }
 
 impl Principal {
-    /// A text that no other principal has.
+    /// A text unique to this principal.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Anonymous => "anonymous",
@@ -161,13 +160,13 @@ impl Principal {
         }
     }
 
-    /// The subject alone, for people.
+    /// The subject alone, for display.
     pub fn name(&self) -> &str {
         let text = self.as_str();
         text.split_once(' ').map_or(text, |(_, subject)| subject)
     }
 
-    /// The issuer and the subject; two empty texts for nobody in particular.
+    /// Issuer and subject; two empty strings for an anonymous principal.
     pub fn parts(&self) -> (&str, &str) {
         match self {
             Self::Anonymous => ("", ""),
@@ -175,29 +174,28 @@ impl Principal {
         }
     }
 
-    /// The subject that this issuer vouches for. No issuer has a space in its name, so that no two
-    /// pairs have the same text, and none that of [`Principal::Anonymous`].
+    /// The principal for an issuer's subject. Issuers have no spaces in their names, so that no two
+    /// pairs have the same text, and none equals [`Principal::Anonymous`].
     pub fn of(issuer: &str, subject: &str) -> Self {
         let issuer = issuer.replace(' ', "%20");
         Self::Authenticated(Arc::new(format!("{issuer} {subject}")))
     }
 }
 
-/// Where a client connects from: whoever uses what all clients have in common has a share of it as
-/// a peer.
+/// The origin of a client's connections, which determines its share of common resources.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub enum Peer {
-    /// This machine, where nobody else can connect: there is nobody to share with.
+    /// This machine, if only it can connect: there are no others to share with.
     #[default]
     Local,
     Address(IpAddr),
 }
 
 impl Peer {
-    /// The peer of an address. Addresses of one IPv6 network of 64 bits are one peer: a single host
-    /// may use them all.
+    /// The peer of an address. All addresses of an IPv6 /64 network are one peer: a single host can
+    /// use them all.
     pub fn of(address: IpAddr) -> Self {
         Self::Address(match address.to_canonical() {
             IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64)),
@@ -206,8 +204,8 @@ impl Peer {
     }
 }
 
-/// Whose share a place is of that all clients have in common: whoever says who they are has one
-/// by that name, wherever they connect from, and all others have one by their address.
+/// The holder of a share of common resources: authenticated clients by their principal, wherever
+/// they connect from, and all others by their address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Holder {
     Peer(Peer),
@@ -222,28 +220,28 @@ impl Holder {
         }
     }
 
-    /// Nobody else could want its places: only this machine can connect, and nobody is asked who
-    /// they are.
+    /// Whether there can be no other holders: only this machine can connect, and authentication is
+    /// off.
     pub fn is_alone(&self) -> bool {
         *self == Self::Peer(Peer::Local)
     }
 }
 
-/// Which part of the gateway a client sees. In the store it is `null`, `NAME` or `server/NAME`, as
-/// in the path of its endpoint.
+/// The part of the gateway that a client sees. In the store it is `null`, `NAME` or `server/NAME`,
+/// as in the path of its endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Option<String>", into = "Option<String>")]
 pub enum ViewId {
     /// All servers.
     #[default]
     Default,
-    /// A view of the configuration.
+    /// A configured view.
     Named(Arc<str>),
     /// One server, with its own names.
     Server(ServerName),
 }
 
-/// Stands before the name of a server in a path.
+/// Prefix of a server's name in a path.
 const SERVER_VIEW: &str = "server/";
 
 impl From<ViewId> for Option<String> {
@@ -270,31 +268,31 @@ impl TryFrom<Option<String>> for ViewId {
     }
 }
 
-/// For whom a session exists: for anybody else its id is unknown.
+/// The owner of a session: for every other caller its id is unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionOwner {
     pub principal: Principal,
-    /// By which the client entered.
+    /// The view that the client used.
     pub view: ViewId,
 }
 
 /// Whose credentials a downstream connection uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum CredentialContext {
-    /// Those of the gateway.
+    /// The gateway's own credentials.
     #[default]
     Shared,
-    /// Those that this principal gave.
+    /// Credentials of this principal.
     User(Principal),
-    /// Those that were given in exchange for a token of this subject.
+    /// Credentials obtained in exchange for this subject's token.
     Exchanged(Subject),
 }
 
-/// Whose token it is, and what it allows: none is used for a request whose own allows something else.
+/// The owner and rights of a token: a connection is never used for a request with different rights.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Subject {
     pub principal: Principal,
-    /// A digest of the scopes and of all other claims that make a difference.
+    /// A digest of the scopes and of all other relevant claims.
     pub claims_digest: [u8; 32],
 }
 
@@ -307,22 +305,22 @@ impl CredentialContext {
     }
 }
 
-/// Numbers calls, once per process. The number is a call's name in the log, its JSON-RPC id on the
-/// way to the server, and its progress token there, so that no table has to map one to the other.
-/// Questions to clients are numbered with them.
+/// Issues call numbers that are unique in the process. A call's number is its name in the log, its
+/// JSON-RPC id towards the server, and its progress token there, so that no table has to map
+/// between them. Questions to clients use the same sequence.
 #[derive(Clone, Debug)]
 pub struct CallNumbers(Arc<AtomicU64>);
 
 impl CallNumbers {
-    /// They begin at random, so that a late answer to the process before this one meets no request
-    /// of this one, and below 2^52: as many are left until 2^53, from where on some JSON readers
-    /// round.
+    /// Starts at a random number, so that a late response to the previous process matches no
+    /// request of this one. It is below 2^52, which leaves as many numbers until 2^53, where some
+    /// JSON parsers start to round.
     pub fn random() -> Self {
         let (_, bits) = Uuid::new_v4().as_u64_pair();
         Self::after(bits & ((1 << 52) - 1))
     }
 
-    /// The first is the one after `last`.
+    /// Starts with the number after `last`.
     pub fn after(last: u64) -> Self {
         Self(Arc::new(AtomicU64::new(last)))
     }
@@ -342,7 +340,7 @@ mod tests {
         assert!(first.iter().all(|number| *number <= 1 << 52));
         let mut sorted = first;
         sorted.sort_unstable();
-        // The chance that two of a hundred are closer than this is one in ten million.
+        // The probability that any two of a hundred are closer than this is one in ten million.
         assert!(sorted.windows(2).all(|pair| pair[1] - pair[0] > 1000));
         let numbers = CallNumbers::after(4);
         assert_eq!((numbers.next(), numbers.clone().next()), (5, 6));
@@ -375,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_a_name_holds_places_by_it_and_all_others_by_their_address() {
+    fn holders_are_identified_by_principal_or_address() {
         let address = Peer::of("10.0.0.1".parse().unwrap());
         let key = Principal::of("key", "laptop");
         assert_eq!(Holder::of(&key, address), Holder::of(&key, Peer::Local));

@@ -1,12 +1,12 @@
 //! mcpvisor: a supervised gateway for MCP servers.
 //!
-//! Clients talk to one endpoint; behind it stand many MCP servers. The modules below are in
+//! Clients connect to a single endpoint in front of many MCP servers. The modules below are in
 //! reading order, from the leaves to the top; a module imports only from those above it
 //! (`tests/tidy` enforces the layers of `docs/architecture.md`).
 
 #[cfg(not(unix))]
 compile_error!(
-    "mcpvisor runs on Unix systems: it depends on their sockets, signals, process groups and owners of files"
+    "mcpvisor runs on Unix systems: it depends on Unix sockets, signals, process groups and file ownership"
 );
 
 pub mod id;

@@ -1,4 +1,4 @@
-//! The binary: its arguments, and the command that they name.
+//! The mcpvisor binary: parses the arguments and runs the command.
 
 mod commands;
 
@@ -75,7 +75,7 @@ fn finish(outcome: Result<(), CliError>) -> ExitCode {
 fn run_example_server() -> Result<(), CliError> {
     let runtime = current_thread_runtime()?;
     let outcome = runtime.block_on(example_server::run());
-    // A thread that still reads stdin would hold the process.
+    // A thread that still reads stdin would delay the exit.
     runtime.shutdown_background();
     Ok(outcome?)
 }

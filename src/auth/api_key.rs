@@ -1,4 +1,4 @@
-//! API keys: 256 random bits, of which only the hash is kept.
+//! API keys: 256 random bits, of which only the hash is stored.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,28 +13,28 @@ use super::identity::GrantedScopes;
 use super::last_use::LastUse;
 use crate::id::Principal;
 
-/// Bytes of a token; it is written as twice as many hexadecimal digits.
+/// Length of a token in bytes; it is written as twice as many hexadecimal digits.
 const TOKEN_BYTES: usize = 32;
 
-/// Names the algorithm in front of the digits.
+/// Algorithm prefix of a hash.
 const ALGORITHM: &str = "sha256:";
 
-/// A key that clients may use.
+/// A key that clients can use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiKey {
     pub name: String,
-    /// Made once, since each request has it.
+    /// Built once, because every request clones it.
     pub principal: Principal,
     pub hash: TokenHash,
-    /// `None` for none.
+    /// `None` if the key has no scopes.
     pub scopes: GrantedScopes,
-    /// In milliseconds since 1970.
+    /// Expiry time, in milliseconds since 1970.
     pub expires_at: Option<u64>,
     pub limits: Option<Arc<ClientLimits>>,
     pub last_use: LastUse,
 }
 
-/// The SHA-256 of a key or a token. A fast hash is enough: nobody can try 2^256 keys.
+/// The SHA-256 hash of a key or token. A fast hash is enough: 2^256 keys cannot be enumerated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TokenHash([u8; SHA256_OUTPUT_LEN]);
 
@@ -45,7 +45,7 @@ impl TokenHash {
         Self(bytes)
     }
 
-    /// Reads what `Display` writes.
+    /// Parses the `Display` format.
     pub fn parse(text: &str) -> Option<Self> {
         let digits = text.strip_prefix(ALGORITHM)?.as_bytes();
         let (pairs, []) = digits.as_chunks::<2>() else {
@@ -65,7 +65,7 @@ impl fmt::Display for TokenHash {
     }
 }
 
-/// A time of RFC 3339, in milliseconds since 1970.
+/// Parses an RFC 3339 time into milliseconds since 1970.
 pub fn expiry_millis(text: &str) -> Option<u64> {
     let time: Timestamp = text.parse().ok()?;
     u64::try_from(time.as_millisecond()).ok()
@@ -75,11 +75,11 @@ pub fn expiry_millis(text: &str) -> Option<u64> {
 ///
 /// # Errors
 ///
-/// Fails when the system gives no random numbers.
+/// Fails if the system cannot provide random numbers.
 pub fn random_token() -> std::io::Result<SecretString> {
     let mut bytes = [0; TOKEN_BYTES];
     let filled = SystemRandom::new().fill(&mut bytes);
-    filled.map_err(|_| std::io::Error::other("the system gives no random numbers"))?;
+    filled.map_err(|_| std::io::Error::other("the system cannot provide random numbers"))?;
     let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     Ok(token.into())
 }
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hash_is_read_as_it_is_written() {
+    fn hashes_survive_a_round_trip() {
         let hash = TokenHash::of("abc");
         let text = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(hash.to_string(), text);
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expiry_is_a_time_with_its_zone() {
+    fn an_expiry_needs_a_time_zone() {
         assert_eq!(expiry_millis("1970-01-01T00:00:01Z"), Some(1000));
         assert_eq!(expiry_millis("1970-01-01T01:00:01+01:00"), Some(1000));
         for wrong in ["", "2027-01-01", "1969-01-01T00:00:00Z", "tomorrow"] {

@@ -1,4 +1,4 @@
-//! Limits for requests to an authorization server or a webhook: in total, for each address, and one at
+//! Limits requests to an authorization server or webhook: in total, for each address, and to one at
 //! a time for each token.
 
 use std::collections::HashMap;
@@ -11,18 +11,18 @@ use tokio::sync::oneshot;
 use super::api_key::TokenHash;
 use crate::id::Peer;
 
-/// Maximum requests in flight for new tokens, and separately for tokens that were good before; further
-/// requests wait.
+/// Maximum requests in flight for new tokens, and separately for tokens that were valid before;
+/// further requests wait.
 const ASKED_MAX: usize = 32;
 
 /// Maximum requests in flight for new tokens from one address.
 const ASKED_PER_ADDRESS_MAX: usize = 16;
 
-/// The places of all requests about tokens.
+/// Permits for requests about tokens.
 pub(super) struct AskPlaces {
     tokens: Places<TokenHash>,
     addresses: Places<Peer>,
-    /// Keyed by whether the token was good before.
+    /// Keyed by whether the token was valid before.
     all: Places<bool>,
 }
 
@@ -43,13 +43,13 @@ impl Default for AskPlaces {
 }
 
 impl AskPlaces {
-    /// Waits while another request asks about the same token.
+    /// Waits while another request about the same token is in flight.
     pub(super) async fn token(&self, token: TokenHash) -> Place<TokenHash> {
         self.tokens.take(token).await
     }
 
-    /// Waits for a place to ask about a token that this address sent. A flood of bad tokens leaves
-    /// places to other addresses, and to tokens that were good before.
+    /// Waits for a permit to ask about a token that this address sent. A flood of bad tokens leaves
+    /// permits for other addresses, and for tokens that were valid before.
     pub(super) async fn ask(&self, from: Option<IpAddr>, was_good: bool) -> AskPlace {
         let address = match was_good {
             true => None,
@@ -66,8 +66,8 @@ impl AskPlaces {
     }
 }
 
-/// A limited number of places for each key. The newest request gets the next free place: in a flood,
-/// the oldest ones have mostly timed out.
+/// A limited number of permits for each key. The newest request gets the next free permit: in a
+/// flood, the oldest requests have mostly timed out.
 struct Places<K: Copy + Eq + Hash>(Arc<Shared<K>>);
 
 struct Shared<K: Copy + Eq + Hash> {
@@ -75,16 +75,16 @@ struct Shared<K: Copy + Eq + Hash> {
     by_key: Mutex<HashMap<K, Taken<K>>>,
 }
 
-/// The places of one key. A key without taken places has no entry.
+/// Permits of one key in use. A key without permits in use has no entry.
 struct Taken<K: Copy + Eq + Hash> {
     number: usize,
     waiting: Vec<oneshot::Sender<Place<K>>>,
 }
 
-/// A place, handed to a waiting request on drop.
+/// A permit, handed to a waiting request on drop.
 pub(super) struct Place<K: Copy + Eq + Hash> {
     key: K,
-    /// `None` after the place was handed to another request.
+    /// `None` after the permit was handed to another request.
     places: Option<Arc<Shared<K>>>,
 }
 
@@ -119,12 +119,12 @@ impl<K: Copy + Eq + Hash> Places<K> {
 }
 
 impl<K: Copy + Eq + Hash> Shared<K> {
-    /// A panic elsewhere leaves whole entries behind.
+    /// Recovers from poisoning: a panic elsewhere leaves the entries consistent.
     fn lock(&self) -> MutexGuard<'_, HashMap<K, Taken<K>>> {
         self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Pops the newest request that waits for this key, or frees the place.
+    /// Pops the newest request that waits for this key, or frees the permit.
     fn next(&self, key: K) -> Option<oneshot::Sender<Place<K>>> {
         let mut by_key = self.lock();
         let taken = by_key.get_mut(&key)?;
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_place_goes_to_the_newest_request_that_still_waits() {
+    async fn a_permit_goes_to_the_newest_waiting_request() {
         let places = Places::new(1);
         let first = places.take("a").await;
         let mut waiting: Vec<_> = (0..4).map(|_| Box::pin(places.take("a"))).collect();
@@ -179,7 +179,7 @@ mod tests {
         }
         assert!(
             places.take("b").now_or_never().is_some(),
-            "another key has its own"
+            "another key has separate permits"
         );
         drop(waiting.pop());
         drop(first);
@@ -191,7 +191,7 @@ mod tests {
                 .all(|one| one.as_mut().now_or_never().is_none())
         );
         drop(second);
-        // A place that was sent to a request that times out goes to the next one.
+        // A permit sent to a request that timed out goes to the next one.
         drop(waiting.pop());
         assert!(waiting.pop().unwrap().as_mut().now_or_never().is_some());
         drop(waiting);
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(others.len(), ASKED_MAX - ASKED_PER_ADDRESS_MAX);
         assert!(
             places.ask(None, false).now_or_never().is_none(),
-            "all places are taken"
+            "all permits are in use"
         );
         assert!(places.ask(bad, true).now_or_never().is_some());
         others.pop();

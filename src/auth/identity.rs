@@ -1,4 +1,4 @@
-//! Who a request comes from.
+//! The identity of a request's sender.
 
 use std::sync::Arc;
 
@@ -6,29 +6,28 @@ use super::rights::Rights;
 use crate::bridge::headers::{Claims, UserClaims};
 use crate::id::{Principal, SessionOwner, Subject};
 
-/// The rights that a request's credentials give; `None` for those without scopes.
+/// The rights that a request's credentials grant; `None` for credentials without scopes.
 pub type GrantedScopes = Option<Arc<Rights>>;
 
-/// Who a request comes from, what its credentials allow, and how long they hold. Cheap to clone:
-/// each request has one.
+/// The sender of a request, its rights, and their expiry. Cheap to clone: each request has one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     pub principal: Principal,
     pub scopes: GrantedScopes,
-    /// In milliseconds since 1970.
+    /// Expiry time, in milliseconds since 1970.
     pub expires_at: Option<u64>,
-    /// Claims that servers are to read.
+    /// Claims that servers receive.
     pub claims: Option<Arc<Claims>>,
 }
 
-/// Who asks: whose sessions they may use, and what the credentials of this request allow.
+/// The caller: determines which sessions it can use, and what its credentials permit.
 #[derive(Clone, Debug, Default)]
 pub struct Requester {
     pub owner: SessionOwner,
     pub scopes: GrantedScopes,
 }
 
-/// A principal with the rights that its token gives.
+/// A principal with the rights that its token grants.
 pub fn subject(principal: &Principal, scopes: &GrantedScopes) -> Subject {
     Subject {
         principal: principal.clone(),
@@ -40,7 +39,7 @@ pub fn subject(principal: &Principal, scopes: &GrantedScopes) -> Subject {
 }
 
 impl Identity {
-    /// Whose token it is, for servers that get another one in exchange.
+    /// The subject of the token, for servers that exchange it for a different one.
     pub fn subject(&self) -> Subject {
         subject(&self.principal, &self.scopes)
     }
@@ -50,7 +49,7 @@ impl Identity {
         scopes.is_some_and(|scopes| scopes.contains(scope))
     }
 
-    /// The same for servers that are to read it.
+    /// The user, in the form that servers receive.
     pub fn user(&self) -> UserClaims {
         let is_known = self.principal != Principal::Anonymous;
         UserClaims {

@@ -1,4 +1,5 @@
-//! Token introspection (RFC 7662): the authorization server says whether a token is good, and whose.
+//! Token introspection (RFC 7662): asks the authorization server whether a token is valid, and
+//! whose it is.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use super::token_answer::TokenAnswer;
 use super::verified_token::{TokenError, VerifiedToken};
 use crate::credentials::{ClientSecret, TokenRequest, Web, WebBody, WebRequest};
 
-/// A secret of the configuration. Two can be compared, to see whether it changed.
+/// A secret from the configuration. Comparable, so that changes can be detected.
 #[derive(Clone, Debug)]
 pub struct AuthSecret(SecretString);
 
@@ -19,7 +20,7 @@ impl AuthSecret {
         Self(text.into())
     }
 
-    /// The secret, for the registry of all secrets.
+    /// The secret, for the registry of secrets to mask.
     pub fn expose(&self) -> &str {
         self.0.expose_secret()
     }
@@ -33,18 +34,18 @@ impl PartialEq for AuthSecret {
 
 impl Eq for AuthSecret {}
 
-/// Whom tokens are shown to. Without an endpoint, nobody.
+/// Settings of token introspection; disabled without an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IntrospectionSettings {
     pub endpoint: Option<String>,
-    /// The authorization server of the endpoint, spelled as in its metadata.
+    /// The issuer of the endpoint, spelled as in its metadata.
     pub issuer: Option<String>,
-    /// The gateway, as the authorization server knows it.
+    /// The gateway's client id at the authorization server.
     pub client_id: Option<String>,
     pub client_secret: Option<AuthSecret>,
-    /// One of them must be in `aud` (S-AUTHS-06); without any, the resource.
+    /// Accepted values of `aud` (S-AUTHS-06); if empty, the resource.
     pub audiences: Vec<String>,
-    /// How long an answer is relied on.
+    /// How long a response is cached.
     pub cache_for: Duration,
 }
 
@@ -93,7 +94,7 @@ impl Introspection {
 
     /// # Errors
     ///
-    /// Says why the token is refused, or why nobody can say whether it is good.
+    /// Returns why the token is refused, or why it cannot be verified.
     pub(super) async fn verify(
         &self,
         token: &str,
@@ -108,7 +109,7 @@ impl Introspection {
         let unavailable = |why| TokenError::Unavailable(format!("{}: {why}", self.endpoint));
         let answer = answer.await.map_err(unavailable)?;
         if answer.status != 200 {
-            let why = format!("it answers {} to the gateway", answer.status);
+            let why = format!("it returns status {} to the gateway", answer.status);
             return Err(unavailable(why));
         }
         let answer = TokenAnswer::read(&answer.body, true).map_err(unavailable)?;
@@ -122,7 +123,7 @@ impl Introspection {
         if !members.is_for(&self.audiences) {
             return Err(TokenError::Audience);
         }
-        // A client that acts for itself may have no other name.
+        // A client that acts for itself can have no other name.
         let client = members.text("client_id").map_err(unavailable)?;
         let client = client.map(str::to_owned);
         let subject = members.subject().map_err(unavailable)?.or(client);

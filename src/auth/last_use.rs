@@ -1,22 +1,22 @@
-//! When a key was used last.
+//! When a key was last used.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A use is noted by the minute, in milliseconds, so that few requests write.
+/// Uses are recorded with this precision, in milliseconds, so that few requests cause a write.
 const PRECISION: u64 = 60_000;
 
-/// When a key was used last. Its copies share it; two keys are not different by it.
+/// The last use of a key. Clones share it; it does not affect the equality of keys.
 #[derive(Clone, Debug, Default)]
 pub struct LastUse(Arc<AtomicU64>);
 
 impl LastUse {
-    /// In milliseconds since 1970; `None` if it was never used.
+    /// Time in milliseconds since 1970; `None` if the key was never used.
     pub fn get(&self) -> Option<u64> {
         Some(self.0.load(Ordering::Relaxed)).filter(|at| *at > 0)
     }
 
-    /// It is used now; `now` in milliseconds since 1970.
+    /// Records a use; `now` is in milliseconds since 1970.
     pub fn note(&self, now: u64) {
         let minute = now - now % PRECISION;
         if self.0.load(Ordering::Relaxed) != minute {
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_use_is_noted_by_the_minute_for_all_copies() {
+    fn clones_share_the_last_use_with_minute_precision() {
         let use_of_key = LastUse::default();
         let copy = use_of_key.clone();
         assert_eq!(copy.get(), None);

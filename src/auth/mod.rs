@@ -1,4 +1,4 @@
-//! Who a request comes from, and what that principal may do.
+//! Authenticates the sender of a request, and determines what it may do.
 
 mod api_key;
 mod ask_places;
@@ -38,31 +38,31 @@ use serde_json::json;
 use crate::id::Principal;
 use crate::protocol::{ErrorKind, Failure, Method, RawJson};
 
-/// The issuer of API keys, in the names of their principals.
+/// Issuer of API keys in principal names.
 const KEYS: &str = "key";
 
-/// The issuer of names in certificates of clients, in the names of their principals.
+/// Issuer of client certificates in principal names.
 const CERTIFICATES: &str = "certificate";
 
-/// The scope of those who may use the API of operators.
+/// The scope that grants access to the operator API.
 pub const ADMIN_SCOPE: &str = "mcpvisor:admin";
 
-/// How clients authenticate. Without keys and tokens nobody is asked who they are.
+/// How clients authenticate. Without keys and tokens, authentication is off.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuthSettings {
     pub keys: Vec<ApiKey>,
-    /// Boxed, since settings are moved often.
+    /// Boxed, because settings are moved often.
     pub tokens: Box<TokenSettings>,
-    /// Whether the name in a client's certificate says who it is.
+    /// Whether the name in a client's certificate identifies it.
     pub certificates: bool,
-    /// Whether a client may look around without credentials: only what acts needs them.
+    /// Whether read-only requests need no credentials, only requests that act.
     pub lazy: bool,
     pub remember: RememberSettings,
-    /// Whose clients are to understand a refusal.
+    /// Compatibility mode for 401 responses.
     pub compat: RefusalCompat,
 }
 
-/// The form of a 401 for clients that were written for another gateway.
+/// The form of a 401 for clients written for a different gateway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RefusalCompat {
     #[default]
@@ -72,7 +72,7 @@ pub enum RefusalCompat {
 }
 
 impl RefusalCompat {
-    /// Gives a refusal the code that those clients know.
+    /// Sets the error code that those clients expect.
     pub fn adapt(self, refusal: &mut Failure) {
         if self == Self::TagoIo {
             let mut error = refusal.error_object();
@@ -82,21 +82,21 @@ impl RefusalCompat {
     }
 }
 
-/// The credentials of a request, as far as they can be judged at once.
+/// The credentials of a request, after the checks that need no I/O.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Credentials<'a> {
     Known(Identity),
-    /// A token that somebody has to vouch for.
+    /// A token that still has to be verified.
     Token(PresentedToken<'a>),
 }
 
 impl AuthSettings {
-    /// Whether a request needs credentials.
+    /// Whether requests need credentials.
     pub fn is_required(&self) -> bool {
-        self.takes_bearers() || self.certificates
+        self.accepts_bearers() || self.certificates
     }
 
-    fn takes_bearers(&self) -> bool {
+    fn accepts_bearers(&self) -> bool {
         !self.keys.is_empty() || self.tokens.is_enabled()
     }
 
@@ -110,11 +110,11 @@ impl AuthSettings {
         Principal::of(CERTIFICATES, name)
     }
 
-    /// Refuses a request that needs credentials and has none.
+    /// Refuses a request that needs credentials but has none.
     ///
     /// # Errors
     ///
-    /// Returns the failure that the client is to read.
+    /// Returns the failure to send to the client.
     pub fn check_method(&self, principal: &Principal, method: &Method) -> Result<(), Failure> {
         match is_open(method) {
             true => Ok(()),
@@ -122,11 +122,11 @@ impl AuthSettings {
         }
     }
 
-    /// The same for something that is no method.
+    /// Like [`AuthSettings::check_method`], for something that is not a method.
     ///
     /// # Errors
     ///
-    /// As [`AuthSettings::check_method`].
+    /// Fails like [`AuthSettings::check_method`].
     pub fn check_known(&self, principal: &Principal, what: &str) -> Result<(), Failure> {
         match *principal != Principal::Anonymous || !self.is_required() {
             true => Ok(()),
@@ -134,19 +134,19 @@ impl AuthSettings {
         }
     }
 
-    /// The credential that the gateway takes, for a message.
+    /// The credential that the gateway accepts, for a message.
     fn credential(&self) -> &'static str {
-        match (self.takes_bearers(), self.tokens.is_enabled()) {
+        match (self.accepts_bearers(), self.tokens.is_enabled()) {
             (false, _) => "a certificate with a URI or DNS name among its alternative names",
-            (true, true) => "a token, as `Authorization: Bearer …`",
+            (true, true) => "a token, sent as `Authorization: Bearer …`",
             (true, false) => {
-                "an API key (its operator makes one with `mcpvisor keys add NAME`), as \
+                "an API key (its operator creates one with `mcpvisor keys add NAME`), sent as \
                  `Authorization: Bearer …`"
             }
         }
     }
 
-    /// Those whom the keys stand for.
+    /// The principals of all API keys.
     pub fn principals(&self) -> Vec<Principal> {
         let keys = self.keys.iter();
         keys.map(|key| key.principal.clone()).collect()
@@ -158,18 +158,18 @@ impl AuthSettings {
         key.map(|key| key.scopes.clone())
     }
 
-    /// Whether a principal is that of a key which is not there any more.
+    /// Whether a principal belongs to an API key that no longer exists.
     pub fn has_lost(&self, principal: &Principal) -> bool {
         is_key(principal) && !self.keys.iter().any(|key| key.name == principal.name())
     }
 
-    /// Who sends a request. Asked for every request, since a session is no authentication
-    /// (S-SESS-09). `authorization` is the value of the header of that name, which wins over the
-    /// client's certificate, `now` in milliseconds since 1970.
+    /// Authenticates a request. Called for every request, since a session does not authenticate its
+    /// user (S-SESS-09). `authorization` is the value of the header of that name, which takes
+    /// precedence over the client's certificate; `now` is in milliseconds since 1970.
     ///
     /// # Errors
     ///
-    /// Returns the failure that the client is to read.
+    /// Returns the failure to send to the client.
     pub fn authenticate<'a>(
         &self,
         authorization: Option<&'a str>,
@@ -180,7 +180,7 @@ impl AuthSettings {
         if !self.is_required() {
             return Ok(anybody);
         }
-        let Some(authorization) = authorization.filter(|_| self.takes_bearers()) else {
+        let Some(authorization) = authorization.filter(|_| self.accepts_bearers()) else {
             return match certified.filter(|_| self.certificates) {
                 Some(principal) => Ok(Credentials::Known(Identity {
                     principal: principal.clone(),
@@ -197,23 +197,23 @@ impl AuthSettings {
             return Err(unauthorized("`Authorization` must be `Bearer KEY`"));
         };
         let hash = TokenHash::of(token);
-        // Whoever measures how long this takes learns of the hash, and nothing of the key.
+        // Timing reveals something about the hash, but nothing about the key.
         match self.identity_of_key(&hash, now)? {
             Some(identity) => Ok(Credentials::Known(identity)),
             None if self.tokens.is_enabled() => {
                 Ok(Credentials::Token(PresentedToken { text: token, hash }))
             }
-            None => Err(unauthorized("this gateway has no such API key")),
+            None => Err(unauthorized("unknown API key")),
         }
     }
 
-    /// Who has the key of this hash, if there is one.
+    /// The identity of the key with this hash, if there is one.
     fn identity_of_key(&self, hash: &TokenHash, now: u64) -> Result<Option<Identity>, Failure> {
         let Some(key) = self.keys.iter().find(|key| key.hash == *hash) else {
             return Ok(None);
         };
         if key.expires_at.is_some_and(|expires| expires <= now) {
-            let message = "this API key has expired; the gateway's operator makes another with \
+            let message = "this API key has expired; the gateway's operator can replace it with \
                            `mcpvisor keys rotate`";
             return Err(unauthorized(message));
         }
@@ -227,12 +227,12 @@ impl AuthSettings {
     }
 }
 
-/// Whether it is that of an API key, which is known to this gateway alone.
+/// Whether it is the principal of an API key, which only this gateway knows.
 pub fn is_key(principal: &Principal) -> bool {
     principal.parts().0 == KEYS
 }
 
-/// Whether a method only looks around, so that it needs no credentials with `lazy`.
+/// Whether a method is read-only, so that it needs no credentials with `lazy`.
 fn is_open(method: &Method) -> bool {
     matches!(
         method,
@@ -250,7 +250,8 @@ fn unauthorized(message: &str) -> Failure {
     Failure::new(ErrorKind::Unauthorized, message)
 }
 
-/// The token of the scheme `Bearer` in the header, and nowhere else (S-AUTHS-11), whose name is written in any case (RFC 9110).
+/// The `Bearer` token in the header, and nowhere else (S-AUTHS-11). The scheme's name is
+/// case-insensitive (RFC 9110).
 pub fn bearer_token(authorization: &str) -> Option<&str> {
     let (scheme, token) = authorization.trim().split_once(' ')?;
     let token = token.trim_start();
@@ -328,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lazy_gateway_asks_only_for_what_acts() {
+    fn lazy_authentication_applies_only_to_acting_methods() {
         let settings = AuthSettings {
             keys: vec![key("a", "first", None)],
             lazy: true,
@@ -338,7 +339,7 @@ mod tests {
             settings.authenticate(None, None, 0),
             Ok(known(Principal::Anonymous))
         );
-        // Wrong credentials are wrong all the same.
+        // Wrong credentials are refused even if none are needed.
         assert!(
             settings
                 .authenticate(Some("Bearer wrong"), None, 0)
@@ -375,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_says_who_it_is_where_it_is_asked_for_and_no_credentials_are_sent() {
+    fn a_certificate_authenticates_if_enabled_and_no_other_credentials_are_sent() {
         let ann = AuthSettings::certified("ann.example");
         let with = |keys: Vec<ApiKey>, certificates| AuthSettings {
             keys,
@@ -409,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn without_keys_nobody_is_asked() {
+    fn without_keys_authentication_is_off() {
         let settings = AuthSettings::default();
         for authorization in [None, Some("Bearer x"), Some("nonsense")] {
             let found = settings.authenticate(authorization, None, 0);
@@ -418,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_a_token_where_tokens_are_taken() {
+    fn unknown_credentials_are_tokens_if_tokens_are_accepted() {
         let settings = AuthSettings {
             keys: vec![key("a", "first", None)],
             tokens: Box::new(TokenSettings {

@@ -1,4 +1,4 @@
-//! How often a client may call: in all, each server, and each tool.
+//! Rate limits for calls of a client: in total, for each server, and for each tool.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use tokio::time::Instant;
 use crate::id::{Holder, ServerName};
 use crate::protocol::{ErrorKind, Failure, retry_after_seconds};
 
-/// Maximum pairs of clients with servers or tools whose calls are counted; more evict the least used,
-/// whose counts restart.
+/// Maximum number of counters, one for each pair of a client with a server or tool; more evict the
+/// least used, whose counts restart.
 const COUNTED_MAX: usize = 100_000;
 
-/// Most calls of a rate.
+/// Maximum number of calls in a rate.
 const CALLS_MAX: u32 = 1_000_000;
 
-/// The times that a rate may name.
+/// The units of time in a rate.
 const UNITS: [(&str, Duration); 4] = [
     ("second", Duration::from_secs(1)),
     ("minute", Duration::from_secs(60)),
@@ -24,7 +24,7 @@ const UNITS: [(&str, Duration); 4] = [
     ("day", Duration::from_secs(86_400)),
 ];
 
-/// A number of calls per unit of time. All of them may be made at once; after that they become
+/// A number of calls per unit of time. All of them can be made at once; after that they become
 /// available again one by one, evenly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
@@ -34,7 +34,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Reads `100/minute`.
+    /// Parses `100/minute`.
     pub fn parse(text: &str) -> Option<Self> {
         let (calls, unit) = text.split_once('/')?;
         let is_number = calls.bytes().all(|byte| byte.is_ascii_digit());
@@ -47,13 +47,13 @@ impl Rate {
         })
     }
 
-    /// The time in which one call becomes available again.
+    /// The time after which one more call becomes available.
     fn interval(self) -> Duration {
         self.within / self.calls
     }
 
     /// Counts one more call (GCRA, ATM Forum TM 4.1). `counted` and the result are the theoretical
-    /// arrival time: when as many calls as at first are allowed again.
+    /// arrival time: when the full burst is available again.
     ///
     /// # Errors
     ///
@@ -74,27 +74,27 @@ impl fmt::Display for Rate {
     }
 }
 
-/// The table of the rates that all clients have, and that of one API key.
+/// Names of the tables with the general rates and the rates of one API key.
 const TABLES: [&str; 2] = ["rate_limits", "auth.keys.NAME.limits"];
 
-/// How often each client may call. Without a rate there is no limit.
+/// Rate limits of each client. Calls without a rate are unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RateLimitSettings {
-    /// In all.
+    /// Limit on all calls.
     pub calls: Option<Rate>,
-    /// Each server.
+    /// Limit on the calls of each server.
     pub calls_per_server: Option<Rate>,
-    /// Each tool.
+    /// Limit on the calls of each tool.
     pub calls_per_tool: Option<Rate>,
 }
 
-/// A call that is counted.
+/// A call to count.
 #[derive(Clone, Copy, Debug)]
 pub struct CountedCall<'a> {
-    /// Whoever has no name is counted by its address.
+    /// Clients without a name are counted by their address.
     pub holder: &'a Holder,
     pub server: &'a ServerName,
-    /// Its public name; `None` for what is no tool.
+    /// Public name of the tool; `None` if the call is not for a tool.
     pub tool: Option<&'a str>,
 }
 
@@ -105,10 +105,10 @@ enum Scope {
     Tool(String),
 }
 
-/// Each of these has a count of its own. A changed rate begins a new one.
+/// Key of a counter. A changed rate starts a new one.
 type CountKey = (Holder, Scope, Rate);
 
-/// The calls of all clients, as the theoretical arrival time of each count.
+/// The calls of all clients, as the theoretical arrival time of each counter.
 #[derive(Debug)]
 pub struct RateLimits(Cache<CountKey, Instant>);
 
@@ -119,11 +119,11 @@ impl Default for RateLimits {
 }
 
 impl RateLimits {
-    /// Counts a call. A rate of the client's `own` takes the place of that of `all`.
+    /// Counts a call. The client's `own` rates override the rates of `all`.
     ///
     /// # Errors
     ///
-    /// Refuses a call that is above one of the rates; then it is counted for none.
+    /// Refuses a call that exceeds one of the rates; then it is counted for none.
     pub fn count(
         &self,
         all: &RateLimitSettings,
@@ -168,16 +168,16 @@ impl RateLimits {
         match counted {
             EntryResult::Retained(outcome) => outcome,
             EntryResult::Vacant(place) => {
-                // The cache drops it at once if all other counts are in use.
+                // If all other counters are in use, the cache drops this one immediately.
                 let _ = place.insert(rate.count(None, now)?);
                 Ok(())
             }
-            // The closure and the missing timeout rule these out.
+            // The closure and the missing timeout rule these cases out.
             EntryResult::Removed(..) | EntryResult::Replaced(..) | EntryResult::Timeout => Ok(()),
         }
     }
 
-    /// Reverts the count of a call that is refused for another rate.
+    /// Reverts the count of a call that another rate refused.
     fn take_back(&self, key: &CountKey) {
         let (.., rate) = key;
         drop(self.0.entry(key, None, |_, until| {
@@ -199,7 +199,7 @@ fn too_often(rate: Rate, table: &str, scope: &Scope, wait: Duration) -> Failure 
     let milliseconds = u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
     let seconds = retry_after_seconds(milliseconds);
     let message =
-        format!("too many {what}: {rate} is the limit (`{table}.{key}`); try again in {seconds} s");
+        format!("too many {what}: the limit is {rate} (`{table}.{key}`); try again in {seconds} s");
     Failure::new(ErrorKind::RateLimited, message).retry_after_ms(milliseconds)
 }
 
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_calls_in_a_unit_of_time() {
+    fn rates_parse_as_calls_per_unit() {
         for text in ["1/second", "100/minute", "1000000/hour", "5/day"] {
             assert_eq!(Rate::parse(text).unwrap().to_string(), text);
         }
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_allowed_once_and_comes_back_evenly() {
+    fn a_burst_is_allowed_once_and_refills_evenly() {
         let rate = Rate::parse("6/minute").unwrap();
         let start = Instant::now();
         let mut counted = None;
@@ -252,7 +252,7 @@ mod tests {
         let later = start + Duration::from_secs(10);
         counted = Some(rate.count(counted, later).unwrap());
         assert!(rate.count(counted, later).is_err());
-        // After an hour there are as many as at first, and no more.
+        // After an hour the full burst is available again, and no more.
         let later = start + Duration::from_secs(3600);
         for _ in 0..6 {
             counted = Some(rate.count(counted, later).unwrap());
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_rate_holds_at_once() {
+    fn a_changed_rate_applies_immediately() {
         let limits = RateLimits::default();
         let (one, server) = (Holder::Peer(Peer::Local), ServerName::try_new("s").unwrap());
         let now = Instant::now();
@@ -302,7 +302,7 @@ mod tests {
             (call(&one, &s, "x"), None),
             (call(&one, &s, "x"), None),
             (call(&one, &s, "x"), Some("calls_per_tool")),
-            // The refused one was not counted.
+            // The refused call was not counted.
             (call(&one, &s, "y"), None),
             (call(&one, &s, "y"), Some("calls_per_server")),
             (call(&one, &t, "z"), None),
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_of_a_key_takes_the_place_of_that_of_all_and_is_named() {
+    fn a_key_rate_overrides_the_general_rate_and_is_named() {
         let (all, own) = ("rate_limits", "auth.keys.NAME.limits");
         let rates = |calls, calls_per_tool| RateLimitSettings {
             calls: Rate::parse(calls),
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_at_the_same_time_get_no_more_than_the_rate() {
+    fn concurrent_calls_do_not_exceed_the_rate() {
         let settings = RateLimitSettings {
             calls: Rate::parse("100/day"),
             calls_per_tool: Rate::parse("60/day"),

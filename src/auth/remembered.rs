@@ -1,4 +1,4 @@
-//! Credentials that a session remembers for its client (`auth.remember`).
+//! Credentials that a session stores for its client (`auth.remember`).
 
 use std::fmt;
 use std::net::IpAddr;
@@ -16,11 +16,11 @@ use crate::id::Principal;
 use crate::protocol::Failure;
 use crate::telemetry::millis;
 
-/// Whether a session vouches for who opened it.
+/// Whether a session authenticates requests of the client that opened it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RememberSettings {
     pub by_session: bool,
-    /// A token is checked again after so long.
+    /// Interval at which a token is verified again.
     pub recheck: Duration,
 }
 
@@ -33,8 +33,8 @@ impl Default for RememberSettings {
     }
 }
 
-/// Credentials that were taken. They are in memory only: of a key its hash, which is looked up each
-/// time, and a token, which is checked again.
+/// Accepted credentials, kept in memory only: the hash of a key, which is looked up each time, or a
+/// token, which is verified again.
 pub struct RememberedCredentials {
     hash: TokenHash,
     token: Option<CheckedToken>,
@@ -43,15 +43,15 @@ pub struct RememberedCredentials {
 
 struct CheckedToken {
     text: SecretString,
-    /// In milliseconds since 1970.
+    /// Time of the last verification, in milliseconds since 1970.
     at: u64,
-    /// Where others are asked meanwhile, it is checked again.
+    /// The verifier used; if it was replaced, the token is verified again.
     by: Weak<TokenVerifier>,
 }
 
 impl RememberedCredentials {
-    /// `bearer` was taken at `now` as that of this client. `None` for a token that nobody vouches
-    /// for any more.
+    /// Stores credentials that were accepted at `now` for this client. `None` for a token that can
+    /// no longer be verified.
     pub fn new(
         bearer: &str,
         identity: Identity,
@@ -78,11 +78,11 @@ impl RememberedCredentials {
         &self.identity.principal
     }
 
-    /// Who the client is; `None` where the token has to be checked again.
+    /// The client's identity; `None` if the token must be verified again.
     ///
     /// # Errors
     ///
-    /// Returns the failure that the client is to read.
+    /// Returns the failure to send to the client.
     pub fn identify(
         &self,
         settings: &AuthSettings,
@@ -92,7 +92,7 @@ impl RememberedCredentials {
         let Some(token) = &self.token else {
             let known = settings.identity_of_key(&self.hash, now)?;
             let known = known.filter(|it| it.principal == self.identity.principal);
-            let gone = || unauthorized("the API key of this session is gone");
+            let gone = || unauthorized("the API key of this session no longer exists");
             return known.map(Some).ok_or_else(gone);
         };
         let Some(verifier) = verifier else {
@@ -101,7 +101,7 @@ impl RememberedCredentials {
         let until = token.at.saturating_add(millis(settings.remember.recheck));
         let is_good = now < self.identity.expires_at.map_or(until, |at| at.min(until))
             && Weak::ptr_eq(&token.by, &Arc::downgrade(verifier))
-            && !verifier.wants_text_of(&self.identity);
+            && !verifier.needs_token_of(&self.identity);
         Ok(is_good.then(|| self.identity.clone()))
     }
 
@@ -109,14 +109,14 @@ impl RememberedCredentials {
     ///
     /// # Errors
     ///
-    /// Returns the failure that the client is to read.
+    /// Returns the failure to send to the client.
     pub async fn checked_again(
         &self,
         verifier: &Arc<TokenVerifier>,
         from: Option<IpAddr>,
         now: u64,
     ) -> Result<Self, Failure> {
-        let gone = || unauthorized("the token of this session is somebody else's now");
+        let gone = || unauthorized("the token's subject no longer matches this session");
         let token = self.token.as_ref().ok_or_else(gone)?;
         let text = token.text.expose_secret();
         let hash = self.hash;

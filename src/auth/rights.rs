@@ -1,4 +1,4 @@
-//! The rights that a token or a key gives.
+//! The rights that a token or key grants.
 
 use std::ops::Deref;
 
@@ -7,7 +7,8 @@ use serde_json::{Map, Value};
 
 use crate::credentials::Scopes;
 
-/// Claims of one token or one sign-in, which give no rights. The last ones are those of Cognito and Entra ID.
+/// Claims that identify a single token or sign-in and grant no rights. The last ones are specific
+/// to Cognito and Entra ID.
 const OF_ONE_TOKEN: [&str; 16] = [
     "exp",
     "iat",
@@ -30,8 +31,8 @@ const OF_ONE_TOKEN: [&str; 16] = [
 /// A SHA-256 of the claims of a token.
 pub(super) type ClaimsDigest = [u8; SHA256_OUTPUT_LEN];
 
-/// The scopes of a token or a key and, where tokens are exchanged, a digest that tokens with other rights do not
-/// have.
+/// The scopes of a token or key and, if tokens are exchanged, a digest that differs for tokens with
+/// other rights.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
     scopes: Scopes,
@@ -61,8 +62,8 @@ impl Deref for Rights {
     }
 }
 
-/// A digest that is the same for tokens with the same rights: a text of scopes counts in any order, all other claims as they
-/// are.
+/// A digest that is equal for tokens with the same rights: the order of scopes in a string does not
+/// matter; all other claims are compared as they are.
 pub(super) fn digest_of(scopes: &Scopes, claims: &Value) -> ClaimsDigest {
     let claims = claims.as_object().into_iter().flatten();
     let claims = claims.filter(|(name, _)| !OF_ONE_TOKEN.contains(&name.as_str()));
@@ -85,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_that_allow_the_same_have_one_digest_and_all_others_another() {
+    fn digests_are_equal_exactly_for_equal_rights() {
         let of = |scopes: &str, claims: Value| digest_of(&Scopes::parse(scopes).unwrap(), &claims);
         let token = json!({
             "iss": "https://as.example", "sub": "ada", "azp": "app", "exp": 1, "jti": "a", "scope": "a b",

@@ -1,7 +1,7 @@
-//! The answer of others about a token: the members of RFC 7662, as far as they are read.
+//! A remote verifier's response about a token, in the format of RFC 7662.
 //!
-//! `active` is read first. Nothing else in the answer can turn its `false` into a yes, and an answer
-//! that cannot be read completely is neither a yes nor a no.
+//! `active` is read first. Nothing else in the response can turn its `false` into acceptance, and a
+//! response that cannot be read completely is neither acceptance nor rejection.
 
 use std::fmt;
 
@@ -17,42 +17,44 @@ use crate::protocol::folded;
 
 const ACTIVE: &str = "active";
 
-/// The verdict of an answer on its token.
+/// The verdict of a response on its token.
 #[derive(Clone, Debug)]
 pub(super) enum TokenAnswer {
-    /// The token is not active, or not active any more.
+    /// The token is not active, or no longer active.
     No,
     Yes(TokenMembers),
 }
 
-/// The members of an answer, unless it is a no.
+/// The members of a response, unless it rejects the token.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TokenMembers(Map<String, Value>);
 
 impl TokenAnswer {
-    /// Reads a whole answer. `needs_active` rejects an answer without `active`.
+    /// Reads a complete response. `needs_active` rejects a response without `active`.
     ///
     /// # Errors
     ///
-    /// Says why it is neither a yes nor a no.
+    /// Returns why it is neither acceptance nor rejection.
     pub(super) fn read(body: &[u8], needs_active: bool) -> Result<Self, String> {
         let UniqueMembers(members) = serde_json::from_slice(body).map_err(|error| {
             let (line, column) = (error.line(), error.column());
             format!(
-                "its answer is not one JSON object whose members each come once (line {line}, \
+                "its response is not a single JSON object without duplicate members (line {line}, \
                  column {column})"
             )
         })?;
         let is_active = match members.get(ACTIVE) {
-            Some(Value::Bool(true)) if members.keys().any(|name| is_other_active(name)) => {
-                return Err("its answer has `active` in two spellings".to_owned());
+            Some(Value::Bool(true)) if members.keys().any(|name| is_alias_of_active(name)) => {
+                return Err("its response has `active` in two spellings".to_owned());
             }
             Some(Value::Bool(is_active)) => *is_active,
-            Some(_) => return Err("`active` in its answer is neither true nor false".to_owned()),
+            Some(_) => return Err("`active` in its response is neither true nor false".to_owned()),
             None if members.keys().any(|name| resembles_active(name)) => {
-                return Err("its answer has no `active`, but a member of a similar name".to_owned());
+                return Err(
+                    "its response has no `active`, but a member with a similar name".to_owned(),
+                );
             }
-            None if needs_active => return Err("its answer has no `active`".to_owned()),
+            None if needs_active => return Err("its response has no `active`".to_owned()),
             None => true,
         };
         Ok(match is_active {
@@ -62,13 +64,14 @@ impl TokenAnswer {
     }
 }
 
-/// Whether a reader that ignores case, or ends names at a NUL, takes this for `active`.
-fn is_other_active(name: &str) -> bool {
+/// Whether a case-insensitive reader, or one that ends names at a NUL, reads this name as `active`.
+fn is_alias_of_active(name: &str) -> bool {
     name != ACTIVE && folded(name.trim()) == folded(ACTIVE)
 }
 
-/// Whether a name resembles `active`: `Active`, `is_active`, `inactive`, one letter off, or damaged, as
-/// a control character shows. The value could be a verdict that the gateway does not read.
+/// Whether a name resembles `active`: `Active`, `is_active`, `inactive`, one letter off, or
+/// damaged, as a control character shows. The value could be a verdict that the gateway does not
+/// understand.
 fn resembles_active(name: &str) -> bool {
     let folded = name.to_lowercase();
     folded.contains("activ")
@@ -77,7 +80,7 @@ fn resembles_active(name: &str) -> bool {
 }
 
 impl TokenMembers {
-    /// Returns an optional text member.
+    /// Returns an optional string member.
     ///
     /// # Errors
     ///
@@ -86,12 +89,12 @@ impl TokenMembers {
         match self.0.get(name) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
-            Some(_) => Err(format!("`{name}` in its answer is no text")),
+            Some(_) => Err(format!("`{name}` in its response is not a string")),
         }
     }
 
-    /// Returns `sub`, which some services write as a whole number. Other numbers are refused, since
-    /// two large ones could round to the same subject.
+    /// Returns `sub`, which some services write as an integer. Other numbers are refused, since two
+    /// large ones could round to the same subject.
     ///
     /// # Errors
     ///
@@ -105,7 +108,7 @@ impl TokenMembers {
         }
     }
 
-    /// Whether one of these is in `aud`, a text or a list.
+    /// Whether one of these audiences is in `aud`, a string or a list.
     pub(super) fn is_for(&self, audiences: &[String]) -> bool {
         let is_taken = |aud: &Value| audiences.iter().any(|audience| aud == audience.as_str());
         match self.0.get("aud") {
@@ -115,11 +118,11 @@ impl TokenMembers {
         }
     }
 
-    /// The token of this subject.
+    /// The verified token of this subject.
     ///
     /// # Errors
     ///
-    /// Says what of the answer cannot be used.
+    /// Returns which part of the response is unusable.
     pub(super) fn verified(
         self,
         subject: Option<&str>,
@@ -127,7 +130,7 @@ impl TokenMembers {
     ) -> Result<VerifiedToken, TokenError> {
         let expires_at = match self.0.get("exp") {
             None | Some(Value::Null) => None,
-            // A time before 1970 becomes 0, which has passed as well.
+            // A time before 1970 becomes 0, which has also passed.
             Some(Value::Number(at)) => at.as_f64().map(|seconds| seconds as u64),
             Some(_) => return Err(unreadable("exp", "a number")),
         };
@@ -138,7 +141,7 @@ impl TokenMembers {
             _ => false,
         };
         if !is_readable {
-            return Err(unreadable("scope", "a text or a list of texts"));
+            return Err(unreadable("scope", "a string or a list of strings"));
         }
         let scopes = scopes(scope)?;
         let whole = Value::Object(self.0);
@@ -153,7 +156,7 @@ impl TokenMembers {
 }
 
 fn unreadable(name: &str, wanted: &str) -> TokenError {
-    TokenError::Unavailable(format!("`{name}` in its answer is not {wanted}"))
+    TokenError::Unavailable(format!("`{name}` in its response is not {wanted}"))
 }
 
 /// A JSON object without duplicate names: parsers disagree on which duplicate counts.
@@ -178,14 +181,14 @@ impl<'de> Visitor<'de> for UniqueMembersVisitor {
         let mut members = Map::new();
         while let Some((name, value)) = access.next_entry::<String, Value>()? {
             if members.insert(name, value).is_some() {
-                return Err(A::Error::custom("a name comes twice"));
+                return Err(A::Error::custom("duplicate name"));
             }
         }
         Ok(UniqueMembers(members))
     }
 }
 
-/// Scopes as claims write them: a text with spaces or a list.
+/// Reads a scope claim: a space-separated string or a list.
 pub(super) fn scopes(value: &Value) -> Result<Scopes, TokenError> {
     Ok(match value {
         Value::String(text) => Scopes::parse(text)?,
@@ -233,7 +236,7 @@ mod tests {
                 r#"{"active":false,"sub":[],"exp":"soon","scope":{}}"#,
                 ["no", "no"],
             ),
-            // One who wrote it twice may have meant the other one.
+            // It is unclear which one the sender meant.
             (r#"{"active":true,"Active":false}"#, ["outage"; 2]),
             (r#"{"active\u0000":false,"active":true}"#, ["outage"; 2]),
             (r#"{"active ":false,"active":true}"#, ["outage"; 2]),
@@ -278,7 +281,7 @@ mod tests {
         );
     }
 
-    /// A no with random members around `active`.
+    /// A rejection with random members around `active`.
     fn an_answer_that_says_no() -> impl Strategy<Value = Vec<u8>> {
         let value = prop_oneof![
             Just(json!(null)),
@@ -347,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_token_for_one_of_the_audiences_is_taken() {
+    fn only_tokens_for_an_accepted_audience_are_accepted() {
         let audiences = ["https://a.example/mcp".to_owned(), "a".to_owned()];
         for (aud, expected) in [
             (json!("a"), true),
@@ -367,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_read_or_refused() {
+    fn members_are_parsed_or_refused() {
         let good = members(json!({ "scope": "a b", "exp": 10.5, "other": [] }));
         let verified = good.verified(Some("ada"), &[]).unwrap();
         assert_eq!(
@@ -400,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subject_is_a_text_or_a_whole_number() {
+    fn a_subject_is_a_string_or_an_integer() {
         for (sub, expected) in [
             (json!("ada"), Ok(Some("ada"))),
             (json!(42), Ok(Some("42"))),

@@ -1,4 +1,4 @@
-//! Tokens that others give out: who vouches for them, and which were seen before.
+//! Verifies tokens from external issuers, and caches the verdicts.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -21,51 +21,51 @@ use crate::credentials::{SubjectTokens, Web};
 use crate::id::Principal;
 use crate::protocol::{ErrorKind, Failure};
 
-/// Maximum cached good tokens; more evict the least used.
+/// Maximum cached valid tokens; more evict the least used.
 const KNOWN_MAX: usize = 10_000;
 
-/// Maximum cached refusals, apart from the good tokens.
+/// Maximum cached refusals, separate from the valid tokens.
 const REFUSED_MAX: usize = 4096;
 
 /// Lifetime of a cached refusal; `cache_for` if that is shorter.
 const REFUSED_FOR: Duration = Duration::from_secs(5);
 
-/// A token is checked again after so long: its issuer may have taken back the key that it is signed
-/// with.
+/// Maximum lifetime of a cached verdict: the issuer can have revoked the key that signed the token.
 const KNOWN_FOR: Duration = Duration::from_secs(10 * 60);
 
-/// How long a token waits to be asked about.
+/// How long a token waits for a permit to be verified remotely.
 const ASK_WITHIN: Duration = Duration::from_secs(10);
 
-/// The issuer in the names of principals that a webhook vouches for.
+/// Issuer of webhook-verified principals, in their names.
 const WEBHOOK: &str = "webhook";
 
-/// How soon a client may come again whose token could not be checked.
+/// Retry delay for a client whose token could not be verified.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// Which tokens are taken.
+/// Settings for accepted tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TokenSettings {
-    /// The URL of this gateway's endpoint, as clients know it: the `resource` that they ask tokens for.
+    /// The URL of this gateway's endpoint, as clients know it: the `resource` that they request
+    /// tokens for.
     pub resource: Option<String>,
-    /// All of them must be in the token.
+    /// Scopes that every token must have.
     pub scopes: Vec<String>,
     pub jwt: JwtSettings,
     pub introspection: IntrospectionSettings,
     pub webhook: WebhookSettings,
-    /// Paths of the claims that servers are to read.
+    /// Paths of the claims that servers receive.
     pub claims: Vec<String>,
 }
 
 impl TokenSettings {
-    /// Whether any are taken.
+    /// Whether any tokens are accepted.
     pub fn is_enabled(&self) -> bool {
         self.jwt.issuer.is_some()
             || self.introspection.endpoint.is_some()
             || self.webhook.url.is_some()
     }
 
-    /// The authorization servers that clients may get a token from.
+    /// The authorization servers that clients can get a token from.
     pub fn issuers(&self) -> impl Iterator<Item = &str> {
         let (jwt, asked) = (&self.jwt.issuer, &self.introspection.issuer);
         let other = asked.as_ref().filter(|_| asked != jwt);
@@ -75,7 +75,7 @@ impl TokenSettings {
             .map(String::as_str)
     }
 
-    /// Whether the same subject may be two people, whom two issuers vouch for.
+    /// Whether the same subject from two issuers can be two different people.
     pub fn has_two_issuers(&self) -> bool {
         let (jwt, asked) = (&self.jwt.issuer, &self.introspection);
         let other = match &asked.endpoint {
@@ -97,22 +97,22 @@ impl TokenSettings {
     }
 }
 
-/// Tells who tokens were given to. One that was seen before costs a look-up.
+/// Verifies tokens and determines their principal. A cached token costs one look-up.
 pub struct TokenVerifier {
     settings: TokenSettings,
     jwt: Option<JwtVerifier>,
     remote: Option<RemoteVerifier>,
-    /// The tokens themselves, while a server wants others in exchange.
+    /// The tokens themselves, while a server needs them for an exchange.
     subjects: SubjectTokens,
     known: TokenCache<Identity>,
-    /// Separate, so that wrong tokens cannot evict good ones.
+    /// Separate, so that wrong tokens cannot evict valid ones.
     refused: TokenCache<Failure>,
     asking: AskPlaces,
-    /// When the log last said that nobody can vouch for tokens, in milliseconds since 1970.
+    /// When the log last reported that tokens cannot be verified, in milliseconds since 1970.
     warned_at: AtomicU64,
 }
 
-/// Keyed by SHA-256 hashes, so a fast hasher resists chosen collisions.
+/// Keyed by SHA-256 hashes, which resist chosen collisions even with a fast hasher.
 type TokenCache<T> = Cache<
     TokenHash,
     Remembered<T>,
@@ -131,7 +131,7 @@ fn token_cache<T: Clone>(most: usize) -> TokenCache<T> {
     )
 }
 
-/// Who is asked about tokens that cannot be checked here.
+/// Verifies tokens that cannot be checked locally.
 enum RemoteVerifier {
     Introspection(Introspection),
     Webhook(Webhook),
@@ -140,7 +140,7 @@ enum RemoteVerifier {
 #[derive(Clone)]
 struct Remembered<T> {
     what: T,
-    /// In milliseconds since 1970.
+    /// Expiry of the verdict, in milliseconds since 1970.
     until: u64,
 }
 
@@ -168,11 +168,11 @@ impl TokenVerifier {
         &self.settings
     }
 
-    /// Returns the cached verdict on a token; `now` in milliseconds since 1970.
+    /// Returns the cached verdict on a token; `now` is in milliseconds since 1970.
     pub fn find(&self, token: PresentedToken<'_>, now: u64) -> Option<Result<Identity, Failure>> {
         if let Some(known) = self.known.get(&token.hash)
             && known.until > now
-            && !self.wants_text_of(&known.what)
+            && !self.needs_token_of(&known.what)
         {
             return Some(Ok(known.what));
         }
@@ -180,8 +180,8 @@ impl TokenVerifier {
         (refused.until > now).then(|| Err(refused.what))
     }
 
-    /// Whether a server gets others for the tokens of this client, and none of them is kept.
-    pub(super) fn wants_text_of(&self, identity: &Identity) -> bool {
+    /// Whether a server exchanges the tokens of this client, but none is stored.
+    pub(super) fn needs_token_of(&self, identity: &Identity) -> bool {
         self.subjects.is_wanted() && self.subjects.lacks(&identity.subject())
     }
 
@@ -189,7 +189,7 @@ impl TokenVerifier {
     ///
     /// # Errors
     ///
-    /// Returns the failure that the client is to read.
+    /// Returns the failure to send to the client.
     pub async fn verify(
         &self,
         token: PresentedToken<'_>,
@@ -207,7 +207,7 @@ impl TokenVerifier {
         };
         let waiting = async {
             let alone = self.asking.token(token.hash).await;
-            // Another request has perhaps asked meanwhile.
+            // Another request can have verified it in the meantime.
             if let Some(found) = self.find(token, now) {
                 return Err(found);
             }
@@ -218,7 +218,7 @@ impl TokenVerifier {
             Ok(Ok(places)) => places,
             Ok(Err(found)) => return found,
             Err(_) => {
-                let why = "too many tokens are asked about".to_owned();
+                let why = "too many tokens are waiting for verification".to_owned();
                 return Err(self.failure_of(TokenError::Unavailable(why), now));
             }
         };
@@ -262,7 +262,7 @@ impl TokenVerifier {
         })
     }
 
-    /// Caches a good token that has not expired and has the required scopes.
+    /// Caches a valid token that has not expired and has the required scopes.
     fn identify(
         &self,
         token: PresentedToken<'_>,
@@ -271,7 +271,7 @@ impl TokenVerifier {
         cache_for: Duration,
         now: u64,
     ) -> Result<Identity, Failure> {
-        // A stream that ended with its token is not opened with it again.
+        // A stream that ended because its token expired must not be reopened with the same token.
         if verified
             .expires_at
             .is_some_and(|at| at.saturating_mul(1000) <= now)
@@ -288,7 +288,7 @@ impl TokenVerifier {
             return Err(Failure::new(ErrorKind::InsufficientScope, message).principal(principal));
         }
         let expires_at = verified.expires_at.map(|at| at.saturating_mul(1000));
-        // Where nothing is exchanged, nobody needs to tell tokens with the same scopes apart.
+        // Tokens with the same scopes need to be distinguished only for an exchange.
         let is_exchanged = self.subjects.is_wanted();
         let rights = match is_exchanged {
             true => Rights::of_token(verified.scopes, verified.digest),
@@ -309,7 +309,8 @@ impl TokenVerifier {
         Ok(identity)
     }
 
-    /// The failure for the client. An outage is logged now and then, however many clients come.
+    /// The failure for the client. An outage is logged occasionally, however many clients it
+    /// affects.
     fn failure_of(&self, error: TokenError, now: u64) -> Failure {
         let TokenError::Unavailable(why) = error else {
             return Failure::new(ErrorKind::Unauthorized, format!("{error}; sign in again"));
@@ -317,9 +318,9 @@ impl TokenVerifier {
         let warned_at = self.warned_at.load(Ordering::Relaxed);
         if now.saturating_sub(warned_at) >= millis(RETRY_AFTER) {
             self.warned_at.store(now, Ordering::Relaxed);
-            log::warn!("tokens cannot be checked: {why}");
+            log::warn!("token verification is unavailable: {why}");
         }
-        let message = "nobody can say now whether this token is good; try again later";
+        let message = "token verification is unavailable; retry later";
         Failure::new(ErrorKind::Overloaded, message).retry_after_ms(millis(RETRY_AFTER))
     }
 }
@@ -336,7 +337,7 @@ mod tests {
     use super::*;
     use crate::credentials::{WebAnswer, WebRequest};
 
-    /// Vouches for every token with the prefix `good`.
+    /// Accepts every token with the prefix `good`.
     struct Vouching;
 
     impl Web for Vouching {
@@ -384,7 +385,7 @@ mod tests {
         }
         assert_eq!(is_known("good"), Some(true));
         assert!(verifier.refused.len() <= REFUSED_MAX + REFUSED_MAX / 10);
-        // A flood of other good tokens does not evict one in use.
+        // A flood of other valid tokens does not evict one in use.
         for number in 0..2 * KNOWN_MAX {
             let other = format!("good-{number}");
             verifier.verify(presented(&other), None, 0).await.unwrap();
@@ -394,7 +395,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refusal_is_cached_for_seconds_and_replaces_a_yes() {
+    async fn a_refusal_is_cached_briefly_and_replaces_acceptance() {
         let verifier = verifier();
         verifier.verify(presented("good"), None, 0).await.unwrap();
         let inactive = Err(TokenError::Inactive);

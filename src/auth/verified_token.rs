@@ -1,4 +1,4 @@
-//! A token, what is known of it once somebody has vouched for it, and why one is refused.
+//! A presented token, its contents once verified, and the reasons for refusal.
 
 use std::sync::Arc;
 
@@ -7,7 +7,8 @@ use super::rights::ClaimsDigest;
 use crate::bridge::headers::Claims;
 use crate::credentials::{InvalidScope, Scopes};
 
-/// Longest subject, in bytes: it is part of every key that must not be shared between users.
+/// Maximum length of a subject, in bytes: it is part of every key that must not be shared between
+/// users.
 pub(super) const SUBJECT_MAX: usize = 256;
 
 /// A token that a request presents.
@@ -17,28 +18,28 @@ pub struct PresentedToken<'a> {
     pub hash: TokenHash,
 }
 
-/// The contents of a token that passed its checks.
+/// The contents of a token that passed verification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct VerifiedToken {
     pub(super) subject: String,
     pub(super) scopes: Scopes,
     pub(super) digest: ClaimsDigest,
-    /// From when on it is refused, in seconds since 1970.
+    /// Expiry time, in seconds since 1970.
     pub(super) expires_at: Option<u64>,
-    /// Those that servers are to read.
+    /// Claims that servers receive.
     pub(super) claims: Option<Arc<Claims>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum TokenError {
-    #[error("the token is no JSON Web Token")]
+    #[error("the token is not a JSON Web Token")]
     Malformed,
-    #[error("the token is signed with an algorithm that is not taken here")]
+    #[error("the token is signed with an algorithm that is not accepted here")]
     Algorithm,
     /// `crit` of RFC 7515.
-    #[error("the token demands an extension that is not known here")]
+    #[error("the token requires an unknown extension")]
     Extension,
-    /// The keys may have been changed meanwhile.
+    /// The keys can have changed in the meantime.
     #[error("the token is signed with a key that its issuer does not have")]
     UnknownKey,
     #[error("the signature of the token is wrong")]
@@ -47,20 +48,20 @@ pub(super) enum TokenError {
     Expired,
     #[error("the token is not valid yet")]
     NotYet,
-    #[error("the token was given out by another issuer")]
+    #[error("the token was issued by a different issuer")]
     Issuer,
-    #[error("the token was given out for another resource")]
+    #[error("the token was issued for a different resource")]
     Audience,
-    #[error("the token is not known, or was taken back")]
+    #[error("the token is unknown or was revoked")]
     Inactive,
-    #[error("the token lacks `{0}`, or it is none that can be used")]
+    #[error("the token has no usable `{0}`")]
     Claim(&'static str),
-    /// Why nobody can say whether the token is good, for the log.
+    /// Why the token cannot be verified at the moment, for the log.
     #[error("{0}")]
     Unavailable(String),
 }
 
-/// A subject that can be part of a name.
+/// Returns a subject that can be part of a name.
 pub(super) fn checked_subject(subject: Option<&str>) -> Result<String, TokenError> {
     let subject = subject.filter(|it| (1..=SUBJECT_MAX).contains(&it.len()));
     Ok(subject.ok_or(TokenError::Claim("sub"))?.to_owned())

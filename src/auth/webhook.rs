@@ -1,4 +1,4 @@
-//! A webhook that says whether a token is good, by its status or in JSON.
+//! A webhook that verifies tokens, by its status or a JSON response.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use super::token_answer::{TokenAnswer, TokenMembers};
 use super::verified_token::{PresentedToken, TokenError, VerifiedToken};
 use crate::credentials::{Web, WebAnswer, WebBody, WebRequest};
 
-/// Characters of the hash that name who has a token, where the webhook does not.
+/// Number of hash characters that identify a token's holder if the webhook does not.
 const NAME_LENGTH: usize = 32;
 
-/// Who is asked. Without a URL, nobody.
+/// Settings of the webhook; disabled without a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookSettings {
     pub url: Option<String>,
-    /// How long an answer is relied on.
+    /// How long a response is cached.
     pub cache_for: Duration,
 }
 
@@ -53,7 +53,7 @@ impl Webhook {
 
     /// # Errors
     ///
-    /// Says why the token is refused, or why nobody can say whether it is good.
+    /// Returns why the token is refused, or why it cannot be verified.
     pub(super) async fn verify(
         &self,
         token: PresentedToken<'_>,
@@ -66,14 +66,14 @@ impl Webhook {
         });
         let unavailable = |why| TokenError::Unavailable(format!("{}: {why}", self.url));
         let answer = answer.await.map_err(unavailable)?;
-        if !says_yes(&answer).map_err(unavailable)? {
+        if !verdict_of_status(&answer).map_err(unavailable)? {
             return Err(TokenError::Inactive);
         }
         let answer = match (answer.body.is_empty(), answer.is_whole) {
-            // Without a body the status decides.
+            // The status decides if there is no body.
             (true, true) => TokenAnswer::Yes(TokenMembers::default()),
             (true, false) => {
-                let why = "its answer has neither a body nor `Content-Length: 0`, so that it \
+                let why = "its response has neither a body nor `Content-Length: 0`, so it \
                            could be truncated";
                 return Err(unavailable(why.to_owned()));
             }
@@ -82,7 +82,7 @@ impl Webhook {
         let TokenAnswer::Yes(members) = answer else {
             return Err(TokenError::Inactive);
         };
-        // The same token is always the same client.
+        // The same token always identifies the same client.
         let digits = token.hash.to_string().replace(':', "-");
         let name = || digits.chars().take(NAME_LENGTH).collect();
         let subject = members.subject().map_err(unavailable)?;
@@ -91,12 +91,12 @@ impl Webhook {
     }
 }
 
-/// By its status alone; an outage is no answer.
-fn says_yes(answer: &WebAnswer) -> Result<bool, String> {
+/// Reads the verdict from the status alone; an outage is not a verdict.
+fn verdict_of_status(answer: &WebAnswer) -> Result<bool, String> {
     match answer.status {
         200..=299 => Ok(true),
-        408 | 429 => Err(format!("it answers {}", answer.status)),
+        408 | 429 => Err(format!("it returns status {}", answer.status)),
         400..=499 => Ok(false),
-        other => Err(format!("it answers {other}")),
+        other => Err(format!("it returns status {other}")),
     }
 }

@@ -1,8 +1,8 @@
-//! Translates between the two sides of the gateway when they speak different revisions.
-//! Pure: no I/O, clock or actors; random bytes are handed in.
+//! Translates between the two sides of the gateway when they speak different revisions. Pure: no
+//! I/O, clock or actors; random bytes are parameters.
 //!
-//! Payloads pass as their sender wrote them unless something must change, which a search over the
-//! bytes decides first. `None` from a function here means: pass it on as it is.
+//! Payloads pass through verbatim unless something must change, which a byte search decides first.
+//! A function here returns `None` if the input can be forwarded unchanged.
 
 pub mod error;
 pub mod headers;

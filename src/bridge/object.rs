@@ -1,4 +1,4 @@
-//! One JSON object of which a few members are to change: the rest stays byte for byte.
+//! Edits a few members of a JSON object; the rest stays byte for byte.
 
 use std::borrow::Cow;
 
@@ -8,42 +8,42 @@ use serde::Deserialize;
 
 use crate::protocol::{Edit, RawJson, json};
 
-/// The members of an object, in the order of the text.
+/// The members of an object, in text order.
 pub(super) struct Object<'a> {
     members: Vec<Member<'a>>,
-    /// From the end of the last member on: white space and the brace.
+    /// The text after the last member: white space and the closing brace.
     tail: &'a str,
 }
 
 struct Member<'a> {
     key: Cow<'a, str>,
     value: &'a str,
-    /// Key and value as they were written.
+    /// Key and value, verbatim.
     written: &'a str,
 }
 
-/// The edit of a member.
+/// The change to one member.
 pub(super) enum MemberChange {
     Keep,
     Drop,
-    /// Another value, as JSON.
+    /// Replaces the value with this JSON.
     Value(String),
 }
 
 impl MemberChange {
-    /// Drops what `allowed` does not name.
+    /// Drops the member unless `allowed`.
     pub(super) fn keep_if(allowed: bool) -> Self {
         if allowed { Self::Keep } else { Self::Drop }
     }
 
-    /// A new value, if there is one.
+    /// Sets the value if there is one.
     pub(super) fn set_if_some(value: Option<String>) -> Self {
         value.map_or(Self::Keep, Self::Value)
     }
 }
 
 impl<'a> Object<'a> {
-    /// `None` when `text` is no object.
+    /// Parses an object; `None` if `text` is not one.
     pub(super) fn parse(text: &'a str) -> Option<Self> {
         let mut end = text.find('{')? + 1;
         let mut members = Vec::new();
@@ -64,7 +64,7 @@ impl<'a> Object<'a> {
         })
     }
 
-    /// The value of a member; of several with the same name the last.
+    /// The value of a member; the last one if the name occurs more than once.
     pub(super) fn get(&self, name: &str) -> Option<&'a str> {
         let found = self.members.iter().rev().find(|member| member.key == name);
         found.map(|member| member.value)
@@ -77,8 +77,8 @@ impl<'a> Object<'a> {
             .map(move |member| (&*member.key, pair(member)))
     }
 
-    /// The object with changed members, and with `first` before them: finished members without
-    /// the last comma. `None` when nothing changes.
+    /// Rebuilds the object with changed members, and with `first` before them: complete members
+    /// without a trailing comma. `None` if nothing changes.
     pub(super) fn rebuild(
         &self,
         first: &str,
@@ -113,8 +113,8 @@ impl<'a> Object<'a> {
     }
 }
 
-/// The edits that take members out of `object`, a part of `whole`. None when all would go: an edit
-/// that adds a member beside them could not know.
+/// The edits that remove members from `object`, a part of `whole`. Returns `None` if all members
+/// would go, because an edit that adds a member could not know about it.
 pub(super) fn removal_edits(
     whole: &str,
     object: &str,
@@ -142,7 +142,7 @@ pub(super) fn removal_edits(
             }
             continue;
         }
-        // Without a member before it, this one must lose the comma that follows the dropped.
+        // Without a member before it, this one must lose the comma that follows the dropped one.
         if kept_end.is_none()
             && let Some((span, _)) = edits.last_mut()
         {
@@ -154,8 +154,8 @@ pub(super) fn removal_edits(
     edits
 }
 
-/// An array with changed elements (`None` keeps one); `None` when nothing changes, or `text` is
-/// no array.
+/// An array with changed elements (`None` keeps one); `None` if nothing changes, or `text` is not
+/// an array.
 pub(super) fn rebuild_elements(
     text: &str,
     mut change: impl FnMut(&str) -> Option<String>,
@@ -172,21 +172,21 @@ pub(super) fn rebuild_elements(
     Some(format!("[{}]", parts.join(",")))
 }
 
-/// Whether any of the words stands somewhere in the text.
+/// Whether any of the words occurs in the text.
 pub(super) fn contains_any(text: &[u8], words: &[&str]) -> bool {
     words
         .iter()
         .any(|word| memmem::find(text, word.as_bytes()).is_some())
 }
 
-/// Text that this part built out of valid parts.
+/// Wraps text that this module built from valid parts.
 pub(super) fn raw(text: String) -> Option<RawJson> {
     let built = RawJson::try_new(Bytes::from(text));
     debug_assert!(built.is_ok(), "built of valid parts");
     built.ok()
 }
 
-/// Reads an object. A derived reader alone would take an array by position too.
+/// Deserializes an object. A derived implementation alone would also read an array by position.
 pub(super) fn read<'a, T: Deserialize<'a>>(text: &'a str) -> Option<T> {
     let object = Some(text).filter(|text| is_object(text));
     object.and_then(|text| serde_json::from_str(text).ok())
@@ -211,7 +211,7 @@ mod tests {
             let mut edits = removal_edits(&whole, object, |key| {
                 is_dropped(["a", "b", "c", "d"].iter().position(|k| *k == key).unwrap())
             });
-            // An insertion at the front, as `_meta` is inserted.
+            // An insertion at the start, as for `_meta`.
             let start = json::span(&whole, object).start + 1;
             edits.push((start..start, Bytes::from_static(b"\"m\":0,")));
             let text = crate::protocol::splice(whole.as_bytes(), &mut edits);

@@ -1,4 +1,4 @@
-//! Walking a JSON Schema: which of its keywords hold schemas, and which hold data.
+//! Walks a JSON Schema: knows which keywords hold schemas and which hold data.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ pub enum SchemaKeyword {
     Schemas,
     /// An object of schemas by name.
     SchemasByName,
-    /// No schema: constants, texts, limits.
+    /// No schema: constants, strings, limits.
     Data,
 }
 
@@ -38,7 +38,7 @@ pub fn keyword_kind(keyword: &str) -> SchemaKeyword {
     }
 }
 
-/// The schemas directly below one, in no particular order.
+/// The direct subschemas, in no particular order.
 pub(super) fn children_mut(schema: &mut Value) -> Vec<&mut Value> {
     let mut found = Vec::new();
     let Value::Object(members) = schema else {

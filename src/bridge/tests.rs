@@ -1,5 +1,5 @@
-//! The whole part against hostile JSON: whatever a peer writes, nothing panics, what comes out is
-//! JSON, and what the gateway does not understand is still there.
+//! Fuzzes the whole bridge with hostile JSON: nothing panics, output is JSON, and everything the
+//! gateway does not understand is preserved.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -26,7 +26,7 @@ impl HttpHeaders for NoHeaders {
     }
 }
 
-/// Words that something here acts on.
+/// Words that the bridge acts on.
 const WORDS: &[&str] = &[
     "_meta",
     "action",
@@ -145,7 +145,7 @@ fn declaration() -> MetaDeclaration {
 
 proptest! {
     #[test]
-    fn answers_of_any_shape_stay_json(
+    fn responses_of_any_shape_stay_json(
         value in hostile(), method in method(), from in revision(), to in revision(), wrapped in any::<bool>(),
     ) {
         let raw = RawJson::from_value(&value);
@@ -202,7 +202,7 @@ proptest! {
     }
 
     #[test]
-    fn requests_keep_what_nobody_understands(
+    fn requests_keep_unknown_members(
         value in hostile(), method in method(), to in revision(), number in any::<u32>(), spaces in "[ \\n]{0,2}",
     ) {
         let unknown = format!("\"vendor/\\u00e9\"{spaces}:{spaces}[{number}.0e1,\"\\u0041\"]");
@@ -231,7 +231,7 @@ proptest! {
         if let Some(edit) = strip_meta(&sent, None) {
             let stripped = splice(sent.frame.as_bytes(), &mut [edit]);
             let Ok(Envelope::Request(stripped)) = Envelope::parse(stripped) else {
-                return Err(TestCaseError::fail("not a request any more"));
+                return Err(TestCaseError::fail("no longer a request"));
             };
             prop_assert!(!super::meta::claims_modern(&stripped));
         }

@@ -1,4 +1,4 @@
-//! The difference of two definitions, or of two texts, for people.
+//! Line diffs of two definitions or texts, for people.
 
 use std::iter;
 
@@ -7,19 +7,19 @@ use serde_json::Value;
 use super::hidden_text::with_hidden_shown;
 use crate::protocol::RawJson;
 
-/// Lines of each side that are compared one by one, after those that both begin and end with.
+/// Maximum number of lines compared on each side, after the common start and end.
 const COMPARED_MAX: usize = 1000;
 
-/// Lines before and behind a change that are shown with it.
+/// Context lines shown before and after a change.
 const CONTEXT_LINES: usize = 3;
 
-/// The second definition beside the first, line by line: `-` before what is gone, `+` before what
-/// is there now. Hidden characters are written out.
+/// Diffs two definitions line by line: `-` marks removed lines, `+` added ones. Hidden characters
+/// are spelled out.
 pub fn definition_diff(before: &RawJson, after: &RawJson) -> String {
     line_diff(&lines(before), &lines(after))
 }
 
-/// As [`definition_diff`], of two texts in lines.
+/// Like [`definition_diff`], for two texts in lines.
 pub fn line_diff(before: &[String], after: &[String]) -> String {
     let starts = iter::zip(before, after).take_while(|(a, b)| a == b);
     let start = starts.count();
@@ -42,7 +42,7 @@ pub fn line_diff(before: &[String], after: &[String]) -> String {
     text
 }
 
-/// The changes of a difference, each with a few of the lines around it.
+/// The changes of a diff, each with a few context lines.
 pub fn around_changes(diff: &str) -> String {
     let lines: Vec<&str> = diff.lines().collect();
     let is_near = |at: usize| {
@@ -65,7 +65,7 @@ pub fn around_changes(diff: &str) -> String {
     text
 }
 
-/// The definition in lines, with one for each line of a long text.
+/// The definition in lines; a text with several lines is split.
 fn lines(definition: &RawJson) -> Vec<String> {
     let value: Value = definition.parse().unwrap_or_default();
     let pretty = serde_json::to_string_pretty(&value).unwrap_or_default();
@@ -81,7 +81,7 @@ fn lines(definition: &RawJson) -> Vec<String> {
     lines
 }
 
-/// Behind the first line break that a text in JSON holds, unless nothing follows.
+/// Position after the first line break in a JSON string, unless nothing follows.
 fn line_break(line: &str) -> Option<usize> {
     let mut is_escaped = false;
     for (at, byte) in line.bytes().enumerate() {
@@ -93,15 +93,15 @@ fn line_break(line: &str) -> Option<usize> {
     None
 }
 
-/// Writes what is gone and what is new, with what is common to both between (longest common
-/// subsequence). Beyond [`COMPARED_MAX`] nothing counts as common.
+/// Writes removed and added lines between common ones (longest common subsequence). Beyond
+/// [`COMPARED_MAX`], no lines count as common.
 fn compare(old: &[String], new: &[String], put: &mut impl FnMut(char, &str)) {
     if old.len().max(new.len()) > COMPARED_MAX {
         old.iter().for_each(|line| put('-', line));
         new.iter().for_each(|line| put('+', line));
         return;
     }
-    // Of what follows each pair of places, so many lines are common.
+    // `common[i][j]` is the number of common lines after this pair of positions.
     let width = new.len() + 1;
     let mut common = vec![0u16; (old.len() + 1) * width];
     for (i, was) in old.iter().enumerate().rev() {
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_that_changed_are_shown_between_those_that_did_not() {
+    fn changed_lines_are_shown_between_unchanged_ones() {
         let before = json!({"name": "a", "description": "one\ntwo\nthree", "x": [1, 2]});
         let after = json!({"name": "a", "description": "one\n2\u{200b}\nthree", "x": [1, 2, 3]});
         let (before, after) = (RawJson::from_value(&before), RawJson::from_value(&after));
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_shown_with_the_lines_around_them() {
+    fn changes_are_shown_with_context_lines() {
         let lines =
             |numbers: &[u32]| -> Vec<String> { numbers.iter().map(ToString::to_string).collect() };
         let before: Vec<u32> = (0..20).collect();

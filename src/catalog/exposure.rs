@@ -1,4 +1,5 @@
-//! How a view lists its tools: each of them, or a few static ones that find and call the others.
+//! How a view lists its tools: individually, or as a few static tools that find and call the
+//! others.
 
 use serde_json::{Value, json};
 
@@ -7,14 +8,14 @@ use crate::protocol::RawJson;
 /// How the tools of a view are listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Exposure {
-    /// Each of them.
+    /// Lists every tool.
     #[default]
     All,
-    /// Each of them while they are few (up to [`LISTED_MAX`]), otherwise as [`Exposure::Search`].
+    /// Lists every tool up to [`LISTED_MAX`], otherwise works like [`Exposure::Search`].
     Auto,
-    /// Tools to find, describe and call them.
+    /// Lists tools to find, describe and call the others.
     Search,
-    /// Tools to list groups of them, one for each server, to load a group, and to call them.
+    /// Lists tools to list groups, one for each server, to load a group, and to call its tools.
     Groups,
     /// `get_pluggedin_tools` and `call_pluggedin_tool`.
     Pluggedin,
@@ -22,7 +23,7 @@ pub enum Exposure {
     Dynamic,
 }
 
-/// A tool of the gateway's own.
+/// A tool that the gateway itself provides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StaticTool {
     /// Finds tools for `query`.
@@ -41,12 +42,12 @@ pub enum StaticTool {
     CallInGroup,
 }
 
-/// Tools that are listed before [`Exposure::Auto`] lists the static ones: the fewest that a known
-/// client takes.
+/// Number of tools above which [`Exposure::Auto`] lists the static ones: the lowest limit of any
+/// known client.
 pub const LISTED_MAX: usize = 40;
 
 impl Exposure {
-    /// All of them, as the configuration names them.
+    /// All values, with their names in the configuration.
     pub const NAMED: [(&'static str, Self); 6] = [
         ("all", Self::All),
         ("auto", Self::Auto),
@@ -56,14 +57,14 @@ impl Exposure {
         ("dynamic", Self::Dynamic),
     ];
 
-    /// Its name in the configuration.
+    /// The name in the configuration.
     pub fn name(self) -> &'static str {
         let mut named = Self::NAMED.into_iter();
         let found = named.find(|(_, exposure)| *exposure == self);
         found.map_or("", |(name, _)| name)
     }
 
-    /// How this many tools are listed; never [`Exposure::Auto`].
+    /// The effective exposure for this many tools; never [`Exposure::Auto`].
     pub fn of(self, tools: usize) -> Self {
         match self {
             Self::Auto if tools <= LISTED_MAX => Self::All,
@@ -72,7 +73,7 @@ impl Exposure {
         }
     }
 
-    /// The static tools, by name; none where all tools are listed.
+    /// The static tools, by name; empty if all tools are listed.
     pub fn tools(self) -> &'static [(&'static str, StaticTool)] {
         const CALL: (&str, StaticTool) = ("call_tool", StaticTool::Call { named_by: "name" });
         match self {
@@ -123,7 +124,7 @@ fn definition(name: &str, tool: StaticTool) -> Value {
     let (title, about) = tool.words();
     let (properties, required) = tool.arguments();
     let is_call = matches!(tool, StaticTool::Call { .. } | StaticTool::CallInGroup);
-    // The annotations of a call are those of the called tool, which is not known here.
+    // The annotations depend on the called tool, which is not known here.
     let annotations = match is_call {
         true => json!({ "title": title }),
         false => json!({
@@ -140,22 +141,22 @@ fn definition(name: &str, tool: StaticTool) -> Value {
 }
 
 impl StaticTool {
-    /// Its title and its description.
+    /// Title and description.
     fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::Find => (
                 "Find tools",
-                "Finds tools for a task, in everyday words, as \"send an e-mail\". Returns their \
-                 names, what they do and their arguments. Look here before saying that something \
-                 cannot be done.",
+                "Finds tools for a task, in everyday words, such as \"send an e-mail\". Returns \
+                 their names, what they do and their arguments. Look here before you say that \
+                 something cannot be done.",
             ),
             Self::Describe => (
                 "Describe tools",
-                "Shows the whole definition of tools, with the JSON Schema of their arguments.",
+                "Shows the full definition of tools, with the JSON Schema of their arguments.",
             ),
             Self::ListGroups => (
                 "List groups of tools",
-                "Lists the groups of tools that there are, with one line for each. Load a group to \
+                "Lists the available groups of tools, with one line for each. Load a group to \
                  see its tools.",
             ),
             Self::LoadGroup => (
@@ -177,17 +178,17 @@ impl StaticTool {
         }
     }
 
-    /// The properties of its arguments, and those that are required.
+    /// The properties of the arguments, and the required ones.
     fn arguments(self) -> (Value, Vec<&'static str>) {
         let text = |about: &str| json!({ "type": "string", "description": about });
         let of_tool = json!({ "type": "object", "description": "The arguments of the tool" });
         match self {
             Self::Find => (
                 json!({
-                    "query": text("What is to be done"),
+                    "query": text("The task to find tools for"),
                     "limit": {
                         "type": "integer", "minimum": 1, "maximum": FOUND_MAX, "default": FOUND,
-                        "description": "How many tools to show at most",
+                        "description": "Maximum number of tools to show",
                     },
                 }),
                 vec!["query"],
@@ -217,13 +218,13 @@ impl StaticTool {
     }
 }
 
-/// Tools that a search shows unless more are wanted.
+/// Default number of tools that a search shows.
 pub const FOUND: usize = 5;
 
-/// Most tools that a search shows.
+/// Maximum number of tools that a search shows.
 pub const FOUND_MAX: usize = 20;
 
-/// Most tools that are described at once.
+/// Maximum number of tools described at once.
 pub const DESCRIBED_MAX: usize = 20;
 
 #[cfg(test)]
@@ -233,7 +234,7 @@ mod tests {
     use crate::id::ServerName;
 
     #[test]
-    fn static_tools_are_tools_as_those_of_any_server() {
+    fn static_tools_are_valid_tools() {
         for (_, exposure) in Exposure::NAMED {
             let definitions = exposure.definitions();
             assert_eq!(definitions.len(), exposure.tools().len());
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn many_tools_are_searched_only_where_that_is_wanted() {
+    fn many_tools_are_searched_only_if_configured() {
         for (name, exposure) in Exposure::NAMED {
             assert_eq!(exposure.name(), name);
             let (few, many) = (exposure.of(LISTED_MAX), exposure.of(LISTED_MAX + 1));
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn the_presets_have_the_names_and_arguments_of_their_systems() {
+    fn presets_match_the_names_and_arguments_of_their_origin() {
         let shown = |exposure: Exposure| {
             let definitions = exposure.definitions();
             let value = |raw: &RawJson| raw.parse::<Value>().unwrap();

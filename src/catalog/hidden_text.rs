@@ -1,5 +1,5 @@
-//! Characters that people do not see and models read: how a server may say something else to a
-//! model than to whoever looks at its tools.
+//! Detects characters that people cannot see but models read: a server could use them to tell a
+//! model something that reviewers do not see.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,33 +8,33 @@ use serde_json::Value;
 
 use crate::telemetry::is_unprintable;
 
-/// Characters that are named.
+/// Maximum number of characters that are named.
 const NAMED_MAX: usize = 5;
 
 /// The hidden characters of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HiddenText {
     count: usize,
-    /// The first kinds of them.
+    /// The first distinct characters.
     kinds: BTreeSet<char>,
 }
 
 impl HiddenText {
-    /// Those of a text.
+    /// Finds the hidden characters of a text.
     pub fn of(text: &str) -> Option<Self> {
         let mut found = Self::none();
         found.read(text);
         found.any()
     }
 
-    /// Those of all keys and texts of a JSON value.
+    /// Finds the hidden characters in all keys and strings of a JSON value.
     pub fn in_json(json: &str) -> Option<Self> {
-        // Most are of plain ASCII, in which only an escape can hide something.
+        // Most values are plain ASCII, in which only an escape can hide something.
         if json.is_ascii() && !json.contains("\\u") {
             return None;
         }
         let mut found = Self::none();
-        // Valid JSON, which is no deeper than a list may be.
+        // The JSON is valid, and no deeper than a list may be.
         if let Ok(value) = serde_json::from_str(json) {
             found.read_value(&value);
         }
@@ -85,7 +85,7 @@ impl HiddenText {
     }
 }
 
-/// As `2 hidden characters (U+200B, U+202E)`.
+/// Formats `2 hidden characters (U+200B, U+202E)`.
 impl fmt::Display for HiddenText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let noun = if self.count == 1 {
@@ -102,11 +102,12 @@ impl fmt::Display for HiddenText {
     }
 }
 
-/// Whether a character shows nothing, or turns the direction of what follows.
+/// Whether a character is invisible, or changes the direction of the following text.
 pub(super) fn is_hidden(character: char) -> bool {
     match character {
         '\n' | '\r' | '\t' => false,
-        // Soft hyphen, fillers of Hangul, zero widths, tags, and variations of no emoji.
+        // Soft hyphen, Hangul fillers, zero-width characters, tags, and variation selectors outside
+        // emoji.
         '\u{ad}'
         | '\u{34f}'
         | '\u{115f}'
@@ -126,7 +127,7 @@ pub(super) fn is_hidden(character: char) -> bool {
     }
 }
 
-/// Whether a joiner does what it is there for: between letters of a script, or parts of an emoji.
+/// Whether a joiner serves its purpose: between letters of a script, or parts of an emoji.
 fn joins(before: char, character: char, after: char) -> bool {
     matches!(character, '\u{200c}' | '\u{200d}')
         && [before, after]
@@ -134,7 +135,7 @@ fn joins(before: char, character: char, after: char) -> bool {
             .all(|it| !it.is_ascii() && !is_hidden(*it))
 }
 
-/// The text with hidden characters written out, as `<U+200B>`.
+/// The text with hidden characters spelled out, such as `<U+200B>`.
 pub(super) fn with_hidden_shown(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_read_with_its_escapes_and_in_its_keys() {
+    fn json_escapes_and_keys_are_searched() {
         let nested = json!({ "a": [{ "b\u{200b}": "c\u{202e}" }] }).to_string();
         let found = |text: &str| HiddenText::in_json(text).map(|hidden| hidden.count);
         assert_eq!(found(&nested), Some(2));

@@ -1,4 +1,4 @@
-//! The instructions of all servers as one text.
+//! Merges the instructions of all servers into one text.
 
 use std::fmt::Write as _;
 
@@ -6,10 +6,10 @@ use super::hidden_text::is_hidden;
 use super::{NameSettings, public_name};
 use crate::id::ServerName;
 
-/// Ends a section that did not fit.
+/// Ends a truncated section.
 const TRUNCATION_MARK: &str = " […]";
 
-/// The heading of a server's section, which names the prefix of its names.
+/// The heading of a server's section, which states the prefix of its names.
 pub(super) fn heading(server: &ServerName, names: &NameSettings) -> String {
     match public_name::prefix(server, names) {
         "" => server.to_string(),
@@ -17,9 +17,9 @@ pub(super) fn heading(server: &ServerName, names: &NameSettings) -> String {
     }
 }
 
-/// Puts the sections (heading, text) under one another in at most `bytes_max` bytes. When they do
-/// not fit, the long ones are cut, each to the same length, so that a talkative server takes no
-/// room from a short one; sections that not even their heading fits for are left out.
+/// Joins the sections (heading, text) in at most `bytes_max` bytes. If they do not fit, the long
+/// ones are truncated to the same length, so that a verbose server takes no room from a short one;
+/// sections whose heading does not fit are omitted.
 pub(super) fn merge(sections: &[(String, String)], bytes_max: usize) -> Option<String> {
     let overhead = |heading: &str| "## \n\n\n\n".len() + heading.len() + TRUNCATION_MARK.len();
     let mut room = bytes_max;
@@ -50,7 +50,7 @@ pub(super) fn merge(sections: &[(String, String)], bytes_max: usize) -> Option<S
     (!merged.is_empty()).then_some(merged)
 }
 
-/// Escapes what looks like one of our headings, so that no server speaks as another one; deeper
+/// Escapes lines that look like our headings, so that no server can impersonate another one; deeper
 /// headings stay.
 fn without_headings(text: &str) -> String {
     const LINE_ENDS: [char; 7] = [
@@ -58,7 +58,7 @@ fn without_headings(text: &str) -> String {
     ];
     let mut is_after_text = false;
     let lines = text.split_inclusive(LINE_ENDS).map(|line| {
-        // Who reads past what is hidden sees a heading all the same.
+        // Hidden characters do not prevent readers from seeing a heading.
         let rest = line.trim_start_matches(is_blank);
         let is_marked = rest.starts_with('#') && !rest.starts_with("###");
         let is_line_of = |sign| rest.trim_end_matches(is_blank).chars().all(|c| c == sign);
@@ -76,7 +76,7 @@ fn is_blank(character: char) -> bool {
     character.is_whitespace() || is_hidden(character)
 }
 
-/// The length to which texts must be cut so that they fit into `room` together.
+/// The length to which texts must be truncated to fit into `room` together.
 fn fair_share(mut lengths: Vec<usize>, mut room: usize) -> usize {
     lengths.sort_unstable();
     let mut left = lengths.len();
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn every_server_has_its_heading_and_long_ones_are_cut() {
+    fn every_server_has_a_heading_and_long_texts_are_truncated() {
         check(&[], 100, None);
         check(&[("a", "  \n")], 100, None);
         check(

@@ -1,4 +1,4 @@
-//! One item of a list: what of it the gateway acts on, and whether it may be shown at all.
+//! Parses and validates one item of a list, keeping its original bytes.
 
 use bytes::Bytes;
 use memchr::memchr_iter;
@@ -15,14 +15,14 @@ use super::model_text::LazyDigest;
 use super::schema::OddSchema;
 use super::{IngestLimits, ItemKind, json, member_type, schema, uri, uri_template::UriTemplate};
 
-/// A tool's statements about its effects. Only hints: a server that is not trusted may lie.
+/// A tool's statements about its effects. Only hints: an untrusted server can lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ToolHints {
-    /// It changes nothing; `false` unless the tool says so.
+    /// The tool changes nothing; `false` unless stated.
     pub read_only: bool,
-    /// It may destroy something; `true` unless the tool says otherwise.
+    /// The tool can destroy something; `true` unless stated otherwise.
     pub destructive: bool,
-    /// Calling it again with the same arguments changes nothing more; `false` unless it says so.
+    /// Repeating the call with the same arguments has no further effect; `false` unless stated.
     pub idempotent: bool,
 }
 
@@ -36,7 +36,7 @@ impl Default for ToolHints {
     }
 }
 
-/// A valid item of a server, as it was written.
+/// A valid item of a server, verbatim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
     raw: RawJson,
@@ -56,7 +56,7 @@ impl Item {
         &self.raw
     }
 
-    /// The name, URI or URI template that the server knows the item by.
+    /// The name, URI or URI template that the server uses for the item.
     pub const fn native(&self) -> &str {
         &self.native
     }
@@ -65,17 +65,17 @@ impl Item {
         self.hints
     }
 
-    /// Whether clients with a handshake receive the tool's output inside of `result`.
+    /// Whether clients with a handshake receive the tool's output inside `result`.
     pub const fn wraps_output(&self) -> bool {
         self.wraps_output
     }
 
-    /// The arguments of a tool that are repeated as headers; none where its annotations are wrong.
+    /// The arguments of a tool that are repeated as headers; none if its annotations are invalid.
     pub const fn headers(&self) -> &ParamHeaders {
         &self.headers
     }
 
-    /// The characters in it that people do not see.
+    /// The hidden characters in it.
     pub const fn hidden(&self) -> Option<&HiddenText> {
         self.hidden.as_ref()
     }
@@ -94,13 +94,13 @@ impl Item {
         self.native_span.clone()
     }
 
-    /// The URIs of a tool's user interface, and where they stand.
+    /// The URIs of a tool's user interface, with their positions.
     pub(super) fn interface_spans(&self) -> &[(Span, Box<str>)] {
         &self.interface_spans
     }
 }
 
-/// Why an item is not shown, and its name as far as it can be read.
+/// Why an item is rejected, and its name if it can be read.
 pub(super) struct RejectedItem {
     pub(super) item: Option<String>,
     pub(super) reason: String,
@@ -115,7 +115,7 @@ impl RejectedItem {
     }
 }
 
-/// Reads and checks one item of a list (S-TOOL-06, S-RES-07, S-RES-10). `era` is its server's.
+/// Parses and validates one item of a list (S-TOOL-06, S-RES-07, S-RES-10). `era` is its server's.
 pub(super) fn read(
     kind: ItemKind,
     raw: &RawJson,
@@ -199,8 +199,8 @@ fn check_name(name: &str, limits: &IngestLimits) -> Result<(), String> {
     Ok(())
 }
 
-/// Refuses the schemas that make clients drop the whole list. Clients read only the root of an
-/// `inputSchema`, and compile an `outputSchema`.
+/// Rejects schemas that make clients drop the whole list. Clients read only the root of an
+/// `inputSchema`, but compile an `outputSchema`.
 ///
 /// Returns a remark on an invalid schema that clients accept.
 fn check_schemas(tool: &Map<String, Value>) -> Result<Option<Box<str>>, String> {
@@ -229,9 +229,9 @@ fn check_schemas(tool: &Map<String, Value>) -> Result<Option<Box<str>>, String> 
     Ok(of_input.or(of_output).map(String::into_boxed_str))
 }
 
-/// Rewrites an item for strict clients, which drop the whole list for one invalid item: removes `null`
-/// where a member must be absent, replaces the `[]` that PHP writes for an empty object by `{}`, and
-/// adds the `type` that some servers leave out of a schema.
+/// Normalizes an item for strict clients, which drop the whole list for one invalid item: removes
+/// `null` where a member must be absent, replaces the `[]` that PHP writes for an empty object with
+/// `{}`, and adds the `type` that some servers omit from a schema.
 fn normalized(kind: ItemKind, raw: &RawJson, era: Era) -> Result<RawJson, String> {
     // The caller rejects an item that is not an object.
     let Some(members) = json::members(raw.as_str()) else {
@@ -253,7 +253,7 @@ fn normalized(kind: ItemKind, raw: &RawJson, era: Era) -> Result<RawJson, String
     RawJson::try_new(Bytes::from(rebuilt)).map_err(|error| error.to_string())
 }
 
-/// The change of one member.
+/// The change to one member.
 #[derive(Debug, PartialEq, Eq)]
 enum Member {
     Keep,
@@ -292,7 +292,7 @@ fn normalized_member(kind: ItemKind, key: &str, value: &str, era: Era) -> Member
 }
 
 /// Corrects a schema that must describe an object: its empty objects, and a missing `type`. Returns
-/// `None` when nothing changes.
+/// `None` if nothing changes.
 fn object_schema(schema: &str) -> Option<String> {
     let changed = empty_schemas(schema);
     let text = changed.as_deref().unwrap_or(schema);
@@ -305,8 +305,8 @@ fn object_schema(schema: &str) -> Option<String> {
     Some(format!("{{\"type\":\"object\"{comma}{rest}"))
 }
 
-/// Replaces `[]` by `{}` wherever a schema, or an object of schemas, is required: PHP writes an empty
-/// object that way. Returns `None` when nothing changes. The JSON parser has bounded the depth.
+/// Replaces `[]` with `{}` wherever a schema, or an object of schemas, is required: PHP writes an
+/// empty object that way. Returns `None` if nothing changes. The JSON parser has bounded the depth.
 fn empty_schemas(schema: &str) -> Option<String> {
     // Most schemas have no empty array at all.
     let mut brackets = memchr_iter(b'[', schema.as_bytes());
@@ -357,7 +357,7 @@ fn locate(kind: ItemKind, raw: RawJson, native: &str, hints: ToolHints) -> Resul
     let mut found = members.iter().filter(|(key, _)| key == kind.key());
     let (_, written) = found.next().ok_or("not a readable object")?;
     if found.next().is_some() {
-        return Err(format!("`{}` stands twice", kind.key()));
+        return Err(format!("duplicate `{}`", kind.key()));
     }
     let native_span = json::span(text, written);
     let (interface_spans, headers) = match kind {
@@ -380,8 +380,8 @@ fn locate(kind: ItemKind, raw: RawJson, native: &str, hints: ToolHints) -> Resul
     })
 }
 
-/// The URIs of user interfaces that the `_meta` of a tool or a result names, as they are written:
-/// `ui.resourceUri`, and the older spellings of it.
+/// The raw URIs of user interfaces in the `_meta` of a tool or result: `ui.resourceUri`, and its
+/// older spellings.
 pub(super) fn interfaces(text: &str) -> impl Iterator<Item = &str> {
     let meta = json::member(text, "_meta");
     let nested = meta.and_then(|meta| json::member(json::member(meta, "ui")?, "resourceUri"));
@@ -390,7 +390,7 @@ pub(super) fn interfaces(text: &str) -> impl Iterator<Item = &str> {
     nested.into_iter().chain(flat.into_iter().flatten())
 }
 
-/// The URIs of a tool's user interface, and where they stand.
+/// The URIs of a tool's user interface, with their positions.
 fn interface_spans(text: &str) -> Vec<(Span, Box<str>)> {
     let read = |written: &str| {
         let uri = json::text(written)?;

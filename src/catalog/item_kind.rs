@@ -56,7 +56,7 @@ impl ItemKind {
         Self::ALL.into_iter().find(|kind| kind.method() == *method)
     }
 
-    /// The server capability without which no list of this kind need be asked for.
+    /// The server capability without which lists of this kind are not requested.
     pub const fn capability(self) -> &'static str {
         match self {
             Self::Tools => "tools",
@@ -83,7 +83,7 @@ impl ItemKind {
         }
     }
 
-    /// One item of the kind, in a sentence.
+    /// The kind in a sentence, in the singular.
     pub const fn noun(self) -> &'static str {
         match self {
             Self::Tools => "tool",

@@ -1,4 +1,4 @@
-//! Taking the answer of a list method apart.
+//! Parses the response of a list method.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use super::{ItemKind, json};
 /// One page of a server's list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListPage {
-    /// The items as they were written, sharing the memory of the answer.
+    /// The raw items, sharing the memory of the response.
     pub items: Vec<RawJson>,
     pub next_cursor: NextCursor,
-    /// How long the page may be cached.
+    /// How long the page can be cached.
     pub caching: Option<ListCaching>,
 }
 
 /// One page of a whole list.
 #[derive(Clone, Debug, Default)]
 pub struct ListedPage {
-    /// The cursor with which it was asked for; `None` for the first page.
+    /// The cursor that requested it; `None` for the first page.
     pub cursor: Option<String>,
     pub items: Vec<RawJson>,
 }
@@ -30,7 +30,7 @@ pub struct ListedPage {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NextCursor {
     None,
-    /// An empty text is a valid cursor.
+    /// A cursor; the empty string is valid.
     Cursor(String),
     /// Present, but not a string.
     Odd,
@@ -47,18 +47,19 @@ impl NextCursor {
     }
 }
 
-/// How long a list holds, and for whom, in the words of a sessionless server (S-CACHE, C-CACHE).
+/// The caching hints of a list, in the form of a sessionless server (S-CACHE, C-CACHE).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ListCaching {
-    /// Milliseconds from when it was listed; zero says nothing.
+    /// Lifetime in milliseconds from when it was listed; zero counts as unspecified.
     pub ttl_ms: u64,
-    /// The same for everybody.
+    /// Whether the list is the same for every client.
     pub is_public: bool,
 }
 
 impl ListCaching {
-    /// `None` when the result says nothing of it; a `ttlMs` that is no number counts as zero.
+    /// Reads the hints; `None` if the result has none. A `ttlMs` that is not a number counts as
+    /// zero.
     fn read(result: &str) -> Option<Self> {
         let ttl = json::member(result, "ttlMs")?;
         let scope = json::member(result, "cacheScope").and_then(json::text);
@@ -68,7 +69,7 @@ impl ListCaching {
         })
     }
 
-    /// The rest of it, so long after it was said.
+    /// The remaining lifetime at this age.
     #[must_use]
     pub fn after(self, since_read: Option<Duration>) -> Self {
         let left = |since: Duration| {
@@ -81,7 +82,7 @@ impl ListCaching {
         }
     }
 
-    /// The caching that holds for two pages of one list.
+    /// The combined hints of two pages of one list.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -91,18 +92,18 @@ impl ListCaching {
     }
 }
 
-/// How old the list of a server is.
+/// The age of a server's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListAge {
-    /// Since its server was asked for it; `None` if that is not known.
+    /// Time since it was requested from its server; `None` if unknown.
     pub since_read: Option<Duration>,
-    /// Whether its server is there to say when it changes.
+    /// Whether its server is connected and reports changes.
     pub is_watched: bool,
 }
 
-/// Why an answer is no page of a list.
+/// Why a response is not a page of a list.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the answer to `{}` has no array `{}`", .0.method(), .0.member())]
+#[error("the response to `{}` has no array `{}`", .0.method(), .0.member())]
 pub struct InvalidListPage(pub ItemKind);
 
 impl ListPage {
@@ -110,7 +111,7 @@ impl ListPage {
     ///
     /// # Errors
     ///
-    /// Returns [`InvalidListPage`] when the member with the items is missing or no array.
+    /// Returns [`InvalidListPage`] if the member with the items is missing or not an array.
     pub fn read(kind: ItemKind, result: &RawJson) -> Result<Self, InvalidListPage> {
         let text = result.as_str();
         let items = json::member(text, kind.member()).and_then(json::elements);

@@ -1,5 +1,5 @@
-//! The types of an item's members. Clients check a list as a whole, so one member of a wrong type
-//! would make them drop every item; it hides just its own item here.
+//! Validates the types of an item's members. Clients validate a list as a whole, so one member of a
+//! wrong type would make them drop every item; here it hides only its own item.
 
 use serde_json::{Map, Value};
 
@@ -47,14 +47,14 @@ const RESOURCE: MemberTypes = &[
     ("_meta", MemberType::Object),
 ];
 
-/// Members that may be absent; servers that write `null` there mean absent.
+/// Members that can be absent; servers that write `null` there mean absent.
 pub(super) fn is_optional(kind: ItemKind, member: &str) -> bool {
     member == "outputSchema" || members(kind).iter().any(|(name, _)| *name == member)
 }
 
 /// # Errors
 ///
-/// Returns a sentence that names the member and what it must be.
+/// Returns a sentence with the member and its required type.
 pub(super) fn check(kind: ItemKind, item: &Map<String, Value>) -> Result<(), String> {
     for (name, shape) in members(kind) {
         if let Some(value) = item.get(*name)

@@ -1,4 +1,4 @@
-//! How the parts of all servers become one catalog.
+//! Merges the parts of all servers into one catalog.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
@@ -19,9 +19,9 @@ use super::{
     OneServer, PinState, ServerPart, Snapshot, UriOwner, Wrap, instructions, public_name, uri,
 };
 
-/// Merges what servers offer. `parts` are in config order, which settles collisions: the earlier
-/// server keeps its name or URI. The same parts give the same snapshot (S-TOOL-03); of two parts
-/// of the same server the first counts.
+/// Merges what servers offer. `parts` are in config order, which resolves collisions: the earlier
+/// server keeps its name or URI. The result is deterministic (S-TOOL-03); of two parts of the same
+/// server, the first counts.
 pub fn merge(parts: &[(Arc<ServerPart>, NameSettings)], settings: &CatalogSettings) -> Snapshot {
     let mut merger = Merger::new(parts, settings);
     merger.decide_wrapping();
@@ -74,7 +74,7 @@ pub fn merge(parts: &[(Arc<ServerPart>, NameSettings)], settings: &CatalogSettin
     }
 }
 
-/// The catalog of a view: some of the servers of another, under other names.
+/// The catalog of a view: some servers of another catalog, under their names in the view.
 pub fn merge_view(
     base: &Snapshot,
     servers: &[(ServerName, NameSettings)],
@@ -130,7 +130,8 @@ impl<'a> Merger<'a> {
         merger
     }
 
-    /// Scheme names are compared without case, so two servers may want the same prefix.
+    /// A unique URI prefix: scheme names are case-insensitive, so two servers can have the same
+    /// prefix.
     fn wrap_prefix(&self, server: &ServerName, names: &NameSettings) -> String {
         let own = public_name::prefix(server, names).to_ascii_lowercase();
         let by_server = server.as_str().to_ascii_lowercase();
@@ -142,10 +143,11 @@ impl<'a> Merger<'a> {
         [own, by_server].into_iter().find(free).unwrap_or(with_tail)
     }
 
-    /// A server wraps its URIs when it is told to, or when one of them is already another's.
+    /// A server wraps its URIs if it is configured to, or if another server already has one of
+    /// them.
     fn decide_wrapping(&mut self) {
         let mut claimed: HashMap<Vec<u8>, usize> = HashMap::new();
-        // URIs that may not be wrapped are claimed first.
+        // URIs that must not be wrapped are claimed first.
         let mut order: Vec<usize> = (0..self.views.len()).collect();
         order.sort_by_key(|index| self.names[*index].wrap != Wrap::Never);
         for index in order {
@@ -172,7 +174,7 @@ impl<'a> Merger<'a> {
         }
     }
 
-    /// A URI of a server that is another's, or looks as if it were wrapped, and whose it is.
+    /// A URI of a server that another one owns, or that looks wrapped, and its owner.
     fn collision<'u>(
         &self,
         index: usize,
@@ -186,7 +188,7 @@ impl<'a> Merger<'a> {
             if uri::is_reserved(uri) || uri::is_open(uri) {
                 return Some((*uri, None));
             }
-            // An interface, which may be wrapped under the prefix of its server.
+            // A user interface, which can be wrapped under its server's prefix.
             let (prefix, _) = uri::unwrap(uri)?;
             let named = |view: &MergedServer| view.wrap_prefix == prefix;
             let owner = self.views.iter().position(named)?;
@@ -194,7 +196,7 @@ impl<'a> Merger<'a> {
         })
     }
 
-    /// Tools or prompts.
+    /// Merges tools or prompts.
     fn merge_by_name(&mut self, kind: ItemKind) -> (OwnerTable<ItemOwner>, Vec<PublicItem>) {
         let mut table = OwnerTable::default();
         let mut texts = Vec::new();
@@ -247,8 +249,7 @@ impl<'a> Merger<'a> {
         (table, texts)
     }
 
-    /// The tool and its name as the settings have them. A name that is another tool's already is
-    /// not taken.
+    /// Applies overrides to the tool and its name. A name that belongs to another tool is not used.
     fn overridden<'i>(
         &mut self,
         kind: ItemKind,
@@ -282,7 +283,7 @@ impl<'a> Merger<'a> {
         }
     }
 
-    /// Why a text is withheld: no operator approved it, and its server's are to be approved.
+    /// Why a text is withheld: its server's texts need approval, and no operator approved this one.
     fn suspends(&mut self, index: usize, text: ModelText<'_>) -> Option<PinState> {
         let (server, mode) = (self.views[index].part.server(), self.names[index].pins);
         let found = self.settings.pinned.unapproved(mode, server, text)?;
@@ -291,7 +292,7 @@ impl<'a> Merger<'a> {
         state
     }
 
-    /// Whose a name is already, if somebody's.
+    /// The owner of a name, if it is taken.
     fn owner_of(
         &self,
         kind: ItemKind,
@@ -305,7 +306,7 @@ impl<'a> Merger<'a> {
         suspended.map(|item| item.server.clone())
     }
 
-    /// The filter of the catalog itself; `None` for one that cannot be used, which shows nothing.
+    /// The catalog's own filter; `None` if it is invalid, which hides everything.
     fn public_filter(&self, kind: ItemKind) -> Option<NameFilter> {
         let (allow, deny) = match kind {
             ItemKind::Tools => (&*self.settings.allow, &*self.settings.deny),
@@ -358,7 +359,7 @@ impl<'a> Merger<'a> {
         None
     }
 
-    /// The server whose prefix a name has that would be shown without one.
+    /// The server whose prefix an unprefixed name starts with.
     fn reserved_for(&self, prefix: &str, native: &str) -> Option<ServerName> {
         if !prefix.is_empty() {
             return None;
@@ -371,7 +372,7 @@ impl<'a> Merger<'a> {
         Some(view.part.server().clone())
     }
 
-    /// Resources or resource templates.
+    /// Merges resources or resource templates.
     fn merge_by_uri(&mut self, kind: ItemKind) -> (OwnerTable<UriOwner>, Vec<PublicItem>) {
         let mut table: OwnerTable<UriOwner> = OwnerTable::default();
         let mut texts = Vec::new();
@@ -393,7 +394,7 @@ impl<'a> Merger<'a> {
                     server: part.server().clone(),
                     native: native.to_owned(),
                 };
-                // A client that knows the URI may read it: pins are about what lists say.
+                // A client that knows the URI can read it: pins concern only the content of lists.
                 table.insert(&public, owner);
                 if self.suspends(index, ModelText::Item(kind, item)).is_none() {
                     let page = part.cuts[kind.index()].page_of(place);
@@ -405,8 +406,8 @@ impl<'a> Merger<'a> {
         (table, texts)
     }
 
-    /// Templates that clients expand to native URIs. One that begins as a URI does that an earlier
-    /// server lists would take what belongs to that, and does not count.
+    /// Templates that clients expand to native URIs. A template is ignored if it starts like a URI
+    /// that an earlier server lists, because it would capture that server's URIs.
     fn patterns(&self) -> Vec<(usize, UriTemplate)> {
         let mut patterns = Vec::new();
         let mut earlier: BTreeSet<&str> = BTreeSet::new();
@@ -424,8 +425,8 @@ impl<'a> Merger<'a> {
         patterns
     }
 
-    /// Which servers use a scheme and authority. Where one lists a resource with them, templates
-    /// of others do not count.
+    /// Which servers use a scheme and authority. Templates of other servers are ignored for an
+    /// origin that has a listed resource.
     fn origins(&self) -> HashMap<String, Vec<usize>> {
         let mut origins = self.origins_of(ItemKind::Resources);
         for (origin, users) in self.origins_of(ItemKind::ResourceTemplates) {
@@ -447,7 +448,7 @@ impl<'a> Merger<'a> {
         origins
     }
 
-    /// The server that clients see as if they were connected to it.
+    /// The server that the catalog passes through as if clients were connected to it.
     fn one_server(&self) -> Option<Arc<OneServer>> {
         let first = self.views.first().filter(|_| self.settings.is_one_server);
         first.map(|view| Arc::new(OneServer::new(view.part.clone())))
@@ -466,7 +467,7 @@ impl<'a> Merger<'a> {
                 .is_some();
             let text = match is_suspended {
                 false => Some(text.clone()),
-                // Clients keep the text that was approved last.
+                // Clients keep the last approved text.
                 true => self.settings.pinned.approved_instructions(server),
             };
             self.views[index].instructions.clone_from(&text);
@@ -479,8 +480,8 @@ impl<'a> Merger<'a> {
     }
 }
 
-/// The URIs and URI templates that a server lists, or names as its user interfaces, and that may
-/// be wrapped, with what makes two of them equal.
+/// The URIs and URI templates that a server lists, or names as user interfaces, and that can be
+/// wrapped, each with its equality key.
 fn movable_uris(part: &ServerPart) -> impl Iterator<Item = (&str, Vec<u8>)> {
     let resources = part.items(ItemKind::Resources).iter();
     let resources = resources.map(|item| (item.native(), item.native().as_bytes().to_vec()));

@@ -1,4 +1,4 @@
-//! Notices for people about a merge: for `check` and `status`.
+//! Notices about a merge for people, shown by `check` and `status`.
 
 use std::fmt;
 
@@ -9,10 +9,10 @@ use super::{
     Unapproved, uri::is_open,
 };
 
-/// Something that a merge settled by itself.
+/// A conflict that a merge resolved automatically.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MergeNotice {
-    /// The name was taken, so the item got another one.
+    /// The name was taken, so the item got a different one.
     Renamed {
         kind: ItemKind,
         server: ServerName,
@@ -29,14 +29,14 @@ pub enum MergeNotice {
         native: String,
         public: String,
     },
-    /// All URIs of the server are wrapped, since this one is also another server's. `taken_by` is
-    /// `None` when the URI has the scheme of a wrapped one itself.
+    /// All URIs of the server are wrapped, because another server also has this one. `taken_by` is
+    /// `None` if the URI itself has the scheme of a wrapped one.
     Wrapped {
         server: ServerName,
         uri: String,
         taken_by: Option<ServerName>,
     },
-    /// The URI is also another server's and must stay as it is: this one is not listed.
+    /// Another server also has this URI, which must not be wrapped: the item is not listed.
     Hidden {
         kind: ItemKind,
         server: ServerName,
@@ -47,20 +47,20 @@ pub enum MergeNotice {
         server: ServerName,
         item: Quarantined,
     },
-    /// The server's globs cannot be used, so none of its tools is shown.
+    /// The server's globs are invalid, so none of its tools are shown.
     InvalidFilter {
         server: ServerName,
         reason: InvalidNameSettings,
     },
-    /// A schema of the tool is odd; clients take it.
+    /// A schema of the tool is unusual, but clients accept it.
     OddSchema {
         server: ServerName,
         tool: String,
         reason: String,
     },
-    /// A text that models read is not the one that was approved.
+    /// A text that models read differs from the approved one.
     Unapproved(Unapproved),
-    /// An item, or the instructions of the server, hold characters that people do not see.
+    /// An item, or the server's instructions, contain hidden characters.
     HiddenText {
         server: ServerName,
         /// `None` for the instructions.
@@ -120,7 +120,7 @@ impl fmt::Display for MergeNotice {
                 match taken_by {
                     Some(owner) => write!(f, "is also one of `{owner}`"),
                     None if is_open(uri) => f.write_str("can match any URI"),
-                    None => f.write_str("looks like a wrapped one"),
+                    None => f.write_str("looks like a wrapped URI"),
                 }
             }
             Self::Hidden {
@@ -197,17 +197,17 @@ impl fmt::Display for Unapproved {
 }
 
 impl PinState {
-    /// A sentence part: why an item is not approved.
+    /// Part of a sentence: why an item is not approved.
     pub const fn reason(self) -> &'static str {
         match self {
-            Self::Pinned => "the definition is as it was approved",
-            Self::Changed => "the definition is not the one that was approved",
-            Self::New => "this was not there when the server was pinned",
+            Self::Pinned => "the definition is approved",
+            Self::Changed => "the definition differs from the approved one",
+            Self::New => "it did not exist when the server was pinned",
         }
     }
 }
 
-/// Notices of tools whose schemas are odd.
+/// Notices about tools with unusual schemas.
 pub(super) fn odd_schemas(part: &ServerPart) -> impl Iterator<Item = MergeNotice> {
     let tools = part.items(ItemKind::Tools).iter();
     tools.filter_map(|tool| {
@@ -219,7 +219,7 @@ pub(super) fn odd_schemas(part: &ServerPart) -> impl Iterator<Item = MergeNotice
     })
 }
 
-/// Notices of the server's texts that hold characters which people do not see.
+/// Notices about the server's texts with hidden characters.
 pub(super) fn hidden_texts(part: &ServerPart) -> impl Iterator<Item = MergeNotice> {
     let server = part.server();
     let items = ItemKind::ALL.into_iter().flat_map(move |kind| {

@@ -1,10 +1,9 @@
-//! The merged tools, prompts, resources and resource templates of all servers. Pure: no I/O,
-//! clock or actors.
+//! Merges the tools, prompts, resources and resource templates of all servers. Pure: no I/O, clock
+//! or actors.
 //!
-//! A [`ServerPart`] is what one server offers, checked item by item. [`merge`] makes a
-//! [`Snapshot`] of all parts: names and URIs that are unique, a table from each of them to its
-//! owner, and the lists as finished JSON pages. Items stay the bytes that their server wrote; only
-//! names and URIs are replaced in them.
+//! A [`ServerPart`] is what one server offers, validated item by item. [`merge`] builds a
+//! [`Snapshot`] of all parts: unique names and URIs, a table from each to its owner, and the lists
+//! as finished JSON pages. Items keep their server's bytes; only names and URIs are replaced.
 
 mod definition_diff;
 mod exposure;

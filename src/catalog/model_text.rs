@@ -1,4 +1,4 @@
-//! The texts of a server that models read, and what pins compare of them.
+//! The texts of a server that models read, and the parts that pins compare.
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -10,7 +10,7 @@ use super::{HiddenText, Item, ItemKind, ServerPart, json};
 use crate::bridge::seal::Digest;
 use crate::protocol::RawJson;
 
-/// The members that come first, for people. Earlier releases compared only these, and only of tools.
+/// Members shown first to people. Earlier releases compared only these, and only for tools.
 const MEMBERS: [&str; 6] = [
     "name",
     "title",
@@ -53,7 +53,7 @@ impl PinKind {
         }
     }
 
-    /// The option of `mcpvisor pins` that names the kind.
+    /// The option of `mcpvisor pins` for the kind.
     pub fn option(self) -> String {
         match self {
             Self::Tool => String::new(),
@@ -92,7 +92,7 @@ impl<'p> ModelText<'p> {
         }
     }
 
-    /// The name, URI or URI template that the server knows it by.
+    /// The name, URI or URI template that the server uses.
     pub fn name(self) -> &'p str {
         match self {
             Self::Item(_, item) => item.native(),
@@ -107,8 +107,8 @@ impl<'p> ModelText<'p> {
         }
     }
 
-    /// Every member that the server lists, in one order. Size and time of change of a resource are no
-    /// part of it: they change with each write to a file.
+    /// All listed members, in a fixed order. Size and modification time of a resource are excluded:
+    /// they change with each write to a file.
     pub fn definition(self) -> RawJson {
         match self {
             Self::Item(kind, item) => definition(kind, item.raw()),
@@ -123,7 +123,7 @@ impl<'p> ModelText<'p> {
         }
     }
 
-    /// The digest of the part that releases up to 0.1 compared: of tools, without `icons`, `_meta`,
+    /// The digest as computed by releases up to 0.1: for tools, without `icons`, `_meta`,
     /// `execution` and all other members.
     pub(super) fn former_digest(self) -> Option<Digest> {
         let Self::Item(ItemKind::Tools, tool) = self else {
@@ -160,7 +160,7 @@ fn definition(kind: ItemKind, item: &RawJson) -> RawJson {
     })
 }
 
-/// The members that are kept, in one order.
+/// The selected members, in a fixed order.
 fn ordered<'v>(item: &'v RawJson, kept: impl Fn(&str, &'v str) -> Option<Cow<'v, str>>) -> RawJson {
     let members = json::members(item.as_str()).unwrap_or_default();
     let members = members.into_iter();
@@ -176,8 +176,8 @@ fn ordered<'v>(item: &'v RawJson, kept: impl Fn(&str, &'v str) -> Option<Cow<'v,
     RawJson::try_new(text.into()).unwrap_or_else(|_| item.clone())
 }
 
-/// The digest of an item, computed on demand: only pins need it. Two items are compared by their
-/// texts, not by their digests.
+/// The digest of an item, computed on demand: only pins need it. Items are compared by their texts,
+/// not by their digests.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LazyDigest(OnceLock<Digest>);
 

@@ -1,10 +1,10 @@
-//! Which tools of a server are shown.
+//! Filters the tools of a server by name.
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
 use super::NameSettings;
 
-/// Why [`NameSettings`] cannot be used.
+/// Why [`NameSettings`] are invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidNameSettings {
     #[error("a prefix is up to 32 characters of A-Z, a-z, 0-9 and `-`, or empty, not `{0}`")]
@@ -21,7 +21,7 @@ pub enum InvalidNameSettings {
 impl NameSettings {
     /// # Errors
     ///
-    /// Returns an [`InvalidNameSettings`] that names the prefix or glob that cannot be used.
+    /// Returns an [`InvalidNameSettings`] that names the invalid prefix or glob.
     pub fn validate(&self) -> Result<(), InvalidNameSettings> {
         let legal = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
         if let Some(prefix) = &self.prefix
@@ -38,7 +38,7 @@ impl NameSettings {
 pub(super) struct NameFilter {
     allow: Option<GlobSet>,
     deny: GlobSet,
-    /// The same as `deny`, but upper and lower case are the same to it.
+    /// The globs of `deny`, matched case-insensitively.
     deny_any_case: GlobSet,
 }
 
@@ -61,7 +61,8 @@ impl NameFilter {
         allow.is_none_or(|allow| allow.is_match(name)) && !self.deny.is_match(name)
     }
 
-    /// The same for an unlisted name, because servers can treat upper and lower case alike.
+    /// Whether an unlisted name is shown. `deny` ignores case here, because servers can treat upper
+    /// and lower case alike.
     pub(super) fn shows_unlisted(&self, name: &str) -> bool {
         self.shows(name) && !self.deny_any_case.is_match(name)
     }

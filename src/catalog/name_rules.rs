@@ -1,4 +1,4 @@
-//! The rules that decide which unlisted names clients can use.
+//! Rules for which unlisted names clients can use.
 
 use std::sync::Arc;
 
@@ -6,16 +6,16 @@ use super::name_filter::NameFilter;
 use super::{CatalogSettings, NameSettings, PinMode, public_name};
 use crate::id::ServerName;
 
-/// How the names of a server's items are made, and which of them clients may use.
+/// How the names of a server's items are formed, and which ones clients can use.
 #[derive(Clone, Debug)]
 pub(super) struct NameRules {
     pub(super) prefix: Box<str>,
-    /// `None` for globs that cannot be used, which show nothing.
+    /// `None` if the globs are invalid, which hides everything.
     pub(super) filter: Option<Arc<NameFilter>>,
     pub(super) pins: PinMode,
 }
 
-/// Which public names of tools clients of a catalog may use.
+/// Which public tool names clients of a catalog can use.
 #[derive(Clone, Debug)]
 pub(super) struct PublicRules {
     pub(super) filter: Option<Arc<NameFilter>>,

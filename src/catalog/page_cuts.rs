@@ -1,24 +1,24 @@
-//! Where a server cuts its lists into pages, for clients that see this server alone.
+//! Where a server splits its lists into pages, for clients that see only this server.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// Longest cursor of a server that is kept, in bytes.
+/// Maximum length of a stored server cursor, in bytes.
 const CURSOR_BYTES_MAX: usize = 1024;
 
-/// The cuts of one list. Any two are equal: a server can make new cursors for each request, and a
-/// list with the same items is the same list.
+/// The page boundaries of one list. Always equal: a server can issue new cursors for each request,
+/// and a list with the same items is the same list.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(super) struct PageCuts(Arc<[PageCut]>);
 
-/// The begin of a page after the first.
+/// The start of a page after the first.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct PageCut {
-    /// The place of its first item in the list.
+    /// Index of its first item in the list.
     first: usize,
-    /// The cursor with which clients ask for it.
+    /// The cursor that clients use for it.
     pub(super) cursor: Box<str>,
 }
 
@@ -29,7 +29,7 @@ impl PartialEq for PageCuts {
 }
 
 impl PageCuts {
-    /// No cuts where clients could not use the cursors: one is too long or repeats.
+    /// Discards the boundaries if clients could not use the cursors: one is too long or repeated.
     pub(super) fn new(cuts: Vec<(usize, &str)>) -> Self {
         let is_usable = |(place, (_, cursor)): (usize, &(usize, &str))| {
             let mut earlier = cuts.iter().take(place);
@@ -53,7 +53,7 @@ impl PageCuts {
         self.0.iter()
     }
 
-    /// The page of the item at this place.
+    /// The page of the item at this index.
     pub(super) fn page_of(&self, place: usize) -> usize {
         self.0.partition_point(|cut| cut.first <= place)
     }
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_item_is_on_the_page_that_its_server_put_it_on() {
+    fn items_stay_on_their_servers_page() {
         let cuts = PageCuts::new(vec![(2, "a"), (2, ""), (5, "b")]);
         let pages: Vec<usize> = (0..6).map(|place| cuts.page_of(place)).collect();
         assert_eq!(pages, [0, 0, 2, 2, 2, 3]);
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn cursors_that_clients_could_not_use_cut_nothing() {
+    fn unusable_cursors_disable_page_boundaries() {
         let long = "x".repeat(CURSOR_BYTES_MAX + 1);
         let longest = "x".repeat(CURSOR_BYTES_MAX);
         let table = [

@@ -1,4 +1,4 @@
-//! The catalog of somebody who may not use everything.
+//! The catalog of a client that is not permitted to use everything.
 
 use std::sync::{Arc, OnceLock};
 
@@ -6,19 +6,19 @@ use super::snapshot::OwnerTable;
 use super::{Exposure, ItemKind, Snapshot, ToolHints};
 use crate::id::ServerName;
 
-/// An item that is asked about.
+/// An item to be permitted or denied.
 #[derive(Clone, Copy, Debug)]
 pub struct PolicyItem<'a> {
     pub kind: ItemKind,
     pub server: &'a ServerName,
-    /// The name or URI that its server knows.
+    /// The name or URI that its server uses.
     pub native: &'a str,
     pub hints: ToolHints,
 }
 
 impl Snapshot {
-    /// The same catalog with lists of the items that are permitted. Calls look their targets up in
-    /// the whole one, so that who calls another item reads why not.
+    /// The same catalog, listing only permitted items. Calls are looked up in the whole catalog, so
+    /// that callers of other items learn why they are denied.
     pub fn permitted(self: &Arc<Self>, permits: impl Fn(&PolicyItem<'_>) -> bool) -> Self {
         let named = |kind: ItemKind, owner: &super::ItemOwner| {
             let native: String = owner.native.parse().unwrap_or_default();
@@ -75,13 +75,13 @@ impl Snapshot {
         }
     }
 
-    /// The catalog in which the targets of calls are looked up.
+    /// The catalog in which call targets are looked up.
     pub fn for_calls(&self) -> &Self {
         self.whole.as_deref().unwrap_or(self)
     }
 }
 
-/// The rows that are kept, and which they were.
+/// The kept rows, and their previous indices.
 fn filtered<T: Clone>(
     table: &OwnerTable<T>,
     keeps: impl Fn(&T) -> bool,

@@ -1,5 +1,5 @@
-//! Pins: the texts of servers that models read, as they were approved. What a server says is compared
-//! with them, so that a text that was looked at once cannot become another one unnoticed.
+//! Pins: the approved texts of servers that models read. Current texts are compared with them, so
+//! that a reviewed text cannot change unnoticed.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use crate::protocol::RawJson;
 use super::model_text::{ModelText, PinKind};
 use super::{ItemKind, ServerPart};
 
-/// Definitions of one item that stay approved; the oldest makes room. A server may list an item
-/// differently to clients of different revisions or capabilities.
+/// Maximum number of approved definitions of one item; the oldest is dropped. A server can list an
+/// item differently to clients of different revisions or capabilities.
 const DEFINITIONS_MAX: usize = 4;
 
-/// Pins of a server's resources that are kept although it no longer lists them; the oldest make room.
+/// Maximum number of pins kept for resources that a server no longer lists; the oldest are dropped.
 const GONE_RESOURCES_MAX: usize = 1000;
 
-/// How an item whose definition is not approved is treated.
+/// How an item with an unapproved definition is treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PinMode {
@@ -34,24 +34,24 @@ pub enum PinMode {
     Block,
 }
 
-/// How a text of a server compares with the pins of that server.
+/// How a server's text compares with the server's pins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PinState {
-    /// As it was approved.
+    /// Matches an approved definition.
     Pinned,
-    /// Another definition than those that were approved.
+    /// Differs from all approved definitions.
     Changed,
-    /// Not there when the server was pinned.
+    /// Did not exist when the server was pinned.
     New,
 }
 
-/// A text that a server lists and no operator has approved.
+/// A listed text that no operator has approved.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Unapproved {
     pub server: ServerName,
     pub kind: PinKind,
-    /// The name or URI that its server gives it.
+    /// The name or URI that its server uses.
     pub native: String,
     pub state: PinState,
     /// Whether it is withheld from clients.
@@ -59,15 +59,15 @@ pub struct Unapproved {
     pub digest: Digest,
 }
 
-/// A definition that was approved, by its first use or by an operator.
+/// A definition approved on first use or by an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PinnedDefinition {
     pub digest: Digest,
-    /// As [`ModelText::definition`] writes it.
+    /// In the format of [`ModelText::definition`].
     pub text: RawJson,
-    /// In milliseconds since 1970.
+    /// Approval time, in milliseconds since 1970.
     pub approved_at: u64,
-    /// Whether it has every member of the tool; definitions of earlier releases had some.
+    /// Whether it has every member of the tool; definitions of earlier releases had only some.
     is_whole: bool,
 }
 
@@ -84,7 +84,7 @@ impl PinnedDefinition {
 /// The definitions of each item of a kind, the newest first.
 type KindPins = BTreeMap<String, Vec<PinnedDefinition>>;
 
-/// The pins of one server. A kind that is missing was never looked at.
+/// The pins of one server. A missing kind was never examined.
 pub type ServerPins = BTreeMap<PinKind, KindPins>;
 
 /// The pins of all servers.
@@ -101,7 +101,7 @@ impl PinnedDefinitions {
         self.0.keys()
     }
 
-    /// The definitions of one item that are approved, the newest first.
+    /// The approved definitions of one item, the newest first.
     pub fn approved(&self, server: &ServerName, kind: PinKind, name: &str) -> &[PinnedDefinition] {
         let pins = self
             .server(server)
@@ -109,9 +109,9 @@ impl PinnedDefinitions {
         pins.map_or(&[], |pins| pins)
     }
 
-    /// Pins what is seen of a server for the first time: all of a kind that has no pins yet, each new
-    /// resource where the list is `shared` by all clients, and members that the pins of an earlier release lack.
-    /// Returns whether there was anything to pin.
+    /// Pins what is seen of a server for the first time: everything of a kind without pins, each
+    /// new resource if the list is `shared` by all clients, and members missing from an earlier
+    /// release's pins. Returns whether anything was pinned.
     pub fn pin_first_use(&mut self, part: &ServerPart, shared: bool, now: u64) -> bool {
         let (server, none) = (part.server(), ServerPins::new());
         let known = self.server(server).unwrap_or(&none);
@@ -129,8 +129,8 @@ impl PinnedDefinitions {
             }
         };
         let is_seen = part.model_texts().next().is_some();
-        // A kind of which the server has nothing is pinned as well, so that what it adds later is new.
-        // Servers list their tools late, as after a login.
+        // A kind without items is also pinned, so that items added later are new. Servers can list
+        // their tools late, for example after a login.
         let empty: Vec<PinKind> = PinKind::ALL
             .into_iter()
             .filter(|kind| is_seen && *kind != PinKind::Tool && !known.contains_key(kind))
@@ -150,7 +150,7 @@ impl PinnedDefinitions {
         true
     }
 
-    /// Approves a definition; the one that was approved last is the first.
+    /// Approves a definition; the last approved one comes first.
     pub fn approve(&mut self, server: &ServerName, text: ModelText<'_>, now: u64) {
         pin(
             Arc::make_mut(self.0.entry(server.clone()).or_default()),
@@ -159,7 +159,7 @@ impl PinnedDefinitions {
         );
     }
 
-    /// The instructions of a server that were approved last.
+    /// The last approved instructions of a server.
     pub(super) fn approved_instructions(&self, server: &ServerName) -> Option<String> {
         let kind = PinKind::Instructions;
         let newest = self.approved(server, kind, kind.as_str()).first()?;
@@ -167,7 +167,7 @@ impl PinnedDefinitions {
         stored.into_values().next()
     }
 
-    /// How a text of a server compares with its pins; `None` where nothing of its kind is pinned.
+    /// Compares a server's text with its pins; `None` if nothing of its kind is pinned.
     pub fn state(&self, server: &ServerName, text: ModelText<'_>) -> Option<PinState> {
         let pins = self.server(server)?.get(&text.kind())?;
         Some(match pins.get(text.name()) {
@@ -200,8 +200,8 @@ impl PinnedDefinitions {
         })
     }
 
-    /// Drops the pins of servers that are not `configured` beyond this number, beginning with the
-    /// pins that were approved first. Returns whose they were.
+    /// Drops pins of servers that are not `configured` above this number, starting with the oldest
+    /// approvals. Returns the servers affected.
     pub fn drop_oldest(
         &mut self,
         most: usize,
@@ -224,7 +224,7 @@ impl PinnedDefinitions {
         dropped
     }
 
-    /// The pins of a server as JSON, for the store. `masked` hides the secrets of a text that has some.
+    /// The pins of a server as JSON, for the store. `masked` hides the secrets in a text.
     pub fn to_stored(
         &self,
         server: &ServerName,
@@ -249,9 +249,9 @@ impl PinnedDefinitions {
         RawJson::from_value(&kinds.collect::<BTreeMap<_, BTreeMap<_, Vec<_>>>>())
     }
 
-    /// Reads what [`PinnedDefinitions::to_stored`] wrote, or what earlier releases did, which pinned tools
-    /// only; `None` when the text is of another form. Digests are made again, since how they are
-    /// made may have changed.
+    /// Reads the output of [`PinnedDefinitions::to_stored`] or of earlier releases, which pinned
+    /// only tools; `None` if the format is unknown. Digests are recomputed, since their format may
+    /// have changed.
     pub fn restore(&mut self, server: ServerName, stored: &RawJson) -> Option<()> {
         type StoredKind = BTreeMap<String, Vec<StoredPin>>;
         let text = stored.as_str();
@@ -318,7 +318,7 @@ struct StoredPin {
     approved_at: u64,
     #[serde(default)]
     is_whole: bool,
-    /// Only where the definition is stored without the secrets that it has.
+    /// Set only if the stored definition has its secrets masked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     digest: Option<Digest>,
     definition: Box<RawValue>,

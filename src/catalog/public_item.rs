@@ -1,4 +1,4 @@
-//! Items as clients see them.
+//! Items in the form that clients see.
 
 use bytes::Bytes;
 
@@ -20,7 +20,7 @@ pub(super) fn item_owner(server: &ServerName, item: &Item) -> ItemOwner {
     }
 }
 
-/// The static tools, as the newest revision knows tools.
+/// The static tools, in the newest revision.
 pub(super) fn static_items(exposure: Exposure) -> Vec<PublicItem> {
     let definitions = exposure.definitions().into_iter();
     definitions
@@ -32,7 +32,7 @@ pub(super) fn static_items(exposure: Exposure) -> Vec<PublicItem> {
         .collect()
 }
 
-/// `page` is the page of its server's list that it is on.
+/// `page` is the item's page in its server's list.
 pub(super) fn public_item(
     view: &MergedServer,
     item: &Item,
@@ -46,7 +46,7 @@ pub(super) fn public_item(
     }
 }
 
-/// The item as clients see it: its server's bytes, with another name or URI.
+/// The item as clients see it: its server's bytes, with a different name or URI.
 fn public_text(view: &MergedServer, item: &Item, public: &str) -> Bytes {
     let mut edits = Vec::new();
     if public != item.native() {
@@ -68,8 +68,8 @@ fn public_text(view: &MergedServer, item: &Item, public: &str) -> Bytes {
     splice(item.raw().as_bytes(), &mut edits)
 }
 
-/// Returns the member `title` for an item whose native name is lost in its public name, which has ASCII
-/// letters only. Returns `None` for an item that has a title.
+/// Returns a `title` for an item whose native name is not recognisable in its public name, which
+/// has only ASCII letters. Returns `None` for an item that has a title.
 fn own_title(item: &Item, public: &str) -> Option<String> {
     let native = item.native();
     let is_readable = |c: char| c.is_ascii() || !c.is_alphanumeric();

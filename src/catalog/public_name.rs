@@ -6,7 +6,7 @@ use crate::id::ServerName;
 
 use super::NameSettings;
 
-/// Between a prefix and a native name: legal everywhere, unlike `.`.
+/// Separates a prefix from a native name: legal everywhere, unlike `.`.
 const SEPARATOR: &str = "__";
 
 /// The prefix of a server's public names; empty for none.
@@ -14,37 +14,37 @@ pub(super) fn prefix<'a>(server: &'a ServerName, names: &'a NameSettings) -> &'a
     names.prefix.as_deref().unwrap_or(server.as_str())
 }
 
-/// Whether a public name can belong to an item of this server: it begins with the server's prefix
+/// Whether a public name can belong to an item of this server: it starts with the server's prefix
 /// or, after a name collision, with the server's name. Without a prefix any name can.
 pub fn may_belong_to(public: &str, server: &ServerName, names: &NameSettings) -> bool {
     let prefix = prefix(server, names);
     prefix.is_empty() || has_prefix(public, prefix) || has_prefix(public, server.as_str())
 }
 
-/// Whether a name looks as those of a server with this prefix.
+/// Whether a name looks like one of a server with this prefix.
 pub(super) fn has_prefix(name: &str, prefix: &str) -> bool {
     !prefix.is_empty() && without_prefix(name, prefix).is_some()
 }
 
-/// The rest of a name that has this prefix.
+/// The rest of a name with this prefix.
 pub(super) fn without_prefix<'n>(name: &'n str, prefix: &str) -> Option<&'n str> {
     name.strip_prefix(prefix)?.strip_prefix(SEPARATOR)
 }
 
-/// The name that an item gets unless it is taken.
+/// The preferred public name of an item.
 pub(super) fn wanted(server: &ServerName, prefix: &str, native: &str, max: usize) -> String {
     let best = candidates(server, prefix, native, max).next();
     best.map_or_else(String::new, |best| best.name)
 }
 
-/// A public name, and whether it had to be cut or cleaned.
+/// A public name, and whether it was shortened or cleaned.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PublicName {
     pub(super) name: String,
     pub(super) changed: bool,
 }
 
-/// The names that an item may get, best first; endless. An item takes the first that is free.
+/// The possible names of an item, best first; endless. An item gets the first free one.
 pub(super) fn candidates<'a>(
     server: &'a ServerName,
     prefix: &'a str,
@@ -96,7 +96,7 @@ const fn is_legal(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')
 }
 
-/// Eight hexadecimal digits that depend on nothing but the text.
+/// Eight hexadecimal digits derived from the text alone.
 pub(super) fn hash_tail(text: &str) -> String {
     let digest = digest(&SHA256, text.as_bytes());
     let bytes = digest.as_ref().iter();
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_prefixed_cut_and_cleaned() {
+    fn names_are_prefixed_shortened_and_cleaned() {
         let long = "a_name_that_is_far_too_long_for_the_clients_of_today";
         for (prefix, native, public) in [
             ("git", "log", "git__log".to_owned()),
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn fallbacks_name_the_server_and_then_differ() {
+    fn fallback_names_use_the_server_name_and_then_a_hash() {
         let names = names("server", "git", "log");
         assert_eq!(names[1], "server__log");
         assert!(names[2].starts_with("server__log_"), "{}", names[2]);

@@ -1,4 +1,4 @@
-//! A list as finished pages, and cursors that belong to it.
+//! A list as finished pages, with the cursors that belong to it.
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -12,34 +12,36 @@ use crate::protocol::{RawJson, Revision};
 use super::page_cuts::PageCuts;
 use super::{CatalogSettings, ItemKind, json};
 
-/// A page ends before it exceeds this many bytes, unless one item does so alone: clients and
-/// other gateways limit the length of a message.
+/// Maximum size of a page, in bytes, unless a single item exceeds it: clients and other gateways
+/// limit the length of a message.
 const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// The cursor is of another list, of a list that has changed, or was never issued (S-PAGE-01).
+/// The cursor belongs to a different list or to an old version of this one, or was never issued
+/// (S-PAGE-01).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the cursor is not of this list, or the list has changed: list again from the start")]
+#[error("the cursor is invalid, or the list has changed: list again from the start")]
 pub struct InvalidCursor;
 
-/// The list of one kind, cut into pages for clients of each revision when the first of them asks.
+/// The list of one kind, split into pages for the clients of each revision when the first of them
+/// asks.
 #[derive(Debug)]
 pub(super) struct PublicPages {
     kind: ItemKind,
     fingerprint: [u8; 16],
     page_items: usize,
-    /// Where the server cuts its list, if the pages are its own.
+    /// The server's page boundaries, if its own pages are used.
     cuts: PageCuts,
     items: Vec<PublicItem>,
     results: [OnceLock<Vec<RawJson>>; Revision::ALL.len()],
 }
 
-/// An item under its public name, in the words of its server.
+/// An item under its public name, in its server's revision.
 #[derive(Clone, Debug)]
 pub(super) struct PublicItem {
     pub(super) text: Bytes,
     /// The revision of its server.
     pub(super) revision: Revision,
-    /// The page that it is on in the list of its server.
+    /// The item's page in its server's list.
     pub(super) page: usize,
 }
 
@@ -55,12 +57,12 @@ impl PublicPages {
         }
     }
 
-    /// The pages that the only server of the catalog makes of its list, under its cursors.
+    /// Uses the pages and cursors of the catalog's only server.
     pub(super) fn cut_as(self, cuts: PageCuts) -> Self {
         Self { cuts, ..self }
     }
 
-    /// The pages of some of the items, by their places.
+    /// The pages of some of the items, selected by index.
     pub(super) fn filtered(&self, keeps: impl Fn(usize) -> bool) -> Self {
         let items = self.items.iter().enumerate();
         let kept = items.filter(|(place, _)| keeps(*place));
@@ -75,7 +77,7 @@ impl PublicPages {
         }
     }
 
-    /// The pages as a client of this revision reads them.
+    /// The pages for clients of this revision.
     fn results(&self, to: Revision) -> &[RawJson] {
         self.results[to as usize].get_or_init(|| {
             let items: Vec<Bytes> = self.items.iter().map(|item| self.text(item, to)).collect();
@@ -105,7 +107,7 @@ impl PublicPages {
         projected.map_or_else(|| item.text.clone(), |text| text.as_bytes().clone())
     }
 
-    /// The items of each page of the server, some of which may show none.
+    /// The items of each of the server's pages, some of which can be empty.
     fn server_groups<'t>(&self, mut rest: &'t [Bytes]) -> Vec<&'t [Bytes]> {
         let mut items = self.items.iter().peekable();
         let pages = 0..=self.cuts.iter().count();
@@ -137,7 +139,7 @@ impl PublicPages {
         self.results(to).get(index).cloned().ok_or(InvalidCursor)
     }
 
-    /// The page that a cursor leads to.
+    /// The page that a cursor refers to.
     fn index_of(&self, given: &str) -> Option<usize> {
         if !self.cuts.is_empty() {
             let mut cuts = self.cuts.iter();
@@ -148,13 +150,13 @@ impl PublicPages {
         is_ours.then_some(index)
     }
 
-    /// Whether a client reads the same in both.
+    /// Whether clients see the same in both.
     pub(super) fn same(&self, other: &Self) -> bool {
         self.fingerprint == other.fingerprint
     }
 }
 
-/// Length of a cursor before the index of its page: kind and fingerprint.
+/// Length of a cursor before the page index: kind and fingerprint.
 const CURSOR_HEAD: usize = 1 + 32;
 
 fn cursor(kind: ItemKind, fingerprint: [u8; 16], index: usize) -> String {
@@ -173,7 +175,7 @@ fn fingerprint(items: &[PublicItem], page_items: usize) -> [u8; 16] {
     std::array::from_fn(|index| digest.as_ref()[index])
 }
 
-/// At least one group, so that an empty list has a page.
+/// Splits items into at least one group, so that an empty list has a page.
 fn groups(items: &[Bytes], items_max: usize) -> Vec<&[Bytes]> {
     let mut groups = Vec::new();
     let mut rest = items;

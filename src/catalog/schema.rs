@@ -1,9 +1,9 @@
-//! Whether a tool's schema is one. Clients differ in what they take: some drop the whole list for a
-//! schema whose root has another form, none for what is odd further inside.
+//! Validates a tool's schemas. Clients differ in what they accept: some drop the whole list for a
+//! schema whose root is malformed, none for unusual content further inside.
 
 use serde_json::Value;
 
-/// Checks a schema against the meta-schema of its dialect, 2020-12 if it names none (B-RPC-12).
+/// Validates a schema against the meta-schema of its dialect, 2020-12 if it names none (B-RPC-12).
 /// References are not followed, so nothing is fetched; depth is bounded by the JSON parser and size
 /// by the limit of an item.
 ///
@@ -34,12 +34,12 @@ pub(super) fn check(schema: &Value) -> Result<(), OddSchema> {
     })
 }
 
-/// Why a schema is not one that every client understands.
+/// Why a schema is not understood by every client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum OddSchema {
     /// Clients that compile it fail.
     Invalid(String),
-    /// Clients take it for the newest dialect.
+    /// Clients treat it as the newest dialect.
     UnknownDialect(String),
 }
 
@@ -51,12 +51,12 @@ impl OddSchema {
     }
 }
 
-/// Checks the members of a schema's root that clients read by a fixed form, and drop the whole list
-/// for if they have another one.
+/// Validates the members of a schema's root that clients parse strictly, dropping the whole list if
+/// one is malformed.
 ///
 /// # Errors
 ///
-/// Returns a sentence part that says which member is wrong.
+/// Returns part of a sentence that names the invalid member.
 pub(super) fn check_root(schema: &Value) -> Result<(), String> {
     let is = |member: &str, fits: fn(&Value) -> bool| schema.get(member).is_none_or(fits);
     let are_texts = |list: &Value| {
@@ -72,7 +72,7 @@ pub(super) fn check_root(schema: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// The dialects of JSON Schema that are known.
+/// The known dialects of JSON Schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Dialect {
     Draft4,
@@ -83,7 +83,8 @@ enum Dialect {
 }
 
 impl Dialect {
-    /// By the URI in `$schema`. People write it with and without TLS, and with an empty fragment.
+    /// Looks up a dialect by the URI in `$schema`, which occurs with and without TLS, and with an
+    /// empty fragment.
     fn of(uri: &str) -> Option<Self> {
         let rest = uri.strip_prefix("https://");
         let rest = rest.or_else(|| uri.strip_prefix("http://"))?;
@@ -93,14 +94,14 @@ impl Dialect {
             "draft-06/schema" => Some(Self::Draft6),
             "draft-07/schema" => Some(Self::Draft7),
             "draft/2019-09/schema" => Some(Self::V2019_09),
-            // Without a version it is the newest.
+            // A URI without a version denotes the newest dialect.
             "draft/2020-12/schema" | "schema" => Some(Self::V2020_12),
             _ => None,
         }
     }
 }
 
-/// Reasons quote what a server wrote, so they are cut.
+/// Truncates a reason, which quotes a server's text.
 pub(super) fn shorten(text: &str) -> String {
     const CHARACTERS_MAX: usize = 200;
     let mut characters = text.chars().filter(|c| !c.is_control());
@@ -144,7 +145,7 @@ mod tests {
             let expected = format!("of a dialect that is not supported, `{dialect}`");
             assert!(odd.reason().starts_with(&expected), "{odd:?}");
         }
-        // A list of schemas is a valid `items` in draft 7, and no longer in 2020-12.
+        // A list of schemas is a valid `items` in draft 7, but no longer in 2020-12.
         let items = json!({"items": [{}]});
         assert!(check(&items).is_err());
         assert!(check(&json!({"$schema": 7, "type": "object"})).is_err());

@@ -7,19 +7,19 @@ use serde_json::Value;
 
 use super::ItemOwner;
 
-/// Words of a request that count; later ones do not.
+/// Maximum number of words used from a request.
 const QUERY_WORDS_MAX: usize = 64;
 
-/// Bytes of a request that are read.
+/// Maximum number of bytes used from a request.
 const QUERY_BYTES_MAX: usize = 4096;
 
-/// Words of one field of a tool that count.
+/// Maximum number of words used from one field of a tool.
 const FIELD_WORDS_MAX: usize = 400;
 
-/// How soon another occurrence of a word adds nothing.
+/// Term saturation: lower values make further occurrences of a word count less.
 const SATURATION: f32 = 1.2;
 
-/// How much a word of the same meaning counts beside the word itself.
+/// Weight of a synonym relative to the word itself.
 const SYNONYM_WEIGHT: f32 = 0.5;
 
 /// The fields of a tool.
@@ -39,7 +39,7 @@ const FIELDS: [Field; 4] = [
 ];
 
 impl Field {
-    /// How much a word counts that stands there.
+    /// Weight of a word in this field.
     const fn weight(self) -> f32 {
         match self {
             Self::Name => 3.0,
@@ -49,7 +49,7 @@ impl Field {
         }
     }
 
-    /// How much a long text makes each of its words count less, from 0 to 1.
+    /// Degree of length normalization of this field, from 0 to 1.
     const fn length_share(self) -> f32 {
         match self {
             Self::Name | Self::Title => 0.3,
@@ -58,7 +58,7 @@ impl Field {
     }
 }
 
-/// Which tools hold a word, and how much it counts in each.
+/// The tools that contain a word, with its weight in each.
 #[derive(Debug, Default)]
 pub(super) struct SearchIndex {
     tools: usize,
@@ -66,7 +66,7 @@ pub(super) struct SearchIndex {
 }
 
 impl SearchIndex {
-    /// Of tools in list order, each with its public name.
+    /// Indexes tools in list order, each with its public name.
     pub(super) fn new<'t>(tools: impl Iterator<Item = (&'t str, &'t ItemOwner)>) -> Self {
         let texts: Vec<[Vec<String>; 4]> = tools.map(|(name, owner)| fields(name, owner)).collect();
         let count = texts.len().max(1) as f32;
@@ -99,7 +99,7 @@ impl SearchIndex {
         index
     }
 
-    /// The places of the tools that fit best, at most so many, the best first.
+    /// Indices of the best matches, at most `most`, the best first.
     pub(super) fn find(&self, query: &str, most: usize) -> Vec<usize> {
         let mut scores: HashMap<u32, f32> = HashMap::new();
         let end = query.floor_char_boundary(QUERY_BYTES_MAX);
@@ -149,8 +149,8 @@ fn fields(public: &str, owner: &ItemOwner) -> [Vec<String>; 4] {
     fields
 }
 
-/// The words of a text, without those that say nothing, each by its stem. A name such as
-/// `getGitHubIssue` is its parts and the words that it is put together of.
+/// The stems of a text's significant words. A name such as `getGitHubIssue` yields its parts and
+/// their combinations.
 fn words(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for run in text.split(|c: char| !c.is_alphanumeric()) {
@@ -164,7 +164,7 @@ fn words(text: &str) -> Vec<String> {
     found.iter().map(|word| stem(word)).collect()
 }
 
-/// Cuts `getGitHubIssue` into its parts, in lower case.
+/// Splits `getGitHubIssue` into its parts, in lower case.
 fn parts(run: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut before: Option<char> = None;
@@ -181,7 +181,7 @@ fn parts(run: &str) -> Vec<String> {
     parts
 }
 
-/// Takes the ends off that English words have; what is left need not be a word.
+/// Removes common English endings; the stem need not be a word.
 fn stem(word: &str) -> String {
     let cut = |end: &str, least: usize| {
         let rest = word.strip_suffix(end)?;
@@ -214,14 +214,14 @@ fn stem(word: &str) -> String {
     }
 }
 
-/// Words in nearly every request and description.
+/// Words that occur in nearly every request and description.
 const SILENT: [&str; 39] = [
     "a", "an", "and", "are", "as", "at", "be", "by", "can", "for", "from", "have", "how", "i",
     "if", "in", "into", "is", "it", "its", "me", "my", "of", "on", "or", "please", "so", "that",
     "the", "their", "there", "this", "to", "use", "want", "what", "will", "with", "you",
 ];
 
-/// Words that people use for the same, by their stems.
+/// Synonyms, by their stems.
 const SAME: [&[&str]; 24] = [
     &["delet", "remov", "eras", "drop", "trash", "forget"],
     &[
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_the_same_in_all_their_forms() {
+    fn word_forms_share_a_stem() {
         let table = [
             ("files", "file"),
             ("creating", "create"),
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tool_for_a_request_is_found_in_everyday_words() {
+    fn everyday_requests_find_the_right_tool() {
         let tools = [
             (
                 "files__read_file",

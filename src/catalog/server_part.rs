@@ -1,4 +1,4 @@
-//! The items of one server.
+//! The validated items of one server.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,30 +12,30 @@ use super::item::{self, Item, RejectedItem};
 use super::page_cuts::PageCuts;
 use super::{IngestLimits, ItemKind, ListCaching, ListedPage};
 
-/// An item that is hidden because a client could not read it, or not tell it from another.
+/// An item that is hidden because a client could not read it or distinguish it from another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quarantined {
     pub kind: ItemKind,
-    /// Name or URI, shortened for people; `None` if it is missing or unreadable, and for a defect of
-    /// the whole list.
+    /// Name or URI, shortened for display; `None` if it is missing or unreadable, and for a defect
+    /// of the whole list.
     pub item: Option<String>,
-    /// A sentence part: what is wrong.
+    /// Part of a sentence: what is wrong.
     pub reason: String,
 }
 
-/// The items that one server offers. Two parts are equal when their contents are, so that a
-/// refresh which changed nothing is seen as no change. Cloning is cheap enough for a refresh;
-/// sharing is by `Arc`.
+/// The items that one server offers. Two parts are equal if their contents are, so that a refresh
+/// that changed nothing counts as no change. Cloning is cheap enough for a refresh; parts are
+/// shared by `Arc`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerPart {
     server: ServerName,
     /// The capabilities that the server declared.
     pub capabilities: Map<String, Value>,
-    /// `serverInfo`, as it declared it.
+    /// `serverInfo`, verbatim.
     pub info: Map<String, Value>,
     /// The revision of the server.
     pub revision: Revision,
-    /// How to use the server, in its own words.
+    /// The server's own usage instructions.
     pub instructions: Option<String>,
     items: [Arc<[Item]>; 4],
     quarantined: [Arc<[Quarantined]>; 4],
@@ -68,15 +68,15 @@ impl ServerPart {
         self.capabilities.contains_key(capability)
     }
 
-    /// Whether the server has a list of this kind and does not say when it changes.
+    /// Whether the server has a list of this kind but does not report its changes.
     pub(super) fn changes_unnoticed(&self, kind: ItemKind) -> bool {
         let capability = self.capabilities.get(kind.capability());
         capability.is_some_and(|it| it.get("listChanged") != Some(&Value::Bool(true)))
     }
 
-    /// The same part with another list of one kind. Items that cannot be shown are quarantined and
-    /// hide no other; of two with the same name or URI the first is kept. Items that did not
-    /// change since the last list are not checked again.
+    /// Replaces the list of one kind. Invalid items are quarantined without hiding others; of two
+    /// with the same name or URI, the first is kept. Items that did not change since the last list
+    /// are not validated again.
     #[must_use]
     pub fn with_list(self, kind: ItemKind, list: &[RawJson], limits: &IngestLimits) -> Self {
         let page = ListedPage {
@@ -86,7 +86,7 @@ impl ServerPart {
         self.with_pages(kind, &[page], limits)
     }
 
-    /// The same for a list in the pages that its server cut it into.
+    /// Like [`Self::with_list`], for a list in the pages of its server.
     #[must_use]
     pub fn with_pages(
         mut self,
@@ -117,7 +117,7 @@ impl ServerPart {
                     kind,
                     item: Some(item.native().to_owned()),
                     reason: format!(
-                        "`{}` stands twice in the list, the first is kept",
+                        "`{}` is duplicated in the list; the first one is kept",
                         kind.key()
                     ),
                 }),
@@ -150,8 +150,8 @@ impl ServerPart {
         self.add_quarantined(kind, std::iter::once(note));
     }
 
-    /// How long a list holds and for whom; `None` if the server does not say, as those with a
-    /// handshake cannot.
+    /// The caching hints of a list; `None` if the server gives none, as servers with a handshake
+    /// cannot.
     pub const fn caching(&self, kind: ItemKind) -> Option<ListCaching> {
         self.caching[kind.index()]
     }
@@ -160,7 +160,7 @@ impl ServerPart {
         self.caching[kind.index()] = caching;
     }
 
-    /// Bytes of its items, as the server wrote them.
+    /// Total size of its items, in bytes, as the server wrote them.
     pub fn size(&self) -> usize {
         let items = self.items.iter().flat_map(|list| list.iter());
         items.map(|item| item.raw().as_bytes().len()).sum()
@@ -170,7 +170,7 @@ impl ServerPart {
         &self.items[kind.index()]
     }
 
-    /// Every item that is hidden, tools first.
+    /// Every hidden item, tools first.
     pub fn quarantined(&self) -> impl Iterator<Item = &Quarantined> {
         self.quarantined.iter().flat_map(|list| list.iter())
     }
@@ -198,7 +198,7 @@ impl ServerPart {
     pub fn extensions(&self, member: &str) -> impl Iterator<Item = (&String, &Value)> {
         let declared = self.capabilities.get(member).and_then(Value::as_object);
         let declared = declared.into_iter().flatten();
-        // Following these takes more than passing methods on.
+        // Following these tasks takes more than forwarding methods.
         declared.filter(|(name, _)| *name != TASKS_EXTENSION)
     }
 }

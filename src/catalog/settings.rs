@@ -1,4 +1,4 @@
-//! How items of a server are named and which of them are shown.
+//! Naming and filtering of a server's items.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,44 +6,44 @@ use std::sync::Arc;
 use super::{Exposure, PinMode, PinnedDefinitions, ToolOverride};
 use crate::id::ServerName;
 
-/// When the resource URIs of a server are wrapped, so that they cannot be taken for another's.
+/// When a server's resource URIs are wrapped, so that they cannot be mistaken for another server's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wrap {
-    /// When one of them is also another server's, except for URLs that clients may fetch.
+    /// If another server also has one of them, except for URLs that clients can fetch.
     #[default]
     Auto,
-    /// All of them, always.
+    /// Always, for all of them.
     Always,
-    /// Never: those of the gateway itself, which no server can take.
+    /// Never: for the gateway's own URIs, which no server can take.
     Never,
 }
 
 /// Naming and filtering of one server's tools, prompts and resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NameSettings {
-    /// Put before tool and prompt names as `prefix__name`; `None` is the server's name, an empty
-    /// text leaves native names unchanged.
+    /// Prefix of tool and prompt names, as in `prefix__name`; `None` uses the server's name, an
+    /// empty string leaves native names unchanged.
     pub prefix: Option<String>,
     /// Globs over native tool names; empty allows all.
     pub allow: Vec<String>,
-    /// Globs over native tool names; wins over `allow`.
+    /// Globs over native tool names; takes precedence over `allow`.
     pub deny: Vec<String>,
     pub wrap: Wrap,
-    /// How its tools are treated whose definition is not approved.
+    /// How tools with unapproved definitions are treated.
     pub pins: PinMode,
 }
 
-/// Overrides, by the public names that the tools have without them.
+/// Overrides, by the tools' public names without overrides.
 pub type ToolOverrides = BTreeMap<String, ToolOverride>;
 
 /// The servers and tools that a view shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ViewSettings {
-    /// In this order; empty is all, in the order of the configuration.
+    /// Servers in this order; empty is all, in the order of the configuration.
     pub servers: Vec<ServerName>,
     /// Globs over public tool names; empty allows all.
     pub allow: Vec<String>,
-    /// Globs over public tool names; wins over `allow`.
+    /// Globs over public tool names; takes precedence over `allow`.
     pub deny: Vec<String>,
     pub expose: Exposure,
     pub overrides: ToolOverrides,
@@ -52,23 +52,23 @@ pub struct ViewSettings {
 /// Limits of the merged catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CatalogSettings {
-    /// Longest prefixed name, in characters: clients put their own prefix before it and stop at
-    /// 60 or 64.
+    /// Maximum length of a prefixed name, in characters: clients put their own prefix before it and
+    /// stop at 60 or 64.
     pub name_max: usize,
     /// Items on one page of a list.
     pub page_items: usize,
-    /// Length of the merged server instructions, in bytes.
+    /// Maximum length of the merged server instructions, in bytes.
     pub instructions_max: usize,
     /// Whether the state of the gateway is listed as a resource.
     pub tree_resource: bool,
     /// Globs over public tool names; empty allows all.
     pub allow: Vec<String>,
-    /// Globs over public tool names; wins over `allow`.
+    /// Globs over public tool names; takes precedence over `allow`.
     pub deny: Vec<String>,
     /// How the tools are listed.
     pub expose: Exposure,
     pub overrides: ToolOverrides,
-    /// The definitions that are approved, of all servers.
+    /// The approved definitions of all servers.
     pub pinned: Arc<PinnedDefinitions>,
     /// Whether clients see a single server as if they were connected to it: its identity, its
     /// instructions and its pages.
@@ -92,16 +92,16 @@ impl Default for CatalogSettings {
     }
 }
 
-/// Limits of what one server may list. What exceeds them is quarantined.
+/// Limits on what one server can list. Items above them are quarantined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IngestLimits {
-    /// Items of one kind.
+    /// Maximum number of items of one kind.
     pub items: usize,
-    /// One item, in bytes.
+    /// Maximum size of one item, in bytes.
     pub item_bytes: usize,
-    /// A name, in bytes.
+    /// Maximum length of a name, in bytes.
     pub name_bytes: usize,
-    /// A URI or URI template, in bytes.
+    /// Maximum length of a URI or URI template, in bytes.
     pub uri_bytes: usize,
 }
 

@@ -1,4 +1,4 @@
-//! The merged catalog: what clients see, and whose it is.
+//! The merged catalog: what clients see, and which server owns it.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -24,37 +24,38 @@ use super::{
 /// The capabilities in which a server names its extensions.
 pub const EXTENSIONS: [&str; 2] = ["extensions", "experimental"];
 
-/// How long a client may count on a list of a server that says only when it changes, in milliseconds.
+/// Lifetime of a list from a server that gives no caching hints but reports changes, in
+/// milliseconds.
 const DEFAULT_TTL_MS: u64 = 60_000;
 
-/// Whose a public tool or prompt name is.
+/// The owner of a public tool or prompt name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ItemOwner {
     pub server: ServerName,
     /// The native name as a JSON string, ready to be spliced into a request.
     pub native: RawJson,
-    /// Those of a tool, as the next; a prompt has the defaults.
+    /// Hints of a tool; a prompt has the defaults.
     pub hints: ToolHints,
     pub headers: ParamHeaders,
-    /// Whether clients with a handshake receive the tool's output inside of `result`.
+    /// Whether clients with a handshake receive the tool's output inside `result`.
     pub wraps_output: bool,
     /// The tool or prompt, as its server lists it.
     pub item: RawJson,
 }
 
-/// Whose a public URI is.
+/// The owner of a public URI.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UriOwner {
     pub server: ServerName,
-    /// The URI that the server knows.
+    /// The URI that the server uses.
     pub native: String,
 }
 
-/// A tool or prompt that is withheld, by its public name.
+/// A withheld tool or prompt, by its public name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SuspendedItem {
     pub server: ServerName,
-    /// Why.
+    /// Why it is withheld.
     pub state: PinState,
 }
 
@@ -68,7 +69,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Every list, for those who cannot know.
+    /// Every list, for clients whose previous lists are unknown.
     pub const fn all() -> Self {
         Self {
             tools: true,
@@ -81,7 +82,8 @@ impl Changes {
         self.tools || self.prompts || self.resources
     }
 
-    /// The client has read the list of this kind. Resources and their templates are two lists.
+    /// Records that the client has read the list of this kind. Resources and their templates are
+    /// two lists.
     pub const fn forget(&mut self, kind: ItemKind) {
         match kind {
             ItemKind::Tools => self.tools = false,
@@ -99,7 +101,7 @@ impl std::ops::BitOrAssign for Changes {
     }
 }
 
-/// Everything that all servers offer, under names and URIs that are unique. Immutable; made by
+/// Everything that all servers offer, under unique names and URIs. Immutable; built by
 /// [`merge`](super::merge()).
 #[derive(Debug)]
 pub struct Snapshot {
@@ -107,46 +109,46 @@ pub struct Snapshot {
     pub(super) by_name: QuickMap<ServerName, usize>,
     pub(super) by_wrap_prefix: HashMap<String, usize>,
     pub(super) tools: OwnerTable<ItemOwner>,
-    /// Tools and prompts that are neither listed nor called until an operator approves them.
+    /// Tools and prompts that are neither listed nor callable until an operator approves them.
     pub(super) suspended: [OwnerTable<SuspendedItem>; 2],
     pub(super) prompts: OwnerTable<ItemOwner>,
     pub(super) resources: OwnerTable<UriOwner>,
     pub(super) templates: OwnerTable<UriOwner>,
     /// Unwrapped templates with the index of their server, in order.
     pub(super) patterns: Vec<(usize, UriTemplate)>,
-    /// Which servers use a scheme and authority in unwrapped URIs.
+    /// Indices of the servers that use a scheme and authority in unwrapped URIs.
     pub(super) origins: HashMap<String, Vec<usize>>,
     /// The servers of user interfaces that tools name, by their public URIs.
     pub(super) interfaces: HashMap<String, usize>,
-    /// Servers that declare resources.
+    /// Indices of servers that declare resources.
     pub(super) resource_servers: Vec<usize>,
     /// Rules for unlisted names.
     pub(super) rules: PublicRules,
     pub(super) pages: [PublicPages; 4],
     pub(super) instructions: Option<String>,
-    /// The server that clients see as if they were connected to it.
+    /// The server that this catalog passes through as if clients were connected to it.
     pub(super) one_server: Option<Arc<OneServer>>,
     pub(super) notices: Vec<MergeNotice>,
     /// How the tools are listed; never [`Exposure::Auto`].
     pub(super) exposure: Exposure,
-    /// Made for the first search.
+    /// Built for the first search.
     pub(super) search: OnceLock<SearchIndex>,
-    /// The catalog that this one shows a part of, to somebody who may not use the rest.
+    /// The complete catalog, if this one shows only the part that a client is permitted to use.
     pub(super) whole: Option<Arc<Snapshot>>,
 }
 
-/// The server that clients see as if they were connected to it.
+/// A server that a catalog passes through as if clients were connected to it.
 #[derive(Debug)]
 pub struct OneServer {
     pub part: Arc<ServerPart>,
-    /// Makes results its own for sessionless clients.
+    /// Adds the server's identity to results for sessionless clients.
     pub decorator: ResultDecorator,
-    /// The same for lists, which the gateway writes itself.
+    /// Like `decorator`, for lists, which the gateway writes itself.
     pub lists: ResultDecorator,
 }
 
 impl OneServer {
-    /// A sessionless server says in its results who it is, or chooses not to.
+    /// A sessionless server states its identity in its results, or chooses not to.
     pub(super) fn new(part: Arc<ServerPart>) -> Self {
         let info = project_implementation(&part.info, Revision::NEWEST);
         let info = info.as_ref().map(RawJson::from_value);
@@ -163,7 +165,7 @@ impl OneServer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wrapping {
     Nothing,
-    /// All but URLs that clients may fetch themselves.
+    /// All except URLs that clients can fetch themselves.
     Movable,
     Everything,
 }
@@ -175,7 +177,7 @@ pub(super) struct MergedServer {
     pub(super) wrap_prefix: String,
     pub(super) rules: NameRules,
     pub(super) wrapping: Wrapping,
-    /// The instructions that clients read: the approved ones, where they are pinned.
+    /// The instructions that clients read: the approved ones, if they are pinned.
     pub(super) instructions: Option<String>,
     pub(super) shown: [usize; 4],
 }
@@ -191,7 +193,7 @@ impl Snapshot {
         self.suspended.get(kind.index())?.get(public)
     }
 
-    /// Whether a tool or prompt has this public name, whether it is listed or withheld.
+    /// Whether a listed or withheld tool or prompt has this public name.
     pub fn knows(&self, kind: ItemKind, public: &str) -> bool {
         let whole = self.for_calls();
         let listed = match kind {
@@ -201,7 +203,7 @@ impl Snapshot {
         listed.is_some() || self.suspended(kind, public).is_some()
     }
 
-    /// How many items of a server are withheld; its instructions count as one.
+    /// Number of withheld items of a server; its instructions count as one.
     pub fn suspended_count(&self, server: &ServerName) -> usize {
         let is_suspended = |notice: &&MergeNotice| matches!(notice, MergeNotice::Unapproved(it) if it.is_suspended && it.server == *server);
         self.notices.iter().filter(is_suspended).count()
@@ -212,8 +214,8 @@ impl Snapshot {
         self.prompts.get(public)
     }
 
-    /// The servers that a request or notification of an extension may be for: the only server, or
-    /// those that declare an extension (or something experimental) of its name, such as
+    /// The servers that a request or notification of an extension can be for: the only server, or
+    /// every server that declares an extension (or experimental capability) of its name, such as
     /// `com.example/chat` or `chat` for `chat/send` and for `notifications/chat/typing`.
     pub fn extension_owners<'a>(&'a self, method: &'a str) -> impl Iterator<Item = &'a ServerName> {
         let method = method.strip_prefix("notifications/").unwrap_or(method);
@@ -231,7 +233,8 @@ impl Snapshot {
         owners.map(|part| part.server())
     }
 
-    /// The declarations of all servers under `extensions` or `experimental`; the first one counts.
+    /// The declarations of all servers under `extensions` or `experimental`; the first one of a
+    /// name counts.
     pub fn extensions(&self, member: &str) -> Map<String, Value> {
         let mut all = Map::new();
         for part in self.parts() {
@@ -242,12 +245,12 @@ impl Snapshot {
         all
     }
 
-    /// One page of a list as a client of a revision reads it: the complete `result` object. Costs
-    /// a lookup; only the first client of a revision has it made.
+    /// One page of a list for a client of this revision: the complete `result` object. Costs a
+    /// lookup, except for the first client of a revision.
     ///
     /// # Errors
     ///
-    /// Returns [`InvalidCursor`] when the cursor was not issued for this list as it is now.
+    /// Returns [`InvalidCursor`] if the cursor was not issued for the current version of this list.
     pub fn page(
         &self,
         kind: ItemKind,
@@ -257,9 +260,8 @@ impl Snapshot {
         self.pages[kind.index()].page(cursor, revision)
     }
 
-    /// For how long a list still holds, and whether for everybody: what holds for the lists of all
-    /// servers (S-CACHE-01). Of a server that says nothing of it, a list that may change without
-    /// notice holds for no time.
+    /// The remaining lifetime of a list, and whether it is public: the strictest of all servers'
+    /// lists (S-CACHE-01). A list without hints that can change unnoticed has no lifetime.
     pub fn caching(&self, kind: ItemKind, age: impl Fn(&ServerName) -> ListAge) -> ListCaching {
         let not_public = |ttl_ms| ListCaching {
             ttl_ms,
@@ -278,13 +280,13 @@ impl Snapshot {
         all.unwrap_or_else(|| not_public(DEFAULT_TTL_MS))
     }
 
-    /// The server that clients see as if they were connected to it, in the view of one server.
+    /// The server that this catalog passes through, in the view of one server.
     pub fn one_server(&self) -> Option<&Arc<OneServer>> {
         self.one_server.as_ref()
     }
 
-    /// The instructions of all servers under headings, within the configured length. One
-    /// server's instructions stay as it wrote them.
+    /// The instructions of all servers under headings, within the configured length. A single
+    /// server's instructions stay unchanged.
     pub fn instructions(&self) -> Option<&str> {
         self.instructions.as_deref()
     }
@@ -294,7 +296,7 @@ impl Snapshot {
         self.view(server)?.instructions.as_deref()
     }
 
-    /// Which lists differ from those of an older snapshot for a client that reads both.
+    /// Which lists differ from an older snapshot for a client that reads both.
     pub fn changes_since(&self, older: &Self) -> Changes {
         let differs = |kind: ItemKind| {
             let index = kind.index();
@@ -307,12 +309,12 @@ impl Snapshot {
         }
     }
 
-    /// Whether URIs of the server are wrapped, so that they must be replaced in its answers.
+    /// Whether the server's URIs are wrapped, so that they must be replaced in its responses.
     pub fn wraps(&self, server: &ServerName) -> bool {
         self.view(server).is_some_and(MergedServer::wraps)
     }
 
-    /// The URI under which clients know a native URI (or URI template) of a server.
+    /// The public URI for a native URI (or URI template) of a server.
     pub fn public_uri<'a>(&self, server: &ServerName, native: &'a str) -> Cow<'a, str> {
         match self.view(server) {
             Some(view) => view.public_uri(native),
@@ -320,7 +322,7 @@ impl Snapshot {
         }
     }
 
-    /// Conflicts that the merge resolved by itself, in config order.
+    /// Conflicts that the merge resolved automatically, in config order.
     pub fn notices(&self) -> &[MergeNotice] {
         &self.notices
     }
@@ -335,12 +337,12 @@ impl Snapshot {
         self.view(server).map(|view| &view.part)
     }
 
-    /// How many items of a kind a server shows; those that are hidden do not count.
+    /// Number of a server's visible items of a kind.
     pub fn count(&self, server: &ServerName, kind: ItemKind) -> usize {
         self.view(server).map_or(0, |view| view.shown[kind.index()])
     }
 
-    /// How many items all servers show.
+    /// Number of visible items of all servers.
     pub fn item_count(&self) -> usize {
         let shown = self.servers.iter().flat_map(|server| server.shown.iter());
         shown.sum()
@@ -356,7 +358,7 @@ impl Snapshot {
         self.exposure
     }
 
-    /// The tools that fit a request in everyday words best, at most so many, the best first.
+    /// The best tools for a request in everyday words, at most `most`, the best first.
     pub fn find_tools(&self, query: &str, most: usize) -> Vec<(&str, &ItemOwner)> {
         let index = self.search.get_or_init(|| SearchIndex::new(self.tools()));
         let places = index.find(query, most).into_iter();
@@ -379,7 +381,7 @@ impl Snapshot {
 }
 
 impl MergedServer {
-    /// The URIs, or templates, of the server that clients see as they are.
+    /// The URIs or templates of the passed-through server, unchanged.
     pub(super) fn unwrapped(&self, kind: ItemKind) -> impl Iterator<Item = &str> {
         let uris = self.part.items(kind).iter().map(Item::native);
         uris.filter(|native| self.public_uri(native) == *native)
@@ -425,7 +427,7 @@ impl<T> OwnerTable<T> {
         Some(&row.1)
     }
 
-    /// The caller has seen that `public` is free.
+    /// Inserts an item; the caller has checked that `public` is free.
     pub(super) fn insert(&mut self, public: &str, owner: T) {
         let public: Arc<str> = Arc::from(public);
         self.index.insert(public.clone(), self.rows.len());

@@ -1,4 +1,5 @@
-//! A part as text for the store, so that a fresh start can answer before any server is connected.
+//! Serializes a part for the store, so that a fresh process can respond before any server is
+//! connected.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -41,7 +42,7 @@ struct StoredPart<'a> {
     lists: Vec<StoredList<'a>>,
 }
 
-/// Of parts that were written before it was kept.
+/// Default for parts stored before revisions were recorded.
 fn newest_legacy() -> Revision {
     Revision::NEWEST_LEGACY
 }
@@ -65,7 +66,7 @@ struct StoredQuarantined {
 }
 
 impl ServerPart {
-    /// The whole part as JSON, for the store.
+    /// The complete part as JSON, for the store.
     pub fn to_stored(&self) -> RawJson {
         let list = |kind: ItemKind| StoredListRef {
             kind: kind.member(),
@@ -88,8 +89,8 @@ impl ServerPart {
         })
     }
 
-    /// Reads what [`ServerPart::to_stored`] wrote. Items are checked again, since the rules may
-    /// have changed; `None` when the text is of another form.
+    /// Reads the output of [`ServerPart::to_stored`]. Items are validated again, since the rules
+    /// may have changed; `None` if the format is unknown.
     pub fn from_stored(stored: &RawJson, limits: &IngestLimits) -> Option<Self> {
         let text = stored.as_str();
         let read: StoredPart<'_> = serde_json::from_str(text).ok()?;

@@ -1,22 +1,22 @@
-//! How a view describes a tool otherwise than its server does.
+//! Overrides a tool's description within a view.
 
 use serde_json::{Map, Value, json};
 
 use super::{IngestLimits, Item, ItemKind, item};
 use crate::protocol::{Era, RawJson};
 
-/// Replaces parts of a tool's definition for clients. The gateway itself still uses the definition of
-/// the server.
+/// Replaces parts of a tool's definition for clients. The gateway itself still uses the server's
+/// definition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToolOverride {
-    /// The whole public name.
+    /// The complete public name.
     pub name: Option<String>,
     pub title: Option<String>,
     pub description: Option<String>,
     pub annotations: AnnotationOverrides,
 }
 
-/// The same for a tool's annotations.
+/// Overrides of a tool's annotations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnnotationOverrides {
     pub read_only: Option<bool>,
@@ -39,11 +39,11 @@ impl AnnotationOverrides {
 }
 
 impl ToolOverride {
-    /// The tool as this override has it; its name stays for the caller to change.
+    /// The tool with this override applied; the caller changes its name.
     pub(super) fn applied(&self, tool: &Item) -> Item {
         let changed = tool.raw().parse().ok().and_then(|tool| {
             let raw = RawJson::from_value(&self.changed(tool));
-            // An override may be longer than what a server may write.
+            // An override can be longer than the limits for servers.
             item::read(ItemKind::Tools, &raw, &IngestLimits::NONE, Era::Modern).ok()
         });
         changed.unwrap_or_else(|| tool.clone())

@@ -1,28 +1,28 @@
-//! Tools and prompts that servers can serve without listing them: which server gets an unlisted name.
+//! Routes unlisted tool and prompt names, for servers that serve items without listing them.
 
 use super::snapshot::{MergedServer, Snapshot, SuspendedItem};
 use super::{ItemKind, PinMode, PinState, json, public_name};
 use crate::id::ServerName;
 use crate::protocol::RawJson;
 
-/// Longest name that is sent to a server which does not list it, in bytes.
+/// Maximum length of an unlisted name that is sent to a server, in bytes.
 const NAME_BYTES_MAX: usize = 1024;
 
 /// The owner of an unlisted name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UnlistedItem {
-    /// This server knows whether there is such an item, under its native name.
+    /// This server knows whether the item exists, under its native name.
     Perhaps { server: ServerName, native: RawJson },
-    /// The lists of the server have to be approved, and this item cannot have been.
+    /// The server's lists need approval, which this item cannot have.
     Suspended(SuspendedItem),
 }
 
 impl Snapshot {
-    /// The server that an unlisted tool or prompt is sent to: the server whose prefix the name has,
-    /// otherwise the only server without a prefix.
+    /// The server for an unlisted tool or prompt: the one whose prefix the name has, otherwise the
+    /// only server without a prefix.
     ///
-    /// `None` for a name that clients cannot use: its item is listed under another name or hidden,
-    /// or the globs of the server or of this catalog exclude it.
+    /// `None` for a name that clients cannot use: its item is hidden or listed under a different
+    /// name, or the globs of the server or of this catalog exclude it.
     pub fn unlisted(&self, kind: ItemKind, public: &str) -> Option<UnlistedItem> {
         let (view, native) = self.owner_by_prefix(kind, public)?;
         let is_sound = public.len() <= NAME_BYTES_MAX
@@ -60,12 +60,13 @@ impl Snapshot {
         })
     }
 
-    /// Whether this is the only server: what it does not have, it refuses in its own words.
+    /// Whether this is the only server, which then rejects unknown items itself.
     pub fn has_one_server(&self) -> bool {
         self.servers.len() == 1
     }
 
-    /// Servers serve without declaring it. Among several, the declaration decides.
+    /// Servers can serve items without declaring the capability. With several servers, the
+    /// declaration decides.
     fn may_serve(&self, view: &MergedServer, kind: ItemKind) -> bool {
         self.has_one_server() || view.part.declares(kind.capability())
     }

@@ -1,8 +1,8 @@
-//! Resource URIs: which are valid, and how one is wrapped when two servers use the same.
+//! Validates resource URIs, and wraps them if two servers use the same.
 //!
 //! `file:///a` of the server `git` becomes `mcpgw+git+file:///a`, and `ui://app` becomes
-//! `ui://git/app`. The suffix stays untouched, so that templates can still be expanded and the
-//! native URI is found by taking the wrapping off.
+//! `ui://git/app`. The suffix stays unchanged, so that templates can still be expanded and
+//! unwrapping yields the native URI.
 
 use std::borrow::Cow;
 
@@ -13,13 +13,13 @@ use super::IngestLimits;
 const SCHEME: &str = "mcpgw+";
 const INTERFACE: &str = "ui://";
 
-/// Whether clients may fetch the URI themselves, so that it must stay as it is.
+/// Whether clients can fetch the URI themselves, so that it must stay unchanged.
 pub(super) fn is_fixed(uri: &str) -> bool {
     matches!(scheme(uri), Some(scheme) if scheme.eq_ignore_ascii_case("http")
         || scheme.eq_ignore_ascii_case("https"))
 }
 
-/// Whether the URI looks wrapped already: another gateway's, or one that wants to be mistaken.
+/// Whether the URI already looks wrapped: by another gateway, or to deceive.
 pub(super) fn is_reserved(uri: &str) -> bool {
     strip(uri, SCHEME).is_some()
 }
@@ -37,8 +37,8 @@ pub(super) fn wrap(prefix: &str, native: &str) -> String {
     }
 }
 
-/// The prefix and the native URI of a wrapped one. Of an interface's URI, which cannot be told
-/// from a native one, the caller must know that the prefix is in use.
+/// Splits a wrapped URI into prefix and native URI. A wrapped interface URI looks like a native
+/// one, so the caller must check that the prefix is in use.
 pub(super) fn unwrap(public: &str) -> Option<(String, Cow<'_, str>)> {
     if let Some(rest) = strip(public, SCHEME) {
         let (prefix, native) = rest.split_once('+')?;
@@ -51,8 +51,8 @@ pub(super) fn unwrap(public: &str) -> Option<(String, Cow<'_, str>)> {
     ))
 }
 
-/// Scheme and authority, as far as a URI (or the literal start of a template) has them whole:
-/// `db://host`, `file://`, `urn:`. In lower case, as both are compared.
+/// Scheme and authority, if a URI (or the literal start of a template) has them completely:
+/// `db://host`, `file://`, `urn:`. In lower case, as both are case-insensitive.
 pub(super) fn origin(uri: &str) -> Option<String> {
     let scheme = scheme(uri)?;
     let rest = uri.get(scheme.len() + 1..)?;
@@ -75,7 +75,7 @@ pub(super) fn check(uri: &str, limits: &IngestLimits) -> Result<(), String> {
         // Some servers list resources without a scheme, and clients read them by the same text.
         Ok(_) | Err(ParseError::RelativeUrlWithoutBase) if !uri.is_empty() => Ok(()),
         Ok(_) => Err("`uri` is empty".to_owned()),
-        Err(error) => Err(format!("`uri` is no URI: {error}")),
+        Err(error) => Err(format!("`uri` is not a URI: {error}")),
     }
 }
 
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wrapped_uri_shows_its_prefix_and_can_be_taken_apart() {
+    fn wrapping_a_uri_is_visible_and_reversible() {
         for (native, public) in [
             ("file:///a/b", "mcpgw+git+file:///a/b"),
             ("urn:isbn:1", "mcpgw+git+urn:isbn:1"),

@@ -1,5 +1,5 @@
-//! Native URIs in answers of a server: replaced where the server's URIs are wrapped, otherwise
-//! gathered, so that a client can read what a result names.
+//! Native URIs in responses of a server: replaced if the server's URIs are wrapped, otherwise
+//! collected, so that a client can read what a result names.
 
 use memchr::memmem;
 
@@ -10,17 +10,17 @@ use super::item::interfaces;
 use super::json;
 use super::snapshot::{MergedServer, Snapshot};
 
-/// Most URIs of one result that are remembered.
+/// Maximum number of URIs remembered from one result.
 pub const NAMED_URIS_MAX: usize = 256;
 
-/// Longest URI that is remembered, in bytes.
+/// Maximum length of a remembered URI, in bytes.
 const NAMED_URI_BYTES_MAX: usize = 4096;
 
 impl Snapshot {
-    /// The result of `method` with public URIs in all places that hold one: `contents[].uri`,
-    /// resource links and embedded resources of tool results and prompt messages, and the user
-    /// interfaces that `_meta` names. Text and structured content stay as they are. `None` when
-    /// nothing changes, which costs only a look-up when the server's URIs are not wrapped.
+    /// Replaces the URIs in a result of `method` with public ones: `contents[].uri`, resource links
+    /// and embedded resources of tool results and prompt messages, and the user interfaces in
+    /// `_meta`. Text and structured content stay unchanged. `None` if nothing changes, which costs
+    /// only a look-up if the server's URIs are not wrapped.
     pub fn rewrite_result(
         &self,
         server: &ServerName,
@@ -35,7 +35,8 @@ impl Snapshot {
         rewrite.finish()
     }
 
-    /// The error object of an answer with a public `data.uri`; `None` when nothing changes.
+    /// Replaces `data.uri` in a response's error object with the public URI; `None` if nothing
+    /// changes.
     pub fn rewrite_error(&self, server: &ServerName, error: &RawJson) -> Option<RawJson> {
         let view = self.wrapping(server, error)?;
         let mut rewrite = UriRewriter::new(view, error);
@@ -46,8 +47,8 @@ impl Snapshot {
         rewrite.finish()
     }
 
-    /// The URIs in a result of `method` that could belong to another server by their look.
-    /// Costs a look-up where only one server has resources.
+    /// The URIs in a result of `method` that look as if they could belong to another server. Costs
+    /// a look-up if only one server has resources.
     pub fn named_uris(
         &self,
         server: &ServerName,
@@ -71,13 +72,13 @@ impl Snapshot {
     }
 }
 
-/// Whether an answer may name a URI anywhere.
+/// Whether a response may contain a URI anywhere.
 fn holds_uri(answer: &RawJson) -> bool {
     let holds = |name: &[u8]| memmem::find(answer.as_bytes(), name).is_some();
     holds(b"ri\"") || holds(b"outputTemplate\"")
 }
 
-/// Calls `visit` with every URI of a result, as it is written there.
+/// Calls `visit` with every raw URI of a result.
 fn each_uri<'a>(method: &Method, text: &'a str, visit: &mut dyn FnMut(&'a str)) {
     interfaces(text).for_each(&mut *visit);
     if matches!(method, Method::PromptsGet) {
@@ -98,7 +99,7 @@ fn each_uri<'a>(method: &Method, text: &'a str, visit: &mut dyn FnMut(&'a str)) 
     }
 }
 
-/// The same for content of a message or tool result: one block or an array of them.
+/// Like [`each_uri`], for the content of a message or tool result: one block or an array of blocks.
 fn each_of_blocks<'a>(content: Option<&'a str>, visit: &mut dyn FnMut(&'a str)) {
     let Some(content) = content else { return };
     let blocks = json::elements(content).unwrap_or_else(|| vec![content]);

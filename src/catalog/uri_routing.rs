@@ -1,4 +1,4 @@
-//! Which server a URI is sent to.
+//! Routes URIs to servers.
 
 use std::collections::HashMap;
 
@@ -7,17 +7,17 @@ use super::unlisted::only;
 use super::{ItemKind, uri};
 use crate::id::ServerName;
 
-/// Character comparisons that templates of one server may cost in one look-up.
+/// Maximum character comparisons for one server's templates in one look-up.
 const MATCH_STEPS_MAX: usize = 1 << 20;
 
-/// Longest unlisted URI that is routed to a server, in bytes.
+/// Maximum length of an unlisted URI that is routed to a server, in bytes.
 const URI_BYTES_MAX: usize = 8 * 1024;
 
 impl Snapshot {
     /// The owner of a public URI or URI template: the server that lists it, whose wrapping it has,
-    /// or whose tool names it as its user interface; then the one that `named` it in a result;
-    /// then the one whose template it matches, who first uses its scheme and authority, or who
-    /// alone has resources, in this order.
+    /// or whose tool names it as a user interface; then the server whose result `named` it; then
+    /// the one whose template it matches, the first that uses its scheme and authority, or the only
+    /// one with resources, in this order.
     pub fn resource(&self, public: &str, named: Option<&ServerName>) -> Option<UriOwner> {
         let listed = self
             .resources
@@ -49,7 +49,7 @@ impl Snapshot {
         certain.then(|| self.uri_owner(server, &native))
     }
 
-    /// The server whose template a URI matches; where its origin is in use, one of the `users`.
+    /// The server whose template matches a URI; if its origin is in use, only one of `users`.
     fn match_template(&self, public: &str, users: Option<&[usize]>) -> Option<usize> {
         if public.len() > URI_BYTES_MAX {
             return None;
@@ -90,7 +90,7 @@ impl Snapshot {
     }
 }
 
-/// The servers that declare resources. The only server can have some that it does not declare.
+/// The servers that declare resources. A single server can have some without declaring them.
 pub(super) fn resource_servers(views: &[MergedServer]) -> Vec<usize> {
     let declares = |view: &MergedServer| {
         views.len() == 1 || view.part.declares(ItemKind::Resources.capability())

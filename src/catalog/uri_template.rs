@@ -1,9 +1,9 @@
-//! Which URIs a URI template (RFC 6570) can stand for: enough of it to find a resource's owner.
+//! Matches URIs against a URI template (RFC 6570), as far as needed to find a resource's owner.
 
 /// The characters that an expression may expand to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ExpressionKind {
-    /// `{x}`, `{.x}`: one part of a path.
+    /// `{x}`, `{.x}`: one path segment.
     Part,
     /// `{/x}`, `{;x}`: a path.
     Path,
@@ -24,7 +24,7 @@ pub(super) struct UriTemplate {
 }
 
 impl UriTemplate {
-    /// `None` when a brace is not closed or an expression names no variable.
+    /// Parses a template; `None` if a brace is not closed or an expression names no variable.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut tokens = Vec::new();
         let mut rest = text;
@@ -42,7 +42,8 @@ impl UriTemplate {
     }
 
     /// Whether the template can expand to `uri`. The work is at most the length of the URI times
-    /// the number of tokens; it is taken off `steps`, and nothing matches once they are used up.
+    /// the number of tokens; it is deducted from `steps`, and nothing matches once they are used
+    /// up.
     pub(super) fn matches(&self, uri: &str, steps: &mut usize) -> bool {
         let uri = uri.as_bytes();
         let mut reached = vec![false; uri.len() + 1];
@@ -64,7 +65,7 @@ impl UriTemplate {
         reached.last() == Some(&true)
     }
 
-    /// Equal for templates that differ only in the names of their variables.
+    /// A key that is equal for templates that differ only in variable names.
     pub(super) fn shape(&self) -> Vec<u8> {
         let mut shape = Vec::new();
         for token in &self.tokens {
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_variables_do_not_count() {
+    fn variable_names_do_not_affect_the_shape() {
         let shape = |text: &str| UriTemplate::parse(text).unwrap().shape();
         assert_eq!(shape("file:///{a}"), shape("file:///{b}"));
         assert_ne!(shape("file:///{a}"), shape("file:///{+a}"));

@@ -1,4 +1,4 @@
-//! The words of `mcpvisor servers add`.
+//! Arguments of `mcpvisor servers add`.
 
 use std::str::FromStr;
 
@@ -52,7 +52,7 @@ impl FromStr for Setting {
     fn from_str(text: &str) -> Result<Self, String> {
         let (name, value) = text
             .split_once('=')
-            .ok_or("a value is written NAME=VALUE")?;
+            .ok_or("values have the form NAME=VALUE")?;
         if name.is_empty() {
             return Err("a value needs a name: NAME=VALUE".to_owned());
         }

@@ -1,4 +1,4 @@
-//! The words of `mcpvisor auth`.
+//! Arguments of `mcpvisor auth`.
 
 use clap::{Args, Subcommand};
 

@@ -1,4 +1,4 @@
-//! The words of `mcpvisor clients`.
+//! Arguments of `mcpvisor clients`.
 
 use clap::{Args, Subcommand};
 

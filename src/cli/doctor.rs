@@ -1,4 +1,4 @@
-//! The words of `mcpvisor doctor`.
+//! Arguments of `mcpvisor doctor`.
 
 use clap::Args;
 

@@ -1,4 +1,4 @@
-//! The words of `mcpvisor keys` and `mcpvisor token`.
+//! Arguments of `mcpvisor keys` and `mcpvisor token`.
 
 use std::time::Duration;
 

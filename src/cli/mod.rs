@@ -1,4 +1,4 @@
-//! The command line: what may be written, nothing of what it does.
+//! The command line: defines the arguments, not what the commands do.
 
 mod add;
 mod auth;
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_stands_before_or_after_the_command() {
+    fn the_config_option_is_accepted_before_and_after_the_command() {
         let status = Command::Status(StatusArguments {
             json: true,
             watch: false,
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn one_client_is_served_alone_or_relayed() {
+    fn stdio_serves_a_client_or_relays() {
         let alone = StdioArguments::default();
         assert_eq!(parse("stdio").unwrap().verb(), Command::Stdio(alone));
         let relayed = StdioArguments {
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn help_and_version_are_there() {
+    fn help_and_version_are_available() {
         let help = parse("--help").unwrap_err().to_string();
         for word in [
             "serve",

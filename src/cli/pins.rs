@@ -1,4 +1,4 @@
-//! The words of `mcpvisor pins`.
+//! Arguments of `mcpvisor pins`.
 
 use clap::{Args, Subcommand};
 
@@ -15,7 +15,7 @@ pub struct PinsArguments {
     pub verb: Option<PinsVerb>,
 }
 
-/// Which kind of item a name is of.
+/// The kind of item that a name refers to.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub struct PinOf {
     /// Kind of the item: tool, prompt, resource, template or instructions
@@ -25,7 +25,7 @@ pub struct PinOf {
 
 fn pin_kind(name: &str) -> Result<PinKind, String> {
     let known = PinKind::ALL.map(PinKind::as_str).join(", ");
-    PinKind::named(name).ok_or_else(|| format!("there are: {known}"))
+    PinKind::named(name).ok_or_else(|| format!("known kinds are {known}"))
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand)]

@@ -1,4 +1,4 @@
-//! The words of `mcpvisor plan`, `apply` and `rollback`.
+//! Arguments of `mcpvisor plan`, `apply` and `rollback`.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! The words of `mcpvisor policy`.
+//! Arguments of `mcpvisor policy`.
 
 use std::path::PathBuf;
 

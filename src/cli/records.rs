@@ -1,4 +1,4 @@
-//! The words for looking at calls and at the log.
+//! Arguments of `mcpvisor history` and `mcpvisor logs`.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -85,7 +85,7 @@ fn moment(text: &str) -> Result<Moment, String> {
         let since = at.duration_since(UNIX_EPOCH).ok()?;
         u64::try_from(since.as_millis()).ok().map(Moment::At)
     };
-    let why = "a time is written as 2026-11-23T08:00:00Z, or as 10m for ten minutes ago";
+    let why = "a time has the form 2026-11-23T08:00:00Z, or 10m for ten minutes ago";
     ago.ok().or_else(at).ok_or_else(|| why.to_owned())
 }
 
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_shown_since_a_time_or_for_so_long() {
+    fn since_accepts_a_time_or_a_duration() {
         let cases = [
             ("10m", Some(Moment::Ago(Duration::from_secs(600)))),
             ("1970-01-01T00:00:01Z", Some(Moment::At(1000))),

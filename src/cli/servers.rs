@@ -1,4 +1,4 @@
-//! `mcpvisor servers`.
+//! Arguments of `mcpvisor servers`.
 
 use clap::{Args, Subcommand};
 

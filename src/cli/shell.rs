@@ -1,4 +1,4 @@
-//! The words of `mcpvisor completions`, `man` and `support-bundle`.
+//! Arguments of `mcpvisor completions`, `man` and `support-bundle`.
 
 use std::path::PathBuf;
 

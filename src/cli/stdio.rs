@@ -1,4 +1,4 @@
-//! The words of `mcpvisor stdio`.
+//! Arguments of `mcpvisor stdio`.
 
 use clap::Args;
 use url::Url;
@@ -26,7 +26,7 @@ pub struct StdioArguments {
     pub headers: Vec<Header>,
 }
 
-/// An HTTP header as it was written, variables not filled in.
+/// An HTTP header as written; variables are not filled in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     pub name: String,
@@ -36,11 +36,11 @@ pub struct Header {
 fn header(text: &str) -> Result<Header, String> {
     let (name, value) = text
         .split_once(':')
-        .ok_or("a header is written as `NAME: VALUE`")?;
+        .ok_or("headers have the form `NAME: VALUE`")?;
     let (name, value) = (name.trim(), value.trim());
     let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     if name.is_empty() || !name.bytes().all(legal) {
-        return Err("the name of a header is letters, digits and `-`".to_owned());
+        return Err("a header name consists of letters, digits and `-`".to_owned());
     }
     Ok(Header {
         name: name.to_owned(),

@@ -1,4 +1,4 @@
-//! The words of `mcpvisor tools`.
+//! Arguments of `mcpvisor tools`.
 
 use clap::{Args, Subcommand};
 
@@ -78,7 +78,7 @@ pub struct CallArguments {
     pub json: bool,
 }
 
-/// `KEY=VALUE` as it was typed.
+/// `KEY=VALUE` as typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedArgument {
     pub name: String,
@@ -87,7 +87,7 @@ pub struct NamedArgument {
 
 fn named_argument(text: &str) -> Result<NamedArgument, String> {
     let split = text.split_once('=').filter(|(name, _)| !name.is_empty());
-    let (name, value) = split.ok_or("an argument of a tool is written as `KEY=VALUE`")?;
+    let (name, value) = split.ok_or("tool arguments have the form `KEY=VALUE`")?;
     Ok(NamedArgument {
         name: name.to_owned(),
         value: value.to_owned(),
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_argument_is_split_at_the_first_sign() {
+    fn arguments_are_split_at_the_first_equals_sign() {
         let table = [
             ("a=b", Some(("a", "b"))),
             ("a=b=c", Some(("a", "b=c"))),

@@ -1,4 +1,4 @@
-//! The words of `mcpvisor vault`.
+//! Arguments of `mcpvisor vault`.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! A client's file: read, kept as a backup, replaced at once.
+//! Reads, backs up and atomically replaces a client's file.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -7,17 +7,17 @@ use std::path::{Path, PathBuf};
 
 use crate::clients::ClientError;
 
-/// Largest file of a client, in bytes: Claude Code keeps its history in the same one.
+/// Maximum size of a client's file, in bytes: Claude Code keeps its history in the same one.
 const FILE_MAX: u64 = 64 * 1024 * 1024;
 
-/// Marks the copy of a file as it was before the last change.
+/// Suffix of the copy of a file before the last change.
 const BACKUP: &str = ".before-mcpvisor";
 
-/// A file that is to read otherwise.
+/// A planned change to a file.
 #[derive(Debug)]
 pub struct Change {
     pub path: PathBuf,
-    /// `None` if there is no such file yet.
+    /// `None` if the file does not exist yet.
     before: Option<String>,
     after: String,
 }
@@ -31,18 +31,18 @@ impl Change {
         }
     }
 
-    /// Where the file goes that is there now.
+    /// Path of the backup of the existing file.
     pub fn backup(&self) -> Option<PathBuf> {
         self.before.as_ref().map(|_| beside(&self.path, BACKUP))
     }
 
-    /// Replaces the file at once, after a copy of it is safe.
+    /// Replaces the file atomically, after a copy of it is safe.
     ///
     /// # Errors
     ///
-    /// The file is as it was then.
+    /// Returns the error; the file is then unchanged.
     pub fn write(&self) -> Result<(), ClientError> {
-        // Where the files of the user are links, what they point to is replaced.
+        // If the file is a symbolic link, its target is replaced.
         let path = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
         self.write_to(&path)
             .map_err(|source| ClientError::Io { path, source })
@@ -56,7 +56,7 @@ impl Change {
             fs::copy(path, backup)?;
         }
         let unfinished = beside(path, ".mcpvisor-new");
-        // A rest of an earlier try may have other permissions.
+        // The remains of an earlier attempt can have different permissions.
         match fs::remove_file(&unfinished) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -71,7 +71,7 @@ impl Change {
     }
 }
 
-/// A new file for its owner alone: there may be secrets in it.
+/// Creates a file that only its owner can read: it can contain secrets.
 fn private(path: &Path) -> std::io::Result<File> {
     let mut options = File::options();
     options.write(true).create_new(true);
@@ -86,7 +86,7 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// The content of a file; `None` if it is not there.
+/// The content of a file; `None` if it does not exist.
 pub(super) fn read(path: &Path) -> Result<Option<String>, ClientError> {
     let failed = |source| ClientError::Io {
         path: path.to_owned(),
@@ -113,7 +113,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_change_keeps_the_link_the_mode_and_a_copy() {
+    fn a_change_keeps_link_and_mode_and_makes_a_backup() {
         use std::os::unix::fs::PermissionsExt as _;
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_there_is_made_with_its_directory() {
+    fn a_missing_file_is_created_with_its_directory() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a/b/mcp.json");
         assert!(read(&path).unwrap().is_none());

@@ -1,4 +1,4 @@
-//! A client's servers as `[servers.NAME]` tables of the gateway's configuration.
+//! Imports a client's servers as `[servers.NAME]` tables of the gateway's configuration.
 
 use std::path::Path;
 
@@ -10,24 +10,24 @@ use crate::clients::{Change, ClientError, ENTRY, entries, files, understood};
 use crate::config::{Config, Environment, is_json, map_texts, server_table};
 use crate::id::ServerName;
 
-/// The outcome of taking over a client's servers.
+/// The outcome of importing a client's servers.
 #[derive(Debug, Default)]
 pub struct Import {
-    /// To the configuration; `None` if there is nothing to add.
+    /// Change to the configuration; `None` if there is nothing to add.
     pub change: Option<Change>,
     /// Names of the new servers.
     pub added: Vec<String>,
-    /// Names of the others, each with the reason.
+    /// Names of skipped servers, each with the reason.
     pub skipped: Vec<(String, String)>,
-    /// One sentence for each key that was left out.
+    /// One sentence for each dropped key.
     pub warnings: Vec<String>,
 }
 
-/// Adds the servers of a client to the configuration file at `path`, those that it does not have.
+/// Adds a client's servers to the configuration file at `path`, except servers that it already has.
 ///
 /// # Errors
 ///
-/// When one of the files cannot be read, or the configuration is wrong already.
+/// Fails if one of the files cannot be read, or the configuration is already invalid.
 pub fn import(
     client: &'static Client,
     path: &Path,
@@ -44,12 +44,12 @@ pub fn import(
     add_servers(&servers, path, environment)
 }
 
-/// Adds servers, as clients have them, to the configuration file at `path`, those that it does not
-/// have.
+/// Adds servers in the format of clients to the configuration file at `path`, except servers that
+/// it already has.
 ///
 /// # Errors
 ///
-/// When the file cannot be read, or is wrong already.
+/// Fails if the file cannot be read, or is already invalid.
 pub fn add_servers(
     servers: &[(String, Value)],
     path: &Path,
@@ -80,7 +80,7 @@ pub fn add_servers(
     Ok(import)
 }
 
-/// The name that a server gets, and the text with it at its end.
+/// The server's name, and the text with the server appended.
 fn with_server(
     text: &str,
     name: &str,
@@ -92,7 +92,7 @@ fn with_server(
     let known_name = known_name.or_else(|| ServerName::similar(name));
     let known_name = known_name.ok_or("no server can have this name")?;
     if there.contains(&known_name) {
-        return Err("the configuration has a server of this name".to_owned());
+        return Err("the configuration already has a server with this name".to_owned());
     }
     let table = server_table(name, server, warnings);
     let tables = Table::from_iter([(known_name.to_string(), table)]);
@@ -103,7 +103,7 @@ fn with_server(
     Ok((known_name.to_string(), format!("{text}{gap}{added}")))
 }
 
-/// The names of the servers of a configuration.
+/// The names of a configuration's servers.
 fn checked(
     path: &Path,
     text: &str,

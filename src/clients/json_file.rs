@@ -1,24 +1,24 @@
-//! The servers of a client whose file is JSON, with comments where its editor allows them.
+//! Edits the servers in a client's JSON file, keeping comments if its editor allows them.
 
 use jsonc_parser::cst::{CstObject, CstRootNode};
 use serde_json::Value;
 
 use crate::config::{JSON_OF_EDITORS, cst_input};
 
-/// A file that was understood.
+/// A parsed file.
 struct JsonFile {
     root: CstRootNode,
-    /// The object below the key of the servers; `None` if there is none yet.
+    /// The object that contains the servers; `None` if there is none yet.
     servers: Option<CstObject>,
 }
 
 impl JsonFile {
-    /// An empty text is an empty file.
+    /// Parses a file; an empty text is an empty file.
     fn parse(text: &str, key: &str) -> Result<Self, String> {
         let root = CstRootNode::parse(text, &JSON_OF_EDITORS).map_err(|error| {
             let (line, column) = (error.line_display(), error.column_display());
             format!(
-                "no valid JSON at line {line}, column {column}: {}",
+                "invalid JSON at line {line}, column {column}: {}",
                 error.kind()
             )
         })?;
@@ -28,12 +28,12 @@ impl JsonFile {
                 servers: None,
             });
         };
-        let whole = whole.as_object().ok_or("it is no JSON object")?;
+        let whole = whole.as_object().ok_or("it is not a JSON object")?;
         let servers = match whole.get(key) {
             None => None,
             Some(servers) => {
                 let servers = servers.object_value();
-                Some(servers.ok_or_else(|| format!("`{key}` is no object"))?)
+                Some(servers.ok_or_else(|| format!("`{key}` is not an object"))?)
             }
         };
         Ok(Self { root, servers })
@@ -116,10 +116,10 @@ mod tests {
     #[test]
     fn a_file_of_another_shape_is_refused_without_its_values() {
         let table = [
-            ("[\"hidden\"]", "no JSON object"),
+            ("[\"hidden\"]", "not a JSON object"),
             (
                 "{\"mcpServers\": [\"hidden\"]}",
-                "`mcpServers` is no object",
+                "`mcpServers` is not an object",
             ),
             ("{\"mcpServers\": hidden}", "line 1, column 16"),
             ("{\"hidden\": 1", "line 1"),

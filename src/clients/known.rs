@@ -1,4 +1,4 @@
-//! Which clients there are, where their files lie, how an entry for the gateway reads.
+//! The known clients: where their files are, and the form of a gateway entry.
 
 use std::path::PathBuf;
 
@@ -11,18 +11,18 @@ use crate::config::Environment;
 /// A client that keeps its servers in a file.
 #[derive(Debug)]
 pub struct Client {
-    /// As the command line calls it.
+    /// Name on the command line.
     pub name: &'static str,
     pub title: &'static str,
-    /// The first that is there; else the first.
+    /// Candidate files; the first existing one is used, else the first.
     files: &'static [Place],
     pub(super) servers_at: ServersAt,
     entry: EntryShape,
-    /// Translates the client's references to variables into `${…}`.
+    /// Translates the client's variable references into `${…}`.
     pub(super) references: fn(&str) -> String,
 }
 
-/// A file below a directory of the user.
+/// A file below one of the user's directories.
 #[derive(Debug)]
 enum Place {
     Home(&'static str),
@@ -40,12 +40,12 @@ pub(super) enum ServersAt {
     Toml(&'static str),
 }
 
-/// How a client writes down a server over Streamable HTTP.
+/// How a client represents a server over Streamable HTTP.
 #[derive(Debug)]
 enum EntryShape {
     Url(&'static str),
     TypeAndUrl(&'static str),
-    /// It starts programs only: one that relays to the gateway.
+    /// It supports only programs: uses one that relays to the gateway.
     Program,
 }
 
@@ -166,7 +166,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Client> {
     CLIENTS.iter()
 }
 
-/// The client of this name.
+/// The client with this name.
 ///
 /// # Errors
 ///
@@ -182,7 +182,7 @@ pub fn find(name: &str) -> Result<&'static Client, ClientError> {
 }
 
 impl Client {
-    /// The file in which it keeps its servers, there or not.
+    /// The file in which it keeps its servers, whether it exists or not.
     pub(super) fn file(&self, environment: &dyn Environment) -> Result<PathBuf, ClientError> {
         let home = absolute(environment, "HOME").ok_or(ClientError::NoHome)?;
         let app_data = if cfg!(target_os = "macos") {
@@ -202,7 +202,7 @@ impl Client {
         Ok(files.find(|file| file.exists()).unwrap_or(first))
     }
 
-    /// The gateway as one of its servers.
+    /// An entry for the gateway.
     pub(super) fn entry(&self, gateway: &GatewayAddress) -> Value {
         let url = &gateway.url;
         match self.entry {

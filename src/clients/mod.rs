@@ -1,12 +1,12 @@
-//! MCP clients of this machine and the files in which they keep their servers: `mcpvisor clients`.
+//! MCP clients on this machine and the files in which they keep their servers, for `mcpvisor
+//! clients`.
 //!
-//! - `known`: which clients there are, where their files lie, how an entry for the gateway reads
-//! - `json_file`, `toml_file`: entries in the text of a client's file; everything else stays as it
-//!   was written
-//! - `files`: reading, the backup, replacing at once
-//! - `report`: what the command says
-//! - `server_json`: a server of the MCP registry as an entry
-//! - `import`: a client's servers as `[servers.NAME]` tables of the gateway's configuration
+//! - `known`: the known clients, their files, and the form of a gateway entry
+//! - `json_file`, `toml_file`: edit entries in a client's file; everything else stays unchanged
+//! - `files`: reads, backs up and atomically replaces files
+//! - `report`: the command's output
+//! - `server_json`: converts a server of the MCP registry into an entry
+//! - `import`: imports a client's servers as `[servers.NAME]` tables of the gateway's configuration
 
 mod files;
 mod import;
@@ -33,12 +33,12 @@ use crate::config::Environment;
 /// The name of the gateway's entry in a client's file.
 pub const ENTRY: &str = "mcpvisor";
 
-/// Why a client's file cannot be read or changed. Never shows a value of the file.
+/// Why a client's file cannot be read or changed. Never includes a value of the file.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    #[error("no client is called `{name}`; known are {known}")]
+    #[error("unknown client `{name}`; known are {known}")]
     Unknown { name: String, known: String },
-    #[error("the home directory is not known: `HOME` is not set")]
+    #[error("the home directory is unknown: `HOME` is not set")]
     NoHome,
     #[error("{client} has no file {}", path.display())]
     NoFile { client: &'static str, path: PathBuf },
@@ -51,12 +51,12 @@ pub enum ClientError {
     },
 }
 
-/// How the gateway is reached.
+/// How clients reach the gateway.
 #[derive(Clone, Debug)]
 pub struct GatewayAddress {
-    /// Its MCP endpoint.
+    /// The MCP endpoint.
     pub url: String,
-    /// The program that clients start which know no URLs.
+    /// The program for clients that do not support URLs.
     pub program: PathBuf,
 }
 
@@ -66,10 +66,10 @@ pub struct ClientStatus {
     pub client: &'static str,
     pub title: &'static str,
     pub file: PathBuf,
-    /// Whether the file is there.
+    /// Whether the file exists.
     pub exists: bool,
     pub connected: bool,
-    /// Names of the other servers that it has.
+    /// Names of its other servers.
     pub servers: Vec<String>,
     /// Why the file cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -80,7 +80,7 @@ pub struct ClientStatus {
 ///
 /// # Errors
 ///
-/// When the home directory is not known.
+/// Fails if the home directory is unknown.
 pub fn list(environment: &dyn Environment) -> Result<Vec<ClientStatus>, ClientError> {
     known::all()
         .map(|client| status(client, environment))
@@ -113,11 +113,11 @@ fn status(
     })
 }
 
-/// The change that lets a client use the gateway; `None` if it does already.
+/// The change that connects a client to the gateway; `None` if it is connected already.
 ///
 /// # Errors
 ///
-/// When the client's file cannot be read.
+/// Fails if the client's file cannot be read.
 pub fn connect(
     client: &'static Client,
     gateway: &GatewayAddress,
@@ -139,11 +139,11 @@ pub fn connect(
     Ok(Some(Change::new(file, before, after)))
 }
 
-/// The change that takes the gateway out of a client; `None` if it is not there.
+/// The change that removes the gateway from a client; `None` if it is not connected.
 ///
 /// # Errors
 ///
-/// When the client's file cannot be read.
+/// Fails if the client's file cannot be read.
 pub fn disconnect(
     client: &'static Client,
     environment: &dyn Environment,
@@ -164,7 +164,7 @@ pub fn disconnect(
     Ok(Some(Change::new(file, Some(before), after)))
 }
 
-/// The servers of a client as its file says them; `None` without a file.
+/// The servers in a client's file; `None` without a file.
 fn entries(
     client: &'static Client,
     path: &Path,

@@ -1,6 +1,6 @@
-//! How clients refer to environment variables, translated into `${…}`.
+//! Translates clients' references to environment variables into `${…}`.
 
-/// Translates `$VAR`, which Gemini CLI resolves beside `${VAR}`.
+/// Translates `$VAR`, which Gemini CLI supports in addition to `${VAR}`.
 pub(super) fn bare_dollars(text: &str) -> String {
     let mut translated = String::with_capacity(text.len());
     let mut rest = text;
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn references_of_clients_become_ours() {
+    fn client_references_are_translated() {
         let cases = [
             ("$TOKEN", "${TOKEN}"),
             ("Bearer $A-$B_2.", "Bearer ${A}-${B_2}."),

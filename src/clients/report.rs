@@ -1,4 +1,4 @@
-//! The words of `mcpvisor clients`.
+//! The output of `mcpvisor clients`.
 
 use std::fmt::Write as _;
 
@@ -30,7 +30,7 @@ pub fn client_table(clients: &[ClientStatus]) -> String {
     printable(&text)
 }
 
-/// Which servers come, which do not, and why.
+/// Which servers are imported, which are skipped, and why.
 pub fn import_report(import: &Import) -> String {
     let mut text = String::new();
     for name in &import.added {
@@ -45,7 +45,7 @@ pub fn import_report(import: &Import) -> String {
     printable(&text)
 }
 
-/// Which file was changed, or would be.
+/// Which file was or would be changed.
 pub fn change_report(client: &Client, change: Option<&Change>, dry_run: bool) -> String {
     let Some(change) = change else {
         return format!("nothing to do for {}\n", client.title);
@@ -53,10 +53,10 @@ pub fn change_report(client: &Client, change: Option<&Change>, dry_run: bool) ->
     let verb = if dry_run { "would write" } else { "wrote" };
     let mut text = format!("{verb} {}", change.path.display());
     if let Some(backup) = change.backup() {
-        let _ = write!(text, " (as it was before: {})", backup.display());
+        let _ = write!(text, " (backup: {})", backup.display());
     }
     if !dry_run {
-        let _ = write!(text, "; restart {} if it runs", client.title);
+        let _ = write!(text, "; restart {} if it is running", client.title);
     }
     printable(&(text + "\n"))
 }

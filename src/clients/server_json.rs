@@ -1,15 +1,16 @@
-//! `server.json` of the MCP registry: how a server is started or reached, as an entry such as
-//! clients keep. Both spellings of its members are read (`registryType`, `registry_type`). Pure.
+//! Converts the `server.json` of the MCP registry, which describes how a server is started or
+//! reached, into an entry in the format of clients. Supports both spellings of its members
+//! (`registryType`, `registry_type`).
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 use url::Url;
 
-/// Values for what a `server.json` leaves open, by the name of the variable, header or argument.
+/// Values for the inputs of a `server.json`, by the name of the variable, header or argument.
 pub type Given = BTreeMap<String, String>;
 
-/// A value that is needed and not given.
+/// A required value that was not given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissingValue {
     pub name: String,
@@ -17,20 +18,20 @@ pub struct MissingValue {
     pub is_secret: bool,
 }
 
-/// Why there is no entry.
+/// Why no entry can be built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoEntry {
-    /// The file says nothing that can be used.
+    /// The file contains nothing usable.
     Unusable(String),
     Missing(Vec<MissingValue>),
 }
 
-/// The name and the entry of a server. `kind` chooses among several ways: `npm`, `pypi`, `oci`,
-/// `nuget` or `remote`; without it the first that can be used is taken.
+/// The name and entry of a server. `kind` selects one of several packages: `npm`, `pypi`, `oci`,
+/// `nuget` or `remote`; without it the first usable one is taken.
 ///
 /// # Errors
 ///
-/// Says why it cannot be used, or names every value that is missing.
+/// Returns why it is unusable, or every missing value.
 pub fn entry_of(
     file: &Value,
     kind: Option<&str>,
@@ -65,7 +66,7 @@ pub fn entry_of(
         (None, Some(remote)) => reached(remote, &mut inputs)?,
         (None, None) => {
             return Err(unusable(
-                "it has no package of npm, PyPI, OCI or NuGet and no remote that is wanted",
+                "it has no matching npm, PyPI, OCI or NuGet package or remote",
             ));
         }
     };
@@ -75,12 +76,12 @@ pub fn entry_of(
     }
 }
 
-/// Where a registry has the `server.json` of a server (its API v0.1); `None` for a text that cannot
-/// be the name of one. `NAME@VERSION` asks for a version.
+/// The URL of a server's `server.json` in a registry (API v0.1); `None` for a text that cannot be a
+/// server's name. `NAME@VERSION` requests a version.
 ///
 /// # Errors
 ///
-/// Says that the URL of the registry cannot be used.
+/// Fails if the registry's URL is unusable.
 pub fn registry_url(registry: &Url, text: &str) -> Result<Option<Url>, String> {
     let (name, version) = text.split_once('@').unwrap_or((text, "latest"));
     let is_part = |part: &str| {
@@ -88,7 +89,7 @@ pub fn registry_url(registry: &Url, text: &str) -> Result<Option<Url>, String> {
         !part.is_empty() && part.chars().all(is_legal)
     };
     let parts = name.split_once('/');
-    // Names begin with a domain, turned round.
+    // Names start with a reversed domain.
     let is_name = parts.is_some_and(|(owner, server)| {
         is_part(owner) && owner.contains('.') && !owner.starts_with('.') && is_part(server)
     });
@@ -111,12 +112,12 @@ fn unusable(why: &str) -> NoEntry {
     NoEntry::Unusable(why.to_owned())
 }
 
-/// A package as a program with its arguments.
+/// Converts a package into a program with its arguments.
 fn program(package: &Value, inputs: &mut Inputs<'_>) -> Result<Value, NoEntry> {
     let transport = package["transport"]["type"].as_str();
     if transport.is_some_and(|kind| kind != "stdio") {
         return Err(unusable(
-            "its package listens on a port: start it by itself, and add its URL",
+            "its package listens on a port: start it separately, and add its URL",
         ));
     }
     let identifier = text(package, "identifier").or(text(package, "name"));
@@ -162,7 +163,7 @@ fn program(package: &Value, inputs: &mut Inputs<'_>) -> Result<Value, NoEntry> {
     Ok(entry)
 }
 
-/// A remote as a URL with its headers.
+/// Converts a remote into a URL with its headers.
 fn reached(remote: &Value, inputs: &mut Inputs<'_>) -> Result<Value, NoEntry> {
     let url = text(remote, "url").ok_or_else(|| unusable("its remote has no `url`"))?;
     let url = inputs.filled_in(url, remote);
@@ -176,7 +177,7 @@ fn reached(remote: &Value, inputs: &mut Inputs<'_>) -> Result<Value, NoEntry> {
     Ok(entry)
 }
 
-/// Takes the values of inputs from what is given, and notes what is missing.
+/// Takes the values of inputs from the given ones, and records missing ones.
 struct Inputs<'g> {
     given: &'g Given,
     missing: Vec<MissingValue>,
@@ -243,7 +244,7 @@ impl Inputs<'_> {
         default
     }
 
-    /// A text with its `{variables}`.
+    /// Fills in the `{variables}` of a text.
     fn filled_in(&mut self, text: &str, input: &Value) -> String {
         let mut text = text.to_owned();
         let variables = input["variables"].as_object();
@@ -288,7 +289,7 @@ fn text<'v>(of: &'v Value, name: &str) -> Option<&'v str> {
     member(of, name).as_str()
 }
 
-/// A member, written as `likeThis` or `like_this`.
+/// A member, spelled `likeThis` or `like_this`.
 fn member<'v>(of: &'v Value, name: &str) -> &'v Value {
     let snake: String = name
         .chars()
@@ -318,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_registry_is_asked_for_names_that_can_be_there() {
+    fn registry_urls_are_built_only_for_possible_names() {
         let registry = Url::parse("https://registry.example/mcp/").unwrap();
         let found = |text| registry_url(&registry, text).unwrap().map(String::from);
         let at = |rest: &str| Some(format!("https://registry.example/mcp/v0.1/servers/{rest}"));
@@ -410,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_is_missing_is_named_once() {
+    fn missing_values_are_named_once() {
         let file = of_package(json!({
             "registryType": "npm", "identifier": "p",
             "environmentVariables": [{"name": "A", "isRequired": true, "description": "the A"}],
@@ -429,15 +430,15 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_says_why() {
+    fn unusable_entries_report_the_reason() {
         let mcpb = json!({"registryType": "mcpb", "identifier": "https://x"});
         let listens = json!({"registryType": "npm", "identifier": "p",
                              "transport": {"type": "streamable-http"}});
         let table = [
             (json!(null), "no `name`"),
             (json!({"name": 3}), "no `name`"),
-            (json!({"name": "x"}), "no package"),
-            (of_package(mcpb), "no package"),
+            (json!({"name": "x"}), "no matching"),
+            (of_package(mcpb), "no matching"),
             (
                 of_package(json!({"registryType": "npm"})),
                 "no `identifier`",
@@ -446,7 +447,7 @@ mod tests {
             (json!({"name": "x", "remotes": [{}]}), "no `url`"),
             (
                 json!({"name": "x", "packages": "y", "remotes": {}}),
-                "no package",
+                "no matching",
             ),
         ];
         for (file, expected) in table {

@@ -1,4 +1,4 @@
-//! The servers of a client whose file is TOML.
+//! Edits the servers in a client's TOML file.
 
 use serde_json::Value;
 use toml_edit::{DocumentMut, Item, Table, TableLike, value};
@@ -7,9 +7,9 @@ use crate::config::json_of_toml;
 
 fn parse(text: &str, key: &str) -> Result<DocumentMut, String> {
     let parsed: Result<DocumentMut, toml_edit::TomlError> = text.parse();
-    let document = parsed.map_err(|error| format!("no valid TOML: {}", error.message()))?;
+    let document = parsed.map_err(|error| format!("invalid TOML: {}", error.message()))?;
     match document.get(key) {
-        Some(servers) if !servers.is_table_like() => Err(format!("`{key}` is no table")),
+        Some(servers) if !servers.is_table_like() => Err(format!("`{key}` is not a table")),
         _ => Ok(document),
     }
 }
@@ -23,7 +23,7 @@ pub(super) fn entries(text: &str, key: &str) -> Result<Vec<(String, Value)>, Str
         .collect())
 }
 
-/// Its members are texts.
+/// Adds an entry, whose members are strings.
 pub(super) fn with(text: &str, key: &str, name: &str, entry: &Value) -> Result<String, String> {
     let mut document = parse(text, key)?;
     let mut server = Table::new();

@@ -1,4 +1,4 @@
-//! Which address the gateway listens on: `MCPVISOR_LISTEN`, else `PORT` and `HOST`, else the file.
+//! Resolves the address to listen on: `MCPVISOR_LISTEN`, else `PORT` and `HOST`, else the file.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -6,7 +6,7 @@ use super::environment::{Environment, LISTEN};
 use super::problem::Problem;
 use super::section::{Section, ValueError};
 
-/// The port of the default address, and of a `PORT` that is none.
+/// Default port, also used when `PORT` is invalid.
 pub(crate) const PORT: u16 = 12006;
 
 pub(crate) const MUST_BE: &str = "an address and port, such as `\"127.0.0.1:12006\"`";
@@ -15,9 +15,9 @@ pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, ValueError> {
     parse(text).ok_or_else(ValueError::as_declared)
 }
 
-/// The address to listen on, after what the environment says of it.
+/// Returns the address to listen on, with the environment's overrides applied.
 ///
-/// An address that others can reach is refused where clients need not authenticate, unless
+/// Refuses an address that other machines can reach if clients need not authenticate, unless
 /// `allow_unauthenticated` is set.
 pub(crate) fn listen(
     section: &Section<'_>,
@@ -47,23 +47,23 @@ pub(crate) fn listen(
 }
 
 fn refuse_public(section: &Section<'_>, listen: SocketAddr, in_file: SocketAddr) {
-    let help = "make an API key with `mcpvisor keys add NAME`, or listen on `127.0.0.1` and put a \
-                proxy with authentication in front, or set `allow_unauthenticated = true` in \
-                [gateway]: whoever reaches the address may then use every server";
+    let help = "create an API key with `mcpvisor keys add NAME`, or listen on `127.0.0.1` and put \
+                a proxy with authentication in front of it, or set `allow_unauthenticated = true` \
+                in [gateway]: anyone who can reach the address can then use every server";
     if listen.ip() == in_file.ip() {
-        let message = "`gateway.listen` is an address that others can reach, and there is no \
-                       authentication";
+        let message = "`gateway.listen` is reachable from other machines, but no \
+                       authentication is configured";
         section.refuse(&["listen"], message.to_owned(), help.to_owned());
     } else {
-        let message = "the address that the environment (`MCPVISOR_LISTEN`, `HOST`, a socket of the \
-                       service manager) asks for can be reached by others, and there is no \
-                       authentication";
+        let message = "the address set by the environment (`MCPVISOR_LISTEN`, `HOST`, a socket of \
+                       the service manager) is reachable from other machines, but no \
+                       authentication is configured";
         let problem = Problem::new("gateway.listen", message.to_owned());
         section.reader.problem(problem.help(help.to_owned()));
     }
 }
 
-/// An address, and what was odd about the variables that led to it.
+/// An address, with warnings about the variables that it was read from.
 #[derive(Debug, PartialEq, Eq)]
 struct Chosen {
     address: SocketAddr,
@@ -82,8 +82,8 @@ fn from_environment(environment: &dyn Environment, in_file: SocketAddr) -> Resul
                 warnings: Vec::new(),
             }),
             None => Err(
-                "the environment variable `MCPVISOR_LISTEN` must be an address with its \
-                         port, as `127.0.0.1:12006`"
+                "the environment variable `MCPVISOR_LISTEN` must be an address and \
+                         port, such as `127.0.0.1:12006`"
                     .to_owned(),
             ),
         };
@@ -101,7 +101,7 @@ fn from_environment(environment: &dyn Environment, in_file: SocketAddr) -> Resul
         .filter(|port| *port != 0)
         .unwrap_or_else(|| {
             chosen.warnings.push(format!(
-                "the environment variable `PORT` is no number from 1 to 65535; using {PORT}"
+                "the environment variable `PORT` is not a number from 1 to 65535; using {PORT}"
             ));
             PORT
         });
@@ -110,7 +110,7 @@ fn from_environment(environment: &dyn Environment, in_file: SocketAddr) -> Resul
         match parse_host(&host) {
             Some(host) => chosen.address.set_ip(host),
             None => chosen.warnings.push(format!(
-                "the environment variable `HOST` is no IP address; using {}",
+                "the environment variable `HOST` is not an IP address; using {}",
                 chosen.address.ip()
             )),
         }
@@ -143,9 +143,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_environment_wins_in_this_order() {
+    fn environment_variables_override_the_file_in_order() {
         let file: SocketAddr = "127.0.0.1:4000".parse().unwrap();
-        // variables, address, number of warnings
+        // Variables, address, number of warnings.
         type Case = (&'static [(&'static str, &'static str)], &'static str, usize);
         let cases: [Case; 15] = [
             (&[], "127.0.0.1:4000", 0),

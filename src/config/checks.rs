@@ -1,4 +1,4 @@
-//! Checks of single texts, and what each must be in words.
+//! Validators for single values, each with the description of valid input that errors quote.
 
 use std::path::PathBuf;
 
@@ -35,7 +35,7 @@ fn checked(text: &str, is_right: bool) -> Result<String, ValueError> {
     value.ok_or_else(ValueError::as_declared)
 }
 
-/// Refuses a pair of keys of which the first must be at least as large as the second.
+/// Refuses two keys whose first value is smaller than the second.
 pub(crate) fn is_at_least<T: PartialOrd>(
     section: &Section<'_>,
     larger: (&str, T),
@@ -50,9 +50,10 @@ pub(crate) fn is_at_least<T: PartialOrd>(
 }
 
 pub(crate) const ENDPOINT: &str = "a path such as `\"/mcp\"`: letters, digits and `-_.~/`, no \
-                                   slash at its end, and none of the gateway's own, such as `/health` or `/api`";
+                                   trailing slash, and not one of the gateway's own paths, such as \
+                                   `/health` or `/api`";
 
-/// Paths of the gateway's own, with all that is below them.
+/// Paths that the gateway uses itself, including everything below them.
 const TAKEN: [&str; 12] = [
     "/api",
     "/config",
@@ -81,7 +82,7 @@ pub(crate) fn endpoint(path: &str) -> Result<String, ValueError> {
     checked(path, is_well_formed && is_free)
 }
 
-pub(crate) const ORIGIN: &str = "an origin such as `\"https://app.example.com\"`, no path";
+pub(crate) const ORIGIN: &str = "an origin such as `\"https://app.example.com\"`, without a path";
 
 pub(crate) fn origin(text: &str) -> Result<String, ValueError> {
     let legal = |b: u8| b.is_ascii_alphanumeric() || b"+-.".contains(&b);
@@ -91,7 +92,7 @@ pub(crate) fn origin(text: &str) -> Result<String, ValueError> {
     checked(text, text == "*" || is_right)
 }
 
-pub(crate) const HOST: &str = "a host such as `\"mcp.example.com\"`, no scheme and no path";
+pub(crate) const HOST: &str = "a host such as `\"mcp.example.com\"`, without scheme or path";
 
 pub(crate) fn host(text: &str) -> Result<String, ValueError> {
     checked(text, is_host(text))
@@ -124,13 +125,13 @@ pub(crate) fn file(text: &str) -> Result<PathBuf, ValueError> {
     not_empty(text).map(PathBuf::from)
 }
 
-pub(crate) const NOT_EMPTY: &str = "a non-empty text";
+pub(crate) const NOT_EMPTY: &str = "a non-empty string";
 
 pub(crate) fn not_empty(text: &str) -> Result<String, ValueError> {
     checked(text, !text.is_empty() && !text.contains('\0'))
 }
 
-/// Whether what is sent there travels unencrypted between machines.
+/// Whether the URL sends data unencrypted to another machine.
 pub(crate) fn is_plain_http(url: &Url) -> bool {
     url.scheme() == "http" && !is_loopback(url)
 }
@@ -139,7 +140,7 @@ pub(crate) fn secret(text: &str) -> Result<SecretText, ValueError> {
     not_empty(text).map(|text| SecretText::new(&text))
 }
 
-pub(crate) const NO_NUL: &str = "a text without NUL characters";
+pub(crate) const NO_NUL: &str = "a string without NUL characters";
 
 pub(crate) fn no_nul(text: &str) -> Result<(), ValueError> {
     if text.contains('\0') {
@@ -164,47 +165,49 @@ pub(crate) fn header_name(name: &str, taken: &NamedSecrets) -> Result<(), ValueE
     if !is_header_name(name) {
         Err("named as an HTTP header: letters, digits and `-`".into())
     } else if RESERVED_HEADERS.iter().any(|reserved| is(reserved)) {
-        Err("left out: the gateway sets this header itself".into())
+        Err("omitted: the gateway sets this header itself".into())
     } else if taken.iter().any(|(other, _)| is(other)) {
-        Err("given once: header names are equal in any case".into())
+        Err("unique: header names are case-insensitive".into())
     } else {
         Ok(())
     }
 }
 
-/// Headers that a server may be to read of one client's request, or of its user.
+/// Maximum number of client and user headers that a server can receive.
 const FORWARDED_MAX: usize = 16;
 
-/// The name of a header of clients.
+/// Validates the name of a forwarded client header.
 pub(crate) fn forwarded_name(name: &str, taken: &NamedSecrets) -> Result<(), ValueError> {
     if taken.len() >= FORWARDED_MAX {
-        return Err("left out: a server reads at most 16 headers of or about clients".into());
+        return Err(
+            "omitted: a server receives at most 16 headers from clients and about users".into(),
+        );
     }
     header_name(name, taken)?;
     forwardable(name)
 }
 
-/// The name under which a server reads such a header.
+/// Validates the name under which a server receives a forwarded header.
 pub(crate) fn forwarded_to(name: &str) -> Result<(), ValueError> {
     header_name(name, &NamedSecrets::new())?;
     forwardable(name)
 }
 
-/// The claim of a user that a header carries.
+/// Parses the user claim that a header carries.
 pub(crate) fn user_claim(text: &str) -> Result<(), ValueError> {
-    let wrong = || "\"sub\", or \"claims.NAME\" with the name of a claim".into();
+    let wrong = || "\"sub\", or \"claims.NAME\" where NAME is a claim".into();
     UserClaim::parse(text).map(drop).ok_or_else(wrong)
 }
 
 fn forwardable(name: &str) -> Result<(), ValueError> {
     let name = name.to_ascii_lowercase();
     if name.starts_with("mcp-") || matches!(name.as_str(), "expect" | "proxy-authorization") {
-        return Err("another header: this one belongs to the protocol".into());
+        return Err("a different header: this one is reserved by the protocol".into());
     }
     Ok(())
 }
 
-/// A token of RFC 9110, section 5.6.2.
+/// Whether the text is a token of RFC 9110, section 5.6.2.
 fn is_header_name(name: &str) -> bool {
     let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
     !name.is_empty() && name.len() <= 256 && name.bytes().all(token)

@@ -1,18 +1,18 @@
-//! One server as MCP clients write it, translated into the table `[servers.NAME]`.
+//! Translates one server entry of an MCP client into the table `[servers.NAME]`.
 //!
-//! Clients agree on `command`, `args`, `env` and `url`, and on little else: this file knows the
-//! names that each client gives to headers, timeouts, tool filters and references to variables.
+//! Clients agree on `command`, `args`, `env` and `url`, and on little else: this module knows the
+//! names that each client uses for headers, timeouts, tool filters and variable references.
 
 use serde_json::{Map, Value as Json};
 use toml::{Table, Value as Toml};
 
-/// Keys of a server that mean the same here.
+/// Server keys with the same meaning here.
 pub(super) const KEYS: [&str; 7] = ["id", "command", "args", "env", "cwd", "url", "headers"];
 
-/// The member of a server with keys of this gateway; other programs ignore it.
+/// Member of a server entry that holds mcpvisor's own keys; other programs ignore it.
 pub(super) const OWN_KEYS: &str = "x-mcpvisor";
 
-/// Keys that have another name here.
+/// Client keys and the names that mcpvisor uses for them.
 pub(super) const RENAMED: [(&str, &str); 10] = [
     ("type", "transport"),
     ("transport", "transport"),
@@ -45,7 +45,7 @@ const CLIENT_ONLY: [&str; 12] = [
 /// Values of `type` that repeat what `command` or `url` states already (OpenCode).
 const IMPLIED: [&str; 2] = ["local", "remote"];
 
-/// Names that clients give to a filter over tools, and the key of `tools` here.
+/// Names that clients use for a tool filter, and the key of `tools` that each maps to.
 const TOOL_FILTERS: [(&str, &str); 7] = [
     ("tools", "allow"),
     ("includeTools", "allow"),
@@ -60,7 +60,7 @@ const TOOL_FILTERS: [(&str, &str); 7] = [
 /// A value below this limit is read as seconds, because timeouts below a second are not in use.
 const SECONDS_MAX: f64 = 1000.0;
 
-/// Translates a server of a client into the table `[servers.NAME]`. Each key that has no
+/// Translates a client's server entry into the table `[servers.NAME]`. Each key without a
 /// counterpart adds a warning.
 pub fn server_table(name: &str, server: &Json, warnings: &mut Vec<String>) -> Toml {
     let Json::Object(server) = server else {
@@ -83,7 +83,7 @@ struct ClientEntry {
 }
 
 impl ClientEntry {
-    /// Returns whether the member is known.
+    /// Reads one member; returns whether it is known.
     fn read(&mut self, key: &str, value: &Json) -> bool {
         let renamed = RENAMED.iter().find(|(other, _)| *other == key);
         let known = KEYS.iter().find(|known| **known == key);
@@ -95,7 +95,7 @@ impl ClientEntry {
                 self.put("command", program);
                 self.put("args", &texts(&args.into()));
             }
-            // Zed nests the program and its arguments.
+            // Zed nests the program and its arguments in an object.
             (Some("command"), _, Json::Object(command)) => {
                 let program = command.get("path").or(command.get("command"));
                 self.put("command", program.unwrap_or(&Json::Null));
@@ -133,7 +133,7 @@ impl ClientEntry {
         }
     }
 
-    /// The table below a key, created when it is missing.
+    /// Returns the table below a key, creating it if it is missing.
     fn table(&mut self, key: &str) -> Option<&mut Table> {
         let entry = self.table.entry(key);
         entry.or_insert_with(|| Table::new().into()).as_table_mut()
@@ -160,8 +160,8 @@ impl ClientEntry {
         }
     }
 
-    /// Headers under other names: those of Codex name environment variables, and those of the
-    /// TypeScript SDK are nested.
+    /// Reads headers under client-specific names: Codex names environment variables, and the
+    /// TypeScript SDK nests them.
     fn read_headers(&mut self, key: &str, value: &Json) -> bool {
         match (key, value) {
             ("bearer_token_env_var", Json::String(variable)) => {
@@ -230,8 +230,8 @@ impl ClientEntry {
     }
 }
 
-/// Members of `oauth` of MCP Inspector and others, and the keys of `[servers.NAME.oauth]` that
-/// they are.
+/// Members of `oauth` in MCP Inspector and other clients, and the keys of `[servers.NAME.oauth]`
+/// that they map to.
 pub(super) const OAUTH_RENAMED: [(&str, &str); 4] = [
     ("clientId", "client_id"),
     ("clientSecret", "client_secret"),
@@ -239,14 +239,14 @@ pub(super) const OAUTH_RENAMED: [(&str, &str); 4] = [
     ("tokenUrl", "token_url"),
 ];
 
-/// How clients call a key of `oauth`.
+/// Client-side name of an `oauth` key.
 pub(super) fn oauth_member(key: &str) -> &str {
     let renamed = OAUTH_RENAMED.iter().find(|(_, known)| *known == key);
     renamed.map_or(key, |(member, _)| member)
 }
 
-/// `oauth` of a client with the names of `[servers.NAME.oauth]`. An unknown member is refused where
-/// the table is read.
+/// Renames the members of a client's `oauth` to the keys of `[servers.NAME.oauth]`. Unknown members
+/// are refused when the table is read.
 fn oauth_members(oauth: &Map<String, Json>) -> Json {
     let key = |member: &str| {
         let renamed = OAUTH_RENAMED.iter().find(|(other, _)| *other == member);
@@ -256,7 +256,7 @@ fn oauth_members(oauth: &Map<String, Json>) -> Json {
     Json::Object(members.map(|(k, value)| (key(k), value.clone())).collect())
 }
 
-/// Numbers and flags inside a list or table as texts, which they become for a program anyway.
+/// Turns numbers and flags inside a list or table into strings, as a program receives them.
 fn texts(value: &Json) -> Json {
     let text = |value: &Json| match value {
         Json::Number(_) | Json::Bool(_) => Json::String(value.to_string()),
@@ -269,7 +269,7 @@ fn texts(value: &Json) -> Json {
     }
 }
 
-/// A JSON value in TOML; `None` for `null`, which TOML does not have.
+/// Converts a JSON value to TOML; `None` for `null`, which TOML lacks.
 fn to_value(json: &Json) -> Option<Toml> {
     Some(match json {
         Json::Null => return None,
@@ -306,7 +306,7 @@ fn with_toml_dollars(text: &str) -> String {
     written + rest
 }
 
-/// The inverse of [`with_toml_dollars`], for a text that is written into a client's file.
+/// The inverse of [`with_toml_dollars`], for text that is written into a client's file.
 pub(super) fn with_json_dollars(text: &str) -> String {
     let mut written = String::with_capacity(text.len());
     let mut rest = text;
@@ -324,7 +324,7 @@ pub(super) fn with_json_dollars(text: &str) -> String {
     written + rest
 }
 
-/// Applies `change` to every text inside a value; names of members stay.
+/// Applies `change` to every string inside a value; member names stay the same.
 pub fn map_texts(value: &mut Json, change: fn(&str) -> String) {
     match value {
         Json::String(text) => *text = change(text),
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn each_clients_keys_are_translated() {
+    fn every_clients_keys_are_translated() {
         let cases = [
             (
                 json!({"command": {"path": "p", "args": ["a", 5], "env": {"K": true}}, "settings": {}}),

@@ -1,9 +1,9 @@
-//! The commented default file, `config.toml`, written from the declarations.
+//! Generates the commented default file, `config.toml`, from the declarations.
 
 use super::declaration::{Key, KeyTable, Mark};
 use super::keys;
 
-/// Longest line, in characters.
+/// Maximum line length, in characters.
 const WIDTH: usize = 100;
 
 const HEAD: &str = r#"# The default configuration of mcpvisor: every key that is not commented out has its default here.
@@ -34,7 +34,7 @@ args = ["example-server"]
 
 "#;
 
-/// The text before a key of a server.
+/// Text that precedes certain keys of a server.
 const BEFORE_KEY: [(&str, &str); 3] = [
     (
         "command",
@@ -44,8 +44,7 @@ const BEFORE_KEY: [(&str, &str); 3] = [
     ("enabled", "#\n# For both, with their defaults:\n#\n"),
 ];
 
-/// The default configuration as a file, with a comment for every key. It is used where there is
-/// no file.
+/// The default configuration as a file with a comment for every key. Used when no file exists.
 pub fn default_file() -> String {
     let mut text = HEAD.to_owned();
     for key in keys::tables() {
@@ -83,7 +82,7 @@ pub fn default_file() -> String {
     text
 }
 
-/// The table that stands for all under free names.
+/// Example header for a table whose entries are named by the user.
 fn example_header(table: &str) -> Option<&'static str> {
     match table {
         "sources" => Some("[sources.team]"),
@@ -104,7 +103,7 @@ fn gateway_key(text: &mut String, key: &Key) {
     text.push_str(&format!("{sign}{}\n", assignment(key)));
 }
 
-/// The keys of a server, all commented out.
+/// Writes the keys of a server, all commented out.
 fn servers(text: &mut String, table: &KeyTable) {
     for key in &table.keys {
         let before = BEFORE_KEY.iter().find(|(name, _)| *name == key.name);
@@ -123,7 +122,7 @@ fn servers(text: &mut String, table: &KeyTable) {
     }
 }
 
-/// The keys that are tables, and the others.
+/// Splits the keys into tables and plain values.
 fn split(table: &KeyTable) -> (Vec<(&Key, &KeyTable)>, Vec<&Key>) {
     let tables = table.keys.iter();
     let tables = tables.filter_map(|key| Some((key, key.table.as_ref()?)));
@@ -131,7 +130,7 @@ fn split(table: &KeyTable) -> (Vec<(&Key, &KeyTable)>, Vec<&Key>) {
     (tables.collect(), keys.collect())
 }
 
-/// A table in a table, all commented out.
+/// Writes a nested table, all commented out.
 fn inner_table(text: &mut String, header: &str, key: &Key, inner: &KeyTable) {
     text.push_str("#\n");
     let about = match inner.example {
@@ -146,7 +145,7 @@ fn inner_table(text: &mut String, header: &str, key: &Key, inner: &KeyTable) {
     }
 }
 
-/// Prose has two signs, so that a key needs only one taken away.
+/// Comments prose with `##`, so that activating a key means deleting a single `#`.
 fn commented_key(text: &mut String, key: &Key) {
     comment(text, "## ", &key.sentence);
     text.push_str(&format!("# {}\n", assignment(key)));
@@ -157,7 +156,7 @@ fn assignment(key: &Key) -> String {
     format!("{} = {value}", key.name)
 }
 
-/// Adds a comment, broken between words.
+/// Writes a comment, wrapped between words.
 fn comment(text: &mut String, sign: &str, sentence: &str) {
     let mut line = sign.trim_end().to_owned();
     for word in sentence.split(' ') {

@@ -1,4 +1,4 @@
-//! Describes what a configuration would run, for `mcpvisor check`. Secrets stay out of it.
+//! Describes what a configuration would run, for `mcpvisor check`. Secrets are left out.
 
 use std::fmt::{self, Write as _};
 
@@ -15,7 +15,7 @@ use crate::downstream::{ServerSettings, TransportSettings};
 use crate::masking::public_url;
 use crate::transport::HttpKind;
 
-/// Tells what would run, several lines without a last line break.
+/// Describes what would run, in several lines without a trailing line break.
 pub fn describe(loaded: &Loaded) -> String {
     let mut text = String::new();
     // Writing to a `String` cannot fail.
@@ -27,7 +27,10 @@ fn write_all(out: &mut String, loaded: &Loaded) -> fmt::Result {
     let config = &loaded.config;
     match &loaded.path {
         Some(path) => writeln!(out, "configuration  {}", path.display())?,
-        None => writeln!(out, "configuration  built in (there is no config.toml)")?,
+        None => writeln!(
+            out,
+            "configuration  built-in defaults (no config.toml found)"
+        )?,
     }
     let front = &config.front;
     writeln!(
@@ -48,7 +51,7 @@ fn write_all(out: &mut String, loaded: &Loaded) -> fmt::Result {
     }
     let unusual = unusual_of_gateway(config);
     if !unusual.is_empty() {
-        writeln!(out, "\nnot as by default")?;
+        writeln!(out, "\nchanged from the defaults")?;
     }
     for (key, value) in unusual {
         writeln!(out, "  {key}: {value}")?;
@@ -138,13 +141,13 @@ fn ready(out: &mut String, settings: &ServerSettings, keys: &ServerKeys) -> fmt:
     Ok(())
 }
 
-/// The URL without its secrets, and a mark in place of its query.
+/// The URL without its secrets; its query is replaced with a mark.
 pub(super) fn shown_url(url: &Url) -> String {
     let mark = if url.query().is_some() { "?…" } else { "" };
     format!("{}{mark}", public_url(url))
 }
 
-/// The keys of a table that do not have their default, each with its value.
+/// The keys of a table whose values differ from the defaults.
 fn unusual<T: Keys>(values: &T::Values) -> Vec<(&'static str, String)> {
     let defaults = T::shown(&T::Values::default());
     let shown = T::shown(values).into_iter().zip(defaults);
@@ -154,7 +157,7 @@ fn unusual<T: Keys>(values: &T::Values) -> Vec<(&'static str, String)> {
         .collect()
 }
 
-/// The unusual keys of a server, apart from those that have a line of their own.
+/// The non-default keys of a server, except keys that have their own line.
 fn unusual_of_server(keys: &ServerKeys) -> Vec<(String, String)> {
     const OWN_LINE: [&str; 3] = ["enabled", "command", "transport"];
     let own = unusual::<ServerTable>(keys).into_iter();
@@ -172,7 +175,7 @@ fn unusual_of_server(keys: &ServerKeys) -> Vec<(String, String)> {
     own.chain(breaker).chain(resources).chain(others).collect()
 }
 
-/// The unusual keys of the gateway. Those that servers inherit are listed with each server.
+/// The non-default keys of the gateway. Keys that servers inherit are listed with each server.
 fn unusual_of_gateway(config: &Config) -> Vec<(String, String)> {
     const OWN_LINE: [&str; 4] = ["listen", "endpoint", "data_dir", "workers"];
     const INHERITED: [&str; 4] = [

@@ -5,8 +5,8 @@ use super::interpolate::{self, InterpolationError};
 use super::keys::ServerKeys;
 use super::section::Section;
 
-/// Adds the variables of the file to `env`, whose own entries win. A file that cannot be read makes
-/// the server misconfigured.
+/// Adds the variables of the file to `env`; entries of `env` take precedence. An unreadable file
+/// makes the server misconfigured.
 pub(super) fn apply(keys: &mut ServerKeys, section: &Section<'_>) {
     let Some(path) = &keys.env_file else {
         return;
@@ -27,13 +27,13 @@ pub(super) fn apply(keys: &mut ServerKeys, section: &Section<'_>) {
                 let value = SecretText::new(&value);
                 keys.env.push((name.to_owned(), value));
             }
-            Err(()) => reader.unusable(format!("`{key}`: line {} is no NAME=VALUE", number + 1)),
+            Err(()) => reader.unusable(format!("`{key}`: line {} is not NAME=VALUE", number + 1)),
         }
     }
     keys.env.sort_by(|one, other| one.0.cmp(&other.0));
 }
 
-/// The variable of a line; `None` for a comment or an empty line.
+/// Parses one line; `None` for a comment or an empty line.
 fn variable(line: &str) -> Result<Option<(&str, String)>, ()> {
     let line = line.trim();
     if line.is_empty() || line.starts_with('#') {
@@ -48,8 +48,8 @@ fn variable(line: &str) -> Result<Option<(&str, String)>, ()> {
     Ok(Some((name, unquoted(value.trim()))))
 }
 
-/// The text between quotes, with the escapes of double quotes resolved; otherwise the text up to a
-/// comment.
+/// The text between quotes, with escapes in double quotes resolved; without quotes, the text before
+/// any comment.
 fn unquoted(value: &str) -> String {
     let inner = |quote: char| {
         let (inner, rest) = value.strip_prefix(quote)?.rsplit_once(quote)?;

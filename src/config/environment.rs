@@ -1,4 +1,4 @@
-//! Where variables and the working directory come from, so that tests need no process state.
+//! Access to environment variables and the working directory, so that tests need no process state.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -6,39 +6,39 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Name of the variable that stands for the path of the running binary.
+/// Variable that resolves to the path of the running binary.
 const EXECUTABLE: &str = "MCPVISOR_EXE";
 
-/// Name of the variable that wins over every other address.
+/// Variable that takes precedence over every other listen address.
 pub(super) const LISTEN: &str = "MCPVISOR_LISTEN";
 
-/// The variables and the directory that a configuration may read besides its file.
+/// The variables and the directory that a configuration can read besides its file.
 pub trait Environment {
-    /// Value of an environment variable; `None` when it is not set.
+    /// Value of an environment variable; `None` if it is not set.
     fn var(&self, name: &str) -> Option<OsString>;
 
-    /// The directory in which `config.toml` is looked for when no file is named.
+    /// Directory searched for `config.toml` when no file is given.
     ///
     /// # Errors
     ///
-    /// Fails when the directory was removed or may not be read.
+    /// Fails if the directory was removed or cannot be read.
     fn current_dir(&self) -> io::Result<PathBuf> {
         std::env::current_dir()
     }
 }
 
-/// A variable without the space around it; `None` if nothing is left of it.
+/// A variable without surrounding whitespace; `None` if it is unset or empty.
 pub(super) fn trimmed_var(environment: &dyn Environment, name: &str) -> Option<String> {
     let text = environment.var(name)?.to_string_lossy().trim().to_owned();
     (!text.is_empty()).then_some(text)
 }
 
-/// The environment of this process, with `MCPVISOR_EXE` as the path of its binary.
+/// The environment of this process, with `MCPVISOR_EXE` set to the path of its binary.
 #[derive(Clone, Debug)]
 pub struct ProcessEnvironment {
-    /// Read once: after an upgrade in place the system would name a deleted file.
+    /// Read once: after an upgrade in place, the system would report a deleted file.
     executable: Option<PathBuf>,
-    /// The socket that is there already.
+    /// Address of a listening socket inherited from the service manager.
     listen: Option<SocketAddr>,
 }
 
@@ -50,7 +50,7 @@ impl ProcessEnvironment {
         }
     }
 
-    /// Somebody has opened this address for the process: it wins over every other.
+    /// Sets the address of an inherited listening socket, which takes precedence over every other.
     pub fn listens_on(&mut self, address: SocketAddr) {
         self.listen = Some(address);
     }
@@ -76,7 +76,7 @@ impl Environment for ProcessEnvironment {
     }
 }
 
-/// A fixed environment: what is not in the map is not set.
+/// A fixed environment: variables missing from the map are unset.
 impl Environment for BTreeMap<String, String> {
     fn var(&self, name: &str) -> Option<OsString> {
         self.get(name).map(OsString::from)

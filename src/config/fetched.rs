@@ -1,5 +1,5 @@
-//! The servers that a source answered with. The API is asked while the gateway runs, so what is
-//! wrong with one of its servers leaves out this one, with a warning, and is no error of the file.
+//! Adds the servers that a source returned. Sources are polled while the gateway runs, so an
+//! invalid server is skipped with a warning instead of failing the configuration.
 
 use std::io;
 use std::path::Path;
@@ -12,15 +12,15 @@ use super::json_file::{JsonFile, Taken};
 use super::{Config, Fingerprint};
 use crate::sources::SourceSettings;
 
-/// The parts of a configuration that a source adds beside its servers.
+/// The parts of a configuration that a source contributes to.
 #[derive(Default)]
 pub(super) struct Fetched {
-    /// `None` while nothing is kept of it.
+    /// Fingerprint of the stored response; `None` if there is none.
     pub(super) content: Option<Fingerprint>,
     pub(super) warnings: Vec<String>,
 }
 
-/// Adds the servers of a source's last answer. A server whose name or id is taken is left out.
+/// Adds the servers of a source's last response. A server whose name or id is taken is skipped.
 pub(super) fn add(
     config: &mut Config,
     source: &SourceSettings,
@@ -32,7 +32,8 @@ pub(super) fn add(
         Ok(Some(file)) => file,
         Ok(None) => return fetched,
         Err(error) => {
-            let warning = format!("its last answer cannot be read, and is asked for: {error}");
+            let warning =
+                format!("its last response cannot be read and will be fetched again: {error}");
             fetched.warnings.push(warning);
             return fetched;
         }
@@ -44,7 +45,7 @@ pub(super) fn add(
         let id = server["id"].as_str().unwrap_or(name);
         let other = taken.get(name).or_else(|| taken.get(id));
         fetched.warnings.extend(other.map(|other| {
-            format!("its server `{name}` is left out: there is one of this name or id in {other}")
+            format!("its server `{name}` is skipped: {other} has a server with this name or id")
         }));
         other.is_none()
     });
@@ -61,17 +62,17 @@ pub(super) fn add(
             fetched.warnings.extend(warnings);
         }
         Err(error) => {
-            let warning = format!("its servers are left out: {}", error.summary());
+            let warning = format!("its servers are skipped: {}", error.summary());
             fetched.warnings.push(warning);
         }
     }
     fetched
 }
 
-/// The servers of a source's last answer, written as a file of clients.
+/// Reads the servers of a source's last response, stored in the format of a client's file.
 pub(super) fn servers(source: &SourceSettings) -> io::Result<Option<Value>> {
     let mut file = source.servers()?;
-    // An API's answer must not read this environment or files.
+    // A remote response must not read this environment or local files.
     let escape = |file| map_texts(file, |text| text.replace("${", "$${"));
     file.iter_mut().for_each(escape);
     Ok(file)

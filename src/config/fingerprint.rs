@@ -1,8 +1,8 @@
-//! A content of a file in short.
+//! Fingerprints of file contents.
 
 use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 
-/// Tells two contents of a file apart.
+/// Hash that tells two file contents apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fingerprint([u8; 32]);
 
@@ -13,7 +13,7 @@ impl Fingerprint {
         Self(bytes)
     }
 
-    /// Of a content and the contents that it includes.
+    /// Combines the fingerprint of a file with the fingerprints of its included files.
     pub(super) fn of_all(content: &[u8], included: &[Self]) -> Self {
         if included.is_empty() {
             return Self::of(content);
@@ -23,7 +23,7 @@ impl Fingerprint {
         Self::of(&bytes)
     }
 
-    /// Half of it in hexadecimal digits: enough to tell contents apart.
+    /// The first half in hexadecimal; enough to tell contents apart.
     pub(super) fn short(&self) -> String {
         let half = self.0.iter().take(SHA256_OUTPUT_LEN / 2);
         half.map(|byte| format!("{byte:02x}")).collect()

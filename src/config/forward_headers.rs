@@ -1,4 +1,4 @@
-//! `forward_headers` of a server: which headers of clients it reads.
+//! `forward_headers` of a server: which client headers it receives.
 
 use super::keys::{ServerKeys, TransportKind};
 use super::reader::Reader;
@@ -9,8 +9,8 @@ use crate::transport::ForwardedHeader;
 
 const KEY: &str = "forward_headers";
 
-/// Refuses what contradicts other keys of the server. One with forwarded headers speaks Streamable
-/// HTTP, where each request has headers of its own.
+/// Refuses combinations with conflicting keys of the server. Forwarded headers need Streamable
+/// HTTP, where each request has its own headers.
 pub(super) fn check(keys: &mut ServerKeys, section: &Section<'_>) {
     if keys.forward_headers.is_empty() {
         return;
@@ -49,7 +49,7 @@ pub(super) fn settings(keys: &ServerKeys) -> Vec<ForwardedHeader> {
     forwarded.collect()
 }
 
-/// The headers of clients that any of these servers reads, each once.
+/// The client headers that any of these servers receives, without duplicates.
 pub(super) fn all_of<'a>(servers: impl Iterator<Item = &'a ServerKeys>) -> Vec<String> {
     let mut names: Vec<String> = servers
         .flat_map(|keys| &keys.forward_headers)
@@ -60,13 +60,14 @@ pub(super) fn all_of<'a>(servers: impl Iterator<Item = &'a ServerKeys>) -> Vec<S
     names
 }
 
-/// Clients send their key for the gateway as `Authorization`: whom it is passed on to can use it.
-pub(super) fn warn_of_key(server: &ServerName, keys: &ServerKeys, reader: &Reader<'_>) {
+/// Warns about forwarding `Authorization`: clients send their gateway key in it, and the server
+/// could use that key.
+pub(super) fn warn_about_key(server: &ServerName, keys: &ServerKeys, reader: &Reader<'_>) {
     let mut names = keys.forward_headers.iter();
     if names.any(|(name, _)| name.eq_ignore_ascii_case("authorization")) {
         reader.warn(&format!(
-            "`servers.{server}.{KEY}` passes `Authorization` on, in which clients of this gateway \
-             send their key: let them send what is for the server in a header of its own"
+            "`servers.{server}.{KEY}` forwards `Authorization`, in which clients send their key \
+             for this gateway: have clients send the server's credentials in a separate header"
         ));
     }
 }

@@ -1,5 +1,5 @@
-//! The files that `include` names, and what sources answered: JSON of clients, whose servers stand
-//! beside those of the configuration.
+//! Adds the servers of files named in `include` and of source responses, both in the JSON format of
+//! clients.
 
 use std::path::Path;
 
@@ -8,24 +8,24 @@ use super::json_file::{JsonFile, Taken, take};
 use super::problem::{Invalid, Problem, one_line};
 use super::{Config, ConfigError, Fingerprint, LoadedFile, fetched, place};
 
-/// Files that one configuration may include.
+/// Maximum number of files that a configuration can include.
 const INCLUDES_MAX: usize = 64;
 
-/// The servers that the files of `include` add to a configuration.
+/// Servers that included files and sources add to a configuration.
 #[derive(Default)]
 pub(super) struct Included {
     pub(super) files: Vec<LoadedFile>,
-    /// Of the files and of the answers of sources.
+    /// Fingerprints of the included files and source responses.
     pub(super) contents: Vec<Fingerprint>,
     pub(super) warnings: Vec<String>,
 }
 
-/// Reads the files that `config` includes, and adds their servers to it. `place_of` tells where
-/// the configuration itself has a server.
+/// Reads the files that `config` includes and adds their servers to it. `place_of` returns where
+/// the configuration itself defines a server.
 ///
 /// # Errors
 ///
-/// Names the file and the line of what is wrong.
+/// Names the file and the line of the problem.
 pub(super) fn add_included(
     config: &mut Config,
     place_of: impl Fn(&str) -> String,

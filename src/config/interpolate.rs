@@ -1,4 +1,5 @@
-//! `${…}` in string values, resolved after the file was parsed: a value can never become TOML.
+//! Resolves `${…}` in string values after the file is parsed, so that a value can never become
+//! TOML.
 
 use std::borrow::Cow;
 use std::io::Read as _;
@@ -8,32 +9,33 @@ use super::environment::Environment;
 use crate::store::open_trusted;
 use InterpolationError::{Missing, Written};
 
-/// Longest result of one interpolation, in bytes.
+/// Maximum length of an interpolated string, in bytes.
 const RESULT_MAX: usize = 1024 * 1024;
-/// Largest file that `${file:…}` reads, in bytes.
+/// Maximum size of a file read by `${file:…}`, in bytes.
 const FILE_MAX: u64 = 64 * 1024;
-/// How deep a default may hold further `${…}`.
+/// Maximum nesting depth of `${…}` in defaults.
 const DEPTH_MAX: usize = 8;
 
-/// Where `${…}` looks.
+/// Sources of values for `${…}`.
 #[derive(Clone, Copy)]
 pub(super) struct Interpolation<'a> {
     pub(super) environment: &'a dyn Environment,
-    /// Relative paths in `${file:…}` start here.
+    /// Base directory for relative paths in `${file:…}`.
     pub(super) directory: &'a Path,
 }
 
-/// Why a text could not be resolved. Neither form holds a value.
+/// Why a string could not be resolved. Neither variant contains a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum InterpolationError {
-    /// The text itself is wrong, whatever the environment.
+    /// The string itself is malformed, regardless of the environment.
     Written(String),
-    /// The environment lacks something; `help` says what to do.
+    /// The environment lacks something; `help` explains how to fix it.
     Missing { what: String, help: String },
 }
 
 /// Replaces `${VAR}`, `${VAR:-default}`, `${VAR:+alt}`, `${env:VAR}`, `${file:path}`, `$$`, and the
-/// references of editors ([`editor_value`]); any other `$` stays as it is. A text without `$` is returned as it was.
+/// references of editors ([`editor_value`]); any other `$` stays as it is. A string without `$` is
+/// returned unchanged.
 pub(super) fn interpolate<'t>(
     text: &'t str,
     from: Interpolation<'_>,
@@ -44,7 +46,7 @@ pub(super) fn interpolate<'t>(
     expand(text, from, 0).map(Cow::Owned)
 }
 
-/// A literal text as a file writes it.
+/// Escapes literal text for a file.
 pub(super) fn escaped(text: &str) -> String {
     text.replace('$', "$$")
 }
@@ -62,7 +64,7 @@ fn expand(text: &str, from: Interpolation<'_>, depth: usize) -> Result<String, I
             rest = tail;
         } else if let Some(tail) = after.strip_prefix('{') {
             let (inner, tail) = split_at_closing_brace(tail)
-                .ok_or_else(|| Written("`${` without its `}`".to_owned()))?;
+                .ok_or_else(|| Written("`${` without a closing `}`".to_owned()))?;
             expanded.push_str(&resolve(inner, from, depth)?);
             rest = tail;
         } else {
@@ -77,7 +79,7 @@ fn expand(text: &str, from: Interpolation<'_>, depth: usize) -> Result<String, I
     Ok(expanded)
 }
 
-/// Splits `VAR} rest` at the brace that closes the expression, over nested `${…}`.
+/// Splits `VAR} rest` at the brace that closes the expression, skipping nested `${…}`.
 fn split_at_closing_brace(text: &str) -> Option<(&str, &str)> {
     let mut open = 1_usize;
     let mut after_dollar = false;
@@ -108,9 +110,9 @@ fn resolve(
         let id: String = id.chars().filter(is_plain).take(64).collect();
         return Err(Missing {
             what: format!(
-                "`${{input:{id}}}` stands for an answer that an editor asks its user for"
+                "`${{input:{id}}}` refers to a value that an editor prompts its user for"
             ),
-            help: "write the name of an environment variable instead, as `${VAR}`".to_owned(),
+            help: "use an environment variable instead: `${VAR}`".to_owned(),
         });
     }
     if let Some(value) = editor_value(expression, from)? {
@@ -150,8 +152,8 @@ fn resolve(
     }
 }
 
-/// A reference that editors define: `${workspaceFolder}`, `${workspaceFolderBasename}`,
-/// `${userHome}`, `${pathSeparator}` and `${/}`.
+/// Resolves a reference defined by editors: `${workspaceFolder}`, `${workspaceFolderBasename}`,
+/// `${userHome}`, `${pathSeparator}` or `${/}`.
 fn editor_value(
     expression: &str,
     from: Interpolation<'_>,
@@ -170,7 +172,7 @@ fn editor_value(
     }))
 }
 
-/// The folder that an editor has open: the one of the file, or the one that `.vscode` is in.
+/// The folder that an editor has open: the file's directory, or the parent of `.vscode`.
 fn workspace_folder(directory: &Path) -> &Path {
     let is_of_editor = [".vscode", ".cursor"]
         .iter()
@@ -181,7 +183,7 @@ fn workspace_folder(directory: &Path) -> &Path {
 
 fn unknown_form() -> InterpolationError {
     Written(
-        "`${…}` in a form that is not known: write `${VAR}`, `${VAR:-default}`, `${VAR:+alt}`, \
+        "an unknown form of `${…}`: write `${VAR}`, `${VAR:-default}`, `${VAR:+alt}`, \
          `${env:VAR}` or `${file:path}`, and `$$` for a dollar"
             .to_owned(),
     )
@@ -201,7 +203,7 @@ fn variable_value(
     };
     value.into_string().map(Some).map_err(|_| Missing {
         what: format!("the environment variable `{name}` is not UTF-8"),
-        help: format!("set `{name}` to a text in UTF-8"),
+        help: format!("set `{name}` to a UTF-8 string"),
     })
 }
 
@@ -216,7 +218,7 @@ pub(super) fn read(path: &str, directory: &Path) -> Result<String, Interpolation
     let unreadable = |error| missing(format!("cannot be read: {error}"));
     let mut file = open_trusted(&path).map_err(unreadable)?;
     let about = file.metadata().map_err(unreadable)?;
-    // A pipe or a device would block the whole start.
+    // Reading a pipe or a device could block startup.
     if !about.is_file() {
         return Err(missing("is not a regular file".to_owned()));
     }
@@ -276,7 +278,7 @@ mod tests {
             ("$$", "$"),
             ("$${A}", "${A}"),
             ("$HOME $ 5$", "$HOME $ 5$"),
-            // A value of the environment is not looked into again.
+            // Values from the environment are not interpolated again.
             ("${DOLLAR}", "${A}"),
             ("${file:token}", "s3cret"),
             ("${file:${NAME}}", "s3cret"),
@@ -288,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_variables_are_told_from_mistakes() {
+    fn missing_variables_differ_from_syntax_errors() {
         for text in [
             "${NONE}",
             "${env:NONE}",

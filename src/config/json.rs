@@ -1,4 +1,5 @@
-//! A configuration in JSON, as clients write it: its servers are read as `[servers.NAME]` tables.
+//! Reads a configuration in the JSON format of clients: its servers are read as `[servers.NAME]`
+//! tables.
 
 use std::ops::Range;
 
@@ -13,7 +14,7 @@ use super::problem::line_of;
 use crate::id::ServerName;
 
 /// Where clients keep their servers: Claude Desktop, Cursor and others; VS Code and the Inspector;
-/// the settings of VS Code; those who write as in Codex; Zed; OpenCode.
+/// VS Code user settings; clients that use Codex's key; Zed; OpenCode.
 pub(super) const SERVERS_AT: [&[&str]; 6] = [
     &["mcpServers"],
     &["servers"],
@@ -23,7 +24,8 @@ pub(super) const SERVERS_AT: [&[&str]; 6] = [
     &["mcp"],
 ];
 
-/// JSON with the comments and trailing commas that editors allow, and nothing else.
+/// Parser options for JSON with the comments and trailing commas that editors allow, and no other
+/// extensions.
 pub const JSON_OF_EDITORS: ParseOptions = ParseOptions {
     allow_comments: true,
     allow_loose_object_property_names: false,
@@ -37,7 +39,7 @@ pub const JSON_OF_EDITORS: ParseOptions = ParseOptions {
     allow_extended_string_escapes: false,
 };
 
-/// Whether a file is JSON: no TOML begins with a brace, or with a comment of JSON.
+/// Whether a file is JSON: no TOML file starts with a brace or a JSON comment.
 pub fn is_json(text: &str) -> bool {
     let text = text.trim_start_matches('\u{feff}').trim_start();
     ["{", "//", "/*"]
@@ -47,16 +49,16 @@ pub fn is_json(text: &str) -> bool {
 
 /// The servers of a JSON file.
 pub(super) struct JsonServers {
-    /// The same as the text of a TOML file.
+    /// The servers converted to TOML.
     pub(super) toml: String,
-    /// Where they stand, as `mcpServers`.
+    /// Key under which the file lists them, such as `mcpServers`.
     pub(super) at: String,
-    /// One sentence for everything that was left out.
+    /// One sentence for each member that was skipped.
     pub(super) warnings: Vec<String>,
     places: Vec<ServerPlace>,
 }
 
-/// Where a server and its members are named in the file.
+/// Spans of a server and its members in the file.
 struct ServerPlace {
     name: String,
     named_at: Range<usize>,
@@ -66,14 +68,14 @@ struct ServerPlace {
 impl JsonServers {
     /// # Errors
     ///
-    /// Says why there is nothing to read, without any value.
+    /// Returns why there is nothing to read, without any value.
     pub(super) fn read(text: &str) -> Result<Self, String> {
         let parsed = parse_to_ast(text, &CollectOptions::default(), &JSON_OF_EDITORS);
         let parsed = parsed.map_err(|error| {
             let (line, column) = (error.line_display(), error.column_display());
             let what = error.kind();
             format!(
-                "the file begins as JSON, and is no valid JSON: {what} at line {line} column {column}"
+                "the file starts like JSON, but is not valid JSON: {what} at line {line} column {column}"
             )
         })?;
         let root = parsed.value.as_ref();
@@ -103,7 +105,7 @@ impl JsonServers {
             let name = free_name(&server.name, servers);
             if name != server.name {
                 self.warnings.push(format!(
-                    "server `{}` is called `{name}`: names are made of A-Z, a-z, 0-9 and `-`",
+                    "server `{}` is called `{name}`: names consist of A-Z, a-z, 0-9 and `-`",
                     server.name
                 ));
             }
@@ -111,7 +113,7 @@ impl JsonServers {
                 let first = line_of(text, other.named_at.start);
                 let second = line_of(text, server.named_at.start);
                 return Err(format!(
-                    "server `{name}` is defined twice, in line {first} and in line {second}"
+                    "server `{name}` is defined twice, on line {first} and on line {second}"
                 ));
             }
             let members = server.value.as_object();
@@ -137,7 +139,7 @@ impl JsonServers {
         toml::to_string(&file).map_err(|error| error.to_string())
     }
 
-    /// Where the key of a problem, as `servers.docs.url`, stands in the file.
+    /// Span in the file of the key that a problem names, such as `servers.docs.url`.
     pub(super) fn place(&self, key: &str) -> Option<Range<usize>> {
         let mut path = key.strip_prefix("servers.")?.split('.');
         let server = path.next()?;
@@ -150,8 +152,8 @@ impl JsonServers {
         Some(member.map_or(&place.named_at, |(_, at)| at).clone())
     }
 
-    /// The text with nothing but the names of servers and their members, so that it can be shown.
-    /// Every line and every name stays where it is.
+    /// The text reduced to the names of servers and their members, which are safe to display. All
+    /// lines and names keep their positions.
     pub(super) fn names_only(&self, text: &str) -> String {
         let blank = |byte: u8| if byte == b'\n' { b'\n' } else { b' ' };
         let mut shown: Vec<u8> = text.bytes().map(blank).collect();
@@ -167,12 +169,12 @@ impl JsonServers {
         String::from_utf8(shown).unwrap_or_default()
     }
 
-    /// The names of the servers, in their order.
+    /// The names of the servers, in file order.
     pub(super) fn names(&self) -> Vec<String> {
         self.places.iter().map(|place| place.name.clone()).collect()
     }
 
-    /// The line of a server, from 1.
+    /// The line of a server, starting at 1.
     pub(super) fn line(&self, text: &str, server: &str) -> Option<usize> {
         let place = self.places.iter().find(|place| place.name == server)?;
         Some(line_of(text, place.named_at.start))
@@ -185,7 +187,7 @@ struct NamedServer<'a> {
     value: &'a Ast<'a>,
 }
 
-/// The servers of an object, under their names, or of an array, whose servers have a `name`.
+/// The servers of an object, by name, or of an array, whose entries have a `name`.
 fn named_servers<'a>(servers: &'a Ast<'a>) -> Result<Vec<NamedServer<'a>>, String> {
     match servers {
         Ast::Object(servers) => {
@@ -221,8 +223,8 @@ fn span(of: &impl jsonc_parser::common::Ranged) -> Range<usize> {
     range.start..range.end
 }
 
-/// The name of a server with a `-` for every character that names may not have, unless another
-/// server has that name.
+/// Replaces every character that names cannot have with `-`, unless another server has the
+/// resulting name.
 fn free_name(name: &str, servers: &[NamedServer<'_>]) -> String {
     match ServerName::similar(name) {
         Some(similar) if !servers.iter().any(|server| server.name == similar.as_str()) => {
@@ -232,7 +234,7 @@ fn free_name(name: &str, servers: &[NamedServer<'_>]) -> String {
     }
 }
 
-/// A value to put into a file of an editor.
+/// Converts a value for insertion into an editor's file.
 pub fn cst_input(value: &Json) -> CstInputValue {
     match value {
         Json::Null => CstInputValue::Null,

@@ -1,4 +1,4 @@
-//! One file of a client in JSON: its servers, as entries of a configuration.
+//! Reads the servers of one JSON file of a client as configuration entries.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -14,10 +14,10 @@ use super::section::Section;
 use super::server::{self, ServerEntry, ServerState};
 use super::{Config, ConfigError, json_problem, keys};
 
-/// Names and ids that are taken, each with the place of its server.
+/// Names and ids in use, each with the place that defines it.
 pub(super) type Taken = HashMap<String, String>;
 
-/// Notes the name and the id of a server; returns the first that another has, and its place.
+/// Registers the name and id of a server; returns the first one already in use, with its place.
 pub(super) fn take(
     taken: &mut Taken,
     entry: &ServerEntry,
@@ -44,13 +44,13 @@ pub(super) struct JsonFile<'a> {
 }
 
 impl JsonFile<'_> {
-    /// Reads the servers. One that cannot be used is misconfigured, and one whose name or id is
-    /// taken is left out with a warning: a file that belongs to another program must not keep the
+    /// Reads the servers. An unusable server is marked misconfigured, and a server whose name or id
+    /// is taken is skipped with a warning: a file that belongs to another program must not keep the
     /// gateway from starting.
     ///
     /// # Errors
     ///
-    /// Returns why the file as a whole cannot be read.
+    /// Fails if the file as a whole cannot be read.
     pub(super) fn servers(
         &self,
         config: &Config,
@@ -58,8 +58,8 @@ impl JsonFile<'_> {
     ) -> Result<(Vec<ServerEntry>, Vec<String>), ConfigError> {
         let name = self.path.to_string_lossy();
         if !is_json(self.text) {
-            let help = "`include` takes JSON with `mcpServers` or `servers`, as clients keep them; \
-                        servers in TOML stand in the configuration itself";
+            let help = "`include` takes JSON with `mcpServers` or `servers`, as clients write it; \
+                        servers in TOML belong in the configuration itself";
             let problem = Problem::new("", "an included file must be JSON".to_owned());
             let problems = vec![problem.help(help.to_owned())];
             return Err(ConfigError::Invalid(Invalid::new(&name, "", problems)));
@@ -88,9 +88,9 @@ impl JsonFile<'_> {
             let line = json.line(self.text, entry.name.as_str());
             let clash = take(taken, entry, &shown_place(self.path, line));
             if let Some((text, other)) = &clash {
-                let line = line.map_or_else(String::new, |line| format!(" in line {line}"));
+                let line = line.map_or_else(String::new, |line| format!(" on line {line}"));
                 warnings.push(format!(
-                    "server `{}`{line} is left out: `{text}` is defined in {other}",
+                    "server `{}`{line} is skipped: `{text}` is already defined in {other}",
                     entry.name
                 ));
             }
@@ -100,7 +100,8 @@ impl JsonFile<'_> {
     }
 }
 
-/// Makes each server that has a problem misconfigured, and returns the problems of the whole file.
+/// Marks each server that has a problem as misconfigured, and returns the problems of the file as a
+/// whole.
 fn set_aside(
     problems: Vec<Problem>,
     servers: &mut [ServerEntry],
@@ -118,7 +119,7 @@ fn set_aside(
         };
         let why = problem.message.clone();
         match servers.iter_mut().find(is_meant).map(|it| &mut it.state) {
-            None => warnings.push(format!("a server is left out: {why}")),
+            None => warnings.push(format!("a server is skipped: {why}")),
             Some(ServerState::Misconfigured(known)) if !known.is_empty() => {
                 *known = format!("{known}; {why}");
             }
@@ -128,7 +129,7 @@ fn set_aside(
     of_file
 }
 
-/// A file and a line, as errors name them.
+/// A file and line, formatted for errors.
 pub(super) fn shown_place(path: &Path, line: Option<usize>) -> String {
     match line {
         Some(line) => format!("{}:{line}", path.display()),
@@ -136,7 +137,7 @@ pub(super) fn shown_place(path: &Path, line: Option<usize>) -> String {
     }
 }
 
-/// The problems of servers, each at its place in the JSON that they were read from.
+/// Maps the problems of servers to their positions in the original JSON.
 pub(super) fn invalid(
     name: &str,
     text: &str,

@@ -1,5 +1,5 @@
-//! Earlier contents of a configuration file. They are kept beside it, since they hold its secrets, and
-//! the data directory is to hold no secret that can be read.
+//! Keeps previous contents of a configuration file. They are stored beside the file because they
+//! contain its secrets, and the data directory must not hold readable secrets.
 
 use std::fs;
 use std::io;
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use crate::store::{private_dir, write_private};
 use crate::telemetry::{rfc3339, unix_millis};
 
-/// Contents that are kept; the oldest of more is forgotten.
+/// Maximum number of kept contents; the oldest are deleted first.
 const KEPT_MAX: usize = 5;
 
-/// Behind the name of the configuration, the directory where they are kept.
+/// Suffix that turns the configuration's name into the name of the directory for kept contents.
 const KEPT_DIR: &str = ".kept";
 
 /// The kept contents of one file.
@@ -24,7 +24,7 @@ impl<'f> KeptContents<'f> {
         Self { file }
     }
 
-    /// Keeps a content, named by the time, and forgets the oldest of too many.
+    /// Stores a content under the current time, and deletes the oldest ones above the limit.
     ///
     /// # Errors
     ///
@@ -42,7 +42,7 @@ impl<'f> KeptContents<'f> {
         Ok(path)
     }
 
-    /// Their files, the newest first.
+    /// The kept files, newest first.
     ///
     /// # Errors
     ///
@@ -54,14 +54,14 @@ impl<'f> KeptContents<'f> {
         };
         let paths = entries.map(|entry| Ok(entry?.path()));
         let mut kept = paths.collect::<io::Result<Vec<PathBuf>>>()?;
-        // One that a killed process left unfinished.
+        // Left unfinished by a killed process.
         kept.retain(|path| path.extension().is_none_or(|it| it != "new"));
         kept.sort();
         kept.reverse();
         Ok(kept)
     }
 
-    /// The file of this name; `None` if none is kept under it.
+    /// The kept file of this name; `None` if there is none.
     ///
     /// # Errors
     ///

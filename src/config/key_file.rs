@@ -1,4 +1,4 @@
-//! The API keys of a configuration file, as `mcpvisor keys` changes them.
+//! Changes the API keys of a configuration file, for `mcpvisor keys`.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use super::server_file::{check, replace};
 use super::{Config, ConfigError, json as json_file, place};
 use crate::auth::{TokenHash, expiry_millis, random_token};
 
-/// The first characters of a key, so that people and scanners of repositories recognise one.
+/// Prefix of every key, so that people and secret scanners recognise one.
 const KEY_PREFIX: &str = "mcpvisor_";
 
 /// The file whose keys are changed.
@@ -20,16 +20,16 @@ pub struct KeyFile<'a> {
     environment: &'a dyn Environment,
 }
 
-/// A change of the keys of a file.
+/// A change to the keys of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyChange {
-    /// Makes a key, which may expire at a time of RFC 3339, and have scopes.
+    /// Creates a key with scopes and an optional expiry time (RFC 3339).
     Add {
         expires: Option<String>,
         scopes: Vec<String>,
     },
-    /// Makes another key in the place of an old one. It expires at this time, or when the old one
-    /// did.
+    /// Replaces a key with a new one. The new key expires at this time, or when the old one would
+    /// have.
     Rotate(Option<String>),
     Remove,
 }
@@ -39,7 +39,7 @@ impl<'a> KeyFile<'a> {
     ///
     /// # Errors
     ///
-    /// Returns [`ConfigError::Read`] when there is no working directory.
+    /// Returns [`ConfigError::Read`] if the working directory cannot be determined.
     pub fn find(
         path: Option<&Path>,
         environment: &'a dyn Environment,
@@ -52,12 +52,12 @@ impl<'a> KeyFile<'a> {
         &self.path
     }
 
-    /// Changes the key of this name; `now` is in milliseconds since 1970. Returns the key that was
-    /// made, which nobody can see again.
+    /// Changes the key of this name; `now` is in milliseconds since 1970. Returns the new key,
+    /// which cannot be retrieved again.
     ///
     /// # Errors
     ///
-    /// Says why the file is as it was.
+    /// Returns why the file was left unchanged.
     pub fn change(
         &self,
         name: &str,
@@ -67,18 +67,18 @@ impl<'a> KeyFile<'a> {
         let shown = self.path.display();
         let text = place::read(&self.path).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => format!(
-                "there is no configuration file: write one with `mcpvisor config default > '{shown}'`"
+                "no configuration file found: create one with `mcpvisor config default > '{shown}'`"
             ),
             _ => format!("`{shown}` cannot be read: {error}"),
         })?;
         if json_file::is_json(&text) {
             return Err(format!(
-                "`{shown}` is JSON, which can hold no keys: write a TOML file"
+                "`{shown}` is JSON, which cannot hold keys: use a TOML file"
             ));
         }
         let parsed = text.parse::<DocumentMut>();
-        let mut document =
-            parsed.map_err(|_| format!("`{shown}` is no valid TOML: `mcpvisor check` says why"))?;
+        let mut document = parsed
+            .map_err(|_| format!("`{shown}` is not valid TOML: `mcpvisor check` shows why"))?;
         let made = apply(&mut document, name, change, now)?;
         let now = document.to_string();
         check(&self.path, &now, self.environment).map_err(|failure| failure.message)?;
@@ -95,9 +95,9 @@ fn apply(
     now: u64,
 ) -> Result<Option<SecretString>, String> {
     if !is_key_name(name) {
-        return Err("a key has a name of 1 to 64 letters, digits and `-_.`".to_owned());
+        return Err("a key's name is 1 to 64 letters, digits and `-_.`".to_owned());
     }
-    // A comment at the end of the file stays before the table that is added.
+    // A comment at the end of the file must stay before the added table.
     let trailing = document.trailing().as_str().unwrap_or_default().to_owned();
     let keys = keys_of(document)?;
     let known = keys.get(name).and_then(Item::as_table_like);
@@ -105,12 +105,12 @@ fn apply(
     let (expires, scopes) = match (change, known) {
         (KeyChange::Add { .. }, Some(_)) => {
             return Err(format!(
-                "there is a key `{name}` already: `mcpvisor keys rotate {name}` replaces it"
+                "key `{name}` already exists: `mcpvisor keys rotate {name}` replaces it"
             ));
         }
         (KeyChange::Rotate(_) | KeyChange::Remove, None) => {
             return Err(format!(
-                "the configuration has no key `{name}`: `mcpvisor keys` lists those that it has"
+                "the configuration has no key `{name}`: `mcpvisor keys` lists its keys"
             ));
         }
         (KeyChange::Remove, Some(_)) => {
@@ -125,7 +125,7 @@ fn apply(
         && expiry_millis(expires).is_some_and(|expires| expires <= now)
     {
         return Err(format!(
-            "key `{name}` would have expired: say when it is to (`--expires-in`)"
+            "key `{name}` would already be expired: set a new lifetime with `--expires-in`"
         ));
     }
     let token = random_token().map_err(|error| error.to_string())?;
@@ -136,7 +136,7 @@ fn apply(
         keys.insert(name, Item::Table(Table::new()));
     }
     let table = keys.get_mut(name).and_then(Item::as_table_mut);
-    // Not in a line with other keys, as `keys = { … }`.
+    // Inline tables such as `keys = { … }` keep their place.
     let is_at_end = is_new && table.is_some();
     if let Some(table) = table.filter(|_| is_at_end && !trailing.is_empty()) {
         table.decor_mut().set_prefix(trailing);
@@ -157,7 +157,7 @@ fn apply(
     Ok(Some(key))
 }
 
-/// The table of all keys, which is made if there is none.
+/// Returns the table of all keys, creating it if it is missing.
 fn keys_of(document: &mut DocumentMut) -> Result<&mut dyn TableLike, String> {
     fn implicit() -> Item {
         let mut table = Table::new();
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_made_replaced_and_removed_and_the_rest_of_the_file_stays() {
+    fn keys_change_without_affecting_the_rest_of_the_file() {
         let before = "# mine\n[gateway]\nwatch = false # so\n";
         let mut document: DocumentMut = before.parse().unwrap();
         let mut change = |name, change| {
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_key_stands_behind_the_last_comment() {
+    fn a_new_key_follows_the_last_comment() {
         for before in [
             "# mine\n",
             "[gateway]\nwatch = false\n\n# [servers.x]\n# url = \"y\"\n",
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_has_the_scopes_that_were_said_and_keeps_them() {
+    fn a_key_keeps_its_scopes() {
         let mut document = DocumentMut::new();
         let add = KeyChange::Add {
             expires: None,
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_may_stand_in_one_line() {
+    fn keys_in_an_inline_table_are_supported() {
         let text = "[auth]\nkeys = { a = { hash = \"x\" } }\n";
         let mut document: DocumentMut = text.parse().unwrap();
         apply(&mut document, "a", KeyChange::Rotate(None), 0).unwrap();

@@ -1,4 +1,4 @@
-//! The limits of a server that are in force, for operators.
+//! Lists the effective limits of a server, for operators.
 
 use super::Config;
 use super::declaration::Keys;
@@ -9,7 +9,7 @@ use crate::admin::LimitView;
 use crate::downstream::{ServerSettings, TransportSettings};
 use crate::supervision::Tuning;
 
-/// The keys of a server that limit its calls.
+/// Keys of a server that limit its calls.
 const CALLS: &[&str] = &[
     "request_timeout",
     "request_timeout_max",
@@ -17,10 +17,10 @@ const CALLS: &[&str] = &[
     "queue_while_restarting",
 ];
 
-/// The keys of all servers about calls that wait.
+/// Gateway-wide keys that limit queued calls.
 const QUEUE: &[&str] = &["calls_per_server", "queue_per_server", "queue_wait"];
 
-/// The keys of a server about its connection.
+/// Keys of a server that limit its connection.
 const CONNECTION: &[&str] = &[
     "start_timeout",
     "sign_in_timeout",
@@ -31,7 +31,7 @@ const CONNECTION: &[&str] = &[
     "entry_idle",
 ];
 
-/// The limits of a server with their built-in defaults, those about the same beside each other.
+/// The effective limits of a server with their built-in defaults, grouped by subject.
 pub fn limits_in_force(settings: &ServerSettings) -> Vec<LimitView> {
     let keys = ServerKeys {
         limits: settings.limits.clone(),
@@ -66,7 +66,7 @@ pub fn limits_in_force(settings: &ServerSettings) -> Vec<LimitView> {
     all
 }
 
-/// These keys of a table, or all of them.
+/// The limits of the given keys of a table, or of all its keys.
 fn limits<T: Keys>(
     about: &'static str,
     table: &str,
@@ -95,7 +95,7 @@ mod tests {
     use crate::config::ServerState;
 
     #[test]
-    fn limits_are_those_of_the_server_beside_the_built_in_ones() {
+    fn a_servers_limits_are_shown_with_the_defaults() {
         let text = r#"
             [limits]
             queue_wait = "7s"
@@ -138,7 +138,7 @@ mod tests {
         let named = [CALLS, QUEUE, CONNECTION].concat();
         for key in named {
             let is_it = |limit: &LimitView| limit.key.trim_start_matches("limits.") == key;
-            assert!(own.iter().any(is_it), "{key} is no key");
+            assert!(own.iter().any(is_it), "{key} is not a key");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Hides secrets before a piece of the file is shown in an error.
+//! Masks secrets before an error shows an excerpt of the file.
 
 use std::ops::Range;
 
@@ -10,12 +10,12 @@ use super::declaration::{Key, Mark};
 use super::keys;
 use crate::masking::{argument_spans, command_spans, holds_secret, url_spans};
 
-/// Keys whose values are secret in parts.
+/// Keys whose values can contain secrets.
 const PARTLY_SECRET: [&str; 3] = ["args", "command", "url"];
 
-/// The text of a file with its secrets hidden: the values of secret keys, and of unknown keys where a
-/// secret key was misspelled, and what looks like a secret in other texts. Every byte stays
-/// where it is, so that spans still fit.
+/// Masks the secrets of a file: the values of secret keys, the values of unknown keys that look
+/// like a misspelled secret key, and anything that looks like a secret in other strings. Byte
+/// offsets stay the same, so that spans still fit.
 pub(super) fn masked(text: &str, tree: &DeTable<'_>) -> String {
     let mut spans = Vec::new();
     Masker {
@@ -27,7 +27,7 @@ pub(super) fn masked(text: &str, tree: &DeTable<'_>) -> String {
     hide(text, spans)
 }
 
-/// Hides secrets in the lines around a place in a file that cannot be parsed as TOML.
+/// Masks secrets in the lines around a position in a file that cannot be parsed as TOML.
 pub(super) fn masked_lines(text: &str, shown: &Range<usize>) -> String {
     let names = KeyNames::of_all_tables();
     let (mut spans, mut state) = (Vec::new(), LineState::default());
@@ -55,7 +55,7 @@ impl Masker<'_> {
         for (name, value) in table {
             let name = name.get_ref();
             let is_secret = match value.get_ref() {
-                // A table can be named after a server.
+                // A table can be named after a server, so only a table's name decides.
                 DeValue::Table(_) => self.names.secret.contains(&&**name),
                 _ => self.names.is_secret(name),
             };
@@ -86,7 +86,7 @@ impl Masker<'_> {
     }
 }
 
-/// The text between the quotes at a place, and where it begins.
+/// The text between the quotes at a span, and its start.
 fn unquoted(text: &str, span: Range<usize>) -> (usize, &str) {
     let written = text.get(span.clone()).unwrap_or_default();
     let inner = written.trim_start_matches(['"', '\'']);
@@ -94,7 +94,7 @@ fn unquoted(text: &str, span: Range<usize>) -> (usize, &str) {
     (start, inner.trim_end_matches(['"', '\'']))
 }
 
-/// The secrets in the text of a key, behind another of the same list.
+/// Finds the secrets in the value of a key; `previous` is the preceding item of the same list.
 fn secrets_of(
     key: &str,
     text: &str,
@@ -102,7 +102,7 @@ fn secrets_of(
     previous: &str,
     names: &KeyNames,
 ) -> Vec<Range<usize>> {
-    // A reference such as `${TOKEN}` only names its secret; a default can be one.
+    // A reference such as `${TOKEN}` only names its secret, but a default value can be one.
     let is_filled_in = text.contains("${") && !text.contains(":-");
     let is_path = text.starts_with('/') && names.shown.contains(&key);
     match key {
@@ -114,8 +114,7 @@ fn secrets_of(
     }
 }
 
-/// The keys of all tables, by whether their values are shown or secret. A name can be both, in two
-/// tables.
+/// The keys of all tables, split into shown and secret values. A name can be both, in two tables.
 #[derive(Default)]
 struct KeyNames {
     shown: Vec<&'static str>,
@@ -141,7 +140,7 @@ impl KeyNames {
         }
     }
 
-    /// Whether a key, or the key that was misspelled, holds a secret.
+    /// Whether the key, or the known key that it misspells, holds a secret.
     fn is_secret(&self, key: &str) -> bool {
         let is_meant = |secret: &&&str| osa_distance(key, secret) <= (secret.len() / 4).max(1);
         let is_unknown = !self.shown.contains(&key);
@@ -150,22 +149,22 @@ impl KeyNames {
     }
 }
 
-/// The state that earlier lines leave for the next one.
+/// Parser state carried from one line to the next.
 #[derive(Default)]
 struct LineState {
-    /// All values of the table are secret.
+    /// Every value of the current table is secret.
     is_hidden: bool,
-    /// The last key at the beginning of a line, and whether its values are secret.
+    /// The last key at the start of a line, and whether its values are secret.
     key: String,
     is_key_secret: bool,
-    /// The last value.
+    /// The previous value.
     previous: String,
 }
 
 impl LineState {
     fn secrets_in(&mut self, line: &str, names: &KeyNames) -> Vec<Range<usize>> {
         if let Some(table) = table_header(line) {
-            // A server can have the name of a secret key.
+            // A server can be named like a secret key.
             let is_free = |index: usize| index == 1 && !table.starts_with("auth");
             let mut parts = table.split('.').enumerate();
             *self = Self {
@@ -200,7 +199,7 @@ impl LineState {
     }
 }
 
-/// The name of the table that this line opens.
+/// The table name that this line opens.
 fn table_header(line: &str) -> Option<&str> {
     let name = line.trim().strip_prefix('[')?;
     let name = name.strip_prefix('[').unwrap_or(name);
@@ -208,14 +207,14 @@ fn table_header(line: &str) -> Option<&str> {
     (!name.is_empty() && !name.contains(['"', '\'', ',', '=', ' '])).then_some(name)
 }
 
-/// A word or a text in a line of a broken file.
+/// A word or string in a line of a malformed file.
 struct LineToken {
     span: Range<usize>,
     is_key: bool,
 }
 
-/// Splits a line into words and texts, without the signs of TOML. A word in front of a single `=` is a
-/// key at the beginning, or in an inline table.
+/// Splits a line into words and strings, without TOML punctuation. A word before a single `=` is a
+/// key at the start of a line, or in an inline table.
 fn tokens_in(line: &str) -> Vec<LineToken> {
     let mut tokens = Vec::new();
     let mut open = Vec::new();
@@ -244,7 +243,7 @@ fn tokens_in(line: &str) -> Vec<LineToken> {
         may_be_key = match first {
             '{' => true,
             ',' => open.last() == Some(&'{'),
-            // A comma may be forgotten behind a text.
+            // The comma after a string can be missing.
             '"' | '\'' => after.starts_with(' ') && open.last() == Some(&'{'),
             _ => may_be_key && first.is_whitespace(),
         };
@@ -257,13 +256,13 @@ fn is_word(c: char) -> bool {
     !c.is_whitespace() && !"[]{}=,\"'".contains(c)
 }
 
-/// Whether a value follows an `=`. The end of a text in base64 looks like one without.
+/// Whether `=` assigns a value; base64 padding looks the same but has no value after it.
 fn is_assignment(text: &str) -> bool {
     let value = text.trim_start().strip_prefix('=').map(str::trim_start);
     value.is_some_and(|value| !value.is_empty() && !value.starts_with(['=', ',', '}', ']']))
 }
 
-/// Puts a `*` in the place of each byte of these spans.
+/// Overwrites each byte of these spans with `*`.
 fn hide(text: &str, spans: Vec<Range<usize>>) -> String {
     let mut bytes = text.as_bytes().to_vec();
     for span in spans {
@@ -285,7 +284,7 @@ mod tests {
         masked(text, tree.get_ref())
     }
 
-    /// A file with one key, below tables that may each have a free name.
+    /// Builds a file with one key inside tables, some of which have user-chosen names.
     fn file_with(path: &[&str], key: &str) -> String {
         let header: Vec<&str> = path
             .iter()
@@ -306,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn every_secret_key_is_hidden_in_files_that_are_toml_and_in_those_that_are_not() {
+    fn secret_keys_are_masked_in_valid_and_broken_toml() {
         let (tables, mut files) = (keys::tables(), Vec::new());
         secret_keys_below(&tables, &[], &mut files);
         for key in ["client_secret", "key", "env", "headers", "keys"] {
@@ -344,7 +343,7 @@ mod tests {
             "[servers.a.env]\nPLAIN = 's1'",
         ];
         for file in hidden {
-            // The name of a table is not compared with secret keys.
+            // Table names are not compared with secret keys.
             let file = file.replace("evn = {", "env = {");
             let shown = tree_masked(&file);
             assert!(!shown.contains("s1"), "{file}\n{shown}");
@@ -370,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_line_shows_all_but_its_secrets() {
+    fn a_broken_line_is_shown_without_its_secrets() {
         let cases = [
             (
                 r#"env = { A = "s1" B = "s2" }"#,

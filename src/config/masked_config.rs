@@ -1,4 +1,4 @@
-//! A configuration without its secrets, for people to read.
+//! Masks a configuration for display.
 
 use serde_json::Value;
 
@@ -7,8 +7,9 @@ use crate::masking::{
     shown_url,
 };
 
-/// Hides the secrets of a configuration: the values of `env`, `headers` and of keys whose names say
-/// so, and what looks like one in all other texts. What names a secret, as `${TOKEN}`, is shown.
+/// Masks the secrets of a configuration: the values of `env`, of `headers`, of keys with secret
+/// names, and anything that looks like a secret in other strings. References to secrets, such as
+/// `${TOKEN}`, stay visible.
 pub fn mask_config(config: &mut Value) {
     mask("", config);
 }

@@ -1,9 +1,9 @@
-//! `config.toml`: from the text that somebody wrote to settings that every part may trust.
+//! Turns `config.toml` into validated settings for every component.
 //!
-//! [`Config::load`] reads the file, fills in `${…}` and checks everything; what is wrong is reported
-//! together, with its place. Every key is declared once, in `keys`. The gateway calls it at the
-//! start and at every reload, compares two configurations with [`Plan::between`], and learns of
-//! changes from [`watch`].
+//! [`Config::load`] reads the file, fills in `${…}` and validates everything; all problems are
+//! reported together, with their positions. Every key is declared once, in `keys`. The gateway
+//! loads the configuration at startup and on every reload, compares two configurations with
+//! [`Plan::between`], and detects file changes with [`watch`].
 
 mod address;
 mod checks;
@@ -99,56 +99,56 @@ use declaration::texts::SecretText;
 use include::Included;
 use interpolate::Interpolation;
 use keys::{GatewayTable, MetricsTable, ServerKeys};
-use no_configuration::{json_problem, no_toml};
+use no_configuration::{json_problem, toml_error};
 use reader::Reader;
 use section::Section;
 
-/// The name under which the file is looked for.
+/// Name of the file in the default locations.
 const FILE_NAME: &str = "config.toml";
-/// Largest configuration, in bytes.
+/// Maximum size of the configuration, in bytes.
 const FILE_MAX: u64 = 4 * 1024 * 1024;
 
-/// A checked configuration.
+/// A validated configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Absolute, or relative to the working directory as the file itself was.
+    /// State directory; absolute, or relative to the working directory like the path of the file.
     pub data_dir: PathBuf,
-    /// How long the whole gateway may take to stop.
+    /// Time limit for stopping the whole gateway.
     pub shutdown_grace: Duration,
-    /// How long what an earlier gateway left behind may take to end before it is killed.
+    /// Time that processes left behind by an earlier gateway get to exit before they are killed.
     pub orphan_grace: Duration,
-    /// Programs of servers that may start at the same time, if the file says it.
+    /// Maximum number of server programs that start concurrently, if configured.
     pub starts_at_once: Option<usize>,
     pub log: LogFormat,
-    /// Whether a change of the file is applied without being asked for.
+    /// Whether changes to the file are applied automatically.
     pub watch: bool,
     pub front: FrontSettings,
     pub session: SessionSettings,
     pub catalog: CatalogSettings,
     pub history: HistorySettings,
-    /// Where `/metrics` is served; nowhere without it.
+    /// Address that serves `/metrics`; `None` disables it.
     pub metrics_listen: Option<SocketAddr>,
-    /// How requests are traced; `None` where they are not. From the environment alone.
+    /// Trace export settings, read only from the environment; `None` disables tracing.
     pub traces: Option<TraceSettings>,
-    /// How metrics are sent to a collector; `None` where they are not. From the environment alone.
+    /// Metrics export settings, read only from the environment; `None` disables the export.
     pub metrics_export: Option<OtlpSettings>,
     /// How the gateway signs in to servers.
     pub credentials: CredentialsKeys,
-    /// In the order of the file, which decides between equal public names.
+    /// Servers in file order, which decides between equal public names.
     pub servers: Vec<ServerEntry>,
-    /// APIs with further servers.
+    /// APIs that supply additional servers.
     pub sources: Vec<SourceSettings>,
     /// `[views.NAME]`, by name.
     pub views: NamedViews,
-    /// The rules on what clients may use: `[policies.NAME]`.
+    /// Policies on what clients can use: `[policies.NAME]`.
     pub policies: Policies,
-    /// Files in JSON with further servers, as the file says them.
+    /// Additional JSON files with servers, as written in the file.
     include: Vec<PathBuf>,
     allow_unauthenticated: bool,
-    /// `data_dir` and `workers` as the file says them.
+    /// `data_dir` as written in the file.
     data_dir_key: Option<PathBuf>,
     workers_key: Option<usize>,
-    /// Holds for every server whose own table does not say otherwise.
+    /// Defaults for every server.
     every_server: ServerKeys,
 }
 
@@ -182,21 +182,21 @@ impl Default for Config {
     }
 }
 
-/// A configuration and where it comes from.
+/// A configuration and its origin.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     pub config: Config,
-    /// One sentence for everything that is allowed but odd.
+    /// One sentence for each setting that is valid but questionable.
     pub warnings: Vec<String>,
-    /// The file; `None` is the one that is compiled in.
+    /// The file; `None` for the built-in configuration.
     pub path: Option<PathBuf>,
-    /// The content of all files when they were read.
+    /// Fingerprint of all files when they were read.
     pub fingerprint: Fingerprint,
-    /// The file and those that it includes.
+    /// The file and the files that it includes.
     pub files: Vec<LoadedFile>,
 }
 
-/// A file that was read, and its content then.
+/// A file and its content at the time it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadedFile {
     pub path: PathBuf,
@@ -204,13 +204,14 @@ pub struct LoadedFile {
 }
 
 impl Config {
-    /// Reads the named file, else the one that the lookup finds, else the [`default_file`].
+    /// Reads the given file, else the first one in the default locations, else the
+    /// [`default_file`].
     ///
     /// # Errors
     ///
-    /// Returns [`ConfigError::Read`] when a file is there and cannot be read or may not be
-    /// trusted, and [`ConfigError::Invalid`] with all problems when it is not a valid
-    /// configuration. A server that lacks only a variable or a file is no error: it is
+    /// Returns [`ConfigError::Read`] if a file exists but cannot be read or trusted, and
+    /// [`ConfigError::Invalid`] with all problems if the configuration is not valid. A server that
+    /// lacks only a variable or a file does not cause an error: it becomes
     /// [`ServerState::Misconfigured`].
     pub fn load(
         path: Option<&Path>,
@@ -240,12 +241,12 @@ impl Config {
         })
     }
 
-    /// The file that is to be changed: the one that [`Config::load`] reads, else a new one of the
-    /// user.
+    /// The file to change: the one that [`Config::load`] would read, else a new file in the user's
+    /// configuration directory.
     ///
     /// # Errors
     ///
-    /// Returns [`ConfigError::Read`] when there is no working directory.
+    /// Returns [`ConfigError::Read`] if the working directory cannot be determined.
     pub fn file_to_write(
         path: Option<&Path>,
         env: &dyn Environment,
@@ -255,25 +256,25 @@ impl Config {
         Ok(found.unwrap_or_else(|| place::of_user(env).unwrap_or_else(|| here.join(FILE_NAME))))
     }
 
-    /// The address of the MCP endpoint for clients on this machine.
+    /// URL of the MCP endpoint for clients on this machine.
     pub fn endpoint_url(&self) -> String {
         let front = &self.front;
         front.base_url(front.listen) + &front.endpoint
     }
 
-    /// Where a gateway with this configuration keeps its state, whatever errors the file has: it
-    /// may have been broken while the gateway runs.
+    /// State directory of a gateway with this configuration. Ignores errors in the file, which can
+    /// have become invalid while the gateway runs.
     ///
     /// # Errors
     ///
-    /// Returns [`ConfigError::Read`] when a file is there and cannot be read.
+    /// Returns [`ConfigError::Read`] if a file exists but cannot be read.
     pub fn data_dir_of(path: Option<&Path>, env: &dyn Environment) -> Result<PathBuf, ConfigError> {
         let here = current_dir(path, env)?;
         let file = place::find(path, Lookup::WorkingDirectory, &here, env);
         let text = match &file {
             None => default_file(),
             Some(path) => match place::read(path) {
-                // It has servers only.
+                // A JSON file has only servers.
                 Ok(text) if json::is_json(&text) => String::new(),
                 text => text.map_err(|source| ConfigError::Read {
                     path: path.clone(),
@@ -290,17 +291,17 @@ impl Config {
             environment: env,
             directory: &directory,
         };
-        // Its problems are reported by whoever loads the file.
+        // Problems are reported when the file is loaded.
         let reader = Reader::new(interpolation, keys::known_tables);
         Ok(assemble(&reader, tree.get_ref()).data_dir)
     }
 
-    /// Checks a text, TOML or the JSON of a client; `name` is what errors call it, relative paths
-    /// start at `directory`.
+    /// Validates a configuration, in TOML or the JSON format of clients. Errors call it `name`, and
+    /// relative paths are resolved against `directory`.
     ///
     /// # Errors
     ///
-    /// As [`Config::load`], without its reading.
+    /// Fails like [`Config::load`], except that nothing is read.
     pub fn parse(
         text: &str,
         name: &str,
@@ -322,7 +323,7 @@ impl Config {
             Err(error) => return Err(error),
         };
         let read = format!(
-            "the file is JSON: its `{}` are read as [servers.NAME], everything else has its default",
+            "the file is JSON: its `{}` are read as [servers.NAME]; everything else has its default",
             json.at
         );
         let warnings = [&read].into_iter().chain(&json.warnings);
@@ -339,9 +340,9 @@ impl Config {
         env: &dyn Environment,
     ) -> Result<Loaded, ConfigError> {
         let (tree, errors) = DeTable::parse_recoverable(text);
-        // Only the first: what follows a syntax error is mostly its echo.
+        // Only the first: the errors that follow a syntax error are mostly its consequences.
         if let Some(error) = errors.first() {
-            return Err(ConfigError::Invalid(no_toml(text, name, error)));
+            return Err(ConfigError::Invalid(toml_error(text, name, error)));
         }
         let interpolation = Interpolation {
             environment: env,
@@ -387,15 +388,15 @@ impl Config {
         })
     }
 
-    /// As `gateway.stateless = true` in the file.
+    /// Sets `gateway.stateless = true`.
     #[must_use]
     pub fn without_sessions(mut self) -> Self {
         self.front.stateless = true;
         self
     }
 
-    /// This configuration with the keys that need a restart as they run, so that it says what is
-    /// in force after a reload and the next comparison names them again.
+    /// Replaces the keys that need a restart with their running values, so that the result
+    /// describes what is in force after a reload and the next comparison reports them again.
     #[must_use]
     pub fn with_fixed_of(mut self, running: &Self) -> Self {
         GatewayTable::keep_fixed(&mut self, running);
@@ -404,10 +405,11 @@ impl Config {
         self.front.tls.clone_from(&running.front.tls);
         self.front.auth.certificates &= running.front.tls.client_ca.is_some();
         self.front.workers = running.front.workers;
-        // A gateway over stdio keeps its state elsewhere than its file says.
+        // A gateway over stdio keeps its state in a different place than its file states.
         self.data_dir.clone_from(&running.data_dir);
         if self.is_open() {
-            // The guards in the file hold from the restart on; until then those of now stay.
+            // New authentication settings apply after the restart; until then the running ones
+            // stay.
             self.front.auth.clone_from(&running.front.auth);
             let hosts = &running.front.allowed_hosts;
             self.front.allowed_hosts.clone_from(hosts);
@@ -415,7 +417,8 @@ impl Config {
         self
     }
 
-    /// Whether others can reach it unasked, though the file does not allow that.
+    /// Whether other machines can reach the gateway without authentication although the file does
+    /// not allow it.
     fn is_open(&self) -> bool {
         let front = &self.front;
         let is_reached = !front.listen.ip().is_loopback() || !front.allowed_hosts.is_empty();
@@ -424,7 +427,7 @@ impl Config {
     }
 }
 
-/// Reads all tables. What was refused has its default here, and a problem in the reader.
+/// Reads all tables. A refused value keeps its default here and is reported to the reader.
 fn assemble(reader: &Reader<'_>, tree: &DeTable<'_>) -> Config {
     let root = Section::root(reader, tree);
     let mut config = Config::default();
@@ -446,9 +449,9 @@ fn assemble(reader: &Reader<'_>, tree: &DeTable<'_>) -> Config {
     for server in ready.clone() {
         let (name, keys) = (&server.name, &server.keys);
         if config.front.auth.is_required() {
-            forward_headers::warn_of_key(name, keys, reader);
+            forward_headers::warn_about_key(name, keys, reader);
         }
-        user_credentials::warn_of_nobody(name, keys, &config.front.auth, reader);
+        user_credentials::warn_if_unusable(name, keys, &config.front.auth, reader);
     }
     let mut choices = ready.clone().map(|server| server.keys.credentials);
     config.session.has_user_credentials = choices.any(|choice| choice == CredentialsChoice::User);
@@ -459,18 +462,18 @@ fn assemble(reader: &Reader<'_>, tree: &DeTable<'_>) -> Config {
     config.metrics_export = traces::read_metrics(reader);
     config.traces = traces::read(reader, &mut config.front.forwarded_headers);
     if config.front.auth.certificates && config.front.tls.client_ca.is_none() {
-        let message = "`auth.certificates` needs `tls.client_ca`: no client is asked for one";
+        let message = "`auth.certificates` needs `tls.client_ca`, else clients send no certificate";
         reader.problem(Problem::new("", message.to_owned()));
     }
     config.sources = source::sources(&root.table("sources"), &config);
     config
 }
 
-/// Fills in `${…}` in a text of the command line, as in a text of the file.
+/// Fills in `${…}` in a command-line argument by the rules of the file.
 ///
 /// # Errors
 ///
-/// Says what is wrong with it or missing in the environment, without any value.
+/// Returns what is malformed or missing in the environment, without any value.
 pub fn fill_in(text: &str, environment: &dyn Environment) -> Result<String, String> {
     let interpolation = Interpolation {
         environment,
@@ -478,7 +481,7 @@ pub fn fill_in(text: &str, environment: &dyn Environment) -> Result<String, Stri
     };
     match interpolate::interpolate(text, interpolation) {
         Ok(text) => Ok(text.into_owned()),
-        Err(interpolate::InterpolationError::Written(what)) => Err(format!("it holds {what}")),
+        Err(interpolate::InterpolationError::Written(what)) => Err(format!("it contains {what}")),
         Err(interpolate::InterpolationError::Missing { what, .. }) => Err(what),
     }
 }

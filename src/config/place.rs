@@ -1,4 +1,4 @@
-//! Which file is the configuration, and whether it may say what runs here.
+//! Locates the configuration file and checks that it can be trusted.
 
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -7,34 +7,34 @@ use super::environment::Environment;
 use super::{FILE_MAX, FILE_NAME};
 use crate::store::open_trusted;
 
-/// Where a configuration is looked for that nobody named.
+/// Where to look for a configuration when no path is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup {
-    /// In the working directory, then among the configurations of the user.
+    /// The working directory, then the user's configuration directory.
     WorkingDirectory,
-    /// Only among those of the user: `mcpvisor stdio` is started by a client, in a directory that
-    /// may be a repository of somebody else.
+    /// Only the user's configuration directory: a client starts `mcpvisor stdio`, possibly inside
+    /// an untrusted repository.
     User,
 }
 
 impl Lookup {
-    /// Whether a file is there that the lookup finds.
+    /// Whether the lookup finds a file.
     pub fn finds_any(self, environment: &dyn Environment) -> bool {
         let here = environment.current_dir().unwrap_or_default();
         find(None, self, &here, environment).is_some()
     }
 }
 
-/// Where relative paths of the built-in configuration start: where the file of the user would be, so
-/// that they stay the same once it is written.
+/// Base directory for relative paths of the built-in configuration: where the user's file would be,
+/// so that paths stay the same once it is written.
 pub(super) fn built_in_directory(here: &Path, environment: &dyn Environment) -> PathBuf {
     let of_user = of_user(environment);
     let directory = of_user.as_deref().and_then(Path::parent);
     directory.unwrap_or(here).to_owned()
 }
 
-/// The named file, else the first one that is there; `None` stands for the built-in one. Relative
-/// paths start at `here`.
+/// The given file, else the first existing file in the default locations; `None` selects the
+/// built-in configuration. Relative paths are resolved against `here`.
 pub(super) fn find(
     named: Option<&Path>,
     lookup: Lookup,
@@ -53,7 +53,7 @@ pub(super) fn find(
 ///
 /// # Errors
 ///
-/// As [`open_trusted`].
+/// Fails like [`open_trusted`].
 pub fn read(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     let file = open_trusted(path)?;
@@ -65,7 +65,7 @@ pub fn read(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// `mcpvisor/config.toml` in `XDG_CONFIG_HOME`, which has to be absolute, or in `~/.config`.
+/// `mcpvisor/config.toml` in `XDG_CONFIG_HOME`, which must be absolute, or in `~/.config`.
 pub(super) fn of_user(environment: &dyn Environment) -> Option<PathBuf> {
     let absolute = |name: &str| {
         let path = environment.var(name).map(PathBuf::from);

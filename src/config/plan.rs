@@ -1,4 +1,4 @@
-//! The plan of a reload: the difference of two checked configurations.
+//! Plans a reload: the difference between two validated configurations.
 
 use std::sync::Arc;
 
@@ -13,36 +13,37 @@ use super::{Config, ServerEntry, ServerState};
 use crate::downstream::ServerSettings;
 use crate::id::ServerName;
 
-/// The steps from a gateway that runs one configuration to one that runs another. Servers are in
-/// the order of the file; one that is in none of the lists is not touched.
+/// Steps that take a gateway from one configuration to another. Servers are in file order; a server
+/// in none of the lists is not touched.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// New, enabled, or usable again.
+    /// Added, enabled, or usable again.
     pub start: Vec<Arc<ServerSettings>>,
     /// Removed, disabled, or no longer usable.
     pub stop: Vec<ServerName>,
-    /// Reached in another way, or shared otherwise: old connections end, new ones begin.
+    /// The transport or the sharing changed: the server reconnects.
     pub restart: Vec<Arc<ServerSettings>>,
-    /// Same process or URL under other limits, timeouts, names or supervision: calls go on.
-    /// Limits of a transport hold from its next start.
+    /// Limits, timeouts, names or supervision changed, but not the process or URL: calls continue.
+    /// Transport limits apply from the next start.
     pub retune: Vec<Arc<ServerSettings>>,
-    /// Keys whose change needs a restart of the gateway.
+    /// Keys whose changes need a restart of the gateway.
     pub needs_restart: Vec<String>,
-    /// `front` differs in what can be applied at once.
+    /// `front` differs in keys that can be applied immediately.
     pub front_changed: bool,
     pub session_changed: bool,
-    /// `catalog`, a view or a policy differs, or the order of the servers, which decides between equal names.
+    /// `catalog`, a view, a policy or the order of the servers differs; the order decides between
+    /// equal names.
     pub catalog_changed: bool,
     pub history_changed: bool,
     pub sources_changed: bool,
     pub shutdown_grace_changed: bool,
-    /// Some server is stated otherwise though nothing runs differently: disabled instead of
-    /// removed, another reason for being unusable.
+    /// The reported state of a server differs although nothing runs differently: disabled instead
+    /// of removed, or a different reason for being unusable.
     pub states_changed: bool,
 }
 
 impl Plan {
-    /// The servers by what happens to them, without the changes that happen to none.
+    /// Servers grouped by the kind of change; kinds without servers are omitted.
     pub fn server_changes(&self) -> Vec<(&'static str, Vec<ServerName>)> {
         let servers = |servers: &[Arc<ServerSettings>]| -> Vec<ServerName> {
             servers.iter().map(|server| server.name.clone()).collect()
@@ -57,7 +58,7 @@ impl Plan {
         changes.filter(|(_, names)| !names.is_empty()).collect()
     }
 
-    /// The changes of servers in words, for the log.
+    /// Summary of the server changes, for the log.
     pub fn words(&self) -> String {
         let changes = self.server_changes();
         let parts = changes.iter().map(|(verb, names)| {
@@ -71,7 +72,7 @@ impl Plan {
         parts.join("; ")
     }
 
-    /// For programs: the names of servers by what happens to them, and what else changes.
+    /// The plan as JSON: server names by kind of change, and what else changes.
     pub fn to_json(&self) -> Value {
         let servers = self.server_changes().into_iter();
         let servers: Map<String, Value> = servers
@@ -87,7 +88,7 @@ impl Plan {
         })
     }
 
-    /// Compares what runs with what is wanted. Secrets are compared by their values.
+    /// Compares the running with the new configuration. Secrets are compared by value.
     pub fn between(running: &Config, wanted: &Config) -> Self {
         let gateway = GatewayTable::changed(wanted, running).into_iter();
         let gateway = gateway.map(|key| ("gateway", key));
@@ -100,7 +101,7 @@ impl Plan {
             .chain(tls.map(|key| ("tls", key)))
             .chain(credentials);
         let needs_restart = changed.filter(|(_, key)| key.is(Mark::NeedsRestart));
-        // With everything that can be applied at once, and nothing else.
+        // Contains exactly the changes that can be applied immediately.
         let live = wanted.clone().with_fixed_of(running);
         let kept = [
             ("auth", live.front.auth != wanted.front.auth),
@@ -144,7 +145,7 @@ impl Plan {
         plan
     }
 
-    /// Whether there is nothing to do.
+    /// Whether the plan has no steps.
     pub fn is_empty(&self) -> bool {
         let servers = [&self.start, &self.restart, &self.retune];
         servers.iter().all(|servers| servers.is_empty())
@@ -154,7 +155,7 @@ impl Plan {
             && !self.states_changed
     }
 
-    /// Whether something besides the servers can be applied at once.
+    /// Whether anything besides the servers can be applied immediately.
     pub fn gateway_changed(&self) -> bool {
         self.front_changed
             || self.session_changed
@@ -164,7 +165,7 @@ impl Plan {
             || self.shutdown_grace_changed
     }
 
-    /// `shared`: what changed of the keys that concern every server.
+    /// Adds the step for one server; `shared` are the changed keys that affect every server.
     fn server(&mut self, before: Option<&ServerEntry>, after: &ServerEntry, shared: &[Key]) {
         use ServerState::{Disabled, Misconfigured, Ready};
         let change = before.map(|before| change(before, after, shared));
@@ -191,7 +192,7 @@ impl Plan {
     }
 }
 
-/// Whether servers of both configurations stand in another order.
+/// Whether the servers that both configurations have are in a different order.
 fn reordered(running: &Config, wanted: &Config) -> bool {
     let common = |of: &Config, other: &Config| -> Vec<ServerName> {
         let names = of.servers.iter().map(|entry| entry.name.clone());
@@ -202,7 +203,7 @@ fn reordered(running: &Config, wanted: &Config) -> bool {
     common(running, wanted) != common(wanted, running)
 }
 
-/// The step for a server that runs, and is still to run.
+/// The step for a server that runs before and after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ServerChange {
     Nothing,

@@ -1,4 +1,4 @@
-//! From `[policies.NAME]` to the rules of the gateway.
+//! Reads `[policies.NAME]` into policy rules.
 
 use super::declaration::Keys as _;
 use super::keys::{PolicyKeys, PolicyTable};
@@ -6,13 +6,13 @@ use super::problem::Problem;
 use super::section::Section;
 use crate::auth::{Condition, PolicyRule};
 
-/// Policies of one configuration.
+/// Maximum number of policies in a configuration.
 const POLICIES_MAX: usize = 100;
 
-/// Longest name of a policy, in bytes.
+/// Maximum length of a policy name, in bytes.
 const NAME_MAX: usize = 64;
 
-/// Reads all policies, in the order of the file. One that cannot be read is a problem of the file.
+/// Reads all policies, in file order. An invalid policy is a problem of the file.
 pub(crate) fn policies(section: &Section<'_>) -> Vec<PolicyRule> {
     let tables = section.named_tables();
     if tables.len() > POLICIES_MAX {
@@ -50,7 +50,7 @@ pub(crate) fn policies(section: &Section<'_>) -> Vec<PolicyRule> {
                 effect: keys.effect,
             }),
             Err(why) => {
-                let help = "docs/policy.md says what a condition may use";
+                let help = "docs/policy.md lists what a condition can use";
                 let message = format!("`{}` {why}", section.path("when"));
                 section.refuse(&["when"], message, help.to_owned());
             }

@@ -1,4 +1,4 @@
-//! Problems of a configuration, each shown at its place in the file.
+//! Problems of a configuration, each shown at its position in the file.
 
 use std::fmt;
 use std::io;
@@ -11,19 +11,19 @@ use strsim::osa_distance;
 
 use crate::telemetry::{is_unprintable, printable};
 
-/// Problems that are shown of one file; more are only counted.
+/// Maximum number of problems shown per file; the rest are only counted.
 const SHOWN_MAX: usize = 20;
 
-/// One thing that is wrong.
+/// One problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The full key, as `servers.docs.url`; empty when the file is no TOML.
+    /// The full key, such as `servers.docs.url`; empty if the file is not valid TOML.
     pub key: String,
-    /// Never holds a value of the environment.
+    /// Description of the problem; never contains a value from the environment.
     pub message: String,
-    /// Says what to do about it.
+    /// How to fix it.
     pub help: Option<String>,
-    /// Line in the file, from 1; `None` when the cause is not in the file.
+    /// Line in the file, starting at 1; `None` if the cause is outside the file.
     pub line: Option<usize>,
     pub(super) span: Option<Range<usize>>,
 }
@@ -50,7 +50,8 @@ impl Problem {
     }
 }
 
-/// A key may hold any character; what is shown may not move a terminal's cursor.
+/// Makes a key safe to display: it can contain control characters that would move a terminal's
+/// cursor.
 pub(super) fn one_line(text: &str) -> String {
     text.chars()
         .map(|c| {
@@ -63,8 +64,8 @@ pub(super) fn one_line(text: &str) -> String {
         .collect()
 }
 
-/// Why there is no usable configuration. `Display` is for people: several lines, with the place
-/// in the file; [`ConfigError::summary`] is one line, for a log.
+/// Why the configuration is unusable. `Display` is multi-line, with positions in the file;
+/// [`ConfigError::summary`] is one line, for the log.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error("cannot read the configuration `{}`: {source}", path.display())]
@@ -74,7 +75,7 @@ pub enum ConfigError {
 }
 
 impl ConfigError {
-    /// The first problem and the number of the others, in one line without values.
+    /// The first problem and the number of others, in one line without values.
     pub fn summary(&self) -> String {
         let Self::Invalid(invalid) = self else {
             return self.to_string();
@@ -93,7 +94,7 @@ impl ConfigError {
         format!("{place}: {}{others}", first.message)
     }
 
-    /// All that is wrong, in the order of the file.
+    /// All problems, in file order.
     pub fn problems(&self) -> &[Problem] {
         match self {
             Self::Read { .. } => &[],
@@ -102,7 +103,7 @@ impl ConfigError {
     }
 }
 
-/// A file that was read and refused.
+/// A file that was read but refused.
 #[derive(Debug)]
 pub struct Invalid {
     file: String,
@@ -121,7 +122,7 @@ impl Invalid {
         self.problems
     }
 
-    /// `source` is shown, so it must be masked already.
+    /// `source` is displayed, so it must already be masked.
     pub(super) fn new(file: &str, source: &str, mut problems: Vec<Problem>) -> Self {
         problems.sort_by_key(|problem| problem.span.as_ref().map(|span| span.start));
         for problem in &mut problems {
@@ -147,7 +148,7 @@ impl Invalid {
     }
 }
 
-/// Brings a span into the text and onto characters.
+/// Clamps a span to the text and to character boundaries.
 fn clamp(source: &str, span: Range<usize>) -> Range<usize> {
     let start = source.floor_char_boundary(span.start);
     let end = source.ceil_char_boundary(span.end.max(start));
@@ -180,7 +181,7 @@ fn render(file: &str, source: &str, problem: &Problem) -> String {
     printable(&rendered)
 }
 
-/// A caret under a whole table says less than one under its first line.
+/// Reduces a span to its first line: a caret under a whole table is less clear.
 fn first_line(source: &str, span: &Range<usize>) -> Range<usize> {
     let length = source
         .get(span.clone())
@@ -189,7 +190,7 @@ fn first_line(source: &str, span: &Range<usize>) -> Range<usize> {
     span.start..span.start + length
 }
 
-/// The candidate that was probably meant: at most a third of its letters differ.
+/// The candidate that was probably intended: at most a third of its letters differ.
 pub(super) fn nearest<'c>(
     written: &str,
     candidates: impl IntoIterator<Item = &'c str>,
@@ -209,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn edits_are_counted() {
+    fn edit_distance_counts_edits() {
         let cases = [
             ("", "", 0),
             ("a", "", 1),
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shown_line_holds_no_control_character() {
+    fn shown_lines_contain_no_control_characters() {
         let source = "k = '\u{93}\u{1b}\u{202e}\u{7f}'\n";
         let problem = Problem::new("k", "wrong".to_owned()).at(Some(0..1));
         let rendered = Invalid::new("config.toml", source, vec![problem]).to_string();
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_outside_the_text_is_no_panic() {
+    fn a_span_outside_the_text_does_not_panic() {
         let source = "ä = 1\n";
         for span in [1..2, 0..100, 100..200, 6..6] {
             let problem = Problem::new("k", "wrong".to_owned()).at(Some(span));

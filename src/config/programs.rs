@@ -1,5 +1,5 @@
-//! Whether the program of a server is there, and how a command is written that a shell would
-//! understand and a configuration does not.
+//! Checks that the program of a server exists, and explains commands that only a shell would
+//! understand.
 
 use std::env::split_paths;
 use std::ffi::{OsStr, OsString};
@@ -17,11 +17,11 @@ use crate::downstream::TransportSettings;
 use crate::transport::StdioSettings;
 use secrecy::ExposeSecret as _;
 
-/// Parts of the names of options whose values are not shown.
+/// Substrings of option names whose values are hidden.
 const SECRET_OPTIONS: [&str; 6] = ["key", "token", "secret", "pass", "auth", "header"];
 
-/// Why servers of a valid file cannot run as things stand, one sentence each. A gateway starts
-/// all the others, and tries a server again whose program is missing.
+/// Why servers of a valid file cannot run at present, one sentence each. A gateway starts all other
+/// servers, and retries a server whose program is missing.
 pub fn unable_servers(config: &Config, environment: &dyn Environment) -> Vec<String> {
     let servers = config.servers.iter();
     let unable = servers.filter_map(|entry| {
@@ -41,24 +41,24 @@ pub fn unable_servers(config: &Config, environment: &dyn Environment) -> Vec<Str
     unable.collect()
 }
 
-/// Where the program of a server is.
+/// Locates the program of a server.
 ///
 /// # Errors
 ///
-/// Says why it cannot be started.
+/// Returns why it cannot be started.
 pub fn program_path(
     stdio: &StdioSettings,
     environment: &dyn Environment,
 ) -> Result<PathBuf, String> {
     let command = &stdio.command;
     if let Some(cwd) = stdio.cwd.as_ref().filter(|cwd| !cwd.is_dir()) {
-        return Err(format!("its `cwd` {} is no directory", cwd.display()));
+        return Err(format!("its `cwd` {} is not a directory", cwd.display()));
     }
     if command.contains('/') {
         return match Path::new(command) {
             path if is_program(path) => Ok(path.to_owned()),
             path if path.is_file() => Err(format!("`{command}` is not executable")),
-            _ => Err(format!("there is no file `{command}`")),
+            _ => Err(format!("file `{command}` does not exist")),
         };
     }
     let own_path = stdio.env.get("PATH");
@@ -74,11 +74,11 @@ pub fn program_path(
         None => format!("PATH ({})", path.display()),
     };
     Err(format!(
-        "`{command}` was not found in {searched}; install it, or write its full path"
+        "`{command}` was not found in {searched}; install it, or use its full path"
     ))
 }
 
-/// The first program of this name in the directories of a `PATH`.
+/// The first program of this name in the directories of `PATH`.
 pub fn find_program(name: &str, path: &OsStr) -> Option<PathBuf> {
     let mut places = split_paths(path).map(|directory| directory.join(name));
     places.find(|place| is_program(place))
@@ -96,7 +96,7 @@ fn is_program(path: &Path) -> bool {
     about.is_ok_and(|about| about.is_file() && is_executable(&about))
 }
 
-/// Refuses a `command` that is no file and looks like a line for a shell.
+/// Refuses a `command` that is not a file and looks like a shell command line.
 pub(super) fn check_command(keys: &ServerKeys, section: &Section<'_>) {
     let (Some(command), Some(written)) = (&keys.command, section.written_text("command")) else {
         return;
@@ -104,19 +104,20 @@ pub(super) fn check_command(keys: &ServerKeys, section: &Section<'_>) {
     let interpolation = section.reader.interpolation;
     let program = program(command, interpolation.directory);
     let has_spaces = command.contains(char::is_whitespace);
-    if !has_spaces && !command.starts_with('~') || is_there(&program, interpolation.environment) {
+    if !has_spaces && !command.starts_with('~') || is_available(&program, interpolation.environment)
+    {
         return;
     }
     let key = section.path("command");
     let mut words = words(written);
     if words.len() < 2 && has_spaces {
-        let why = format!("`{key}` holds arguments after its `${{…}}` was filled in");
+        let why = format!("`{key}` contains arguments after `${{…}}` was filled in");
         return section.reader.unusable(why);
     }
     let what = if has_spaces {
-        "holds a program and its arguments; there is no shell that would split it"
+        "contains a program and its arguments; no shell is used to split them"
     } else {
-        "begins with `~`, which only a shell knows"
+        "starts with `~`, which only a shell expands"
     };
     if let Some(rest) = words.first().and_then(|first| first.strip_prefix("~/")) {
         words[0] = format!("${{HOME}}/{rest}");
@@ -124,25 +125,25 @@ pub(super) fn check_command(keys: &ServerKeys, section: &Section<'_>) {
     section.refuse(&["command"], format!("`{key}` {what}"), help(&words));
 }
 
-/// Warns of arguments that a shell would change.
+/// Warns about arguments that only a shell would expand.
 pub(super) fn warn_of_home(keys: &ServerKeys, section: &Section<'_>) {
     for (index, argument) in keys.args.iter().enumerate() {
         if argument.expose().starts_with("~/") {
             let key = section.path("args");
             section.reader.warn(&format!(
-                "`{key}[{index}]` begins with `~/`, which only a shell knows; write `${{HOME}}/…`"
+                "`{key}[{index}]` starts with `~/`, which only a shell expands; write `${{HOME}}/…`"
             ));
         }
     }
 }
 
-fn is_there(program: &str, environment: &dyn Environment) -> bool {
+fn is_available(program: &str, environment: &dyn Environment) -> bool {
     let path = environment.var("PATH").unwrap_or_default();
     Path::new(program).is_file()
         || split_paths(&path).any(|directory| directory.join(program).is_file())
 }
 
-/// The right form of a command of several words.
+/// Suggests the correct form of a command with several words.
 fn help(words: &[String]) -> Option<String> {
     let (program, args) = words.split_first()?;
     let program = Value::from(program.as_str());
@@ -151,11 +152,11 @@ fn help(words: &[String]) -> Option<String> {
     }
     let args = Value::Array(shown(args).into_iter().map(Value::from).collect());
     Some(format!(
-        "write `command = {program}` and `args = {args}`, these before other arguments"
+        "write `command = {program}` and `args = {args}`, before any other arguments"
     ))
 }
 
-/// Arguments without what may be secret in them.
+/// Arguments with possible secrets removed.
 fn shown(args: &[String]) -> Vec<String> {
     let is_secret = |option: &str| {
         let option = option.to_ascii_lowercase();
@@ -175,7 +176,7 @@ fn shown(args: &[String]) -> Vec<String> {
     shown
 }
 
-/// The words of a command line; quotes hold words together.
+/// Splits a command line into words; quotes keep words together.
 fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

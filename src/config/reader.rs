@@ -1,4 +1,5 @@
-//! Gathers what is found while a configuration is read, and suggests which key was meant.
+//! Collects problems and warnings while a configuration is read, and suggests corrections for
+//! unknown keys.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -6,7 +7,7 @@ use std::ops::Range;
 use super::interpolate::Interpolation;
 use super::problem::{Problem, nearest};
 
-/// Keys that other programs or older habits use, and what they are called here.
+/// Keys used by other programs or older versions, and their names here.
 const ALIASES: [(&str, &str); 14] = [
     ("mcpServers", "servers"),
     ("mcp_servers", "servers"),
@@ -24,13 +25,13 @@ const ALIASES: [(&str, &str); 14] = [
     ("disabled_tools", "tools"),
 ];
 
-/// The keys of one table, by what errors call it.
+/// The keys of one table, by the label that errors use.
 pub(crate) type KnownKeys = (&'static str, Vec<&'static str>);
 
-/// Gathers what is found while a document is read.
+/// Collects problems and warnings while a document is read.
 pub(crate) struct Reader<'a> {
     pub(crate) interpolation: Interpolation<'a>,
-    /// All tables of the file, for suggestions.
+    /// Returns all tables of the file, for suggestions.
     tables: fn() -> Vec<KnownKeys>,
     problems: RefCell<Vec<Problem>>,
     unusable: RefCell<Vec<String>>,
@@ -56,17 +57,17 @@ impl<'a> Reader<'a> {
         self.warnings.borrow_mut().push(warning.to_owned());
     }
 
-    /// Says that the server which is being read cannot be used, though the file is right.
+    /// Marks the server being read as unusable although the file is valid.
     pub(crate) fn unusable(&self, why: String) {
         self.unusable.borrow_mut().push(why);
     }
 
-    /// Takes what made the server that was read last unusable.
+    /// Takes the reasons that made the last-read server unusable.
     pub(crate) fn take_unusable(&self) -> Vec<String> {
         self.unusable.take()
     }
 
-    /// Says that a key is unknown, and which of the `known` keys of its table may be meant.
+    /// Reports an unknown key and suggests which of the `known` keys was intended.
     pub(crate) fn unknown_key(&self, key: &str, path: &str, span: Range<usize>, known: &[&str]) {
         let help = suggest(key, known, &(self.tables)());
         let problem = Problem::new(path, format!("unknown key `{path}`"));
@@ -77,7 +78,7 @@ impl<'a> Reader<'a> {
         !self.problems.borrow().is_empty()
     }
 
-    /// The problems and the warnings.
+    /// Returns the problems and the warnings.
     pub(crate) fn finish(self) -> (Vec<Problem>, Vec<String>) {
         (self.problems.into_inner(), self.warnings.into_inner())
     }
@@ -86,7 +87,7 @@ impl<'a> Reader<'a> {
 fn suggest(key: &str, known: &[&str], tables: &[KnownKeys]) -> Option<String> {
     let alias = ALIASES.iter().find(|(name, _)| *name == key);
     if let Some((_, meant)) = alias.filter(|(_, meant)| known.contains(meant)) {
-        return Some(format!("here it is called `{meant}`"));
+        return Some(format!("mcpvisor calls it `{meant}`"));
     }
     if let Some((label, _)) = tables.iter().find(|(_, keys)| keys.contains(&key)) {
         return Some(format!("`{key}` is a key of {label}"));

@@ -1,4 +1,4 @@
-//! The reference of all keys, docs/configuration.md, written from the declarations.
+//! Generates the reference of all keys, docs/configuration.md, from the declarations.
 
 use super::declaration::{Key, KeyTable, Mark};
 use super::keys;
@@ -106,8 +106,8 @@ fn plain_values(must_be: &str) -> String {
     let obvious = [
         "`true` or `false`",
         "an address and port",
-        "a non-empty text",
-        "a text without NUL",
+        "a non-empty string",
+        "a string without NUL",
         "a file path",
         "a directory path",
         "a table of ",
@@ -115,7 +115,7 @@ fn plain_values(must_be: &str) -> String {
         "the URL of an HTTP proxy",
         "a `file://` URI",
     ];
-    let values = must_be.strip_prefix("an array of texts, each ");
+    let values = must_be.strip_prefix("an array of strings, each ");
     let values = values.unwrap_or(must_be);
     if obvious.iter().any(|start| values.starts_with(start)) {
         return String::new();

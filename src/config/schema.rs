@@ -5,15 +5,15 @@ use serde_json::{Value as Json, json};
 use super::declaration::kinds::table_schema;
 use super::keys;
 
-/// The JSON Schema (draft 2020-12) of the file as JSON. It knows every key; what it cannot say,
-/// such as the range of a duration, only `mcpvisor check` judges.
+/// JSON Schema (draft 2020-12) of the file as JSON. It covers every key; constraints that a schema
+/// cannot express, such as the range of a duration, are checked only by `mcpvisor check`.
 pub fn schema() -> Json {
     let mut schema = table_schema(&keys::tables());
     schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
     schema["title"] = json!("config.toml of mcpvisor");
     schema["$defs"] = json!({
         "variable": {
-            "description": "A text whose ${…} is filled in.",
+            "description": "A string whose ${…} is filled in.",
             "type": "string",
             "pattern": r"\$\{",
         },

@@ -1,6 +1,6 @@
-//! One table of the file: the TOML tree with the place of every key, and typed access to it.
+//! Typed access to one table of the file, with the position of every key.
 //!
-//! All that is wrong is gathered by the [`Reader`]; nothing stops at the first error.
+//! Problems are collected by the [`Reader`]; reading continues after an error.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -12,23 +12,23 @@ use super::interpolate::{InterpolationError, interpolate};
 use super::problem::Problem;
 use super::reader::Reader;
 
-/// Where a problem that the environment caused goes.
+/// Where to report a problem caused by the environment.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scope {
-    /// Into the problems of the file.
+    /// Adds it to the problems of the file.
     Gateway,
-    /// Makes one server unusable; the others run.
+    /// Makes one server unusable; other servers still run.
     Server,
 }
 
-/// A value that is no table and no array.
+/// A value that is neither a table nor an array.
 pub(crate) enum Scalar {
     Text {
         text: String,
-        /// Whether a `${…}` stood in it.
+        /// Whether it contained a `${…}`.
         is_filled_in: bool,
     },
-    /// `None` if it is too large.
+    /// `None` if the number is out of range.
     Integer(Option<i64>),
     Float(f64),
     Flag(bool),
@@ -36,7 +36,7 @@ pub(crate) enum Scalar {
 }
 
 impl Scalar {
-    /// Reads a number or flag that came from a variable.
+    /// Parses a number or flag that came from a variable.
     pub(crate) fn parse<T: std::str::FromStr>(&self) -> Option<T> {
         match self {
             Self::Text {
@@ -48,19 +48,19 @@ impl Scalar {
     }
 }
 
-/// One text with its place.
+/// One string with its position.
 #[derive(Clone)]
 pub(crate) struct ConfigText {
     pub(crate) value: String,
-    /// The full key, with the index in an array.
+    /// The full key, including the index in an array.
     path: String,
     span: Range<usize>,
     is_filled_in: bool,
 }
 
-/// Why a value is refused; says what it must be, and never quotes it.
+/// Why a value is refused: describes what it must be, and never quotes the value.
 pub(crate) struct ValueError {
-    /// `None`: as its declaration says.
+    /// `None` uses the description of the declaration.
     must_be: Option<String>,
     help: Option<String>,
 }
@@ -88,18 +88,18 @@ impl From<&str> for ValueError {
     }
 }
 
-/// One table of the file, or the place where it could stand.
+/// One table of the file, or the place where it could be.
 pub(crate) struct Section<'r> {
     pub(crate) reader: &'r Reader<'r>,
     path: String,
     scope: Scope,
     table: Option<&'r DeTable<'r>>,
-    /// Where its name stands.
+    /// Span of the table's name.
     named_at: Option<Range<usize>>,
 }
 
 impl<'r> Section<'r> {
-    /// The whole document.
+    /// The root table of a document.
     pub(crate) fn root(reader: &'r Reader<'r>, table: &'r DeTable<'r>) -> Self {
         Self {
             reader,
@@ -110,7 +110,7 @@ impl<'r> Section<'r> {
         }
     }
 
-    /// The full name of a key of this section.
+    /// The full path of a key of this section.
     pub(crate) fn path(&self, key: &str) -> String {
         if self.path.is_empty() {
             key.to_owned()
@@ -119,7 +119,7 @@ impl<'r> Section<'r> {
         }
     }
 
-    /// The full name of this section.
+    /// The full path of this section.
     pub(crate) fn name(&self) -> &str {
         &self.path
     }
@@ -128,7 +128,7 @@ impl<'r> Section<'r> {
         self.table?.get(key)
     }
 
-    /// The text of a key as it was written, with its `${…}`.
+    /// The raw string of a key, with `${…}` not filled in.
     pub(crate) fn written_text(&self, key: &str) -> Option<&'r str> {
         self.entry(key)?.get_ref().as_str()
     }
@@ -139,12 +139,12 @@ impl<'r> Section<'r> {
             .is_some_and(|value| value.get_ref().is_array())
     }
 
-    /// Whether a key was written.
+    /// Whether the file sets a key.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.entry(key).is_some()
     }
 
-    /// A table inside this one; empty when it was not written.
+    /// A table inside this one; empty if the file does not have it.
     pub(crate) fn table(&self, key: &str) -> Section<'r> {
         let entry = self.entry(key);
         Section {
@@ -156,8 +156,8 @@ impl<'r> Section<'r> {
         }
     }
 
-    /// The servers inside this table, as [`Section::named_tables`]; what the environment lacks makes
-    /// only the one unusable that needs it.
+    /// The servers inside this table, like [`Section::named_tables`]; a value missing in the
+    /// environment makes only the affected server unusable.
     pub(crate) fn servers(&self) -> Vec<(&'r str, Range<usize>, Section<'r>)> {
         let mut servers = self.named_tables();
         for (_, _, section) in &mut servers {
@@ -166,7 +166,7 @@ impl<'r> Section<'r> {
         servers
     }
 
-    /// The tables inside this one, in the order of the file, each with the place of its name.
+    /// The tables inside this one, in file order, each with the span of its name.
     pub(crate) fn named_tables(&self) -> Vec<(&'r str, Range<usize>, Section<'r>)> {
         let entries = self.table.into_iter().flat_map(|table| table.iter());
         let named = |(key, value): (&'r Spanned<_>, &'r Spanned<DeValue<'r>>)| {
@@ -183,7 +183,7 @@ impl<'r> Section<'r> {
         entries.filter_map(named).collect()
     }
 
-    /// The tables inside this one under free names, in the order of the file.
+    /// The named tables inside this one, in file order.
     pub(crate) fn tables(&self) -> Vec<(&'r str, Section<'r>)> {
         let names = self.table.into_iter().flat_map(|table| table.keys());
         let names = names.map(|name| name.get_ref().as_ref());
@@ -201,7 +201,7 @@ impl<'r> Section<'r> {
         table
     }
 
-    /// Says of every key but these that it is unknown.
+    /// Reports every key that is not in `known`.
     pub(crate) fn refuse_unknown(&self, known: &[&'static str]) {
         for key in self.table.into_iter().flat_map(|table| table.keys()) {
             let name: &str = key.get_ref();
@@ -212,7 +212,7 @@ impl<'r> Section<'r> {
         }
     }
 
-    /// A value that was checked; what is wrong with it is reported.
+    /// Parses and checks a value; problems are reported.
     pub(crate) fn checked<T>(
         &self,
         text: &ConfigText,
@@ -226,8 +226,8 @@ impl<'r> Section<'r> {
         result.map_err(refuse).ok()
     }
 
-    /// Says that a key's value is wrong: in the file, or, where the environment took part in a
-    /// server's value, for this server only.
+    /// Reports an invalid value: as a problem of the file or, if the environment contributed to a
+    /// server's value, of this server only.
     fn refuse_value(
         &self,
         path: &str,
@@ -237,7 +237,7 @@ impl<'r> Section<'r> {
         error: ValueError,
     ) {
         let from = if is_filled_in {
-            " (after its `${…}` was filled in)"
+            " (after `${…}` was filled in)"
         } else {
             ""
         };
@@ -251,7 +251,7 @@ impl<'r> Section<'r> {
         }
     }
 
-    /// Says that keys do not go together; points at the first of them that was written.
+    /// Reports conflicting keys; points at the first of them in the file.
     pub(crate) fn refuse(&self, keys: &[&str], message: String, help: impl Into<Option<String>>) {
         let table = self.table;
         let written = keys.iter().find_map(|key| table?.get_key_value(*key));
@@ -261,7 +261,7 @@ impl<'r> Section<'r> {
             .problem(Problem::new(&self.path(key), message).at(span).help(help));
     }
 
-    /// Says that the whole section is wrong; points at its name.
+    /// Reports that the whole section is invalid; points at its name.
     pub(crate) fn refuse_table(&self, message: String, help: impl Into<Option<String>>) {
         let problem = Problem::new(&self.path, message)
             .at(self.named_at.clone())
@@ -269,7 +269,7 @@ impl<'r> Section<'r> {
         self.reader.problem(problem);
     }
 
-    /// Fills in a text; a failure is reported.
+    /// Fills in a string; failures are reported.
     fn fill_in(&self, path: &str, span: &Range<usize>, text: &str) -> Option<String> {
         match interpolate(text, self.reader.interpolation) {
             Ok(value) => Some(value.into_owned()),
@@ -284,14 +284,14 @@ impl<'r> Section<'r> {
                 None
             }
             Err(InterpolationError::Written(what)) => {
-                let problem = Problem::new(path, format!("`{path}` holds {what}"));
+                let problem = Problem::new(path, format!("`{path}` contains {what}"));
                 self.reader.problem(problem.at(Some(span.clone())));
                 None
             }
         }
     }
 
-    /// The value of a key, which `parse` makes of what was written.
+    /// Parses the value of a key with `parse`.
     pub(crate) fn scalar<T>(
         &self,
         key: &str,
@@ -328,7 +328,7 @@ impl<'r> Section<'r> {
         let span = value.span();
         let DeValue::String(text) = value.get_ref() else {
             let found = value.get_ref().type_str();
-            let must_be = format!("a text in quotes, not {found}");
+            let must_be = format!("a string in quotes, not {found}");
             self.refuse_value(&path, span, false, &must_be, ValueError::as_declared());
             return None;
         };
@@ -340,12 +340,12 @@ impl<'r> Section<'r> {
         })
     }
 
-    /// An array of texts; `None` when it was not written.
+    /// An array of strings; `None` if the file does not set it.
     pub(crate) fn texts(&self, key: &str) -> Option<Vec<ConfigText>> {
         let value = self.entry(key)?;
         let path = self.path(key);
         let Some(array) = value.get_ref().as_array() else {
-            let must_be = "an array of texts, as `[\"a\", \"b\"]`";
+            let must_be = "an array of strings, such as `[\"a\", \"b\"]`";
             self.refuse_value(
                 &path,
                 value.span(),
@@ -359,8 +359,8 @@ impl<'r> Section<'r> {
         Some(array.iter().enumerate().filter_map(text).collect())
     }
 
-    /// A table of texts under free names, in the order of the file, each with the text of its
-    /// name; `None` when it was not written.
+    /// A table of named strings, in file order, with the position of each name; `None` if the file
+    /// does not have it.
     pub(crate) fn named_texts(&self, key: &str) -> Option<Vec<(ConfigText, ConfigText)>> {
         let table = self.as_table(key, self.entry(key)?)?;
         let named = |(name, value): (&Spanned<Cow<'_, str>>, _)| {

@@ -1,4 +1,4 @@
-//! The headers that a server is sent, for `mcpvisor servers headers`. Values are masked.
+//! Lists the headers sent to a server, for `mcpvisor servers headers`. Values are masked.
 
 use super::describe::shown_url;
 use super::{Config, ServerState};
@@ -7,18 +7,16 @@ use crate::masking::MASK;
 use crate::transport::HttpSettings;
 
 impl Config {
-    /// The headers of requests to a server, one line each.
+    /// Headers of requests to a server, one per line.
     ///
     /// # Errors
     ///
-    /// Says why there is nothing to show.
+    /// Returns why there is nothing to show.
     pub fn headers_to(&self, server: &str) -> Result<String, String> {
         let mut entries = self.servers.iter();
         let found = entries.find(|entry| entry.name.as_str() == server || entry.id() == server);
         let Some(entry) = found else {
-            return Err(format!(
-                "there is no server `{server}` in the configuration"
-            ));
+            return Err(format!("the configuration has no server `{server}`"));
         };
         match &entry.state {
             ServerState::Disabled => Err(format!("server `{server}` is disabled")),
@@ -27,7 +25,7 @@ impl Config {
             }
             ServerState::Ready(settings) => match &settings.transport {
                 TransportSettings::Stdio(_) => Err(format!(
-                    "server `{server}` is a program, which is sent no headers"
+                    "server `{server}` is a program, which receives no headers"
                 )),
                 TransportSettings::Http(http) => Ok(shown(http, settings.credentials)),
             },
@@ -52,22 +50,22 @@ fn shown(http: &HttpSettings, credentials: CredentialsChoice) -> String {
     lines.extend(configured.map(|(name, _)| format!("{name}: {MASK}  (`headers`)")));
     if !http.has_authorization() {
         let whose = match credentials {
-            CredentialsChoice::Shared => "once the gateway is signed in",
-            CredentialsChoice::User => "of the user who calls, once signed in",
+            CredentialsChoice::Shared => "once the gateway has signed in",
+            CredentialsChoice::User => "of the calling user, once signed in",
         };
         lines.push(format!("Authorization: Bearer {MASK}  ({whose})"));
     }
     let forwarded = http.forward_headers.iter();
     lines.extend(forwarded.map(|header| {
         let (from, to) = (&header.from, &header.to);
-        format!("{to}: {MASK}  (`{from}` of the client, with its calls)")
+        format!("{to}: {MASK}  (`{from}` of the client, on its calls)")
     }));
     let of_user = http.user_headers.iter();
     lines.extend(
         of_user.map(|(name, claim)| {
-            format!("{name}: {MASK}  (`{claim}` of who calls, with each call)")
+            format!("{name}: {MASK}  (`{claim}` of the caller, on each call)")
         }),
     );
-    lines.push("Mcp-…: what the protocol demands of each request".to_owned());
+    lines.push("Mcp-…: protocol headers of each request".to_owned());
     lines.join("\n") + "\n"
 }

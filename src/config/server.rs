@@ -1,4 +1,4 @@
-//! From `[servers.NAME]` to the settings of each server.
+//! Reads `[servers.NAME]` into the settings of each server.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use crate::id::ServerName;
 use crate::supervision::Settings as SupervisionSettings;
 use crate::transport::{HttpKind, HttpSettings, ProxyChoice, StdioSettings};
 
-/// Servers of one configuration.
+/// Maximum number of servers in a configuration.
 pub(super) const SERVERS_MAX: usize = 10_000;
 
 /// One `[servers.NAME]` table.
@@ -30,30 +30,30 @@ pub(super) const SERVERS_MAX: usize = 10_000;
 pub struct ServerEntry {
     pub name: ServerName,
     pub state: ServerState,
-    /// Its keys, over what the rest of the file says of every server.
+    /// Keys of the server, on top of the defaults for every server.
     pub(crate) keys: ServerKeys,
 }
 
 impl ServerEntry {
-    /// By which the API knows it.
+    /// Identifier of the server in the API.
     pub fn id(&self) -> &str {
         self.keys.id.as_deref().unwrap_or(self.name.as_str())
     }
 }
 
-/// How a server stands in the configuration.
+/// Configured state of a server.
 #[derive(Clone, Debug)]
 pub enum ServerState {
-    /// It is to run.
+    /// Enabled and usable.
     Ready(Arc<ServerSettings>),
     /// `enabled = false`.
     Disabled,
-    /// The environment lacks what it needs; the text says what, without any value.
+    /// The environment lacks something that the server needs; the text names it, without any value.
     Misconfigured(String),
 }
 
 impl Config {
-    /// As with `enabled = false` at every server except this one.
+    /// Disables every server except this one.
     #[must_use]
     pub fn for_server(mut self, name: &ServerName) -> Self {
         for server in self.servers.iter_mut().filter(|it| it.name != *name) {
@@ -63,7 +63,7 @@ impl Config {
     }
 }
 
-/// Reads all servers, in the order of the file.
+/// Reads all servers, in file order.
 pub(crate) fn servers(section: &Section<'_>, every_server: &ServerKeys) -> Vec<ServerEntry> {
     let servers = section.servers();
     if servers.len() > SERVERS_MAX {
@@ -88,7 +88,7 @@ pub(crate) fn servers(section: &Section<'_>, every_server: &ServerKeys) -> Vec<S
     entries
 }
 
-/// An id is found before a name, so it must be nobody else's.
+/// Refuses an id that is also another server's id or name: lookups try ids before names.
 fn refuse_equal_ids(section: &Section<'_>, entries: &[ServerEntry]) {
     let mut seen = HashSet::new();
     let names: HashSet<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
@@ -112,7 +112,7 @@ fn entry(name: ServerName, section: &Section<'_>, mut keys: ServerKeys) -> Serve
     user_credentials::check(&mut keys, section);
     let directory = section.reader.interpolation.directory;
     let settings = settings(&name, &keys, directory);
-    warn_of_plain_http(settings.as_ref(), section);
+    warn_about_plain_http(settings.as_ref(), section);
     let unusable = section.reader.take_unusable();
     let state = match settings {
         _ if !keys.enabled => ServerState::Disabled,
@@ -122,7 +122,7 @@ fn entry(name: ServerName, section: &Section<'_>, mut keys: ServerKeys) -> Serve
     ServerEntry { name, state, keys }
 }
 
-/// Which transport a server has; `None` when a problem was reported.
+/// Transport of a server; `None` if a problem was reported.
 fn transport_kind(section: &Section<'_>, written: Option<TransportKind>) -> Option<TransportKind> {
     use TransportKind::{Http, Stdio};
 
@@ -140,7 +140,7 @@ fn transport_kind(section: &Section<'_>, written: Option<TransportKind>) -> Opti
         (None, false, false) => {
             let message = format!("`{}` has neither `command` nor `url`", section.name());
             let help = "write `command` for a program that the gateway starts, `url` for a server \
-                        that runs by itself";
+                        that runs elsewhere";
             section.refuse_table(message, help.to_owned());
             None
         }
@@ -177,14 +177,14 @@ fn transport_kind(section: &Section<'_>, written: Option<TransportKind>) -> Opti
     };
     let others: Vec<&&str> = others.iter().filter(|key| section.has(key)).collect();
     for key in &others {
-        let message = format!("`{}` does not go with `{own}`", section.path(key));
+        let message = format!("`{}` cannot be combined with `{own}`", section.path(key));
         let help = "a server has a `command` or a `url`".to_owned();
         section.refuse(&[**key], message, help);
     }
     others.is_empty().then_some(kind)
 }
 
-/// `None` when something was refused or is missing.
+/// Builds the settings; `None` if something was refused or is missing.
 fn settings(name: &ServerName, keys: &ServerKeys, directory: &Path) -> Option<ServerSettings> {
     let transport = match keys.transport? {
         TransportKind::Stdio => TransportSettings::Stdio(stdio(keys, directory)?),
@@ -193,7 +193,7 @@ fn settings(name: &ServerName, keys: &ServerKeys, directory: &Path) -> Option<Se
     Some(ServerSettings {
         name: name.clone(),
         transport,
-        // Checked when it was read; what was refused has its default.
+        // Validated when it was read; a refused value was replaced with its default.
         supervision: SupervisionSettings::try_new(keys.supervision.clone()).unwrap_or_default(),
         era: keys.era,
         start: keys.start,
@@ -217,21 +217,22 @@ fn stdio(keys: &ServerKeys, directory: &Path) -> Option<StdioSettings> {
         cwd: keys.cwd.as_ref().map(|cwd| directory.join(cwd)),
         line_max: keys.line_max,
         write_queue_max: keys.write_queue_max,
-        // Two steps, closing stdin and SIGTERM, and a little time for the end after SIGKILL.
+        // Two steps, closing stdin and SIGTERM, plus a little time for the process to exit after
+        // SIGKILL.
         stop_grace: keys.supervision.shutdown_timeout * 2 / 5,
         limits: keys.child_limits,
     })
 }
 
-/// Warns of secrets that everybody on the way to a server can read.
-fn warn_of_plain_http(settings: Option<&ServerSettings>, section: &Section<'_>) {
+/// Warns about secrets that are sent to a server unencrypted.
+fn warn_about_plain_http(settings: Option<&ServerSettings>, section: &Section<'_>) {
     let Some(TransportSettings::Http(http)) = settings.map(|settings| &settings.transport) else {
         return;
     };
     let has_secrets = !http.headers.is_empty() || http.url.query().is_some();
     if is_plain_http(&http.url) && has_secrets {
         section.reader.warn(&format!(
-            "`{}` is `http://`, so its headers and query travel for everybody to read; use \
+            "`{}` uses `http://`, so its headers and query are sent unencrypted; use \
              `https://`",
             section.path("url")
         ));
@@ -244,8 +245,8 @@ fn secrets(texts: &NamedSecrets) -> impl Iterator<Item = (String, secrecy::Secre
         .map(|(name, text)| (name.clone(), text.to_secret()))
 }
 
-/// A bare name is looked for in `PATH`; a relative path starts at the configuration, not at
-/// whatever directory the gateway was started in.
+/// A bare name is looked up in `PATH`; a relative path is resolved against the configuration's
+/// directory, not the gateway's working directory.
 pub(super) fn program(command: &str, directory: &Path) -> String {
     let path = PathBuf::from(command);
     if path.is_absolute() || path.components().count() < 2 && !command.starts_with('.') {
@@ -255,7 +256,7 @@ pub(super) fn program(command: &str, directory: &Path) -> String {
 }
 
 fn http(kind: HttpKind, keys: &ServerKeys, directory: &Path) -> Option<HttpSettings> {
-    // Checked when it was read.
+    // Validated when it was read.
     let proxy = keys.proxy.as_ref();
     let proxy = proxy.and_then(|text| ProxyChoice::parse(text.expose()).ok());
     Some(HttpSettings {

@@ -1,4 +1,4 @@
-//! From `[sources.NAME]` and the environment to the settings of each source.
+//! Reads `[sources.NAME]` and the environment into the settings of each source.
 
 use url::Url;
 
@@ -14,23 +14,23 @@ use crate::credentials::{KeyCommand, Vault, VaultKey, VaultPlace, default_key_fi
 use crate::id::ServerName;
 use crate::sources::SourceSettings;
 
-/// Sources of one configuration.
+/// Maximum number of sources in a configuration.
 const SOURCES_MAX: usize = 100;
 
-/// Where their answers are kept, in the data directory.
+/// Subdirectory of the data directory for source responses.
 const KEPT_DIR: &str = "sources";
 
-/// Where the tokens of servers are kept, in the data directory.
+/// Subdirectory of the data directory for server tokens.
 const SIGN_INS_DIR: &str = "credentials";
 
-/// Holds the key of every vault, if it is set.
+/// Environment variable with the key of every vault.
 const KEY_VARIABLE: &str = "MCPVISOR_CREDENTIALS_KEY";
 
-/// The source that plugged.in's variables stand for.
+/// Name of the source defined by plugged.in's variables.
 const OF_ENVIRONMENT: &str = "pluggedin";
 
 impl Config {
-    /// The tokens of servers.
+    /// The vault for server tokens.
     pub fn vault(&self, environment: &dyn Environment) -> Vault {
         self.vault_in(SIGN_INS_DIR, environment)
     }
@@ -39,7 +39,7 @@ impl Config {
         Vault::new(self.data_dir.join(directory), self.vault_key(environment))
     }
 
-    /// Where the key of everything that is sealed is.
+    /// Where to find the key that encrypts stored secrets.
     pub fn vault_key(&self, environment: &dyn Environment) -> VaultKey {
         let variable = |name: &str| {
             let value = environment.var(name)?.into_string().ok()?;
@@ -57,7 +57,7 @@ impl Config {
         }
     }
 
-    /// All that is sealed in the data directory.
+    /// Everything in the data directory that is encrypted.
     pub fn vault_place(&self) -> VaultPlace {
         let directories = [SIGN_INS_DIR, KEPT_DIR].map(|name| self.data_dir.join(name));
         VaultPlace {
@@ -67,7 +67,7 @@ impl Config {
     }
 }
 
-/// Reads all sources, with that of the environment.
+/// Reads all sources, including the one from the environment.
 pub(crate) fn sources(section: &Section<'_>, config: &Config) -> Vec<SourceSettings> {
     let environment = section.reader.interpolation.environment;
     let vault = config.vault_in(KEPT_DIR, environment);
@@ -81,7 +81,7 @@ pub(crate) fn sources(section: &Section<'_>, config: &Config) -> Vec<SourceSetti
     for (name, span, section) in tables {
         let Ok(name) = ServerName::try_new(name) else {
             let shown: String = name.chars().take(64).collect();
-            let message = "the name of a source is 1 to 32 characters of A-Z, a-z, 0-9 and `-`";
+            let message = "a source's name is 1 to 32 characters of A-Z, a-z, 0-9 and `-`";
             let problem = Problem::new(&format!("sources.{shown}"), message.to_owned());
             section.reader.problem(problem.at(Some(span)));
             continue;
@@ -111,8 +111,8 @@ fn source(
     let url = Url::parse(url).ok()?;
     if is_plain_http(&url) {
         section.reader.warn(&format!(
-            "source `{name}` is `http://`: its key and its servers travel for everybody to read \
-             and to change; use `https://`"
+            "source `{name}` uses `http://`: its key and its servers are sent unencrypted and can \
+             be read and changed in transit; use `https://`"
         ));
     }
     Some(SourceSettings {
@@ -124,8 +124,8 @@ fn source(
     })
 }
 
-/// plugged.in's variables: its API at `PLUGGEDIN_API_BASE_URL`, with the key in `PLUGGEDIN_API_KEY`.
-/// The key alone names no API that it may be sent to.
+/// The source defined by plugged.in's variables: its API at `PLUGGEDIN_API_BASE_URL`, with the key
+/// in `PLUGGEDIN_API_KEY`. The key alone does not determine which API may receive it.
 fn of_environment(section: &Section<'_>) -> Option<(ServerName, SourceKeys)> {
     let environment = section.reader.interpolation.environment;
     let refuse = |message: &str| {
@@ -135,14 +135,14 @@ fn of_environment(section: &Section<'_>) -> Option<(ServerName, SourceKeys)> {
     let url = trimmed_var(environment, "PLUGGEDIN_API_BASE_URL")?;
     let Some(key) = trimmed_var(environment, "PLUGGEDIN_API_KEY") else {
         refuse(
-            "the environment variable `PLUGGEDIN_API_BASE_URL` is set, and `PLUGGEDIN_API_KEY`, \
+            "the environment variable `PLUGGEDIN_API_BASE_URL` is set, but `PLUGGEDIN_API_KEY`, \
              which holds its key, is not",
         );
         return None;
     };
     let Ok(url) = base_url(&url) else {
         refuse(
-            "the environment variable `PLUGGEDIN_API_BASE_URL` must be a URL that begins with \
+            "the environment variable `PLUGGEDIN_API_BASE_URL` must be a URL that starts with \
              `http://` or `https://`, without a query",
         );
         return None;

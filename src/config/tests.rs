@@ -1,4 +1,4 @@
-//! Declarations, plans of reloads, and secrets, seen from inside.
+//! Unit tests of declarations, reload plans, and the handling of secrets.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ fn config(text: &str, variables: &[(&str, &str)]) -> Config {
     }
 }
 
-/// Whether a file has the key, also where it is commented out.
+/// Whether a file has the key, commented out or not.
 fn has_key(text: &str, key: &str) -> bool {
     text.lines().any(|line| {
         let line = line.trim_start_matches(['#', ' ']);
@@ -30,7 +30,7 @@ fn has_key(text: &str, key: &str) -> bool {
 }
 
 #[test]
-fn every_key_stands_in_the_default_file_and_in_the_reference() {
+fn every_key_is_in_the_default_file_and_the_reference() {
     let tables = keys::known_tables();
     let labels: Vec<&str> = tables.iter().map(|(label, _)| *label).collect();
     for label in [
@@ -77,7 +77,7 @@ fn a_sentence_ends_with_a_full_stop() {
         .for_each(check);
 }
 
-/// A default is written in one place: what the parts use by themselves is what the file says.
+/// Defaults have one definition: the components' own defaults equal the file's.
 #[test]
 fn the_defaults_of_the_parts_are_the_declared_ones() {
     let config = config("[servers.a]\ncommand = \"x\"", &[]);
@@ -102,7 +102,7 @@ headers = { K = "${SECRET:-one}" }
 command = "y"
 "#;
 
-/// The steps of a plan, in one line.
+/// Formats the steps of a plan on one line.
 fn steps(plan: &Plan) -> String {
     let names = |servers: &[std::sync::Arc<ServerSettings>]| -> String {
         let names: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
@@ -155,7 +155,7 @@ fn check(before: &str, after: &str, expected: &str) {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "one story, or a table of cases")]
+#[expect(clippy::too_many_lines, reason = "one scenario, or a table of cases")]
 fn only_what_changed_is_touched() {
     let with = |text: &str| format!("{BASE}{text}");
     let under = |section: &str| format!("{section}\n{BASE}");
@@ -305,7 +305,7 @@ fn keys_that_need_a_restart_keep_their_values_until_then() {
     assert_eq!(in_force.front.sse_after, Duration::from_secs(2));
 }
 
-/// A file that is guarded otherwise from the next start on must not open the gateway that runs.
+/// A file whose authentication changes at the next start must not open the running gateway.
 #[test]
 fn what_guards_a_gateway_stays_until_its_restart() {
     let key = format!("[auth.keys.a]\nhash = \"sha256:{}\"", "0".repeat(64));
@@ -330,7 +330,7 @@ fn what_guards_a_gateway_stays_until_its_restart() {
         let is_guarded = in_force.front.auth.is_required();
         assert_eq!(is_guarded, expected.contains("auth"), "{text}");
     }
-    // Nobody is asked for a certificate before the restart, so nobody needs one.
+    // Clients are not asked for certificates before the restart, so none are required until then.
     let named = format!("{certificates}[auth]\ncertificates = true\n");
     let wanted = config(&named, &[]);
     assert!(wanted.front.auth.is_required());
@@ -371,7 +371,7 @@ fn certificates_come_with_their_keys_and_stand_beside_the_file() {
 
 #[test]
 fn a_value_of_the_environment_is_in_no_text() {
-    // Each is wrong in its place, so each leads to an error or an unusable server.
+    // Each value is invalid for its key, so each causes an error or an unusable server.
     const SECRET: &str = "s3cr3t value\u{1}";
     let fields = [
         "command = \"x\"\nargs = [\"${S}\", \"${NOT_SET}\"]",

@@ -1,4 +1,4 @@
-//! TOML in JSON.
+//! Converts TOML to JSON.
 
 use std::path::Path;
 
@@ -8,15 +8,15 @@ use toml_edit::{DocumentMut, Item, TableLike};
 use super::json::is_json;
 use super::place;
 
-/// A whole configuration file as it is written, variables not filled in; comments are left out.
+/// A whole configuration file as written, without comments; variables are not filled in.
 ///
 /// # Errors
 ///
-/// Says why it cannot be read.
+/// Returns why it cannot be read.
 pub fn file_as_json(path: &Path) -> Result<Value, String> {
     let shown = path.display();
     let text = place::read(path).map_err(|error| format!("{shown}: {error}"))?;
-    let no_file = |what: &str| format!("{shown} is no {what}");
+    let no_file = |what: &str| format!("{shown} is not {what}");
     if is_json(&text) {
         let text = text.trim_start_matches('\u{feff}');
         let read = jsonc_parser::parse_to_serde_value(text, &Default::default());
@@ -26,7 +26,7 @@ pub fn file_as_json(path: &Path) -> Result<Value, String> {
     Ok(json_of_toml(document.as_item()))
 }
 
-/// A part of a TOML file in JSON, dates as texts.
+/// Converts a TOML item to JSON; dates become strings.
 pub fn json_of_toml(item: &Item) -> Value {
     match item {
         Item::None => Value::Null,

@@ -1,4 +1,4 @@
-//! Durations and sizes, and how people write them.
+//! Parses and formats durations and sizes.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ pub(crate) fn parse_size(text: &str) -> Option<u64> {
         .checked_mul(factor)
 }
 
-/// Writes a duration in its largest whole unit.
+/// Formats a duration in its largest whole unit.
 pub(crate) fn show_duration(duration: Duration) -> String {
     let millis = duration.as_millis();
     let units = [
@@ -60,7 +60,7 @@ pub(crate) fn show_duration(duration: Duration) -> String {
     }
 }
 
-/// Writes a number of bytes in its largest whole unit.
+/// Formats a number of bytes in its largest whole unit.
 pub(crate) fn show_size(bytes: u64) -> String {
     let units = [("GiB", 1_u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     match units

@@ -10,7 +10,8 @@ use crate::id::ServerName;
 
 const KEY: &str = "credentials";
 
-/// Refuses what contradicts a sign-in of each user, who shares connections with nobody.
+/// Refuses combinations that conflict with per-user sign-in, which requires separate connections
+/// for each user.
 pub(super) fn check(keys: &mut ServerKeys, section: &Section<'_>) {
     if keys.credentials == CredentialsChoice::Shared {
         if keys.oauth.exchanges() {
@@ -25,38 +26,40 @@ pub(super) fn check(keys: &mut ServerKeys, section: &Section<'_>) {
     }
     let path = section.path(KEY);
     let refuse = |with: &str, why: &str| {
-        let message = format!("`{path} = \"user\"` does not go with `{with}`");
+        let message = format!("`{path} = \"user\"` cannot be combined with `{with}`");
         section.refuse(&[KEY], message, why.to_owned());
     };
     if section.has("sharing") && keys.sharing != Sharing::Principal {
         refuse(
             &section.path("sharing"),
-            "each user has connections of its own",
+            "each user has separate connections",
         );
     }
     let is_authorization = |name: &str| name.eq_ignore_ascii_case("authorization");
     if keys.headers.iter().any(|(name, _)| is_authorization(name)) {
         refuse(
             &section.path("headers.Authorization"),
-            "the token is that of each user",
+            "each user has a separate token",
         );
     }
     let mut forwarded = keys.forward_headers.iter();
     if forwarded.any(|(_, to)| is_authorization(to.expose())) {
         refuse(
             &section.path("forward_headers"),
-            "the token is that of each user",
+            "each user has a separate token",
         );
     }
     if keys.oauth.needs_nobody() {
-        refuse(&section.path("oauth.grant"), "nobody signs in then");
+        refuse(
+            &section.path("oauth.grant"),
+            "users do not sign in with this grant",
+        );
     }
     keys.sharing = Sharing::Principal;
 }
 
-/// Without keys and tokens nobody is known who could sign in, and without tokens there is nothing to
-/// exchange.
-pub(super) fn warn_of_nobody(
+/// Warns if users cannot be identified, or if clients have no tokens to exchange.
+pub(super) fn warn_if_unusable(
     server: &ServerName,
     keys: &ServerKeys,
     auth: &AuthSettings,
@@ -67,12 +70,12 @@ pub(super) fn warn_of_nobody(
     }
     if keys.oauth.exchanges() && !auth.tokens.is_enabled() {
         reader.warn(&format!(
-            "`servers.{server}.oauth.grant = \"token_exchange\"` needs clients with tokens, and none \
-             are taken: see `jwt`, `introspection` and `webhook` in [auth]"
+            "`servers.{server}.oauth.grant = \"token_exchange\"` needs clients with tokens, and \
+             tokens are not accepted: see `jwt`, `introspection` and `webhook` in [auth]"
         ));
     } else if !auth.is_required() {
         reader.warn(&format!(
-            "`servers.{server}.{KEY} = \"user\"` needs API keys, which say who calls: \
+            "`servers.{server}.{KEY} = \"user\"` needs API keys, which identify the caller: \
              `mcpvisor keys add NAME`"
         ));
     }

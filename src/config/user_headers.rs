@@ -1,4 +1,4 @@
-//! `user_headers` of a server: what it reads of whose call it is.
+//! `user_headers` of a server: what it receives about the calling user.
 
 use super::keys::{ServerKeys, TransportKind};
 use super::reader::Reader;
@@ -10,7 +10,7 @@ use crate::id::ServerName;
 
 const KEY: &str = "user_headers";
 
-/// Refuses what contradicts other keys of the server.
+/// Refuses combinations with conflicting keys of the server.
 pub(super) fn check(keys: &mut ServerKeys, section: &Section<'_>) {
     if keys.user_headers.is_empty() {
         return;
@@ -23,7 +23,7 @@ pub(super) fn check(keys: &mut ServerKeys, section: &Section<'_>) {
     for (name, _) in &keys.user_headers {
         let is_same = |other: &str| other.eq_ignore_ascii_case(name);
         if is_same("Authorization") {
-            let message = format!("`{path}` sends `{name}`, which is for tokens");
+            let message = format!("`{path}` sends `{name}`, which is reserved for tokens");
             section.refuse(&[KEY], message, None);
         }
         let has_own = keys.headers.iter().any(|(other, _)| is_same(other));
@@ -39,7 +39,7 @@ pub(super) fn check(keys: &mut ServerKeys, section: &Section<'_>) {
     }
 }
 
-/// Names of headers, and what they say.
+/// Header names with the user claims that they carry.
 pub(super) fn settings(keys: &ServerKeys) -> Vec<(String, UserClaim)> {
     let headers = keys.user_headers.iter();
     let headers =
@@ -47,8 +47,8 @@ pub(super) fn settings(keys: &ServerKeys) -> Vec<(String, UserClaim)> {
     headers.flatten().collect()
 }
 
-/// Has the front read what any of these servers is to read; warns of servers that nobody can call, or
-/// whose users have the same name.
+/// Makes the front read the claims that any of these servers receives; warns about servers that
+/// cannot be called, or whose users can share a name.
 pub(super) fn apply<'a>(
     servers: impl Iterator<Item = (&'a ServerName, &'a ServerKeys)>,
     front: &mut FrontSettings,
@@ -73,23 +73,24 @@ pub(super) fn apply<'a>(
         let path = format!("servers.{name}.{KEY}");
         if paths.len() > count && !takes_tokens {
             reader.warn(&format!(
-                "`{path}` needs clients with tokens, which have claims, and none are taken: see `jwt`, \
-                 `introspection` and `webhook` in [auth]"
+                "`{path}` needs clients with tokens, which have claims, but tokens are not \
+                 accepted: see `jwt`, `introspection` and `webhook` in [auth]"
             ));
         } else if reads_subject && kinds == 0 {
             reader.warn(&format!(
-                "`{path}` needs API keys or tokens, which say who calls: `mcpvisor keys add NAME`"
+                "`{path}` needs API keys or tokens, which identify the caller: `mcpvisor keys add NAME`"
             ));
         } else if reads_subject && kinds > 1 {
             reader.warn(&format!(
-                "`{path}` sends names of API keys, subjects of tokens and names in certificates as \
-                 the same: let nobody have the name of somebody else"
+                "`{path}` sends API key names, token subjects and certificate names in the \
+                 same header: make sure that no two users share a name"
             ));
         }
         if reads_subject && auth.tokens.has_two_issuers() {
             reader.warn(&format!(
-                "`{path}` sends the subject of a token, whoever gave it out: two issuers may mean two \
-                 people by the same; `claims.iss` beside it says which one, or `claims.email` who"
+                "`{path}` sends the subject of a token regardless of its issuer: two issuers can \
+                 use the same subject for different people; also send `claims.iss`, or use \
+                 `claims.email`"
             ));
         }
     }

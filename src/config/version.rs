@@ -1,4 +1,4 @@
-//! `version` of the file: which keys it has, and what they mean.
+//! `version` of the file: which keys exist and what they mean.
 
 use toml_edit::DocumentMut;
 
@@ -6,23 +6,25 @@ use super::declaration::kinds::{RangeKind, count};
 use super::json;
 use super::section::{Scalar, Section, ValueError};
 
-/// The version that this program reads. A file that names none has it, too.
+/// The version that this program reads. Files without `version` use this one.
 pub(super) const VERSION: i64 = 1;
 
-/// Its kind, for the schema and the reference.
+/// Value kind of the key, for the schema and the reference.
 pub(super) fn kind() -> RangeKind<i64> {
     count(VERSION..=VERSION)
 }
 
-/// The text in the present version: its `version` is written, and all else stays as it is. Every text that is read
-/// has the keys of version 1, so that there is nothing else to change yet.
+/// Upgrades a file to the current version: `version` is added, and everything else stays unchanged.
+/// All files so far use the keys of version 1, so nothing else needs to change yet.
 ///
 /// # Errors
 ///
-/// Refuses texts in JSON, which have no version.
+/// Refuses JSON files, which have no version.
 pub fn migrated(text: &str) -> Result<String, &'static str> {
     if json::is_json(text) {
-        return Err("a file in JSON has no version: it holds servers only, as clients have them");
+        return Err(
+            "a JSON file has no version: it contains only servers, in the format of clients",
+        );
     }
     let is_versioned = text
         .parse::<DocumentMut>()
@@ -30,7 +32,7 @@ pub fn migrated(text: &str) -> Result<String, &'static str> {
     if is_versioned {
         return Ok(text.to_owned());
     }
-    // Editors look for the schema in the first line.
+    // Editors look for the schema on the first line.
     let (schema, rest) = match text.split_once('\n') {
         Some((first, rest)) if first.starts_with("#:schema") => (format!("{first}\n"), rest),
         _ => (String::new(), text),
@@ -38,8 +40,8 @@ pub fn migrated(text: &str) -> Result<String, &'static str> {
     Ok(format!("{schema}version = {VERSION}\n\n{rest}"))
 }
 
-/// Whether the file has a version that is read here. What the keys of a later one mean is not known, so
-/// that nothing else is said of such a file.
+/// Whether this program reads the file's version. The keys of a later version are unknown, so no
+/// other problems are reported for such a file.
 pub(super) fn is_read(root: &Section<'_>) -> bool {
     let must_be = || format!("{VERSION}, the version that this mcpvisor reads");
     let written = root.scalar("version", must_be, |scalar| {
@@ -55,10 +57,10 @@ pub(super) fn is_read(root: &Section<'_>) -> bool {
     };
     let own = env!("CARGO_PKG_VERSION");
     let message = format!(
-        "this configuration has the version {version}, and mcpvisor {own} reads version {VERSION}"
+        "this configuration has version {version}, but mcpvisor {own} reads version {VERSION}"
     );
     let help =
-        "run the mcpvisor that it was written for, or go back to a file of this one".to_owned();
+        "run the mcpvisor that it was written for, or restore a file for this one".to_owned();
     root.refuse(&["version"], message, help);
     false
 }

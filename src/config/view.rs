@@ -1,4 +1,4 @@
-//! From `[views.NAME]` to the settings of each view.
+//! Reads `[views.NAME]` into the settings of each view.
 
 use super::Config;
 use super::declaration::Keys as _;
@@ -9,16 +9,16 @@ use crate::catalog::ViewSettings;
 use crate::id::ServerName;
 use crate::publisher::NamedViews;
 
-/// Views of one configuration.
+/// Maximum number of views in a configuration.
 const VIEWS_MAX: usize = 1000;
 
-/// Longest name of a view, in bytes.
+/// Maximum length of a view name, in bytes.
 const NAME_MAX: usize = 64;
 
-/// Names that are segments of other paths below the endpoint.
+/// Names that are used as path segments below the endpoint.
 const RESERVED: [&str; 4] = ["server", "sse", "messages", "view"];
 
-/// Reads all views. A server that does not exist is a problem, unless a source may bring it later.
+/// Reads all views. An unknown server is a problem, unless a source may supply it later.
 pub(crate) fn views(section: &Section<'_>, config: &Config) -> NamedViews {
     let tables = section.named_tables();
     if tables.len() > VIEWS_MAX {
@@ -52,12 +52,12 @@ pub(crate) fn views(section: &Section<'_>, config: &Config) -> NamedViews {
 fn refused_name(name: &str) -> Option<String> {
     let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     if name.is_empty() || name.len() > NAME_MAX || !name.bytes().all(legal) {
-        let message = "the name of a view is 1 to 64 characters of A-Z, a-z, 0-9, `-` and `_`";
+        let message = "a view's name is 1 to 64 characters of A-Z, a-z, 0-9, `-` and `_`";
         return Some(message.to_owned());
     }
     RESERVED
         .contains(&name)
-        .then(|| format!("`{name}` is the path of something else"))
+        .then(|| format!("`{name}` is reserved for another path"))
 }
 
 fn known_servers(section: &Section<'_>, wanted: &[String], config: &Config) -> Vec<ServerName> {
@@ -70,7 +70,7 @@ fn known_servers(section: &Section<'_>, wanted: &[String], config: &Config) -> V
                 let path = section.path("servers");
                 if let (false, Ok(name)) = (config.sources.is_empty(), ServerName::try_new(wanted))
                 {
-                    let warning = format!("`{path}`: there is no server `{name}` now");
+                    let warning = format!("`{path}`: server `{name}` does not exist at present");
                     section.reader.warn(&warning);
                     known.push(name);
                     continue;
@@ -78,7 +78,7 @@ fn known_servers(section: &Section<'_>, wanted: &[String], config: &Config) -> V
                 let shown: String = wanted.chars().take(NAME_MAX).collect();
                 let names = servers.iter().map(|server| server.name.as_str());
                 let help = nearest(wanted, names).map(|name| format!("did you mean `\"{name}\"`?"));
-                let message = format!("`{path}`: there is no server `{shown}`");
+                let message = format!("`{path}`: server `{shown}` does not exist");
                 section.refuse(&["servers"], message, help);
             }
         }

@@ -1,9 +1,9 @@
-//! Notices that the configuration file, or one that it includes, changed.
+//! Detects changes to the configuration file and the files it includes.
 //!
-//! The *directory* is watched, since editors replace the file and Kubernetes swaps a link beside
-//! it; and the file is looked at every few seconds, since network file systems tell nothing.
-//! Only the content counts: a file that was only touched is no change. It knows nothing of
-//! what a change means, and does not look at files that `${file:…}` names: SIGHUP is for those.
+//! The *directory* is watched, because editors replace the file and Kubernetes swaps a link beside
+//! it. The file is also polled every few seconds, because network file systems send no events. Only
+//! the content counts: touching a file is not a change. The module does not interpret changes, and
+//! does not watch files that `${file:…}` names: use SIGHUP for those.
 
 use std::fs;
 use std::io;
@@ -17,15 +17,16 @@ use tokio::time::{self, MissedTickBehavior};
 
 use super::{FILE_MAX, Fingerprint, LoadedFile};
 
-/// Looks at a file that is another one each time, before the next event or poll is waited for.
+/// Maximum number of reads of a file that keeps changing, before waiting for the next event or
+/// poll.
 const LOOKS_MAX: usize = 50;
 
-/// How patient a watch is.
+/// Timing of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchSettings {
-    /// How long a new content must stand: editors and people write in several steps.
+    /// How long new content must stay the same: editors and people write in several steps.
     pub settle: Duration,
-    /// Time between two looks without any event.
+    /// Interval between polls without events.
     pub poll_every: Duration,
 }
 
@@ -38,12 +39,12 @@ impl Default for WatchSettings {
     }
 }
 
-/// A file has another content than at the last event, and has had it for a while: half of a
-/// write is no change.
+/// Reports that a file's content differs from the last event and has settled, so that partial
+/// writes are not reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Changed;
 
-/// A running watch of some files; it ends when it is dropped.
+/// A running watch on some files; it ends when it is dropped.
 pub struct Watch {
     files: Vec<WatchedFile>,
     report: mpsc::Sender<Changed>,
@@ -51,9 +52,9 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Watches files, each with the content that was loaded; a change between the loading and
-    /// this call is noticed too. An event is dropped while `report` is full: the one in it stands
-    /// for it. Must be called within a tokio runtime.
+    /// Watches files, each with the content that was loaded; a change between loading and this call
+    /// is also detected. While `report` is full, events are dropped, because the queued one already
+    /// covers them. Must be called within a tokio runtime.
     pub fn start(
         files: &[LoadedFile],
         settings: &WatchSettings,
@@ -68,7 +69,7 @@ impl Watch {
         watch
     }
 
-    /// Watches these files from now on, and no others. One that is watched already stays so.
+    /// Replaces the set of watched files. Files already in it are not watched again.
     pub fn follow(&mut self, files: &[LoadedFile]) {
         let is_wanted = |path: &Path| files.iter().any(|file| file.path == path);
         self.files.retain(|watched| is_wanted(&watched.path));
@@ -98,7 +99,7 @@ impl WatchedFile {
         let watched = path.clone();
         let task = tokio::spawn(async move {
             let (poke, pokes) = mpsc::channel(1);
-            // The file system may hang.
+            // The file system can hang.
             let events = spawn_blocking(move || events_of(&watched, poke)).await;
             run(path, seen, settings, pokes, report).await;
             drop(events);
@@ -108,16 +109,17 @@ impl WatchedFile {
     }
 }
 
-/// `None` where the system offers no events; the polling finds changes.
+/// Subscribes to file system events; `None` if they are unavailable and changes are found by
+/// polling.
 fn events_of(path: &Path, poke: mpsc::Sender<()>) -> Option<RecommendedWatcher> {
     match watch_directory(path, poke) {
         Ok(events) => Some(events),
-        // A missing directory can be made together with the file.
+        // A missing directory can be created together with the file.
         Err(_) if !path.exists() => None,
         Err(error) => {
             log::warn!(
                 path:% = path.display(), error:%;
-                "no events for the configuration file, polling it instead"
+                "file system events are unavailable for the configuration file; polling it instead"
             );
             None
         }
@@ -126,11 +128,11 @@ fn events_of(path: &Path, poke: mpsc::Sender<()>) -> Option<RecommendedWatcher> 
 
 fn watch_directory(path: &Path, poke: mpsc::Sender<()>) -> notify::Result<RecommendedWatcher> {
     let handler = move |event: notify::Result<notify::Event>| {
-        // Our own reading of the file is an event too. An error may hide any change.
+        // Our own reads of the file cause events as well. An error can hide any change.
         if event.is_ok_and(|event| event.kind.is_access()) {
             return;
         }
-        // A full channel means that a look is due anyway.
+        // A full channel already has a read pending.
         let _ = poke.try_send(());
     };
     let mut watcher = notify::recommended_watcher(handler)?;
@@ -172,8 +174,8 @@ async fn run(
     }
 }
 
-/// Waits until no event has come for `settle`: a busy directory is looked at once, not for each
-/// event. Gives up after [`LOOKS_MAX`] events in a row.
+/// Waits until no event has arrived for `settle`, so that a busy directory causes one read instead
+/// of one per event. Stops after [`LOOKS_MAX`] events in a row.
 async fn quiet(pokes: &mut mpsc::Receiver<()>, settle: Duration) {
     for _ in 0..LOOKS_MAX {
         let poke = time::timeout(settle, pokes.recv()).await;
@@ -183,8 +185,8 @@ async fn quiet(pokes: &mut mpsc::Receiver<()>, settle: Duration) {
     }
 }
 
-/// The content of the file if it is new and not being written right now. A file that cannot be
-/// read, as between the two steps of a replacement, is no change.
+/// The content of the file if it is new and not being written at the moment. An unreadable file, as
+/// between the two steps of a replacement, is not a change.
 async fn settled<L: Future<Output = Option<Fingerprint>>>(
     mut look: impl FnMut() -> L,
     seen: Fingerprint,
@@ -242,7 +244,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_way_of_changing_the_file_is_noticed() {
+    async fn every_kind_of_file_change_is_detected() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("config.toml");
         fs::write(&path, "one").unwrap();
@@ -263,7 +265,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_followed_files_are_watched_and_no_others() {
+    async fn only_followed_files_are_watched() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         for name in ["a", "b", "c"] {
@@ -284,7 +286,7 @@ mod tests {
 
     #[cfg(unix)]
     #[tokio::test]
-    async fn a_swapped_link_is_noticed() {
+    async fn a_swapped_link_is_detected() {
         use std::os::unix::fs::symlink;
 
         let directory = tempfile::tempdir().unwrap();
@@ -304,7 +306,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_events_the_polling_finds_it_also_what_changed_before() {
+    async fn polling_detects_changes_without_events() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("config.toml");
         fs::write(&path, "two").unwrap();
@@ -328,8 +330,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_a_new_content_that_stands_counts() {
-        // The content at each look, and the one that is reported in the end.
+    async fn only_settled_new_content_is_reported() {
+        // The content at each read, and the content that is finally reported.
         let cases: [(&[Option<&str>], Option<&str>); 8] = [
             (&[None], None),
             (&[Some("old")], None),
@@ -359,6 +361,6 @@ mod tests {
             std::future::ready(Some(Fingerprint::of(&number.to_le_bytes())))
         };
         let found = settled(restless, Fingerprint::of(b"old"), Duration::from_secs(1)).await;
-        assert_eq!(found, None, "a file that never stands");
+        assert_eq!(found, None, "a file that never settles");
     }
 }

@@ -1,5 +1,5 @@
-//! A client that proves who it is with a signature instead of a secret: `private_key_jwt`
-//! (RFC 7523, section 2.2).
+//! Client authentication with a signature instead of a secret: `private_key_jwt` (RFC 7523, section
+//! 2.2).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 
 use super::pkce::random_text;
 
-/// How long an assertion holds, in seconds.
+/// Lifetime of an assertion, in seconds.
 const HOLDS_FOR: u64 = 60;
 
-/// A private key, of one of the kinds that authorization servers take.
+/// A private key of a kind that authorization servers support.
 enum SigningKey {
     Ecdsa(EcdsaKeyPair),
     Rsa(Box<RsaKeyPair>),
@@ -26,16 +26,16 @@ enum SigningKey {
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AssertionError {
-    #[error("it holds no private key in PEM (`BEGIN PRIVATE KEY`)")]
+    #[error("it does not contain a PEM private key (`BEGIN PRIVATE KEY`)")]
     Pem,
-    #[error("its key is none of ECDSA P-256, RSA and Ed25519")]
+    #[error("its key is not ECDSA P-256, RSA or Ed25519")]
     Kind,
     #[error("its key cannot sign")]
     Sign,
 }
 
-/// Says that `client_id` is the client, to the authorization server `issuer`, signed with the key in
-/// `pem`; `now` in Unix seconds.
+/// Creates an assertion that `client_id` is the client, for the authorization server `issuer`,
+/// signed with the key in `pem`; `now` in Unix seconds.
 ///
 /// # Errors
 ///
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn an_assertion_is_signed_and_says_who_asks_whom() {
+    fn assertions_are_signed_and_name_client_and_issuer() {
         let random = SystemRandom::new();
         let algorithm = &ECDSA_P256_SHA256_FIXED_SIGNING;
         let der = EcdsaKeyPair::generate_pkcs8(algorithm, &random).unwrap();

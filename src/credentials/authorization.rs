@@ -1,4 +1,4 @@
-//! The page where a user signs in, and the answer that comes back from it.
+//! The page where a user signs in, and the callback that returns from it.
 
 use ring::error::Unspecified;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -8,14 +8,14 @@ use url::{Url, form_urlencoded};
 use super::pkce::random_text;
 use super::{Endpoint, Scopes, Verifier};
 
-/// Longest query of an answer that is read.
+/// Maximum length of a callback query.
 const QUERY_MAX: usize = 8192;
 
-/// A sign-in to be made.
+/// The parameters of a sign-in.
 #[derive(Clone, Debug)]
 pub struct SignIn {
     pub issuer: String,
-    /// Whether the issuer says that each of its answers names it.
+    /// Whether the issuer names itself in each callback.
     pub names_issuer: bool,
     pub authorization_endpoint: Endpoint,
     pub client_id: String,
@@ -24,7 +24,7 @@ pub struct SignIn {
     pub scopes: Scopes,
 }
 
-/// A sign-in that a user was sent to. It is answered once.
+/// A sign-in that a user was sent to. It accepts a single callback.
 #[derive(Debug)]
 pub struct PendingSignIn {
     sign_in: SignIn,
@@ -34,28 +34,29 @@ pub struct PendingSignIn {
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallbackError {
-    #[error("the answer is longer than {QUERY_MAX} bytes")]
+    #[error("the callback is longer than {QUERY_MAX} bytes")]
     TooLong,
-    #[error("the answer names `{0}` twice")]
+    #[error("the callback has `{0}` twice")]
     Twice(&'static str),
-    #[error("the answer belongs to no sign-in that waits; sign in again")]
+    #[error("the callback matches no pending sign-in; sign in again")]
     State,
     #[error(
-        "the sign-in was not continued in this browser: open the link that you were given in this \
-         browser, and continue from there; where `mcpvisor auth login` waits, paste the address of \
-         this page there instead"
+        "the sign-in was not started in this browser: open the sign-in link in this browser and \
+         continue from there; if `mcpvisor auth login` is waiting, paste the address of this page \
+         there instead"
     )]
     Browser,
-    // The words of a wrong issuer are not repeated: they may be written to mislead.
-    #[error("the answer comes from another authorization server than the one that was asked")]
+    // A wrong issuer is not quoted: its text could be written to mislead.
+    #[error("the callback comes from a different authorization server")]
     Issuer,
     #[error("the authorization server refused: {0}")]
     Refused(String),
-    #[error("the answer has no `code`")]
+    #[error("the callback has no `code`")]
     NoCode,
 }
 
-/// The answer of an authorization server, in the address of the browser (RFC 6749, section 4.1.2).
+/// The callback of an authorization server, in the query of the redirect URL (RFC 6749, section
+/// 4.1.2).
 #[derive(Default)]
 struct AuthorizationResponse {
     state: Option<String>,
@@ -67,7 +68,7 @@ struct AuthorizationResponse {
 impl PendingSignIn {
     /// # Errors
     ///
-    /// Returns that the system gives no random numbers.
+    /// Fails if the system cannot provide random numbers.
     pub fn begin(sign_in: SignIn) -> Result<Self, Unspecified> {
         let state = random_text()?;
         let verifier = Verifier::random()?;
@@ -111,25 +112,24 @@ impl PendingSignIn {
         &self.sign_in.issuer
     }
 
-    /// Whether a state is this sign-in's, in a time that does not tell how much of it is right.
+    /// Compares a state with this sign-in's state in constant time.
     pub fn has_state(&self, state: &str) -> bool {
         let own = self.state.expose_secret().as_bytes();
         bool::from(own.ct_eq(state.as_bytes()))
     }
 
-    /// Takes the query of the answer: the code, and the verifier that redeems it.
+    /// Consumes the query of the callback and returns the code, and the verifier that redeems it.
     ///
     /// # Errors
     ///
-    /// Returns why the answer is refused. Its state and issuer are checked before anything else
-    /// that it says.
+    /// Returns why the callback is refused. State and issuer are checked first.
     pub fn finish(self, query: &str) -> Result<(SecretString, Verifier), CallbackError> {
         let answer = AuthorizationResponse::parse(query)?;
         if !answer.state.is_some_and(|state| self.has_state(&state)) {
             return Err(CallbackError::State);
         }
         match answer.iss {
-            // RFC 9207, section 2.4: a simple comparison of strings, with the issuer of the metadata.
+            // RFC 9207, section 2.4: plain string comparison with the issuer in the metadata.
             Some(issuer) if issuer != self.sign_in.issuer => return Err(CallbackError::Issuer),
             None if self.sign_in.names_issuer => return Err(CallbackError::Issuer),
             Some(_) | None => {}
@@ -143,11 +143,11 @@ impl PendingSignIn {
     }
 }
 
-/// The state that an answer names.
+/// The state in a callback query.
 ///
 /// # Errors
 ///
-/// Returns why the answer is refused.
+/// Returns why the callback is refused.
 pub(super) fn state_of(query: &str) -> Result<String, CallbackError> {
     AuthorizationResponse::parse(query)?
         .state
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_has_all_that_the_server_checks() {
+    fn the_sign_in_page_has_all_required_parameters() {
         let pending = pending(false);
         let page = pending.page();
         let query = page.query_pairs().into_owned().collect::<BTreeMap<_, _>>();

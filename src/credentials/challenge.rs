@@ -2,16 +2,16 @@
 
 use super::{Endpoint, Scopes};
 
-/// Longest value of the header that is read.
+/// Maximum length of the header value.
 const HEADER_MAX: usize = 8192;
 
-/// The token that a server wants, as it says when it refuses a request.
+/// The token that a server requests when it refuses a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BearerChallenge {
-    /// Where the server's metadata is.
+    /// URL of the server's metadata.
     pub resource_metadata: Option<Endpoint>,
     pub scopes: Option<Scopes>,
-    /// Such as `invalid_token` or `insufficient_scope`.
+    /// Error code, such as `invalid_token` or `insufficient_scope`.
     pub error: Option<String>,
 }
 
@@ -21,15 +21,15 @@ pub enum InvalidChallenge {
     TooLong,
     #[error("`WWW-Authenticate` is malformed")]
     Malformed,
-    #[error("`WWW-Authenticate` names `{0}` twice")]
+    #[error("`WWW-Authenticate` has `{0}` twice")]
     Twice(&'static str),
     #[error("`{0}` in `WWW-Authenticate` cannot be used: {1}")]
     Value(&'static str, String),
 }
 
 impl BearerChallenge {
-    /// Finds the first `Bearer` challenge in a value of the header; there is none for servers that
-    /// want something else.
+    /// Finds the first `Bearer` challenge in a header value; `None` if the server requests a
+    /// different scheme.
     ///
     /// # Errors
     ///
@@ -86,7 +86,7 @@ impl BearerChallenge {
         Ok(())
     }
 
-    /// Whether the token is good and only its scopes do not suffice.
+    /// Whether the token is valid and only lacks scopes.
     pub fn wants_more_scopes(&self) -> bool {
         self.error.as_deref() == Some("insufficient_scope")
     }
@@ -99,7 +99,7 @@ fn once<T>(place: &mut Option<T>, value: T, name: &'static str) -> Result<(), In
     }
 }
 
-/// The token at the beginning, and what follows it.
+/// Splits off the token at the start.
 fn token(text: &str) -> Result<(&str, &str), InvalidChallenge> {
     let is_token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
     let length = text.find(|c| !is_token(c)).unwrap_or(text.len());
@@ -109,7 +109,7 @@ fn token(text: &str) -> Result<(&str, &str), InvalidChallenge> {
     }
 }
 
-/// The value after `=`, a token or a quoted string, and what follows it.
+/// Splits off the value after `=`, a token or a quoted string.
 fn parameter_value(text: &str) -> Result<(String, &str), InvalidChallenge> {
     let text = text.trim_start_matches([' ', '\t']);
     let Some(quoted) = text.strip_prefix('"') else {
@@ -127,7 +127,7 @@ fn parameter_value(text: &str) -> Result<(String, &str), InvalidChallenge> {
     }
 }
 
-/// The rest after a parameter: nothing, or a comma.
+/// The rest after a parameter, without the comma.
 fn end_of_member(text: &str) -> Result<&str, InvalidChallenge> {
     let text = text.trim_start_matches([' ', '\t']);
     match text.is_empty() || text.starts_with(',') {
@@ -197,7 +197,7 @@ mod tests {
             ),
             ("Negotiate YWJj==, Bearer scope=a".into(), "-|a|-".into()),
             ("Negotiate, Bearer scope=a".into(), "-|a|-".into()),
-            // Parameters of another scheme are not the token's.
+            // Parameters of another scheme do not belong to the token.
             (
                 "Bearer error=e, DPoP scope=\"d\", error=\"f\"".into(),
                 "-|-|e".into(),

@@ -1,12 +1,12 @@
-//! Where the metadata of a server and of its authorization server may be, in the order in which
-//! they are asked for.
+//! Well-known URLs of the metadata of servers and authorization servers, in the order in which they
+//! are tried.
 
 use url::Url;
 
 use super::Endpoint;
 
 /// The identifier of a server as a `resource` (RFC 8707): its URL without a fragment, and without
-/// the slash that stands for an empty path.
+/// the trailing slash of an empty path.
 pub fn resource_of(server: &Url) -> String {
     let mut url = server.clone();
     url.set_fragment(None);
@@ -16,7 +16,7 @@ pub fn resource_of(server: &Url) -> String {
     }
 }
 
-/// Where a server's metadata (RFC 9728) may be when its challenge does not say: below the
+/// Candidate URLs of a server's metadata (RFC 9728) when its challenge names none: below the
 /// well-known path with the server's own path, then at the root.
 pub fn protected_resource_urls(server: &Url) -> Vec<Url> {
     const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
@@ -29,7 +29,7 @@ pub fn protected_resource_urls(server: &Url) -> Vec<Url> {
     urls
 }
 
-/// Where the metadata of an authorization server may be: RFC 8414, then OpenID Connect.
+/// Candidate URLs of an authorization server's metadata: RFC 8414, then OpenID Connect.
 pub fn authorization_server_urls(issuer: &Endpoint) -> Vec<Url> {
     const OAUTH: &str = "/.well-known/oauth-authorization-server";
     const OPENID: &str = "/.well-known/openid-configuration";
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_of_a_server_is_looked_for_below_its_path_first() {
+    fn server_metadata_is_looked_up_below_its_path_first() {
         let of = |server| texts(protected_resource_urls(&Url::parse(server).unwrap()));
         let root = "https://a.example/.well-known/oauth-protected-resource";
         assert_eq!(
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_of_an_authorization_server_is_looked_for_in_order() {
+    fn authorization_server_metadata_is_looked_up_in_order() {
         let of = |issuer: &str| texts(authorization_server_urls(&issuer.parse().unwrap()));
         let tenant = [
             "https://as.example/.well-known/oauth-authorization-server/t1",

@@ -1,11 +1,11 @@
-//! A URL of an authorization server that may be asked.
+//! A safe URL of an authorization server.
 
 use std::fmt;
 use std::str::FromStr;
 
 use url::{Host, Url};
 
-/// Longest URL of an authorization server.
+/// Maximum length of an authorization server's URL.
 const URL_MAX: usize = 2048;
 
 /// A URL that is `https://`, or `http://` on this machine, without user, password and fragment.
@@ -16,11 +16,11 @@ pub struct Endpoint(Url);
 pub enum InvalidEndpoint {
     #[error("it is longer than {URL_MAX} bytes")]
     TooLong,
-    #[error("it is no URL")]
+    #[error("it is not a URL")]
     NoUrl,
-    #[error("it must be `https://`; `http://` is only for this machine")]
+    #[error("it must be `https://`; `http://` is allowed only for this machine")]
     NotHttps,
-    #[error("it holds a user or a password")]
+    #[error("it contains a user name or password")]
     Credentials,
     #[error("it has a fragment")]
     Fragment,
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_https_and_this_machine_are_asked() {
+    fn only_https_and_loopback_urls_are_accepted() {
         let table = [
             ("https://as.example.com/token?tenant=a", None),
             ("http://127.0.0.1:8080/token", None),

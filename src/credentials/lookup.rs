@@ -1,4 +1,4 @@
-//! Who gives the tokens of a server, and as whom the gateway asks there.
+//! Finds the authorization server of a server, and the gateway's client there.
 
 use url::Url;
 
@@ -9,22 +9,22 @@ use super::{
     resource_of,
 };
 
-/// The authorization server of a server.
+/// The authorization server of a protected server.
 #[derive(Clone, Debug)]
 pub(super) struct Authority {
-    /// The resource that tokens are asked for (RFC 8707).
+    /// The resource that tokens are requested for (RFC 8707).
     pub(super) resource: String,
     pub(super) server: AuthorizationServer,
     /// The scopes that the server supports.
     pub(super) scopes: Scopes,
 }
 
-/// Finds the authorization server of the server at `url`: as the configuration says, as the
-/// server's metadata says, or at its own origin, where servers of 2025-03-26 have it.
+/// Finds the authorization server of the server at `url`: from the configuration, from the server's
+/// metadata, or at its own origin, where servers of 2025-03-26 have it.
 ///
 /// # Errors
 ///
-/// Returns why there is none that may be used.
+/// Returns why no usable one was found.
 pub(super) async fn find(
     web: &dyn Web,
     url: &Url,
@@ -36,7 +36,7 @@ pub(super) async fn find(
     }
     let named = challenge.and_then(|challenge| challenge.resource_metadata.as_ref());
     let named = named.map(|named| named.url().clone()).into_iter();
-    // A URL that the server named earlier may be outdated: the well-known ones follow.
+    // A URL that the server named earlier can be outdated, so the well-known URLs follow.
     let urls = named.chain(protected_resource_urls(url)).collect();
     let Some(document) = first_document(web, urls).await? else {
         return at_own_origin(web, url).await;
@@ -100,7 +100,7 @@ async fn at_own_origin(web: &dyn Web, url: &Url) -> Result<Authority, SignInErro
     })
 }
 
-/// The first document that is there.
+/// The first document that exists.
 async fn first_document(
     web: &dyn Web,
     urls: Vec<Url>,
@@ -119,12 +119,12 @@ async fn first_document(
     Ok(None)
 }
 
-/// The gateway as that authorization server is to know it: configured, described by a document, or
+/// The gateway's client at that authorization server: configured, described by a document, or
 /// registered now.
 ///
 /// # Errors
 ///
-/// Returns that the authorization server takes no client like this.
+/// Fails if the authorization server accepts none of these.
 pub(super) async fn client(
     web: &dyn Web,
     authority: &Authority,

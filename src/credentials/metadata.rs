@@ -5,15 +5,15 @@ use url::Url;
 
 use super::{ANSWER_MAX, Endpoint, InvalidEndpoint, InvalidScope, Scopes, resource_of};
 
-/// Authorization servers that one server may name.
+/// Maximum number of authorization servers that one server can name.
 const ISSUERS_MAX: usize = 16;
 
 /// A protected resource's own metadata (RFC 9728).
 #[derive(Debug, PartialEq, Eq)]
 pub struct ProtectedResource {
-    /// The `resource` that tokens are asked for.
+    /// The `resource` that tokens are requested for.
     pub resource: String,
-    /// Its authorization servers in its order, spelled as it spells them.
+    /// The server's authorization servers, in its order and spelling.
     pub issuers: Vec<String>,
     pub scopes: Scopes,
 }
@@ -26,16 +26,16 @@ pub struct AuthorizationServer {
     pub token_endpoint: Endpoint,
     pub registration_endpoint: Option<Endpoint>,
     pub revocation_endpoint: Option<Endpoint>,
-    /// Where the keys are that it signs with.
+    /// URL of its signing keys.
     pub jwks_uri: Option<Endpoint>,
     pub scopes: Scopes,
-    /// Whether it takes the URL of a document for a client id.
+    /// Whether it accepts the URL of a document as a client id.
     pub takes_metadata_url: bool,
-    /// Whether each answer to a sign-in names the issuer.
+    /// Whether each callback names the issuer.
     pub names_issuer: bool,
-    /// Whether it checks PKCE with S256. Without, nobody signs in there.
+    /// Whether it supports PKCE with S256, which sign-in requires.
     pub checks_pkce: bool,
-    /// How clients may authenticate at its token endpoint.
+    /// Supported client authentication methods of its token endpoint.
     pub client_authentication: Vec<String>,
 }
 
@@ -43,13 +43,13 @@ pub struct AuthorizationServer {
 pub enum InvalidMetadata {
     #[error("the metadata is larger than {ANSWER_MAX} bytes")]
     TooLarge,
-    #[error("the metadata is not the JSON that it should be: {0}")]
+    #[error("the metadata is not valid: {0}")]
     Json(String),
     #[error("`resource` is not this server")]
     OtherResource,
-    #[error("`authorization_servers` is empty or names more than {ISSUERS_MAX}")]
+    #[error("`authorization_servers` is empty or has more than {ISSUERS_MAX} entries")]
     Issuers,
-    #[error("`issuer` is not the one that was asked")]
+    #[error("`issuer` does not match the requested issuer")]
     OtherIssuer,
     #[error("`{0}` cannot be used: {1}")]
     Endpoint(&'static str, InvalidEndpoint),
@@ -71,7 +71,7 @@ impl ProtectedResource {
     ///
     /// # Errors
     ///
-    /// Returns why the document is refused: tokens for another server must not be asked for.
+    /// Returns why the document is refused: tokens for a different server must not be requested.
     pub fn parse(document: &[u8], server: &Url) -> Result<Self, InvalidMetadata> {
         let document: ResourceDocument = read(document)?;
         if !covers(&document.resource, server) {
@@ -115,11 +115,11 @@ struct ServerDocument {
 }
 
 impl AuthorizationServer {
-    /// A server without metadata, with the endpoints that revision 2025-03-26 gives it.
+    /// The endpoints that revision 2025-03-26 assumes for a server without metadata.
     ///
     /// # Errors
     ///
-    /// Returns that this cannot be an authorization server.
+    /// Fails if this cannot be an authorization server.
     pub fn without_metadata(issuer: &Endpoint) -> Result<Self, InvalidMetadata> {
         let at = |path: &'static str| {
             let mut url = issuer.url().clone();
@@ -145,7 +145,7 @@ impl AuthorizationServer {
     ///
     /// # Errors
     ///
-    /// Returns why the document is refused, also when it is another issuer's.
+    /// Returns why the document is refused, for example because it belongs to a different issuer.
     pub fn parse(document: &[u8], issuer: &str) -> Result<Self, InvalidMetadata> {
         let document: ServerDocument = read(document)?;
         if !is_same_issuer(&document.issuer, issuer) {
@@ -174,8 +174,8 @@ impl AuthorizationServer {
     }
 }
 
-/// Whether two texts name the same issuer. Many authorization servers write the issuer with a trailing
-/// slash in one document and without it in another.
+/// Whether two strings name the same issuer. Many authorization servers write the issuer with a
+/// trailing slash in one document and without it in another.
 fn is_same_issuer(one: &str, other: &str) -> bool {
     let bare = |issuer: &str| issuer.strip_suffix('/').unwrap_or(issuer).to_owned();
     bare(one) == bare(other)
@@ -196,7 +196,7 @@ fn scopes(list: &[String]) -> Result<Scopes, InvalidMetadata> {
     Scopes::of(list.iter().map(String::as_str)).map_err(InvalidMetadata::Scopes)
 }
 
-/// Whether a `resource` is the server itself, or what it lies below at the same origin.
+/// Whether a `resource` is the server itself, or a parent of it at the same origin.
 fn covers(resource: &str, server: &Url) -> bool {
     let Ok(resource) = Url::parse(resource) else {
         return false;

@@ -1,9 +1,9 @@
-//! How the gateway gets into the servers behind it, as an OAuth 2.1 client.
+//! Signs the gateway in to the servers behind it, as an OAuth 2.1 client.
 //!
-//! Pure, in the order of a sign-in: `challenge` → `discovery` → `metadata` → `scopes` →
-//! `registration` → `pkce` → `authorization` → `token`. A [`Credential`] carries them out for one
-//! server over a [`Web`], and keeps its tokens in the [`Vault`]; [`Credentials`] has those of all
-//! servers.
+//! Pure modules, in the order of a sign-in: `challenge` → `discovery` → `metadata` → `scopes` →
+//! `registration` → `pkce` → `authorization` → `token`. A [`Credential`] runs these steps for one
+//! server over a [`Web`], and keeps its tokens in the [`Vault`]; [`Credentials`] holds the
+//! credentials of all servers.
 
 mod assertion;
 mod authorization;

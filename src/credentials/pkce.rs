@@ -7,21 +7,21 @@ use ring::error::Unspecified;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use secrecy::{ExposeSecret as _, SecretString};
 
-/// The secret that shows who began a sign-in.
+/// The secret that proves who started a sign-in.
 #[derive(Clone, Debug)]
 pub struct Verifier(SecretString);
 
 impl Verifier {
-    /// Makes one of 256 random bits.
+    /// Generates a verifier with 256 random bits.
     ///
     /// # Errors
     ///
-    /// Returns that the system gives no random numbers.
+    /// Fails if the system cannot provide random numbers.
     pub fn random() -> Result<Self, Unspecified> {
         random_text().map(Self)
     }
 
-    /// Its SHA-256, which the authorization server is given first.
+    /// The verifier's SHA-256 hash, which the authorization server receives first.
     pub fn challenge(&self) -> String {
         URL_SAFE_NO_PAD.encode(digest(&SHA256, self.expose().as_bytes()))
     }
@@ -31,7 +31,7 @@ impl Verifier {
     }
 }
 
-/// 256 random bits in 43 characters that every URL takes.
+/// 256 random bits in 43 URL-safe characters.
 pub(super) fn random_text() -> Result<SecretString, Unspecified> {
     let mut bytes = [0; 32];
     SystemRandom::new().fill(&mut bytes)?;
@@ -43,14 +43,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_challenge_is_that_of_the_example_in_rfc_7636() {
+    fn the_challenge_matches_the_example_of_rfc_7636() {
         let verifier = Verifier("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk".into());
         let expected = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM";
         assert_eq!(verifier.challenge(), expected);
     }
 
     #[test]
-    fn each_verifier_is_another_and_is_not_printed() {
+    fn verifiers_are_unique_and_not_printed() {
         let (one, other) = (Verifier::random().unwrap(), Verifier::random().unwrap());
         assert_ne!(one.expose(), other.expose());
         assert_eq!(one.expose().len(), 43);

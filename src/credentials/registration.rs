@@ -1,5 +1,5 @@
-//! Dynamic client registration (RFC 7591): how the gateway introduces itself to an authorization
-//! server that does not know it yet.
+//! Dynamic client registration (RFC 7591) of the gateway at an authorization server that does not
+//! know it yet.
 
 use secrecy::SecretString;
 use serde::Deserialize;
@@ -9,26 +9,26 @@ use url::Url;
 use super::token_request::EXCHANGE_GRANT;
 use super::{ClientSecret, GrantKind};
 
-/// Longest client id that is taken.
+/// Maximum length of a client id.
 const CLIENT_ID_MAX: usize = 2048;
 
-/// The gateway, as an authorization server knows it.
+/// The gateway's registration at an authorization server.
 #[derive(Clone, Debug)]
 pub struct RegisteredClient {
     pub id: String,
     pub secret: ClientSecret,
-    /// Unix seconds; `None` if the registration does not end.
+    /// Unix seconds; `None` if the registration does not expire.
     pub expires_at: Option<u64>,
 }
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegistrationError {
     #[error(
-        "the authorization server does not register this gateway (status {0}): make a client \
+        "the authorization server refuses to register this gateway (status {0}): create a client \
          there, and set `client_id`"
     )]
     Refused(u16),
-    #[error("the answer to the registration cannot be used")]
+    #[error("the response to the registration is unusable")]
     Invalid,
 }
 
@@ -40,7 +40,7 @@ struct RegistrationAnswer {
     token_endpoint_auth_method: Option<String>,
 }
 
-/// The body of a request to be registered.
+/// The body of a registration request.
 pub fn registration_request(
     grant: GrantKind,
     redirect_uri: &Url,
@@ -68,11 +68,11 @@ pub fn registration_request(
 }
 
 impl RegisteredClient {
-    /// Reads the answer to a registration that asked for this authentication.
+    /// Parses the response to a registration that requested this authentication method.
     ///
     /// # Errors
     ///
-    /// Returns why there is no client.
+    /// Returns why the registration failed.
     pub fn parse(status: u16, body: &[u8], asked: &str) -> Result<Self, RegistrationError> {
         if !matches!(status, 200 | 201) {
             return Err(RegistrationError::Refused(status));
@@ -93,8 +93,8 @@ impl RegisteredClient {
     }
 }
 
-/// How the gateway authenticates at a token endpoint that takes these methods. RFC 8414: without a
-/// list, `client_secret_basic` is taken.
+/// The authentication method for a token endpoint that supports these methods. Without a list,
+/// `client_secret_basic` is assumed (RFC 8414).
 pub fn authentication(supported: &[String], has_secret: bool) -> &'static str {
     let takes = |method: &str| supported.iter().any(|it| it == method);
     match has_secret {
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_says_how_the_client_authenticates() {
+    fn the_response_selects_the_authentication_method() {
         let post = br#"{"client_id":"me","client_secret":"s","client_secret_expires_at":0,
             "token_endpoint_auth_method":"client_secret_post"}"#;
         let client = RegisteredClient::parse(201, post, "none").unwrap();
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_answer_is_no_client() {
+    fn an_invalid_response_yields_no_client() {
         let table: [(u16, &[u8], RegistrationError); 4] = [
             (403, b"{}", RegistrationError::Refused(403)),
             (201, b"{}", RegistrationError::Invalid),

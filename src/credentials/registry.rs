@@ -1,4 +1,4 @@
-//! The credentials of all servers behind a URL: one of the gateway, and those of users.
+//! The credentials for all remote servers: the gateway's own, and the users'.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -15,34 +15,35 @@ use crate::id::{CredentialContext, Principal, ServerName};
 use crate::masking::LiveSecrets;
 use crate::telemetry::Counters;
 
-/// Users of one server whose credentials are in memory; with more, those that have none make room.
+/// Maximum number of users of one server whose credentials are in memory; above it, credentials
+/// without tokens are evicted.
 const USERS_MAX: usize = 10_000;
 
-/// By the name of the server. Clones share them.
+/// Credentials by server name. Clones share them.
 #[derive(Clone)]
 pub struct Credentials {
     vault: Vault,
     counters: Counters,
     secrets: LiveSecrets,
     by_server: Arc<Mutex<BTreeMap<ServerName, ServerCredentials>>>,
-    /// Where browsers come back to.
+    /// The redirect URL for browsers.
     callback: Arc<OnceLock<Url>>,
     subjects: SubjectTokens,
     is_gone: Arc<Mutex<Option<Arc<IsGone>>>>,
 }
 
-/// Whether a principal does not exist any more.
+/// Whether a principal no longer exists.
 pub type IsGone = dyn Fn(&Principal) -> bool + Send + Sync;
 
 #[derive(Debug)]
 struct ServerCredentials {
     gateway: Arc<Credential>,
-    /// By whose they are.
+    /// Credentials by owner.
     users: BTreeMap<CredentialContext, Arc<Credential>>,
 }
 
 impl Credentials {
-    /// The tokens of all are added to `secrets`.
+    /// The tokens of all credentials are added to `secrets`.
     pub fn new(vault: Vault, counters: Counters, secrets: LiveSecrets) -> Self {
         Self {
             vault,
@@ -55,18 +56,18 @@ impl Credentials {
         }
     }
 
-    /// Says once where authorization servers send browsers back to.
+    /// Sets the redirect URL of sign-ins, once.
     pub fn set_callback(&self, callback: Url) {
         let _ = self.callback.set(callback);
     }
 
-    /// The tokens of clients, for those who check them.
+    /// The tokens of clients, for the verifiers that fill it.
     pub fn subjects(&self) -> &SubjectTokens {
         &self.subjects
     }
 
-    /// The credential of the gateway at the server at `url`: the one that is there, unless the
-    /// server changed.
+    /// The gateway's credential for the server at `url`: the existing one, unless the server
+    /// changed.
     pub fn of_gateway(
         &self,
         server: &ServerName,
@@ -96,7 +97,7 @@ impl Credentials {
         gateway
     }
 
-    /// The credential in this context at the same server as one of the gateway.
+    /// The credential in this context at the same server as the gateway's credential.
     pub fn of(&self, gateway: &Arc<Credential>, context: &CredentialContext) -> Arc<Credential> {
         let whose = match context {
             CredentialContext::Shared => return Arc::clone(gateway),
@@ -109,7 +110,7 @@ impl Credentials {
             .values_mut()
             .find(|it| Arc::ptr_eq(&it.gateway, gateway));
         let Some(of_server) = of_server else {
-            // The server has changed meanwhile: its connection ends.
+            // The server has changed in the meantime: its connection will end.
             return open();
         };
         let users = &mut of_server.users;
@@ -126,7 +127,7 @@ impl Credentials {
         opened
     }
 
-    /// Reads what is kept of the users of a server. Called on an arbiter.
+    /// Loads the stored users of a server. Called on an arbiter.
     pub fn load_users(&self, gateway: &Arc<Credential>) {
         let (this, gateway) = (self.clone(), Arc::clone(gateway));
         actix_rt::spawn(async move {
@@ -137,13 +138,13 @@ impl Credentials {
         });
     }
 
-    /// The credential of the gateway.
+    /// The gateway's credential.
     pub fn get(&self, server: &ServerName) -> Option<Arc<Credential>> {
         self.by_server().get(server).map(|it| it.gateway.clone())
     }
 
-    /// The credentials of the user whom a person calls so: by issuer and subject, or by the subject
-    /// alone if no other issuer has it. There are several for tokens that allow something else.
+    /// The credentials of the user with this name: issuer and subject, or only the subject if it is
+    /// unambiguous. There are several if tokens with different rights exist.
     pub fn find_user(&self, server: &ServerName, name: &str) -> Vec<Arc<Credential>> {
         let by_server = self.by_server();
         let Some(of_server) = by_server.get(server) else {
@@ -169,7 +170,7 @@ impl Credentials {
         own.map(|(_, user)| Arc::clone(user)).collect()
     }
 
-    /// Forgets the tokens of users of whom `is_gone` says so, now and whenever users are loaded.
+    /// Deletes the tokens of users for whom `is_gone` holds, now and whenever users are loaded.
     /// Called on an arbiter.
     pub fn forget_users(&self, is_gone: Arc<IsGone>) {
         *self.is_gone() = Some(is_gone);
@@ -187,7 +188,7 @@ impl Credentials {
                 actix_rt::spawn(async move {
                     if user.forget().await {
                         let principal = whose.user().map(Principal::name);
-                        log::info!(principal; "the tokens of a user who is gone are forgotten");
+                        log::info!(principal; "deleted the tokens of a user that no longer exists");
                     }
                 });
             }
@@ -198,11 +199,12 @@ impl Credentials {
         self.is_gone.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the answer of an authorization server, whichever sign-in it belongs to.
+    /// Completes a sign-in with an authorization server's callback, whichever credential it belongs
+    /// to.
     ///
     /// # Errors
     ///
-    /// Returns why nobody is signed in.
+    /// Returns why the sign-in failed.
     pub async fn finish(
         &self,
         query: &str,
@@ -225,13 +227,13 @@ impl Credentials {
         all.iter().find_map(|it| it.continue_in(state, cookie))
     }
 
-    /// Revokes the token of the sign-in whose page has this word. Returns whose it was.
+    /// Revokes the token of the sign-in with this revocation secret. Returns its server and user.
     pub async fn take_back(&self, word: &str) -> Option<LoginName> {
         let found = self.all().into_iter().find(|it| it.takes_back(word))?;
         found.forget().await.then(|| found.login_name())
     }
 
-    /// Those that are signed in or need a login.
+    /// The credentials that are signed in or need a login.
     pub async fn views(&self) -> Vec<CredentialView> {
         let mut views = Vec::new();
         for credential in self.all() {

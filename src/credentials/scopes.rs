@@ -1,13 +1,13 @@
-//! Scopes of an access token, and which of them to ask for.
+//! Scopes of an access token, and which ones to request.
 
 use std::fmt;
 
-/// Longest list of scopes, as it is written.
+/// Maximum length of a list of scopes, in bytes.
 const SCOPES_BYTES_MAX: usize = 4096;
-/// Most scopes in one list.
+/// Maximum number of scopes in one list.
 const SCOPES_MAX: usize = 128;
 
-/// A list of scopes in the order in which they were first named, each of them once.
+/// A list of unique scopes, in the order of their first occurrence.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scopes(Vec<String>);
 
@@ -15,12 +15,12 @@ pub struct Scopes(Vec<String>);
 pub enum InvalidScope {
     #[error("the list of scopes is longer than {SCOPES_BYTES_MAX} bytes or {SCOPES_MAX} scopes")]
     TooMany,
-    #[error("a scope holds a character that scopes must not have")]
+    #[error("a scope contains an invalid character")]
     Character,
 }
 
 impl Scopes {
-    /// Reads scopes with spaces between them.
+    /// Parses a space-separated list.
     ///
     /// # Errors
     ///
@@ -48,23 +48,23 @@ impl Scopes {
         Ok(scopes)
     }
 
-    /// The scopes of a first sign-in: what the configuration says, else what the challenge demands,
-    /// else all that the server supports. An empty list asks for no scope.
+    /// The scopes of a first sign-in: from the configuration, else from the challenge, else all
+    /// that the server supports. An empty list requests no scopes.
     pub fn first(configured: Option<&Self>, challenged: Option<&Self>, supported: &Self) -> Self {
         configured.or(challenged).unwrap_or(supported).clone()
     }
 
-    /// The scopes of a step-up: what was asked for before and what the challenge demands, so that no
-    /// permission is lost.
+    /// The scopes of a step-up: the union of the previously requested scopes and the challenge, so
+    /// that no permission is lost.
     ///
     /// # Errors
     ///
-    /// Returns that both together are too many.
+    /// Fails if the union is too large.
     pub fn step_up(&self, challenged: &Self) -> Result<Self, InvalidScope> {
         Self::of(self.iter().chain(challenged.iter()))
     }
 
-    /// The same text for the same scopes, in whichever order they were named.
+    /// Canonical text: the same for the same scopes in any order.
     pub fn sorted(&self) -> String {
         let mut sorted: Vec<&str> = self.iter().collect();
         sorted.sort_unstable();
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn scopes_are_read_once_each_and_in_order() {
+    fn scopes_are_unique_and_keep_their_order() {
         assert_eq!(scopes("b a  b").to_string(), "b a");
         assert!(scopes("").is_empty());
         for bad in ["a\"b", "a\\b", "a\tb", "ä", "a\r\nb"] {

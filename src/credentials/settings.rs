@@ -1,4 +1,4 @@
-//! The settings of the sign-in at one server.
+//! Sign-in settings of one server.
 
 use std::path::PathBuf;
 
@@ -6,27 +6,27 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{Endpoint, Scopes};
 
-/// `[servers.NAME.oauth]`; all of it may be left to discovery.
+/// `[servers.NAME.oauth]`; all of it can be left to discovery.
 #[derive(Clone, Debug, Default)]
 pub struct OAuthSettings {
     pub grant: GrantKind,
     pub client_id: Option<String>,
     pub client_secret: Option<SecretString>,
-    /// A private key in PEM that the gateway signs with instead of having a secret.
+    /// A PEM private key that the gateway signs with instead of using a secret.
     pub client_key_file: Option<PathBuf>,
-    /// The URL of a document that describes the gateway, and is its client id.
+    /// URL of a document that describes the gateway and serves as its client id.
     pub client_metadata_url: Option<Endpoint>,
     pub scopes: Option<Scopes>,
-    /// With `token_url`, nothing is discovered.
+    /// Disables discovery if `token_url` is also set.
     pub authorization_url: Option<Endpoint>,
     pub token_url: Option<Endpoint>,
-    /// Who is to take a token that was exchanged, if not the `resource` says it (RFC 8693).
+    /// The recipient of an exchanged token, if the `resource` does not determine it (RFC 8693).
     pub audience: Option<String>,
-    /// The type of the clients' tokens that are exchanged.
+    /// The type of the client tokens to exchange.
     pub subject_token_type: SubjectTokenType,
 }
 
-/// Who signs in.
+/// The party that signs in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GrantKind {
     /// A person, in a browser.
@@ -34,11 +34,11 @@ pub enum GrantKind {
     AuthorizationCode,
     /// The gateway itself, with its secret.
     ClientCredentials,
-    /// Each client, with the token that it has for the gateway (RFC 8693).
+    /// Each client, with its token for the gateway (RFC 8693).
     TokenExchange,
 }
 
-/// The type of a token that is exchanged for another (RFC 8693, section 3).
+/// The type of a token in an exchange (RFC 8693, section 3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SubjectTokenType {
     #[default]
@@ -48,7 +48,7 @@ pub enum SubjectTokenType {
 }
 
 impl SubjectTokenType {
-    /// The identifier of the type.
+    /// The type's identifier.
     pub fn uri(self) -> &'static str {
         match self {
             Self::AccessToken => "urn:ietf:params:oauth:token-type:access_token",

@@ -1,4 +1,4 @@
-//! The stored form of a sign-in: enough to renew its token without asking anybody.
+//! The stored form of a sign-in: enough to renew its token without user interaction.
 
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
@@ -11,10 +11,10 @@ use super::{
 use crate::id::Principal;
 use crate::telemetry::unix_millis;
 
-/// As it is written into the vault. It has no `Debug`: nearly all of it is secret.
+/// The vault's serialization format. It has no `Debug`: nearly all of it is secret.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct StoredSignIn {
-    /// The server that the tokens are for; those of another one are not used.
+    /// The server that the tokens are for; tokens of a different server are not used.
     pub(super) server: Url,
     pub(super) issuer: String,
     pub(super) resource: String,
@@ -32,10 +32,11 @@ pub(super) struct StoredSignIn {
     pub(super) expires_at: Option<u64>,
     pub(super) renew_at: Option<u64>,
     pub(super) signed_in_at: Option<u64>,
-    /// Who signed in, if not the gateway.
+    /// The user who signed in, if not the gateway.
     #[serde(default)]
     pub(super) principal: Option<Principal>,
-    /// The server's last challenge: perhaps only it names the authorization server.
+    /// The server's last challenge, which is possibly the only source that names the authorization
+    /// server.
     #[serde(default)]
     resource_metadata: Option<String>,
     #[serde(default)]
@@ -43,7 +44,7 @@ pub(super) struct StoredSignIn {
 }
 
 impl StoredSignIn {
-    /// A client that is known to an authorization server, without tokens yet.
+    /// A client registered at an authorization server, without tokens yet.
     pub(super) fn new(
         server: &Url,
         authority: &Authority,
@@ -79,13 +80,13 @@ impl StoredSignIn {
         }
     }
 
-    /// The tokens and the secret of the client.
+    /// The tokens and the client's secret.
     pub(super) fn secrets(&self) -> impl Iterator<Item = &str> {
         let texts = [&self.access, &self.refresh, &self.client_secret];
         texts.into_iter().flatten().map(String::as_str)
     }
 
-    /// The challenge that it was kept with.
+    /// The stored challenge.
     pub(super) fn challenge(&self) -> Option<BearerChallenge> {
         let metadata = self.resource_metadata.as_ref();
         let scopes = self.challenged_scopes.as_ref();
@@ -102,7 +103,7 @@ impl StoredSignIn {
         self.challenged_scopes = challenge.scopes.as_ref().map(ToString::to_string);
     }
 
-    /// The client, if it may still be used at this authorization server.
+    /// The client, if it is still valid at this authorization server.
     pub(super) fn client(&self) -> Option<RegisteredClient> {
         let is_over = self.client_expires_at.is_some_and(|at| at <= unix_now());
         (!is_over).then(|| RegisteredClient {
@@ -117,7 +118,7 @@ impl StoredSignIn {
         ClientSecret::sent_as(secret, &self.client_authentication)
     }
 
-    /// A client that is configured has the secret of the configuration: it may be another one by now.
+    /// Sets the secret of a configured client from the configuration, where it can have changed.
     pub(super) fn set_secret(&mut self, settings: &OAuthSettings) {
         if settings.client_id.as_ref() == Some(&self.client_id) {
             let secret = settings.client_secret.as_ref();
@@ -137,7 +138,7 @@ impl StoredSignIn {
         Scopes::parse(&self.scopes).unwrap_or_default()
     }
 
-    /// Takes the tokens of an answer; a refresh token stays unless there is a new one.
+    /// Takes over the tokens of a response; the refresh token stays unless there is a new one.
     pub(super) fn take(&mut self, tokens: &Tokens) {
         let now = unix_now();
         let later = |after: std::time::Duration| now.saturating_add(after.as_secs());
@@ -158,7 +159,7 @@ impl StoredSignIn {
     }
 }
 
-/// Unix seconds.
+/// The current time in Unix seconds.
 pub(super) fn unix_now() -> u64 {
     unix_millis() / 1000
 }

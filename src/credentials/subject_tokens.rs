@@ -1,5 +1,5 @@
-//! The tokens with which principals came, for servers that get another one in exchange (RFC 8693). In
-//! memory only, and of each principal the newest of those that allow the same.
+//! The tokens that principals presented, for servers that need them in an exchange (RFC 8693). Kept
+//! in memory only: for each principal, the newest token of each set of rights.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,19 +10,19 @@ use secrecy::SecretString;
 use crate::id::Subject;
 use crate::telemetry::unix_millis;
 
-/// Tokens that are kept; with more, the one that expires first makes room, and is asked for
-/// again with the next request of its principal.
+/// Maximum number of stored tokens; above it, the token that expires first is evicted, and its
+/// principal's next request is verified again.
 const SUBJECTS_MAX: usize = 10_000;
 
-/// A token that a principal presented, and somebody vouched for.
+/// A verified token that a principal presented.
 #[derive(Debug)]
 pub struct SubjectToken {
     pub(super) text: SecretString,
-    /// In milliseconds since 1970.
+    /// Expiry time, in milliseconds since 1970.
     until: u64,
 }
 
-/// The newest token of each subject. Clones share them. Nothing is kept before a server wants it.
+/// The newest token of each subject. Clones share them. Nothing is stored until a server needs it.
 #[derive(Clone, Debug, Default)]
 pub struct SubjectTokens(Arc<Subjects>);
 
@@ -33,7 +33,7 @@ struct Subjects {
 }
 
 impl SubjectTokens {
-    /// Says whether any server wants them; otherwise all are forgotten.
+    /// Sets whether any server needs the tokens; if not, all are deleted.
     pub fn set_wanted(&self, is_wanted: bool) {
         self.0.is_wanted.store(is_wanted, Ordering::Release);
         if !is_wanted {
@@ -41,7 +41,7 @@ impl SubjectTokens {
         }
     }
 
-    /// Keeps the token of a subject until it expires, in milliseconds since 1970.
+    /// Stores the token of a subject until it expires, in milliseconds since 1970.
     pub fn keep(&self, subject: Subject, token: &str, until: u64) {
         if !self.is_wanted() {
             return;
@@ -59,19 +59,19 @@ impl SubjectTokens {
         newest.insert(subject, Arc::new(SubjectToken { text, until }));
     }
 
-    /// Whether a server may want the token of this subject, and it is not here.
+    /// Whether a server may need the token of this subject, but it is not stored.
     pub fn lacks(&self, subject: &Subject) -> bool {
         self.is_wanted() && self.get(subject).is_none()
     }
 
-    /// The newest token of a subject, if it still holds.
+    /// The newest token of a subject, if it has not expired.
     pub fn get(&self, subject: &Subject) -> Option<Arc<SubjectToken>> {
         let now = unix_millis();
         let found = self.newest().get(subject).cloned();
         found.filter(|token| token.until > now)
     }
 
-    /// Whether any server wants them.
+    /// Whether any server needs the tokens.
     pub fn is_wanted(&self) -> bool {
         self.0.is_wanted.load(Ordering::Acquire)
     }
@@ -83,7 +83,7 @@ impl SubjectTokens {
 }
 
 impl SubjectToken {
-    /// When it expires, in Unix seconds.
+    /// Expiry time, in Unix seconds.
     pub(super) fn expires_at(&self) -> u64 {
         self.until / 1000
     }
@@ -104,10 +104,10 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_token_is_kept_while_it_holds_and_somebody_wants_it() {
+    fn the_newest_token_is_kept_while_valid_and_needed() {
         let (tokens, later) = (SubjectTokens::default(), unix_millis() + 60_000);
         tokens.keep(of(1), "s3cret", later);
-        assert!(tokens.get(&of(1)).is_none(), "nobody wants it");
+        assert!(tokens.get(&of(1)).is_none(), "no server needs it");
         assert!(!tokens.lacks(&of(1)));
         tokens.set_wanted(true);
         assert!(tokens.lacks(&of(1)));
@@ -123,14 +123,14 @@ mod tests {
             claims_digest: [2; 32],
             ..of(1)
         };
-        assert!(tokens.lacks(&other), "it allows something else");
+        assert!(tokens.lacks(&other), "it has different rights");
         tokens.set_wanted(false);
         tokens.set_wanted(true);
         assert!(tokens.lacks(&of(1)));
     }
 
     #[test]
-    fn the_one_that_expires_first_makes_room() {
+    fn the_token_that_expires_first_is_evicted() {
         let (tokens, later) = (SubjectTokens::default(), unix_millis() + 60_000);
         tokens.set_wanted(true);
         for number in 0..=SUBJECTS_MAX {

@@ -1,4 +1,4 @@
-//! Answers of a token endpoint.
+//! Parses responses of a token endpoint.
 
 use std::time::Duration;
 
@@ -8,46 +8,46 @@ use serde_json::Value;
 
 use super::{ANSWER_MAX, Scopes, SubjectTokenType};
 
-/// Longest token that is taken; it must fit in one header.
+/// Maximum length of a token; it must fit in one header.
 const TOKEN_MAX: usize = 16_384;
-/// Longest code of an error that is shown.
+/// Maximum length of a displayed error code.
 const CODE_MAX: usize = 64;
-/// A token is renewed this long before it expires, or after half of its time if that is later.
+/// A token is renewed this long before it expires, or after half of its lifetime if that is later.
 const RENEW_BEFORE: Duration = Duration::from_secs(60);
 
-/// The answer of a token endpoint.
+/// The tokens in a token endpoint's response.
 #[derive(Debug)]
 pub struct Tokens {
     pub access: SecretString,
-    /// Replaces the one before it; if there is none, that one stays.
+    /// Replaces the previous refresh token; if absent, the previous one stays.
     pub refresh: Option<SecretString>,
     pub expires_in: Option<Duration>,
-    /// The scopes that were granted, if they are not those asked for.
+    /// The granted scopes, if they differ from the requested ones.
     pub scopes: Option<Scopes>,
 }
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    #[error("the authorization server no longer takes this sign-in; sign in again")]
+    #[error("the authorization server no longer accepts this sign-in; sign in again")]
     SignInAgain,
-    #[error("the authorization server does not know this client (any more)")]
+    #[error("the authorization server does not know this client, or no longer does")]
     UnknownClient,
     #[error("the authorization server refused: {0}")]
     Refused(String),
-    #[error("the token endpoint answered with status {0}")]
+    #[error("the token endpoint returned status {0}")]
     Unavailable(u16),
-    #[error("the answer of the token endpoint cannot be used: {0}")]
+    #[error("the token endpoint's response is unusable: {0}")]
     Invalid(&'static str),
 }
 
 impl TokenError {
-    /// Whether the same request may succeed later.
+    /// Whether a retry could succeed later.
     pub fn is_passing(&self) -> bool {
         matches!(self, Self::Unavailable(_))
     }
 }
 
-/// RFC 6749, section 5.1, and RFC 8693, section 2.2.1.
+/// The response of RFC 6749, section 5.1, and RFC 8693, section 2.2.1.
 #[derive(Deserialize)]
 struct TokenResponse {
     access_token: SecretString,
@@ -79,20 +79,20 @@ struct Refusal {
 }
 
 impl Tokens {
-    /// Reads the answer of a token endpoint.
+    /// Parses the response of a token endpoint.
     ///
     /// # Errors
     ///
-    /// Returns why there is no token. Nothing of the answer but the code of an error is repeated.
+    /// Returns why the request failed. Only the error code of the response is repeated.
     pub fn parse(status: u16, body: &[u8]) -> Result<Self, TokenError> {
         Self::read(status, body).map(|(tokens, _)| tokens)
     }
 
-    /// Reads the answer to an exchange (RFC 8693, section 2.2.1).
+    /// Parses the response to an exchange (RFC 8693, section 2.2.1).
     ///
     /// # Errors
     ///
-    /// As [`Tokens::parse`], and that what was issued is no access token.
+    /// Fails like [`Tokens::parse`], and if the issued token is not an access token.
     pub fn parse_exchanged(status: u16, body: &[u8]) -> Result<Self, TokenError> {
         let (tokens, issued) = Self::read(status, body)?;
         let usable = [SubjectTokenType::AccessToken, SubjectTokenType::Jwt];
@@ -103,13 +103,13 @@ impl Tokens {
                 ..tokens
             }),
             Some(_) => Err(TokenError::Invalid(
-                "`issued_token_type` is no access token",
+                "`issued_token_type` is not an access token",
             )),
             None => Err(TokenError::Invalid("`issued_token_type` is missing")),
         }
     }
 
-    /// The tokens, and of which type the first is, if the answer says so.
+    /// The tokens, and the type of the issued one, if the response states it.
     fn read(status: u16, body: &[u8]) -> Result<(Self, Option<String>), TokenError> {
         if body.len() > ANSWER_MAX {
             return Err(TokenError::Invalid("it is too large"));
@@ -120,11 +120,11 @@ impl Tokens {
         let answer: TokenResponse = serde_json::from_slice(body)
             .map_err(|_| TokenError::Invalid("it is not JSON with a token"))?;
         if !answer.token_type.eq_ignore_ascii_case("bearer") {
-            return Err(TokenError::Invalid("its token is no bearer token"));
+            return Err(TokenError::Invalid("its token is not a bearer token"));
         }
         if !is_token(&answer.access_token) || answer.refresh_token.iter().any(|t| !is_token(t)) {
             return Err(TokenError::Invalid(
-                "a token is empty, too long or no visible text",
+                "a token is empty, too long or contains invalid characters",
             ));
         }
         let scopes = answer.scope.as_deref().map(Scopes::parse).transpose();
@@ -137,7 +137,7 @@ impl Tokens {
         Ok((tokens, answer.issued_token_type))
     }
 
-    /// When to renew the token, counted from its answer; never if it does not expire.
+    /// When to renew the token, relative to the response; `None` if it does not expire.
     pub fn renew_after(&self) -> Option<Duration> {
         let lifetime = self.expires_in?;
         Some(lifetime.saturating_sub(RENEW_BEFORE).max(lifetime / 2))
@@ -156,12 +156,12 @@ fn refusal(status: u16, body: &[u8]) -> TokenError {
     }
 }
 
-/// The code of an error as it may be shown: codes are short and plain, so anything else is not one.
+/// An error code in displayable form: codes are short and plain, so anything else is not shown.
 pub(super) fn error_code(code: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
     match !code.is_empty() && code.len() <= CODE_MAX && code.bytes().all(is_plain) {
         true => code.to_owned(),
-        false => "with a code that is none".to_owned(),
+        false => "with an invalid code".to_owned(),
     }
 }
 
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_access_token_is_taken_in_exchange() {
+    fn only_access_tokens_are_accepted_from_an_exchange() {
         let prefix = "urn:ietf:params:oauth:token-type:";
         let answer = |issued: &str| {
             format!(
@@ -192,17 +192,17 @@ mod tests {
             (
                 200,
                 answer("refresh_token"),
-                "`issued_token_type` is no access token",
+                "`issued_token_type` is not an access token",
             ),
             (
                 200,
                 answer("saml2"),
-                "`issued_token_type` is no access token",
+                "`issued_token_type` is not an access token",
             ),
             (
                 200,
                 answer("access_token").replace("Bearer", "N_A"),
-                "its token is no bearer token",
+                "its token is not a bearer token",
             ),
             (
                 200,
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_gives_tokens_that_are_not_printed() {
+    fn parsed_tokens_are_not_printed() {
         let answer = br#"{"access_token":"s3cret","token_type":"bearer","expires_in":3600,
             "refresh_token":"r3fresh","scope":"a"}"#;
         let tokens = Tokens::parse(200, answer).unwrap();
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_renewed_in_time_however_short_it_lives() {
+    fn tokens_are_renewed_in_time_whatever_their_lifetime() {
         for (lifetime, expected) in [(0, 0), (60, 30), (100, 50), (120, 60), (600, 540)] {
             let answer =
                 format!(r#"{{"access_token":"a","token_type":"Bearer","expires_in":{lifetime}}}"#);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lifetime_may_be_a_text_or_have_a_fraction() {
+    fn lifetimes_can_be_strings_or_fractions() {
         let table = [
             ("3600", Some(3600)),
             ("\"3600\"", Some(3600)),
@@ -269,10 +269,11 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_answer_gives_no_token_and_says_what_helps() {
+    fn an_invalid_response_yields_an_actionable_error() {
         let refused = |code: &str| TokenError::Refused(code.into());
-        let none = "with a code that is none";
-        let unusable = TokenError::Invalid("a token is empty, too long or no visible text");
+        let none = "with an invalid code";
+        let unusable =
+            TokenError::Invalid("a token is empty, too long or contains invalid characters");
         let table = [
             (400, r#"{"error":"invalid_grant"}"#, TokenError::SignInAgain),
             (
@@ -302,7 +303,7 @@ mod tests {
             (
                 200,
                 r#"{"access_token":"a","token_type":"mac"}"#,
-                TokenError::Invalid("its token is no bearer token"),
+                TokenError::Invalid("its token is not a bearer token"),
             ),
         ];
         for (status, body, expected) in table {

@@ -1,4 +1,4 @@
-//! Requests to a token endpoint.
+//! Builds requests to a token endpoint.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub(super) const EXCHANGE_GRANT: &str = "urn:ietf:params:oauth:grant-type:token-
 /// RFC 7523, section 2.2.
 const ASSERTION_TYPE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
 
-/// The grant that a token is given for.
+/// The grant of a token request.
 #[derive(Debug)]
 pub enum Grant {
     /// A user signed in.
@@ -26,27 +26,27 @@ pub enum Grant {
     },
     RefreshToken(SecretString),
     ClientCredentials,
-    /// A client has a token for the gateway (RFC 8693).
+    /// The client's token for the gateway is exchanged (RFC 8693).
     TokenExchange {
         subject: Arc<SubjectToken>,
         subject_type: SubjectTokenType,
-        /// Is sent in place of `resource`.
+        /// Sent instead of `resource`.
         audience: Option<String>,
     },
 }
 
-/// The secret of a client that has one, and where the authorization server wants it.
+/// A client's secret, if it has one, and how it is sent.
 #[derive(Clone, Debug)]
 pub enum ClientSecret {
     None,
     Basic(SecretString),
     Post(SecretString),
-    /// A JWT that the client signed.
+    /// A JWT signed by the client.
     Assertion(SecretString),
 }
 
 impl ClientSecret {
-    /// A secret, if there is one, for an authorization server that takes it by this method.
+    /// Selects how a secret, if there is one, is sent by this authentication method.
     pub(super) fn sent_as(secret: Option<SecretString>, method: &str) -> Self {
         match (secret, method) {
             (None, _) | (_, "none") => Self::None,
@@ -71,7 +71,7 @@ impl ClientSecret {
     }
 }
 
-/// A request to a token endpoint: a form, and the header if the client's secret belongs there.
+/// A request to a token endpoint: a form, and a header if the client's secret is sent in one.
 #[derive(Debug)]
 pub struct TokenRequest {
     pub authorization: Option<SecretString>,
@@ -121,7 +121,7 @@ impl TokenRequest {
                 }
             }
         }
-        // The other grants have the scopes that the user agreed to.
+        // The other grants use the scopes that the user agreed to.
         let names_scopes = matches!(
             grant,
             Grant::ClientCredentials | Grant::TokenExchange { .. }
@@ -133,7 +133,7 @@ impl TokenRequest {
         Self::authenticated(form, client_id, secret)
     }
 
-    /// A request about a token: what is known of it (RFC 7662), or that it ends (RFC 7009).
+    /// A request about a token: introspection (RFC 7662) or revocation (RFC 7009).
     pub fn about(token: &str, client_id: &str, secret: &ClientSecret) -> Self {
         let mut form = form_urlencoded::Serializer::new(String::new());
         form.append_pair("token", token);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exchange_says_what_is_given_and_what_is_wanted() {
+    fn an_exchange_names_both_token_types() {
         let subjects = SubjectTokens::default();
         subjects.set_wanted(true);
         let ada = Subject {

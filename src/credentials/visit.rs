@@ -1,5 +1,5 @@
-//! How a browser passes through a sign-in: the link that begins it, and what the gateway knows of the
-//! browser that brings the answer. Pure.
+//! A browser's path through a sign-in: the link that starts it, and the cookie that ties the
+//! callback to the browser.
 
 use secrecy::{ExposeSecret as _, SecretString};
 use subtle::ConstantTimeEq as _;
@@ -10,34 +10,34 @@ use crate::id::{Principal, ServerName};
 /// A request for a sign-in.
 #[derive(Clone, Debug)]
 pub struct SignInRequest {
-    /// Where the authorization server sends the browser back to.
+    /// The redirect URL for the authorization server.
     pub redirect_uri: Url,
     pub link: LinkKind,
-    /// For the page: who asks, in words that may come from a client.
+    /// Who asks for the sign-in, shown on the page; the text can come from a client.
     pub requester: String,
 }
 
-/// Where the link of a sign-in leads.
+/// Where the sign-in link leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkKind {
-    /// To a page of the gateway that says for whom the sign-in is. Only the browser in which a person
-    /// continues from that page may bring the answer.
+    /// To a page of the gateway that names the user of the sign-in. Only the browser in which a
+    /// person continues from that page may deliver the callback.
     Page,
-    /// Straight to the authorization server: an operator asked for it, and passes it on or takes
-    /// the answer with a program.
+    /// Directly to the authorization server: an operator requested the link, and forwards it or
+    /// handles the callback with a program.
     Direct,
 }
 
-/// The links of a sign-in that waits.
+/// The links of a pending sign-in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignInLinks {
-    /// The link to give to a person.
+    /// The link for the person who signs in.
     pub link: Url,
     /// The page of the authorization server, for a browser that cannot reach the gateway.
     pub authorization: Url,
 }
 
-/// The facts on the gateway's page, before a person continues.
+/// The facts shown on the gateway's page before a person continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignInOffer {
     pub server: ServerName,
@@ -48,20 +48,20 @@ pub struct SignInOffer {
     pub redirect_uri: Url,
 }
 
-/// Who brings the answer of an authorization server.
+/// Who delivers an authorization server's callback.
 #[derive(Clone, Copy, Debug)]
 pub enum Bearer<'a> {
     /// The control socket, which only the gateway's own user can open.
     Operator,
-    /// A browser, with the value of the cookie of this sign-in.
+    /// A browser, with its cookie for this sign-in.
     Browser(Option<&'a str>),
 }
 
-/// Which browser may bring the answer.
+/// Which browser may deliver the callback.
 #[derive(Debug)]
 pub(super) enum ExpectedBrowser {
     Any,
-    /// The one with this cookie; none before a person continued from the page.
+    /// The browser with this cookie; none before a person continued from the page.
     Continued(Option<SecretString>),
 }
 
@@ -73,7 +73,7 @@ impl ExpectedBrowser {
         }
     }
 
-    /// The last browser in which a person continues is the one that counts.
+    /// Binds the sign-in to the last browser in which a person continued.
     pub(super) fn bind(&mut self, cookie: &str) {
         if let Self::Continued(expected) = self {
             *expected = Some(cookie.into());
@@ -92,8 +92,8 @@ impl ExpectedBrowser {
     }
 }
 
-/// The page of the gateway for the sign-in with this state. It is below the address that browsers
-/// come back to, so that whatever lets these through lets the page through.
+/// The gateway's page for the sign-in with this state. Its path is below the redirect URL, so that
+/// a proxy that forwards callbacks also forwards the page.
 pub(super) fn page_of(redirect_uri: &Url, state: &str) -> Url {
     let mut page = redirect_uri.clone();
     page.set_query(None);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_is_below_the_address_that_browsers_come_back_to() {
+    fn the_sign_in_page_is_below_the_redirect_url() {
         for (callback, expected) in [
             ("http://a:1/oauth/callback", "http://a:1/oauth/callback/s-_"),
             (

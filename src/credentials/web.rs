@@ -1,4 +1,4 @@
-//! Requests of an OAuth client, and who sends them: an HTTP client, or a test.
+//! HTTP requests of the OAuth client, behind a trait so that tests can replace the HTTP client.
 
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
@@ -34,17 +34,17 @@ pub enum WebBody {
 pub struct WebAnswer {
     pub status: u16,
     pub body: Bytes,
-    /// Whether the whole body was received for certain. Without a declared length the HTTP client takes
+    /// Whether the body is known to be complete. Without a declared length the HTTP client takes
     /// the end of the connection for the end of the body.
     pub is_whole: bool,
 }
 
-/// Sends requests. Follows no redirect, and reads no more of an answer than [`ANSWER_MAX`] bytes,
-/// unless it was made for larger ones.
+/// Sends requests. Follows no redirects, and reads at most [`ANSWER_MAX`] bytes of a response,
+/// unless it was built for larger ones.
 pub trait Web: Send + Sync {
-    /// The answer, or why there is none.
+    /// The response, or why there is none.
     fn send(&self, request: WebRequest) -> LocalBoxFuture<'static, Result<WebAnswer, String>>;
 }
 
-/// Largest answer that is read, in bytes; one that is larger is an error.
+/// Maximum size of a response, in bytes; a larger one is an error.
 pub const ANSWER_MAX: usize = 65_536;

@@ -1,5 +1,4 @@
-//! The arguments of tools and prompts, checked against their JSON Schema with errors that a person
-//! can act on.
+//! Validates the arguments of tools and prompts against their JSON Schema, with actionable errors.
 
 use serde_json::{Map, Value, json};
 
@@ -13,12 +12,12 @@ pub(super) fn schema(properties: Value, required: &[&str]) -> Value {
     schema
 }
 
-/// The checked arguments of one call, with defaults filled in.
+/// The validated arguments of one call, with defaults filled in.
 #[derive(Debug)]
 pub(super) struct Args(Map<String, Value>);
 
 impl Args {
-    /// Returns a sentence for what does not fit the schema.
+    /// Returns a sentence for arguments that do not match the schema.
     pub(super) fn read(schema: &Value, given: &Value) -> Result<Self, String> {
         let none = Map::new();
         let given = match given {
@@ -30,7 +29,7 @@ impl Args {
         if let Some(name) = given.keys().find(|name| !properties.contains_key(*name)) {
             let known: Vec<&str> = properties.keys().map(String::as_str).collect();
             return Err(match known.as_slice() {
-                [] => format!("unknown argument `{name}`: there are none here"),
+                [] => format!("unknown argument `{name}`: none are expected"),
                 known => format!("unknown argument `{name}`: known are {}", known.join(", ")),
             });
         }
@@ -72,7 +71,7 @@ impl Args {
     }
 }
 
-/// Says what is wrong with a value of a string, number or integer.
+/// Describes what is wrong with a string, number or integer.
 fn check(name: &str, property: &Value, value: &Value) -> Result<(), String> {
     let wanted = match property["type"].as_str() {
         Some("integer") => {

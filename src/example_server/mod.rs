@@ -1,9 +1,9 @@
-//! The example server: a real MCP server over stdio that works with nothing else installed.
+//! The example server: a real MCP server over stdio without further dependencies.
 //!
-//! The gateway starts it as a child process and speaks to it over its pipes like to any other.
-//! It has one tool for each thing that a server can do to its client, pleasant or not, so that
-//! a person can try the gateway and a test can break it. It speaks the revisions with a
-//! handshake, 2024-11-05 to 2025-11-25, and sends only fields that the negotiated one knows.
+//! The gateway starts it as a child process and communicates over its pipes, as with any other
+//! server. It has a tool for each effect, pleasant or not, that a server can have on its client, so
+//! that people can try the gateway and tests can stress it. It supports the revisions with a
+//! handshake, 2024-11-05 to 2025-11-25, and sends only fields that the negotiated one defines.
 
 mod args;
 mod prompts;
@@ -27,45 +27,46 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::transport::{Line, LineSplitter};
 use state::{ExampleSession, RpcError};
 
-/// Revisions it speaks, newest first; the newest answers a client that asks for another.
+/// Supported revisions, newest first; the newest is offered if a client requests an unsupported
+/// one.
 const REVISIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 
-/// Longest line that is read, in bytes; a longer one is answered with an error.
+/// Maximum length of a line, in bytes; the response to a longer one is an error.
 const LINE_MAX: usize = 32 * 1024 * 1024;
 
-/// Lines that wait to be written; a handler that finds the queue full waits.
+/// Maximum number of queued output lines; a handler that finds the queue full waits.
 const QUEUE_MAX: usize = 256;
 
-/// Requests that run at the same time, batches counted as one; further ones are refused.
+/// Maximum number of concurrent requests, counting a batch as one; further ones are refused.
 const RUNNING_MAX: usize = 4096;
 
-/// How long answers in progress may still take after stdin was closed.
+/// Time for responses in progress after stdin was closed.
 const END_GRACE: Duration = Duration::from_millis(200);
 
 /// The exit code of the tool `crash`.
 const CRASH_CODE: i32 = 13;
 
-const INSTRUCTIONS: &str = "This is the example server built into mcpvisor. It is there to try \
-the gateway with nothing else installed: `echo` and `add` answer at once, `slow` reports \
-progress, `ask` puts a question to the user, `crash` ends the server process and shows how it \
-comes back. Replace it in config.toml by servers of your own.";
+const INSTRUCTIONS: &str = "This is the example server built into mcpvisor. It lets you try \
+the gateway with nothing else installed: `echo` and `add` respond immediately, `slow` reports \
+progress, `ask` asks the user a question, `crash` ends the server process and shows how it \
+restarts. Replace it in config.toml with your own servers.";
 
 /// How [`serve`] ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ServeEnd {
     /// The client closed its end.
     Closed,
-    /// The tool `crash` was called: the process is to end at once with [`CRASH_CODE`].
+    /// The tool `crash` was called: the process must exit immediately with [`CRASH_CODE`].
     Crash,
 }
 
 /// Serves one client on stdin and stdout until stdin closes.
 ///
-/// Only protocol is written to stdout (and noise, when the tool `flood` was asked for it); one
-/// line on stderr says that it started. The tool `crash` ends the process with code 13.
+/// Writes only protocol messages to stdout (and noise, if the tool `flood` requests it); one line
+/// on stderr reports that it started. The tool `crash` ends the process with code 13.
 ///
 /// # Errors
-/// When stdin cannot be read or stdout cannot be written.
+/// Fails if stdin cannot be read or stdout cannot be written.
 pub async fn run() -> io::Result<()> {
     eprintln!(
         "mcpvisor example server {}: ready on stdin and stdout",
@@ -77,21 +78,21 @@ pub async fn run() -> io::Result<()> {
     }
 }
 
-/// Writes a line to stderr; a closed stderr is no reason to end.
+/// Writes a line to stderr; a closed stderr is ignored.
 fn log_stderr(text: &str) {
     let _ = writeln!(io::stderr(), "mcpvisor example server: {text}");
 }
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "to die without notice is what the tool is for"
+    reason = "the tool exists to die without notice"
 )]
 fn crash() -> ! {
-    log_stderr("crashing, as the tool `crash` was asked to");
+    log_stderr("crashing: tool `crash` was called");
     std::process::exit(CRASH_CODE)
 }
 
-/// The same over any pair of byte streams: one JSON-RPC message per line (S-STDIO-01).
+/// Like [`run`], over any pair of byte streams: one JSON-RPC message per line (S-STDIO-01).
 pub(crate) async fn serve<R, W>(mut reader: R, writer: W) -> io::Result<ServeEnd>
 where
     R: AsyncRead + Unpin,
@@ -121,7 +122,7 @@ where
     }
 }
 
-/// Lets answers in progress go out, for a moment, then ends.
+/// Waits briefly for responses in progress, then ends.
 async fn finish(
     session: Arc<ExampleSession>,
     mut running: JoinSet<()>,
@@ -157,8 +158,7 @@ async fn write_lines<W: AsyncWrite + Unpin>(
     writer.flush().await
 }
 
-/// Takes one line: what changes the state of the session is done here and in order, requests
-/// run in a task of their own.
+/// Handles one line: session state changes here and in order, requests run in separate tasks.
 async fn accept(session: &Arc<ExampleSession>, line: Line, running: &mut JoinSet<()>) {
     let message: Value = match line {
         Line::Whole(line) if line.trim_ascii().is_empty() => return,
@@ -191,7 +191,8 @@ async fn accept(session: &Arc<ExampleSession>, line: Line, running: &mut JoinSet
     }
 }
 
-/// Batches exist in 2025-03-26 only; their answers go out as one batch (JSON-RPC 2.0 §6).
+/// Handles a batch, which exists only in 2025-03-26; its responses are sent as one batch (JSON-RPC
+/// 2.0 §6).
 async fn accept_batch(session: &Arc<ExampleSession>, batch: Vec<Value>, running: &mut JoinSet<()>) {
     if session.revision() != Some("2025-03-26") || batch.is_empty() || batch.len() > RUNNING_MAX {
         let text = "a batch is not allowed here";
@@ -213,7 +214,7 @@ async fn accept_batch(session: &Arc<ExampleSession>, batch: Vec<Value>, running:
     });
 }
 
-/// A request that is to be answered by a task.
+/// A request to be handled by a task.
 struct ClientRequest {
     id: Value,
     method: String,
@@ -221,8 +222,7 @@ struct ClientRequest {
     cancelled: state::RunningRequest,
 }
 
-/// Does what has to be done in the order of the lines, and returns a request that may take its
-/// time.
+/// Does what must happen in the order of the lines, and returns a request that may take longer.
 async fn take_message(session: &Arc<ExampleSession>, mut message: Value) -> Option<ClientRequest> {
     let id = message.get("id").cloned();
     let params = message.get_mut("params").map_or(Value::Null, Value::take);
@@ -263,7 +263,7 @@ async fn take_message(session: &Arc<ExampleSession>, mut message: Value) -> Opti
     None
 }
 
-/// The answer to a request; none when it was cancelled (S-STDIO-04).
+/// The response to a request; `None` if it was cancelled (S-STDIO-04).
 async fn answer(session: &Arc<ExampleSession>, request: ClientRequest) -> Option<Value> {
     let ClientRequest {
         id,
@@ -306,7 +306,7 @@ async fn dispatch(
     .map(|result| session.remove_unknown_fields(result))
 }
 
-/// Lists have one page here, so any cursor is unknown.
+/// Lists have a single page here, so any cursor is unknown.
 fn first_page(params: &Value) -> Result<(), RpcError> {
     match params.get("cursor") {
         None | Some(Value::Null) => Ok(()),

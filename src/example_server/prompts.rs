@@ -1,4 +1,4 @@
-//! Prompts of the example, and completion of their arguments.
+//! The example's prompts, and completion of their arguments.
 
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ const LANGUAGES: [&str; 8] = [
 ];
 const NAMES: [&str; 6] = ["Ada", "Alan", "Barbara", "Edsger", "Grace", "Joe"];
 
-/// Most values in one completion, by the protocol.
+/// Maximum number of values in one completion, set by the protocol.
 const VALUES_MAX: usize = 100;
 
 pub(super) fn list() -> Value {

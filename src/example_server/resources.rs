@@ -1,4 +1,4 @@
-//! Resources of the example: three fixed ones, of which one changes, and a template.
+//! The example's resources: three fixed ones, of which one changes, and a template.
 
 use serde_json::{Value, json};
 
@@ -10,11 +10,11 @@ const ABOUT: &str = "example://about";
 const DOT: &str = "example://dot.png";
 const GREETING: &str = "example://greeting/";
 
-/// Longest name in a greeting, in bytes.
+/// Maximum length of a name in a greeting, in bytes.
 const NAME_MAX: usize = 256;
 
-const ABOUT_TEXT: &str = "# The example server of mcpvisor\n\nIt is a process of its own that the \
-gateway starts, watches and restarts. Call its tool `crash` and see it come back.\n";
+const ABOUT_TEXT: &str = "# The example server of mcpvisor\n\nIt is a separate process that the \
+gateway starts, monitors and restarts. Call its tool `crash` to see it restart.\n";
 
 /// A PNG of one pixel.
 const DOT_BASE64: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWj\
@@ -81,7 +81,7 @@ pub(super) fn unsubscribe(session: &ExampleSession, params: &Value) -> Result<Va
     Ok(json!({}))
 }
 
-/// The `uri` of the request, if there is such a resource here (-32002 if not: S-RES).
+/// The `uri` of the request, if such a resource exists (-32002 if not: S-RES).
 fn known_uri(params: &Value) -> Result<&str, RpcError> {
     let Some(uri) = params["uri"].as_str() else {
         return Err(RpcError::params("`uri` is missing or not a string"));

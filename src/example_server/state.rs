@@ -1,4 +1,4 @@
-//! The parts that the handlers of one session share: its state and the way out.
+//! State shared by the handlers of one session, and its output queue.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -51,7 +51,7 @@ pub(super) struct ExampleState {
     asked_count: u64,
     pub(super) subscribed: BTreeSet<String>,
     pub(super) touched: u64,
-    /// Tools that were added at run time: name and description.
+    /// Tools added at run time: name and description.
     pub(super) added: BTreeMap<String, String>,
 }
 
@@ -78,7 +78,7 @@ impl ExampleSession {
         self.state().revision
     }
 
-    /// Whether the negotiated revision is `revision` or a later one; dates sort as text.
+    /// Whether the negotiated revision is `revision` or later; dates compare as text.
     pub(super) fn since(&self, revision: &str) -> bool {
         self.revision()
             .is_some_and(|negotiated| negotiated >= revision)
@@ -117,7 +117,7 @@ impl ExampleSession {
     }
 
     pub(super) async fn send_line(&self, line: String) {
-        // An error means that the client is gone, which the reading side notices too.
+        // Ignore an error: the client is gone, which the reader also detects.
         let _ = self.out.send(line).await;
     }
 
@@ -129,7 +129,8 @@ impl ExampleSession {
         self.send(&message).await;
     }
 
-    /// Sends a log message, unless the client asked for more severe ones only. True if sent.
+    /// Sends a log message, unless the client requested only more severe ones. Returns whether it
+    /// was sent.
     pub(super) async fn log(&self, level: &str, logger: &str, data: Value) -> bool {
         let rank = LEVELS.iter().position(|known| *known == level).unwrap_or(0);
         if rank < self.state().level {
@@ -140,7 +141,7 @@ impl ExampleSession {
         true
     }
 
-    /// Notes that a request runs; `None` when one with the same id does already.
+    /// Registers a running request; `None` if one with the same id is already running.
     pub(super) fn start(self: &Arc<Self>, id: &Value) -> Option<RunningRequest> {
         let id = id.to_string();
         let mut state = self.state();
@@ -159,13 +160,13 @@ impl ExampleSession {
     pub(super) fn cancel(&self, id: &Value) {
         let cancel = self.state().running.remove(&id.to_string());
         if let Some(cancel) = cancel {
-            // An error means that the request ended in this moment.
+            // Ignore an error: the request has just ended.
             let _ = cancel.send(());
         }
     }
 
-    /// Sends a request to the client and waits for the whole answer. Dropping the future tells
-    /// the client that the answer is not wanted any more.
+    /// Sends a request to the client and waits for its complete response. Dropping the future tells
+    /// the client that the response is no longer needed.
     pub(super) async fn ask(self: &Arc<Self>, method: &str, params: Value) -> Option<Value> {
         let (answer, answered) = oneshot::channel();
         let id = {
@@ -184,16 +185,16 @@ impl ExampleSession {
         answered.await.ok()
     }
 
-    /// Hands an answer of the client to the one who asked; others are ignored.
+    /// Delivers a client's response to its requester; others are ignored.
     pub(super) fn answered(&self, id: &Value, message: Value) {
         let asked = id.as_str().and_then(|id| self.state().asked.remove(id));
         if let Some(asked) = asked {
-            // An error means that the one who asked was cancelled in this moment.
+            // Ignore an error: the requester has just been cancelled.
             let _ = asked.send(message);
         }
     }
 
-    /// Removes what the negotiated revision does not know from the items of a list.
+    /// Removes fields that the negotiated revision does not define from the items of a list.
     pub(super) fn remove_unknown_fields(&self, mut result: Value) -> Value {
         let mut unknown = Vec::new();
         if !self.since("2025-06-18") {
@@ -212,7 +213,7 @@ impl ExampleSession {
     }
 }
 
-/// A request that runs; it is forgotten when this is dropped.
+/// A running request; it is unregistered when this is dropped.
 pub(super) struct RunningRequest {
     session: Arc<ExampleSession>,
     id: String,
@@ -234,7 +235,7 @@ impl Drop for RunningRequest {
     }
 }
 
-/// A question to the client that waits for its answer.
+/// A pending question to the client.
 struct PendingQuestion {
     session: Arc<ExampleSession>,
     id: String,
@@ -246,7 +247,7 @@ impl Drop for PendingQuestion {
             let params = json!({"requestId": self.id, "reason": "the call was cancelled"});
             let message =
                 json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
-            // With a full queue the client keeps a question that nobody waits for: harmless.
+            // If the queue is full, the client keeps a question without a requester: harmless.
             let _ = self.session.out.try_send(message.to_string());
         }
     }

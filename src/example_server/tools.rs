@@ -1,4 +1,4 @@
-//! Tools of the example: one for each thing that a server can do to its client.
+//! The example's tools: one for each effect that a server can have on its client.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -28,12 +28,12 @@ static TOOLS: LazyLock<Vec<Value>> = LazyLock::new(|| {
     vec![
         json!({
             "name": "echo", "title": "Echo", "annotations": hints(true, false),
-            "description": "Answers with the message it was given.",
+            "description": "Returns the given message.",
             "inputSchema": schema(json!({"message": text}), &["message"]),
         }),
         json!({
             "name": "add", "title": "Add", "annotations": hints(true, false),
-            "description": "Adds two numbers; the answer is also structured content.",
+            "description": "Adds two numbers; the result is also structured content.",
             "inputSchema": schema(json!({"a": number, "b": number}), &["a", "b"]),
             "outputSchema": output,
         }),
@@ -56,14 +56,14 @@ static TOOLS: LazyLock<Vec<Value>> = LazyLock::new(|| {
         }),
         json!({
             "name": "flood", "title": "Flood", "annotations": hints(true, false),
-            "description": "Writes noise that is no answer, then answers.",
+            "description": "Writes noise that is not a response, then responds.",
             "inputSchema": schema(json!({
                 "lines": integer(1, LINES_MAX, 1000), "kind": choice(&FLOODS),
             }), &[]),
         }),
         json!({
             "name": "big", "title": "Big", "annotations": hints(true, false),
-            "description": "Answers with a text of the given size.",
+            "description": "Returns a text of the given size.",
             "inputSchema": schema(json!({"bytes": integer(0, BYTES_MAX, 1024 * 1024)}), &[]),
         }),
         json!({
@@ -101,7 +101,7 @@ fn integer(low: u64, high: u64, default: u64) -> Value {
     json!({"type": "integer", "minimum": low, "maximum": high, "default": default})
 }
 
-/// One of these texts, of which the first is the default.
+/// One of these strings, of which the first is the default.
 fn choice(choices: &[&str]) -> Value {
     json!({"type": "string", "enum": choices, "default": choices.first()})
 }
@@ -121,8 +121,8 @@ pub(super) fn list(session: &ExampleSession) -> Value {
     json!({ "tools": tools })
 }
 
-/// Runs a tool. A tool that is not there is a protocol error (S-TOOL-11), one that fails or
-/// was given bad arguments is a result with `isError` (S-TOOL-12).
+/// Runs a tool. An unknown tool is a protocol error (S-TOOL-11); a failing tool or invalid
+/// arguments yield a result with `isError` (S-TOOL-12).
 pub(super) async fn call(session: &Arc<ExampleSession>, params: &Value) -> Result<Value, RpcError> {
     let Some(name) = params["name"].as_str() else {
         return Err(RpcError::params("`name` is missing or not a string"));
@@ -197,11 +197,11 @@ async fn slow(session: &ExampleSession, args: &Args, token: &Value) -> String {
 async fn ask(session: &Arc<ExampleSession>, question: &str) -> Result<String, String> {
     if !session.since("2025-06-18") {
         return Err(
-            "the user cannot be asked: elicitation came with revision 2025-06-18".to_owned(),
+            "the user cannot be asked: elicitation needs revision 2025-06-18 or later".to_owned(),
         );
     }
     if !session.can_ask() {
-        return Err("the user cannot be asked: the client declared no elicitation".to_owned());
+        return Err("the user cannot be asked: the client did not declare elicitation".to_owned());
     }
     let params = json!({
         "message": question,
@@ -212,7 +212,7 @@ async fn ask(session: &Arc<ExampleSession>, question: &str) -> Result<String, St
         },
     });
     let Some(answer) = session.ask("elicitation/create", params).await else {
-        return Err("the session ended before an answer came".to_owned());
+        return Err("the session ended before a response arrived".to_owned());
     };
     let result = &answer["result"];
     match (
@@ -269,7 +269,7 @@ async fn log(session: &ExampleSession, args: &Args) -> String {
     let outcome = if is_sent.await {
         "sent"
     } else {
-        "kept back, the client asked for more severe ones only"
+        "not sent, the client requested only more severe ones"
     };
     format!("message at level {level}: {outcome}")
 }

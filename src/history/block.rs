@@ -1,24 +1,24 @@
-//! Calls as bytes: many lie one behind the other in a block, which is one row of the file.
+//! Serializes calls: many consecutive calls form a block, which is one row of the file.
 //!
-//! A call is a head of fixed size and its texts. Who searches a block reads the heads.
+//! A call consists of a fixed-size head and its texts. A search reads only the heads.
 
 use super::entry::HistoryEntry;
 use super::query::Kind;
 use super::record::CallRecord;
 use super::redaction::{KeptBody, SERVER_NAMES};
 
-/// Numbers of a head, 8 bytes each.
+/// Number of integers in a head, 8 bytes each.
 const NUMBERS: usize = 10;
 
-/// Texts of a call; each has its length in the head, 4 bytes.
+/// Number of texts of a call; the head has the length of each, 4 bytes.
 const TEXTS: usize = 7;
 
 const HEAD: usize = NUMBERS * 8 + TEXTS * 4;
 
-/// The length of a text that is not there.
+/// Length value of an absent text.
 const ABSENT: u32 = u32::MAX;
 
-/// Bits of the number that holds the states of both bodies.
+/// Bit offset of the result's state in the number that holds both bodies' states.
 const RESULT_SHIFT: u32 = 8;
 
 /// Appends a call.
@@ -74,7 +74,7 @@ pub(super) struct BlockCall<'b> {
     texts: &'b [u8],
 }
 
-/// The calls of a block, the oldest first. What is damaged ends it.
+/// The calls of a block, the oldest first. Reading ends at damaged data.
 pub(super) fn calls(mut block: &[u8]) -> impl Iterator<Item = BlockCall<'_>> {
     std::iter::from_fn(move || {
         let (call, rest) = read(block)?;
@@ -117,7 +117,7 @@ impl BlockCall<'_> {
         u32::try_from(self.numbers[3]).ok()
     }
 
-    /// The whole call, with its kind among these.
+    /// The complete call; its kind is looked up among `kinds`.
     pub(super) fn entry(&self, kinds: &[Kind]) -> HistoryEntry {
         let [
             id,
@@ -173,7 +173,7 @@ mod tests {
     use crate::history::tests::record;
 
     #[test]
-    fn what_is_pushed_is_read_and_damage_ends_a_block() {
+    fn calls_survive_a_round_trip_and_damage_ends_a_block() {
         let mut block = Vec::new();
         for at in 1..=3 {
             push(&mut block, &record(at), at as i64 * 1000, 7);

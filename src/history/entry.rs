@@ -1,4 +1,4 @@
-//! Calls that were read, as operators see them.
+//! Recorded calls, as operators see them.
 
 use std::borrow::Cow;
 
@@ -10,14 +10,14 @@ use super::redaction::{IS_REDACTED, SERVER_NAMES, WHOLE};
 use crate::id::{ServerName, ViewId};
 use crate::protocol::{Method, request};
 
-/// A call that was kept.
+/// A recorded call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HistoryEntry {
     pub(super) id: i64,
-    /// When it ended, in milliseconds since 1970.
+    /// End time, in milliseconds since 1970.
     pub(super) at: i64,
     pub(super) method: String,
-    /// Empty: none was found.
+    /// Empty if no server was found.
     pub(super) server: String,
     pub(super) outcome: String,
     pub(super) session: Option<u32>,
@@ -41,14 +41,14 @@ pub struct HistoryEntry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryPage {
     pub(super) entries: Vec<HistoryEntry>,
-    /// All that match; absent where only a search would tell.
+    /// Number of all matching calls; absent if only a search would tell.
     pub(super) total: Option<u64>,
     pub(super) limit: usize,
     pub(super) offset: usize,
-    /// Nothing that belongs on the page was left out.
+    /// Whether the page includes everything that belongs on it.
     pub(super) is_complete: bool,
     pub(super) has_more: bool,
-    /// The last id that was looked at.
+    /// The last id that was examined.
     pub(super) last: Option<i64>,
 }
 
@@ -66,12 +66,14 @@ impl Default for HistoryPage {
     }
 }
 
-/// Why a call cannot be made again.
+/// Why a call cannot be replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotReplayable {
-    #[error("its parameters were not kept, or were cut: `history.bodies` says how much is kept")]
+    #[error(
+        "its parameters were not kept, or were truncated: `history.bodies` sets how much is kept"
+    )]
     Cut,
-    #[error("its parameters held secrets, which are not kept")]
+    #[error("its parameters contained secrets, which are not kept")]
     Redacted,
 }
 
@@ -80,13 +82,13 @@ pub enum NotReplayable {
 #[serde(default)]
 pub struct CallPage {
     pub entries: Vec<RecordedCall>,
-    /// The number of all calls that match; absent where only a search would tell.
+    /// Number of all matching calls; absent if only a search would tell.
     pub total: Option<u64>,
     pub limit: usize,
     pub offset: usize,
-    /// Whether the page has all that belongs on it: a search stops after some time.
+    /// Whether the page has everything that belongs on it: a search stops after some time.
     pub complete: bool,
-    /// The id before which the next page begins.
+    /// The id before which the next page starts.
     pub next: Option<String>,
 }
 
@@ -95,23 +97,23 @@ pub struct CallPage {
 #[serde(default, rename_all = "camelCase")]
 pub struct RecordedCall {
     pub id: String,
-    /// When it ended, in milliseconds since 1970.
+    /// End time, in milliseconds since 1970.
     pub timestamp: u64,
     pub method: String,
-    /// The tool, prompt or URI that it names.
+    /// The requested tool, prompt or URI.
     pub target: String,
     pub server_id: Option<String>,
-    /// The beginning of its session's id.
+    /// The start of its session's id.
     pub session: Option<String>,
     pub client: Option<String>,
     pub revision: String,
-    /// The JSON-RPC id of its client.
+    /// The JSON-RPC id from the client.
     pub request_id: Value,
     /// A [`super::CallOutcome`].
     pub outcome: String,
     pub success: bool,
     pub error: Option<CallError>,
-    /// The whole time, in milliseconds.
+    /// Total duration, in milliseconds.
     pub duration: f64,
     pub durations: CallDurations,
     pub request_bytes: u64,
@@ -120,14 +122,14 @@ pub struct RecordedCall {
     /// `none`, `whole`, `redacted`, `cut` or `cut and redacted`.
     pub params_state: Cow<'static, str>,
     pub result: Option<Value>,
-    /// As `params_state`.
+    /// Values as for `params_state`.
     pub result_state: Cow<'static, str>,
-    /// Whether the call can be made again.
+    /// Whether the call can be replayed.
     pub replayable: bool,
 }
 
 impl RecordedCall {
-    /// The name that the call has in lists.
+    /// The name of the call in lists.
     pub fn title(&self) -> &str {
         match self.target.as_str() {
             "" => &self.method,
@@ -143,18 +145,18 @@ pub struct CallError {
     pub code: String,
 }
 
-/// The parts of a call's time, in milliseconds.
+/// Breakdown of a call's duration, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CallDurations {
     pub total: f64,
-    /// Between the request to the server and its answer.
+    /// Time from sending the request to the server until its response.
     pub server: f64,
-    /// In the queue of the server.
+    /// Time in the server's queue.
     pub queue: f64,
 }
 
 impl HistoryPage {
-    /// The page for operators.
+    /// The page in the form for operators.
     pub fn view(&self) -> CallPage {
         let goes_on = self.has_more || !self.is_complete;
         CallPage {
@@ -169,7 +171,7 @@ impl HistoryPage {
 }
 
 impl HistoryEntry {
-    /// The call for operators.
+    /// The call in the form for operators.
     pub fn record(&self) -> RecordedCall {
         let millis = |micros: i64| micros as f64 / 1000.0;
         let unsigned = |number: i64| u64::try_from(number).unwrap_or_default();
@@ -202,7 +204,7 @@ impl HistoryEntry {
         }
     }
 
-    /// Whether a text stands in it.
+    /// Whether the call contains a text.
     pub(super) fn contains(&self, text: &str) -> bool {
         let texts = [
             Some(&self.name),
@@ -215,19 +217,19 @@ impl HistoryEntry {
         texts.any(|in_text| contains(in_text.as_bytes(), text.as_bytes()))
     }
 
-    /// The view whose names the request uses: all servers, or the one by whose endpoint its client
-    /// entered.
+    /// The view whose names the request uses: all servers, or the one whose endpoint the client
+    /// used.
     pub fn view(&self) -> ViewId {
         let has_server_names = self.params_state & SERVER_NAMES != 0;
         let server = has_server_names.then(|| ServerName::try_new(&self.server).ok());
         server.flatten().map_or(ViewId::Default, ViewId::Server)
     }
 
-    /// The request once more, as a client writes it.
+    /// Rebuilds the request as a client would write it.
     ///
     /// # Errors
     ///
-    /// Says why it is not known as it was.
+    /// Returns why its original form is not known.
     pub fn replay_frame(&self, id: u64) -> Result<Bytes, NotReplayable> {
         if self.params_state & IS_REDACTED != 0 {
             return Err(NotReplayable::Redacted);
@@ -242,7 +244,7 @@ impl HistoryEntry {
     }
 }
 
-/// JSON as it is, and a piece of it as text.
+/// Parses JSON; incomplete JSON becomes a string.
 fn value(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| json!(text))
 }
@@ -274,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_found_whatever_its_case() {
+    fn text_search_is_case_insensitive() {
         let table = [
             ("Hello World", "o w", true),
             ("Hello World", "WORLD", true),
@@ -311,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_kept_whole_can_be_called_again() {
+    fn only_complete_records_can_be_replayed() {
         let entry = |params: Option<&str>, params_state| HistoryEntry {
             method: "tools/call".to_owned(),
             params: params.map(str::to_owned),

@@ -1,8 +1,9 @@
-//! The file: its tables, and what the writing thread does with them.
+//! The history file: its tables, and the operations of the writing thread.
 //!
-//! Calls lie in blocks of some hundred: a row for each call would cost more than the rest of
-//! recording it. A call names its kind, which is its method, server and outcome. There are few of
-//! them, so it is kept which blocks have how many calls of each, and of each session.
+//! Calls are grouped into blocks of some hundred: a row for each call would cost more than the rest
+//! of recording it. A call refers to its kind, which is the combination of method, server and
+//! outcome. There are few kinds, so each block's number of calls by kind, and by session, is
+//! stored.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -72,25 +73,25 @@ CREATE TABLE block_session (
     before_steps: |_, _, _| Ok(()),
 };
 
-/// Pages of the write-ahead log after which it is copied to the file.
+/// Number of pages in the write-ahead log after which it is copied to the file.
 const CHECKPOINT_PAGES: u32 = 4000;
 
-/// A block of so many bytes is full.
+/// Size at which a block is full, in bytes.
 const BLOCK_BYTES: usize = 64 * 1024;
 
-/// Blocks that are removed in one transaction.
+/// Blocks removed in one transaction.
 const TRIM_STEP: u32 = 16;
 
-/// Transactions of one search for blocks that are too many; the next batch goes on.
+/// Maximum number of transactions in one cleanup; the next batch continues it.
 const TRIM_STEPS_MAX: usize = 20;
 
-/// Clients may invent methods: with more kinds, theirs are kept as one.
+/// Clients can invent methods: above this number of kinds, invented methods are stored as one.
 const KINDS_MAX: usize = 1000;
 
-/// The method that stands for all invented ones.
+/// The method name that replaces all invented ones.
 const OTHER_METHOD: &str = "other";
 
-/// A kind: method, server and outcome, as [`write_key`] joins them.
+/// Kinds by key: method, server and outcome, joined by [`write_key`].
 type Kinds = HashMap<Vec<u8>, i64>;
 
 pub(super) struct HistoryFile {
@@ -101,16 +102,16 @@ pub(super) struct HistoryFile {
     open: Block,
 }
 
-/// A block that grows.
+/// A block that is being filled.
 #[derive(Clone, Debug, Default)]
 struct Block {
-    /// The id of its first call; 0 while there is none.
+    /// The id of its first call; 0 while it is empty.
     id: i64,
     calls: i64,
     records: Vec<u8>,
 }
 
-/// How many calls of each kind came to a block, and of each session and kind.
+/// Numbers of calls added to a block, by kind, and by session and kind.
 #[derive(Debug, Default)]
 struct BlockCounts {
     kinds: HashMap<i64, i64>,
@@ -144,14 +145,14 @@ impl HistoryFile {
         })
     }
 
-    /// Writes all records, or none. After an error the file is to be opened anew.
+    /// Writes all records, or none. After an error the file must be reopened.
     pub(super) fn write(&mut self, records: &[CallRecord]) -> rusqlite::Result<()> {
         let transaction = self.connection.unchecked_transaction()?;
         let mut counts = BlockCounts::default();
         let mut key = Vec::new();
         for record in records {
             let kind = kind_of(&transaction, &mut self.kinds, record, &mut key)?;
-            // The id says when a call ended, unless the clock was set back: it only grows.
+            // The id encodes when a call ended, but only increases, even if the clock is set back.
             self.last_id = id_at(record.at).max(self.last_id + 1);
             if self.open.calls == 0 {
                 self.open.id = self.last_id;
@@ -172,7 +173,7 @@ impl HistoryFile {
         transaction.commit()
     }
 
-    /// As a disk that is full after so many more pages.
+    /// Simulates a disk that is full after this many more pages.
     #[cfg(test)]
     pub(super) fn fill_disk(&self, pages_left: i64) {
         let number = |row: &rusqlite::Row<'_>| row.get::<_, i64>(0);
@@ -184,7 +185,8 @@ impl HistoryFile {
         self.connection.query_row(&limit, [], number).unwrap();
     }
 
-    /// Removes records that are too old, and the oldest of too many. True if there may be more.
+    /// Removes records that are too old, and the oldest above the size limit. Returns true if more
+    /// may remain.
     pub(super) fn trim(&mut self, now: u64, settings: &HistorySettings) -> rusqlite::Result<bool> {
         let age_max = millis(settings.age_max);
         let oldest = id_at(now.saturating_sub(age_max));
@@ -198,7 +200,8 @@ impl HistoryFile {
         Ok(true)
     }
 
-    /// Removes some of the oldest blocks whose calls are all before an id. False if there are none.
+    /// Removes some of the oldest blocks whose calls are all before an id. Returns false if there
+    /// are none.
     fn remove_oldest(&mut self, before: i64) -> rusqlite::Result<bool> {
         let transaction = self.connection.unchecked_transaction()?;
         let text = "SELECT id, records FROM block WHERE last < ?1 ORDER BY id LIMIT ?2";
@@ -236,7 +239,7 @@ pub(super) fn id_at(millis: u64) -> i64 {
         .saturating_mul(1000)
 }
 
-/// Bytes of the file that are in use.
+/// Bytes of the file in use.
 fn used_bytes(connection: &Connection) -> rusqlite::Result<u64> {
     let number = |pragma| connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
     let pages = number("page_count")? - number("freelist_count")?;
@@ -256,7 +259,7 @@ fn read_kinds(connection: &Connection) -> rusqlite::Result<Kinds> {
     Ok(kinds)
 }
 
-/// Joins the texts of a kind. None of them has a byte 0xff.
+/// Joins the texts of a kind. None of them contains the byte 0xff.
 fn write_key(key: &mut Vec<u8>, texts: [&str; 3]) {
     key.clear();
     for text in texts {
@@ -292,7 +295,7 @@ fn kind_of(
     Ok(kind)
 }
 
-/// Writes a block, or what it is after it grew, with the calls that came to it.
+/// Writes a new or extended block, and the numbers of calls added to it.
 fn write_block(
     connection: &Connection,
     block: &Block,

@@ -1,9 +1,9 @@
-//! The history of calls: one record for each call at the edge, however it ended.
+//! The call history: one record for each call at the edge, however it ended.
 //!
-//! A call begins a [`PendingCall`] and ends it with its outcome; what is kept of its bodies is
-//! without secrets from the start (`redaction`). Records wait in a bounded queue for the one
-//! thread that writes them to a file of the data directory: no call ever waits for the disk, and
-//! what does not fit is lost and counted. Operators read pages of it (`query`).
+//! A call starts a [`PendingCall`] and ends it with its outcome; stored bodies are free of secrets
+//! from the start (`redaction`). Records wait in a bounded queue for the single thread that writes
+//! them to a file of the data directory: no call ever waits for the disk, and records above the
+//! limit are dropped and counted. Operators read pages of it (`query`).
 
 mod block;
 mod entry;
@@ -47,49 +47,49 @@ pub use query::{HistoryFilter, HistoryQuery, LIMIT_DEFAULT, LIMIT_MAX, OFFSET_MA
 pub use record::CallOutcome;
 pub use settings::HistorySettings;
 
-/// How long a page is looked for; what was found until then is answered.
+/// Time limit of a search; a page returns what was found by then.
 const SEARCH_TIME: Duration = Duration::from_millis(40);
 
-/// How long a reader waits for the records before its request to be written, and for the file.
+/// How long a reader waits for earlier records to be written, and for the file.
 const READ_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Readers at the same time; one more is refused.
+/// Maximum number of concurrent readers; one more is refused.
 const READERS_MAX: usize = 4;
 
 /// Why the history cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HistoryError {
-    #[error("calls are not recorded: set `history.enabled = true`")]
+    #[error("call history is off: set `history.enabled = true`")]
     Off,
     #[error("the history cannot be read: {0}")]
     Unavailable(String),
-    #[error("the history is read by as many as may at once; try again")]
+    #[error("too many concurrent reads of the history; try again")]
     Busy,
 }
 
-/// A handle; clones are of the same history.
+/// A handle; clones share the history.
 #[derive(Clone)]
 pub struct History(Arc<HistoryParts>);
 
 struct HistoryParts {
     state: Arc<HistoryState>,
-    /// Secrets that no record keeps.
+    /// Secrets that are masked in records.
     secrets: LiveSecrets,
-    /// Gets an event for each call that ended.
+    /// Receives an event for each completed call.
     events: EventFeed,
     readers: Arc<Semaphore>,
-    /// A connection that no reader uses now, with the number of its directory.
+    /// An idle connection for readers, with the number of its directory.
     idle: Mutex<Option<(u64, Connection)>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl History {
-    /// Starts the thread. A file that cannot be used is no error: then nothing is recorded, and
-    /// [`History::failure`] says why.
+    /// Starts the thread. A file that cannot be used is not an error: then nothing is recorded, and
+    /// [`History::failure`] returns the reason.
     ///
     /// # Errors
     ///
-    /// Returns the system's error when the thread cannot be made.
+    /// Returns the system's error if the thread cannot be created.
     pub fn start(
         path: &Path,
         settings: HistorySettings,
@@ -103,7 +103,7 @@ impl History {
         Ok(history)
     }
 
-    /// One that records nothing.
+    /// A history that records nothing.
     pub fn off() -> Self {
         let settings = HistorySettings {
             enabled: false,
@@ -135,12 +135,12 @@ impl History {
         }))
     }
 
-    /// Goes over to other settings.
+    /// Applies new settings.
     pub fn configure(&self, settings: HistorySettings) {
         self.0.state.settings.store(Arc::new(settings));
     }
 
-    /// Begins the record of a call; `None` while nothing is recorded.
+    /// Starts the record of a call; `None` while recording is off.
     pub fn begin(&self, request: &Request, caller: &RecordedCaller<'_>) -> Option<PendingCall> {
         let settings = self.0.state.settings.load();
         let begin = || PendingCall::new(self.clone(), request, caller, settings.body_max);
@@ -149,18 +149,18 @@ impl History {
         is_wanted.then(begin)
     }
 
-    /// Why calls are not recorded, though they should be.
+    /// Why calls are not recorded although they should be.
     pub fn failure(&self) -> Option<String> {
         let failure = self.0.state.failure.load();
         let failure = failure.as_deref().filter(|_| self.0.state.is_enabled());
         failure.cloned()
     }
 
-    /// Reads one page. All calls that ended before are in it.
+    /// Reads one page, including all calls that ended before this request.
     ///
     /// # Errors
     ///
-    /// Says why the history cannot be read now.
+    /// Returns why the history cannot be read at present.
     pub async fn page(&self, query: HistoryQuery) -> Result<HistoryPage, HistoryError> {
         self.read(move |connection| {
             let deadline = Instant::now() + SEARCH_TIME;
@@ -169,11 +169,11 @@ impl History {
         .await
     }
 
-    /// Reads one call; `None` if there is none of this id.
+    /// Reads one call; `None` if there is none with this id.
     ///
     /// # Errors
     ///
-    /// Says why the history cannot be read now.
+    /// Returns why the history cannot be read at present.
     pub async fn entry(&self, id: i64) -> Result<Option<HistoryEntry>, HistoryError> {
         self.read(move |connection| search::one(connection, id))
             .await
@@ -189,14 +189,14 @@ impl History {
         let permit = self.0.readers.clone().try_acquire_owned();
         let permit = permit.map_err(|_| HistoryError::Busy)?;
         let late = |_| HistoryError::Unavailable("it takes too long".to_owned());
-        // If the thread is gone, what is in the file is read.
+        // If the thread is gone, the file is read as it is.
         drop(
             timeout(READ_TIMEOUT, self.0.state.queue.flush())
                 .await
                 .map_err(late)?,
         );
         if let Some(failure) = self.failure() {
-            // It may be of a file that is to be moved away.
+            // The connection can belong to a file that is about to be moved away.
             *lock(&self.0.idle) = None;
             return Err(HistoryError::Unavailable(failure));
         }
@@ -227,11 +227,11 @@ impl History {
         Ok(found)
     }
 
-    /// Writes what waits, and ends the thread. Blocks for as long as that takes.
+    /// Writes all waiting records, and ends the thread. Blocks until then.
     pub fn stop(&self) {
         self.0.state.queue.close();
         if let Some(thread) = lock(&self.0.thread).take() {
-            // Its panic, if any, was reported where it happened.
+            // A panic was reported where it happened.
             drop(thread.join());
         }
     }
@@ -262,7 +262,7 @@ impl Drop for HistoryParts {
     }
 }
 
-/// A panic elsewhere leaves whole values behind.
+/// Recovers from poisoning: a panic elsewhere leaves the value consistent.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

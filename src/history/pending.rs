@@ -1,4 +1,4 @@
-//! A call that is not over yet.
+//! The record of a call in progress.
 
 use std::sync::{Arc, LazyLock};
 
@@ -13,29 +13,29 @@ use crate::masking::REDACTED;
 use crate::protocol::{Failure, Method, RawJson, Request, Revision};
 use crate::telemetry::unix_millis;
 
-/// Under which name calls are logged.
+/// Log target of call lines.
 const CALLS: &str = "mcpvisor::calls";
 
-/// Bytes of a result that are looked through.
+/// Maximum size of a result that is searched completely, in bytes.
 const SEARCHED_MAX: usize = 64 * 1024;
 
-/// Bytes of each end of a larger one.
+/// Bytes searched at each end of a larger result.
 const END: usize = 1024;
 
-/// Longest texts of a record, in bytes; longer ones are cut.
+/// Maximum lengths of a record's texts, in bytes; longer ones are truncated.
 const METHOD_MAX: usize = 64;
 const NAME_MAX: usize = 512;
 const REQUEST_ID_MAX: usize = 128;
 
-/// Who makes a call.
+/// The caller of a recorded call.
 #[derive(Clone, Debug)]
 pub struct RecordedCaller<'c> {
     /// The handle of its session.
     pub session: Option<u32>,
-    /// The name that it gives itself.
+    /// The name that the client states.
     pub client: Option<&'c Arc<str>>,
     pub revision: Revision,
-    /// The server by whose endpoint it entered: it uses the names of that server.
+    /// The server whose endpoint the client used: requests then use that server's names.
     pub at_server: Option<&'c ServerName>,
 }
 
@@ -43,19 +43,20 @@ pub struct RecordedCaller<'c> {
 #[derive(Clone, Copy, Debug)]
 pub enum CallEnding<'r> {
     Result(&'r RawJson),
-    /// The gateway answered that it is done.
+    /// The gateway responded with a result.
     Done,
-    /// The error object of a server.
+    /// The server returned this error object.
     Error(&'r RawJson),
-    /// The gateway failed it.
+    /// The gateway failed the call.
     Failed(&'r Failure),
-    /// Its client is asked first, and comes back with another request.
+    /// The client must provide input first, and returns with another request.
     InputRequired,
-    /// It goes on in a task.
+    /// The call continues in a task.
     Task,
 }
 
-/// A call that is being recorded. Dropped without an end, it was cancelled: nobody was answered.
+/// A call that is being recorded. Dropping it without an outcome records that it was cancelled
+/// without a response.
 pub struct PendingCall {
     history: History,
     started: Instant,
@@ -66,7 +67,7 @@ pub struct PendingCall {
 }
 
 impl PendingCall {
-    /// Whether calls are logged, a line for the request and one for its answer.
+    /// Whether calls are logged: one line for the request and one for its response.
     pub(super) fn is_logged() -> bool {
         log::log_enabled!(target: CALLS, log::Level::Debug)
     }
@@ -115,19 +116,19 @@ impl PendingCall {
         }
     }
 
-    /// The server that it goes to.
+    /// Sets the server that receives the call.
     pub fn at_server(&mut self, server: &ServerName) {
         if let Some(record) = &mut self.record {
             record.server = Some(server.clone());
         }
     }
 
-    /// When it was sent to its server last.
+    /// Sets when the call was last sent to its server.
     pub fn sent_at(&mut self, sent: Instant) {
         self.sent = Some(sent);
     }
 
-    /// Keeps the record with this outcome, which is that of `ending`.
+    /// Completes the record with this outcome, which must match `ending`.
     pub fn end(mut self, ending: CallEnding<'_>, outcome: CallOutcome, answer_bytes: usize) {
         let Some(mut record) = self.record.take() else {
             return;
@@ -191,7 +192,7 @@ impl Drop for PendingCall {
 }
 
 impl CallEnding<'_> {
-    /// Of a request of this method.
+    /// The outcome for a request of this method.
     pub fn outcome(self, method: &Method) -> CallOutcome {
         match self {
             Self::Result(result) if is_tool_error(method, result) => CallOutcome::ToolError,
@@ -204,8 +205,8 @@ impl CallEnding<'_> {
     }
 }
 
-/// Whether a result says that the tool failed. Most do not say anything about it, and are not
-/// parsed again. Of a large one only both ends are looked at.
+/// Whether a result says that the tool failed. Most results do not mention it and are not parsed.
+/// Only both ends of a large one are searched.
 pub fn is_tool_error(method: &Method, result: &RawJson) -> bool {
     static IS_ERROR: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\"isError\""));
     let text = result.as_bytes();

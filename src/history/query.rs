@@ -1,20 +1,20 @@
-//! Queries of the history, and the SQL for them: pure.
+//! History queries, and their SQL.
 
 use super::record::CallOutcome;
 
-/// Entries of a page, unless the request says otherwise.
+/// Default number of entries on a page.
 pub const LIMIT_DEFAULT: usize = 100;
 
-/// Entries of a page at most.
+/// Maximum number of entries on a page.
 pub const LIMIT_MAX: usize = 1000;
 
-/// Entries that may be skipped; `before` reaches the others.
+/// Maximum offset; use `before` to go further.
 pub const OFFSET_MAX: usize = 100_000;
 
-/// Longest text of a filter, in characters.
+/// Maximum length of a filter text, in characters.
 const TEXT_MAX: usize = 256;
 
-/// Which calls are looked for.
+/// Which calls to find.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HistoryFilter {
     pub method: Option<String>,
@@ -22,12 +22,12 @@ pub struct HistoryFilter {
     /// The handle of a session.
     pub session: Option<u32>,
     pub outcome: Option<CallOutcome>,
-    /// Stands in the name, the client, the code, the parameters or the result; the case of ASCII
-    /// letters does not matter.
+    /// Text that occurs in the name, client, code, parameters or result; ASCII letters match
+    /// case-insensitively.
     pub text: Option<String>,
-    /// Ended at this time or later, in milliseconds since 1970.
+    /// Earliest end time, in milliseconds since 1970.
     pub since: Option<u64>,
-    /// Ended before this time.
+    /// Calls that ended before this time.
     pub until: Option<u64>,
 }
 
@@ -36,11 +36,11 @@ pub struct HistoryFilter {
 pub struct HistoryQuery {
     pub filter: HistoryFilter,
     pub limit: usize,
-    /// So many are left out.
+    /// Number of entries to skip.
     pub offset: usize,
-    /// Only those before this id: `next` of the page before.
+    /// Only calls before this id: `next` of the previous page.
     pub before: Option<i64>,
-    /// Only those after this id.
+    /// Only calls after this id.
     pub after: Option<i64>,
 }
 
@@ -57,11 +57,11 @@ impl Default for HistoryQuery {
 }
 
 impl HistoryQuery {
-    /// Reads the parameters of a request.
+    /// Parses the parameters of a request.
     ///
     /// # Errors
     ///
-    /// Says which parameter is unknown, stands twice or has a bad value, and what it must be.
+    /// Returns which parameter is unknown, duplicated or invalid, and what it must be.
     pub fn from_pairs<'p>(
         pairs: impl IntoIterator<Item = (&'p str, &'p str)>,
     ) -> Result<Self, String> {
@@ -69,7 +69,7 @@ impl HistoryQuery {
         let mut seen: Vec<&str> = Vec::new();
         for (name, value) in pairs {
             if seen.contains(&name) {
-                return Err(format!("`{name}` stands twice"));
+                return Err(format!("duplicate `{name}`"));
             }
             query.set(name, value)?;
             seen.push(name);
@@ -86,7 +86,7 @@ impl HistoryQuery {
         };
         let text = || match value.chars().count() {
             1..=TEXT_MAX => Ok(Some(value.to_owned())),
-            _ => Err(must_be(&format!("a text of 1 to {TEXT_MAX} characters"))),
+            _ => Err(must_be(&format!("a string of 1 to {TEXT_MAX} characters"))),
         };
         let number = |range: std::ops::RangeInclusive<usize>| {
             let number = value.parse().ok().filter(|number| range.contains(number));
@@ -120,14 +120,14 @@ impl HistoryQuery {
             "limit" => self.limit = number(1..=LIMIT_MAX)?,
             "offset" => {
                 let offset = number(0..=OFFSET_MAX);
-                self.offset = offset.map_err(|why| format!("{why}; `before` reaches further"))?;
+                self.offset = offset.map_err(|why| format!("{why}; use `before` to go further"))?;
             }
             "before" => self.before = id()?,
             "after" => self.after = id()?,
             _ => {
                 let name: String = name.chars().take(64).collect();
                 return Err(format!(
-                    "`{}` is no parameter; there are method, server, session, outcome, text, \
+                    "unknown parameter `{}`; known are method, server, session, outcome, text, \
                      since, until, limit, offset, before and after",
                     name.escape_debug()
                 ));
@@ -136,7 +136,7 @@ impl HistoryQuery {
         Ok(())
     }
 
-    /// The ids of the page: from the first, up to but without the second.
+    /// The ids of the page: from the first up to, but excluding, the second.
     pub(super) fn ids(&self) -> IdRange {
         let all = self.filter.ids();
         IdRange {
@@ -148,14 +148,14 @@ impl HistoryQuery {
     }
 }
 
-/// Ids from the first, up to but without the second.
+/// Ids from the first up to, but excluding, the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct IdRange {
     pub(super) from: i64,
     pub(super) to: i64,
 }
 
-/// A kind of calls that the file has.
+/// A kind of call in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Kind {
     pub(super) id: i64,
@@ -187,7 +187,7 @@ impl HistoryFilter {
                 .is_none_or(|outcome| outcome.as_str() == kind.outcome)
     }
 
-    /// The parts of the table that hold the calls, each in the order of their blocks.
+    /// The parts of the table that contain matching calls, each in block order.
     pub(super) fn parts(&self, kinds: &[Kind]) -> Vec<TablePart> {
         let is_any_kind = self.method.is_none() && self.server.is_none() && self.outcome.is_none();
         if self.session.is_none() && is_any_kind {
@@ -201,7 +201,7 @@ impl HistoryFilter {
         kinds.map(part).collect()
     }
 
-    /// How many calls there are, if that is kept.
+    /// The number of matching calls, if it is stored.
     pub(super) fn kept_count(&self, kinds: &[Kind]) -> Option<u64> {
         let needs_calls = self.session.is_some()
             || self.text.is_some()
@@ -212,7 +212,7 @@ impl HistoryFilter {
     }
 }
 
-/// Which blocks hold calls of a filter, and how many.
+/// Which blocks contain matching calls, and how many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TablePart {
     All,
@@ -231,13 +231,13 @@ impl TablePart {
         }
     }
 
-    /// Selects the blocks and how many of the calls each has, the newest first.
+    /// Selects the blocks, the newest first, with the number of matching calls in each.
     pub(super) fn newest_first(self) -> String {
         let table = self.table();
         format!("SELECT block, calls FROM {table} block >= ?1 AND block < ?2 ORDER BY block DESC")
     }
 
-    /// Counts the calls.
+    /// Counts the matching calls.
     pub(super) fn count(self) -> String {
         let table = self.table();
         format!("SELECT ifnull(sum(calls), 0) FROM {table} block >= ?1 AND block < ?2")
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_is_read_or_refused_with_what_it_must_be() {
+    fn queries_are_parsed_or_refused_with_a_reason() {
         assert_eq!(read("").unwrap(), HistoryQuery::default());
         let all = "method=tools/call&serverId=a&session=0000abcd&outcome=timeout&text=x&since=1\
                    &until=2&limit=5&offset=6&before=7&after=8";
@@ -292,8 +292,8 @@ mod tests {
             ("text=", "1 to 256 characters"),
             ("before=-1", "the id of an entry"),
             ("before=x", "the id of an entry"),
-            ("limit=1&limit=2", "twice"),
-            ("method=a&colour=red", "`colour` is no parameter"),
+            ("limit=1&limit=2", "duplicate"),
+            ("method=a&colour=red", "unknown parameter `colour`"),
         ];
         for (query, word) in refused {
             let why = read(query).unwrap_err();
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_chooses_parts_of_the_table_and_counts_that_are_kept() {
+    fn a_filter_selects_table_parts_and_stored_counts() {
         let kind = |id, method: &str, server: &str, outcome: &str| Kind {
             id,
             method: method.to_owned(),
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_lies_between_its_times_and_its_neighbours() {
+    fn a_page_is_bounded_by_times_and_ids() {
         let ids = |query: &str| {
             let ids = read(query).unwrap().ids();
             (ids.from, ids.to)

@@ -1,4 +1,4 @@
-//! Records on their way to the thread that writes them. Calls never wait for it.
+//! The queue of records for the writing thread. Calls never wait for it.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -7,13 +7,13 @@ use tokio::sync::oneshot;
 
 use super::record::CallRecord;
 
-/// How long records are gathered, so that many are written at once.
+/// How long records are collected, so that many are written at once.
 const GATHER: Duration = Duration::from_millis(100);
 
-/// Bytes of records that are written without gathering more.
+/// Size of waiting records that are written immediately, in bytes.
 const URGENT_BYTES: usize = 1 << 20;
 
-/// The thread looks for old records at least so often.
+/// Maximum interval between searches for old records.
 const IDLE_MAX: Duration = Duration::from_secs(10 * 60);
 
 #[derive(Debug, Default)]
@@ -29,16 +29,16 @@ struct QueueState {
     is_closed: bool,
 }
 
-/// The next step of the thread.
+/// The next work of the thread.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) records: Vec<CallRecord>,
-    /// Who wants to know when all before is written.
+    /// Notified once everything before is written.
     pub(super) flushes: Vec<oneshot::Sender<()>>,
 }
 
 impl RecordQueue {
-    /// False if there are `bytes_max` already; then the record is lost.
+    /// Adds a record. Returns false, and drops the record, if `bytes_max` is reached.
     pub(super) fn push(&self, record: CallRecord, bytes_max: usize) -> bool {
         let size = record.size();
         let mut state = self.lock();
@@ -57,7 +57,7 @@ impl RecordQueue {
         true
     }
 
-    /// Ready when all that was pushed before is written, or cannot be.
+    /// Resolves once all earlier records are written, or cannot be.
     pub(super) fn flush(&self) -> oneshot::Receiver<()> {
         let (done, flushed) = oneshot::channel();
         let mut state = self.lock();
@@ -69,13 +69,13 @@ impl RecordQueue {
         flushed
     }
 
-    /// The thread ends when all that waits is written.
+    /// Ends the thread after all waiting records are written.
     pub(super) fn close(&self) {
         self.lock().is_closed = true;
         self.changed.notify_one();
     }
 
-    /// Waits for something to do; `None` when there will be nothing more.
+    /// Waits for work; `None` when there will be no more.
     pub(super) fn take(&self) -> Option<Batch> {
         let state = self.lock();
         let is_idle = |state: &mut QueueState| state.waiting.is_empty() && !state.is_closed;
@@ -93,7 +93,7 @@ impl RecordQueue {
         Some(std::mem::take(&mut state.waiting))
     }
 
-    /// A panic elsewhere leaves whole records behind.
+    /// Recovers from poisoning: a panic elsewhere leaves the records consistent.
     fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_comes_with_all_that_was_pushed_before() {
+    fn a_flush_covers_all_earlier_records() {
         let queue = RecordQueue::default();
         assert!(queue.push(record(1), usize::MAX));
         let flushed = queue.flush();

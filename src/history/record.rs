@@ -1,4 +1,4 @@
-//! One call, as it is kept.
+//! The record of one call.
 
 use std::sync::Arc;
 
@@ -30,24 +30,24 @@ outcomes! {
     Ok = "ok",
     /// A result with `isError`.
     ToolError = "tool_error",
-    /// A JSON-RPC error, of the server or of the gateway.
+    /// A JSON-RPC error from the server or the gateway.
     ProtocolError = "protocol_error",
     /// A policy forbids it.
     Denied = "denied",
     Timeout = "timeout",
-    /// The client took it back, or left.
+    /// The client cancelled it, or disconnected.
     Cancelled = "cancelled",
     ServerLost = "server_lost",
-    /// A limit on work under way was reached.
+    /// A limit on concurrent work was reached.
     Shed = "shed",
     BreakerOpen = "breaker_open",
-    /// The server is away, or the gateway stops.
+    /// The server is unavailable, or the gateway is shutting down.
     Unavailable = "unavailable",
-    /// The server needs input that the client cannot or would not give.
+    /// The server needs input that the client cannot or will not provide.
     RefusedInput = "refused_input",
-    /// Answered with questions; the client comes back with another request.
+    /// The response asked for input; the client returns with another request.
     InputRequired = "input_required",
-    /// Answered with a task, which goes on.
+    /// The response is a task, which continues.
     Task = "task",
 }
 
@@ -79,17 +79,17 @@ impl CallOutcome {
     }
 }
 
-/// A call that is over.
+/// A completed call.
 #[derive(Clone, Debug)]
 pub(super) struct CallRecord {
-    /// When it ended, in milliseconds since 1970.
+    /// End time, in milliseconds since 1970.
     pub(super) at: u64,
     pub(super) method: Box<str>,
     pub(super) server: Option<ServerName>,
     pub(super) outcome: CallOutcome,
     /// The name of the tool or prompt, or the URI, as the client wrote it.
     pub(super) name: Box<str>,
-    /// The names are those of its server, not public ones.
+    /// The names are the server's, not public ones.
     pub(super) has_server_names: bool,
     /// The handle of the session.
     pub(super) session: Option<u32>,
@@ -97,7 +97,7 @@ pub(super) struct CallRecord {
     pub(super) revision: &'static str,
     /// Raw JSON.
     pub(super) request_id: Box<str>,
-    /// Of a failure of the gateway the text code, of an error of a server the JSON-RPC code.
+    /// Text code for a failure of the gateway, JSON-RPC code for an error of a server.
     pub(super) code: Option<Box<str>>,
     pub(super) durations: CallDurations,
     pub(super) request_bytes: u64,
@@ -106,18 +106,18 @@ pub(super) struct CallRecord {
     pub(super) result: Option<KeptBody>,
 }
 
-/// Where the time of a call went, in microseconds.
+/// Breakdown of a call's duration, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct CallDurations {
     pub(super) total: u64,
-    /// From the sending to the server to its answer.
+    /// Time from sending the request to the server until its response.
     pub(super) server: u64,
-    /// Before it was sent: waiting for a connection or a turn.
+    /// Time before it was sent: waiting for a connection or a permit.
     pub(super) queue: u64,
 }
 
 impl CallRecord {
-    /// The event of the call: all but its bodies.
+    /// The event of the call: everything except its bodies.
     pub(super) fn event(&self) -> Value {
         json!({
             "timestamp": self.at,
@@ -134,7 +134,7 @@ impl CallRecord {
         })
     }
 
-    /// Bytes that it takes while it waits to be written, roughly.
+    /// Approximate size in memory while it waits to be written, in bytes.
     pub(super) fn size(&self) -> usize {
         let body = |body: &Option<KeptBody>| body.as_ref().map_or(0, |body| body.text.len());
         let texts = self.method.len() + self.name.len() + self.request_id.len();
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn outcomes_are_found_by_their_names() {
+    fn outcomes_parse_from_their_names() {
         for outcome in CallOutcome::ALL {
             assert_eq!(CallOutcome::parse(outcome.as_str()), Some(*outcome));
         }

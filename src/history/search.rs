@@ -1,4 +1,4 @@
-//! Reading the file: pages of calls, and single ones.
+//! Reads the history file: pages of calls, and single calls.
 
 use std::collections::BinaryHeap;
 
@@ -9,13 +9,14 @@ use super::block::{BlockCall, calls};
 use super::entry::{HistoryEntry, HistoryPage};
 use super::query::{HistoryQuery, IdRange, Kind, TablePart};
 
-/// Reads one page. What is not found until the deadline is left out, and the page says so.
+/// Reads one page. Results not found by the deadline are omitted, and the page is marked
+/// incomplete.
 pub(super) fn page(
     connection: &Connection,
     query: &HistoryQuery,
     deadline: Instant,
 ) -> rusqlite::Result<HistoryPage> {
-    // All of it is of one moment.
+    // One transaction, so that the page is consistent.
     let reading = connection.unchecked_transaction()?;
     let kinds = kinds(&reading)?;
     let matching = kinds.iter().filter(|kind| query.filter.matches_kind(kind));
@@ -53,17 +54,17 @@ struct Search<'s> {
     connection: &'s Connection,
     query: &'s HistoryQuery,
     kinds: &'s [Kind],
-    /// Those of the filter.
+    /// Kinds that match the filter.
     matching: Vec<i64>,
     parts: Vec<TablePart>,
     deadline: Instant,
-    /// Entries that were left out for the offset.
+    /// Entries skipped for the offset.
     skipped: usize,
     page: HistoryPage,
 }
 
 impl Search<'_> {
-    /// All calls that match, where that takes no look at their texts.
+    /// The number of all matching calls, if it can be computed without reading them.
     fn total(&self) -> rusqlite::Result<Option<u64>> {
         let filter = &self.query.filter;
         if let Some(kept) = filter.kept_count(self.kinds) {
@@ -75,7 +76,7 @@ impl Search<'_> {
         let ids = filter.ids();
         let first = block_before(self.connection, ids.from.saturating_add(1))?;
         let last = block_before(self.connection, ids.to)?;
-        // Those at the edges may have others, too.
+        // Blocks at the edges can contain calls outside the range.
         let mut edges: Vec<i64> = first.into_iter().chain(last).collect();
         edges.dedup();
         let mut total = 0;
@@ -135,7 +136,7 @@ impl Search<'_> {
                 }
             }
             let is_whole = !std::mem::take(&mut is_first) && block > blocks.from;
-            if is_whole && self.leaves_out(found) {
+            if is_whole && self.skips_block(found) {
                 continue;
             }
             if !self.visit(block, ids)? {
@@ -145,8 +146,8 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Leaves out all calls of a block without reading it, if the offset is beyond them.
-    fn leaves_out(&mut self, calls: usize) -> bool {
+    /// Skips all calls of a block without reading it, if the offset is beyond them.
+    fn skips_block(&mut self, calls: usize) -> bool {
         let is_beyond =
             self.query.filter.text.is_none() && self.skipped + calls <= self.query.offset;
         if is_beyond {
@@ -155,7 +156,7 @@ impl Search<'_> {
         is_beyond
     }
 
-    /// False when the page is full, or the time is over.
+    /// Visits a block; returns false if the page is full or the time is up.
     fn visit(&mut self, block: i64, ids: IdRange) -> rusqlite::Result<bool> {
         let records = records(self.connection, block)?.unwrap_or_default();
         let found: Vec<BlockCall<'_>> = calls(&records)
@@ -191,16 +192,16 @@ impl Search<'_> {
     }
 }
 
-/// A block, which part has calls in it, and how many.
+/// A block, the index of a part with calls in it, and their number.
 type Head = (i64, usize, i64);
 
-/// Takes the greatest, if it is of this block.
+/// Pops the greatest, if it is of this block.
 fn pop_at(heads: &mut BinaryHeap<Head>, block: i64) -> Option<Head> {
     let is_of_block = heads.peek().is_some_and(|(of, _, _)| *of == block);
     is_of_block.then(|| heads.pop()).flatten()
 }
 
-/// The last block that begins before an id.
+/// The last block that starts before an id.
 fn block_before(connection: &Connection, id: i64) -> rusqlite::Result<Option<i64>> {
     let text = "SELECT max(id) FROM block WHERE id < ?1";
     let mut select = connection.prepare_cached(text)?;

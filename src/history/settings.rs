@@ -5,13 +5,14 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistorySettings {
     pub enabled: bool,
-    /// Bytes that are kept of the parameters of a call, and of its result.
+    /// Maximum size of stored parameters, and of a stored result, in bytes.
     pub body_max: usize,
-    /// Records that are older are removed.
+    /// Maximum age of records; older ones are removed.
     pub age_max: Duration,
-    /// Bytes of all records in the file; the oldest make room.
+    /// Maximum size of all records in the file, in bytes; the oldest are removed first.
     pub bytes_max: u64,
-    /// Bytes of records that may wait to be written; more are lost, and counted.
+    /// Maximum size of records waiting to be written, in bytes; further ones are dropped and
+    /// counted.
     pub queue_max: usize,
 }
 

@@ -1,4 +1,4 @@
-//! The thread that writes records. A file that cannot be used costs records, and nothing else.
+//! The thread that writes records. An unusable file costs records, and nothing else.
 
 use std::io;
 use std::path::PathBuf;
@@ -17,10 +17,10 @@ use crate::telemetry::{Counter, Counters, unix_millis};
 /// Why nothing is read or written while the data directory is not locked.
 pub(super) const DIRECTORY_AWAY: &str = "the data directory cannot be used";
 
-/// Time before a file that failed is tried again.
+/// Delay before a failed file is retried.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// The parts that calls, the thread and readers share.
+/// State shared by calls, the thread and readers.
 #[derive(Debug)]
 pub(super) struct HistoryState {
     pub(super) path: PathBuf,
@@ -28,7 +28,7 @@ pub(super) struct HistoryState {
     pub(super) queue: RecordQueue,
     pub(super) counters: Counters,
     pub(super) lease: DirectoryLease,
-    /// Why the file cannot be written now.
+    /// Why the file cannot be written at present.
     pub(super) failure: ArcSwapOption<String>,
 }
 
@@ -38,7 +38,7 @@ impl HistoryState {
     }
 }
 
-/// Works until the queue is closed.
+/// Runs until the queue is closed.
 pub(super) fn run(state: &Arc<HistoryState>) {
     let mut writer = Writer {
         state: state.clone(),
@@ -55,7 +55,7 @@ pub(super) fn run(state: &Arc<HistoryState>) {
 struct Writer {
     state: Arc<HistoryState>,
     file: Option<HistoryFile>,
-    /// The number of the directory that the file is in.
+    /// The number of the file's directory.
     directory: Option<u64>,
     /// Set while the file fails.
     retry_at: Option<Instant>,
@@ -80,7 +80,7 @@ impl Writer {
             (0..lost).for_each(|_| self.state.counters.add(Counter::HistoryLost));
         }
         for flushed in batch.flushes {
-            // Whoever asked may be gone.
+            // Ignore an error: the requester is gone.
             let _ = flushed.send(());
         }
     }
@@ -88,7 +88,7 @@ impl Writer {
     fn open(&mut self) {
         let directory = self.state.lease.number();
         if self.directory != directory {
-            // The file was in a directory that is gone.
+            // The file was in a directory that no longer exists.
             self.file = None;
             self.directory = directory;
             self.retry_at = None;
@@ -106,13 +106,13 @@ impl Writer {
         self.note(opened);
     }
 
-    /// Remembers whether the file can be used, and says so when that changes.
+    /// Records whether the file can be used, and logs when that changes.
     fn note<T>(&mut self, outcome: Result<T, OpenError>) -> bool {
         let before = self.state.failure.load_full();
         match outcome {
             Ok(_) => {
                 if before.is_some() {
-                    log::info!("calls are recorded again");
+                    log::info!("call history works again");
                     self.state.failure.store(None);
                 }
                 self.retry_at = None;
@@ -120,11 +120,11 @@ impl Writer {
             }
             Err(error) => {
                 if before.is_none() {
-                    log::warn!(error:%; "calls are not recorded");
+                    log::warn!(error:%; "call history is unavailable");
                 }
                 self.file = None;
                 let is_aside = matches!(error, OpenError::Damaged { .. }) && self.set_aside();
-                // A new file is made at once.
+                // A new file is created immediately.
                 self.retry_at = (!is_aside).then(|| Instant::now() + RETRY_AFTER);
                 self.state.failure.store(Some(Arc::new(error.to_string())));
                 false
@@ -140,13 +140,13 @@ impl Writer {
         match move_aside(path, unix_millis()) {
             Ok(aside) => {
                 log::warn!(
-                    "the history of calls was damaged and is now `{}`",
+                    "the call history was damaged and was moved to `{}`",
                     aside.display()
                 );
                 true
             }
             Err(error) => {
-                log::warn!(error:%; "the damaged history cannot be moved aside");
+                log::warn!(error:%; "the damaged call history could not be moved aside");
                 false
             }
         }
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_full_disk_costs_records_until_there_is_room() {
+    async fn a_full_disk_loses_records_until_there_is_room() {
         let directory = tempfile::tempdir().unwrap();
         let counters = Counters::default();
         let settings = HistorySettings {
@@ -194,7 +194,7 @@ mod tests {
         writer.work(batch(1000));
         assert_eq!(counters.view()["history_lost"], 1000);
         assert!(state.failure.load_full().unwrap().contains("full"));
-        // It is not tried again at once.
+        // It is not retried immediately.
         writer.work(batch(5));
         assert_eq!(counters.view()["history_lost"], 1005);
         tokio::time::advance(RETRY_AFTER).await;

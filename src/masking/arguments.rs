@@ -1,4 +1,4 @@
-//! Secrets in command lines.
+//! Finds secrets in command lines.
 
 use std::ops::Range;
 
@@ -6,11 +6,11 @@ use super::names::{names_place, names_secret};
 use super::tokens::random_words;
 use super::{hide, text_spans, url_spans};
 
-/// Longest option, in bytes; a longer text behind a `-` is a value.
+/// Maximum length of an option, in bytes; a longer text after `-` is a value.
 const OPTION_MAX: usize = 20;
 
-/// Whether the value under this name is a secret, and not the place or the kind of one, as
-/// `--token-file` and `--auth-mode` are.
+/// Whether the value under this name is a secret, rather than the location or kind of one, as with
+/// `--token-file` and `--auth-mode`.
 pub fn holds_secret(name: &str) -> bool {
     names_secret(name) && !names_place(name)
 }
@@ -24,7 +24,7 @@ fn takes_secret(option: &str) -> bool {
     holds_secret(name) && !is_switch && !name.ends_with("-stdin")
 }
 
-/// A `${NAME}` and nothing else: it names a secret and is none.
+/// Whether the text is exactly `${NAME}`, which refers to a secret but is not one.
 pub fn is_variable(text: &str) -> bool {
     let name = text.strip_prefix("${");
     let name = name.and_then(|rest| rest.strip_suffix('}'));
@@ -32,9 +32,9 @@ pub fn is_variable(text: &str) -> bool {
     name.is_some_and(|name| name.chars().all(is_legal))
 }
 
-/// The secrets in an argument that follows another: all of it behind an option that names a secret,
-/// the value of `--token=…`, `TOKEN=…` and of a header, user and query of a URL, and words that look
-/// like tokens.
+/// The secrets in an argument that follows another: all of it after an option that names a secret,
+/// the value of `--token=…`, `TOKEN=…` and of a header, user and query of a URL, and words that
+/// look like tokens.
 pub fn argument_spans(previous: &str, argument: &str) -> Vec<Range<usize>> {
     if argument.is_empty() || is_variable(argument) {
         return Vec::new();
@@ -61,19 +61,19 @@ pub fn argument_spans(previous: &str, argument: &str) -> Vec<Range<usize>> {
     let mut spans = text_spans(argument);
     spans.extend(url_spans(argument));
     spans.extend(random_words(argument));
-    // A command for a shell.
+    // A shell command.
     if argument.contains(' ') {
         spans.extend(word_spans(argument, 0));
     }
     spans
 }
 
-/// The secrets among the arguments of a command that is written in one text. The program is none.
+/// The secrets among the arguments of a command written as one text. The program name is not one.
 pub fn command_spans(command: &str) -> Vec<Range<usize>> {
     word_spans(command, 1)
 }
 
-/// The secrets among the words of a text, without the first ones.
+/// The secrets among the words of a text, skipping the first ones.
 fn word_spans(text: &str, skipped: usize) -> Vec<Range<usize>> {
     let (mut spans, mut previous, mut at) = (Vec::new(), "", 0);
     for (index, word) in text.split(' ').enumerate() {
@@ -89,7 +89,7 @@ fn word_spans(text: &str, skipped: usize) -> Vec<Range<usize>> {
     spans
 }
 
-/// The arguments as they are shown.
+/// The arguments in displayable form.
 pub fn shown_arguments<'a>(
     arguments: impl IntoIterator<Item = &'a str>,
     mask: &str,
@@ -103,8 +103,8 @@ pub fn shown_arguments<'a>(
     shown.collect()
 }
 
-/// Whether an argument is the name of an option, as `-y` or `--read-only`, and no value that begins
-/// with the same sign.
+/// Whether an argument is the name of an option, such as `-y` or `--read-only`, and not a value
+/// that starts with the same character.
 fn is_option_name(argument: &str) -> bool {
     let Some(name) = argument.strip_prefix('-') else {
         return false;

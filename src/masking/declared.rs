@@ -1,4 +1,4 @@
-//! The secrets of a configuration: what of it is looked for in every text.
+//! Extracts the secrets of a configuration that are searched for in every text.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use super::tokens::is_plain_text;
 use super::url::is_plain;
 use super::url_spans;
 
-/// Last words of names of headers that say something of the client, and hold no secret.
+/// Last words of header names that describe the client and hold no secret.
 const PLAIN_HEADERS: [&str; 12] = [
     "accept",
     "agent",
@@ -42,8 +42,8 @@ pub fn secrets_in_header(name: &str, value: &str) -> Vec<String> {
     found
 }
 
-/// The secrets in the value of a variable. Under a name such as `API_TOKEN` it is all of it,
-/// under another one what looks like a secret.
+/// The secrets in the value of a variable: all of it under a name such as `API_TOKEN`, otherwise
+/// the parts that look like a secret.
 pub fn secrets_named(name: &str, value: &str) -> Vec<String> {
     let value = value.trim();
     if is_variable(value) {
@@ -95,7 +95,7 @@ fn texts_at(text: &str, spans: Vec<Range<usize>>) -> Vec<String> {
     found.flatten().map(str::to_owned).collect()
 }
 
-/// The token behind a scheme, as in `Bearer x`.
+/// The token after a scheme, as in `Bearer x`.
 fn credential(value: &str) -> &str {
     match value.split_once(' ') {
         Some((scheme, rest)) if SCHEMES.iter().any(|it| scheme.eq_ignore_ascii_case(it)) => {

@@ -1,10 +1,10 @@
-//! The one place that decides what is a secret, and hides it.
+//! The only module that decides what is a secret, and hides it.
 //!
-//! Two questions have one answer each for the whole gateway. What in a command line, a URL or a
-//! text looks like a secret: [`argument_spans`], [`url_spans`] and [`text_spans`] return the places,
-//! and [`hide`] replaces them. Which secrets exist now: [`LiveSecrets`] knows the secrets of the
-//! configuration and the tokens of the running gateway, and finds them in any text, also in
-//! another spelling. Programs, packages, paths and ordinary words are never hidden.
+//! It answers two questions for the whole gateway. Which parts of a command line, URL or text look
+//! like a secret: [`argument_spans`], [`url_spans`] and [`text_spans`] return their positions, and
+//! [`hide`] replaces them. Which secrets currently exist: [`LiveSecrets`] knows the secrets of the
+//! configuration and the tokens of the running gateway, and finds them in any text, even in a
+//! different spelling. Programs, packages, paths and ordinary words are never hidden.
 
 mod arguments;
 mod declared;
@@ -24,14 +24,14 @@ pub use registry::{LiveSecrets, SecretOrigin};
 pub use text::text_spans;
 pub use url::{public_path, public_url, shown_url, url_spans};
 
-/// The text in place of a secret, for people.
+/// Replaces a secret in text for people.
 pub const MASK: &str = "***";
 
-/// The text in place of a secret in answers of the API and in the history: where a client sends it
-/// back, the old value stays.
+/// Replaces a secret in API responses and in the history: if a client sends it back, the old value
+/// stays.
 pub const REDACTED: &str = "[REDACTED]";
 
-/// The text with `mask` in place of each span. Spans may overlap and come in any order.
+/// Replaces each span with `mask`. Spans can overlap and come in any order.
 pub fn hide(text: &str, mut spans: Vec<Range<usize>>, mask: &str) -> String {
     spans.sort_by_key(|span| span.start);
     let mut hidden = String::with_capacity(text.len());

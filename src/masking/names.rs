@@ -1,10 +1,10 @@
-//! Which names name secrets.
+//! Decides which names denote secrets.
 
 use std::sync::LazyLock;
 
 use aho_corasick::AhoCorasick;
 
-/// A name that holds one of these, without signs between its words, names a secret.
+/// A name that contains one of these, ignoring separators, denotes a secret.
 const PARTS: [&str; 10] = [
     "secret",
     "password",
@@ -18,10 +18,10 @@ const PARTS: [&str; 10] = [
     "requeststate",
 ];
 
-/// A name of which one word is one of these names a secret.
+/// A name with one of these words denotes a secret.
 const WORDS: [&str; 7] = ["key", "keys", "auth", "pwd", "pass", "jwt", "bearer"];
 
-/// Last words of names that say where a secret is, or what kind of one, and not the secret.
+/// Last words of names that denote the location or kind of a secret, not the secret.
 const PLACES: [&str; 21] = [
     "file",
     "files",
@@ -46,13 +46,13 @@ const PLACES: [&str; 21] = [
     "size",
 ];
 
-/// Names of the protocol that are no secrets.
+/// Protocol names that are not secrets.
 const PLAIN: [&str; 2] = ["progresstoken", "maxtokens"];
 
-/// A longer name, in bytes, is none that anybody thought of.
+/// Maximum length of a meaningful name, in bytes.
 const LENGTH_MAX: usize = 64;
 
-/// Finds the parts in one pass.
+/// Finds all parts in one pass.
 static PART_FINDER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| AhoCorasick::new(PARTS).ok());
 
 /// Whether the value of a member or variable of this name is likely to be a secret.
@@ -70,7 +70,7 @@ pub fn names_secret(name: &str) -> bool {
     is_secret && !PLAIN.iter().any(|plain| plain.as_bytes() == compact)
 }
 
-/// Whether a name denotes the place or the kind of a secret, by its last word.
+/// Whether a name denotes the location or kind of a secret, by its last word.
 pub(super) fn names_place(name: &str) -> bool {
     let last = words(name).filter(|word| !word.is_empty()).last();
     last.is_some_and(|last| PLACES.iter().any(|place| last.eq_ignore_ascii_case(place)))
@@ -82,7 +82,7 @@ pub fn names_count(name: &str) -> bool {
     name.len() <= LENGTH_MAX && letters(name, &mut buffer).ends_with(b"tokens")
 }
 
-/// The letters and digits of a name that is no longer than the buffer, in small letters.
+/// The letters and digits of a name that fits into the buffer, in lower case.
 fn letters<'b>(name: &str, buffer: &'b mut [u8; LENGTH_MAX]) -> &'b [u8] {
     let letters = name.bytes().filter(u8::is_ascii_alphanumeric);
     let mut length = 0;
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_told_by_their_names() {
+    fn names_of_secrets_are_recognised() {
         let secret = [
             "key",
             "api_key",

@@ -1,8 +1,8 @@
-//! The secrets that exist now, and where they appear in a text.
+//! The registry of current secrets, which finds them in texts.
 //!
-//! A text is searched for the last bytes of every spelling of every secret, which a table of hashes
-//! knows; what is found there is compared as a whole. So a secret is found from the moment at which
-//! it is added, nothing has to be built, and a text without one costs about a nanosecond per byte.
+//! A text is searched for the last bytes of every spelling of every secret, using a hash table;
+//! matches are then compared completely. A secret is therefore found as soon as it is added,
+//! nothing has to be built, and a text without secrets costs about a nanosecond per byte.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
@@ -19,28 +19,28 @@ use super::spelling::{SPELLINGS, Spelling};
 use super::text::{text_spans, token_spans};
 use super::{MASK, hide};
 
-/// Bytes of the shortest secret that is looked for: shorter texts appear in other words.
+/// Minimum length of a secret, in bytes: shorter texts occur in other words.
 const LENGTH_MIN: usize = 8;
 
-/// Bytes of a longer secret that are looked for.
+/// Maximum number of bytes of a secret that are searched for.
 const LENGTH_MAX: usize = 16 * 1024;
 
-/// Bytes of the beginning of a secret that are hidden at the end of a text that was cut.
+/// Minimum length of a secret's start that is hidden at the end of a truncated text, in bytes.
 const BEGINNING: usize = 6;
 
-/// Secrets of the present configuration and of earlier ones.
+/// Maximum number of secrets from the current and earlier configurations.
 const CONFIGURED_MAX: usize = 4096;
 
-/// Tokens for servers, including renewed ones.
+/// Maximum number of tokens for servers, including renewed ones.
 const SERVERS_MAX: usize = 4096;
 
-/// Keys and tokens of clients.
+/// Maximum number of keys and tokens of clients.
 const CLIENTS_MAX: usize = 1024;
 
-/// Keys of clients that were added last and are known without a lock.
+/// Number of recent client keys that are recognised without a lock.
 const NOTED: usize = 256;
 
-/// Common values of settings, which are not secret even under the name of a secret.
+/// Common setting values, which are not secret even under a secret's name.
 const ORDINARY: [&str; 12] = [
     "anonymous",
     "automatic",
@@ -56,8 +56,8 @@ const ORDINARY: [&str; 12] = [
     "localhost",
 ];
 
-/// Where a secret comes from. Each has a number of places of its own: clients cannot make the
-/// gateway forget the tokens of servers.
+/// The origin of a secret. Each origin has a separate limit: clients cannot make the gateway forget
+/// the tokens of servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SecretOrigin {
     Client,
@@ -65,13 +65,13 @@ pub enum SecretOrigin {
     Configuration,
 }
 
-/// The secrets that exist now. Clones share them.
+/// The current secrets. Clones share them.
 #[derive(Clone, Default)]
 pub struct LiveSecrets(Arc<Registry>);
 
 struct Registry {
     table: RwLock<Table>,
-    /// Hashes of the texts that [`LiveSecrets::note`] added last.
+    /// Hashes of the texts last added by [`LiveSecrets::note`].
     noted: [AtomicU64; NOTED],
     hasher: RandomState,
 }
@@ -84,12 +84,13 @@ struct Table {
     /// Places, by the first bytes of each spelling.
     beginnings: HashMap<[u8; BEGINNING], Vec<Place>>,
     filter: Filter,
-    /// The order in which the secrets of each origin were added; an entry with an old time is void.
+    /// The order in which the secrets of each origin were added; an entry with an old time is
+    /// stale.
     order: [VecDeque<(u32, u64)>; 3],
     count: [usize; 3],
     time: u64,
     next: u32,
-    /// Bytes of the longest spelling.
+    /// Length of the longest spelling, in bytes.
     longest: usize,
     removed: usize,
 }
@@ -97,7 +98,7 @@ struct Table {
 struct Secret {
     text: SecretString,
     origin: SecretOrigin,
-    /// When it was added last.
+    /// When it was last added.
     time: u64,
 }
 
@@ -114,8 +115,8 @@ impl LiveSecrets {
         secrets
     }
 
-    /// Adds a secret. Nothing is added that is short, or an ordinary word; the oldest of the same
-    /// origin make room.
+    /// Adds a secret. Short texts and ordinary words are ignored; above the limit, the oldest
+    /// secret of the same origin is dropped.
     pub fn add(&self, origin: SecretOrigin, text: &str) {
         self.add_all(origin, [text]);
     }
@@ -135,8 +136,7 @@ impl LiveSecrets {
         }
     }
 
-    /// Adds a secret that requests of clients bring again and again; one that was added a moment ago
-    /// costs a hash.
+    /// Adds a secret that client requests repeat; one that was added recently costs only a hash.
     pub fn note(&self, text: &str) {
         let hash = self.0.hasher.hash_one(text).max(1);
         let place = usize::try_from(hash % NOTED as u64).unwrap_or_default();
@@ -148,13 +148,13 @@ impl LiveSecrets {
         }
     }
 
-    /// The text with each secret replaced; `None` if it has none.
+    /// Replaces each secret in the text; `None` if it has none.
     pub fn replaced(&self, text: &str, mask: &str) -> Option<String> {
         let spans = self.read().spans(text);
         (!spans.is_empty()).then(|| hide(text, spans, mask))
     }
 
-    /// The same for a text whose end can be the beginning of a secret, since it was cut.
+    /// Like [`Self::replaced`], for a truncated text, whose end can be the start of a secret.
     pub fn replaced_in_cut(&self, text: &str, mask: &str) -> Option<String> {
         let table = self.read();
         let mut spans = table.spans(text);
@@ -163,14 +163,13 @@ impl LiveSecrets {
         (!spans.is_empty()).then(|| hide(text, spans, mask))
     }
 
-    /// The words of a server as operators see them: without live secrets, and
-    /// without tokens of well-known services. A text that ends with `…` was cut.
+    /// Masks a server's text for operators: hides live secrets, and tokens of well-known services.
+    /// A text that ends with `…` was truncated.
     pub fn masked(&self, text: &str) -> String {
         self.masked_with(text, text.ends_with('…'), token_spans(text))
     }
 
-    /// The body of a message as operators see it, also without the values of members that name a
-    /// secret.
+    /// Masks a message body for operators, including the values of members with secret names.
     pub fn masked_body(&self, text: &str, is_cut: bool) -> String {
         self.masked_with(text, is_cut, text_spans(text))
     }
@@ -191,7 +190,7 @@ impl LiveSecrets {
         hide(text, spans, MASK)
     }
 
-    /// Masks each text in a JSON value.
+    /// Masks each string in a JSON value.
     pub fn mask_json(&self, value: &mut Value) {
         match value {
             Value::String(text) => {
@@ -216,7 +215,7 @@ impl LiveSecrets {
         }
     }
 
-    /// A panic elsewhere leaves whole entries behind.
+    /// Recovers from poisoning: a panic elsewhere leaves the entries consistent.
     fn read(&self) -> RwLockReadGuard<'_, Table> {
         self.0.table.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -344,7 +343,7 @@ impl Table {
         }
     }
 
-    /// Where the text has a secret.
+    /// Positions of secrets in the text.
     fn spans(&self, text: &str) -> Vec<Range<usize>> {
         let mut spans = Vec::new();
         if self.secrets.is_empty() {
@@ -368,7 +367,7 @@ impl Table {
         spans
     }
 
-    /// The beginning of a secret at the end of a text that was cut.
+    /// Position of a secret's start at the end of a truncated text.
     fn cut_span(&self, text: &str) -> Option<Range<usize>> {
         let bytes = text.as_bytes();
         let first = bytes.len().saturating_sub(self.longest);
@@ -381,7 +380,7 @@ impl Table {
         { places }.next()
     }
 
-    /// The length of a spelling of a secret that fits.
+    /// The length of a secret's spelling that fits.
     fn matching(&self, place: Place, fits: impl Fn(&[u8]) -> bool) -> Option<usize> {
         let text = self.secrets.get(&place.secret)?.text.expose_secret();
         match place.spelling {
@@ -394,7 +393,7 @@ impl Table {
     }
 }
 
-/// The spellings of a secret that differ.
+/// The distinct spellings of a secret.
 fn spellings(text: &str) -> Vec<(Spelling, String)> {
     let mut all: Vec<(Spelling, String)> = Vec::new();
     for spelling in SPELLINGS {
@@ -415,12 +414,12 @@ fn forget<const N: usize>(places: &mut HashMap<[u8; N], Vec<Place>>, key: &[u8; 
     }
 }
 
-/// Says at once that most windows of a text end no secret.
+/// A fast filter that rules out most windows of a text as the end of a secret.
 #[derive(Default)]
 struct Filter(Vec<u64>);
 
 impl Filter {
-    /// Bits, as a power of two.
+    /// Number of bits, as a power of two.
     const BITS: u32 = 16;
 
     fn insert(&mut self, window: &[u8; LENGTH_MIN]) {

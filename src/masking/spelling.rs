@@ -1,29 +1,30 @@
-//! The spellings in which a secret appears in a text.
+//! The spellings of a secret in texts.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// All that [RFC 3986](https://www.rfc-editor.org/rfc/rfc3986#section-2.3) leaves as it is.
+/// All characters except the ones that [RFC
+/// 3986](https://www.rfc-editor.org/rfc/rfc3986#section-2.3) never encodes.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
 
-/// How a secret is written.
+/// An encoding of a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Spelling {
     Raw,
     Json,
-    /// JSON as Python writes it: letters beyond ASCII and slashes are also escaped.
+    /// JSON as Python writes it: non-ASCII letters and slashes are also escaped.
     JsonAscii,
     Percent,
     PercentLower,
     Form,
-    /// Every byte is written in hexadecimal digits behind this.
+    /// Every byte is written in hexadecimal digits after this prefix.
     EachByte(&'static str, Digits),
-    /// In base64, in a text in which so many bytes of a group of three precede it.
+    /// Base64, in a text in which this many bytes of a group of three precede the secret.
     Base64(usize),
     Base64Url(usize),
 }
@@ -56,8 +57,8 @@ pub(super) const SPELLINGS: [Spelling; 18] = [
 ];
 
 impl Spelling {
-    /// The secret in this spelling. Of base64 these are the signs that do not depend on the text
-    /// around the secret.
+    /// The secret in this spelling. For base64, only the characters that do not depend on the
+    /// surrounding text.
     pub(super) fn of(self, text: &str) -> String {
         match self {
             Self::Raw => text.to_owned(),
@@ -100,7 +101,7 @@ fn json_ascii(text: &str) -> String {
     escaped
 }
 
-/// The text with lower-case digits behind each `%`.
+/// Lowercases the digits after each `%`.
 fn lower_escapes(text: &str) -> String {
     let mut digits = 0;
     let lower = text.chars().map(|character| match character {

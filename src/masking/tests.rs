@@ -6,7 +6,7 @@ use super::*;
 const TOKEN: &str = "ghp_0123456789abcdefghij";
 
 #[test]
-fn a_command_line_without_secrets_is_shown_as_it_is() {
+fn a_command_line_without_secrets_is_unchanged() {
     let cases: [(&[&str], &[&str]); 5] = [
         (&["mcp-server-git"], &["mcp-server-git"]),
         (
@@ -280,7 +280,7 @@ fn the_oldest_of_one_origin_make_room_and_those_of_another_stay() {
         assert!(is_known(text), "{text}");
     }
     assert!(!is_known("of-client-0000"));
-    // It is found in whatever role it comes.
+    // It is found whatever its origin.
     live.add(SecretOrigin::Client, "of-a-server");
     assert_eq!(format!("{live:?}"), "LiveSecrets(1026)");
 }
@@ -301,7 +301,7 @@ fn spelled(secret: &str, before: &str, after: &str) -> Vec<String> {
     ]
 }
 
-/// Whether the rest reveals the secret, as it is or decoded.
+/// Whether the rest reveals the secret, verbatim or decoded.
 fn tells(text: &str, secret: &str) -> bool {
     use base64::Engine as _;
     use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -351,7 +351,7 @@ proptest! {
     }
 
     #[test]
-    fn a_text_without_secrets_stays_as_it_is(text in "[ -~é]{0,200}") {
+    fn a_text_without_secrets_is_unchanged(text in "[ -~é]{0,200}") {
         let live = LiveSecrets::of(["0123456789-abcdef", "correct horse battery"]);
         prop_assert_eq!(live.replaced(&text, MASK), None);
     }

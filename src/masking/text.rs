@@ -1,5 +1,5 @@
-//! Secrets in the middle of texts: `password=x`, `"token": "x"` in embedded JSON, `Bearer x`, tokens of
-//! well-known services.
+//! Finds secrets in the middle of texts: `password=x`, `"token": "x"` in embedded JSON, `Bearer x`,
+//! tokens of well-known services.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -9,16 +9,16 @@ use memchr::{memchr2_iter, memmem};
 use super::names::names_secret;
 use super::tokens::known_tokens;
 
-/// A shorter value, in bytes, is no secret: it stands in every other sentence.
+/// Minimum length of a secret value, in bytes: shorter ones occur in every other sentence.
 const VALUE_MIN: usize = 4;
 
-/// Signs that may stand between a name, its `:` or `=`, and the value.
+/// Maximum number of characters between a name, its `:` or `=`, and the value.
 const GAP_MAX: usize = 6;
 
-/// Words before a token.
+/// Schemes that precede a token.
 pub(super) const SCHEMES: [&str; 3] = ["bearer", "basic", "token"];
 
-/// The secrets in a text that people or programs wrote: values behind names of secrets, what follows
+/// The secrets in a text written by people or programs: values after secret names, tokens after
 /// `Bearer`, and tokens of well-known services.
 pub fn text_spans(text: &str) -> Vec<Range<usize>> {
     let mut spans = named_values(text);
@@ -26,12 +26,13 @@ pub fn text_spans(text: &str) -> Vec<Range<usize>> {
     spans
 }
 
-/// The secrets that need no name: the log lines of servers name much that is not secret.
+/// The secrets that are recognisable without a name: log lines of servers name much that is not
+/// secret.
 pub(super) fn token_spans(text: &str) -> impl Iterator<Item = Range<usize>> {
     bearer_tokens(text).chain(known_tokens(text))
 }
 
-/// The values behind names of secrets.
+/// The values after secret names.
 fn named_values(text: &str) -> Vec<Range<usize>> {
     let bytes = text.as_bytes();
     let found = memchr2_iter(b':', b'=', bytes).filter_map(|sign| {
@@ -76,11 +77,11 @@ fn value_length(text: &str) -> usize {
     text.bytes().take_while(|byte| !is_end(byte)).count()
 }
 
-/// Finds what is before a token.
+/// Finds what precedes a token.
 static BEARER: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new("earer "));
 
 fn bearer_tokens(text: &str) -> impl Iterator<Item = Range<usize>> {
-    // Its first letter may be large or small.
+    // The first letter can be upper or lower case.
     BEARER.find_iter(text.as_bytes()).filter_map(|at| {
         let first = text.as_bytes().get(at.checked_sub(1)?)?;
         let start = at + "earer ".len();

@@ -1,11 +1,11 @@
-//! Words that look like tokens.
+//! Recognises words that look like tokens.
 
 use std::ops::Range;
 use std::sync::LazyLock;
 
 use aho_corasick::AhoCorasick;
 
-/// How tokens begin that well-known services issue.
+/// Prefixes of tokens from well-known services.
 const PREFIXES: [&str; 34] = [
     "AGE-SECRET-KEY-",
     "AIza",
@@ -43,19 +43,19 @@ const PREFIXES: [&str; 34] = [
     "xox",
 ];
 
-/// Bytes behind such a beginning from which on a word is a token.
+/// Minimum length after such a prefix for a word to be a token, in bytes.
 const REST_MIN: usize = 10;
 
-/// Bytes from which on any word can be a token.
+/// Minimum length of a token without a known prefix, in bytes.
 const TOKEN_MIN: usize = 20;
 
-/// Bytes of a word that belong to no ordinary part, from which on it is a token.
+/// Minimum number of bytes outside of ordinary parts for a word to be a token.
 const UNUSUAL_MIN: usize = 16;
 
 static PREFIX_FINDER: LazyLock<Option<AhoCorasick>> =
     LazyLock::new(|| AhoCorasick::new(PREFIXES).ok());
 
-/// Tokens of well-known services in a text, by their prefixes.
+/// Tokens of well-known services in a text, recognised by their prefixes.
 pub(super) fn known_tokens(text: &str) -> impl Iterator<Item = Range<usize>> {
     let finder = PREFIX_FINDER.as_ref();
     let found = finder
@@ -75,7 +75,7 @@ pub(super) fn known_tokens(text: &str) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// Words of high entropy. The hash that pins a package or an image is none.
+/// Words with high entropy, except hashes that pin a package or an image.
 pub(super) fn random_words(text: &str) -> impl Iterator<Item = Range<usize>> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -93,14 +93,14 @@ pub(super) fn random_words(text: &str) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// Whether a word is too irregular to be made of ordinary ones.
+/// Whether a word is too irregular to consist of ordinary words.
 fn is_random(word: &str) -> bool {
     let unusual = word.split(['-', '_', '+', '~']);
     let unusual = unusual.filter(|part| !is_plain_part(part)).map(str::len);
     word.len() >= TOKEN_MIN && unusual.sum::<usize>() >= UNUSUAL_MIN
 }
 
-/// Whether a word is the hash of a commit or an image, which is behind an `@` or its algorithm.
+/// Whether a word is the hash of a commit or image, which follows an `@` or its algorithm.
 fn is_pin(before: &str, word: &str) -> bool {
     let is_hash = matches!(word.len(), 40 | 64) && word.bytes().all(|b| b.is_ascii_hexdigit());
     is_hash && before.ends_with(['@', ':', '#'])
@@ -113,11 +113,11 @@ pub(super) fn is_plain_text(text: &str) -> bool {
 }
 
 fn is_plain_part(part: &str) -> bool {
-    /// Bytes of a part that may mix letters and digits.
+    /// Maximum length of a part that mixes letters and digits.
     const SHORT: usize = 5;
-    /// Digits of a date.
+    /// Number of digits in a date.
     const NUMBER_MAX: usize = 8;
-    /// Digits behind a word, as in `python3` or `sha512`.
+    /// Maximum number of digits after a word, as in `python3` or `sha512`.
     const SUFFIX_MAX: usize = 4;
     let letters = part.trim_end_matches(|c: char| c.is_ascii_digit());
     let digits = part.len() - letters.len();
@@ -126,7 +126,7 @@ fn is_plain_part(part: &str) -> bool {
     part.len() <= SHORT || is_number || is_word && !changes_case_often(letters)
 }
 
-/// Whether a word has more humps than one of `camelCase`.
+/// Whether a word changes case more often than `camelCase`.
 fn changes_case_often(letters: &str) -> bool {
     let bytes = letters.as_bytes();
     let is_hump = |pair: &&[u8]| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase();

@@ -1,4 +1,4 @@
-//! URLs as they are shown, without secrets.
+//! Formats URLs for display, without secrets.
 
 use std::ops::Range;
 
@@ -8,11 +8,11 @@ use url::Url;
 use super::tokens::is_plain_text;
 use super::{MASK, argument_spans, hide, is_variable};
 
-/// Signs that end a URL in a text.
+/// Characters that end a URL in a text.
 const URL_ENDS: &str = "\"'<>`|\\^";
 
-/// A URL without user, password and query, and with the parts of its path masked that are not plain
-/// words.
+/// A URL without user, password and query, in which path segments that are not plain words are
+/// masked.
 pub fn public_url(url: &Url) -> String {
     let origin = url.origin().ascii_serialization();
     format!("{origin}{}", public_path(url.path()))
@@ -23,8 +23,8 @@ pub fn public_path(path: &str) -> String {
     path.split('/').map(shown).collect::<Vec<_>>().join("/")
 }
 
-/// A URL of a server as it is written in a configuration, with its user, the values of its query, and
-/// the parts of its path that are not plain words hidden.
+/// A server's URL as written in a configuration, with its user, query values, and path segments
+/// that are not plain words masked.
 pub fn shown_url(written: &str, mask: &str) -> String {
     let mut spans = argument_spans("", written);
     spans.extend(url_spans(written));
@@ -41,7 +41,7 @@ pub fn shown_url(written: &str, mask: &str) -> String {
     hide(written, spans, mask)
 }
 
-/// The user and the values of the query of each URL in a text.
+/// Positions of the user and the query values of each URL in a text.
 pub fn url_spans(text: &str) -> Vec<Range<usize>> {
     let mut spans = Vec::new();
     for colon in memmem::find_iter(text.as_bytes(), "://") {
@@ -55,7 +55,7 @@ pub fn url_spans(text: &str) -> Vec<Range<usize>> {
         {
             spans.push(start..start + user.len());
         }
-        // The fragment names a part of a package, as `#subdirectory=src`.
+        // The fragment names a part of a package, such as `#subdirectory=src`.
         let url = url.split('#').next().unwrap_or_default();
         let mut at = start + url.find('?').map_or(url.len(), |at| at + 1);
         let query = text.get(at..start + url.len()).unwrap_or_default();
@@ -70,10 +70,10 @@ pub fn url_spans(text: &str) -> Vec<Range<usize>> {
     spans
 }
 
-/// Letters of a plain word in a path.
+/// Maximum length of a plain word in a path.
 const WORD_MAX: usize = 20;
 
-/// Whether a part of a path is made of words and small numbers, as `mcp`, `v1` or `my-server`.
+/// Whether a path segment consists of words and small numbers, such as `mcp`, `v1` or `my-server`.
 pub(super) fn is_plain(part: &str) -> bool {
     let is_letters = |word: &str| word.bytes().all(|byte| byte.is_ascii_alphabetic());
     let is_number = |word: &str| word.len() <= 4 && word.bytes().all(|byte| byte.is_ascii_digit());

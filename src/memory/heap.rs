@@ -1,8 +1,8 @@
 //! The heap of the process.
 
-/// Gives free pages within the heap back to the system. glibc keeps them after many small objects
-/// were freed, since others between them stay. Takes a few milliseconds: not for a thread that
-/// serves.
+/// Returns free pages within the heap to the system. glibc keeps them after many small objects were
+/// freed if other objects remain between them. Takes a few milliseconds, so it must not run on a
+/// serving thread.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub(crate) fn trim_heap() {
     // SAFETY: takes no pointers; the allocator locks what it walks through.
@@ -14,6 +14,6 @@ pub(crate) fn trim_heap() {
     log::debug!(returned; "free memory was offered to the system");
 }
 
-/// Other allocators give free pages back by themselves.
+/// Other allocators return free pages automatically.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub(crate) fn trim_heap() {}

@@ -1,14 +1,14 @@
-//! How many bytes are kept in all: events of sessions, what clients do not read, or what a server
-//! said and nobody took yet.
+//! Counts the bytes held in memory in total: session events, data that clients have not read, and
+//! server messages that are not consumed yet.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The sum. Cheap to clone.
+/// The total. Cheap to clone.
 #[derive(Clone, Default)]
 pub(crate) struct KeptBytes(Arc<AtomicUsize>);
 
-/// The part of one session, client or message in the sum; given back when dropped.
+/// The share of one session, client or message in the total; subtracted when dropped.
 #[derive(Default)]
 pub(crate) struct KeptShare {
     all: KeptBytes,
@@ -25,7 +25,7 @@ impl KeptBytes {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Counts the bytes of a message, unless that would make more than `max`.
+    /// Adds the bytes of a message, unless the total would exceed `max`.
     pub(crate) fn try_keep(&self, bytes: usize, max: usize) -> Option<KeptShare> {
         let mut share = self.share();
         share.add(bytes);
@@ -48,7 +48,7 @@ impl KeptShare {
         self.own
     }
 
-    /// Those of all.
+    /// The total.
     pub(crate) fn all(&self) -> usize {
         self.all.all()
     }
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_not_counted() {
+    fn messages_above_the_limit_are_not_counted() {
         let bytes = KeptBytes::default();
         let held = bytes.try_keep(60, 100).unwrap();
         assert!(bytes.try_keep(41, 100).is_none());

@@ -1,4 +1,4 @@
-//! Memory: what is kept of others is counted, and free pages are given back to the system.
+//! Memory accounting: counts held bytes, and returns free pages to the system.
 
 mod heap;
 mod kept_bytes;

@@ -1,31 +1,31 @@
-//! Decides when the memory of large answers, of lists and servers that are gone, and of closed
-//! connections and sessions is worth returning to the system.
+//! Decides when to return freed memory to the system: after large responses, removed lists and
+//! servers, and closed connections and sessions.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Freed bytes that justify a trim of the heap.
 const WORTH: usize = 8 << 20;
 
-/// Bytes between two looks above which traffic continues, and a trim would be undone at once.
+/// Bytes between two checks that count as ongoing traffic, which would undo a trim immediately.
 const BUSY: usize = 1 << 20;
 
-/// Looks after which the heap is trimmed although traffic never pauses.
+/// Number of checks after which the heap is trimmed although traffic never pauses.
 const LOOKS_MAX: usize = 30;
 
-/// Bytes that all threads reported since the last look.
+/// Bytes that all threads reported since the last check.
 static PASSED: AtomicUsize = AtomicUsize::new(0);
 
-/// Reports bytes that were allocated for a short time.
+/// Reports bytes that were allocated briefly.
 pub(crate) fn note_passed(bytes: usize) {
     PASSED.fetch_add(bytes, Ordering::Relaxed);
 }
 
-/// Reports that something is freed whose size is unknown and large: a server, or many of its items.
+/// Reports that something large of unknown size was freed: a server, or many of its items.
 pub(crate) fn note_freed() {
     note_passed(WORTH);
 }
 
-/// The reports since the last trim. The owner looks at regular intervals.
+/// The reports since the last trim. The owner checks at regular intervals.
 #[derive(Debug, Default)]
 pub(crate) struct PassedMemory {
     bytes: usize,
@@ -33,7 +33,7 @@ pub(crate) struct PassedMemory {
 }
 
 impl PassedMemory {
-    /// Takes the reports since the last look, and returns whether to trim the heap now.
+    /// Takes the reports since the last check, and returns whether to trim the heap now.
     pub(crate) fn is_due(&mut self) -> bool {
         self.is_due_after(PASSED.swap(0, Ordering::Relaxed))
     }
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_given_back_once_it_is_quiet() {
+    fn the_heap_is_trimmed_once_traffic_pauses() {
         let table = [
             (vec![0, WORTH - 1, 0, 0], vec![]),
             (vec![WORTH, BUSY, 0, 0], vec![2]),

@@ -1,4 +1,4 @@
-//! Counts of durations by size.
+//! Histograms of durations.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const MICRO: u64 = 1_000;
 const MILLI: u64 = 1_000 * MICRO;
 const SECOND: u64 = 1_000 * MILLI;
 
-/// Those that the conventions of OpenTelemetry for MCP recommend.
+/// Bounds recommended by the OpenTelemetry conventions for MCP.
 pub(super) const OPERATION_BOUNDS: Bounds = [
     10 * MILLI,
     20 * MILLI,
@@ -31,7 +31,7 @@ pub(super) const OPERATION_BOUNDS: Bounds = [
     300 * SECOND,
 ];
 
-/// For times that are mostly below a millisecond.
+/// Bounds for durations that are mostly below a millisecond.
 pub(super) const OVERHEAD_BOUNDS: Bounds = [
     50 * MICRO,
     100 * MICRO,
@@ -49,14 +49,14 @@ pub(super) const OVERHEAD_BOUNDS: Bounds = [
     60 * SECOND,
 ];
 
-/// How many durations were up to each bound, and beyond the last.
+/// Number of durations up to each bound, and above the last one.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Histogram {
     counts: [u64; BUCKETS],
     beyond: u64,
-    /// In nanoseconds.
+    /// Sum in nanoseconds.
     sum: u64,
-    /// The last traced one of each bucket, once there is any.
+    /// The last traced duration in each bucket, allocated on first use.
     exemplars: Option<Box<[Option<Exemplar>; BUCKETS + 1]>>,
 }
 
@@ -65,12 +65,12 @@ pub(super) struct Histogram {
 pub struct Exemplar {
     pub span: SpanNumbers,
     pub seconds: f64,
-    /// When it was measured, in milliseconds since 1970.
+    /// Time of the measurement, in milliseconds since 1970.
     pub at: u64,
 }
 
 impl Histogram {
-    /// `exemplar` is the span of the request, if that is traced, and the time of day.
+    /// `exemplar` is the span of the request, if it is traced, and the wall-clock time.
     pub(super) fn add(
         &mut self,
         duration: Duration,
@@ -131,21 +131,21 @@ fn seconds(nanos: u64) -> f64 {
     Duration::from_nanos(nanos).as_secs_f64()
 }
 
-/// A histogram as an exposition shows it.
+/// A histogram in the form of an exposition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HistogramView {
     pub count: u64,
-    /// In seconds.
+    /// Sum in seconds.
     pub sum: f64,
-    /// Upper bounds in seconds, each with the durations between it and the one before. The last
-    /// is `f64::INFINITY`, for all that is longer.
+    /// Upper bounds in seconds, each with the number of durations between it and the previous one.
+    /// The last is `f64::INFINITY`.
     pub buckets: Vec<(f64, u64)>,
-    /// For each bucket; empty if there are none.
+    /// One entry per bucket; empty if there are none.
     pub exemplars: Vec<Option<Exemplar>>,
 }
 
 impl HistogramView {
-    /// That of this bucket.
+    /// The exemplar of a bucket.
     pub fn exemplar(&self, bucket: usize) -> Option<&Exemplar> {
         self.exemplars.get(bucket)?.as_ref()
     }
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_duration_is_counted_at_the_first_bound_that_is_not_below_it() {
+    fn a_duration_is_counted_in_the_first_bucket_that_fits() {
         let table = [
             (Duration::ZERO, 0.01),
             (Duration::from_millis(10), 0.01),

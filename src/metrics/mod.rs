@@ -1,7 +1,7 @@
-//! How long requests and sessions take, as histograms for Prometheus.
+//! Durations of requests and sessions, as histograms for Prometheus.
 //!
-//! Off, a measurement is one branch. On, each worker thread counts in a shard of its own, which
-//! nobody else waits for but a scrape that takes what is in it.
+//! When off, a measurement costs one branch. When on, each worker thread counts in a separate
+//! shard, so that only scrapes contend for it.
 
 mod histogram;
 mod otlp_settings;
@@ -19,10 +19,10 @@ use shard::{Shard, Totals};
 
 use crate::telemetry::{SpanNumbers, unix_millis};
 
-/// Names of servers whose processes' ends are counted; those of others are added up.
+/// Maximum number of server names with separate exit counts; further ones are combined.
 const EXITS_MAX: usize = 500;
 
-/// A handle; clones are of the same measurements. Off by default.
+/// A handle; clones share the measurements. Off by default.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics(Option<Arc<Parts>>);
 
@@ -33,7 +33,7 @@ struct Parts {
     exits: Mutex<BTreeMap<(Arc<str>, &'static str), u64>>,
 }
 
-/// The part that one worker thread counts in.
+/// The shard that one worker thread counts in.
 #[derive(Clone, Debug)]
 pub struct MetricsShard(Arc<Mutex<Shard>>);
 
@@ -42,7 +42,7 @@ impl MetricsShard {
         self.add_of(series, duration, None);
     }
 
-    /// Of a request with this span, which a reader of the metrics can look up.
+    /// Adds the duration of a request with this span, which readers of the metrics can look up.
     pub fn add_of(
         &self,
         series: Series<Option<&str>>,
@@ -58,7 +58,7 @@ impl MetricsShard {
 pub type Histograms = Vec<(Series<Option<Arc<str>>>, HistogramView)>;
 
 impl Metrics {
-    /// With a shard for each of so many worker threads.
+    /// Metrics with a shard for each of this many worker threads.
     pub fn on(workers: usize) -> Self {
         let shard = |_| MetricsShard(Arc::default());
         Self(Some(Arc::new(Parts {
@@ -68,13 +68,13 @@ impl Metrics {
         })))
     }
 
-    /// The shard of the worker thread of this index; `None` where nothing is measured.
+    /// The shard of the worker thread with this index; `None` if metrics are off.
     pub fn shard(&self, worker: usize) -> Option<&MetricsShard> {
         let shards = &self.0.as_ref()?.shards;
         shards.get(worker).or(shards.first())
     }
 
-    /// A process of a server ended.
+    /// Counts the exit of a server's process.
     pub fn count_exit(&self, server: &str, cause: &'static str) {
         let Some(parts) = &self.0 else { return };
         let mut exits = lock(&parts.exits);
@@ -88,22 +88,22 @@ impl Metrics {
         *exits.entry(key).or_default() += 1;
     }
 
-    /// Everything that was measured since the start.
+    /// Everything measured since the start.
     pub fn histograms(&self) -> Histograms {
         let Some(parts) = &self.0 else {
             return Vec::new();
         };
         let mut totals = lock(&parts.totals);
         for MetricsShard(shard) in &parts.shards {
-            // The worker goes on with an empty one at once.
+            // The worker continues with an empty shard immediately.
             let measured = std::mem::take(&mut *lock(shard));
             totals.merge(measured);
         }
         totals.view()
     }
 
-    /// How many requests of clients took up to each bound, in seconds, and more than the one before;
-    /// `None` where nothing is measured, or nothing was asked yet.
+    /// Number of client requests between each bound, in seconds, and the previous one; `None` if
+    /// metrics are off or nothing was requested yet.
     pub fn requests(&self) -> Option<Vec<(f64, u64)>> {
         let all = self.histograms().into_iter();
         let mut of_requests = all.filter(|(series, _)| series.measure == Measure::ServerOperation);
@@ -116,7 +116,7 @@ impl Metrics {
         Some(buckets)
     }
 
-    /// Ends of processes, by server and cause.
+    /// Process exits, by server and cause.
     pub fn exits(&self) -> BTreeMap<(Arc<str>, &'static str), u64> {
         let parts = self.0.as_ref();
         parts.map_or_else(BTreeMap::new, |parts| lock(&parts.exits).clone())
@@ -143,7 +143,7 @@ mod tests {
     fn a_scrape_has_what_every_worker_measured_until_then() {
         let metrics = Metrics::on(2);
         for scrape in 1..=3 {
-            // A worker that there is no shard for counts in the first.
+            // A worker without a shard counts in the first one.
             for worker in 0..3 {
                 let shard = metrics.shard(worker).unwrap();
                 shard.add(Series::of(Measure::Overhead), Duration::from_millis(1));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_of_processes_are_counted_by_their_cause() {
+    fn process_exits_are_counted_by_cause() {
         let metrics = Metrics::on(1);
         for number in 0..EXITS_MAX + 2 {
             metrics.count_exit(&format!("s{number}"), "exited");

@@ -1,4 +1,4 @@
-//! How metrics are sent to a collector: the standard variables of OpenTelemetry, and no others.
+//! Settings for sending metrics to a collector, read from the standard variables of OpenTelemetry.
 
 use std::time::Duration;
 
@@ -28,28 +28,28 @@ const HEADERS: [&str; 2] = [
 
 const TEMPORALITY: &str = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE";
 
-/// Where metrics go, and how often.
+/// Destination and interval of exported metrics.
 #[derive(Clone, Debug)]
 pub struct OtlpSettings {
     pub protocol: OtlpProtocol,
-    /// Of the requests, which may hold a password.
+    /// URL of the requests, which can contain a password.
     pub url: SecretString,
     pub is_encrypted: bool,
-    /// Values are secret, and marked so.
+    /// Values are secret, and marked as such.
     pub headers: HeaderMap,
-    /// From one export to the next (`OTEL_METRIC_EXPORT_INTERVAL`).
+    /// Interval between exports (`OTEL_METRIC_EXPORT_INTERVAL`).
     pub interval: Duration,
-    /// How long one may take (`OTEL_METRIC_EXPORT_TIMEOUT`).
+    /// Time limit of one export (`OTEL_METRIC_EXPORT_TIMEOUT`).
     pub timeout: Duration,
 }
 
 impl OtlpSettings {
-    /// Reads the variables; `None` where no metrics are wanted: those are off unless an address for
-    /// them is set, or `OTEL_METRICS_EXPORTER=otlp`.
+    /// Reads the variables; `None` if the export is off, as it is unless its endpoint or
+    /// `OTEL_METRICS_EXPORTER=otlp` is set.
     ///
     /// # Errors
     ///
-    /// Returns the first variable that cannot be used.
+    /// Returns the first invalid variable.
     pub fn read(
         variable: impl Fn(&'static str) -> Option<String>,
     ) -> Result<Option<Self>, InvalidVariable> {
@@ -65,7 +65,7 @@ impl OtlpSettings {
         let url = url(variables.endpoint(&SIGNAL)?, protocol);
         let headers = match variables.first(&HEADERS) {
             Some((name, text)) => headers(&text).ok_or_else(|| {
-                InvalidVariable::new(name, "headers, as `name=value,other=value`")
+                InvalidVariable::new(name, "headers, such as `name=value,other=value`")
             })?,
             None => HeaderMap::new(),
         };
@@ -89,7 +89,7 @@ const TIMEOUTS: [&str; 2] = [
     "OTEL_EXPORTER_OTLP_TIMEOUT",
 ];
 
-/// The address for all signals is one to begin with.
+/// The request URL. The general endpoint is a base URL to which the signal's path is added.
 fn url(endpoint: Option<(&'static str, Url)>, protocol: OtlpProtocol) -> String {
     let is_of_signal = endpoint
         .as_ref()
@@ -105,7 +105,7 @@ fn url(endpoint: Option<(&'static str, Url)>, protocol: OtlpProtocol) -> String 
     }
 }
 
-/// Names and values, these with `%20` and the like for what would end them.
+/// Parses names and values, in which separators are percent-encoded.
 fn headers(text: &str) -> Option<HeaderMap> {
     let mut headers = HeaderMap::new();
     for pair in text.split(',').filter(|pair| !pair.trim().is_empty()) {
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_go_where_the_variables_say() {
+    fn variables_set_the_metrics_endpoint() {
         type Row<'a> = (&'a [(&'a str, &'a str)], Option<&'a str>);
         let table: [Row<'_>; 8] = [
             (&[], None),

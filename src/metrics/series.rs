@@ -1,22 +1,22 @@
-//! The labels that a duration is counted under.
+//! The labels of a measured duration.
 
 use std::hash::{Hash, Hasher};
 
 use super::histogram::{Bounds, OPERATION_BOUNDS, OVERHEAD_BOUNDS};
 use crate::protocol::{ErrorKind, Failure, Method, MethodName, RawJson, Revision, code};
 
-/// A measured duration.
+/// The kind of a measured duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
-    /// A request of a client, from its arrival to its answer.
+    /// A client request, from its arrival to its response.
     ServerOperation,
-    /// A request to a server, from the moment it is written to its answer.
+    /// A request to a server, from being written until its response.
     ClientOperation,
     /// A session of a client.
     ServerSession,
-    /// A connection to a server, from the end of its handshake on.
+    /// A connection to a server, from the end of its handshake.
     ClientSession,
-    /// The part of a client's request that its server did not take.
+    /// The part of a client request's duration that its server did not take.
     Overhead,
 }
 
@@ -32,8 +32,8 @@ impl Measure {
     }
 }
 
-/// A duration's labels; `N` is how names are kept. They are few by nature but for the names, of
-/// servers and of tools and prompts.
+/// A duration's labels; `N` is the representation of names. All labels have few values, except for
+/// the names of servers, tools and prompts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Series<N> {
     pub measure: Measure,
@@ -46,8 +46,8 @@ pub struct Series<N> {
     pub network: Option<Network>,
 }
 
-/// Of what tells most series apart: to hash every label would take longer than to compare the few
-/// that are alike so.
+/// Hashes only the most distinctive labels: hashing all of them would take longer than comparing
+/// the few series that collide.
 impl<N: Hash> Hash for Series<N> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.server.hash(state);
@@ -64,8 +64,8 @@ impl<N: Hash> Hash for Series<N> {
     }
 }
 
-/// The label of what has no series of its own: a name beyond the limits, a method or a code that
-/// the protocol does not know. No server can have this name.
+/// Label for values without a separate series: a name above the limits, or a method or code unknown
+/// to the protocol. No server can have this name.
 pub const OTHER: &str = "_other";
 
 impl<N: Default> Series<N> {
@@ -81,7 +81,7 @@ impl<N: Default> Series<N> {
         }
     }
 
-    /// The one of those that have no place: only the measure is left.
+    /// The series for everything above the limits: only the measure is kept.
     pub(super) fn overflow(&self, other: N) -> Self {
         Self {
             method: Some(MethodLabel::Other),
@@ -132,7 +132,7 @@ impl MethodLabel {
     }
 }
 
-/// The network below a transport.
+/// The network protocol below a transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {
     Pipe,
@@ -140,10 +140,10 @@ pub enum Network {
 }
 
 impl Network {
-    /// That of clients: without HTTP there are no metrics.
+    /// The network protocol of clients: metrics exist only with HTTP.
     pub const OF_CLIENTS: Self = Self::Tcp;
 
-    /// Below a transport to servers.
+    /// The network protocol below a transport to servers.
     pub fn of(transport: &str) -> Option<Self> {
         match transport {
             "stdio" => Some(Self::Pipe),
@@ -163,17 +163,17 @@ impl Network {
 /// How an operation failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorType {
-    /// A result with `isError`, of a server.
+    /// A result with `isError` from a server.
     ToolError,
-    /// The JSON-RPC error of a server; `None` for a code that the protocol does not know.
+    /// A JSON-RPC error from a server; `None` for a code unknown to the protocol.
     Rpc(Option<i64>),
-    /// A failure of the gateway, and whether it was answered as a JSON-RPC error.
+    /// A failure of the gateway, and whether the response was a JSON-RPC error.
     Failure(ErrorKind, IsRpc),
 }
 
 type IsRpc = bool;
 
-/// The codes that have a label of their own: servers may make up any number of others.
+/// Codes with separate labels: servers can invent any number of others.
 const CODES: [i64; 12] = [
     code::PARSE_ERROR,
     code::INVALID_REQUEST,
@@ -190,21 +190,21 @@ const CODES: [i64; 12] = [
 ];
 
 impl ErrorType {
-    /// Of the error object of a server.
+    /// The error type of a server's error object.
     pub fn of_error(error: &RawJson) -> Self {
         let code = error.member("code");
         let code = code.and_then(|code| code.as_str().parse().ok());
         Self::Rpc(code.filter(|code| CODES.contains(code)))
     }
 
-    /// Of the gateway's own failure of a request of this method.
+    /// The error type of the gateway's own failure of a request of this method.
     pub fn of_failure(failure: &Failure, method: &Method) -> Self {
         let is_answered = failure.kind != ErrorKind::Cancelled;
         let is_rpc = is_answered && !failure.is_for_model(method);
         Self::Failure(failure.exact_kind(), is_rpc)
     }
 
-    /// `error.type`
+    /// Value of `error.type`.
     pub fn label(self) -> String {
         match self {
             Self::ToolError => "tool_error".to_owned(),
@@ -213,7 +213,7 @@ impl ErrorType {
         }
     }
 
-    /// `rpc.response.status_code`
+    /// Value of `rpc.response.status_code`.
     pub fn status_code(self) -> Option<String> {
         match self {
             Self::ToolError | Self::Failure(_, false) => None,
@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_that_a_server_makes_up_are_one_label() {
+    fn invented_codes_share_a_label() {
         let table = [
             (json!({"code": -32602}), "-32602"),
             (json!({"code": -32042}), "-32042"),
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_has_a_code_where_it_is_answered_with_one() {
+    fn a_failure_has_a_status_code_if_its_response_does() {
         let timeout = Failure::new(ErrorKind::Timeout, "").server("docs");
         let cancelled = Failure::new(ErrorKind::Cancelled, "");
         let table = [
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn methods_that_nobody_knows_are_one_label() {
+    fn unknown_methods_share_a_label() {
         let label = |name| MethodLabel::of(&Method::parse(name)).as_str();
         assert_eq!(label("tools/call"), "tools/call");
         assert_eq!(label("vendor/thing"), OTHER);

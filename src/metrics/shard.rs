@@ -1,4 +1,4 @@
-//! The durations of one worker thread, and those of all since the start.
+//! The durations of one worker thread, and the totals since the start.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -9,22 +9,23 @@ use super::series::{Measure, OTHER, Series};
 use crate::id::QuickMap;
 use crate::telemetry::SpanNumbers;
 
-/// Series; further ones are added up in one for each measure.
+/// Maximum number of series; further ones are combined into one for each measure.
 const SERIES_MAX: usize = 2_000;
 
-/// Names of servers, tools and prompts; the series of further ones are added up as `_other`.
+/// Maximum number of server, tool and prompt names; the series of further ones are combined as
+/// `_other`.
 const NAMES_MAX: usize = 1_000;
 
-/// Longest name with series of its own, in bytes.
+/// Maximum length of a name with separate series, in bytes.
 const NAME_MAX: usize = 128;
 
 /// The measurements of a worker thread since the last scrape.
 #[derive(Debug, Default)]
 pub(super) struct Shard {
-    /// By name; 0 is no name, 1 all that have no place.
+    /// Indices by name; 0 is the absent name, 1 combines all names above the limit.
     names: QuickMap<Box<str>, u16>,
     series: QuickMap<Series<u16>, Histogram>,
-    /// The one series without labels, which every call counts in.
+    /// The only series without labels, which every call counts in.
     overhead: Histogram,
 }
 
@@ -68,7 +69,7 @@ impl Shard {
     }
 }
 
-/// Everything that was measured.
+/// Everything measured so far.
 #[derive(Debug, Default)]
 pub(super) struct Totals {
     names: HashSet<Arc<str>>,
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn names_beyond_the_limits_are_one() {
+    fn names_above_the_limits_are_combined() {
         let mut totals = Totals::default();
         let long = "n".repeat(NAME_MAX + 1);
         for round in 0..2 {
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn series_beyond_the_limit_are_one() {
+    fn series_above_the_limit_are_combined() {
         let mut totals = Totals::default();
         for round in 0..2 {
             let mut shard = Shard::default();

@@ -6,30 +6,30 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-/// The extension by which clients without a session follow tasks.
+/// Extension that clients without a session use to follow tasks.
 pub const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
-/// Longest text of a client's capabilities, in bytes. They are kept as long as the client.
+/// Maximum length of a client's capabilities, in bytes. They are stored for the client's lifetime.
 pub const CAPABILITIES_BYTES_MAX: usize = 8 * 1024;
 
-/// The capabilities that a client declared in `initialize`, as it wrote them. Cloning is cheap.
+/// The capabilities that a client declared in `initialize`, verbatim. Cloning is cheap.
 ///
-/// A downstream server is told exactly these (B-CAP-01): they are part of
-/// the key under which connections are shared, and two clients share one only if they declared
-/// the same.
+/// The gateway declares exactly these to a downstream server (B-CAP-01). They are part of the key
+/// for connection sharing: two clients share a connection only if they declared the same
+/// capabilities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeclaredCapabilities(Arc<HashedMembers>);
 
 #[derive(Debug, PartialEq, Eq)]
 struct HashedMembers {
-    /// First, since different members mostly differ in it.
+    /// Comes first because comparing hashes settles most comparisons.
     hash: u64,
     members: Map<String, Value>,
 }
 
 impl DeclaredCapabilities {
-    /// Keeps what concerns requests of a server; everything else in `declared` is between the
-    /// client and the gateway.
+    /// Keeps the capabilities that affect server requests; everything else in `declared` is between
+    /// the client and the gateway.
     pub fn from_declared(declared: &Map<String, Value>) -> Self {
         let asks = [
             "sampling",
@@ -64,25 +64,25 @@ impl DeclaredCapabilities {
         self.as_map().contains_key("roots")
     }
 
-    /// Whether a server may ask this client for anything, so that its requests must reach this
-    /// very client.
+    /// Whether a server can send requests to this client, which must then reach exactly this
+    /// client.
     pub fn can_be_asked(&self) -> bool {
         self.has_sampling() || self.has_elicitation() || self.has_roots()
     }
 
-    /// Whether a server serves this client as one that declares nothing: there is nothing to ask
-    /// it for, and no extension that it knows.
+    /// Whether the declaration is empty from a server's point of view: no requests can be sent to
+    /// the client, and it declares no extension that affects them.
     pub fn is_plain(&self) -> bool {
         let extends = |name: &str| {
             let declared = self.as_map().get(name).and_then(Value::as_object);
             let mut names = declared.into_iter().flat_map(Map::keys);
-            // Tasks are followed on the connection of everybody as well.
+            // Tasks can also be followed on a shared connection.
             names.any(|name| name != TASKS_EXTENSION)
         };
         !self.can_be_asked() && !extends("extensions") && !extends("experimental")
     }
 
-    /// The object to declare to a downstream server.
+    /// The capabilities object to declare to a downstream server.
     pub fn as_map(&self) -> &Map<String, Value> {
         &self.0.members
     }

@@ -1,4 +1,4 @@
-//! Every way in which a request can fail, in one table.
+//! All failures of a request, in one table.
 
 use serde_json::{Map, Value, json};
 
@@ -7,25 +7,25 @@ use super::Revision;
 use super::Method;
 use crate::id::Principal;
 
-/// JSON-RPC codes. Codes of the gateway's own lie outside -32768..-32000 (B-RPC-11) only where
-/// the protocol names none.
+/// JSON-RPC error codes. The gateway's own codes lie outside -32768..-32000 (B-RPC-11) except where
+/// the protocol defines none.
 pub mod code {
     pub const PARSE_ERROR: i64 = -32700;
     pub const INVALID_REQUEST: i64 = -32600;
     pub const METHOD_NOT_FOUND: i64 = -32601;
     pub const INVALID_PARAMS: i64 = -32602;
     pub const INTERNAL_ERROR: i64 = -32603;
-    /// The code that gateways and SDKs use for a session or connection that is gone.
+    /// Code that gateways and SDKs use for a session or connection that no longer exists.
     pub const SESSION: i64 = -32000;
-    /// The client must say who it is; gateways use it, the protocol names none.
+    /// The client must authenticate. Used by gateways; the protocol defines no code.
     pub const UNAUTHORIZED: i64 = -32001;
-    /// Only in revisions with a handshake (S-RES-03, S-RES-04, S-RES-05).
+    /// Used only in revisions with a handshake (S-RES-03, S-RES-04, S-RES-05).
     pub const RESOURCE_NOT_FOUND: i64 = -32002;
-    /// Headers differ from the body (2026-07-28).
+    /// The headers differ from the body (2026-07-28).
     pub const HEADER_MISMATCH: i64 = -32020;
-    /// The client does not declare what the request needs (2026-07-28).
+    /// The client does not declare a capability that the request needs (2026-07-28).
     pub const MISSING_CAPABILITY: i64 = -32021;
-    /// The revision of the request is not spoken here (2026-07-28).
+    /// The request's revision is not supported here (2026-07-28).
     pub const UNSUPPORTED_VERSION: i64 = -32022;
     /// The user has to visit a URL first (2025-11-25 only).
     pub const URL_ELICITATION_REQUIRED: i64 = -32042;
@@ -35,8 +35,8 @@ pub mod code {
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident = $code:literal, $rpc:expr, $http:literal, $retryable:literal;)*) => {
-        /// The kind of a failure. Each kind has a stable text code, a JSON-RPC code, an HTTP
-        /// status for answers that carry nothing else, and whether trying again can help.
+        /// The kind of a failure. Each kind has a stable text code, a JSON-RPC code, an HTTP status
+        /// for responses that consist only of the failure, and a flag for whether a retry can help.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum ErrorKind {
             $($(#[$doc])* $kind,)*
@@ -45,7 +45,7 @@ macro_rules! kinds {
         impl ErrorKind {
             pub const ALL: &[Self] = &[$(Self::$kind,)*];
 
-            /// Stable text code: also the anchor in `docs/errors.md`.
+            /// Stable text code; also the anchor in `docs/errors.md`.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$kind => $code,)* }
             }
@@ -66,8 +66,8 @@ macro_rules! kinds {
 }
 
 impl ErrorKind {
-    /// The code of the API: in capitals, and for two kinds the word that clients of the API of
-    /// MCP Inspector know.
+    /// Code used by the API: in capitals; two kinds use the name that clients of MCP Inspector's
+    /// API know.
     pub fn api_code(self) -> String {
         match self {
             Self::ServerLost => "TRANSPORT_ERROR".to_owned(),
@@ -80,26 +80,26 @@ impl ErrorKind {
 kinds! {
     /// The body is not JSON.
     ParseError = "parse_error", code::PARSE_ERROR, 400, false;
-    /// JSON, but no JSON-RPC message that may be sent here.
+    /// Valid JSON, but not a JSON-RPC message that is allowed here.
     InvalidRequest = "invalid_request", code::INVALID_REQUEST, 400, false;
-    /// `MCP-Protocol-Version` names a revision that we do not speak (S-HDR-01).
+    /// `MCP-Protocol-Version` names an unsupported revision (S-HDR-01).
     UnsupportedRevision = "unsupported_revision", code::INVALID_REQUEST, 400, false;
     MethodNotFound = "method_not_found", code::METHOD_NOT_FOUND, 404, false;
     /// This HTTP method does not exist on this path.
     HttpMethodNotAllowed = "http_method_not_allowed", code::METHOD_NOT_FOUND, 405, false;
     /// The headers of a sessionless request differ from its body (S-HDR-06).
     HeaderMismatch = "header_mismatch", code::HEADER_MISMATCH, 400, false;
-    /// The client of a sessionless request does not declare what it needs (S-LIFE-16).
+    /// The client of a sessionless request does not declare a required capability (S-LIFE-16).
     MissingCapability = "missing_capability", code::MISSING_CAPABILITY, 400, false;
-    /// A sessionless request claims a revision that we do not speak so (S-LIFE-09).
+    /// A sessionless request claims a revision that is not supported without a session (S-LIFE-09).
     UnsupportedProtocolVersion = "unsupported_protocol_version", code::UNSUPPORTED_VERSION, 400, false;
-    /// `_meta` of a sessionless request lacks something, or is wrong (S-LIFE-14).
+    /// `_meta` of a sessionless request is incomplete or invalid (S-LIFE-14).
     InvalidMeta = "invalid_meta", code::INVALID_PARAMS, 400, false;
     InvalidParams = "invalid_params", code::INVALID_PARAMS, 400, false;
     ResourceNotFound = "resource_not_found", code::RESOURCE_NOT_FOUND, 404, false;
-    /// No such path.
+    /// The path does not exist.
     NotFound = "not_found", code::INVALID_REQUEST, 404, false;
-    /// A request that needs a session came without one (S-SESS-03).
+    /// A request that needs a session has none (S-SESS-03).
     SessionRequired = "session_required", code::SESSION, 400, false;
     /// The session never existed, expired or was ended: start a new one (S-SESS-04).
     SessionNotFound = "session_not_found", code::SESSION, 404, false;
@@ -107,70 +107,70 @@ kinds! {
     Unauthorized = "unauthorized", code::UNAUTHORIZED, 401, false;
     /// `Origin` or `Host` is not allowed (S-HTTP-03, S-HTTP-04).
     Forbidden = "forbidden", code::SESSION, 403, false;
-    /// The credentials are good, and do not allow it (S-AUTHS-07).
+    /// The credentials are valid but do not permit the request (S-AUTHS-07).
     InsufficientScope = "insufficient_scope", code::SESSION, 403, false;
     NotAcceptable = "not_acceptable", code::SESSION, 406, false;
     UnsupportedMediaType = "unsupported_media_type", code::INVALID_REQUEST, 415, false;
-    /// Larger than a limit of the gateway.
+    /// The message exceeds a limit of the gateway.
     TooLarge = "too_large", code::INVALID_REQUEST, 413, false;
-    /// The token of the API is missing or wrong.
+    /// The API token is missing or wrong.
     SessionInvalid = "session_invalid", code::SESSION, 401, false;
-    /// Nobody was signed in to a server.
+    /// Signing in to a server failed.
     LoginFailed = "login_failed", code::INVALID_REQUEST, 502, false;
     /// No server has this name or id.
     ServerNotFound = "server_not_found", code::INVALID_PARAMS, 404, false;
-    /// The new text is no valid configuration.
+    /// The new configuration is not valid.
     InvalidConfig = "invalid_config", code::INVALID_PARAMS, 400, false;
-    /// It does not go with the present state.
+    /// The request conflicts with the current state.
     Conflict = "conflict", code::INVALID_REQUEST, 409, false;
-    /// It was changed by somebody else meanwhile (`If-Match`).
+    /// The resource was changed in the meantime (`If-Match`).
     PreconditionFailed = "precondition_failed", code::INVALID_REQUEST, 412, false;
     /// The body did not arrive in time.
     BodyTimeout = "body_timeout", code::INVALID_REQUEST, 408, true;
-    /// A limit on work under way is reached: shed.
+    /// A limit on concurrent work is reached; the request was shed.
     Overloaded = "overloaded", code::INTERNAL_ERROR, 503, true;
-    /// Its principal calls more often than it may.
+    /// The principal exceeds its rate limit.
     RateLimited = "rate_limited", code::INTERNAL_ERROR, 429, true;
     /// The server refuses calls for now: it is overloaded or under maintenance.
     ServerBusy = "server_busy", code::INTERNAL_ERROR, 503, true;
     /// The gateway is shutting down.
     ShuttingDown = "shutting_down", code::INTERNAL_ERROR, 503, true;
-    /// The server is not connected; it comes back by itself.
+    /// The server is not connected; it reconnects automatically.
     ServerUnavailable = "server_unavailable", code::INTERNAL_ERROR, 502, true;
     /// The cause of [`ErrorKind::ServerUnavailable`]: its program cannot be started.
     SpawnFailed = "spawn_failed", code::INTERNAL_ERROR, 500, true;
-    /// The cause of [`ErrorKind::ServerUnavailable`]: nobody listens at its URL.
+    /// The cause of [`ErrorKind::ServerUnavailable`]: the connection to its URL was refused.
     ConnectionRefused = "connection_refused", code::INTERNAL_ERROR, 502, true;
-    /// The cause of [`ErrorKind::ServerUnavailable`]: it was not there in time.
+    /// The cause of [`ErrorKind::ServerUnavailable`]: it did not connect in time.
     ConnectionTimeout = "connection_timeout", code::INTERNAL_ERROR, 504, true;
     /// The cause of [`ErrorKind::ServerUnavailable`]: its process ended.
     ProcessCrashed = "process_crashed", code::INTERNAL_ERROR, 500, true;
-    /// The server, or the tool, failed so often that it is not asked for a while.
+    /// The server or tool failed so often that calls are paused for a while.
     BreakerOpen = "breaker_open", code::INTERNAL_ERROR, 503, true;
-    /// The server's answer will not come: the call may have run.
+    /// The server's response will never arrive; the call may have run.
     ServerLost = "server_lost", code::INTERNAL_ERROR, 502, false;
     /// The server's configuration is not usable.
     ServerMisconfigured = "server_misconfigured", code::INTERNAL_ERROR, 502, false;
-    /// The server's answer breaks the protocol or a limit.
+    /// The server's response violates the protocol or a limit.
     ServerProtocol = "server_protocol", code::INTERNAL_ERROR, 502, false;
-    /// The server needs something of the client, which it cannot or would not give.
+    /// The server needs input from the client that it cannot or will not provide.
     InputRefused = "input_refused", code::INTERNAL_ERROR, 502, false;
     /// A policy forbids it.
     PolicyDenied = "policy_denied", code::INTERNAL_ERROR, 403, false;
     /// The definition of the tool is not approved.
     ToolSuspended = "tool_suspended", code::INTERNAL_ERROR, 403, false;
-    /// The user of the client has to sign in to the server first.
+    /// The client's user has to sign in to the server first.
     ConsentRequired = "consent_required", code::INTERNAL_ERROR, 502, false;
-    /// No answer within the deadline.
+    /// The response did not arrive before the deadline.
     Timeout = "timeout", code::INTERNAL_ERROR, 504, true;
-    /// The client took the call back.
+    /// The client cancelled the call.
     Cancelled = "cancelled", code::INTERNAL_ERROR, 499, false;
-    /// A bug of the gateway.
+    /// A bug in the gateway.
     Internal = "internal", code::INTERNAL_ERROR, 500, false;
 }
 
 impl ErrorKind {
-    /// Whether it says that the request was not begun.
+    /// Whether the failure guarantees that the request was not started.
     pub const fn says_not_run(self) -> bool {
         matches!(
             self,
@@ -186,30 +186,31 @@ impl ErrorKind {
     }
 }
 
-/// The seconds of a `Retry-After` header: at least one.
+/// The value of a `Retry-After` header in seconds, at least 1.
 pub fn retry_after_seconds(milliseconds: u64) -> u64 {
     milliseconds.div_ceil(1000).max(1)
 }
 
-/// One failure, as its receiver reads it. The log may say more; this never holds a secret.
+/// One failure, as reported to its receiver. The log can contain more; this never contains a
+/// secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     pub kind: ErrorKind,
-    /// A sentence for people: what was wrong, where, what to do.
+    /// A sentence for people: what is wrong, where, and what to do.
     pub message: String,
-    /// The kind of what is behind it, where that is known: a server is unavailable for a cause.
+    /// The kind of the underlying cause, if known: a server is unavailable for a reason.
     pub cause: Option<ErrorKind>,
-    /// The server that it concerns.
+    /// The affected server.
     pub server: Option<String>,
-    /// When trying again can help, in milliseconds from now.
+    /// When a retry can help, in milliseconds from now.
     pub retry_after_ms: Option<u64>,
-    /// Who is refused, where that is known although the request is not taken: for the audit trail,
-    /// and in no answer.
+    /// The refused caller, if known although the request is rejected. Used for the audit trail and
+    /// never sent.
     pub principal: Principal,
-    /// The members of `data` that the protocol demands, beside those of every failure.
+    /// Members of `data` that the protocol requires in addition to the standard ones.
     details: Option<Box<Map<String, Value>>>,
-    /// The JSON-RPC error object that is sent as it is: that of a server, or one for clients that
-    /// know another.
+    /// A JSON-RPC error object to send unchanged: one from a server, or one for clients that expect
+    /// a specific error.
     pub original: Option<super::RawJson>,
 }
 
@@ -227,13 +228,13 @@ impl Failure {
         }
     }
 
-    /// The client must declare these capabilities to be served (-32021).
+    /// The client must declare these capabilities (-32021).
     pub fn missing_capability(message: impl Into<String>, required: Value) -> Self {
         Self::new(ErrorKind::MissingCapability, message).detail("requiredCapabilities", required)
     }
 
-    /// The request claims a revision that is not spoken here without a session (-32022). Only
-    /// those that are can be named: a client says them in its next request.
+    /// The request claims a revision that is not supported without a session (-32022). The error
+    /// lists only sessionless revisions, because a client uses one of them in its next request.
     pub fn unsupported_version(requested: &str) -> Self {
         let requested: String = requested.chars().take(64).collect();
         let supported = [Revision::NEWEST];
@@ -250,12 +251,12 @@ impl Failure {
         self
     }
 
-    /// The page that its user is to open, if there is one.
+    /// The page that the user should open, if there is one.
     pub fn page(&self) -> Option<&str> {
         self.details.as_ref()?.get("url")?.as_str()
     }
 
-    /// The same for those who may not read the page: its address lets somebody sign in.
+    /// The failure without its page, for readers who must not see the URL: it allows signing in.
     pub fn without_page(&self) -> Self {
         let mut failure = self.clone();
         if let Some(details) = &mut failure.details {
@@ -303,12 +304,12 @@ impl Failure {
         data
     }
 
-    /// The most exact kind that is known.
+    /// The most specific kind that is known.
     pub fn exact_kind(&self) -> ErrorKind {
         self.cause.unwrap_or(self.kind)
     }
 
-    /// The error object of the API; `base` is the URL of this gateway, without a slash at its end.
+    /// The error object of the API; `base` is the URL of this gateway, without a trailing slash.
     pub fn api_object(&self, base: &str) -> Value {
         let code = self.exact_kind().api_code();
         let mut details = Map::new();
@@ -335,7 +336,7 @@ impl Failure {
         json!({ "code": self.kind.rpc_code(), "message": self.message, "data": self.data() })
     }
 
-    /// The whole JSON-RPC error answer; `id` is raw JSON, `null` where none could be read.
+    /// The whole JSON-RPC error response; `id` is raw JSON, `null` if none could be read.
     pub fn answer(&self, id: &str) -> String {
         match &self.original {
             Some(error) => {
@@ -351,16 +352,15 @@ impl Failure {
         }
     }
 
-    /// Whether the request is answered with a result that the model reads.
+    /// Whether the failure is returned as a result that the model reads.
     pub fn is_for_model(&self, method: &Method) -> bool {
         let is_limit = matches!(self.kind, ErrorKind::Overloaded | ErrorKind::RateLimited);
         let concerns_model = self.server.is_some() || is_limit;
         *method == Method::ToolsCall && concerns_model && self.original.is_none()
     }
 
-    /// The result of a request that failed, where its method has one for that: a server that
-    /// fails a tool call is something that the model should read; what the client did wrong is
-    /// an error of the protocol (B-ERR-01).
+    /// The result for a failed request, if its method has one: the model should read the failure of
+    /// a tool's server, while mistakes of the client are protocol errors (B-ERR-01).
     pub fn tool_result(&self, method: &Method) -> Option<Value> {
         self.is_for_model(method).then(|| {
             json!({

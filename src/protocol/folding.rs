@@ -1,8 +1,8 @@
-//! Names as a reader knows them that ignores case. Servers in Go read `Name` and `paramſ` as `name`
-//! and `params`, and others end a name at its first NUL (CVE-2026-27896).
+//! Folds names the way that case-insensitive readers do. Go servers read `Name` and `paramſ` as
+//! `name` and `params`, and others end a name at its first NUL (CVE-2026-27896).
 
-/// The form that all spellings of one name share. It unites more than any single reader does:
-/// simple and full case folding, the dotted and the dotless i, and what follows a NUL.
+/// The form shared by all spellings of a name. It is more lenient than any single reader: simple
+/// and full case folding, the dotted and the dotless i, and everything after a NUL.
 pub fn folded(name: &str) -> String {
     let name = name.split('\0').next().unwrap_or_default();
     if name.is_ascii() {
@@ -14,8 +14,8 @@ pub fn folded(name: &str) -> String {
     upper.filter(|c| *c != '\u{307}').collect()
 }
 
-/// The name among `known`, all of them ASCII, for which `name` can be taken although it is spelled
-/// differently.
+/// The name among `known`, all ASCII, that some reader recognises in the differently spelled
+/// `name`.
 pub(super) fn misspelled<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     let is_plain = name.bytes().all(|byte| byte.is_ascii() && byte != 0);
     let found = if is_plain {

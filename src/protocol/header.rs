@@ -1,13 +1,13 @@
-//! A header of a request as text.
+//! Reads a request header as text.
 
 use super::{ErrorKind, Failure};
 
-/// The value of a header that decides what a request may do: what cannot be read must not count as
-/// absent. `values` are all that the request has of this name.
+/// Returns the value of a header that controls what a request may do, so that an unreadable value
+/// must not count as absent. `values` are all values that the request has for this name.
 ///
 /// # Errors
 ///
-/// Returns the 400 that the client is to read when it came more than once, or is not ASCII.
+/// Returns the 400 for the client if the header occurs more than once or is not ASCII.
 pub fn sole_header<'a>(
     name: &str,
     values: impl IntoIterator<Item = &'a [u8]>,
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_read_does_not_count_as_absent() {
+    fn an_unreadable_header_does_not_count_as_absent() {
         let (readable, unreadable): (&[u8], &[u8]) =
             (b"http://localhost", "http://\u{f6}".as_bytes());
         let table: [(&[&[u8]], _); 6] = [

@@ -1,4 +1,4 @@
-//! Looking into JSON text without rebuilding it. Texts must be valid JSON, parts borrowed from it.
+//! Reads JSON text without rebuilding it. Inputs must be valid JSON; parts are borrowed from them.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,15 +10,15 @@ use serde_json::value::RawValue;
 
 use super::{RawJson, Span};
 
-/// The members of an object in the order of the text, values as they were written. `None` when
-/// `text` is no object, or a key is no valid Unicode.
+/// The members of an object in text order, with raw values. `None` if `text` is not an object, or a
+/// key is not valid Unicode.
 pub fn members(text: &str) -> Option<Vec<(Cow<'_, str>, &str)>> {
     serde_json::from_str::<ObjectMembers<'_>>(text)
         .ok()
         .map(|members| members.0)
 }
 
-/// The value of a member; of several with the same name the last, as most readers do.
+/// The value of a member; the last one if the name occurs more than once, as in most parsers.
 pub fn member<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let found = members(text)?
         .into_iter()
@@ -27,7 +27,7 @@ pub fn member<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     found.map(|(_, value)| value)
 }
 
-/// Whether `text` is an object with no members but those that are `known`.
+/// Whether `text` is an object whose members are all `known`.
 pub fn has_only(text: &str, known: impl Fn(&str) -> bool) -> bool {
     struct Only<F>(F);
 
@@ -53,14 +53,14 @@ pub fn has_only(text: &str, known: impl Fn(&str) -> bool) -> bool {
     reader.deserialize_map(Only(known)).is_ok()
 }
 
-/// The elements of an array as they were written. `None` when `text` is no array.
+/// The raw elements of an array. `None` if `text` is not an array.
 pub fn elements(text: &str) -> Option<Vec<&str>> {
     serde_json::from_str::<ArrayElements<'_>>(text)
         .ok()
         .map(|elements| elements.0)
 }
 
-/// The text of a JSON string. `None` when `text` is none.
+/// The text of a JSON string. `None` if `text` is not a string.
 pub fn text(text: &str) -> Option<Cow<'_, str>> {
     let quoted = text
         .strip_prefix('"')
@@ -73,7 +73,7 @@ pub fn text(text: &str) -> Option<Cow<'_, str>> {
         .map(|text| text.0)
 }
 
-/// A text to keep: what was borrowed from `whole` shares its memory.
+/// Returns a text that shares the memory of `whole` if it was borrowed from it.
 pub fn shared(whole: &ByteString, text: Cow<'_, str>) -> ByteString {
     match text {
         Cow::Borrowed(part) => whole.slice_ref(part),
@@ -81,19 +81,19 @@ pub fn shared(whole: &ByteString, text: Cow<'_, str>) -> ByteString {
     }
 }
 
-/// Where `part`, which was borrowed from `whole`, lies in it.
+/// Position of `part`, which was borrowed from `whole`.
 pub fn span(whole: &str, part: &str) -> Span {
     let start = part.as_ptr() as usize - whole.as_ptr() as usize;
     start..start + part.len()
 }
 
-/// A text as a JSON string.
+/// Quotes a text as a JSON string.
 pub fn quoted(text: &str) -> RawJson {
     RawJson::from_value(&text)
 }
 
-/// An object with some of its members replaced (`Some(text)`) or removed (`None`); the others
-/// keep their values as they were written. `None` when `text` is no object.
+/// An object with some members replaced (`Some(text)`) or removed (`None`); other values stay
+/// verbatim. `None` if `text` is not an object.
 pub fn rebuild(text: &str, mut change: impl FnMut(&str, &str) -> Option<String>) -> Option<String> {
     let members = members(text)?.into_iter();
     let kept: Vec<_> = members
@@ -108,11 +108,11 @@ pub fn rebuild(text: &str, mut change: impl FnMut(&str, &str) -> Option<String>)
     Some(format!("{{{}}}", kept.join(",")))
 }
 
-/// Reads a member that is there, also when it is null.
+/// Reads a member that is present, even if it is null.
 ///
 /// # Errors
 ///
-/// Those of the deserializer.
+/// Returns the deserializer's errors.
 pub fn present<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<&'de RawValue>, D::Error> {

@@ -1,27 +1,27 @@
-//! Bounds of JSON text from outside. What is small as text can be deep, or large once it is built.
+//! Bounds for untrusted JSON: small text can nest deeply, or grow large when it is parsed into a
+//! tree.
 
 use memchr::memchr2_iter;
 use serde::de::DeserializeOwned;
 
-/// Levels of arrays and objects in one message. Most programs that read JSON stop at 128 or
-/// before; those that do not would read it by recursion.
+/// Maximum nesting of arrays and objects in one message. Most JSON parsers stop at 128 levels or
+/// fewer; the others would recurse.
 pub const DEPTH_MAX: usize = 100;
 
-/// Values of which one tree is built, in all its arrays and objects: each takes up to a hundred
-/// times its text.
+/// Maximum number of values in one parsed tree, in all its arrays and objects: each takes up to a
+/// hundred times the memory of its text.
 const VALUES_MAX: usize = 100_000;
 
-/// Whether arrays and objects stand deeper in one another than [`DEPTH_MAX`]. `text` must be valid
-/// JSON.
+/// Whether arrays and objects nest deeper than [`DEPTH_MAX`]. `text` must be valid JSON.
 pub fn is_too_deep(text: &[u8]) -> bool {
-    // Few messages have so many brackets, and these are found fast.
+    // Few messages have this many brackets, and counting them is fast.
     let may_be_deep = memchr2_iter(b'[', b'{', text).nth(DEPTH_MAX).is_some();
     may_be_deep && Shape::of(text).depth > DEPTH_MAX
 }
 
-/// Builds the tree of a value, unless it has too many members or elements, or another shape.
+/// Parses a value into a tree, unless it has too many members or elements, or a different shape.
 pub fn parse_bounded<T: DeserializeOwned>(text: &str) -> Option<T> {
-    // A value takes at least two bytes: itself, and what divides it from the next.
+    // A value takes at least two bytes: itself and a separator.
     if text.len() / 2 > VALUES_MAX && Shape::of(text.as_bytes()).values > VALUES_MAX {
         return None;
     }
@@ -30,7 +30,7 @@ pub fn parse_bounded<T: DeserializeOwned>(text: &str) -> Option<T> {
 
 struct Shape {
     depth: usize,
-    /// Not fewer than there are.
+    /// Upper bound on the number of values.
     values: usize,
 }
 
@@ -55,7 +55,7 @@ impl Shape {
     }
 }
 
-/// Goes on behind a string whose first quotation mark was read.
+/// Advances past a string whose opening quotation mark was read.
 fn skip_string<'a>(bytes: &mut impl Iterator<Item = &'a u8>) {
     while let Some(byte) = bytes.next() {
         match byte {
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_deep_is_found_outside_of_strings() {
+    fn nesting_is_counted_outside_of_strings() {
         for (text, expected) in [
             (nested(DEPTH_MAX), false),
             (nested(DEPTH_MAX + 1), true),
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn no_tree_is_built_of_too_many_values() {
+    fn trees_with_too_many_values_are_not_built() {
         let numbers = |count| format!("[{}]", vec!["1"; count].join(","));
         assert!(parse_bounded::<Value>(&numbers(VALUES_MAX / 2)).is_some());
         assert!(parse_bounded::<Value>(&numbers(VALUES_MAX + 1)).is_none());

@@ -1,10 +1,10 @@
-//! Severities of `notifications/message`.
+//! Severity levels of `notifications/message`.
 
 use serde::{Deserialize, Serialize};
 
 use super::Notification;
 
-/// RFC 5424 severity, least severe first: the smaller, the more verbose.
+/// RFC 5424 severity, least severe first: lower levels are more verbose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {

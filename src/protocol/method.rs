@@ -1,4 +1,4 @@
-//! Methods by name.
+//! Method names of the protocol.
 
 use std::fmt;
 
@@ -26,7 +26,7 @@ macro_rules! methods {
                 }
             }
 
-            /// Its name if it is one of the protocol.
+            /// The protocol's name for the method; `None` for an unknown method.
             pub const fn name(&self) -> Option<MethodName> {
                 match self {
                     $(Self::$variant => Some(MethodName::$variant),)*
@@ -35,7 +35,7 @@ macro_rules! methods {
             }
         }
 
-        /// The name of a method of the protocol.
+        /// The name of a method that the protocol defines.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum MethodName {
             $($variant,)*

@@ -1,7 +1,7 @@
-//! The words of the Model Context Protocol, without I/O, clock or actors.
+//! Types of the Model Context Protocol, without I/O, clock or actors.
 //!
-//! Payloads stay the bytes that their sender wrote: [`Envelope`] finds, in one pass, where the
-//! parts are that the gateway acts on, and [`splice`] replaces just those.
+//! Payloads keep the sender's bytes: [`Envelope`] finds, in one pass, the parts that the gateway
+//! acts on, and [`splice`] replaces only those.
 
 mod declared_capabilities;
 mod envelope;

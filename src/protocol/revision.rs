@@ -24,19 +24,19 @@ pub enum Revision {
     V2026_07_28,
 }
 
-/// How a conversation begins in a revision: with a handshake that opens a session, or nothing but
-/// the request itself.
+/// How a conversation starts in a revision: with a handshake that opens a session, or directly with
+/// the first request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Era {
-    /// `initialize` first (up to 2025-11-25).
+    /// `initialize` comes first (up to 2025-11-25).
     Legacy,
-    /// Every request says of itself all that is to be known (from 2026-07-28).
+    /// Every request carries all its context (from 2026-07-28).
     Modern,
 }
 
 impl Era {
-    /// The word that is also its serialised form.
+    /// The serialized form.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Legacy => "legacy",
@@ -45,10 +45,10 @@ impl Era {
     }
 }
 
-/// The text names no revision that we speak.
+/// The text does not name a supported revision.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "protocol revision `{0}` is not supported; supported are 2024-10-07, 2024-11-05, 2025-03-26, 2025-06-18, 2025-11-25 and 2026-07-28"
+    "protocol revision `{0}` is not supported; supported revisions are 2024-10-07, 2024-11-05, 2025-03-26, 2025-06-18, 2025-11-25 and 2026-07-28"
 )]
 pub struct UnknownRevision(pub String);
 
@@ -62,7 +62,7 @@ impl Revision {
         Self::V2026_07_28,
     ];
 
-    /// Those that open with a handshake.
+    /// Revisions that start with a handshake.
     pub const LEGACY: [Self; 5] = [
         Self::V2024_10_07,
         Self::V2024_11_05,
@@ -71,11 +71,11 @@ impl Revision {
         Self::V2025_11_25,
     ];
 
-    /// The newest revision with a handshake: what we offer first in one (C-LIFE-01) and fall back
-    /// to (S-LIFE-03).
+    /// The newest revision with a handshake: offered first in one (C-LIFE-01) and used as a
+    /// fallback (S-LIFE-03).
     pub const NEWEST_LEGACY: Self = Self::V2025_11_25;
 
-    /// The newest revision of all.
+    /// The newest revision.
     pub const NEWEST: Self = Self::V2026_07_28;
 
     pub const fn as_str(self) -> &'static str {
@@ -97,7 +97,8 @@ impl Revision {
         }
     }
 
-    /// The answer of a server to a client that asked for `requested` in a handshake (S-LIFE-02).
+    /// The revision that a server answers with when a client requests `requested` in a handshake
+    /// (S-LIFE-02).
     pub fn negotiate(requested: &str) -> Self {
         let known = requested.parse().ok();
         known
@@ -105,8 +106,8 @@ impl Revision {
             .unwrap_or(Self::NEWEST_LEGACY)
     }
 
-    /// Whether the error with which a server answers `initialize` is about the offered revision, as
-    /// far as its code and words tell.
+    /// Whether a server's error response to `initialize` is about the offered revision, judging by
+    /// its code and message.
     pub fn is_refused_by(error: &RawJson) -> bool {
         #[derive(Deserialize)]
         struct ErrorFields {
@@ -120,7 +121,7 @@ impl Revision {
         })
     }
 
-    /// Whether a client may send several messages in one array (S-HTTP-10, S-HTTP-11).
+    /// Whether a client can send several messages in one array (S-HTTP-10, S-HTTP-11).
     pub fn has_batches(self) -> bool {
         self == Self::V2025_03_26
     }
@@ -130,7 +131,7 @@ impl Revision {
         self >= Self::V2025_06_18
     }
 
-    /// Whether an SSE stream opens with an event that has an id and no data (S-HTTP-30).
+    /// Whether an SSE stream starts with an event that has an id but no data (S-HTTP-30).
     pub fn has_priming_event(self) -> bool {
         self == Self::V2025_11_25
     }

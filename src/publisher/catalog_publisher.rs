@@ -1,4 +1,4 @@
-//! The handle of the publisher.
+//! The publisher's handle.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,7 +19,7 @@ use crate::publisher::subscribers::Subscribers;
 use crate::supervision::{Arbiters, ChildRef, ChildSpec, ChildView, Settings, Start, Supervisor};
 use crate::telemetry::Counters;
 
-/// Carries server events to sessions and into the catalog. Cheap to clone.
+/// Delivers server events to sessions and to the catalog. Cheap to clone.
 #[derive(Clone)]
 pub struct CatalogPublisher {
     core: Arc<PublisherCore>,
@@ -27,12 +27,12 @@ pub struct CatalogPublisher {
 }
 
 impl CatalogPublisher {
-    /// Starts the dispatcher on the calling arbiter, and keeps it. What the process before this one
-    /// listed last is shown until servers are listed again.
+    /// Starts and keeps the dispatcher on the calling arbiter. The lists of the previous process
+    /// are shown until servers are listed again.
     ///
     /// # Errors
     ///
-    /// Fails when the calling thread is no arbiter.
+    /// Fails if the calling thread is not an arbiter.
     pub fn start(
         counters: Counters,
         restored: Option<RestoredCatalog>,
@@ -47,26 +47,26 @@ impl CatalogPublisher {
         Ok((Self { core, dispatcher }, view))
     }
 
-    /// Where servers speak to.
+    /// The listener for server events.
     pub fn listener(&self) -> ServerEventListener {
         let core = self.core.clone();
         Arc::new(move |message| core.receive(message))
     }
 
-    /// The sessions that receive events; given once they exist.
+    /// Sets the sessions that receive events; called once they exist.
     pub fn attach(&self, sessions: Arc<dyn Subscribers>) {
-        // Nobody attaches others.
+        // Sessions are attached only once.
         let _ = self.core.sessions.set(sessions);
     }
 
-    /// A fingerprint of each server's configuration, for the stored parts.
+    /// Sets a fingerprint of each server's configuration, for the stored parts.
     pub fn identify(&self, identities: BTreeMap<ServerName, String>) {
         if let Some(part_store) = &mut self.core.state().part_store {
             part_store.configure(identities);
         }
     }
 
-    /// The servers that there are from now on.
+    /// Sets the configured servers.
     pub fn arrange(&self, arrangement: Arrangement) {
         let mut state = self.core.state();
         state.arrange(arrangement, Instant::now());
@@ -74,31 +74,31 @@ impl CatalogPublisher {
         self.core.publish_freshness(&state);
         drop(state);
         if !self.core.inbox.put(DispatcherInput::Arranged) {
-            log::error!("a change of the catalog waits for the next one: too many events wait");
+            log::error!("event queue is full; the catalog change is applied with the next one");
         }
     }
 
-    /// The pins of all servers, and the texts that are not approved, a JSON object each.
+    /// The pins of all servers, and the unapproved texts, as a JSON object each.
     pub fn pins(&self) -> Vec<Value> {
         self.core.pin_views()
     }
 
-    /// One pin with its definitions and their difference, as JSON.
+    /// One pin with its definitions and their diff, as JSON.
     ///
     /// # Errors
     ///
-    /// Returns the failure that the operator is to read: there is no such pin.
+    /// Returns the failure for the operator if the pin does not exist.
     pub fn pin(&self, server: &ServerName, of: (PinKind, &str)) -> Result<Value, Failure> {
         self.core.pin_view(server, of)
     }
 
-    /// Approves what a server lists under a name, or everything that it lists; with a digest only
-    /// that definition. Returns the names of which something was approved.
+    /// Approves what a server lists under a name, or everything that it lists; if a digest is
+    /// given, only that definition. Returns the names of which something was approved.
     ///
     /// # Errors
     ///
-    /// Returns the failure that the operator is to read: there is no such pin or definition, or
-    /// the approval holds only until the gateway ends.
+    /// Returns the failure for the operator: the pin or definition does not exist, or the approval
+    /// could not be stored and lasts only until the gateway ends.
     pub async fn approve(
         &self,
         server: &ServerName,
@@ -113,12 +113,12 @@ impl CatalogPublisher {
         let kept = pins.keep(server).await.map(|()| approved);
         kept.map_err(|error| {
             let message =
-                format!("it is approved until the gateway ends, since it cannot be kept: {error}");
+                format!("approved only until the gateway ends, because the approval cannot be stored: {error}");
             Failure::new(ErrorKind::Internal, message)
         })
     }
 
-    /// The dispatcher, as one sees it.
+    /// The dispatcher's observable state.
     pub fn view(&self) -> ChildView {
         ChildView {
             waiting: self.core.inbox.len(),

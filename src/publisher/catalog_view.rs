@@ -1,4 +1,4 @@
-//! The catalog as sessions read it: without messages, without waiting.
+//! The catalog as sessions read it: without messages and without waiting.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -21,21 +21,22 @@ use crate::publisher::known_lists::KnownLists;
 use crate::publisher::server_parts::{Ages, PartAges};
 use crate::publisher::views::Views;
 
-/// The catalog that is published now.
+/// The currently published catalog.
 pub(super) struct PublishedCatalog {
     pub(super) snapshot: ArcSwap<Snapshot>,
     pub(super) own_views: ArcSwap<OwnViews>,
-    /// The last one that the process before this one showed.
+    /// The last catalog of the previous process.
     pub(super) at_start: OnceLock<Arc<Snapshot>>,
-    /// The age that lists state while some part of them is not live.
+    /// The freshness metadata of lists while some part of them is not live.
     pub(super) stale: ArcSwapOption<FreshnessMeta>,
     pub(super) ages: ArcSwap<Ages>,
-    /// The lists that are in these catalogs.
+    /// The lists contained in these catalogs.
     pub(super) known_lists: watch::Sender<Arc<KnownLists>>,
     pub(super) views: Views,
 }
 
-/// Catalogs of those who do not see the shared one, by whose connection lists something else.
+/// Catalogs of viewers that do not see the shared one, because their connections list something
+/// different.
 pub(super) type OwnViews = HashMap<Viewer, Arc<Snapshot>>;
 
 impl Default for PublishedCatalog {
@@ -53,7 +54,7 @@ impl Default for PublishedCatalog {
     }
 }
 
-/// Reads the published catalog. Cheap to clone; may be used on any thread.
+/// Reads the published catalog. Cheap to clone; usable on any thread.
 #[derive(Clone)]
 pub struct CatalogView {
     published: Arc<PublishedCatalog>,
@@ -65,8 +66,8 @@ impl CatalogView {
         Self { published, listed }
     }
 
-    /// The catalog of a client that does not see the shared one: it entered by a view, its session
-    /// has a connection of its own, or its audience has, or policies say what its principal sees.
+    /// The catalog of a client that does not see the shared one: it uses a view, its session or
+    /// audience has a separate connection, or policies restrict its principal.
     pub(crate) fn own(&self, caller: &Caller) -> Option<Arc<Snapshot>> {
         let own = self.of_connections(caller);
         let (views, view) = (&self.published.views, &caller.view);
@@ -86,7 +87,7 @@ impl CatalogView {
         self.own(caller).unwrap_or_else(|| self.snapshot())
     }
 
-    /// The catalog of a view, for clients that see the shared one.
+    /// The catalog of a view, for clients that use the shared connection.
     pub fn shown_in(&self, view: &ViewId) -> Arc<Snapshot> {
         let base = self.snapshot();
         match view {
@@ -95,7 +96,7 @@ impl CatalogView {
         }
     }
 
-    /// The endpoint of all servers, and the views of the configuration by name, with their settings.
+    /// The endpoint of all servers, and the configured views by name, with their settings.
     pub fn views(&self) -> Vec<(ViewId, ViewSettings)> {
         self.published.views.all()
     }
@@ -105,7 +106,7 @@ impl CatalogView {
         self.published.views.policies()
     }
 
-    /// How many tools of a view the policies leave to a principal with these scopes.
+    /// Number of a view's tools that policies permit to a principal with these scopes.
     pub fn permitted_tools(&self, view: &ViewId, client: (&Principal, &GrantedScopes)) -> usize {
         let catalog = self.shown_in(view);
         let views = &self.published.views;
@@ -116,8 +117,8 @@ impl CatalogView {
         self.published.views.exists(view)
     }
 
-    /// How the tools of a client's view are listed. Without [`Exposure::Auto`] this costs less than
-    /// the catalog of the client.
+    /// How the tools of a client's view are listed. Unless the view uses [`Exposure::Auto`], this
+    /// is cheaper than building the client's catalog.
     pub(crate) fn exposure(&self, caller: &Caller) -> Exposure {
         match self.published.views.exposure(&caller.view) {
             Exposure::Auto => self.of(caller).exposure(),
@@ -125,17 +126,18 @@ impl CatalogView {
         }
     }
 
-    /// The name of a tool, as its server's names are made, whatever the view calls it.
+    /// A tool's public name without the view's overrides.
     pub(crate) fn name_before<'n>(&self, view: &ViewId, name: &'n str) -> Cow<'n, str> {
         self.published.views.name_before(view, name)
     }
 
-    /// How a client of this view knows the items of a server; `None` where it does not.
+    /// How a client of this view names the items of a server; `None` if the view does not include
+    /// it.
     pub(crate) fn names_in(&self, view: &ViewId, server: &ServerName) -> Option<NameSettings> {
         self.published.views.names_in(view, server)
     }
 
-    /// The catalog of a client whose own connections list something else.
+    /// The catalog of a client whose own connections list something different.
     fn of_connections(&self, caller: &Caller) -> Option<Arc<Snapshot>> {
         let own = self.published.own_views.load();
         if own.is_empty() {
@@ -153,8 +155,8 @@ impl CatalogView {
             .cloned()
     }
 
-    /// For how long a list of `catalog` still holds, and for whom. One that lacks servers which are
-    /// still to be listed holds for no time, and one that is not everybody's is nobody else's.
+    /// The remaining lifetime and visibility of a list of `catalog`. A catalog with servers not
+    /// listed yet has no lifetime, and one that differs from the shared one is private.
     pub(crate) fn caching(&self, catalog: &Snapshot, kind: ItemKind) -> ListCaching {
         let (ages, now) = (self.published.ages.load(), Instant::now());
         let is_shared = ptr::eq(&**self.published.snapshot.load(), catalog);
@@ -164,7 +166,7 @@ impl CatalogView {
             &ages.oldest
         };
         let age = |server: &ServerName| {
-            // The gateway's own is always known.
+            // The gateway's own part is always known.
             let known = ages.get(server).copied();
             let (source, read_at) = known.unwrap_or((PartSource::Live, [Some(now); 4]));
             let read_at = read_at[kind.index()];
@@ -182,8 +184,7 @@ impl CatalogView {
         caching
     }
 
-    /// The age of the oldest list of a server that everybody sees, in seconds; `None` until one was
-    /// read.
+    /// The age of the oldest shared list of a server, in seconds; `None` until one was read.
     pub fn lists_age(&self, server: &ServerName) -> Option<u64> {
         let ages = self.published.ages.load();
         let (_, read_at) = ages.shared.get(server)?;
@@ -195,12 +196,12 @@ impl CatalogView {
         self.published.snapshot.load_full()
     }
 
-    /// The age that lists state while some part of them is not live.
+    /// The freshness metadata of lists while some part of them is not live.
     pub(crate) fn stale(&self) -> Option<Arc<FreshnessMeta>> {
         self.published.stale.load_full()
     }
 
-    /// The same for the clients of a view.
+    /// Like [`Self::stale`], for the clients of a view.
     pub(crate) fn stale_in(&self, view: &ViewId) -> Option<Arc<FreshnessMeta>> {
         let stale = self.stale()?;
         if *view == ViewId::Default {
@@ -224,7 +225,7 @@ impl CatalogView {
             .is_some_and(|stale| !stale.missing.is_empty())
     }
 
-    /// The changes since the last list that the process before this one showed.
+    /// The changes since the last list of the previous process.
     pub(crate) fn changes_since_start(&self) -> Changes {
         let before = self.published.at_start.get();
         before.map_or_else(Changes::default, |before| {
@@ -232,20 +233,21 @@ impl CatalogView {
         })
     }
 
-    /// The lists that are in the catalogs that clients see.
+    /// The lists contained in the catalogs that clients see.
     pub(crate) fn known_lists(&self) -> Arc<KnownLists> {
         self.published.known_lists.borrow().clone()
     }
 
-    /// Waits until a connection has listed, and its clients see that. It may never come to it.
+    /// Waits until a connection has listed its items and its clients see them. This may never
+    /// happen.
     pub(crate) async fn wait_live(&self, server: &ServerName, key: &ConnectionKey) {
         let mut known = self.published.known_lists.subscribe();
-        // It fails only without a sender, and we hold one.
+        // This fails only without a sender, and `self` holds one.
         drop(known.wait_for(|known| known.is_live(server, key)).await);
     }
 
-    /// Waits until clients see a list of a connection as it was at this time or later. It may never
-    /// come to it.
+    /// Waits until clients see a list of a connection read at this time or later. This may never
+    /// happen.
     pub(crate) async fn wait_read(
         &self,
         server: &ServerName,
@@ -257,18 +259,18 @@ impl CatalogView {
             let read_at = known.read_at(server, key, kind);
             read_at.is_some_and(|read_at| read_at >= since)
         };
-        // It fails only without a sender, and we hold one.
+        // This fails only without a sender, and `self` holds one.
         drop(known.wait_for(is_read).await);
     }
 
-    /// Whether every server was listed once, or had its time for it.
+    /// Whether every server was listed once, or had its time to be listed.
     pub fn is_listed(&self) -> bool {
         *self.listed.borrow()
     }
 
     /// Waits until [`CatalogView::is_listed`]; bounded by `first_list_wait_max`.
     pub async fn wait_listed(&mut self) {
-        // Whoever published it is gone: then there is nothing to wait for.
+        // If the publisher is gone, there is nothing to wait for.
         let _ = self.listed.wait_for(|listed| *listed).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Warns operators of texts that no operator approved, and of characters that people do not see.
+//! Warns operators about unapproved texts, and about hidden characters.
 
 use std::collections::HashSet;
 
@@ -7,15 +7,15 @@ use serde_json::json;
 use crate::catalog::{MergeNotice, PinKind, Unapproved};
 use crate::telemetry::{EventFeed, EventKind, unix_millis};
 
-/// Notices of one merge that are logged one by one.
+/// Maximum number of notices of one merge that are logged individually.
 const LOGGED_MAX: usize = 20;
 
-/// Notices that were given and still hold.
+/// Notices that were already given and still apply.
 #[derive(Default)]
 pub(super) struct DefinitionNotices(HashSet<String>);
 
 impl DefinitionNotices {
-    /// Logs and publishes what is new. `notices` are those of the catalogs as they are now.
+    /// Logs and publishes new notices. `notices` are the current ones of all catalogs.
     pub(super) fn report<'n>(
         &mut self,
         notices: impl Iterator<Item = &'n MergeNotice>,
@@ -40,13 +40,13 @@ impl DefinitionNotices {
         }
         if reported > LOGGED_MAX {
             let more = reported - LOGGED_MAX;
-            log::warn!("{more} more texts need a look: `mcpvisor status` names them");
+            log::warn!("{more} more definitions need review: `mcpvisor status` lists them");
         }
         self.0 = holds;
     }
 }
 
-/// Different for every definition; `None` for notices about something else.
+/// A key that differs for every definition; `None` for notices about something else.
 fn key(notice: &MergeNotice) -> Option<String> {
     match notice {
         MergeNotice::Unapproved(text) => Some(format!("{notice} {}", text.digest)),

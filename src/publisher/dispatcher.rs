@@ -1,8 +1,7 @@
-//! Sends server events to the sessions that they concern, and keeps the catalog
-//! that is merged from their lists.
+//! Sends server events to the affected sessions, and keeps the merged catalog up to date.
 //!
-//! Its data is in [`PublisherCore`], and its messages wait in an inbox: another incarnation
-//! merges anew and goes on where one died.
+//! The data is in [`PublisherCore`], and messages wait in an inbox: the next incarnation merges
+//! again and continues where the previous one died.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +23,7 @@ use crate::publisher::publisher_core::{DispatcherInput, PublisherCore};
 use crate::publisher::subscribers::{SessionEvent, Subscribers};
 use crate::supervision::{InboxItem, Shutdown, SupervisorLink};
 
-/// Lists that arrive within this time are merged once.
+/// Lists that arrive within this time are merged together.
 const MERGE_DEBOUNCE: Duration = Duration::from_millis(10);
 
 /// Merges the catalog and sends server events to sessions.
@@ -63,7 +62,7 @@ impl Dispatcher {
                 false
             }
             event => {
-                // A question that nobody takes is answered for want of a client.
+                // A question without a session to take it is answered as if there were no client.
                 if let Some(sessions) = self.core.sessions() {
                     self.forward(sessions, server, key, event);
                 }
@@ -79,7 +78,7 @@ impl Dispatcher {
         }
     }
 
-    /// Sends to sessions what does not concern the lists.
+    /// Sends events to sessions that do not concern the lists.
     fn forward(
         &self,
         sessions: &dyn Subscribers,
@@ -117,14 +116,14 @@ impl Dispatcher {
         }
     }
 
-    /// Ends the wait for the first list when it is due; a merge that is due comes first.
+    /// Ends the wait for the first list when it is due; a pending merge runs first.
     fn wait_for_lists(&self, ctx: &mut Context<Self>) {
-        let Some(until) = self.core.waits_until().filter(|_| !self.merge_due) else {
+        let Some(until) = self.core.first_wait_deadline().filter(|_| !self.merge_due) else {
             return;
         };
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return self.core.give_up_waiting();
+            return self.core.end_first_wait();
         }
         ctx.run_later(left, |dispatcher, ctx| dispatcher.wait_for_lists(ctx));
     }
@@ -147,7 +146,7 @@ impl Dispatcher {
         let edit: Edit = (span, RawJson::from_value(&public).as_bytes().clone());
         let frame = splice(notification.frame.as_bytes(), &mut [edit]);
         let watchers = sessions.watchers(&SubscriptionKey::new(server, key, &native));
-        // The server decides what the one client of a connection hears.
+        // On a connection with a single client, the server decides which updates it receives.
         if let Some(session) = key.session().filter(|_| watchers.is_empty()) {
             return sessions.send_event(session, SessionEvent::Passed { frame });
         }
@@ -166,8 +165,8 @@ fn on_question(sessions: &dyn Subscribers, key: &ConnectionKey, question: &Share
     }
 }
 
-/// A log line of no call: to the session that the connection belongs to, or to
-/// those who share it.
+/// Forwards a log line that belongs to no call: to the session that owns the connection, or to the
+/// sessions that share it.
 fn on_log(sessions: &dyn Subscribers, key: &ConnectionKey, notification: &Notification) {
     let level = LogLevel::of(notification);
     let frame = notification.frame.as_bytes().clone();
@@ -180,7 +179,7 @@ fn on_log(sessions: &dyn Subscribers, key: &ConnectionKey, notification: &Notifi
     send_event(sessions, key, event);
 }
 
-/// The state of a task: to those who asked to hear of it, which is once more if it has ended.
+/// Forwards a task's status to its followers, for the last time if it has ended.
 fn on_task(
     sessions: &dyn Subscribers,
     (server, declaration): (&ServerName, Digest),
@@ -239,17 +238,17 @@ fn on_other(
             let changes = changes_of(&notification.method);
             sessions.send_event(session, SessionEvent::ListsAnnounced(changes));
         }
-        // Of an extension, for the one client of the connection.
+        // An extension's notification for the connection's only client.
         (Method::Other(_), Some(session)) => {
             sessions.send_event(session, SessionEvent::Passed { frame });
         }
         (method, _) => {
-            log::debug!(method = method.as_str(); "notification that is for no client in particular");
+            log::debug!(method = method.as_str(); "notification is addressed to no client; ignoring it");
         }
     }
 }
 
-/// The lists that a notification of a server is about.
+/// The lists that a server's notification concerns.
 fn changes_of(method: &Method) -> Changes {
     Changes {
         tools: *method == Method::ToolsListChanged,
@@ -270,7 +269,7 @@ impl Actor for Dispatcher {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         if self.link.generation() > 1 {
-            self.core.merge_again();
+            self.core.retry_merge();
         }
         self.wait_for_lists(ctx);
         ctx.add_stream(self.core.inbox.stream());
@@ -287,7 +286,7 @@ impl StreamHandler<InboxItem<DispatcherInput>> for Dispatcher {
             InboxItem::Try(DispatcherInput::Arranged) => self.merge_soon(ctx),
             InboxItem::GivenUp(DispatcherInput::ServerEvent(queued)) => {
                 let server = queued.message.server.as_str();
-                log::error!(server; "its events are given up: the gateway panics over them");
+                log::error!(server; "dropping the server's events: handling them panicked twice");
             }
             InboxItem::GivenUp(DispatcherInput::Arranged) => {}
         }

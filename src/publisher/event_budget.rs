@@ -1,5 +1,5 @@
-//! How much of what servers say outside of calls may wait. A server that says more than can be
-//! brought to the sessions loses what it says itself; no other events are lost for it.
+//! Limits the queued events that servers send outside of calls. A server that sends more than
+//! sessions can take loses its own events, but no other server's.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,10 +9,10 @@ use crate::downstream::{RoutedServerEvent, ServerEvent};
 use crate::id::ServerName;
 use crate::memory::{KeptBytes, KeptShare};
 
-/// Overhead of a message besides its frame, in bytes.
+/// Overhead of a message in addition to its frame, in bytes.
 const OVERHEAD: usize = 512;
 
-/// Bytes that wait, by server.
+/// Queued bytes, by server.
 #[derive(Default)]
 pub(super) struct EventBudget(Mutex<HashMap<ServerName, Arc<ServerBudget>>>);
 
@@ -22,17 +22,17 @@ struct ServerBudget {
     is_dropping: AtomicBool,
 }
 
-/// A message with the place that it takes until nobody holds it any more.
+/// A message with its share of the budget, which is returned when the message is dropped.
 pub(super) struct QueuedEvent {
     pub(super) message: RoutedServerEvent,
     _share: Option<KeptShare>,
 }
 
 impl EventBudget {
-    /// Gives a message its place among no more than `max` bytes of its server; `None` when there
-    /// is none. Lists and the states of connections always have one: there are few of them. Log lines
-    /// take half of the bytes at most: one client that asks for all of them costs no other client of
-    /// the server an update.
+    /// Admits a message if its server stays within `max` bytes; `None` otherwise. Lists and
+    /// connection states are always admitted, because there are few of them. Log lines can take at
+    /// most half of the bytes, so that a client that requests all of them costs other clients of
+    /// the server no updates.
     pub(super) fn admit(&self, message: RoutedServerEvent, max: usize) -> Option<QueuedEvent> {
         let Some(frame) = droppable_bytes(&message.event) else {
             return Some(QueuedEvent {
@@ -53,7 +53,7 @@ impl EventBudget {
         }
         if !was_dropping {
             let server = message.server.as_str();
-            log::warn!(server, limit_bytes = max; "it says more than can be passed on: some of it is lost (`limits.events_per_server`)");
+            log::warn!(server, limit_bytes = max; "server events dropped: over `limits.events_per_server`");
         }
         None
     }
@@ -63,13 +63,13 @@ impl EventBudget {
         if let Some(found) = all.get(server) {
             return found.clone();
         }
-        // Servers come and go with the configuration.
+        // Servers are added and removed with the configuration.
         all.retain(|_, of_server| of_server.bytes.all() > 0);
         all.entry(server.clone()).or_default().clone()
     }
 }
 
-/// Bytes of what a server may say as often as it likes.
+/// Size of an event that a server can send without limit; `None` for other events.
 fn droppable_bytes(event: &ServerEvent) -> Option<usize> {
     match event {
         ServerEvent::ResourceUpdated(said)
@@ -156,14 +156,14 @@ mod tests {
             lines.len(),
             updates.len()
         );
-        // Updates may take all of it.
+        // Updates can take all of it.
         drop(lines);
         assert!(event_budget.admit(update(), max).is_some());
         assert!(event_budget.admit(log_line("loud", 1000), max).is_none());
     }
 
     #[test]
-    fn nothing_is_kept_of_servers_of_which_nothing_waits() {
+    fn servers_without_queued_events_are_forgotten() {
         let event_budget = EventBudget::default();
         for number in 0..100 {
             drop(event_budget.admit(log_line(&format!("s{number}"), 1), 10_000));

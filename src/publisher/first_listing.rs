@@ -1,4 +1,4 @@
-//! Which servers the first list waits for, and until when. Pure.
+//! Which servers the first list waits for, and until when.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -11,25 +11,25 @@ use crate::publisher::start_times::StartTimes;
 /// How long the first list waits for servers that were never listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FirstListWait {
-    /// For any of them; zero waits for none.
+    /// The wait for any of them; zero disables it.
     pub usual: Duration,
-    /// At most, for those of a kind that took longer before.
+    /// The maximum wait, for servers of a kind that took longer before.
     pub max: Duration,
     /// The kind of each server.
     pub kinds: BTreeMap<ServerName, &'static str>,
 }
 
-/// Servers that are on their way to their first listing.
+/// Servers that are starting and were not listed yet.
 #[derive(Default)]
 pub(super) struct FirstListing {
     wait: FirstListWait,
     begun: Option<Instant>,
-    /// Since when each is on its way.
+    /// Start time of each server.
     starting: HashMap<ServerName, Instant>,
 }
 
 impl FirstListing {
-    /// Servers were configured, of which these were never listed.
+    /// Starts waiting for configured servers that were never listed.
     pub(super) fn begin<'n>(
         &mut self,
         wait: FirstListWait,
@@ -43,7 +43,8 @@ impl FirstListing {
         self.wait = wait;
     }
 
-    /// A server was listed. Its kind and the time that it took, if that is the first time.
+    /// Records that a server was listed. Returns its kind and start duration if it was the first
+    /// time.
     pub(super) fn listed(
         &mut self,
         server: &ServerName,
@@ -53,12 +54,13 @@ impl FirstListing {
         Some((self.wait.kinds.get(server)?, now - since))
     }
 
-    /// The start of a server failed: nobody knows how long the next attempt takes.
+    /// Records that the start of a server failed: the duration of the next attempt cannot be
+    /// predicted.
     pub(super) fn failed(&mut self, server: &ServerName) {
         self.starting.remove(server);
     }
 
-    /// When the first list waits no longer; `None` as long as no servers are known.
+    /// When the first list stops waiting; `None` while no servers are known.
     pub(super) fn until(&self, times: Option<&StartTimes>) -> Option<Instant> {
         let usual = self.begun? + self.wait.usual;
         if self.wait.usual.is_zero() {

@@ -1,5 +1,5 @@
-//! How old the lists are that clients see: said in a list's `_meta` while a server's part of it
-//! is not live.
+//! The age of the lists that clients see, stated in a list's `_meta` while a server's part of it is
+//! not live.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
@@ -11,39 +11,39 @@ use serde_json::{Map, Value, json};
 use crate::id::ServerName;
 use crate::protocol::RawJson;
 
-/// Where it stands in `_meta`.
+/// Key of the metadata in `_meta`.
 pub(super) const KEY: &str = "io.mcpvisor/freshness";
 
-/// How the part of a server came here.
+/// Origin of a server's part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum PartSource {
     /// It was never listed.
     Missing,
-    /// Listed by the process before this one.
+    /// Listed by the previous process.
     Stored,
-    /// Listed by this process, and the server is there.
+    /// Listed by this process; the server is connected.
     Live,
     /// Listed by this process before its connection was lost.
     Away,
-    /// Listed by this process before its connection was closed for want of use.
+    /// Listed by this process before its idle connection was closed.
     Resting,
 }
 
-/// How a server's part came here, and when.
+/// Origin and time of a server's part.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PartAge {
     pub(super) source: PartSource,
-    /// In milliseconds since 1970.
+    /// Milliseconds since 1970.
     pub(super) listed_at: Option<u64>,
 }
 
 /// The members that lists carry while some part is not live.
 #[derive(Debug)]
 pub(crate) struct FreshnessMeta {
-    /// An object with nothing but the `_meta`.
+    /// An object that contains only the `_meta`.
     pub(crate) result: RawJson,
-    /// The end of an answer with a list, from the brace on that ends the list's own members.
+    /// The end of a response with a list, starting at the brace that closes the list's own members.
     pub(crate) tail: Bytes,
     /// The names of the servers that were never listed.
     pub(crate) missing: String,
@@ -51,7 +51,7 @@ pub(crate) struct FreshnessMeta {
 }
 
 impl FreshnessMeta {
-    /// Of the parts of all servers; `None` when all of them are live.
+    /// Builds the metadata from the parts of all servers; `None` if all of them are live.
     pub(super) fn of(parts: BTreeMap<ServerName, PartAge>) -> Option<Self> {
         let is_live = |part: &PartAge| part.source == PartSource::Live;
         if parts.values().all(is_live) {
@@ -84,7 +84,7 @@ impl FreshnessMeta {
         })
     }
 
-    /// The same for those who see only some of the servers.
+    /// Restricts the metadata to the visible servers.
     pub(super) fn within(&self, shows: impl Fn(&ServerName) -> bool) -> Option<Self> {
         let parts = self.parts.iter().filter(|(name, _)| shows(name));
         Self::of(parts.map(|(name, age)| (name.clone(), *age)).collect())

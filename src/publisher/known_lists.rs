@@ -1,4 +1,4 @@
-//! Which lists of servers were read, for requests that need them.
+//! Tracks which lists of servers were read, for requests that need them.
 
 use std::collections::HashMap;
 
@@ -8,17 +8,17 @@ use crate::catalog::{ItemKind, ServerPart};
 use crate::downstream::{ConnectionKey, ListTimes, holds_for};
 use crate::id::ServerName;
 
-/// How the lists of a connection came here.
+/// Origin of a connection's lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KnownList {
-    /// Read by this process from a connection that is not closed, or at rest.
+    /// Read by this process from a connection that is open or idle.
     Live,
-    /// Kept from a connection of its audience that is closed.
+    /// Kept from a closed connection of its audience.
     Kept {
         since: Instant,
-        /// Its server was lost or started anew meanwhile.
+        /// The server was lost or restarted in the meantime.
         is_outdated: bool,
-        /// It is not what everybody sees, whose list is read again and again.
+        /// It differs from the shared list, which is read again regularly.
         is_different: bool,
     },
 }
@@ -27,7 +27,7 @@ pub(crate) enum KnownList {
 #[derive(Debug, Default)]
 pub(crate) struct KnownLists {
     lists: HashMap<(ServerName, ConnectionKey), ReadList>,
-    /// When the first list of each kind is old.
+    /// When the first list of each kind becomes old.
     first_old: ListTimes,
 }
 
@@ -36,12 +36,12 @@ pub(crate) struct KnownLists {
 pub(super) struct ReadList {
     known: KnownList,
     read_at: ListTimes,
-    /// When they may be read again because clients ask for them.
+    /// When client requests may trigger reading them again.
     old_at: ListTimes,
 }
 
 impl ReadList {
-    /// Whether the connection has listed and is not closed.
+    /// Whether the connection has listed its items and is not closed.
     pub(super) fn is_live(&self) -> bool {
         self.known == KnownList::Live
     }
@@ -60,14 +60,14 @@ impl ReadList {
 }
 
 impl KnownLists {
-    /// The lists that a client of this connection sees: those of the connection, or of its
-    /// audience. `None` if neither was ever read.
+    /// The lists that a client of this connection sees: the connection's own, or its audience's.
+    /// `None` if neither was ever read.
     pub(crate) fn of(&self, server: &ServerName, key: &ConnectionKey) -> Option<KnownList> {
         let find = |key: ConnectionKey| Some(self.lists.get(&(server.clone(), key))?.known);
         find(key.list_key()).or_else(|| find(key.audience_key()?))
     }
 
-    /// Whether this very connection has listed and is not closed.
+    /// Whether this very connection has listed its items and is not closed.
     pub(crate) fn is_live(&self, server: &ServerName, key: &ConnectionKey) -> bool {
         let list = self.lists.get(&(server.clone(), key.list_key()));
         list.is_some_and(ReadList::is_live)
@@ -122,7 +122,7 @@ mod tests {
     use crate::catalog::ListCaching;
 
     #[tokio::test(start_paused = true)]
-    async fn a_list_is_old_when_the_time_that_its_server_said_is_over() {
+    async fn a_list_is_old_after_its_servers_ttl() {
         let [silent, minute] = ["silent", "minute"].map(|name| ServerName::try_new(name).unwrap());
         let (key, read_at) = (ConnectionKey::shared(), [Some(Instant::now()); 4]);
         let list = |name: &ServerName, ttl_ms: Option<u64>| {

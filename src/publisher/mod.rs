@@ -1,11 +1,11 @@
-//! Carries what servers report outside of calls to sessions: changes of the merged catalog,
-//! updated resources, log lines, the states of tasks.
+//! Delivers what servers report outside of calls to sessions: changes of the merged catalog,
+//! updated resources, log lines, task states.
 //!
-//! Servers speak to the [`CatalogPublisher`], which queues their events. One actor, the dispatcher,
-//! takes them from the queue, merges the parts of all servers into the catalog that readers see
-//! through [`CatalogView`], and sends [`SessionEvent`]s to [`Subscribers`]. The data is in
-//! `PublisherCore`, so that another incarnation of the dispatcher goes on where one died. It knows
-//! nothing of sessions but that.
+//! Servers report to the [`CatalogPublisher`], which queues their events. A single actor, the
+//! dispatcher, takes them from the queue, merges the parts of all servers into the catalog that
+//! readers access through [`CatalogView`], and sends [`SessionEvent`]s to [`Subscribers`], its only
+//! view of sessions. The data is in `PublisherCore`, so that the next incarnation of the dispatcher
+//! can continue after a crash.
 
 mod catalog_publisher;
 mod catalog_view;

@@ -1,5 +1,5 @@
-//! The lists of connections that are not everybody's. Those of an audience outlive its connection,
-//! within bounds.
+//! The lists of connections that are not shared by all clients. An audience's lists outlive its
+//! connection, within limits.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use crate::downstream::{ConnectionKey, ConnectionOwner, ListTimes, Viewer};
 use crate::id::ServerName;
 use crate::publisher::known_lists::{KnownList, ReadList};
 
-/// Lists of closed connections that are kept, of all servers, where they differ from what everybody
-/// sees.
+/// Maximum number of kept lists of closed connections, over all servers, that differ from the
+/// shared list.
 const KEPT_MAX: usize = 64;
 
-/// Bytes of these.
+/// Maximum total size of these, in bytes.
 const KEPT_BYTES_MAX: usize = 8 << 20;
 
-/// Those that do not differ, which cost next to nothing, count here.
+/// Maximum number including lists equal to the shared one, which cost next to nothing.
 const KEPT_WITH_EQUAL_MAX: usize = 1024;
 
 #[derive(Default)]
@@ -30,7 +30,7 @@ struct OwnList {
     key: ConnectionKey,
     part: Arc<ServerPart>,
     read_at: ListTimes,
-    /// Once its connection is closed.
+    /// Set once its connection is closed.
     kept: Option<Kept>,
 }
 
@@ -45,8 +45,8 @@ impl OwnLists {
         self.by_server.retain(|server, _| knows(server));
     }
 
-    /// An open connection has listed. The first list of a session's connection is that of its
-    /// audience, too, if none is known: its client has done nothing yet.
+    /// Records the list of an open connection. The first list of a session's connection also
+    /// becomes its audience's list if none is known: the client has not done anything yet.
     pub(super) fn listed(
         &mut self,
         key: &ConnectionKey,
@@ -55,7 +55,7 @@ impl OwnLists {
         now: Instant,
     ) {
         let lists = self.by_server.entry(part.server().clone()).or_default();
-        // Many connections list the same: they share one part.
+        // Many connections list the same items, and share one part.
         let equal = lists.iter().find(|list| list.part == *part);
         let part = equal.map_or(part, |list| &list.part).clone();
         let list_key = key.list_key();
@@ -85,7 +85,7 @@ impl OwnLists {
         });
     }
 
-    /// A connection is closed. The list of an audience is kept.
+    /// Records that a connection was closed. An audience's list is kept.
     pub(super) fn closed(&mut self, server: &ServerName, key: &ConnectionKey, now: Instant) {
         let Some(lists) = self.by_server.get_mut(server) else {
             return;
@@ -105,7 +105,7 @@ impl OwnLists {
         }
     }
 
-    /// Everybody sees something else of a server now: what was kept is older.
+    /// Records a change of a server's shared list: kept lists are now older.
     pub(super) fn shared_changed(&mut self, shared: &Arc<ServerPart>) {
         let Some(lists) = self.by_server.get_mut(shared.server()) else {
             return;
@@ -116,7 +116,8 @@ impl OwnLists {
         }
     }
 
-    /// A server was lost or starts anew: what was kept is shown until it is read again.
+    /// Records that a server was lost or restarted: its kept lists are shown until they are read
+    /// again.
     pub(super) fn outdate(&mut self, server: &ServerName) {
         let lists = self.by_server.get_mut(server).into_iter().flatten();
         for kept in lists.filter_map(|list| list.kept.as_mut()) {
@@ -124,7 +125,7 @@ impl OwnLists {
         }
     }
 
-    /// Drops the oldest of the kept lists until the limits hold; whether any was dropped.
+    /// Drops the oldest kept lists until the limits hold; returns whether any was dropped.
     pub(super) fn trim(&mut self, is_shared: impl Fn(&Arc<ServerPart>) -> bool) -> bool {
         let mut trimmed = false;
         while let Some((server, key)) = self.surplus(&is_shared) {
@@ -135,7 +136,7 @@ impl OwnLists {
         trimmed
     }
 
-    /// The kept list that is to be dropped next, if the limits do not hold.
+    /// The kept list to drop next, if the limits are exceeded.
     fn surplus(
         &self,
         is_shared: impl Fn(&Arc<ServerPart>) -> bool,
@@ -154,11 +155,11 @@ impl OwnLists {
         oldest.map(|(server, list)| (server.clone(), list.key.clone()))
     }
 
-    /// The list of a server that a session's or audience's own connections read last.
+    /// The last list that a session's or audience's own connections read from a server.
     pub(super) fn part(&self, server: &ServerName, viewer: &Viewer) -> Option<&Arc<ServerPart>> {
         let lists = self.by_server.get(server)?.iter();
         let own = lists.filter(|list| list.key.viewers().any(|one| one == *viewer));
-        // One of its era before one of the era that the server prefers.
+        // Prefers a list of its own era to one of the server's preferred era.
         let found = own.max_by_key(|list| list.key.era.is_some());
         found.map(|list| &list.part)
     }
@@ -174,7 +175,7 @@ impl OwnLists {
         self.all().map(|(server, list)| (server, list.read_at))
     }
 
-    /// Those who may see something else than everybody.
+    /// Viewers with lists of their own.
     pub(super) fn viewers(&self) -> HashSet<Viewer> {
         self.all()
             .flat_map(|(_, list)| list.key.viewers())
@@ -233,7 +234,7 @@ mod tests {
     use crate::id::{CredentialContext, Principal, SessionId};
     use crate::protocol::{DeclaredCapabilities, RawJson};
 
-    /// That of clients which declare this number.
+    /// The audience of clients that declare this number.
     fn audience(number: usize) -> Audience {
         let declared = json!({"elicitation": {"number": number}});
         Audience {
@@ -255,7 +256,7 @@ mod tests {
         key(ConnectionOwner::Audience(audience(number)))
     }
 
-    /// A part with one tool of this number, and so many bytes of description.
+    /// A part with one tool of this number, and a description of this many bytes.
     fn part(number: usize, bytes: usize) -> Arc<ServerPart> {
         let tool = json!({
             "name": number.to_string(), "inputSchema": {"type": "object"},
@@ -277,7 +278,7 @@ mod tests {
             .cloned()
     }
 
-    /// Lists that were kept one after the other, each with so many bytes: which are left.
+    /// Keeps this many lists of this size one after the other, and returns which remain.
     async fn left(count: usize, bytes: usize, shared: &Arc<ServerPart>) -> Vec<usize> {
         let mut lists = OwnLists::default();
         for number in 0..count {
@@ -301,17 +302,17 @@ mod tests {
         let range = |range: std::ops::Range<usize>| range.collect::<Vec<_>>();
         assert_eq!(left(KEPT_MAX, 1, &shared).await, range(0..KEPT_MAX));
         assert_eq!(left(KEPT_MAX + 2, 1, &shared).await, range(2..KEPT_MAX + 2));
-        // A seventh of the bytes each, with the rest of the item.
+        // A seventh of the bytes each, including the rest of the item.
         let bytes = KEPT_BYTES_MAX / 7;
         assert_eq!(left(9, bytes, &shared).await, range(3..9));
         assert!(left(1, KEPT_BYTES_MAX, &shared).await.is_empty());
-        // Those that say nothing new are no burden.
+        // Lists equal to the shared one cost nothing.
         let count = KEPT_WITH_EQUAL_MAX + 1;
         assert_eq!(left(count, 0, &shared).await, range(1..count));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_list_is_kept_for_its_audience_and_never_from_what_a_session_did() {
+    async fn lists_changed_by_a_session_are_not_kept_for_its_audience() {
         let now = Instant::now();
         let (server, [one, two, three]) = (ServerName::try_new("a").unwrap(), [1, 2, 3]);
         let mut lists = OwnLists::default();
@@ -323,7 +324,7 @@ mod tests {
         lists.closed(&server, &lease(1), now);
         assert_eq!(seen(&lists, &of_audience(one)), Some(part(one, 0)));
         assert!(lists.known(|_| true).all(|(_, _, read)| !read.is_live()));
-        // The first list of a session, not the one that its calls made of it.
+        // The first list of a session, not a later one that its calls could have changed.
         let id = SessionId::new(Uuid::from_u128(1));
         let session = key(ConnectionOwner::Session(id, audience(two)));
         lists.listed(&session, &part(two, 0), ListTimes::default(), now);

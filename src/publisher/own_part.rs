@@ -9,10 +9,10 @@ use crate::catalog::{IngestLimits, ItemKind, NameSettings, ServerPart, Wrap};
 use crate::id::ServerName;
 use crate::protocol::RawJson;
 
-/// The resource that shows the state of the gateway.
+/// The resource that shows the gateway's state.
 pub const TREE_URI: &str = "mcpvisor://tree";
 
-/// The gateway's own share of the catalog; a server of its name wins over it.
+/// The gateway's own part of the catalog; a server with its name takes precedence.
 pub(super) fn own_part() -> Option<(Arc<ServerPart>, NameSettings)> {
     let name = ServerName::try_new("mcpvisor").ok()?;
     let item = json!({

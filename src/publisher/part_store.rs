@@ -1,5 +1,5 @@
-//! The last items of each server, kept in the store, so that a fresh process answers before any of
-//! them is up.
+//! Stores the last items of each server, so that a fresh process can respond before any server is
+//! up.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::masking::{LiveSecrets, MASK};
 use crate::protocol::RawJson;
 use crate::store::{Store, StoreError, WallClock};
 
-/// Where the parts of all servers are in the store.
+/// Key prefix of the stored parts.
 const PARTS: &str = "catalog/";
 
 #[derive(Serialize, Deserialize)]
@@ -23,7 +23,8 @@ const PARTS: &str = "catalog/";
 struct StoredPart<'a> {
     /// When the server was listed, in milliseconds since 1970.
     listed_at: u64,
-    /// [`ServerSettings::identity`]: a part of what was once another server is not shown.
+    /// [`ServerSettings::identity`]: a part stored for a different server with this name is not
+    /// shown.
     identity: String,
     #[serde(borrow)]
     part: &'a RawValue,
@@ -59,13 +60,12 @@ fn from_bytes(bytes: &[u8], server: &ServerSettings) -> Option<(ServerPart, u64)
     (*part.server() == server.name).then_some((part, kept.listed_at))
 }
 
-/// The parts of these servers with the time of their listing in milliseconds since 1970, as the
-/// process before this one listed them last. Parts of servers that are not `configured` any more
-/// are removed.
+/// The parts of these servers as last listed by the previous process, each with its time in
+/// milliseconds since 1970. Parts of servers that are no longer `configured` are removed.
 ///
 /// # Errors
 ///
-/// Fails when the store cannot be used.
+/// Fails if the store cannot be used.
 pub async fn load_parts(
     store: &dyn Store,
     servers: &[Arc<ServerSettings>],
@@ -86,14 +86,14 @@ pub async fn load_parts(
     Ok(parts)
 }
 
-/// Keeps what servers offer.
+/// Stores what servers offer.
 pub struct PartStore {
     store: Arc<dyn Store>,
     now: WallClock,
-    /// Not kept if a server writes them into its lists.
+    /// Secrets that are masked if a server writes them into its lists.
     secrets: LiveSecrets,
     identities: BTreeMap<ServerName, String>,
-    /// Servers that this process has listed: their parts are younger than those it found.
+    /// Servers that this process has listed: their parts are newer than the stored ones.
     listed: HashSet<ServerName>,
 }
 
@@ -108,27 +108,28 @@ impl PartStore {
         }
     }
 
-    /// A store that keeps none of these secrets.
+    /// A store that masks these secrets.
     #[must_use]
     pub fn without(self, secrets: LiveSecrets) -> Self {
         Self { secrets, ..self }
     }
 
-    /// Milliseconds since 1970.
+    /// Current time in milliseconds since 1970.
     pub(crate) fn now(&self) -> u64 {
         (self.now)()
     }
 
-    /// The servers that there are from now on.
+    /// Sets the configured servers.
     pub(crate) fn configure(&mut self, identities: BTreeMap<ServerName, String>) {
-        // The part of a changed server was kept under its old identity, and is to be kept again.
+        // The part of a changed server is stored under its old identity, and must be stored again.
         let is_same = |name: &ServerName| identities.get(name) == self.identities.get(name);
         self.listed
             .retain(|name| identities.contains_key(name) && is_same(name));
         self.identities = identities;
     }
 
-    /// A server was listed at `listed_at`, in milliseconds since 1970; nothing waits for the store.
+    /// Stores the list of a server, read at `listed_at` in milliseconds since 1970, in the
+    /// background.
     pub(crate) fn keep(&mut self, part: &Arc<ServerPart>, changed: bool, listed_at: u64) {
         let server = part.server();
         let first = self.listed.insert(server.clone());
@@ -146,7 +147,7 @@ impl PartStore {
                 return;
             };
             if let Err(error) = store.put(&key, value, None).await {
-                log::warn!(server = part.server().as_str(), error:%; "its lists could not be kept");
+                log::warn!(server = part.server().as_str(), error:%; "server lists could not be stored");
             }
         });
     }
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn parts_come_back_for_the_same_server_only() {
+    async fn parts_are_restored_only_for_the_same_server() {
         let store = MemoryStore::default();
         let [same, other, gone] = ["same", "other", "gone"].map(|name| server(name, "c", "s"));
         let tool = r#"{"name":"t","inputSchema":{"type":"object"}}"#;
@@ -222,7 +223,7 @@ mod tests {
             store.put(&key, bytes, None).await.unwrap();
             written.push(part);
         }
-        // Another secret is the same server, another command is not.
+        // A changed secret means the same server, a changed command does not.
         let servers = [server("same", "c", "new"), server("other", "d", "s")];
         let parts = load_parts(&store, &servers, |name| name != "gone").await;
         let parts = parts.unwrap();
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_part_of_a_server_whose_settings_changed_is_kept_again() {
+    async fn the_part_of_a_changed_server_is_stored_again() {
         let store = Arc::new(MemoryStore::default());
         let (server, changed) = (server("s", "c", "x"), server("s", "d", "x"));
         let part = Arc::new(ServerPart::new(server.name.clone()));
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_cannot_be_read_are_left_out() {
+    fn unreadable_parts_are_skipped() {
         let server = server("s", "c", "x");
         let identity = server.identity();
         for bad in [

@@ -1,4 +1,4 @@
-//! Pins as operators see and approve them.
+//! Shows pins to operators, and carries out their approvals.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use crate::publisher::publisher_core::{DispatcherInput, PublisherCore};
 use crate::publisher::server_parts::ServerParts;
 use crate::telemetry::rfc3339;
 
-/// The definitions under each kind and name, as they are listed now, each once.
+/// The currently listed definitions by kind and name, without duplicates.
 type Listed<'p> = BTreeMap<(PinKind, &'p str), Vec<ModelText<'p>>>;
 
 impl PublisherCore {
-    /// The pins of all servers, and the texts that are not approved, a JSON object each. Resources
-    /// come and go in thousands: only changed ones are listed.
+    /// The pins of all servers, and the unapproved texts, as a JSON object each. There can be
+    /// thousands of short-lived resources, so only changed ones are listed.
     pub(super) fn pin_views(&self) -> Vec<Value> {
         let state = self.state();
         let pinned = state.parts.pins().pinned();
@@ -35,7 +35,7 @@ impl PublisherCore {
         pinned.servers().flat_map(of_server).collect()
     }
 
-    /// One pin with its definitions and their difference, as JSON.
+    /// One pin with its definitions and their diff, as JSON.
     pub(super) fn pin_view(
         &self,
         server: &ServerName,
@@ -73,8 +73,8 @@ impl PublisherCore {
         Ok(view)
     }
 
-    /// Approves what a server lists under a name, or everything that it lists; with a digest only
-    /// that definition. Returns the names of which something was approved.
+    /// Approves what a server lists under a name, or everything that it lists; if a digest is
+    /// given, only that definition. Returns the names of which something was approved.
     pub(super) fn approve(
         &self,
         server: &ServerName,
@@ -98,9 +98,8 @@ impl PublisherCore {
             .filter(|text| digest.is_none_or(|it| it == text.digest().to_string()))
             .collect();
         if digest.is_some() && texts.is_empty() {
-            let message = format!(
-                "server `{server}` does not list this definition any more; look at it again"
-            );
+            let message =
+                format!("server `{server}` no longer lists this definition; review it again");
             let failure = Failure::new(ErrorKind::PreconditionFailed, message);
             return Err(failure.server(server.as_str()));
         }
@@ -120,7 +119,7 @@ impl PublisherCore {
             self.arrange_views(&state);
             drop(state);
             if !self.inbox.put(DispatcherInput::Arranged) {
-                log::error!("an approval waits for the next change: too many events wait");
+                log::error!("event queue is full; the approval is applied with the next change");
             }
         }
         Ok(approved)

@@ -1,4 +1,4 @@
-//! The pins of all servers, and their place in the store.
+//! The pins of all servers, and their storage.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use crate::protocol::RawJson;
 use crate::store::{Store, StoreError, WallClock};
 use crate::telemetry::{EventFeed, LogRecords};
 
-/// Where the pins of all servers are in the store.
+/// Key prefix of the stored pins.
 const PINS: &str = "pins/";
 
-/// Servers that are not configured now whose pins are kept all the same.
+/// Maximum number of servers that are no longer configured but keep their pins.
 const ABSENT_SERVERS_MAX: usize = 1000;
 
-/// Handles to the same pins. The default ones are kept nowhere.
+/// Handles to the same pins. The default pins are not stored.
 #[derive(Clone, Default)]
 pub struct Pins(Arc<SharedPins>);
 
@@ -32,20 +32,20 @@ struct SharedPins {
 struct KeptPins {
     store: Arc<dyn Store>,
     now: WallClock,
-    /// Not kept if a server writes them into its texts.
+    /// Secrets that are masked if a server writes them into its texts.
     secrets: LiveSecrets,
-    /// One write after the other, so that the last one has the newest pins.
+    /// Serializes writes, so that the last one has the newest pins.
     writing: Mutex<()>,
 }
 
 impl Pins {
-    /// The stored pins, including the pins of servers that are not `configured` now: a server that is
-    /// added again, by hand or by a source, is compared with its former definitions. Their changes are events
-    /// of `log`.
+    /// The stored pins, including pins of servers that are not `configured` now: a server that is
+    /// added again, manually or by a source, is compared with its former definitions. Changes are
+    /// recorded as events of `log`.
     ///
     /// # Errors
     ///
-    /// Fails when the store cannot be used.
+    /// Fails if the store cannot be used.
     pub async fn load(
         store: Arc<dyn Store>,
         now: WallClock,
@@ -60,12 +60,12 @@ impl Pins {
             let restored = server.zip(text);
             let restored = restored.and_then(|(server, text)| pinned.restore(server, &text));
             if restored.is_none() {
-                log::error!(server = name; "its pins cannot be read, and are made anew");
+                log::error!(server = name; "stored pins cannot be read; creating new ones");
             }
         }
         let is_configured = |server: &ServerName| configured(server.as_str());
         for server in pinned.drop_oldest(ABSENT_SERVERS_MAX, is_configured) {
-            log::info!(server = server.as_str(); "dropped its pins: it was away for the longest time");
+            log::info!(server = server.as_str(); "dropped pins of the longest-absent server");
             store.delete(&format!("{PINS}{server}")).await?;
         }
         let writing = Mutex::default();
@@ -89,8 +89,8 @@ impl Pins {
         &self.0.events
     }
 
-    /// Changes the pins; called by one at a time. `change` is given the time in milliseconds since
-    /// 1970, and says whether it changed anything.
+    /// Changes the pins; calls must not overlap. `change` receives the time in milliseconds since
+    /// 1970, and returns whether it changed anything.
     pub(super) fn change(&self, change: impl FnOnce(&mut PinnedDefinitions, u64) -> bool) -> bool {
         let now = self.0.kept.as_ref().map_or(0, |kept| (kept.now)());
         let mut pinned = PinnedDefinitions::clone(&self.pinned());
@@ -101,11 +101,11 @@ impl Pins {
         is_changed
     }
 
-    /// Writes the pins of a server as they are.
+    /// Stores the current pins of a server.
     ///
     /// # Errors
     ///
-    /// Fails when the store cannot be used.
+    /// Fails if the store cannot be used.
     pub(super) async fn keep(&self, server: &ServerName) -> Result<(), StoreError> {
         let Some(kept) = &self.0.kept else {
             return Ok(());
@@ -118,7 +118,7 @@ impl Pins {
         kept.store.put(&key, text.as_bytes().clone(), None).await
     }
 
-    /// The same for somebody who does not wait for it.
+    /// Like [`Self::keep`], without waiting for the store.
     pub(super) fn keep_soon(&self, server: &ServerName) {
         if self.0.kept.is_none() {
             return;
@@ -126,7 +126,7 @@ impl Pins {
         let (pins, server) = (self.clone(), server.clone());
         actix_rt::spawn(async move {
             if let Err(error) = pins.keep(&server).await {
-                log::error!(server = server.as_str(), error:%; "its pins could not be kept");
+                log::error!(server = server.as_str(), error:%; "pins could not be stored");
             }
         });
     }
@@ -170,7 +170,7 @@ mod tests {
         store.put("pins/c", "nonsense".into(), None).await.unwrap();
         let read = load(&["a", "b", "c"]).await.unwrap();
         assert_eq!(read.pinned(), pins.pinned());
-        // Neither is configured for a while, and then both are again.
+        // Neither server is configured for a while, and then both are again.
         assert_eq!(load(&["b"]).await.unwrap().pinned(), pins.pinned());
         assert_eq!(load(&[]).await.unwrap().pinned(), pins.pinned());
         let mut pinned = PinnedDefinitions::clone(&pins.pinned());

@@ -1,4 +1,4 @@
-//! The data of the publisher, which outlives the actor that works on it.
+//! The publisher's data, which outlives the actor that works on it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -25,28 +25,29 @@ use crate::publisher::subscribers::{SessionEvent, Subscribers};
 use crate::supervision::Inbox;
 use crate::telemetry::{Counter, Counters};
 
-/// Events that wait to be brought to sessions, of all servers. Lists are asked for again from time
-/// to time, so that the loss of one is made good.
+/// Maximum number of queued events of all servers. Lists are read again regularly, so the loss of a
+/// list event is corrected.
 const EVENTS_WAITING_MAX: usize = 100_000;
 
-/// Bytes of events of one server that wait before there are sessions.
+/// Maximum size of one server's queued events before sessions are attached, in bytes.
 const EVENT_BYTES_AT_START: usize = 1024 * 1024;
 
-/// A catalog that cannot be merged is tried again when something changes.
+/// Failed merges after which the catalog is not merged again until something changes.
 const MERGES_FAILED_MAX: u32 = 2;
 
-/// Items that leave the catalog at once and occupy memory worth giving back.
+/// Minimum number of items removed from the catalog at once for which freed memory is returned to
+/// the system.
 const FREED_MIN: usize = 500;
 
-/// The catalog that the process before this one stored.
+/// The catalog that the previous process stored.
 pub struct RestoredCatalog {
     pub arrangement: Arrangement,
-    /// Each with the time at which it was listed, in milliseconds since 1970.
+    /// Parts with the time of their listing, in milliseconds since 1970.
     pub parts: Vec<(Arc<ServerPart>, u64)>,
-    /// Keeps what is listed from now on.
+    /// Stores what is listed from now on.
     pub part_store: PartStore,
     pub start_times: StartTimes,
-    /// The definitions of tools that were approved.
+    /// The approved tool definitions.
     pub pins: Pins,
 }
 
@@ -54,7 +55,7 @@ pub struct RestoredCatalog {
 #[derive(Clone)]
 pub(super) enum DispatcherInput {
     ServerEvent(Arc<QueuedEvent>),
-    /// The servers are others now, or in another order.
+    /// The servers or their order changed.
     Arranged,
 }
 
@@ -64,10 +65,10 @@ pub(super) struct PublisherCore {
     pub(super) sessions: OnceLock<Arc<dyn Subscribers>>,
     state: Mutex<PublisherState>,
     published: Arc<PublishedCatalog>,
-    /// The catalog that was announced to the sessions last.
+    /// The catalog last announced to the sessions.
     announced: ArcSwap<Snapshot>,
     listed: watch::Sender<bool>,
-    /// Since one succeeded; the one under way counts.
+    /// Merges since the last success, including the current one.
     merges_failed: AtomicU32,
     counters: Counters,
 }
@@ -127,7 +128,7 @@ impl PublisherCore {
         self.publish_freshness(&state);
         drop(state);
         self.merge();
-        // Nobody restores twice.
+        // The catalog is restored only once.
         let _ = self.published.at_start.set(self.snapshot());
     }
 
@@ -135,7 +136,7 @@ impl PublisherCore {
         CatalogView::new(self.published.clone(), self.listed.subscribe())
     }
 
-    /// A server says something outside of calls.
+    /// Queues an event that a server sends outside of calls.
     pub(super) fn receive(&self, message: RoutedServerEvent) {
         let max = self.sessions().map_or(EVENT_BYTES_AT_START, |sessions| {
             sessions.server_events_max()
@@ -147,7 +148,7 @@ impl PublisherCore {
         let event = DispatcherInput::ServerEvent(Arc::new(queued));
         if !self.inbox.put(event) {
             self.counters.add(Counter::ServerEventsLost);
-            log::error!(server = server.as_str(); "its events are lost: too many wait");
+            log::error!(server = server.as_str(); "server events dropped: the event queue is full");
         }
     }
 
@@ -159,7 +160,7 @@ impl PublisherCore {
         self.published.snapshot.load_full()
     }
 
-    /// A server was listed; whether anything is different now.
+    /// Records a server's list; returns whether anything changed.
     pub(super) fn listed(
         &self,
         key: &ConnectionKey,
@@ -185,25 +186,25 @@ impl PublisherCore {
         }
         let mut listed_at = None;
         if let Some(part_store) = &mut state.part_store {
-            // All of its lists are as young as the oldest of them.
+            // The lists together are at most as young as the oldest of them.
             let oldest = read_at.iter().flatten().min().map(Instant::elapsed);
             let age = oldest.unwrap_or_default().as_millis();
             let at = part_store.now().saturating_sub(age as u64);
             part_store.keep(part, changed, at);
             listed_at = Some(at);
         }
-        // Last: after a panic of the above, the next incarnation sees the change, too.
+        // Comes last: if the above panics, the next incarnation still sees the change.
         state.parts.listed(part.clone(), listed_at, read_at);
         self.publish_freshness(&state);
         changed
     }
 
-    /// A server starts anew.
+    /// Records that a server restarts.
     pub(super) fn lists_outdated(&self, server: &ServerName) {
         self.state().parts.lists_outdated(server);
     }
 
-    /// The shared connection of a server was lost.
+    /// Records that the shared connection of a server was lost.
     pub(super) fn away(&self, server: &ServerName) {
         let mut state = self.state();
         state.parts.away(server);
@@ -211,14 +212,15 @@ impl PublisherCore {
         self.publish_freshness(&state);
     }
 
-    /// The shared connection of a server is closed until somebody needs it.
+    /// Records that a server's idle shared connection was closed.
     pub(super) fn resting(&self, server: &ServerName) {
         let mut state = self.state();
         state.parts.resting(server);
         self.publish_freshness(&state);
     }
 
-    /// A connection that was not everybody's is closed; whether anybody sees anything different.
+    /// Records that a connection not shared by all clients was closed; returns whether any client's
+    /// view changed.
     pub(super) fn closed(&self, server: &ServerName, key: &ConnectionKey) -> bool {
         let mut state = self.state();
         let changed = state.parts.own_closed(server, key, Instant::now());
@@ -226,16 +228,17 @@ impl PublisherCore {
         changed
     }
 
-    /// Merges what another incarnation may have left half done, unless that is what ends them.
-    pub(super) fn merge_again(&self) {
+    /// Repeats a merge that a previous incarnation possibly left unfinished, unless merging is what
+    /// ends the incarnations.
+    pub(super) fn retry_merge(&self) {
         if self.merges_failed.load(Ordering::SeqCst) < MERGES_FAILED_MAX {
             self.merge();
         } else {
-            log::error!("lists are shown as they were: the gateway panics over the new ones");
+            log::error!("catalog merge panicked repeatedly; keeping the previous catalog");
         }
     }
 
-    /// Publishes the catalog of the parts as they are, and announces what is different.
+    /// Publishes the catalog of the current parts, and announces the changes.
     pub(super) fn merge(&self) {
         self.merges_failed.fetch_add(1, Ordering::SeqCst);
         let parts = self.state().parts.shared();
@@ -258,12 +261,12 @@ impl PublisherCore {
             self.publish_own_views(sessions);
         }
         self.publish_known_lists();
-        self.tell_of_definitions();
+        self.report_definitions();
         self.merges_failed.store(0, Ordering::SeqCst);
     }
 
-    /// Tells operators what is new among the definitions that clients see or would see.
-    fn tell_of_definitions(&self) {
+    /// Notifies operators of new notices about definitions that clients see or would see.
+    fn report_definitions(&self) {
         let (shared, own) = (self.snapshot(), self.published.own_views.load());
         let catalogs = std::iter::once(&shared).chain(own.values());
         let notices = catalogs.flat_map(|catalog| catalog.notices());
@@ -272,14 +275,14 @@ impl PublisherCore {
         state.definition_notices.report(notices, events);
     }
 
-    /// Those whose own connections list something else see a catalog of their own.
+    /// Publishes separate catalogs for viewers whose own connections list something different.
     fn publish_own_views(&self, sessions: &dyn Subscribers) {
         let parts: Vec<_> = {
             let state = self.state();
             let of = |viewer| (state.parts.visible_to(&viewer), viewer);
             state.parts.viewers().map(of).collect()
         };
-        // Many sessions see the same parts: they share what is merged from them.
+        // Many sessions see the same parts, and share the merged catalog.
         let mut merged = HashMap::new();
         let views = parts.into_iter().map(|(parts, viewer)| {
             let view = merged.entry(parts.identity());
@@ -293,13 +296,13 @@ impl PublisherCore {
         }
     }
 
-    /// Tells which lists were read, once they are in the catalogs that clients see.
+    /// Publishes which lists were read, once they are in the catalogs that clients see.
     pub(super) fn publish_known_lists(&self) {
         let known = self.state().parts.known();
         self.published.known_lists.send_replace(Arc::new(known));
     }
 
-    /// Lists are complete when every server was listed.
+    /// Marks the lists as complete once every server was listed.
     pub(super) fn check_listed(&self) {
         if self.state().parts.are_complete() {
             self.listed.send_replace(true);
@@ -310,19 +313,19 @@ impl PublisherCore {
         *self.listed.borrow()
     }
 
-    /// Until when the first list waits, if it does.
-    pub(super) fn waits_until(&self) -> Option<Instant> {
+    /// When the first list stops waiting, if it is waiting.
+    pub(super) fn first_wait_deadline(&self) -> Option<Instant> {
         let state = self.state();
         let until = state.first_listing.until(state.start_times.as_ref());
         until.filter(|_| !self.is_listed())
     }
 
-    /// The first list has waited for long enough.
-    pub(super) fn give_up_waiting(&self) {
+    /// Ends the wait for the first list.
+    pub(super) fn end_first_wait(&self) {
         self.listed.send_replace(true);
     }
 
-    /// Clients see the views that are arranged from now on.
+    /// Publishes the currently configured views.
     pub(super) fn arrange_views(&self, state: &PublisherState) {
         self.published.views.arrange(state.parts.views());
     }
@@ -347,7 +350,7 @@ mod tests {
     use crate::protocol::RawJson;
 
     #[test]
-    fn lists_over_which_the_merge_dies_are_left_until_something_changes() {
+    fn a_failing_merge_is_not_retried_until_something_changes() {
         let core = PublisherCore::new(Counters::default(), None);
         let view = core.view();
         let name = ServerName::try_new("a").unwrap();
@@ -369,13 +372,13 @@ mod tests {
             &Arc::new(part),
             ListTimes::default()
         ));
-        // Begun twice, and never finished.
+        // Started twice, and never finished.
         core.merges_failed
             .store(MERGES_FAILED_MAX, Ordering::SeqCst);
-        core.merge_again();
+        core.retry_merge();
         assert_eq!(listed(), 0);
         core.merges_failed.store(1, Ordering::SeqCst);
-        core.merge_again();
+        core.retry_merge();
         assert_eq!(listed(), 1);
         assert_eq!(core.merges_failed.load(Ordering::SeqCst), 0);
     }

@@ -1,4 +1,4 @@
-//! The lists of all servers as they were heard last, and who sees which.
+//! The last known lists of all servers, and which viewer sees which.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::publisher::own_part::own_part;
 use crate::publisher::pins::Pins;
 use crate::publisher::views::{ArrangedViews, NamedViews};
 
-/// The servers in config order, with their names; those that are missing are gone.
+/// The servers in config order, with their names; servers that are missing were removed.
 #[derive(Clone, Default)]
 pub struct Arrangement {
     pub servers: Vec<(ServerName, NameSettings)>,
@@ -37,28 +37,28 @@ pub(super) struct ServerParts {
     pins: Pins,
 }
 
-/// Lists that everybody sees.
+/// Lists that all clients share.
 struct SharedPart {
     part: Arc<ServerPart>,
     age: PartAge,
     read_at: ListTimes,
 }
 
-/// Whether a part is the very one that everybody sees.
+/// Whether a part is the shared one itself.
 fn is_shared(shared: &HashMap<ServerName, SharedPart>, part: &Arc<ServerPart>) -> bool {
     let shared = shared.get(part.server());
     shared.is_some_and(|shared| Arc::ptr_eq(&shared.part, part))
 }
 
-/// When the lists of each server were read, and whether its changes are heard of.
+/// When the lists of each server were read, and whether its changes are reported.
 pub(super) type PartAges = HashMap<ServerName, (PartSource, ListTimes)>;
 
 /// The ages of lists.
 #[derive(Default)]
 pub(super) struct Ages {
-    /// Of those that everybody sees.
+    /// Ages of the shared lists.
     pub(super) shared: PartAges,
-    /// The oldest of each server, whoever sees it.
+    /// The oldest list of each server, shared or not.
     pub(super) oldest: PartAges,
 }
 
@@ -81,7 +81,7 @@ impl ServerParts {
         self.servers().any(|name| name == server)
     }
 
-    /// Whether the servers are known, and each of them was listed.
+    /// Whether the servers are known and all were listed.
     pub(super) fn are_complete(&self) -> bool {
         self.arrangement.is_some() && self.missing().next().is_none()
     }
@@ -100,7 +100,7 @@ impl ServerParts {
         self.arrangement = Some(arrangement);
     }
 
-    /// The servers and settings that views are made of now.
+    /// The servers and settings that views are currently built from.
     pub(super) fn views(&self) -> ArrangedViews {
         let arranged = self.arrangement.clone().unwrap_or_default();
         ArrangedViews {
@@ -122,14 +122,14 @@ impl ServerParts {
         &self.pins
     }
 
-    /// How texts of a server that no operator approved are treated.
+    /// How unapproved texts of a server are treated.
     pub(super) fn pin_mode(&self, server: &ServerName) -> PinMode {
         let names = self.named().find(|(name, _)| name == server);
         names.map_or(PinMode::Off, |(_, names)| names.pins)
     }
 
-    /// Pins what is seen of a server for the first time since it is to be pinned; whether there was
-    /// anything. Everybody sees a `shared` list.
+    /// Pins what is seen of a server for the first time since pinning was turned on; returns
+    /// whether there was anything. A `shared` list is seen by all clients.
     pub(super) fn pin_first_use(&self, part: &ServerPart, shared: bool) -> bool {
         let server = part.server();
         let is_pinned = self.pin_mode(server) != PinMode::Off
@@ -140,26 +140,26 @@ impl ServerParts {
         is_pinned
     }
 
-    /// The same for all servers whose lists are known.
+    /// Like [`Self::pin_first_use`], for all servers with known lists.
     pub(super) fn pin_known(&self) {
         for shared in self.shared.values() {
             self.pin_first_use(&shared.part, true);
         }
     }
 
-    /// The lists of a server, shared ones and those of single clients.
+    /// The lists of a server, both shared and individual ones.
     pub(super) fn all_of(&self, server: &ServerName) -> impl Iterator<Item = &Arc<ServerPart>> {
         let shared = self.shared.get(server).map(|shared| &shared.part);
         shared.into_iter().chain(self.own.parts(server))
     }
 
-    /// Whether this is something else than what the server listed to everybody before.
+    /// Whether a part differs from the server's previous shared list.
     pub(super) fn is_changed(&self, part: &ServerPart) -> bool {
         let before = self.shared.get(part.server());
         before.is_none_or(|before| *before.part != *part)
     }
 
-    /// The process before this one listed it last at `listed_at`.
+    /// Restores a list that the previous process read at `listed_at`.
     pub(super) fn restore(
         &mut self,
         part: Arc<ServerPart>,
@@ -173,7 +173,7 @@ impl ServerParts {
         self.put(part, age, [read_at; 4]);
     }
 
-    /// A server listed this to everybody.
+    /// Records a server's shared list.
     pub(super) fn listed(
         &mut self,
         part: Arc<ServerPart>,
@@ -196,18 +196,18 @@ impl ServerParts {
         }
     }
 
-    /// A server starts anew.
+    /// Records that a server restarts.
     pub(super) fn lists_outdated(&mut self, server: &ServerName) {
         self.own.outdate(server);
     }
 
-    /// The connection that everybody shares was lost.
+    /// Records that the shared connection was lost.
     pub(super) fn away(&mut self, server: &ServerName) {
         self.own.outdate(server);
         self.no_longer_live(server, PartSource::Away);
     }
 
-    /// The connection that everybody shares is closed for want of use.
+    /// Records that the idle shared connection was closed.
     pub(super) fn resting(&mut self, server: &ServerName) {
         self.no_longer_live(server, PartSource::Resting);
     }
@@ -227,7 +227,7 @@ impl ServerParts {
         let mut oldest = shared.clone();
         for (name, own) in self.own.read_at() {
             if let Some((_, read_at)) = oldest.get_mut(name) {
-                // None comes first: what is not known counts as old.
+                // `None` sorts first: an unknown time counts as old.
                 for (oldest, own) in read_at.iter_mut().zip(own) {
                     *oldest = own.min(*oldest);
                 }
@@ -236,7 +236,7 @@ impl ServerParts {
         Ages { shared, oldest }
     }
 
-    /// The age that lists state; `None` when everything is live.
+    /// The freshness metadata of lists; `None` if everything is live.
     pub(super) fn freshness(&self) -> Option<FreshnessMeta> {
         let missing = PartAge {
             source: PartSource::Missing,
@@ -250,8 +250,8 @@ impl ServerParts {
         )
     }
 
-    /// A server listed this on a connection that is not everybody's; whether anybody sees anything
-    /// different.
+    /// Records a list from a connection not shared by all clients; returns whether any client's
+    /// view changed.
     pub(super) fn own_listed(
         &mut self,
         key: &ConnectionKey,
@@ -268,7 +268,8 @@ impl ServerParts {
         })
     }
 
-    /// A connection that was not everybody's is closed; whether anybody sees anything different.
+    /// Records that a connection not shared by all clients was closed; returns whether any client's
+    /// view changed.
     pub(super) fn own_closed(
         &mut self,
         server: &ServerName,
@@ -300,7 +301,7 @@ impl ServerParts {
         trimmed || seen(self) != before
     }
 
-    /// Who sees something else than everybody, or than those of the same audience.
+    /// Viewers that do not see the shared lists, or not their audience's lists.
     pub(super) fn viewers(&self) -> impl Iterator<Item = Viewer> {
         let differs = |viewer: &Viewer| {
             let others = viewer.audience().filter(|audience| audience != viewer);
@@ -328,7 +329,7 @@ impl ServerParts {
         shared.chain(own).collect()
     }
 
-    /// The parts that everybody sees.
+    /// The shared parts.
     pub(super) fn shared(&self) -> VisibleParts {
         self.visible(|name| Some(self.shared.get(name)?.part.clone()))
     }
@@ -338,8 +339,8 @@ impl ServerParts {
         self.visible(|name| self.part_for(name, viewer).cloned())
     }
 
-    /// The part of a server that this viewer sees: of its own connection, of one of its audience,
-    /// of the one that its era shares, or the shared one, in this order.
+    /// The part of a server that this viewer sees: from its own connection, its audience's, its
+    /// era's shared connection, or the shared one, in this order.
     fn part_for(&self, server: &ServerName, viewer: &Viewer) -> Option<&Arc<ServerPart>> {
         let of_audience = || self.own.part(server, &viewer.audience()?);
         let of_era = || self.own.part(server, &viewer.of_era()?);
@@ -362,7 +363,7 @@ impl ServerParts {
 }
 
 impl VisibleParts {
-    /// Equal for those who see the same parts.
+    /// A key that is equal for viewers of the same parts.
     pub(super) fn identity(&self) -> Vec<*const ServerPart> {
         self.parts
             .iter()
@@ -395,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn each_part_says_where_it_comes_from_until_all_are_live() {
+    fn parts_state_their_origin_until_all_are_live() {
         let [a, b] = ["a", "b"].map(|name| ServerName::try_new(name).unwrap());
         let part = |name: &ServerName| Arc::new(ServerPart::new(name.clone()));
         let arrangement = |names: &[&ServerName]| Arrangement {

@@ -1,5 +1,5 @@
-//! How long servers of each kind took until they were listed for the first time, kept in the store:
-//! another one of the kind probably takes as long.
+//! How long servers of each kind took until they were first listed, kept in the store to predict
+//! the next start of the same kind.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,30 +10,30 @@ use bytes::Bytes;
 use crate::store::{Store, StoreError};
 use crate::telemetry::millis;
 
-/// Where the times of all kinds are in the store.
+/// Key prefix of the stored times.
 const START_TIMES: &str = "start-times/";
 
-/// Kinds that are kept.
+/// Maximum number of stored kinds.
 const KINDS_MAX: usize = 32;
 
-/// Starts of each kind that are kept, the last ones.
+/// Number of recent starts stored for each kind.
 const STARTS_MAX: usize = 8;
 
-/// A start that takes longer waits for a person, and tells nothing of the next.
+/// A start that takes longer waits for a person, and predicts nothing about the next one.
 const START_MAX: Duration = Duration::from_secs(120);
 
-/// How long starts took, in milliseconds and by kind, the oldest first.
+/// Start durations in milliseconds, by kind, the oldest first.
 pub struct StartTimes {
     store: Arc<dyn Store>,
     by_kind: BTreeMap<String, Vec<u64>>,
 }
 
 impl StartTimes {
-    /// Reads those that a process before this one kept.
+    /// Reads the times that a previous process stored.
     ///
     /// # Errors
     ///
-    /// Fails when the store cannot be used.
+    /// Fails if the store cannot be used.
     pub async fn load(store: Arc<dyn Store>) -> Result<Self, StoreError> {
         let entries = store.scan(START_TIMES).await?.into_iter().take(KINDS_MAX);
         let by_kind = entries.filter_map(|entry| {
@@ -44,14 +44,14 @@ impl StartTimes {
         Ok(Self { store, by_kind })
     }
 
-    /// The longest start of a kind, and half as long again, as no two take the same.
+    /// The expected start duration of a kind: its longest one plus half, as starts vary.
     pub(super) fn expected(&self, kind: &str) -> Option<Duration> {
         let longest = *self.by_kind.get(kind)?.iter().max()?;
         let longest = Duration::from_millis(longest).min(START_MAX);
         Some(longest + longest / 2)
     }
 
-    /// A server of this kind was listed for the first time; nothing waits for the store.
+    /// Records the first listing of a server of this kind; stored in the background.
     pub(super) fn record(&mut self, kind: &str, took: Duration) {
         let is_kept = self.by_kind.contains_key(kind) || self.by_kind.len() < KINDS_MAX;
         if took > START_MAX || !is_kept {
@@ -66,7 +66,7 @@ impl StartTimes {
         };
         actix_rt::spawn(async move {
             if let Err(error) = store.put(&key, value, None).await {
-                log::warn!(error:%; "the time that a server took to start could not be kept");
+                log::warn!(error:%; "the server's start time could not be stored");
             }
         });
     }
@@ -98,7 +98,7 @@ mod tests {
         let again = StartTimes::load(store.clone()).await.unwrap();
         assert_eq!(again.expected("npx"), Some(seconds(3)));
         assert_eq!(again.expected("http"), Some(seconds(1) * 3 / 2));
-        // Text of somebody else there is no reason to fail.
+        // Foreign data under these keys is not an error.
         for (key, value) in [
             ("start-times/npx", "{}"),
             ("start-times/uvx", "[18446744073709551615]"),
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[actix::test]
-    async fn there_are_never_more_kinds_than_the_limit() {
+    async fn the_number_of_kinds_is_limited() {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
         let mut times = StartTimes::load(store).await.unwrap();
         for kind in 0..KINDS_MAX + 1 {

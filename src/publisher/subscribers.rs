@@ -1,4 +1,4 @@
-//! Who receives changes, as the publisher reaches them.
+//! The receivers of events, behind a trait of the publisher.
 
 use std::collections::BTreeSet;
 
@@ -19,33 +19,33 @@ pub trait Subscribers: Send + Sync {
     /// Sends an event to one of them, if it is live.
     fn send_event(&self, id: SessionId, event: SessionEvent);
 
-    /// Hands a question of a server to a session; it is dropped when the session is not live.
+    /// Delivers a server's question to a session; it is dropped if the session is not live.
     fn deliver(&self, id: SessionId, delivery: Delivery);
 
-    /// Who subscribed to an updated resource: the URI subscribed to, and the session.
+    /// The subscribers of an updated resource: the subscribed URI, and the session.
     fn watchers(&self, updated: &SubscriptionKey) -> Vec<(String, SessionId)>;
 
-    /// Who follows a task. With `has_ended` their subscriptions end.
+    /// The followers of a task. With `has_ended` their subscriptions end.
     fn task_watchers(&self, task: &TaskKey, has_ended: bool) -> BTreeSet<SessionId>;
 
-    /// How many bytes of one server's events may wait.
+    /// Maximum size of one server's queued events, in bytes.
     fn server_events_max(&self) -> usize;
 }
 
-/// An event outside of the session's calls that concerns it.
+/// An event outside of a session's calls that concerns it.
 #[derive(Message, Clone)]
 #[rtype(result = "()")]
 pub enum SessionEvent {
-    /// The lists that this session sees are different now.
+    /// The lists that this session sees have changed.
     ListsChanged(Changes),
-    /// A server whose connection is this session's alone says that its lists changed.
+    /// A server whose connection belongs to this session alone reports that its lists changed.
     ListsAnnounced(Changes),
-    /// Some sessions see another catalog of their own now.
+    /// The separate catalogs of some sessions have changed.
     OwnViewsChanged,
     /// A frame for a client that subscribed to this public URI.
     ResourceUpdated { uri: String, frame: Bytes },
-    /// A log line of no call, with its level, of a connection that these clients share; `None`
-    /// is everybody.
+    /// A log line, with its level, that belongs to no call, for the clients that share a
+    /// connection; `None` is all clients.
     Log {
         level: Option<LogLevel>,
         audience: Option<Audience>,
@@ -57,14 +57,14 @@ pub enum SessionEvent {
         declaration: Digest,
         state: RawJson,
     },
-    /// An elicitation by URL is complete.
+    /// A URL elicitation is complete.
     ElicitationComplete {
         server: ServerName,
         id: String,
-        /// Whether the connection is this session's alone.
+        /// Whether the connection belongs to this session alone.
         is_own: bool,
         frame: Bytes,
     },
-    /// A notification of a server for this client alone, as the server sent it.
+    /// A server's notification for this client alone, verbatim.
     Passed { frame: Bytes },
 }

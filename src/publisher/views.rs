@@ -1,5 +1,5 @@
-//! The views that clients enter by, and the catalogs merged for them: when one is asked for, and
-//! once for each catalog that it is a part of.
+//! The views that clients use, and their merged catalogs, which are built on demand and cached for
+//! each base catalog.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,11 +17,11 @@ use crate::downstream::Caller;
 use crate::id::{Principal, ServerName, ViewId};
 use crate::protocol::Method;
 
-/// Catalogs of views that are kept: of each view, one for everybody and some for clients that see
-/// something else.
+/// Maximum number of cached view catalogs: for each view, a shared one and some for clients that
+/// see something different.
 const MERGED_MAX: usize = 256;
 
-/// The views of the configuration, by name.
+/// The configured views, by name.
 pub type NamedViews = BTreeMap<Arc<str>, ViewSettings>;
 
 #[derive(Default)]
@@ -29,14 +29,14 @@ pub(super) struct Views {
     arranged: ArcSwap<ArrangedViews>,
     merged: Mutex<Vec<MergedView>>,
     permitted: Mutex<Vec<PermittedView>>,
-    /// Whether a client ever entered by one of them.
+    /// Whether any client has used a configured view.
     is_used: AtomicBool,
 }
 
-/// The servers and settings that views are made of.
+/// The servers and settings that views are built from.
 #[derive(Default)]
 pub(super) struct ArrangedViews {
-    /// In config order.
+    /// Servers in config order.
     pub(super) servers: Vec<(ServerName, NameSettings)>,
     pub(super) catalog: CatalogSettings,
     pub(super) named: NamedViews,
@@ -49,7 +49,7 @@ struct MergedView {
     merged: Arc<Snapshot>,
 }
 
-/// The part of a catalog that one principal with the same scopes sees.
+/// The part of a catalog that a principal with the same scopes sees.
 struct PermittedView {
     principal: Principal,
     scopes: GrantedScopes,
@@ -68,13 +68,13 @@ impl Views {
         self.forget_merged();
     }
 
-    /// Drops the merged catalogs: they are parts of some that are no longer shown.
+    /// Drops the cached catalogs, whose base is no longer shown.
     pub(super) fn forget_merged(&self) {
         self.kept().clear();
         self.kept_permitted().clear();
     }
 
-    /// Whether everybody may use everything.
+    /// Whether any policies restrict access.
     pub(super) fn has_policies(&self) -> bool {
         self.arranged.load().policies.is_some()
     }
@@ -95,7 +95,7 @@ impl Views {
         if let Some(found) = self.kept_permitted().iter().find(is_it) {
             return found.permitted.clone();
         }
-        // Without the lock, as above.
+        // Runs without the lock, as above.
         let (principal, scopes) = (&caller.principal, &caller.scopes);
         let permits =
             |item: &PolicyItem<'_>| permits(policies, (principal, scopes), &caller.view, item);
@@ -121,7 +121,7 @@ impl Views {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The catalog of a view, as a part of `base`. That of a view which does not exist is empty.
+    /// The catalog of a view, as a part of `base`. The catalog of an unknown view is empty.
     pub(super) fn catalog(&self, view: &ViewId, base: &Arc<Snapshot>) -> Arc<Snapshot> {
         if let Some(found) = self.find(view, base) {
             return found;
@@ -129,7 +129,7 @@ impl Views {
         self.is_used.store(true, Ordering::Relaxed);
         let arranged = self.arranged.load();
         let (servers, settings) = (arranged.servers(view), arranged.catalog(view));
-        // Without the lock: others look for their views meanwhile.
+        // Runs without the lock, so that other look-ups do not wait.
         let merged = Arc::new(merge_view(base, &servers, &settings));
         let mut kept = self.kept();
         if kept.len() >= MERGED_MAX {
@@ -166,7 +166,7 @@ impl Views {
         }
     }
 
-    /// The endpoint of all servers, and the views of the configuration by name, with their settings.
+    /// The endpoint of all servers, and the configured views by name, with their settings.
     pub(super) fn all(&self) -> Vec<(ViewId, ViewSettings)> {
         let arranged = self.arranged.load();
         let whole = ViewSettings {
@@ -188,7 +188,7 @@ impl Views {
         self.arranged.load().policies.clone()
     }
 
-    /// How many tools of a view's catalog the policies leave to a principal with these scopes.
+    /// Number of tools in a view's catalog that policies permit to a principal with these scopes.
     pub(super) fn permitted_tools(
         &self,
         view: &ViewId,
@@ -211,7 +211,7 @@ impl Views {
         tools.filter(|(_, owner)| is_permitted(owner)).count()
     }
 
-    /// How the configuration wants the tools of a view listed.
+    /// The configured exposure of a view.
     pub(super) fn exposure(&self, view: &ViewId) -> Exposure {
         let arranged = self.arranged.load();
         match view {
@@ -224,7 +224,7 @@ impl Views {
         }
     }
 
-    /// The name that a tool of a view has without the overrides.
+    /// A tool's public name without the view's overrides.
     pub(super) fn name_before<'n>(&self, view: &ViewId, name: &'n str) -> Cow<'n, str> {
         let arranged = self.arranged.load();
         let overrides = arranged.settings(view).map(|settings| &settings.overrides);
@@ -235,13 +235,13 @@ impl Views {
         })
     }
 
-    /// How the names of a server are made in a view; `None` where it is not shown.
+    /// How a server's items are named in a view; `None` if the view does not include it.
     pub(super) fn names_in(&self, view: &ViewId, server: &ServerName) -> Option<NameSettings> {
         self.arranged.load().names(view, server)
     }
 }
 
-/// Whether a principal with these scopes may use an item of a view as it is meant to be used.
+/// Whether a principal with these scopes may use an item of a view in its intended way.
 fn permits(
     policies: &Policies,
     (principal, scopes): (&Principal, &GrantedScopes),
@@ -306,7 +306,7 @@ impl ArrangedViews {
         }
     }
 
-    /// The limits of the catalog of a view.
+    /// The catalog settings of a view.
     fn catalog(&self, view: &ViewId) -> CatalogSettings {
         let settings = self.settings(view).cloned().unwrap_or_default();
         let is_one_server = matches!(view, ViewId::Server(_));
@@ -316,7 +316,7 @@ impl ArrangedViews {
                 true => usize::MAX,
                 false => self.catalog.page_items,
             },
-            // The state of the gateway is not part of a view.
+            // The gateway's state is not part of a view.
             tree_resource: false,
             allow: settings.allow,
             deny: settings.deny,
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_view_shows_what_it_says_and_nothing_else() {
+    fn a_view_shows_only_its_servers_and_tools() {
         let parts = [part("a"), part("b")];
         let base = Arc::new(merge(&parts, &CatalogSettings::default()));
         let view = |servers: &[&str], allow: &[&str], deny: &[&str]| ViewSettings {

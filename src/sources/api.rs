@@ -10,31 +10,31 @@ use url::Url;
 use super::pluggedin::{self, InactiveTools, Servers};
 use crate::credentials::{Web, WebBody, WebRequest};
 
-/// Largest answer of an API that is read, in bytes.
+/// Maximum size of an API response, in bytes.
 pub const ANSWER_MAX: usize = 1 << 20;
 
-/// Where the servers are, in this order: by the name that plugged.in gives it, and by that of its
-/// documents.
+/// Paths of the servers, in this order: the one that plugged.in uses, and the one in its
+/// documentation.
 const SERVERS_AT: [&str; 2] = ["api/mcp-servers", "api/servers"];
 
-/// Why there is no answer.
+/// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ApiError {
-    /// The key is no longer good (401, 403).
-    #[error("it refuses the key with status {0}")]
+    /// The key is no longer valid (401, 403).
+    #[error("the API rejects the key with status {0}")]
     KeyRefused(u16),
     /// The API has no such endpoint.
-    #[error("it has no `/{0}`")]
+    #[error("the API has no `/{0}`")]
     NotThere(&'static str),
     #[error("`/{path}`: {why}")]
     Failed { path: &'static str, why: String },
 }
 
-/// Everything that an API says of the profile of a key.
+/// Everything that an API returns for the profile of a key.
 #[derive(Debug, PartialEq)]
 pub(super) struct Profile {
     pub(super) servers: Servers,
-    /// Whether the tools of these servers are reported.
+    /// Whether the tools of these servers should be reported.
     pub(super) wants_reports: bool,
     pub(super) inactive: InactiveTools,
 }
@@ -52,7 +52,7 @@ impl Api {
         Self { url, key, web }
     }
 
-    /// Asks for the profile: its servers, and which of their tools are hidden.
+    /// Requests the profile: its servers, and which of their tools are hidden.
     pub(super) async fn profile(&self) -> Result<Profile, ApiError> {
         let (path, list) = self.servers().await?;
         let capabilities = match self.get("api/profile-capabilities", "").await {
@@ -84,7 +84,7 @@ impl Api {
         }
     }
 
-    /// Tells the API something; its answer is not read.
+    /// Sends a report to the API; its response is ignored.
     pub(super) async fn post(&self, path: &'static str, body: &Value) -> Result<(), ApiError> {
         let body = WebBody::Json(body.to_string().into());
         self.send(path, "", Some(body)).await.map(drop)
@@ -92,10 +92,10 @@ impl Api {
 
     async fn get(&self, path: &'static str, query: &str) -> Result<Value, ApiError> {
         let body = self.send(path, query, None).await?;
-        // The error of the parser may quote a value.
+        // The parser's error could quote a value.
         serde_json::from_slice(&body).map_err(|_| ApiError::Failed {
             path,
-            why: "it answers no JSON".to_owned(),
+            why: "the response is not JSON".to_owned(),
         })
     }
 
@@ -120,12 +120,12 @@ impl Api {
             404 => Err(ApiError::NotThere(path)),
             status => Err(ApiError::Failed {
                 path,
-                why: format!("it answers with status {status}"),
+                why: format!("the API returned status {status}"),
             }),
         }
     }
 
-    /// An endpoint below the URL of the API, which may have a path of its own.
+    /// An endpoint below the URL of the API, which can have a path.
     fn url_of(&self, path: &str, query: &str) -> Url {
         let mut url = self.url.clone();
         let base = url.path().trim_end_matches('/').to_owned();

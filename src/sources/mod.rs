@@ -1,7 +1,7 @@
-//! Servers that come from an API elsewhere (`[sources.NAME]`): each source is asked from time to
-//! time, and its answer is kept, sealed, as a file of servers that the configuration includes.
+//! Servers that come from a remote API (`[sources.NAME]`): each source is polled, and its response
+//! is stored, encrypted, as a file of servers that the configuration includes.
 //!
-//! Reading the API's answers is pure ([`pluggedin`](self)); a [`Source`] asks and keeps.
+//! Parsing responses is pure ([`pluggedin`](self)); a [`Source`] polls and stores.
 
 mod api;
 mod pluggedin;
@@ -21,17 +21,17 @@ use crate::id::ServerName;
 pub use api::ANSWER_MAX;
 pub use source::{PartOf, Source, SourceStates};
 
-/// One source of servers.
+/// The settings of one source.
 #[derive(Clone, Debug)]
 pub struct SourceSettings {
     pub name: ServerName,
-    /// Of the API, without the paths of its endpoints.
+    /// Base URL of the API, without the paths of its endpoints.
     pub url: Url,
     /// Sent as a bearer token.
     pub key: Option<SecretString>,
-    /// Time between two requests, of which a tenth is left to chance.
+    /// Interval between requests, of which a tenth is random.
     pub interval: Duration,
-    /// Where its last answer is kept.
+    /// Storage of its last response.
     pub kept: Vault,
 }
 
@@ -47,12 +47,12 @@ impl PartialEq for SourceSettings {
 }
 
 impl SourceSettings {
-    /// The servers of its last good answer, as a file of clients has them: `mcpServers`. `None`
-    /// before the first.
+    /// The servers of its last valid response, in the format of a client's file: `mcpServers`.
+    /// `None` before the first response.
     ///
     /// # Errors
     ///
-    /// Returns why what was kept cannot be read.
+    /// Returns why the stored response cannot be read.
     pub fn servers(&self) -> io::Result<Option<Value>> {
         let Some(kept) = self.kept.read(self.name.as_str())? else {
             return Ok(None);

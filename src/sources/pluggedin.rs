@@ -1,4 +1,4 @@
-//! The API of plugged.in: what it answers, as servers of a file of clients. Pure.
+//! Converts responses of the plugged.in API into servers in the format of a client's file.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,34 +6,34 @@ use serde_json::{Map, Value, json};
 
 use crate::id::ServerName;
 
-/// Servers that are taken of one answer.
+/// Maximum number of servers in one response.
 const SERVERS_MAX: usize = 1000;
 
-/// The capability of a profile that shows and hides single tools.
+/// The capability of a profile that shows and hides individual tools.
 const TOOLS_MANAGEMENT: &str = "TOOLS_MANAGEMENT";
 
-/// Tools that are not shown, by the id of their server.
+/// Hidden tools, by the id of their server.
 pub(super) type InactiveTools = HashMap<String, HashSet<String>>;
 
-/// The servers of an answer.
+/// The servers of a response.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Servers {
-    /// As a file of clients has them: `{"mcpServers": {…}}`.
+    /// In the format of a client's file: `{"mcpServers": {…}}`.
     pub(super) file: Value,
-    /// One sentence for each server that is left out, without any value of it.
+    /// One sentence for each skipped server, without any value of it.
     pub(super) left_out: Vec<String>,
 }
 
-/// Reads the list of servers. What is wrong with one concerns no other.
+/// Reads the list of servers. An invalid server does not affect the others.
 ///
 /// # Errors
 ///
-/// Says why it is no list of servers.
+/// Returns why it is not a list of servers.
 pub(super) fn servers(answer: &Value, inactive: &InactiveTools) -> Result<Servers, String> {
     let list = answer.as_array().or_else(|| answer["servers"].as_array());
-    let list = list.ok_or("it answers no array of servers")?;
+    let list = list.ok_or("the response has no array of servers")?;
     if list.len() > SERVERS_MAX {
-        return Err(format!("it answers more than {SERVERS_MAX} servers"));
+        return Err(format!("the response has more than {SERVERS_MAX} servers"));
     }
     let mut servers = Map::new();
     let mut left_out = Vec::new();
@@ -43,14 +43,14 @@ pub(super) fn servers(answer: &Value, inactive: &InactiveTools) -> Result<Server
                 let name = free_name(entry, index, &servers);
                 servers.insert(name, server);
             }
-            Err(why) => left_out.push(format!("server {} is left out: {why}", index + 1)),
+            Err(why) => left_out.push(format!("server {} is skipped: {why}", index + 1)),
         }
     }
     let file = json!({ "mcpServers": servers });
     Ok(Servers { file, left_out })
 }
 
-/// The name of a server, changed so that it is legal and nobody else's.
+/// A valid and unique name derived from a server's name.
 fn free_name(entry: &Value, index: usize, taken: &Map<String, Value>) -> String {
     let named = entry["name"].as_str().and_then(ServerName::similar);
     let name = named.map_or_else(|| format!("server-{}", index + 1), |name| name.to_string());
@@ -66,7 +66,7 @@ fn free_name(entry: &Value, index: usize, taken: &Map<String, Value>) -> String 
 }
 
 fn server(entry: &Value, inactive: &InactiveTools) -> Result<Value, String> {
-    let entry = entry.as_object().ok_or("it is no object")?;
+    let entry = entry.as_object().ok_or("it is not an object")?;
     let id = text(entry, "uuid")?.ok_or("it has no `uuid`")?;
     let mut server = Map::from_iter([("id".to_owned(), json!(id))]);
     let kind = text(entry, "type")?.unwrap_or("STDIO");
@@ -105,18 +105,18 @@ fn server(entry: &Value, inactive: &InactiveTools) -> Result<Value, String> {
     Ok(server.into())
 }
 
-/// `null` is as good as nothing.
+/// Returns an optional string member; `null` counts as absent.
 fn text<'v>(entry: &'v Map<String, Value>, member: &str) -> Result<Option<&'v str>, String> {
     match entry.get(member) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) if text.is_empty() => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),
-        Some(_) => Err(format!("its `{member}` is no text")),
+        Some(_) => Err(format!("its `{member}` is not a string")),
     }
 }
 
 fn texts<'v>(entry: &'v Map<String, Value>, member: &str) -> Result<Vec<&'v str>, String> {
-    let wrong = || format!("its `{member}` is no array of texts");
+    let wrong = || format!("its `{member}` is not an array of strings");
     match entry.get(member) {
         None | Some(Value::Null) => Ok(Vec::new()),
         Some(Value::Array(texts)) => {
@@ -131,28 +131,30 @@ fn named_texts(texts: Option<&Value>, member: &str) -> Result<Map<String, Value>
     match texts {
         None | Some(Value::Null) => Ok(Map::new()),
         Some(Value::Object(texts)) if texts.values().all(Value::is_string) => Ok(texts.clone()),
-        Some(_) => Err(format!("its `{member}` is no object of texts")),
+        Some(_) => Err(format!(
+            "its `{member}` is not an object with string values"
+        )),
     }
 }
 
-/// Whether the profile of the key hides single tools, and wants to know which there are.
+/// Whether the profile of the key hides individual tools, and expects reports of existing ones.
 pub(super) fn manages_tools(capabilities: &Value) -> bool {
     let capabilities = capabilities["profileCapabilities"].as_array();
     let mut capabilities = capabilities.into_iter().flatten();
     capabilities.any(|capability| capability == TOOLS_MANAGEMENT)
 }
 
-/// Reads the list of tools that are not shown, under `results` or `tools`, or as it is.
+/// Reads the list of hidden tools, under `results` or `tools`, or at the top level.
 ///
 /// # Errors
 ///
-/// Says why it is no such list.
+/// Returns why it is not such a list.
 pub(super) fn inactive_tools(answer: &Value) -> Result<InactiveTools, String> {
     let list = ["results", "tools"]
         .iter()
         .find_map(|at| answer[*at].as_array());
     let list = list.or_else(|| answer.as_array());
-    let list = list.ok_or("it answers no array of tools")?;
+    let list = list.ok_or("the response has no array of tools")?;
     let mut inactive = InactiveTools::new();
     for tool in list {
         let is_active = tool["status"]
@@ -198,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_server_concerns_no_other_and_shows_no_value() {
+    fn an_invalid_server_affects_no_other_and_reveals_no_value() {
         let (servers, left_out) = file(json!([
             "text",
             {"name": "a", "command": "x"},
@@ -217,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_is_refused_as_a_whole() {
+    fn a_response_that_is_not_a_list_is_refused() {
         for answer in [json!({}), json!(null), json!("a"), json!({"error": "x"})] {
             assert!(servers(&answer, &InactiveTools::new()).is_err(), "{answer}");
             assert!(inactive_tools(&answer).is_err(), "{answer}");
@@ -227,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn inactive_tools_are_hidden_by_their_very_names() {
+    fn inactive_tools_are_hidden_by_exact_name() {
         let answer = json!({"results": [
             {"mcp_server_uuid": "u", "name": "b*", "status": "INACTIVE"},
             {"mcp_server_uuid": "u", "name": "a", "status": "INACTIVE"},
@@ -242,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn tools_are_managed_where_the_profile_says_so() {
+    fn the_profile_enables_tool_management() {
         assert!(manages_tools(
             &json!({"profileCapabilities": ["X", "TOOLS_MANAGEMENT"]})
         ));

@@ -1,4 +1,4 @@
-//! The report to an API on the servers that come from it: their tools and resources. Pure.
+//! Builds the report to an API about its servers: their tools and resources.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::pluggedin::InactiveTools;
 use crate::catalog::{Item, ItemKind, ServerPart};
 
-/// The material of the reports about a server: two that are equal say the same.
+/// The content of the reports about a server; equal content needs no new report.
 #[derive(PartialEq)]
 pub(super) struct Reported {
     part: Arc<ServerPart>,
@@ -22,8 +22,8 @@ impl Reported {
         Self { part, hidden }
     }
 
-    /// The reports about the server, which the API knows by `id`. A tool that is hidden is not
-    /// reported: that would show it again.
+    /// The reports about the server, which the API knows by `id`. Hidden tools are not reported:
+    /// that would show them again.
     pub(super) fn reports(&self, id: &str) -> Vec<Report> {
         let items = |kind| self.part.items(kind).iter();
         let tools = items(ItemKind::Tools).filter(|tool| !self.hidden.contains(tool.native()));
@@ -35,7 +35,7 @@ impl Reported {
     }
 }
 
-/// Items of one request.
+/// Maximum number of items in one request.
 const ITEMS_MAX: usize = 100;
 
 /// One request of a report.

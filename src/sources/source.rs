@@ -1,4 +1,4 @@
-//! One source: asks its API from time to time, keeps what it says, and reports.
+//! One source: polls its API, stores the response, and reports tools.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -17,16 +17,16 @@ use crate::credentials::Web;
 use crate::id::ServerName;
 use crate::supervision::Random;
 
-/// Of two requests, the part of the time between them that is left to chance.
+/// Random share of the interval between two requests.
 const JITTER: f64 = 0.1;
 
-/// Notices to operators about each source, by its name; none of one that is fine. Clones
-/// share it.
+/// Notices for operators about each source, by its name; sources without problems have none. Clones
+/// share them.
 #[derive(Clone, Debug, Default)]
 pub struct SourceStates(Arc<Mutex<BTreeMap<ServerName, Vec<String>>>>);
 
 impl SourceStates {
-    /// A sentence for everything that is wrong.
+    /// One sentence for each problem.
     pub fn notices(&self) -> Vec<String> {
         let states = self.states();
         let each = states.iter();
@@ -46,7 +46,7 @@ impl SourceStates {
             return;
         }
         if sentences.is_empty() {
-            log::info!("source `{name}` is fine again");
+            log::info!("source `{name}` works again");
         }
         for sentence in sentences {
             log::warn!("source `{name}`: {sentence}");
@@ -58,23 +58,24 @@ impl SourceStates {
     }
 }
 
-/// The lists of the server that has an id.
+/// Returns the lists of the server with an id.
 pub type PartOf = Box<dyn Fn(&str) -> Option<Arc<ServerPart>>>;
 
-/// A source and what it needs to run.
+/// A source and everything it needs to run.
 pub struct Source {
     pub settings: SourceSettings,
     pub web: Arc<dyn Web>,
     pub states: SourceStates,
     pub random: Arc<dyn Random>,
     pub parts: PartOf,
-    /// Called when other servers are kept than before.
+    /// Called when the stored servers change.
     pub changed: Box<dyn Fn()>,
 }
 
 impl Source {
-    /// Asks for ever. A failure leaves the last good answer in force, unless the API refuses the
-    /// key: then its servers are gone at once, as they may hold credentials of the key's owner.
+    /// Polls forever. After a failure the last valid response stays in force, unless the API
+    /// rejects the key: then its servers are removed immediately, because they can contain
+    /// credentials of the key's owner.
     pub async fn run(self) {
         let settings = &self.settings;
         let api = Api::new(
@@ -82,7 +83,7 @@ impl Source {
             settings.key.clone(),
             Arc::clone(&self.web),
         );
-        // Servers that cannot be read are fetched again.
+        // Unreadable servers are fetched again.
         let mut kept = settings.servers().unwrap_or_default();
         let mut reported = HashMap::new();
         loop {
@@ -100,7 +101,7 @@ impl Source {
         self.settings.interval.mul_f64(1.0 + spread)
     }
 
-    /// Returns what is wrong.
+    /// Returns the problems.
     async fn take(
         &self,
         api: &Api,
@@ -115,13 +116,13 @@ impl Source {
                     *kept = Some(profile.servers.file.clone());
                     (self.changed)();
                 }
-                Err(error) => wrong.push(format!("its servers cannot be kept: {error}")),
+                Err(error) => wrong.push(format!("its servers cannot be stored: {error}")),
             }
         }
         if profile.wants_reports
             && let Err(error) = self.report(api, &profile, reported).await
         {
-            wrong.push(format!("it cannot be told of the tools: {error}"));
+            wrong.push(format!("reporting the tools failed: {error}"));
         }
         wrong
     }
@@ -136,8 +137,8 @@ impl Source {
             (self.changed)();
         }
         let outcome = match (refused, kept) {
-            (true, _) => "it has no servers until the key is good",
-            (false, Some(_)) => "its last good answer stays in force",
+            (true, _) => "it has no servers until the key is valid",
+            (false, Some(_)) => "its last valid response stays in force",
             (false, None) => "it has no servers yet",
         };
         vec![format!("{error}; {outcome}")]
@@ -153,7 +154,7 @@ impl Source {
         done.await.map_err(io::Error::other)?
     }
 
-    /// Tells the API of the lists that are others than at the last time.
+    /// Reports the lists that changed since the last report.
     async fn report(
         &self,
         api: &Api,

@@ -1,4 +1,5 @@
-//! SQLite files of the data directory: made, opened, and brought to their present format.
+//! Opens the SQLite files of the data directory, creating them or migrating them to the current
+//! format.
 
 use std::ffi::OsString;
 use std::fs;
@@ -11,25 +12,25 @@ use rusqlite::{Connection, OpenFlags};
 use super::open_error::OpenError;
 use super::private::private_file;
 
-/// How the content of a file is laid out.
+/// The schema of a file.
 pub(crate) struct DatabaseFormat {
-    /// Each step brings the file from one format to the next; `PRAGMA user_version` is the number
-    /// of steps that were taken. Steps are never changed, only added.
+    /// Each step migrates the file from one format to the next; `PRAGMA user_version` is the number
+    /// of completed steps. Steps are only added, never changed.
     pub(crate) migrations: &'static [&'static str],
-    /// Runs before the missing steps, with the format that was found.
+    /// Runs before the missing steps, with the file's current format.
     pub(crate) before_steps: fn(u32, &Path, &Connection) -> Result<(), OpenError>,
 }
 
-/// Bytes of the write-ahead log at which a writer that leaves checkpoints to others waits for the
-/// disk itself, so that the log does not grow without limit.
+/// Size of the write-ahead log, in bytes, at which a writer that leaves checkpoints to another
+/// thread syncs the disk itself, so that the log stays bounded.
 const LOG_MAX: i64 = 64 * 1024 * 1024;
 
 /// How long one connection to a file waits for another.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Opens the file for the thread that writes; makes it or updates its format if needed.
+/// Opens the file for the writing thread; creates it or migrates its format if necessary.
 pub(crate) fn open(path: &Path, format: &DatabaseFormat) -> Result<Connection, OpenError> {
-    // SQLite gives its other files the same permissions.
+    // SQLite gives its auxiliary files the same permissions.
     private_file(path).map_err(|error| OpenError::io(path, &error))?;
     let mut connection = connect(path)?;
     limit_log(&connection).map_err(|error| OpenError::sqlite(path, &error))?;
@@ -37,7 +38,7 @@ pub(crate) fn open(path: &Path, format: &DatabaseFormat) -> Result<Connection, O
     Ok(connection)
 }
 
-/// Moves a damaged file that is closed aside, with the changes beside it. Returns its new path.
+/// Moves a damaged, closed file aside, together with its write-ahead log. Returns its new path.
 pub(crate) fn move_aside(path: &Path, now: u64) -> Result<PathBuf, OpenError> {
     let now = Timestamp::from_millisecond(i64::try_from(now).unwrap_or_default());
     let now = now.unwrap_or_default().strftime("%Y-%m-%dT%H-%M-%SZ");
@@ -50,7 +51,7 @@ pub(crate) fn move_aside(path: &Path, now: u64) -> Result<PathBuf, OpenError> {
     fs::rename(path, &aside).map_err(|error| OpenError::io(path, &error))?;
     let mut log = aside.clone().into_os_string();
     log.push("-wal");
-    // There may be none.
+    // The log does not always exist.
     let _ = fs::rename(beside("-wal"), log);
     Ok(aside)
 }
@@ -60,7 +61,7 @@ fn limit_log(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "wal_autocheckpoint", LOG_MAX / page.max(1))
 }
 
-/// Opens a connection with the settings of all threads.
+/// Opens a connection with the settings that all threads use.
 pub(crate) fn connect(path: &Path) -> Result<Connection, OpenError> {
     let set_up = || {
         let connection = open_exclusively(path)?;
@@ -68,15 +69,15 @@ pub(crate) fn connect(path: &Path) -> Result<Connection, OpenError> {
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "NORMAL")?;
         connection.pragma_update(None, "wal_autocheckpoint", 0)?;
-        // A log that grew beyond this is cut when it starts anew.
+        // A log larger than this is truncated when it is reset.
         connection.pragma_update(None, "journal_size_limit", LOG_MAX)?;
         Ok(connection)
     };
     set_up().map_err(|error| OpenError::sqlite(path, &error))
 }
 
-/// The data directory is locked by this process, so that SQLite needs no file locks: they take a
-/// third of the time of a change.
+/// This process has locked the data directory, so SQLite needs no file locks, which take a third of
+/// the time of a write.
 fn open_exclusively(path: &Path) -> rusqlite::Result<Connection> {
     if cfg!(unix) {
         Connection::open_with_flags_and_vfs(path, OpenFlags::default(), "unix-excl")

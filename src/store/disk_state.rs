@@ -1,4 +1,4 @@
-//! What requests to a store and the thread that looks after its disk share.
+//! State shared between requests to a store and the thread that maintains its disk file.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,23 +14,23 @@ use super::{Store, StoreError};
 /// How long a request waits for the disk.
 pub(super) const WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// Why a request that the disk did not answer in time failed.
-pub(super) const HANGS: &str = "the disk does not answer";
+/// Error message of a request that the disk did not answer in time.
+pub(super) const HANGS: &str = "the disk does not respond";
 
-/// How the store is, for operators.
+/// The state of the store, for operators.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreSummary {
     /// Why changes are kept in memory only.
     pub failure: Option<String>,
-    /// Something that an operator should know, such as where a damaged file is now.
+    /// A notice for operators, such as where a damaged file is now.
     pub notice: Option<String>,
 }
 
-/// The parts that requests and the thread share.
+/// Shared between requests and the thread.
 #[derive(Default)]
 pub(super) struct Shared {
     state: Mutex<State>,
-    /// Tells the thread to end.
+    /// Asks the thread to end.
     pub(super) closing: Notify,
     /// The thread has closed the file.
     pub(super) closed: CancellationToken,
@@ -40,22 +40,22 @@ pub(super) struct Shared {
 pub(super) struct State {
     pub(super) disk: Disk,
     pub(super) overlay: Overlay,
-    /// The number of the last change.
+    /// Sequence number of the last change.
     pub(super) last: u64,
     pub(super) summary: StoreSummary,
-    /// A request found that the file is damaged.
+    /// Whether a request found the file damaged.
     pub(super) is_damaged: bool,
 }
 
 #[derive(Clone, Default)]
 pub(super) enum Disk {
-    /// It was never opened: nothing is known to be on it.
+    /// Never opened: its content is unknown.
     #[default]
     Unopened,
     Open(Arc<dyn Store>),
-    /// It is opened again.
+    /// Being reopened.
     Away,
-    /// It did not answer in time; the thread waits for it.
+    /// Did not respond in time; the thread is waiting for it.
     Hung,
 }
 
@@ -64,7 +64,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The outcome of a request to the disk; one that fails or is late makes the disk fail.
+    /// Bounds a request to the disk by a deadline; an error or timeout marks the disk as failed.
     pub(super) async fn within_deadline<T>(
         &self,
         disk: Arc<dyn Store>,
@@ -117,9 +117,9 @@ impl State {
         }
     }
 
-    /// A request to this disk failed.
+    /// Records that a request to this disk failed.
     fn note(&mut self, disk: &Arc<dyn Store>, error: &StoreError) {
-        // A disk that was opened since then is another one.
+        // A disk that was reopened since then is a different one.
         if !matches!(&self.disk, Disk::Open(open) if Arc::ptr_eq(open, disk)) {
             return;
         }
@@ -131,18 +131,18 @@ impl State {
         self.fail(error.to_string());
     }
 
-    /// Changes are kept in memory from now on.
+    /// Switches to keeping changes in memory.
     pub(super) fn fail(&mut self, why: String) {
         if self.summary.failure.as_ref() != Some(&why) {
-            log::warn!(reason = why.as_str(); "state is kept in memory only");
+            log::warn!(reason = why.as_str(); "disk unavailable; keeping state in memory only");
         }
         self.summary.failure = Some(why);
     }
 
-    /// Changes are on the disk again.
+    /// Switches back to writing changes to disk.
     pub(super) fn recover(&mut self) {
         if self.summary.failure.take().is_some() {
-            log::info!("state is kept on the disk again");
+            log::info!("disk available again; writing state to disk");
         }
     }
 }

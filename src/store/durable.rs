@@ -1,5 +1,5 @@
-//! A store on a disk that may fail: then changes are kept in memory until it takes them. A failure
-//! costs durability, never an answer, and no request waits for the disk longer than a deadline.
+//! A store on a disk that can fail: meanwhile changes are kept in memory. A failure costs
+//! durability, never a response, and no request waits for the disk longer than a deadline.
 
 use std::fmt;
 use std::io;
@@ -17,16 +17,16 @@ use super::keeper::{self, StatePlace};
 use super::overlay::Change;
 use super::{OpenError, Store, StoreError, StoredEntry};
 
-/// A store on the disk of a [`StatePlace`], which a thread opens, watches and opens again.
+/// A store on the disk of a [`StatePlace`]. A thread opens its file, monitors it and reopens it.
 pub struct DurableStore(Arc<Shared>);
 
 impl DurableStore {
-    /// Starts the thread that opens the file. The second part is ready when the first attempt has
-    /// ended; the store can be used before.
+    /// Starts the thread that opens the file. The returned future resolves after the first attempt;
+    /// the store can be used before.
     ///
     /// # Errors
     ///
-    /// Returns the system's error when it gives no thread.
+    /// Returns the system's error if the thread cannot be created.
     pub fn start(
         place: impl StatePlace + 'static,
     ) -> io::Result<(Self, oneshot::Receiver<Result<(), OpenError>>)> {
@@ -39,9 +39,9 @@ impl DurableStore {
         self.0.lock().summary.clone()
     }
 
-    /// Waits until every change that was made before is committed, if the disk takes any.
+    /// Waits until all earlier changes are committed, if the disk accepts them.
     pub async fn flush(&self) {
-        // Requests are carried out in order, so the answer to a read comes after them.
+        // Requests run in order, so this read completes after all earlier changes.
         let _ = self.get("").await;
     }
 
@@ -53,12 +53,12 @@ impl DurableStore {
         let _ = timeout(WAIT_MAX, self.0.closed.cancelled()).await;
     }
 
-    /// The first attempt to open the file takes too long.
+    /// Reports that the first attempt to open the file takes too long.
     pub fn note_late(&self) {
         self.0.lock().fail(HANGS.to_owned());
     }
 
-    /// Reads find only what is changed from now on, until the disk takes changes again.
+    /// Makes reads return only what is changed from now on, until the disk accepts changes again.
     pub fn forget_disk(&self) {
         let mut state = self.0.lock();
         state.disk = Disk::Unopened;
@@ -128,7 +128,7 @@ impl Store for DurableStore {
             let overlay = &self.0.lock().overlay;
             match found {
                 Ok(found) => Ok(overlay.apply(&prefix, found.unwrap_or_default())),
-                // An entry that was put here is whole with what is below it.
+                // An entry that was put here is complete, including everything below it.
                 Err(_) if overlay.has(&prefix) => Ok(overlay.apply(&prefix, Vec::new())),
                 Err(error) => Err(error),
             }

@@ -1,4 +1,4 @@
-//! Tests of the store on a disk that fails, hangs, is damaged, and goes away.
+//! Tests of the durable store on a disk that fails, hangs, is damaged, or disappears.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,29 +6,29 @@ use tokio::sync::watch;
 
 use super::*;
 
-/// How a disk behaves.
+/// The behaviour of the simulated disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Good,
     Full,
-    /// No request is answered until this ends.
+    /// No request is answered until this is reset.
     Hung,
     Damaged,
 }
 
-/// What a test does to the disk, and what is on it.
+/// The test's control over the disk and its content.
 #[derive(Clone)]
 struct World {
     mode: watch::Sender<Mode>,
-    /// The file that is in its place now.
+    /// The file currently at the path.
     file: Arc<Mutex<Arc<MemoryStore>>>,
-    /// The file is not the one that was opened.
+    /// Whether the file at the path differs from the opened one.
     is_lost: Arc<Mutex<bool>>,
     /// Why it cannot be opened.
     refused: Arc<Mutex<Option<OpenError>>>,
 }
 
-/// A file on the disk of a test.
+/// A file on the simulated disk.
 struct Disk {
     file: Arc<MemoryStore>,
     mode: watch::Receiver<Mode>,
@@ -88,7 +88,7 @@ impl StatePlace for Place {
 }
 
 impl Disk {
-    /// Carries out a request as the mode of the disk has it.
+    /// Carries out a request according to the disk's mode.
     fn request<'d, T: Send + 'd>(
         &'d self,
         writes: bool,
@@ -155,7 +155,7 @@ async fn put(store: &DurableStore, key: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_fails_costs_durability_only() {
+async fn a_failing_disk_only_loses_durability() {
     for mode in [Mode::Full, Mode::Hung, Mode::Damaged] {
         let world = World::new(Mode::Good);
         let store = world.opened().await;
@@ -166,7 +166,7 @@ async fn a_disk_that_fails_costs_durability_only() {
         world.mode.send_replace(mode);
         put(&store, "new").await;
         store.delete("ended").await.unwrap();
-        // The thread of the store may have moved a damaged file aside.
+        // The store's thread can have moved a damaged file aside.
         if mode != Mode::Damaged {
             assert!(store.summary().failure.is_some(), "{mode:?}");
         }
@@ -191,7 +191,7 @@ async fn a_disk_that_fails_costs_durability_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_hung_disk_holds_is_not_taken_for_gone() {
+async fn entries_on_a_hung_disk_do_not_count_as_absent() {
     let world = World::new(Mode::Good);
     let store = world.opened().await;
     put(&store, "session/1").await;
@@ -204,7 +204,7 @@ async fn what_a_hung_disk_holds_is_not_taken_for_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_hangs_at_the_start_is_used_as_soon_as_it_answers() {
+async fn a_disk_that_hangs_at_startup_is_used_once_it_responds() {
     let world = World::new(Mode::Hung);
     world.file().put("old", "v".into(), None).await.unwrap();
     let (store, _opened) = DurableStore::start(Place(world.clone())).unwrap();
@@ -219,7 +219,7 @@ async fn a_disk_that_hangs_at_the_start_is_used_as_soon_as_it_answers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_removed_file_held_goes_to_a_new_one() {
+async fn the_content_of_a_removed_file_moves_to_a_new_one() {
     let world = World::new(Mode::Good);
     let store = world.opened().await;
     put(&store, "a").await;
@@ -235,7 +235,7 @@ async fn what_a_removed_file_held_goes_to_a_new_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_that_others_use_is_tried_again_and_the_first_answer_says_why() {
+async fn a_locked_file_is_retried_and_the_first_attempt_reports_why() {
     let world = World::new(Mode::Good);
     let reason = "used".to_owned();
     *world.refused.lock().unwrap() = Some(OpenError::Refused { reason });

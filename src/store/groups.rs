@@ -1,4 +1,4 @@
-//! The groups of this user, and whether other users are in them.
+//! The groups of this user, and whether other users belong to them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,11 +11,11 @@ const ADMINISTRATORS: &[u32] = if cfg!(target_os = "macos") {
     &[0]
 };
 
-/// The groups of a machine, as far as its files describe them.
+/// The groups of a machine, according to its files.
 pub(super) struct Groups {
     /// The groups of this process.
     own: BTreeSet<u32>,
-    /// Groups that accounts other than root and this user are in.
+    /// Groups with accounts other than root and this user.
     shared: BTreeSet<u32>,
 }
 
@@ -31,9 +31,9 @@ impl Groups {
         }
     }
 
-    /// Whether the members of a group can do no more than this user and root: it is a group of
-    /// this process or the group of root, and no other account of this machine is in it. Accounts that only a
-    /// directory service knows are not looked up.
+    /// Whether the members of a group can do no more than this user and root: it is one of this
+    /// process's groups or root's group, and no other account of this machine is in it. Accounts
+    /// known only to a directory service are not looked up.
     pub(super) fn is_private(&self, group: u32) -> bool {
         let is_own = !cfg!(target_os = "macos") && self.own.contains(&group);
         (ADMINISTRATORS.contains(&group) || is_own) && !self.shared.contains(&group)
@@ -48,7 +48,8 @@ impl Groups {
     }
 }
 
-/// The groups that others than root and this user are in, by `/etc/passwd` and `/etc/group`.
+/// The groups with users other than root and this user, according to `/etc/passwd` and
+/// `/etc/group`.
 fn shared(passwd: &str, group: &str, user: u32) -> BTreeSet<u32> {
     let mut trusted = BTreeSet::new();
     let mut shared = BTreeSet::new();
@@ -81,7 +82,7 @@ fn shared(passwd: &str, group: &str, user: u32) -> BTreeSet<u32> {
     shared
 }
 
-/// The number of those who have none in this user namespace, if the root of the machine has none.
+/// The overflow number of unmapped users, if the machine's root is unmapped in this user namespace.
 #[cfg(target_os = "linux")]
 pub(super) fn unmapped_root() -> Option<u32> {
     let map = fs::read_to_string("/proc/self/uid_map").ok()?;
@@ -96,7 +97,8 @@ pub(super) fn unmapped_root() -> Option<u32> {
     None
 }
 
-/// Whether no line (number inside, number outside, how many) begins outside at root.
+/// Whether no mapping line (first number inside, first number outside, count) starts at root
+/// outside.
 #[cfg(target_os = "linux")]
 fn is_root_unmapped(map: &str) -> bool {
     let outside = map.lines().map(|line| line.split_whitespace().nth(1));
@@ -132,7 +134,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn the_root_of_the_machine_has_no_number_in_some_namespaces() {
+    fn root_is_unmapped_in_some_user_namespaces() {
         for (map, expected) in [
             ("         0          0 4294967295\n", false),
             ("      1000       1000          1\n", true),

@@ -1,5 +1,5 @@
-//! The thread that opens the file of a store, sees that it stays in its place, and writes what was
-//! kept in memory while the disk failed. It alone may wait for the disk.
+//! The thread that opens a store's file, checks that it stays in place, and writes back changes
+//! kept in memory while the disk failed. Only this thread may block on the disk.
 
 use std::io;
 use std::mem;
@@ -15,40 +15,40 @@ use super::disk_state::{Disk, Shared};
 use super::overlay::{Change, KeptChange};
 use super::{OpenError, Store, StoreError};
 
-/// How often the thread looks after the file.
+/// Interval at which the thread checks the file.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Changes that are written at once.
+/// Maximum number of changes written in one batch.
 const BATCH_MAX: usize = 256;
 
-/// How long requests may hold a store that is to be closed.
+/// Maximum time that requests may hold a store that is being closed.
 const RELEASE_MAX: Duration = Duration::from_secs(10);
 
 /// A store that was opened.
 pub struct OpenedStore {
     pub store: Arc<dyn Store>,
-    /// Waits until it is closed, once the store is dropped.
+    /// Blocks until the file is closed, after the store was dropped.
     pub closed: Box<dyn FnOnce() + Send>,
-    /// Something that an operator should know.
+    /// A notice for operators.
     pub notice: Option<String>,
 }
 
-/// The place of a store's file. Its methods may block.
+/// The location of a store's file. Its methods can block.
 pub trait StatePlace: Send {
-    /// Opens the file, or makes it; moves a damaged one aside.
+    /// Opens the file, or creates it; moves a damaged one aside.
     ///
     /// # Errors
     ///
-    /// Returns [`OpenError`] when it cannot be used now.
+    /// Returns [`OpenError`] if it cannot be used at present.
     fn open(&mut self) -> Result<OpenedStore, OpenError>;
 
-    /// Why the open file is not in its place any more.
+    /// Why the open file is no longer in place.
     fn lost(&mut self) -> Option<String>;
 
-    /// Looks after the other files of the place, once a second while the file is open.
+    /// Maintains the other files of the location, once a second while the file is open.
     fn tend(&mut self) {}
 
-    /// Moves the file, which is closed and damaged, aside.
+    /// Moves the closed, damaged file aside.
     fn set_aside(&mut self) -> Result<String, OpenError>;
 }
 
@@ -81,7 +81,7 @@ struct Keeper<P> {
 impl<P: StatePlace> Keeper<P> {
     async fn run(mut self, first: oneshot::Sender<Result<(), OpenError>>) {
         let opened = self.open();
-        // The gateway may have stopped waiting.
+        // Ignore an error: the gateway has stopped waiting.
         let _ = first.send(opened);
         loop {
             let closing = self.shared.closing.notified();
@@ -92,7 +92,7 @@ impl<P: StatePlace> Keeper<P> {
         }
         self.close().await;
         let closed = self.shared.closed.clone();
-        // The directory is unlocked before anything starts in it again.
+        // Unlock the directory before anything in it is restarted.
         drop(self);
         closed.cancel();
     }
@@ -141,23 +141,23 @@ impl<P: StatePlace> Keeper<P> {
         }
     }
 
-    /// The file is gone: what it holds goes to a new one.
+    /// Replaces a lost file: copies its content to a new one.
     async fn replace(&mut self, why: String) {
         let Some(opened) = &self.open else { return };
         self.shared.lock().fail(why.clone());
         let held = opened.store.scan("").await.unwrap_or_default();
         for entry in held {
             let put = Change::put(entry.value, entry.expires_in);
-            // Every change since then is later. An entry that does not fit is lost with the file.
+            // Every change since then is newer. An entry that does not fit is lost with the file.
             let _ = (self.shared.lock().overlay).keep(&entry.key, 0, put);
         }
         self.close().await;
         if self.open().is_ok() {
-            self.shared.lock().summary.notice = Some(format!("{why}, and made again"));
+            self.shared.lock().summary.notice = Some(format!("{why}, and created again"));
         }
     }
 
-    /// Writes all that is kept in memory; the disk serves again when nothing is left.
+    /// Writes everything kept in memory; the disk is used again once nothing is left.
     async fn write_back(&mut self) {
         let written = self.try_write_back().await;
         let Err(error) = written else { return };
@@ -183,7 +183,7 @@ impl<P: StatePlace> Keeper<P> {
         if mem::take(&mut self.shared.lock().is_damaged) {
             return Err(StoreError::Damaged("it cannot be read".to_owned()));
         }
-        // Also where nothing is to be written: a disk that hung must answer.
+        // Run even if there is nothing to write: a disk that hung must respond.
         opened.store.get("").await.map(drop)?;
         loop {
             let kept = self.shared.lock().overlay.in_order();
@@ -208,7 +208,7 @@ impl<P: StatePlace> Keeper<P> {
         }
     }
 
-    /// Closes the file, so that nothing of it touches one that is opened at its path later.
+    /// Closes the file, so that it cannot interfere with a file opened later at its path.
     async fn close(&mut self) {
         let Some(opened) = self.open.take() else {
             return;

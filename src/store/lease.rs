@@ -1,10 +1,10 @@
-//! Whether the gateway may use its data directory.
+//! Whether the gateway currently owns its data directory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The right to the files of the data directory, which is held while the directory is locked.
-/// Clones are handles to the same one. The default is held for good.
+/// The right to use the files of the data directory, held while the directory is locked. Clones
+/// share the lease. The default is held permanently.
 #[derive(Clone, Debug)]
 pub struct DirectoryLease(Arc<AtomicU64>);
 
@@ -15,23 +15,23 @@ impl Default for DirectoryLease {
 }
 
 impl DirectoryLease {
-    /// One that is not held yet.
+    /// A lease that is not held yet.
     pub fn unheld() -> Self {
         Self(Arc::default())
     }
 
-    /// The number of the directory that may be used now. It changes when the directory at the path
-    /// is another one: files that were opened before are not in it.
+    /// The number of the directory that can be used now. It changes if a different directory is at
+    /// the path: files that were opened before are not in it.
     pub fn number(&self) -> Option<u64> {
         Some(self.0.load(Ordering::Relaxed)).filter(|number| number % 2 == 1)
     }
 
-    /// A directory is locked from now on.
+    /// Records that a directory is locked.
     pub fn hold(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// No directory is locked from now on.
+    /// Records that no directory is locked.
     pub fn give_up(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_directory_has_a_number_of_its_own() {
+    fn every_directory_has_a_unique_number() {
         let lease = DirectoryLease::unheld();
         assert_eq!(lease.number(), None);
         lease.hold();

@@ -1,4 +1,4 @@
-//! A store in memory, which ends with the process.
+//! A store in memory that ends with the process.
 
 use std::collections::BTreeMap;
 use std::future::ready;

@@ -1,8 +1,8 @@
 //! The durable state: a small key-value store behind a trait.
 //!
-//! Entries of a [`SqliteStore`] survive the end of the process, also by `kill -9`; entries of a
-//! [`MemoryStore`] only the end of an actor. A [`DurableStore`] keeps in memory what its disk does
-//! not take. Keys are paths (`session/<id>`), values are bytes.
+//! Entries of a [`SqliteStore`] survive the end of the process, even by `kill -9`; entries of a
+//! [`MemoryStore`] survive only the end of an actor. A [`DurableStore`] keeps in memory what its
+//! disk does not accept. Keys are paths (`session/<id>`), values are bytes.
 
 pub(crate) mod database;
 mod disk_state;
@@ -46,21 +46,21 @@ pub enum StoreError {
     Damaged(String),
 }
 
-/// An entry that a scan found.
+/// An entry returned by a scan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredEntry {
     pub key: String,
     pub value: Bytes,
-    /// The rest of its `ttl`; `None` if it never expires.
+    /// The remaining lifetime; `None` if it never expires.
     pub expires_in: Option<Duration>,
 }
 
-/// A key-value store. A request may take long, so no call of a tool waits for one.
+/// A key-value store. Requests can be slow, so tool calls never wait for one.
 pub trait Store: Send + Sync {
     fn get(&self, key: &str) -> BoxFuture<'_, Result<Option<Bytes>, StoreError>>;
 
-    /// When the future is ready, the entry survives the end of the process.
-    /// The entry may be removed after `ttl`; `None` keeps it for good.
+    /// Once the future resolves, the entry survives the end of the process. The entry can be
+    /// removed after `ttl`; `None` keeps it forever.
     fn put(
         &self,
         key: &str,
@@ -68,7 +68,7 @@ pub trait Store: Send + Sync {
         ttl: Option<Duration>,
     ) -> BoxFuture<'_, Result<(), StoreError>>;
 
-    /// Deletes the entry and those below it, whose keys begin with its key and `/`.
+    /// Deletes the entry and all entries below it, whose keys start with its key and `/`.
     fn delete(&self, key: &str) -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// Entries whose key starts with `prefix`, in key order.

@@ -1,4 +1,4 @@
-//! The error of opening the file.
+//! The error for opening a store's file.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ pub enum OpenError {
     #[error("file `{path}` is damaged ({reason})")]
     Damaged { path: PathBuf, reason: String },
     #[error(
-        "file `{path}` was written by a newer release (format {found}, this one knows {known}): \
-         run that one, or set another `gateway.data_dir`"
+        "file `{path}` was written by a newer release (format {found}, this one supports {known}): \
+         run that release, or set a different `gateway.data_dir`"
     )]
     Newer {
         path: PathBuf,
@@ -26,7 +26,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// The reason without the path, for those who may not know it.
+    /// The reason without the path, for readers who must not learn it.
     pub(crate) fn why(&self) -> String {
         match self {
             Self::Damaged { reason, .. } => format!("file is damaged: {reason}"),
@@ -36,7 +36,8 @@ impl OpenError {
         }
     }
 
-    /// Whether only an operator can make the file usable, and it must not be touched until then.
+    /// Whether only an operator can make the file usable, so that it must not be touched until
+    /// then.
     pub fn is_final(&self) -> bool {
         matches!(self, Self::Newer { .. } | Self::Refused { .. })
     }

@@ -1,4 +1,4 @@
-//! Changes that a disk did not take, in memory. Pure.
+//! Changes that the disk did not accept, kept in memory.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -9,14 +9,14 @@ use tokio::time::Instant;
 
 use super::StoredEntry;
 
-/// Bytes of all changes; a further one is refused.
+/// Maximum size of all changes, in bytes; further ones are refused.
 const BYTES_MAX: usize = 256 << 20;
 
-/// What a change costs beside its key and its value, about.
+/// Approximate overhead of a change besides its key and value, in bytes.
 const CHANGE_BYTES: usize = 128;
 
-/// Changes by their keys. A later change of the same entry replaces an earlier one, but for the
-/// deletion of what is below an entry that was put since.
+/// Changes by key. A later change of the same entry replaces an earlier one, except that deletions
+/// of lower entries are kept when an entry was put since.
 #[derive(Debug, Default)]
 pub(super) struct Overlay {
     puts: BTreeMap<Box<str>, KeptChange>,
@@ -24,7 +24,7 @@ pub(super) struct Overlay {
     bytes: usize,
 }
 
-/// A change with its place in the order of all changes.
+/// A change with its position in the order of all changes.
 #[derive(Clone, Debug)]
 pub(super) struct KeptChange {
     pub(super) number: u64,
@@ -37,7 +37,7 @@ pub(super) enum Change {
         value: Bytes,
         expires: Option<Instant>,
     },
-    /// Of the entry and those below it.
+    /// Deletes the entry and all entries below it.
     Delete,
 }
 
@@ -47,7 +47,7 @@ impl Change {
         Self::Put { value, expires }
     }
 
-    /// The value, unless it is deleted or has expired, and the rest of its time.
+    /// The value with its remaining lifetime, unless it is deleted or expired.
     fn live(&self, now: Instant) -> Option<(&Bytes, Option<Duration>)> {
         match self {
             Self::Put { value, expires } => {
@@ -72,7 +72,7 @@ impl Overlay {
         self.puts.is_empty() && self.deletions.is_empty()
     }
 
-    /// Keeps a change, unless a later one of its entry is kept. False if there is no room.
+    /// Keeps a change, unless a later one of its entry is kept. Returns false if there is no room.
     pub(super) fn keep(&mut self, key: &str, number: u64, change: Change) -> bool {
         if self
             .last_change(key)
@@ -85,7 +85,7 @@ impl Overlay {
         if is_deletion {
             self.forget_older(key, number);
             if self.bytes + bytes > 2 * BYTES_MAX {
-                // The entry comes back with the next start, and expires.
+                // The entry returns after the next start, and then expires.
                 return true;
             }
         } else if self.bytes + bytes > BYTES_MAX {
@@ -101,13 +101,13 @@ impl Overlay {
         true
     }
 
-    /// Removes what the deletion of an entry makes void.
+    /// Removes earlier changes that the deletion of an entry obsoletes.
     fn forget_older(&mut self, key: &str, number: u64) {
         let below = format!("{key}/");
         for changes in [&mut self.puts, &mut self.deletions] {
             let from = (Bound::Included(key), Bound::Unbounded);
             let void = changes.range::<str, _>(from);
-            // Keys between an entry and those below it are others.
+            // Keys between an entry and the entries below it are unrelated.
             let void = void.take_while(|(other, _)| other.starts_with(key));
             let void = void.filter(|(other, kept)| {
                 (&***other == key || other.starts_with(&below)) && kept.number < number
@@ -121,13 +121,13 @@ impl Overlay {
         }
     }
 
-    /// The entry, if a change says what it is: `Some(None)` is one that was deleted.
+    /// The entry, if a change determines it: `Some(None)` is a deleted entry.
     pub(super) fn get(&self, key: &str) -> Option<Option<Bytes>> {
         let live = self.last_change(key)?.change.live(Instant::now());
         Some(live.map(|(value, _)| value.clone()))
     }
 
-    /// What a scan of the disk found, with all changes made.
+    /// Applies all changes to the result of a disk scan.
     pub(super) fn apply(&self, prefix: &str, found: Vec<StoredEntry>) -> Vec<StoredEntry> {
         let now = Instant::now();
         let unchanged = found.into_iter();
@@ -153,7 +153,7 @@ impl Overlay {
         self.get(key).flatten().is_some()
     }
 
-    /// All changes in the order in which they were made.
+    /// All changes in chronological order.
     pub(super) fn in_order(&self) -> Vec<(Box<str>, KeptChange)> {
         let all = self.puts.iter().chain(&self.deletions);
         let mut all: Vec<_> = all.map(|(key, kept)| (key.clone(), kept.clone())).collect();
@@ -161,7 +161,7 @@ impl Overlay {
         all
     }
 
-    /// A change is on the disk.
+    /// Records that a change was written to disk.
     pub(super) fn written(&mut self, key: &str, number: u64) {
         for changes in [&mut self.puts, &mut self.deletions] {
             if changes.get(key).is_some_and(|kept| kept.number == number)
@@ -172,7 +172,7 @@ impl Overlay {
         }
     }
 
-    /// The last change of an entry: its own, or the deletion of one above it.
+    /// The last change of an entry: its own, or the deletion of an entry above it.
     fn last_change(&self, key: &str) -> Option<&KeptChange> {
         let ends = key
             .match_indices('/')
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_expires_is_gone_and_a_late_change_replaces_no_later_one() {
+    async fn expired_entries_vanish_and_late_changes_replace_no_later_ones() {
         let mut overlay = Overlay::default();
         let ttl = Some(Duration::from_secs(5));
         overlay.keep("a", 1, Change::put("x".into(), ttl));
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_limit_for_values_and_deletions_always_fit() {
+    fn values_are_limited_and_deletions_always_fit() {
         let mut overlay = Overlay::default();
         let value = Bytes::from(vec![0; BYTES_MAX / 2]);
         let mut keep = |key, number| overlay.keep(key, number, Change::put(value.clone(), None));
@@ -231,10 +231,10 @@ mod tests {
     }
 
     proptest! {
-        /// Over any disk, changes read as if they had been made there, and made in order they
-        /// leave the same.
+        /// Over any disk, changes read as if they had been written, and writing them in order leads
+        /// to the same result.
         #[test]
-        fn changes_read_as_if_they_were_made(
+        fn kept_changes_read_like_written_ones(
             disk in proptest::collection::btree_map("[ab](/[ab]){0,2}", "[xy]", 0..6),
             changes in proptest::collection::vec(("[ab](/[ab]){0,2}", proptest::option::of("[xyz]")), 0..12),
         ) {

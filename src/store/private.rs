@@ -1,4 +1,4 @@
-//! Files and directories that nobody but their owner may use, whatever the umask.
+//! Files and directories that only their owner can use, whatever the umask.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
@@ -8,12 +8,12 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// Makes a directory, with those above it, that only this user may use, or takes one that is
-/// there away from others.
+/// Creates a directory and its parents for this user only, or removes the access of others to an
+/// existing one.
 ///
 /// # Errors
 ///
-/// Refuses a link and a directory of somebody else, who could put other files into it; else the
+/// Refuses a link, and a directory of a different user, who could put files into it; else the
 /// system's error.
 pub fn private_dir(path: &Path) -> io::Result<()> {
     if let Some(above) = path.parent() {
@@ -31,11 +31,11 @@ pub fn private_dir(path: &Path) -> io::Result<()> {
     close_to_others(&directory, 0o700)
 }
 
-/// Opens a file that only its owner may use, and makes it if it is not there.
+/// Opens a file that only its owner can use, creating it if necessary.
 ///
 /// # Errors
 ///
-/// As [`private_dir`].
+/// Fails like [`private_dir`].
 pub fn private_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.create(true).truncate(false).read(true).write(true);
@@ -44,12 +44,12 @@ pub fn private_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Writes a file that only its owner may read. A reader finds the whole of the old text or of the
-/// new one.
+/// Writes a file that only its owner can read. The replacement is atomic: a reader finds either the
+/// old or the new text.
 ///
 /// # Errors
 ///
-/// As [`private_dir`].
+/// Fails like [`private_dir`].
 pub fn write_private(path: &Path, text: &[u8]) -> io::Result<()> {
     let mut unfinished = path.as_os_str().to_owned();
     unfinished.push(".new");
@@ -66,7 +66,10 @@ fn open(options: &mut OpenOptions, flags: OFlags, path: &Path) -> io::Result<Fil
     opened.map_err(|error| {
         let is_link = fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
         match is_link {
-            true => refused(path, "is a link, which is not followed: name its target"),
+            true => refused(
+                path,
+                "is a link, which is not followed: use its target instead",
+            ),
             false => error,
         }
     })
@@ -75,7 +78,7 @@ fn open(options: &mut OpenOptions, flags: OFlags, path: &Path) -> io::Result<Fil
 fn close_to_others(opened: &File, mode: u32) -> io::Result<()> {
     let found = opened.metadata()?;
     if found.uid() != rustix::process::geteuid().as_raw() {
-        let message = "it belongs to another user: name a place of this user alone";
+        let message = "it belongs to a different user: use a location that only this user owns";
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
     }
     if found.mode() & 0o777 != mode {
@@ -100,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_private_is_for_its_owner_also_if_it_was_open_before() {
+    fn existing_open_files_become_private() {
         let directory = tempfile::tempdir().unwrap();
         let (inner, file) = (directory.path().join("a/b"), directory.path().join("a/b/f"));
         for _ in 0..2 {

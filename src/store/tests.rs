@@ -1,4 +1,4 @@
-//! Tests of both stores, and of what only the one in a file guarantees.
+//! Tests of all stores, and of the guarantees specific to the file store.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +18,7 @@ fn keys(entries: &[StoredEntry]) -> Vec<&str> {
     entries.iter().map(|entry| entry.key.as_str()).collect()
 }
 
-/// `advance` lets time pass for the store.
+/// Tests the contract of [`Store`]; `advance` lets time pass for the store.
 async fn keeps_the_contract(store: &dyn Store, advance: impl AsyncFn(Duration)) {
     let five = Some(Duration::from_secs(5));
     store.put("a/1", value("x"), five).await.unwrap();
@@ -43,7 +43,7 @@ async fn keeps_the_contract(store: &dyn Store, advance: impl AsyncFn(Duration)) 
     let found = store.scan("").await.unwrap();
     assert_eq!(keys(&found), ["a/1", "b/1"]);
     assert_eq!(found[0].value, value("m"));
-    // An entry takes those below it with it, and no others.
+    // Deleting an entry deletes the entries below it, and no others.
     for key in ["c", "c/1", "c/1/2", "c/1-", "c/10", "c/", "c0"] {
         store.put(key, value("x"), None).await.unwrap();
     }
@@ -55,12 +55,12 @@ async fn keeps_the_contract(store: &dyn Store, advance: impl AsyncFn(Duration)) 
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_store_in_memory_keeps_the_contract() {
+async fn the_memory_store_fulfils_the_contract() {
     keeps_the_contract(&MemoryStore::default(), tokio::time::advance).await;
 }
 
 #[tokio::test]
-async fn the_store_in_a_file_keeps_the_contract() {
+async fn the_file_store_fulfils_the_contract() {
     static NOW: AtomicU64 = AtomicU64::new(1_000_000);
     let directory = tempfile::tempdir().unwrap();
     let now = || NOW.load(Ordering::Relaxed);
@@ -77,8 +77,8 @@ fn open(path: &Path) -> SqliteStore {
     SqliteStore::open(path, NEVER).unwrap()
 }
 
-/// Copies what the kernel has of a store that is still open. What a checkpoint moves from one file
-/// to the next meanwhile is in both.
+/// Copies the kernel's state of a store that is still open. Data that a concurrent checkpoint moves
+/// between files is in both.
 fn as_after_kill(path: &Path) -> PathBuf {
     let copy = path.with_extension("copy.db");
     for file in ["-wal", ""] {
@@ -89,7 +89,7 @@ fn as_after_kill(path: &Path) -> PathBuf {
 }
 
 #[tokio::test]
-async fn a_change_outlives_the_store_as_soon_as_it_is_made() {
+async fn acknowledged_changes_outlive_the_store() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state.db");
     let store = open(&path);
@@ -101,7 +101,7 @@ async fn a_change_outlives_the_store_as_soon_as_it_is_made() {
     store.delete("deleted").await.unwrap();
     store.put("added", value("new"), None).await.unwrap();
     let mut path = as_after_kill(&path);
-    // The second time nothing is in the write-ahead log any more.
+    // The second time, the write-ahead log is empty.
     for _ in 0..2 {
         let later = open(&path);
         let found = later.scan("").await.unwrap();
@@ -155,10 +155,10 @@ async fn entries_that_expire_while_the_store_is_open_are_removed() {
     }
 }
 
-/// The wall clock is set to later and to earlier, and nothing expires by that: neither in this
+/// The wall clock is set forward and back, and nothing expires because of it: neither in this
 /// process nor in the next one.
 #[tokio::test]
-async fn a_clock_that_is_set_expires_nothing() {
+async fn setting_the_clock_expires_nothing() {
     const WEEK: u64 = 7 * 24 * 3600 * 1000;
     static WALL: AtomicU64 = AtomicU64::new(WEEK);
     static EVEN: AtomicU64 = AtomicU64::new(WEEK);
@@ -187,7 +187,7 @@ async fn a_clock_that_is_set_expires_nothing() {
 }
 
 #[tokio::test]
-async fn more_writers_than_may_wait_all_get_their_turn() {
+async fn all_writers_succeed_above_the_queue_limit() {
     let directory = tempfile::tempdir().unwrap();
     let store = Arc::new(open(&directory.path().join("state.db")));
     let writes = (0..20_000).map(|n| {
@@ -219,7 +219,7 @@ fn the_files_are_private() {
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_used_is_named() {
+async fn an_unusable_file_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let error = |path: &Path| {
         let error = SqliteStore::open(path, NEVER).err().unwrap().to_string();
@@ -244,7 +244,8 @@ async fn a_file_that_cannot_be_used_is_named() {
             store.put(&key, value("value"), None).await.unwrap();
         }
     }
-    // The threads have ended when the log is gone; where both end at once, it stays for the next.
+    // The threads have ended once the log is gone; if both end at the same time, it stays for the
+    // next connection.
     while damaged.with_file_name("damaged-wal").exists() {
         let next = rusqlite::Connection::open(&damaged).unwrap();
         let _ = next.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()));
@@ -263,7 +264,7 @@ async fn a_file_that_cannot_be_used_is_named() {
 }
 
 #[tokio::test]
-async fn a_request_that_fails_fails_no_other() {
+async fn a_failing_request_fails_no_other() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state.db");
     let store = open(&path);
@@ -289,7 +290,7 @@ async fn a_request_that_fails_fails_no_other() {
     assert_eq!(store.scan("").await.unwrap().len(), 39);
 }
 
-/// A step of a client of the store, and whether the process is killed then.
+/// A step of a store client, and whether the process is killed afterwards.
 #[derive(Clone, Debug)]
 enum Step {
     Put(String, u8),
@@ -311,7 +312,7 @@ fn byte(byte: u8) -> Bytes {
     Bytes::copy_from_slice(&[byte])
 }
 
-/// Carries out the steps and compares what is found after each kill with a map.
+/// Carries out the steps and compares the content after each kill with a map.
 async fn survives(steps: Vec<Step>) {
     let directory = tempfile::tempdir().unwrap();
     let mut path = directory.path().join("state.db");
@@ -341,17 +342,17 @@ async fn survives(steps: Vec<Step>) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..Default::default() })]
 
-    /// Killed at any time, the store has every change that was answered and nothing that was
-    /// replaced or deleted.
+    /// Killed at any time, the store has every acknowledged change and nothing that was replaced or
+    /// deleted.
     #[test]
-    fn answered_writes_survive_a_kill(steps in steps()) {
+    fn acknowledged_writes_survive_a_kill(steps in steps()) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.unwrap().block_on(survives(steps));
     }
 }
 
-/// A record of the files in which an earlier release kept changes. It does not say whether they are
-/// in the table; `number` does.
+/// A record of the files in which an earlier release kept changes. `number` determines whether it
+/// is also in the table.
 fn earlier_record(number: u64, kind: u8, key: &str, value: &str) -> Vec<u8> {
     let length = 8 + 1 + 8 + 4 + key.len() + value.len();
     let mut record = (length as u32).to_le_bytes().to_vec();
@@ -364,7 +365,7 @@ fn earlier_record(number: u64, kind: u8, key: &str, value: &str) -> Vec<u8> {
     record
 }
 
-/// A file of the format before, with what was written beside it.
+/// A file in the previous format, with the changes written beside it.
 fn earlier_state(path: &Path, changes: [Vec<u8>; 2]) {
     let connection = rusqlite::Connection::open(path).unwrap();
     connection
@@ -383,7 +384,7 @@ fn earlier_state(path: &Path, changes: [Vec<u8>; 2]) {
 }
 
 #[tokio::test]
-async fn the_log_of_an_earlier_release_is_taken_over_once() {
+async fn the_log_of_an_earlier_release_is_imported_once() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state.db");
     let mut later = earlier_record(10, 0, "deleted", "");

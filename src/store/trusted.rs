@@ -1,6 +1,7 @@
-//! Files that decide what the gateway runs and which clients it admits. Only this user and root must be
-//! able to change them, as with `StrictModes` of ssh. The check covers the file, each directory and
-//! each link on the path to it: a user who can rename a directory can replace its contents.
+//! Checks files that decide what the gateway runs and which clients it admits. Only this user and
+//! root must have the right to change them, as with `StrictModes` of ssh. The check covers the
+//! file, each directory and each link on the path to it: a user who can rename a directory can
+//! replace its contents.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -18,23 +19,24 @@ const STICKY: u32 = 0o1000;
 const WRITABLE_BY_GROUP: u32 = 0o020;
 const WRITABLE_BY_ALL: u32 = 0o002;
 
-/// Links on the way to one file, as the kernel limits them.
+/// Maximum number of links on a path, the same as the kernel's limit.
 const LINKS_MAX: usize = 40;
 
-/// How often a file is opened again that was replaced meanwhile, as Kubernetes replaces its secrets.
+/// How often opening is retried if the file is replaced in the meantime, as Kubernetes replaces its
+/// secrets.
 const TRIES: usize = 3;
 
 /// Opens a file for reading that only this user and root can change.
 ///
 /// # Errors
 ///
-/// Names the part of the path that others can change, and the command that mends it; else the
+/// Names the part of the path that others can change, and the command that fixes it; else the
 /// system's error.
 pub fn open_trusted(path: &Path) -> io::Result<File> {
     let absolute = std::path::absolute(path)?;
     let writers = Writers::of_this_process();
     for _ in 0..TRIES {
-        // Without the flag, the open would wait for the writer of a pipe.
+        // Otherwise opening a pipe would wait for its writer.
         let mut options = OpenOptions::new();
         let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
         let file = options.read(true).custom_flags(flags).open(path)?;
@@ -43,7 +45,7 @@ pub fn open_trusted(path: &Path) -> io::Result<File> {
         if let Some(why) = writers.distrust_file(&absolute, &found) {
             return Err(refused(why));
         }
-        // A pipe that the shell made has no place of its own.
+        // A pipe created by the shell has no path to check.
         if !opened.is_file() {
             rustix::fs::fcntl_setfl(&file, OFlags::empty())?;
             return Ok(file);
@@ -53,15 +55,15 @@ pub fn open_trusted(path: &Path) -> io::Result<File> {
             _ => return Ok(file),
         }
     }
-    let message = "it was replaced again and again while it was opened; try again";
+    let message = "it was replaced repeatedly while it was opened; try again";
     Err(io::Error::other(message))
 }
 
-/// Checks that only this user and root can put another directory in the place of this one.
+/// Checks that only this user and root can replace this directory.
 ///
 /// # Errors
 ///
-/// As [`open_trusted`].
+/// Fails like [`open_trusted`].
 pub fn check_way_to(directory: &Path) -> io::Result<()> {
     let absolute = std::path::absolute(directory)?;
     Writers::of_this_process().check_way(&absolute).map(drop)
@@ -75,7 +77,7 @@ fn refused(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, why)
 }
 
-/// Owner, group and mode of a file or a directory.
+/// Owner, group and mode of a file or directory.
 struct Found {
     owner: u32,
     group: u32,
@@ -92,12 +94,12 @@ impl Found {
     }
 }
 
-/// Who may write to what is trusted.
+/// Users and groups that are allowed to write to trusted files.
 struct Writers {
     user: u32,
     groups: Groups,
-    /// Within a user namespace in which the root of the machine has no number, its directories
-    /// belong to this one.
+    /// Within a user namespace in which the machine's root is unmapped, its directories appear to
+    /// belong to this number.
     unmapped_root: Option<u32>,
 }
 
@@ -111,10 +113,10 @@ impl Writers {
         }
     }
 
-    /// Why others could write to a file or a directory, with the end of a command that mends it.
+    /// Why others could write to a file or directory, and the start of a command that fixes it.
     fn distrust(&self, found: &Found) -> Option<(String, String)> {
         if ![self.user, ROOT].contains(&found.owner) {
-            let why = format!("belongs to another user ({})", found.owner);
+            let why = format!("belongs to a different user ({})", found.owner);
             return Some((why, format!("sudo chown {}", self.user)));
         }
         if found.mode & WRITABLE_BY_ALL != 0 {
@@ -137,12 +139,12 @@ impl Writers {
         let (why, command) = self.distrust(found)?;
         let shown = path.display();
         Some(format!(
-            "it {why}, who could change what the gateway runs and whom it admits; if you trust what \
-             it says: `{command} '{shown}'`"
+            "it {why}, who could change what the gateway runs and which clients it admits; if you \
+             trust its content: `{command} '{shown}'`"
         ))
     }
 
-    /// In a directory with the sticky bit, only the owner of a file can rename or remove it.
+    /// Checks a directory; with the sticky bit, only the owner of a file can rename or remove it.
     fn distrust_directory(&self, path: &Path, found: &Found) -> Option<String> {
         let is_roots = Some(found.owner) == self.unmapped_root;
         let owner = if is_roots { ROOT } else { found.owner };
@@ -160,13 +162,13 @@ impl Writers {
         let (why, command) = self.distrust(&seen)?;
         let shown = path.display();
         Some(format!(
-            "its directory `{shown}` {why}, who could put another one in its place: \
+            "its directory `{shown}` {why}, who could replace it: \
              `{command} '{shown}'`"
         ))
     }
 
-    /// Checks each directory and link on the way to a file; returns the file's own place, or `None`
-    /// where the kernel keeps the way (`/proc`).
+    /// Checks each directory and link on the path to a file; returns the file's resolved path, or
+    /// `None` if only the kernel knows it (`/proc`).
     fn check_way(&self, path: &Path) -> io::Result<Option<PathBuf>> {
         let mut ahead = steps(path);
         let mut at = PathBuf::from("/");
@@ -190,7 +192,7 @@ impl Writers {
                 if links > LINKS_MAX {
                     return Err(io::Error::other("the path to it has too many links"));
                 }
-                // The mode of a link is meaningless, but its owner chose where it leads.
+                // The mode of a link is meaningless, but its owner chose its target.
                 let owner = Found {
                     mode: 0,
                     ..Found::of(&found)
@@ -217,7 +219,7 @@ impl Writers {
     }
 }
 
-/// The names of a path, in order; `..` is one.
+/// The components of a path, in order, including `..`.
 fn steps(path: &Path) -> VecDeque<OsString> {
     let named = path
         .components()
@@ -248,7 +250,7 @@ mod tests {
             (ME, ME, 0o644, None),
             (ROOT, 0, 0o640, None),
             (ROOT, 2000, 0o440, None),
-            // A group of this user alone, as many systems make one for each user.
+            // A group that contains only this user, as many systems create for each user.
             (ME, ME, 0o664, None),
             (ROOT, 2000, 0o660, None),
             (ME, 50, 0o664, Some("`chmod g-w '/x'`")),
@@ -275,11 +277,11 @@ mod tests {
             // `/tmp`, and a secret of Kubernetes with an fsGroup.
             (ROOT, 0, 0o1777, true),
             (ROOT, 2000, 0o3777, true),
-            // A volume of Kubernetes with an fsGroup, of which the gateway is a member.
+            // A volume of Kubernetes with an fsGroup that the gateway belongs to.
             (ROOT, 2000, 0o2775, true),
             (ME, ME, 0o2775, true),
             (ME, ME, 0o700, true),
-            // The root of the machine, seen from a container without one.
+            // The machine's root, seen from a container in which it is unmapped.
             (65534, 65534, 0o755, true),
             (65534, 65534, 0o777, false),
             (ROOT, 0, 0o777, false),
@@ -337,7 +339,7 @@ mod tests {
             }
             set_permissions(at(open_to_all), Permissions::from_mode(0o755)).unwrap();
         }
-        // Who can write to the directory of a link chooses where it leads.
+        // A user who can write to the directory of a link chooses its target.
         set_permissions(at("other"), Permissions::from_mode(0o777)).unwrap();
         open("a/b/c/file").unwrap();
         for way in ["other/whole/c/file", "other/part/file", "other/file"] {
@@ -346,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_and_circles_of_links_are_told() {
+    fn missing_files_and_link_cycles_are_reported() {
         let base = tempfile::tempdir().unwrap();
         let at = |name: &str| base.path().join(name);
         symlink("b", at("a")).unwrap();
@@ -358,7 +360,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_descriptor_that_was_inherited_needs_no_place() {
+    fn an_inherited_descriptor_needs_no_path() {
         use std::os::fd::AsRawFd as _;
         let base = tempfile::tempdir().unwrap();
         let file = base.path().join("file");

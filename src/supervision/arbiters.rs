@@ -1,7 +1,7 @@
-//! A fixed pool of threads on which children live.
+//! A fixed pool of threads that children run on.
 //!
-//! actix-web's workers end with the server, so durable actors have arbiters of their own.
-//! A dead arbiter is noticed when somebody asks for its place, and replaced.
+//! actix-web's workers end with the server, so durable actors have separate arbiters. A dead
+//! arbiter is detected when its slot is requested next, and replaced.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -13,19 +13,19 @@ use std::time::Duration;
 use actix::System;
 use actix_rt::{Arbiter, ArbiterHandle};
 
-/// A place in the pool.
+/// A slot in the pool, with the arbiter that currently fills it.
 #[derive(Clone, Debug)]
 pub struct ArbiterSite {
-    /// Which one, from 0.
+    /// Index of the slot, starting at 0.
     pub index: usize,
     pub arbiter: ArbiterHandle,
-    /// Which of the arbiters that held this place.
+    /// Distinguishes the arbiters that filled this slot over time.
     serial: u64,
 }
 
-/// The pool; clones are handles to the same one.
+/// The pool; clones are handles to the same pool.
 ///
-/// When the last handle is dropped the threads are asked to end; [`Arbiters::stop`] also waits.
+/// Dropping the last handle asks the threads to end; [`Arbiters::stop`] also waits for them.
 #[derive(Clone, Debug)]
 pub struct Arbiters(Arc<Pool>);
 
@@ -39,7 +39,7 @@ struct Pool {
 #[derive(Debug)]
 struct Slots {
     places: Vec<ArbiterSlot>,
-    /// Told to end, perhaps blocked.
+    /// Arbiters that were told to end but can be blocked.
     retired: Vec<Arbiter>,
     stopped: bool,
 }
@@ -47,9 +47,9 @@ struct Slots {
 #[derive(Debug)]
 struct ArbiterSlot {
     handle: ArbiterHandle,
-    /// Absent when somebody else started the thread: not ours to end.
+    /// Absent if the thread was started elsewhere, and so must not be ended by the pool.
     own: Option<Arbiter>,
-    /// The pool is this one thread, which cannot be replaced.
+    /// The pool consists of the calling thread, which cannot be replaced.
     only: bool,
     serial: u64,
 }
@@ -66,7 +66,7 @@ impl ArbiterSlot {
 
     fn start(serial: u64) -> io::Result<Self> {
         if System::try_current().is_none() {
-            return Err(io::Error::other("no actix system runs on this thread"));
+            return Err(io::Error::other("this thread has no actix system"));
         }
         let arbiter = Arbiter::try_new()?;
         let adopted = Self::adopt(arbiter.handle());
@@ -78,7 +78,7 @@ impl ArbiterSlot {
     }
 }
 
-/// Some threads did not end in time: a child blocks them.
+/// Some threads did not end in time because a child blocks them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{blocked} arbiter threads did not end within {within:?}: a child blocks them")]
 pub struct ArbitersStillRunning {
@@ -91,7 +91,7 @@ impl Arbiters {
     ///
     /// # Errors
     ///
-    /// Returns the system's error when a thread or its runtime cannot be made.
+    /// Returns the system's error if a thread or its runtime cannot be created.
     pub fn start(count: NonZeroUsize) -> io::Result<Self> {
         let places = (0..count.get())
             .map(|_| ArbiterSlot::start(0))
@@ -99,14 +99,14 @@ impl Arbiters {
         Ok(Self::with(count, places))
     }
 
-    /// A pool of one that is the calling thread: for simulations on one thread.
+    /// A pool that consists of the calling thread, for single-threaded simulations.
     ///
     /// # Errors
     ///
-    /// Fails when the calling thread is no arbiter.
+    /// Fails if the calling thread is not an arbiter.
     pub fn current() -> io::Result<Self> {
-        let handle = Arbiter::try_current()
-            .ok_or_else(|| io::Error::other("no arbiter runs on this thread"))?;
+        let handle =
+            Arbiter::try_current().ok_or_else(|| io::Error::other("this thread has no arbiter"))?;
         let only = ArbiterSlot {
             only: true,
             ..ArbiterSlot::adopt(handle)
@@ -114,12 +114,12 @@ impl Arbiters {
         Ok(Self::with(NonZeroUsize::MIN, vec![only]))
     }
 
-    /// A pool of threads that somebody else started and ends. One that dies or is blocked is
-    /// replaced by a thread of the pool's own.
+    /// A pool of existing threads, which their owner ends. A dead or blocked thread is replaced by
+    /// one that the pool owns.
     ///
     /// # Errors
     ///
-    /// Fails when there is none.
+    /// Fails if `handles` is empty.
     pub fn adopt(handles: Vec<ArbiterHandle>) -> io::Result<Self> {
         let count = NonZeroUsize::new(handles.len())
             .ok_or_else(|| io::Error::other("a pool needs at least one arbiter"))?;
@@ -139,7 +139,7 @@ impl Arbiters {
         }))
     }
 
-    /// How many arbiters there are.
+    /// Number of arbiters.
     pub fn count(&self) -> NonZeroUsize {
         self.0.count
     }
@@ -149,17 +149,17 @@ impl Arbiters {
         usize::try_from(key % self.0.count.get() as u64).unwrap_or(0)
     }
 
-    /// The place for a key, on a fresh arbiter if the old one is dead.
+    /// The slot for a key, with a fresh arbiter if the old one is dead.
     pub fn site(&self, key: u64) -> ArbiterSite {
         self.at(self.index(key))
     }
 
-    /// The place of an index, modulo the number of arbiters.
+    /// The slot at an index, modulo the number of arbiters.
     pub fn at(&self, index: usize) -> ArbiterSite {
         let index = index % self.0.count;
         let mut slots = self.slots();
         if !slots.places[index].handle.alive() && !slots.stopped {
-            // A dead thread needs no goodbye.
+            // A dead thread needs no shutdown.
             drop(self.replace(&mut slots, index));
         }
         let place = &slots.places[index];
@@ -170,10 +170,10 @@ impl Arbiters {
         }
     }
 
-    /// Puts a fresh arbiter in the place of a blocked one. The old one ends as soon as it is
-    /// free again, and its children with it, so that their supervisors move them.
+    /// Replaces a blocked arbiter. The old one ends when it is unblocked, together with its
+    /// children, whose supervisors then move them.
     ///
-    /// Does nothing if the place was already taken by another arbiter.
+    /// Does nothing if the slot already has a different arbiter.
     pub fn retire(&self, site: &ArbiterSite) {
         let mut slots = self.slots();
         let index = site.index % self.0.count;
@@ -187,7 +187,7 @@ impl Arbiters {
         }
     }
 
-    /// How many arbiters were replaced because they were dead or blocked.
+    /// Number of arbiters that were replaced because they were dead or blocked.
     pub fn replaced(&self) -> u64 {
         self.0.replaced.load(Ordering::Relaxed)
     }
@@ -200,7 +200,8 @@ impl Arbiters {
                 self.0.replaced.fetch_add(1, Ordering::Relaxed);
                 std::mem::replace(&mut slots.places[index], fresh).own
             }
-            // The caller gets the dead one, its child a dead thread, and its supervisor a retry.
+            // The caller gets the dead arbiter; its child fails to start, and the supervisor
+            // retries.
             Err(error) => {
                 log::error!(index, error:%; "cannot replace an arbiter");
                 None
@@ -208,12 +209,12 @@ impl Arbiters {
         }
     }
 
-    /// Ends the threads and everything that lives on them, and waits for them.
+    /// Ends the threads and everything that runs on them, and waits for them.
     ///
     /// # Errors
     ///
-    /// Returns [`ArbitersStillRunning`] when some did not end within that time; they end when what
-    /// blocks them does.
+    /// Returns [`ArbitersStillRunning`] if some did not end in time; they end once they are
+    /// unblocked.
     pub async fn stop(&self, within: Duration) -> Result<(), ArbitersStillRunning> {
         let own: Vec<Arbiter> = {
             let mut slots = self.slots();
@@ -233,18 +234,18 @@ impl Arbiters {
     }
 }
 
-/// Joining blocks, so each is waited for by a thread of its own.
+/// Joining blocks, so each join runs on a separate thread.
 async fn join(own: Vec<Arbiter>, within: Duration) -> Result<(), ArbitersStillRunning> {
     let mut blocked = own.len();
     let (done, mut joined) = tokio::sync::mpsc::unbounded_channel();
     for arbiter in own {
         let done = done.clone();
-        // A thread that cannot be waited for counts as running.
+        // A thread that cannot be joined counts as running.
         drop(
             thread::Builder::new()
                 .name(String::from("arbiter-end"))
                 .spawn(move || {
-                    // Its panic, if any, was reported where it happened.
+                    // A panic was reported where it happened.
                     drop(arbiter.join());
                     let _ = done.send(());
                 }),
@@ -256,7 +257,7 @@ async fn join(own: Vec<Arbiter>, within: Duration) -> Result<(), ArbitersStillRu
             blocked -= 1;
         }
     };
-    // Whether it was in time is seen in the count.
+    // The caller counts the threads that did not end in time.
     drop(tokio::time::timeout(within, all).await);
     if blocked == 0 {
         Ok(())

@@ -1,10 +1,10 @@
-//! How long to wait before the next attempt: pure arithmetic.
+//! Computes the delay before the next attempt.
 
 use std::time::Duration;
 
 use super::policy::Settings;
 
-/// Delays that grow from attempt to attempt, up to a maximum.
+/// Delays that grow with each attempt, up to a maximum.
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
     initial: Duration,
@@ -21,7 +21,7 @@ impl Backoff {
         }
     }
 
-    /// Each delay is twice the one before.
+    /// Each delay is twice the previous one.
     pub const fn doubling(initial: Duration, max: Duration) -> Self {
         Self::new(initial, 2.0, max)
     }
@@ -34,8 +34,8 @@ impl Backoff {
     }
 }
 
-/// The delay before restart number `attempt`, counted from 0, shortened by chance. `chance` is a
-/// number from 0.0 to below 1.0.
+/// The delay before restart number `attempt`, counted from 0, randomly shortened. `chance` is from
+/// 0.0 up to but not including 1.0.
 pub(crate) fn delay(settings: &Settings, attempt: u32, chance: f64) -> Duration {
     let backoff = Backoff::new(
         settings.backoff_initial,
@@ -45,7 +45,7 @@ pub(crate) fn delay(settings: &Settings, attempt: u32, chance: f64) -> Duration 
     with_jitter(backoff.delay(attempt), settings.jitter, chance)
 }
 
-/// Shortens a delay by a random part of its `jitter` share; never to nothing.
+/// Shortens a delay by a random part of its `jitter` share; the result is never zero.
 pub(crate) fn with_jitter(delay: Duration, jitter: f64, chance: f64) -> Duration {
     let part = 1.0 - jitter * chance.clamp(0.0, 1.0);
     delay

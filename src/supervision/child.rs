@@ -1,9 +1,9 @@
-//! Runs one incarnation of a child and reports its end exactly once.
+//! Runs one incarnation of a child and reports its exit exactly once.
 //!
-//! actix would run an actor's future as a bare task. Here it is wrapped: a panic is caught
-//! with its text, and the actor is dropped after the unwinding, so that a second panic in
-//! `stopping`, `stopped` or `Drop` does not abort the process. If the wrapper itself is
-//! dropped, the thread is going away, and that is reported, too.
+//! actix would run an actor's future as a bare task. Here it is wrapped: a panic is caught with its
+//! message, and the actor is dropped after unwinding, so that a second panic in `stopping`,
+//! `stopped` or `Drop` does not abort the process. If the wrapper itself is dropped, the thread is
+//! ending, which is also reported.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,26 +15,26 @@ use actix_rt::ArbiterHandle;
 
 use super::exit::{Exit, ExitReason, catch_panic};
 
-/// Messages that senders which await room may queue; admission is counted elsewhere, since
-/// actix lets every clone of an address pass anyway.
+/// Mailbox capacity for senders that wait for room; admission is limited elsewhere, because actix
+/// lets every clone of an address exceed the capacity.
 const MAILBOX_CAPACITY: usize = 16;
 
-/// A child that is not started again: a handle to it.
+/// Handle to a child that is never restarted.
 ///
 /// The child stops when the last address to it is dropped and it has nothing left to do.
 pub struct Temporary<A: Actor> {
-    /// Where to send; works at once, messages wait for the child's birth.
+    /// The child's address; messages sent before the child starts are queued.
     pub addr: Addr<A>,
-    /// Kills it. Outlives the child; killing a dead child does nothing.
+    /// Kills the child. Remains valid after the child exits; killing a dead child does nothing.
     pub exit: Exit,
 }
 
-/// Starts a child that nobody restarts, on a given arbiter.
+/// Starts a child that is never restarted, on the given arbiter.
 ///
-/// `factory` runs on that arbiter. `on_exit` is called exactly once, when the child is gone:
-/// on the child's arbiter, or on the calling thread when that arbiter is dead already. It
-/// must be short and carries what it needs, such as the child's key. There is no watcher
-/// task and no actor besides the child.
+/// `factory` runs on that arbiter. `on_exit` is called exactly once, after the child is gone: on
+/// the child's arbiter, or on the calling thread if that arbiter is already dead. It must be short,
+/// and captures what it needs, such as the child's key. No watcher task and no additional actor is
+/// created.
 pub fn spawn_temporary<A, F, R>(arbiter: &ArbiterHandle, factory: F, on_exit: R) -> Temporary<A>
 where
     A: Actor<Context = Context<A>>,
@@ -57,7 +57,7 @@ where
         exit,
         on_exit: Some(on_exit),
     };
-    // On a dead arbiter the closure is dropped unrun, and the report with it.
+    // A dead arbiter drops the closure without running it, and the report with it.
     arbiter.spawn_fn(move || start_incarnation(mailbox, factory, report));
     Addr::new(sender)
 }
@@ -93,14 +93,14 @@ fn start_incarnation<A, F, R>(
     }
 }
 
-/// Reports when it is asked to, or when it is dropped: then the thread is gone.
+/// Reports an exit when asked to, or when dropped because the thread ended.
 struct ExitReport<R: FnOnce(ExitReason)> {
     exit: Exit,
     on_exit: Option<R>,
 }
 
 impl<R: FnOnce(ExitReason)> ExitReport<R> {
-    /// Tells the end. Who killed the child has the word on why.
+    /// Reports the exit. The reason of a kill takes precedence over the observed one.
     fn send(mut self, observed: ExitReason) {
         self.deliver(observed);
     }
@@ -114,7 +114,7 @@ impl<R: FnOnce(ExitReason)> ExitReport<R> {
             other => other,
         };
         if let Err(panic) = catch_panic(|| on_exit(reason)) {
-            log::error!(panic = &*panic; "a child's end could not be reported: a panic");
+            log::error!(panic = &*panic; "reporting a child's exit panicked");
         }
     }
 }
@@ -131,7 +131,7 @@ where
     R: FnOnce(ExitReason),
 {
     run: Option<ContextFut<A, Context<A>>>,
-    /// Whether `started` was called, without which no other hook is due.
+    /// Whether `started` was called; if not, no other hook runs.
     polled: bool,
     report: Option<ExitReport<R>>,
 }
@@ -141,7 +141,7 @@ where
     A: Actor<Context = Context<A>>,
     R: FnOnce(ExitReason),
 {
-    /// Drops the actor, then tells that it is gone.
+    /// Drops the actor, then reports that it is gone.
     fn end(&mut self, observed: ExitReason) {
         let Some(run) = self.run.take() else { return };
         let reason = match run_last_hooks(run, self.polled) {
@@ -154,7 +154,7 @@ where
     }
 }
 
-/// Nothing in it is pinned in place: the actor's future is movable.
+/// No field is pinned: the actor's future is movable.
 impl<A, R> Unpin for Incarnation<A, R>
 where
     A: Actor<Context = Context<A>>,
@@ -162,7 +162,7 @@ where
 {
 }
 
-/// Runs the last hooks and drops the actor, each on its own, so that no panic meets another.
+/// Runs the last hooks and drops the actor, each separately, so that panics cannot collide.
 fn run_last_hooks<A>(mut run: ContextFut<A, Context<A>>, started: bool) -> Result<(), Arc<str>>
 where
     A: Actor<Context = Context<A>>,
@@ -175,7 +175,7 @@ where
             let _ = Pin::new(&mut run).poll(&mut task);
         });
     }
-    // Without this the drop would call the hooks once more.
+    // Otherwise dropping it would call the hooks again.
     run.ctx().terminate();
     let dropped = catch_panic(|| drop(run));
     farewell.and(dropped)

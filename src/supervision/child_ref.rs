@@ -1,4 +1,4 @@
-//! A reference for callers: a name that outlives every incarnation, never an address.
+//! A reference to a child for its callers: a name that outlives every incarnation, not an address.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,16 +15,15 @@ use super::policy::Settings;
 use super::spec::Start;
 use super::view::{ChildPhase, ChildView};
 
-/// A value that a ready child offers to its callers, such as a struct of recipients.
+/// The value that a ready child offers to its callers, such as a struct of recipients.
 pub trait ChildValue: Clone + Send + Sync + Unpin + 'static {}
 
 impl<T: Clone + Send + Sync + Unpin + 'static> ChildValue for T {}
 
-/// The state of a child as callers see it. `T` is what a ready child offers, such as its
-/// recipients.
+/// The state of a child as callers see it. `T` is the value that a ready child offers.
 #[derive(Clone, Debug)]
 pub enum ChildStatus<T> {
-    /// Not running by intent, or on its way there; [`ChildRef::wake`] starts it.
+    /// Stopped on purpose, or about to be; [`ChildRef::wake`] starts it.
     Idle,
     Starting,
     Up {
@@ -38,9 +37,9 @@ pub enum ChildStatus<T> {
     Broken {
         next_attempt: Instant,
     },
-    /// AccessRequest to leave for good, or held and asked to leave.
+    /// Asked to leave, permanently or because it is held.
     Stopping,
-    /// Gone for good, or held: nothing but [`ChildRef::release`] brings it back.
+    /// Gone permanently, or held: only [`ChildRef::release`] restarts it.
     Stopped,
 }
 
@@ -69,30 +68,30 @@ impl<T> ChildStatus<T> {
 #[derive(Clone, Debug)]
 pub struct ChildSnapshot<T> {
     pub status: ChildStatus<T>,
-    /// How the incarnation before ended.
+    /// How the previous incarnation ended.
     pub last_exit: Option<ExitReason>,
     /// When the phase was entered.
     pub since: Instant,
     /// Number of the current or last incarnation, from 1; 0 before the first.
     pub generation: u64,
-    /// Incarnations after the first, by why the one before ended.
+    /// Restarts by the reason for which the previous incarnation ended.
     pub restarts: BTreeMap<&'static str, u64>,
-    /// Times that it became broken.
+    /// Number of times that the child became broken.
     pub escalations: u64,
-    /// Ends by panic, all in all.
+    /// Total number of exits by panic.
     pub panics: u64,
-    /// Killed incarnations whose thread was blocked.
+    /// Number of killed incarnations whose thread was blocked.
     pub stuck: u64,
 }
 
-/// The child cannot be used now.
+/// The child is currently unavailable.
 #[derive(Clone, Debug)]
 pub struct ChildUnavailable {
     pub name: Arc<str>,
     pub phase: ChildPhase,
-    /// How its last incarnation ended.
+    /// How the last incarnation ended.
     pub why: Option<ExitReason>,
-    /// How long until the next attempt, when one is due.
+    /// Time until the next attempt, if one is scheduled.
     pub retry_after: Option<Duration>,
 }
 
@@ -100,7 +99,7 @@ impl fmt::Display for ChildUnavailable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}` is {}", self.name, self.phase)?;
         if let Some(why) = &self.why {
-            write!(f, " (last end: {why})")?;
+            write!(f, " (last exit: {why})")?;
         }
         match self.retry_after {
             Some(after) => write!(f, "; next attempt in {} ms", after.as_millis()),
@@ -111,7 +110,7 @@ impl fmt::Display for ChildUnavailable {
 
 impl std::error::Error for ChildUnavailable {}
 
-/// The value of a ready child, with the incarnation that offers it.
+/// The value of a ready child, with the generation that offers it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Up<T> {
     pub value: T,
@@ -123,9 +122,9 @@ pub(crate) enum Control<T> {
     Event(ChildEvent),
     /// Settings, and the factory if the child's spec changed.
     Configure(Settings, Option<Start<T>>),
-    /// Rest, if this says that nobody uses the child.
+    /// Stop the child until it is needed, if the closure confirms that it is unused.
     RestIf(Box<dyn Fn() -> bool + Send>),
-    /// Answered when everything sent before it has been handled.
+    /// Acknowledged once all earlier commands have been handled.
     Barrier(oneshot::Sender<()>),
 }
 
@@ -133,7 +132,7 @@ impl<T> Message for Control<T> {
     type Result = ();
 }
 
-/// A child by name. Cheap to clone; may be used from any thread.
+/// A child by name. Cheap to clone; usable from any thread.
 pub struct ChildRef<T: ChildValue>(Arc<ChildHandle<T>>);
 
 struct ChildHandle<T: ChildValue> {
@@ -179,12 +178,12 @@ impl<T: ChildValue> ChildRef<T> {
         &self.0.name
     }
 
-    /// The child's value now, without waiting.
+    /// The child's current value, without waiting.
     ///
     /// # Errors
     ///
-    /// Returns [`ChildUnavailable`] unless the child is up. A child that died a moment ago may
-    /// still look up: whoever sends to it gets a closed mailbox.
+    /// Returns [`ChildUnavailable`] unless the child is up. A child that has just died can still
+    /// look up: messages to it then reach a closed mailbox.
     pub fn current(&self) -> Result<Up<T>, ChildUnavailable> {
         let snapshot = self.0.snapshot.borrow();
         match &snapshot.status {
@@ -207,8 +206,8 @@ impl<T: ChildValue> ChildRef<T> {
     ///
     /// # Errors
     ///
-    /// Returns [`ChildUnavailable`] at the deadline; earlier when the child is stopping or stopped,
-    /// and when its next attempt is due only after the deadline.
+    /// Returns [`ChildUnavailable`] at the deadline, or earlier if the child is stopping or
+    /// stopped, or if its next attempt is due only after the deadline.
     pub async fn wait_up(&self, deadline: Instant) -> Result<Up<T>, ChildUnavailable> {
         let mut changes = self.0.snapshot.clone();
         let mut woken = false;
@@ -221,7 +220,7 @@ impl<T: ChildValue> ChildRef<T> {
             };
             match away.phase {
                 ChildPhase::Stopping | ChildPhase::Stopped => return Err(away),
-                // Once: a child that is put to sleep again is not wanted.
+                // Wakes the child once: if it is stopped again, it is no longer needed.
                 ChildPhase::Idle if woken => return Err(away),
                 ChildPhase::Idle => {
                     self.wake();
@@ -233,7 +232,8 @@ impl<T: ChildValue> ChildRef<T> {
                         if confirmed {
                             return Err(away);
                         }
-                        // The wait may have been skipped a moment ago: let that arrive first.
+                        // The wait can have been skipped a moment ago: let that command take effect
+                        // first.
                         let (reached, barrier) = oneshot::channel();
                         self.send(Control::Barrier(reached));
                         let _ = timeout_at(deadline, barrier).await;
@@ -246,18 +246,18 @@ impl<T: ChildValue> ChildRef<T> {
             confirmed = false;
             match timeout_at(deadline, changes.changed()).await {
                 Ok(Ok(())) => {}
-                // The supervisor is gone; its last word was published.
+                // The supervisor is gone; its final state was published.
                 Ok(Err(_)) | Err(_) => return self.current(),
             }
         }
     }
 
-    /// The whole state of the child.
+    /// The complete state of the child.
     pub fn snapshot(&self) -> ChildSnapshot<T> {
         self.0.snapshot.borrow().clone()
     }
 
-    /// A receiver that wakes at each change.
+    /// A receiver that is notified of each change.
     pub fn subscribe(&self) -> watch::Receiver<ChildSnapshot<T>> {
         self.0.snapshot.clone()
     }
@@ -286,33 +286,33 @@ impl<T: ChildValue> ChildRef<T> {
         }
     }
 
-    /// Starts an idle child, and skips the wait of one that failed. One that is up is left
-    /// alone.
+    /// Starts an idle child, and skips the wait of a failed one. A child that is up is not
+    /// affected.
     pub fn wake(&self) {
         self.send(Control::Event(ChildEvent::Wake));
     }
 
-    /// As [`ChildRef::wake`]; a child that is up is asked to leave and built anew. The reason, one of
-    /// few words, is counted.
+    /// Like [`ChildRef::wake`], but a child that is up is asked to leave and is restarted. Restarts
+    /// are counted by `reason`, which must come from a small set.
     pub fn reconnect_now(&self, reason: &'static str) {
         self.send(Control::Event(ChildEvent::Reconnect(reason)));
     }
 
-    /// Gives the supervisor other settings, and another factory if the child's spec changed:
-    /// then a child that runs is renewed. Earlier failures are forgotten and a wait is over.
+    /// Replaces the supervisor's settings and, if the child's spec changed, the factory: a running
+    /// child is then restarted. Earlier failures are forgotten, and any wait ends.
     pub fn configure(&self, settings: Settings, start: Option<Start<T>>) {
         self.send(Control::Configure(settings, start));
     }
 
-    /// Asks a child that is up to leave until it is woken, if `is_unused` says so. Callers see
-    /// it idle while that is asked: one that counts itself before it looks at
-    /// [`ChildRef::current`] is either counted, or sees the child idle and wakes it.
+    /// Stops a child that is up until it is woken, if `is_unused` confirms that it can. Callers see
+    /// it idle during the check, so a caller that registers itself before [`ChildRef::current`] is
+    /// either seen by the check, or sees the child idle and wakes it.
     pub fn rest_if(&self, is_unused: impl Fn() -> bool + Send + 'static) {
         self.send(Control::RestIf(Box::new(is_unused)));
     }
 
-    /// Takes the child out of service: it is asked to leave, and nothing wakes it but
-    /// [`ChildRef::release`]. Callers fail from now on.
+    /// Takes the child out of service: it is asked to leave, and only [`ChildRef::release`]
+    /// restarts it. Callers fail from now on.
     pub fn hold(&self) {
         self.send(Control::Event(ChildEvent::Hold));
     }
@@ -322,16 +322,15 @@ impl<T: ChildValue> ChildRef<T> {
         self.send(Control::Event(ChildEvent::Release));
     }
 
-    /// Asks the child to leave for good. Callers fail from now on.
+    /// Asks the child to leave permanently. Callers fail from now on.
     pub fn stop(&self) {
         self.send(Control::Event(ChildEvent::Stop));
     }
 
-    /// Waits until a child that was asked to stop, or is held, is gone: at most twice
-    /// `shutdown_timeout`.
+    /// Waits until a stopped or held child is gone: at most twice `shutdown_timeout`.
     pub async fn stopped(&self) {
         let mut changes = self.0.snapshot.clone();
-        // An error means that the supervisor is gone, and its child with it.
+        // Ignore an error: the supervisor is gone, together with its child.
         drop(
             changes
                 .wait_for(|snapshot| matches!(snapshot.status, ChildStatus::Stopped))

@@ -1,4 +1,4 @@
-//! How a child ends, and the cell through which it says why.
+//! Exit reasons of a child, and the cell through which it states them.
 
 use std::any::Any;
 use std::error::Error;
@@ -13,53 +13,52 @@ use futures_util::task::AtomicWaker;
 
 use crate::telemetry::{Cause, Reason};
 
-/// Why an incarnation of a child ended. `{:#}` passes on to the error of the child, which may show
-/// operators more so than others.
+/// Why an incarnation of a child ended. `{:#}` is passed on to the child's error, whose alternate
+/// form can show operators more.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ExitReason {
     /// It stopped itself, or the last address to it was dropped.
-    #[error("ended by itself")]
+    #[error("ended on its own")]
     Normal,
-    /// It was asked to leave and did.
+    /// It left when it was asked to.
     #[error("was asked to stop")]
     Shutdown,
-    /// It met an error that it could not repair, and said so with [`Exit::fail`].
+    /// It met an unrecoverable error and reported it with [`Exit::fail`].
     #[error(fmt = show_failure)]
     Failed(Arc<dyn Error + Send + Sync>),
-    /// A resource that it uses reached a configured limit. The error says which.
+    /// A resource that it uses reached a configured limit, which the error names.
     #[error(fmt = show_limit)]
     LimitReached(Arc<dyn Error + Send + Sync>),
-    /// A hook, a handler, a spawned future or its `Drop` panicked: a bug. The text is the
-    /// panic's.
+    /// A hook, handler, spawned future or `Drop` panicked: a bug. Contains the panic message.
     #[error("panicked: {0}")]
     Panicked(Arc<str>),
-    /// Somebody killed it: it was asked to leave and did not, or [`Exit::kill`] was called.
+    /// It was killed: it did not leave when asked to, or [`Exit::kill`] was called.
     #[error("was killed")]
     Killed,
-    /// The thread that it lived on ended, or was already gone when it should have been born.
+    /// The thread that it ran on ended, or was already gone at the start.
     #[error("its thread is gone")]
     ArbiterDead,
-    /// Its factory panicked, so that it was never born.
+    /// The factory panicked, so the child never started.
     #[error("its factory panicked: {0}")]
     FactoryPanicked(Arc<str>),
-    /// It did not say that it was ready in time.
+    /// It was not ready in time.
     #[error("did not become ready in time")]
     StartTimeout,
 }
 
 impl ExitReason {
-    /// A failure that is only a text.
+    /// A failure described only by a message.
     pub fn failed(text: impl Into<String>) -> Self {
         let error: Box<dyn Error + Send + Sync> = text.into().into();
         Self::Failed(Arc::from(error))
     }
 
-    /// A bug of the program, as opposed to a failure of what the child works with.
+    /// Whether it is a bug in the program rather than a failure of something the child works with.
     pub fn is_panic(&self) -> bool {
         matches!(self, Self::Panicked(_) | Self::FactoryPanicked(_))
     }
 
-    /// The reason for operators, without a word on its kind where it has a text of its own.
+    /// The reason for operators: its own message if it has one, without its kind.
     pub fn cause(&self) -> String {
         match self {
             Self::Failed(error) => format!("{error:#}"),
@@ -81,7 +80,7 @@ impl ExitReason {
         }
     }
 
-    /// The cause, where a program can tell.
+    /// The cause, if it can be classified.
     pub fn known_cause(&self) -> Option<Cause> {
         match self {
             Self::StartTimeout => Some(Cause::TimedOut),
@@ -89,12 +88,13 @@ impl ExitReason {
         }
     }
 
-    /// How long the next attempt is to wait at least, where the failure says so.
+    /// Minimum wait before the next attempt, if the failure states one.
     pub fn retry_after(&self) -> Option<Duration> {
         self.error()?.downcast_ref::<Reason>()?.retry_after()
     }
 
-    /// [`ExitReason::code`], or the cause of a failure where that is known: a stable word for counters.
+    /// The classified cause of a failure if known, else [`ExitReason::code`]: a stable word for
+    /// counters.
     pub fn exact_code(&self) -> &'static str {
         match self {
             Self::LimitReached(_) => self.code(),
@@ -130,10 +130,10 @@ fn show_limit(error: &Arc<dyn Error + Send + Sync>, f: &mut fmt::Formatter<'_>) 
     fmt::Display::fmt(error, f)
 }
 
-/// Longest panic text that is kept, in characters.
+/// Maximum length of a stored panic message, in characters.
 const PANIC_TEXT_MAX: usize = 1_000;
 
-/// Runs code that may panic; the error is the panic's text.
+/// Runs code that can panic; the error is the panic message.
 pub(crate) fn catch_panic<T>(run: impl FnOnce() -> T) -> Result<T, Arc<str>> {
     catch_unwind(AssertUnwindSafe(run)).map_err(panic_text)
 }
@@ -144,14 +144,14 @@ fn panic_text(payload: Box<dyn Any + Send>) -> Arc<str> {
     } else if let Some(text) = payload.downcast_ref::<String>() {
         text.chars().take(PANIC_TEXT_MAX).collect()
     } else {
-        String::from("(the panic has no text)")
+        String::from("(the panic has no message)")
     };
-    // The payload is a value of unknown type: its `Drop` may panic, too.
+    // The payload has an unknown type: its `Drop` can panic as well.
     drop(catch_unwind(AssertUnwindSafe(move || drop(payload))));
     Arc::from(text)
 }
 
-/// Both ends of a child's end: the child says why it stops, others kill it.
+/// Shared between a child, which states why it stops, and others, which kill it.
 ///
 /// One cell per incarnation, cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -169,8 +169,8 @@ impl Exit {
         Self::default()
     }
 
-    /// For the child: call it before `ctx.stop()`, so that the end is known as a failure. The
-    /// first reason that is said stays.
+    /// For the child: call this before `ctx.stop()`, so that the exit counts as a failure. The
+    /// first stated reason is kept.
     pub fn fail<E>(&self, error: E)
     where
         E: Into<Box<dyn Error + Send + Sync>>,
@@ -178,21 +178,21 @@ impl Exit {
         self.say(ExitReason::Failed(Arc::from(error.into())));
     }
 
-    /// For the child: says with any reason why it is about to stop. The first one stays.
+    /// For the child: states any reason for the upcoming stop. The first stated reason is kept.
     pub fn say(&self, reason: ExitReason) {
         self.stated_reason().get_or_insert(reason);
     }
 
-    /// Ends the incarnation the next time its thread is free, without asking it: its `stopping`
-    /// and `stopped` hooks and its `Drop` run, its queued messages are dropped.
+    /// Ends the incarnation the next time its thread is free, without asking it: its `stopping` and
+    /// `stopped` hooks and its `Drop` run, its queued messages are dropped.
     ///
-    /// A child that blocks its thread cannot be ended this way, nor by anything else within
-    /// the process.
+    /// A child that blocks its thread cannot be ended, neither this way nor by any other means
+    /// within the process.
     pub fn kill(&self) {
         self.kill_with_reason(ExitReason::Killed);
     }
 
-    /// [`Exit::kill`] with another reason in its exit event.
+    /// Like [`Exit::kill`], with a different reason in the exit event.
     pub(crate) fn kill_with_reason(&self, reason: ExitReason) {
         *self.stated_reason() = Some(reason);
         self.0.killed.store(true, Ordering::Release);

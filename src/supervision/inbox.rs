@@ -1,9 +1,9 @@
-//! Messages to a permanent child that outlive its incarnations.
+//! A message queue for a permanent child that outlives its incarnations.
 //!
-//! A mailbox dies with its actor, and what is in it is lost. What must not be lost waits here: an
-//! incarnation takes one message at a time and says when it is done with it. One that died over a
-//! message leaves it to the next, which tries it once more; then it is given up, so that one bad
-//! message costs no more than that.
+//! An actor's mailbox dies with it, and its messages are lost. Messages that must not be lost wait
+//! here: an incarnation takes one message at a time and acknowledges it. If it dies while handling
+//! a message, the next incarnation retries the message once; after a second death the message is
+//! dropped, so that one bad message cannot block the rest.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,10 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures_util::stream::{self, Stream};
 use tokio::sync::Notify;
 
-/// How often a message is tried.
+/// Maximum number of attempts for a message.
 const TRIES_MAX: u32 = 2;
 
-/// A queue of messages for one child. Cheap to clone; may be written from any thread.
+/// A queue of messages for one child. Cheap to clone; writable from any thread.
 pub struct Inbox<T>(Arc<InboxState<T>>);
 
 struct InboxState<T> {
@@ -26,16 +26,16 @@ struct InboxState<T> {
 
 struct InboxQueue<T> {
     waiting: VecDeque<T>,
-    /// The message in progress, with the number of times that it was taken.
+    /// The message in progress, with the number of attempts.
     in_progress: Option<(T, u32)>,
 }
 
-/// A message that is taken.
+/// A message taken from the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InboxItem<T> {
-    /// To be carried out, perhaps for the second time.
+    /// To be handled, possibly for the second time.
     Try(T),
-    /// Whoever carried it out died of it each time.
+    /// Dropped, because every attempt killed the incarnation that handled it.
     GivenUp(T),
 }
 
@@ -53,7 +53,7 @@ impl<T> fmt::Debug for Inbox<T> {
 }
 
 impl<T> Inbox<T> {
-    /// No more than `max` messages wait.
+    /// Creates a queue for at most `max` messages.
     pub fn new(max: usize) -> Self {
         let queue = Mutex::new(InboxQueue {
             waiting: VecDeque::new(),
@@ -63,7 +63,7 @@ impl<T> Inbox<T> {
         Self(Arc::new(InboxState { queue, wakeup, max }))
     }
 
-    /// Adds a message; `false` when too many wait.
+    /// Adds a message; returns `false` if the queue is full.
     #[must_use]
     pub fn put(&self, message: T) -> bool {
         let mut queue = self.queue();
@@ -76,19 +76,19 @@ impl<T> Inbox<T> {
         true
     }
 
-    /// The message in hand is carried out.
+    /// Acknowledges the message in progress.
     pub fn done(&self) {
         let done = self.queue().in_progress.take();
-        // Not while others wait for the queue.
+        // Drop it only after the lock is released.
         drop(done);
     }
 
-    /// How many wait.
+    /// Number of waiting messages.
     pub fn len(&self) -> usize {
         self.queue().waiting.len()
     }
 
-    /// Whether none waits.
+    /// Whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -99,8 +99,8 @@ impl<T> Inbox<T> {
 }
 
 impl<T: Clone + 'static> Inbox<T> {
-    /// All messages for one incarnation, which says [`Inbox::done`] after each; without end. What
-    /// an incarnation before it was not done with comes first.
+    /// The endless stream of messages for one incarnation, which calls [`Inbox::done`] after each.
+    /// A message that the previous incarnation did not acknowledge comes first.
     pub fn stream(&self) -> impl Stream<Item = InboxItem<T>> + 'static {
         stream::unfold(self.clone(), |inbox| async {
             loop {
@@ -144,7 +144,7 @@ mod tests {
         let next = || next().flatten();
         assert_eq!(next(), Some(InboxItem::Try("a")));
         inbox.done();
-        // Each stream is another incarnation's.
+        // Each stream represents another incarnation.
         assert_eq!(next(), Some(InboxItem::Try("b")));
         assert_eq!(next(), Some(InboxItem::Try("b")));
         inbox.done();
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_message_wakes_whoever_reads_and_too_many_are_refused() {
+    async fn a_message_wakes_the_reader_and_a_full_queue_refuses_more() {
         let inbox = Inbox::new(2);
         let mut stream = inbox.stream().boxed_local();
         assert!(stream.next().now_or_never().is_none());

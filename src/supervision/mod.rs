@@ -1,15 +1,15 @@
-//! Supervision of actix actors, with OTP's vocabulary. Knows nothing of what its children do.
+//! Supervision of actix actors, using OTP's terms. Independent of what its children do.
 //!
-//! `actix::Supervisor` restarts an actor that called `ctx.stop()`, at once and with the same
-//! value, but not one that panicked. Here a child is built anew by its factory after any kind
-//! of death, with growing delays, and callers hold a name instead of an address.
+//! `actix::Supervisor` restarts an actor that called `ctx.stop()`, immediately and with the same
+//! value, but not one that panicked. Here a factory builds a new child after any kind of exit, with
+//! growing delays, and callers hold a name instead of an address.
 //!
 //! - [`Supervisor::supervise`] keeps one child alive by its [`ChildSpec`]; callers get a
 //!   [`ChildRef`].
-//! - [`spawn_temporary`] starts a child that nobody restarts; only its end is reported. Made
-//!   for tens of thousands.
-//! - [`Inbox`] holds messages that must outlive the incarnation to which they were sent.
-//! - [`Arbiters`] are the threads on which both live.
+//! - [`spawn_temporary`] starts a child that is never restarted; only its exit is reported.
+//!   Designed for tens of thousands of children.
+//! - [`Inbox`] holds messages that must outlive the incarnation that they were sent to.
+//! - [`Arbiters`] are the threads that supervisors and children run on.
 //!
 //! # Example
 //!
@@ -25,7 +25,7 @@
 //! impl Actor for Peer {
 //!     type Context = Context<Self>;
 //!     fn started(&mut self, ctx: &mut Self::Context) {
-//!         // After the handshake; a failed one says `self.0.exit().fail(error)`, then stops.
+//! //         // After the handshake; a failed one calls `self.0.exit().fail(error)`, then stops.
 //!         self.0.ready(ctx.address());
 //!     }
 //! }
@@ -67,86 +67,88 @@
 //!
 //! # Guarantees
 //!
-//! Each with the tests that prove it, in `tests/supervision/` unless the path starts with
-//! `machine` (`machine/tests.rs`), `backoff` or `inbox` (unit tests here).
+//! Each with the tests that prove it, in `tests/supervision/` unless the path starts with `machine`
+//! (`machine/tests.rs`), `backoff` or `inbox` (unit tests here).
 //!
-//! 1. Every death is seen, with its reason and a panic's text: a stop, a failure, a kill, a
+//! 1. Every exit is detected, with its reason and the panic message: a stop, a failure, a kill, a
 //!    panic in `started`, a handler, a spawned future, `stopping`, `stopped`, `Drop` or the
-//!    factory, and the end of its thread. A fresh child comes.
+//!    factory, and the end of its thread. A fresh child follows.
 //!    `deaths::a_death_of_any_kind_is_seen_and_a_fresh_child_comes`,
 //!    `deaths::a_panic_at_birth_is_seen_and_tried_again`
-//! 2. A panic in one place of a child's life does not abort the process, nor do panics in its
-//!    handler, in `stopping` and in `Drop` one after the other.
+//! 2. A panic at one point of a child's life does not abort the process, nor do successive panics
+//!    in its handler, in `stopping` and in `Drop`.
 //!    `deaths::a_death_of_any_kind_is_seen_and_a_fresh_child_comes`
-//! 3. A panic in a `ResponseFuture` ends neither the child nor anything else: its caller gets
-//!    an error. `deaths::a_panic_in_a_response_future_is_its_callers_alone`
-//! 4. An end is reported exactly once, also of a child that was never born.
+//! 3. A panic in a `ResponseFuture` affects neither the child nor anything else: only its caller
+//!    gets an error. `deaths::a_panic_in_a_response_future_is_its_callers_alone`
+//! 4. An exit is reported exactly once, even for a child that never started.
 //!    `temporary::ten_thousand_children_each_report_their_end_once`,
 //!    `temporary::a_child_that_is_never_born_reports_its_end_once`
-//! 5. A caller that sends a reply channel in its message gets exactly one answer or error,
-//!    whatever dies meanwhile, and memory stays flat.
+//! 5. A caller that sends a reply channel in its message gets exactly one response or error,
+//!    whatever dies in the meantime, and memory stays flat.
 //!    `storm::ten_thousand_failures_cost_no_caller_its_answer`
-//! 6. A permanent child is never given up, and at most one incarnation of it runs, except as
-//!    said below of a blocked thread. `properties::no_order_of_events_loses_or_doubles_a_child`,
+//! 6. A permanent child is never abandoned, and at most one incarnation of it runs, except for a
+//!    blocked thread, as described below.
+//!    `properties::no_order_of_events_loses_or_doubles_a_child`,
 //!    `storm::ten_thousand_failures_cost_no_caller_its_answer`
-//! 7. The delay before attempt n is `min(max, initial * factor^n)`, shortened by chance, never
-//!    nothing. `backoff::delays_grow_to_the_maximum`,
+//! 7. The delay before attempt n is `min(max, initial * factor^n)`, randomly shortened, never zero.
+//!    `backoff::delays_grow_to_the_maximum`,
 //!    `backoff::a_delay_is_never_zero_and_never_above_the_maximum`,
 //!    `time::jitter_shortens_waits_within_its_share`
-//! 8. More than `max_restarts` failures within `within`: broken, one try every
+//! 8. More than `max_restarts` failures within `within` make a child broken, with one attempt every
 //!    `reconnect_every`. `machine::failures_back_off_then_break_then_are_tried_periodically`,
 //!    `time::attempts_back_off_and_a_broken_child_is_tried_periodically`
 //! 9. Only uptime of `stable_after` or a new configuration forgets failures.
 //!    `machine::stable_uptime_forgets_failures`, `time::stable_uptime_forgets_failures`,
 //!    `machine::a_new_configuration_forgets_failures`
-//! 10. Somebody can skip the wait, and renew a child that is up.
+//! 10. Callers can skip a wait, and restart a child that is up.
 //!     `machine::somebody_can_skip_the_wait`, `time::somebody_can_skip_the_wait`,
 //!     `time::a_healthy_child_is_renewed_when_asked_for_or_when_its_spec_changed`
-//! 11. A child is up when it says so; one that does not in time is killed and tried again.
+//! 11. A child is up once it reports ready; if it does not in time, it is killed and retried.
 //!     `time::a_child_that_is_not_ready_in_time_is_killed_and_tried_again`
-//! 12. A caller fails at once with the reason and the time of the next attempt, or waits until
-//!     a deadline but not in vain. `waiting::a_caller_waits_for_a_restart_but_not_in_vain`,
+//! 12. A caller either fails immediately, with the reason and the time of the next attempt, or
+//!     waits until a deadline if the child can be up by then.
+//!     `waiting::a_caller_waits_for_a_restart_but_not_in_vain`,
 //!     `waiting::a_wait_ends_at_its_deadline`,
 //!     `waiting::an_idle_child_is_woken_by_who_waits_for_it`
-//! 13. A stop is final, takes at most twice `shutdown_timeout`, and callers fail from its
-//!     first moment. `machine::stop_is_final_and_bounded_from_every_state`,
+//! 13. A stop is final, takes at most twice `shutdown_timeout`, and callers fail immediately.
+//!     `machine::stop_is_final_and_bounded_from_every_state`,
 //!     `stopping::a_child_that_leaves_is_awaited_and_callers_fail_at_once`,
 //!     `stopping::a_child_that_ignores_shutdown_is_killed_when_its_time_is_up`
 //! 14. Late events of an old incarnation change nothing.
 //!     `stopping::a_blocked_thread_is_abandoned_and_its_late_messages_are_ignored`
-//! 15. No failure of a child reaches its neighbours: each has a supervisor and failures of its own.
-//!     `waiting::panics_and_failures_of_a_child_leave_its_neighbour_alone`
-//! 16. A supervisor that ends takes its child along, and its callers are notified.
+//! 15. A child's failures do not affect its neighbours: each child has a separate supervisor and
+//!     failure count. `waiting::panics_and_failures_of_a_child_leave_its_neighbour_alone`
+//! 16. A supervisor that ends takes its child with it, and its callers are notified.
 //!     `stopping::a_supervisor_that_goes_takes_its_child_along`
-//! 17. A dead thread is replaced; a stopped or dropped pool leaves none.
+//! 17. A dead thread is replaced; a stopped or dropped pool leaves no threads.
 //!     `deaths::a_death_of_any_kind_is_seen_and_a_fresh_child_comes`,
 //!     `stopping::a_stopped_or_dropped_pool_leaves_no_thread`
 //!
-//! 18. A child that nobody uses can be let go until it is woken, and no caller that counts
-//!     itself before it looks is left with one that leaves.
+//! 18. An unused child can be stopped until it is woken, and a caller that registers itself before
+//!     it looks up the child never gets one that is leaving.
 //!     `machine::a_child_at_rest_is_idle_until_woken`,
 //!     `resting::an_unused_child_leaves_and_comes_back_when_it_is_waited_for`
-//! 19. A child that is held stays away, whoever wants it, until it is released.
+//! 19. A held child stays stopped, despite any wake, until it is released.
 //!     `machine::a_held_child_comes_back_only_when_it_is_released`,
 //!     `properties::a_held_child_is_gone_and_a_released_one_is_not_lost`,
 //!     `resting::a_held_child_is_brought_back_by_its_release_only`,
 //!     `resting::a_caller_that_waits_for_a_child_fails_at_once_when_the_child_is_held`
-//! 20. A message in an inbox is lost with no incarnation; one that two died of is given up.
-//!     `inbox::a_message_that_ended_an_incarnation_is_tried_once_more_and_then_given_up`
+//! 20. No incarnation's death loses a message in an inbox; a message that kills two incarnations is
+//!     dropped. `inbox::a_message_that_ended_an_incarnation_is_tried_once_more_and_then_given_up`
 //!
-//! # What it cannot do
+//! # Limitations
 //!
-//! - **A child that blocks its thread cannot be killed** from within the process. It is
-//!   noticed when it was killed and is not gone after `shutdown_timeout`: then it is counted
-//!   (`stuck`), its arbiter is retired and the next incarnation gets a fresh one; the old
-//!   thread ends when it is free again, and its other children move. Until somebody wants to
-//!   stop or renew a blocked child it looks up: its callers' deadlines must tell.
+//! - **A child that blocks its thread cannot be killed** from within the process. This is detected
+//!   when it was killed and is not gone after `shutdown_timeout`: it is counted (`stuck`), its
+//!   arbiter is retired and the next incarnation gets a fresh one; the old thread ends when it is
+//!   unblocked, and its other children move. Until a blocked child is stopped or restarted it
+//!   appears to be up: callers must rely on their own deadlines.
 //!   `stopping::a_blocked_thread_is_abandoned_and_its_late_messages_are_ignored`,
 //!   `stopping::a_pool_with_a_blocked_thread_says_so_and_ends_later`
-//! - Two values that both panic when one actor is dropped abort the process: Rust knows no
-//!   other way. `Drop` must not panic, least of all in two fields.
-//! - Between a death and its report a child still looks up: whoever sends to it gets a closed
-//!   mailbox or a dropped reply channel at once.
+//! - If two fields of a dropped actor both panic, the process aborts: Rust allows nothing else.
+//!   `Drop` must not panic, least of all in two fields.
+//! - Between an exit and its report a child still appears to be up: senders get a closed mailbox or
+//!   a dropped reply channel immediately.
 
 mod arbiters;
 mod backoff;

@@ -1,33 +1,32 @@
-//! Settings of a supervisor: backoff, limits of restarts, deadlines.
+//! Settings of a supervisor: backoff, restart limits, deadlines.
 
 use std::ops::Deref;
 use std::time::Duration;
 
-/// The settings of a supervisor as configured; [`Settings`] is the checked form.
+/// The configured settings of a supervisor; [`Settings`] is the validated form.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tuning {
     /// Delay before the first restart.
     pub backoff_initial: Duration,
-    /// By how much each further delay is longer than the one before; 1.0 to 100.0.
+    /// Factor by which each delay exceeds the previous one; 1.0 to 100.0.
     pub backoff_factor: f64,
-    /// Longest delay.
+    /// Maximum delay.
     pub backoff_max: Duration,
-    /// Which part of a delay is left to chance, 0.0 to 1.0: with 0.5 a delay of 10 s becomes
-    /// 5 s to 10 s. It keeps children that died together from coming back together.
+    /// Share of a delay that is random, 0.0 to 1.0: with 0.5, a delay of 10 s becomes 5 s to 10 s.
+    /// It keeps children that died together from restarting together.
     pub jitter: f64,
-    /// Failures allowed within `within`; one more and the child counts as broken.
+    /// Failures allowed within `within`; one more makes the child broken.
     pub max_restarts: u32,
     /// The window in which failures are counted.
     pub within: Duration,
-    /// Delay between two tries while broken (shortened by `jitter`).
+    /// Interval between attempts while broken (shortened by `jitter`).
     pub reconnect_every: Duration,
     /// Uptime after which earlier failures are forgotten.
     pub stable_after: Duration,
-    /// How long a child may take from its birth until it says that it is ready, unless it says
-    /// itself how long it takes.
+    /// Time that a child has to become ready, unless it reports a different time itself.
     pub connect_timeout: Duration,
-    /// How long a child that was asked to leave may take before it is killed, and how long a
-    /// killed one may take to be gone.
+    /// Time that a child has to leave when asked before it is killed, and that a killed child has
+    /// to exit.
     pub shutdown_timeout: Duration,
 }
 
@@ -48,12 +47,12 @@ impl Default for Tuning {
     }
 }
 
-/// Checked [`Tuning`]: every duration is between [`Settings::DURATION_MIN`] and
-/// [`Settings::DURATION_MAX`], the numbers are finite and in their range.
+/// Validated [`Tuning`]: every duration is between [`Settings::DURATION_MIN`] and
+/// [`Settings::DURATION_MAX`], and the numbers are finite and in range.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings(Tuning);
 
-/// Why a [`Tuning`] is not usable; names the field.
+/// Why a [`Tuning`] is invalid; names the field.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{key}` must be {must_be}")]
 pub struct InvalidSettings {
@@ -62,15 +61,15 @@ pub struct InvalidSettings {
 }
 
 impl Settings {
-    /// Shortest duration: below a timer's resolution a delay would be none.
+    /// Shortest duration: below a timer's resolution, a delay would be zero.
     pub const DURATION_MIN: Duration = Duration::from_millis(1);
     /// Longest duration, so that adding one to a point in time cannot overflow.
     pub const DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
-    /// Most failures that are remembered.
+    /// Maximum number of recorded failures.
     pub const MAX_RESTARTS_MAX: u32 = 10_000;
 
-    /// For parts of the program itself, which wait for no peer: they are back at once, and tried
-    /// every second however often they fail.
+    /// Settings for internal components, which wait for no peer: they restart immediately, and are
+    /// retried every second however often they fail.
     pub fn prompt() -> Self {
         Self(Tuning {
             backoff_initial: Duration::from_millis(10),
@@ -83,7 +82,7 @@ impl Settings {
 
     /// # Errors
     ///
-    /// Returns [`InvalidSettings`] for the first field that is out of its range.
+    /// Returns [`InvalidSettings`] for the first field that is out of range.
     pub fn try_new(tuning: Tuning) -> Result<Self, InvalidSettings> {
         let durations = [
             ("backoff_initial", tuning.backoff_initial),

@@ -1,21 +1,21 @@
-//! Where chance comes from: a seam, so that a test decides it.
+//! Random numbers behind a trait, so that tests can control them.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A source of numbers that are 0.0 or more and below 1.0. Not for secrets.
+/// A source of numbers from 0.0 up to but not including 1.0. Not for secrets.
 pub trait Random: fmt::Debug + Send + Sync {
     fn chance(&self) -> f64;
 }
 
-/// Different in each run of the program.
+/// Different numbers in each run of the program.
 #[derive(Debug)]
 pub struct SystemRandom(SeededRandom);
 
 impl SystemRandom {
     pub fn new() -> Self {
-        // The standard library keys its hashers from the operating system's randomness.
+        // The standard library seeds its hashers from the operating system's randomness.
         Self(SeededRandom::new(RandomState::new().hash_one(0)))
     }
 }

@@ -12,8 +12,8 @@ use super::exit::{Exit, ExitReason};
 use super::policy::Settings;
 use super::random::{Random, SystemRandom};
 
-/// A child is asked to leave: it ends what it must end, then calls `ctx.stop()`. After
-/// `shutdown_timeout` it is killed.
+/// Asks a child to leave: it cleans up, then calls `ctx.stop()`. After `shutdown_timeout` it is
+/// killed.
 #[derive(Clone, Copy, Debug)]
 pub struct Shutdown;
 
@@ -21,7 +21,7 @@ impl Message for Shutdown {
     type Result = ();
 }
 
-/// The arguments of a new incarnation.
+/// Connects a new incarnation to its supervisor.
 pub struct SupervisorLink<T> {
     generation: u64,
     exit: Exit,
@@ -49,7 +49,7 @@ impl<T> fmt::Debug for SupervisorLink<T> {
 }
 
 impl<T> SupervisorLink<T> {
-    /// A link to no supervisor: for those who run a child by themselves, such as tests.
+    /// A link without a supervisor, for callers that run a child themselves, such as tests.
     pub fn detached(generation: u64, on_ready: impl Fn(T) + Send + Sync + 'static) -> Self {
         Self::new(generation, Exit::new(), on_ready, |_| {})
     }
@@ -68,31 +68,30 @@ impl<T> SupervisorLink<T> {
         }
     }
 
-    /// Which incarnation this is, from 1.
+    /// Number of this incarnation, starting at 1.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// The child can be used, by means of this value. Said again, the value is replaced. From
-    /// an incarnation that is no longer the current one it is ignored.
+    /// Reports that the child is ready and offers this value. Calling it again replaces the value.
+    /// Ignored if the incarnation is no longer the current one.
     pub fn ready(&self, value: T) {
         (self.on_ready)(value);
     }
 
-    /// The child is still on its way, and is ready within this time from now or has failed by
-    /// itself; until it says so for the first time it has `connect_timeout`. A child that is ready
-    /// says it in vain.
+    /// Extends the start: the child will be ready or fail within this time from now. Before the
+    /// first call, `connect_timeout` applies. Has no effect once the child is ready.
     pub fn still_starting(&self, within: Duration) {
         (self.on_start)(within);
     }
 
-    /// Through which the child says why it ends.
+    /// The cell through which the child states why it ends.
     pub fn exit(&self) -> &Exit {
         &self.exit
     }
 }
 
-/// Starts an incarnation: a factory with the type of its actor hidden.
+/// Starts an incarnation: a factory with the actor's type erased.
 pub struct Start<T>(pub(super) Arc<Launcher<T>>);
 
 pub(super) type Launcher<T> =
@@ -122,21 +121,21 @@ impl<T: 'static> Start<T> {
     }
 }
 
-/// Everything that is needed to keep a child alive.
+/// Everything needed to keep a child alive.
 pub struct ChildSpec<T> {
     pub name: Arc<str>,
     pub settings: Settings,
     pub start: Start<T>,
     pub arbiters: Arbiters,
-    /// Decides with the pool's placement on which arbiter the child lives.
+    /// Selects the arbiter, together with the pool's placement.
     pub key: u64,
     pub random: Arc<dyn Random>,
-    /// Whether the child stays idle until somebody wakes it.
+    /// Whether the child stays idle until it is woken.
     pub lazy: bool,
 }
 
 impl<T> ChildSpec<T> {
-    /// A permanent child with the default settings that starts at once.
+    /// A permanent child with the default settings that starts immediately.
     pub fn new(name: impl Into<Arc<str>>, arbiters: &Arbiters, start: Start<T>) -> Self {
         Self {
             name: name.into(),

@@ -1,6 +1,6 @@
-//! The actor that keeps one child alive: it carries out what [`RestartMachine`] decides.
+//! The actor that keeps one child alive by carrying out the decisions of [`RestartMachine`].
 //!
-//! It lives on the arbiter that started it, the child on one of the pool. It knows nothing of
+//! It runs on the arbiter that started it; the child runs on one of the pool. It is independent of
 //! what the child does.
 
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ pub struct Supervisor<T: ChildValue> {
     value: Option<T>,
     /// Why the child was asked to leave, until it is started again.
     leave_reason: Option<&'static str>,
-    /// The end before this one, as it is logged; `None` once an incarnation was ready.
+    /// The previous exit as it was logged; `None` once an incarnation was ready.
     logged: Option<LoggedExit>,
     timer: Option<SpawnHandle>,
     snapshot: watch::Sender<ChildSnapshot<T>>,
@@ -42,8 +42,8 @@ struct RunningChild {
 impl<T: ChildValue> Supervisor<T> {
     /// Starts a supervisor on the calling arbiter, and its child unless it is lazy.
     ///
-    /// The supervisor runs until [`ChildRef::stop`], or until its arbiter ends; its child ends
-    /// with it.
+    /// The supervisor runs until [`ChildRef::stop`], or until its arbiter ends; the child ends with
+    /// it.
     pub fn supervise(spec: ChildSpec<T>) -> ChildRef<T> {
         let (snapshot, receiver) = watch::channel(ChildSnapshot {
             status: if spec.lazy {
@@ -153,13 +153,13 @@ impl<T: ChildValue> Supervisor<T> {
         child.exit.kill_with_reason(reason);
     }
 
-    /// Its thread is blocked, and nothing within the process can free it.
+    /// The thread is blocked, and nothing within the process can unblock it.
     fn abandon_blocked_child(&mut self) {
         let Some(child) = self.child.take() else {
             return;
         };
         log::error!(child = &*self.spec.name, generation = self.generation, arbiter = child.site.index;
-            "blocks its thread and is left behind");
+            "child blocks its thread; abandoning it");
         self.value = None;
         self.snapshot.send_modify(|snapshot| {
             snapshot.stuck += 1;
@@ -218,7 +218,8 @@ impl<T: ChildValue> Supervisor<T> {
         });
     }
 
-    /// Callers see it idle before the question is asked: who comes in between is seen by it.
+    /// Callers see the child idle before the check runs, so the check sees every caller that
+    /// arrives in between.
     fn rest_if(&mut self, is_unused: &dyn Fn() -> bool, ctx: &mut Context<Self>) {
         if !matches!(self.machine.state(), ChildState::Up { .. }) {
             return;
@@ -245,7 +246,7 @@ impl<T: ChildValue> Supervisor<T> {
             other => other,
         };
         let level = match &reason {
-            // Whoever asked has said so.
+            // The requester has already logged the reason.
             ExitReason::Shutdown => log::Level::Debug,
             ExitReason::Normal => log::Level::Info,
             ExitReason::Panicked(_) | ExitReason::FactoryPanicked(_) => log::Level::Error,
@@ -271,7 +272,7 @@ impl<T: ChildValue> Supervisor<T> {
         let is_broken = matches!(state, ChildState::Waiting { broken: true, .. });
         let logged = LoggedExit { cause, is_broken };
         let (child, why) = (&*self.spec.name, logged.cause.as_str());
-        let then = after_exit(state, Instant::now());
+        let then = describe_next_step(state, Instant::now());
         match logged.repeats(self.logged.as_ref()) {
             Repetition::None => log::log!(level, child, generation, why; "{then}"),
             Repetition::Cause => {
@@ -283,18 +284,18 @@ impl<T: ChildValue> Supervisor<T> {
     }
 }
 
-/// The end of an incarnation, as it is logged.
+/// An exit, as it is logged.
 struct LoggedExit {
     cause: String,
     is_broken: bool,
 }
 
-/// How much of what is to be said of an end was said of the one before.
+/// How much of an exit's log line repeats the previous exit's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Repetition {
     None,
     Cause,
-    /// A broken child is still broken: the attempts that follow say nothing new.
+    /// Everything: a broken child is still broken, and further attempts add no information.
     Whole,
 }
 
@@ -312,8 +313,8 @@ impl LoggedExit {
     }
 }
 
-/// How it goes on with a child that has ended, for the log.
-fn after_exit(state: &ChildState, now: Instant) -> String {
+/// Describes the next step for a child that has ended, for the log.
+fn describe_next_step(state: &ChildState, now: Instant) -> String {
     match state {
         ChildState::Waiting {
             next_attempt,
@@ -324,9 +325,9 @@ fn after_exit(state: &ChildState, now: Instant) -> String {
             format!("{word}, next attempt in {:.1}s", left as f64 / 1000.0)
         }
         ChildState::Starting { .. } | ChildState::Up { .. } | ChildState::Ending { .. } => {
-            "ended, and is started again".to_owned()
+            "ended and is being restarted".to_owned()
         }
-        ChildState::Idle => "at rest".to_owned(),
+        ChildState::Idle => "idle".to_owned(),
         ChildState::Stopped => "stopped".to_owned(),
     }
 }
@@ -374,7 +375,7 @@ impl<T: ChildValue> Handler<IncarnationEvent<T>> for Supervisor<T> {
         let (IncarnationEvent::Ready { generation, .. }
         | IncarnationEvent::StillStarting { generation, .. }
         | IncarnationEvent::Exit { generation, .. }) = &event;
-        // A late event: of an old incarnation, or of one that was left behind.
+        // A late event from an old or abandoned incarnation.
         if *generation != self.generation || self.child.is_none() {
             return;
         }
@@ -406,7 +407,7 @@ impl<T: ChildValue> Handler<Control<T>> for Supervisor<T> {
                 self.handle_event(ChildEvent::Configure { settings, renew }, ctx);
             }
             Control::RestIf(is_unused) => self.rest_if(&is_unused, ctx),
-            // An error means that nobody waits for it any more.
+            // Ignore an error: the requester no longer waits.
             Control::Barrier(reached) => drop(reached.send(())),
         }
     }

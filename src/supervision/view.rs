@@ -1,4 +1,4 @@
-//! The observable state of a child: the same struct for logs, interfaces and tests.
+//! The observable state of a child, shared by logs, APIs and tests.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -7,28 +7,28 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// Where a child is in its life.
+/// Phase of a child's life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ChildPhase {
-    /// Not running by intent: it was not woken yet, is at rest, or ended as it should.
+    /// Stopped on purpose: not woken yet, unused, or ended normally.
     #[default]
     Idle,
-    /// Born, not ready.
+    /// Started but not ready.
     Starting,
     Up,
     /// It failed; another attempt is due.
     Backoff,
     /// It failed too often; attempts are rare now.
     Broken,
-    /// AccessRequest to leave, for good or until it is released.
+    /// Asked to leave, permanently or until it is released.
     Stopping,
-    /// Gone for good, or held until it is released.
+    /// Gone permanently, or held until it is released.
     Stopped,
 }
 
 impl ChildPhase {
-    /// The word that is also its serialised form.
+    /// The serialized form.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Idle => "idle",
@@ -48,39 +48,38 @@ impl fmt::Display for ChildPhase {
     }
 }
 
-/// One child at one moment.
+/// The state of one child at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ChildView {
     pub name: Arc<str>,
     pub phase: ChildPhase,
-    /// How long it has been in this phase, in milliseconds.
+    /// Time in this phase, in milliseconds.
     pub phase_ms: u64,
     /// Number of the current or last incarnation, from 1; 0 before the first.
     pub generation: u64,
-    /// Incarnations after the first.
+    /// Number of incarnations after the first.
     pub restarts: u64,
-    /// The same by why the incarnation before each ended, or was ended.
+    /// Restarts by the reason for which the previous incarnation ended.
     #[serde(skip)]
     pub restart_reasons: BTreeMap<&'static str, u64>,
-    /// Times that it began to fail too often.
+    /// Number of times that it failed too often.
     #[serde(skip)]
     pub escalations: u64,
-    /// Ends by panic, all in all.
+    /// Total number of exits by panic.
     pub panics: u64,
-    /// Killed incarnations that were still there when their time was up: their thread was
-    /// blocked.
+    /// Killed incarnations that did not exit in time because their thread was blocked.
     pub stuck: u64,
-    /// How the incarnation before ended, for operators.
+    /// How the previous incarnation ended, for operators.
     pub last_exit: Option<String>,
-    /// The same for anybody.
+    /// How the previous incarnation ended, in a form safe for any reader.
     #[serde(skip)]
     pub last_exit_sentence: Option<String>,
-    /// The same as a stable word.
+    /// How the previous incarnation ended, as a stable word.
     pub last_exit_code: Option<Cow<'static, str>>,
-    /// When the next attempt is due, in milliseconds from now.
+    /// Time until the next attempt, in milliseconds.
     pub next_attempt_ms: Option<u64>,
-    /// Messages that wait in its [`super::Inbox`], if it has one.
+    /// Messages waiting in its [`super::Inbox`], if it has one.
     #[serde(skip)]
     pub waiting: usize,
 }

@@ -1,4 +1,4 @@
-//! The audit trail: one record of the log for each request, call and login that is denied.
+//! The audit trail: one log record for each denied request, call and login.
 
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
@@ -6,36 +6,37 @@ use std::sync::{Mutex, PoisonError};
 use super::clock::unix_millis;
 use super::counters::{Counter, Counters};
 
-/// The target of these records.
+/// Log target of audit records.
 const AUDIT: &str = "mcpvisor::audit";
 
-/// Records of one second about principals, and as many about nobody known; further ones are counted, so
-/// that nobody fills a disk with them.
+/// Maximum number of records per second about known principals, and separately about unknown ones;
+/// further ones are only counted, so that a client cannot fill the disk with them.
 const RECORDS_PER_SECOND: u32 = 100;
 
-/// Longest action and reason in a record, in characters: a client may name what it likes.
+/// Maximum length of action and reason in a record, in characters: clients control these texts.
 const TEXT_MAX: usize = 512;
 
-/// Who has no credentials cannot flood the records of those who have.
+/// Separate, so that clients without credentials cannot suppress records about clients with
+/// credentials.
 static OF_PRINCIPALS: Mutex<Budget> = Mutex::new(Budget::new());
 static OF_STRANGERS: Mutex<Budget> = Mutex::new(Budget::new());
 
-/// A denied request: whose, of what kind, and why.
+/// A denied request: who sent it, what it asked for, and why it was denied.
 #[derive(Clone, Copy, Debug)]
 pub struct Denial<'a> {
-    /// The code of the failure that the client reads (docs/errors.md).
+    /// The code of the failure that the client receives (docs/errors.md).
     pub code: &'static str,
-    /// As `POST /mcp`, or `tools/call files__read`.
+    /// The action, such as `POST /mcp` or `tools/call files__read`.
     pub action: &'a str,
-    /// Issuer and subject; empty where nobody is known.
+    /// Issuer and subject; empty if unknown.
     pub principal: &'a str,
-    /// The address of the client, where the one that denies knows it.
+    /// The client's address, if known where the request is denied.
     pub from: Option<IpAddr>,
     pub reason: &'a str,
 }
 
 impl Denial<'_> {
-    /// Counts it and writes its record.
+    /// Counts the denial and writes its record.
     pub fn record(&self, counters: &Counters) {
         counters.add(Counter::Denials);
         let budget = match self.principal {
@@ -48,7 +49,7 @@ impl Denial<'_> {
             .take(unix_millis() / 1000);
         let Some(left_out) = taken else { return };
         if left_out > 0 {
-            log::warn!(target: AUDIT, "type" = "audit", records = left_out; "records of denials are left out");
+            log::warn!(target: AUDIT, "type" = "audit", records = left_out; "audit records suppressed: too many denials per second");
         }
         let from = self.from.map(|from| from.to_string()).unwrap_or_default();
         log::warn!(
@@ -63,7 +64,7 @@ fn cut(text: &str) -> &str {
     end.and_then(|(end, _)| text.get(..end)).unwrap_or(text)
 }
 
-/// Records of the second that goes on, in Unix time.
+/// The records written in the current second, in Unix time.
 struct Budget {
     second: u64,
     records: u32,
@@ -79,8 +80,8 @@ impl Budget {
         }
     }
 
-    /// How many records were left out before the one that is written now; `None` if this one is left
-    /// out, too.
+    /// Number of records suppressed before the one being written now; `None` if this one is
+    /// suppressed as well.
     fn take(&mut self, second: u64) -> Option<u64> {
         if second != self.second {
             (self.second, self.records) = (second, 0);
@@ -126,14 +127,14 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_is_counted_and_said_with_the_next_record() {
+    fn suppressed_records_are_counted_in_the_next_record() {
         let mut budget = Budget::new();
         for _ in 0..RECORDS_PER_SECOND {
             assert_eq!(budget.take(7), Some(0));
         }
         assert_eq!((budget.take(7), budget.take(7)), (None, None));
         assert_eq!((budget.take(8), budget.take(8)), (Some(2), Some(0)));
-        // The clock of the machine is set back.
+        // The system clock is set back.
         assert_eq!(budget.take(6), Some(0));
     }
 }

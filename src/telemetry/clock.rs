@@ -1,4 +1,4 @@
-//! The time of day, for times that outlive the process.
+//! Wall-clock time, for timestamps that outlive the process.
 
 use std::sync::LazyLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -8,13 +8,13 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use tokio::time::Instant;
 
-/// Milliseconds since 1970; 0 on a machine whose clock is before that.
+/// Milliseconds since 1970; 0 if the system clock is before that.
 pub fn unix_millis() -> u64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
     since_epoch.map_or(0, millis)
 }
 
-/// The date of an HTTP header, in milliseconds since 1970; many servers write dashes in it.
+/// Parses the date of an HTTP header into milliseconds since 1970; many servers write dashes in it.
 pub fn http_date(text: &str) -> Option<u64> {
     let parsed = text.parse::<HttpDate>();
     let parsed = parsed.or_else(|_| text.replace('-', " ").parse());
@@ -22,8 +22,8 @@ pub fn http_date(text: &str) -> Option<u64> {
     Some(since_epoch.map_or(0, millis))
 }
 
-/// Milliseconds since 1970 by the clock at the first call, which goes on evenly from there, however
-/// the clock is set.
+/// Milliseconds since 1970 that start at the wall clock's time on the first call and then advance
+/// steadily, even if the clock is set.
 pub fn even_millis() -> u64 {
     static BEGIN: LazyLock<(Instant, u64)> = LazyLock::new(|| (Instant::now(), unix_millis()));
     let (begin, wall) = *BEGIN;
@@ -35,15 +35,15 @@ pub fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A time as people write it, in UTC: `2026-11-20T19:00:00.000Z`.
+/// Formats a time in UTC: `2026-11-20T19:00:00.000Z`.
 pub fn rfc3339(unix_millis: u64) -> String {
-    // Times that no calendar holds are shown as the last one that it does.
+    // Times beyond the calendar are shown as its last time.
     const LAST: u64 = 253_402_300_799_999;
     let time = UNIX_EPOCH + Duration::from_millis(unix_millis.min(LAST));
     humantime::format_rfc3339_millis(time).to_string()
 }
 
-/// How much of a time is shown.
+/// How much of a time to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClockForm {
     /// `20:03:12`
@@ -52,7 +52,7 @@ pub enum ClockForm {
     DateAndTime,
 }
 
-/// A time in the zone of this machine.
+/// Formats a time in this machine's time zone.
 pub fn local_time(unix_millis: u64, form: ClockForm) -> String {
     time_in(unix_millis, form, TimeZone::system())
 }
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn local_times_are_those_of_their_zone() {
+    fn local_times_use_their_zone() {
         let table = [
             (0, 0, "00:00:00", "1970-01-01 00:00:00"),
             (1_700_000_000_123, 2, "00:13:20", "2023-11-15 00:13:20"),

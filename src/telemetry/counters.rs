@@ -13,7 +13,7 @@ macro_rules! counters {
         $(#[$doc:meta])*
         $counter:ident = $name:literal $(($label:ident = $value:literal))?,
     )*) => {
-        /// A counter. Counts only grow, from the start of the process.
+        /// A counter. Counts only increase, starting at zero in each process.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(usize)]
         pub enum Counter {
@@ -21,7 +21,7 @@ macro_rules! counters {
         }
 
         impl Counter {
-            /// In the status: the value of a label is a part of the name there.
+            /// Names in the status, which include the value of a label.
             const NAMES: &[&str] = &[$(concat!($name $(, "_", $value)?),)*];
 
             const METRICS: &[(&str, CounterLabels)] =
@@ -33,57 +33,57 @@ macro_rules! counters {
 counters! {
     /// HTTP requests that were refused before they reached a session.
     RequestsRefused = "requests_refused",
-    /// Requests, calls and logins that were denied to whoever asked; each leaves a record in the log.
+    /// Requests, calls and logins that were denied; each leaves an audit record.
     Denials = "denials",
     /// Requests whose handling panicked.
     RequestsPanicked = "requests_panicked",
-    /// Connections of clients that sent no head in time, or did not read.
+    /// Client connections that sent no request head in time, or did not read.
     ClientsTooSlow = "clients_too_slow",
-    /// Connections whose client did not come to speak TLS with us.
+    /// Client connections whose TLS handshake failed.
     HandshakesFailed = "tls_handshakes_failed",
     SessionsOpened = "sessions_opened",
-    /// Ended by their client, or by an operator.
+    /// Sessions ended by their client or by an operator.
     SessionsDeleted = "sessions_deleted",
-    /// Ended because nobody used them.
+    /// Sessions ended because they were idle.
     SessionsExpired = "sessions_expired",
-    /// Ended to make room, since they were never used.
+    /// Unused sessions ended to make room.
     SessionsUnused = "sessions_unused",
-    /// Rebuilt from their record after their actor died.
+    /// Sessions rebuilt from their record after their actor died.
     SessionsRebuilt = "sessions_rebuilt",
     SessionsRefused = "sessions_refused",
-    /// Streams of clients without a session that were refused, since there was no place.
+    /// Streams of clients without a session that were refused because of a limit.
     ListenersRefused = "listeners_refused",
-    /// Records of sessions that could not be written.
+    /// Session records that could not be written.
     SessionsUnsaved = "sessions_unsaved",
     CallsStarted = "calls_started",
     CallsAnswered = "calls_answered",
-    /// Answered by the gateway, since the server could not.
+    /// Calls failed by the gateway because the server could not respond.
     CallsFailed = "calls_failed",
     CallsCancelled = "calls_cancelled",
-    /// Refused because their session has as many in flight as it may.
+    /// Calls refused because their session reached its limit of calls in flight.
     ShedForSession = "calls_shed"(reason = "session"),
-    /// Refused because their client has as many in flight as it may.
+    /// Calls refused because their client reached its limit of calls in flight.
     ShedForClient = "calls_shed"(reason = "client"),
-    /// Refused because their client calls too often.
+    /// Calls refused because their client exceeded its rate limit.
     ShedForRate = "calls_shed"(reason = "rate"),
-    /// Refused because their server has too much to do.
+    /// Calls refused because their server is overloaded.
     ShedForServer = "calls_shed"(reason = "server"),
-    /// Refused because a policy forbids it, or the tool is suspended.
+    /// Calls refused by a policy, or because the tool is suspended.
     CallsDenied = "calls_denied",
     /// Calls that were refused because a breaker was open.
     BreakerRefusals = "breaker_refusals",
-    /// Sent to their server once more by the gateway.
+    /// Calls that the gateway retried.
     CallsRepeated = "calls_repeated",
     /// Breakers of servers and tools that opened.
     BreakersOpened = "breaker_transitions"(state = "open"),
     BreakersClosed = "breaker_transitions"(state = "closed"),
-    /// Requests of clients whose body did not come in time.
+    /// Client requests whose body did not arrive in time.
     LateBodies = "deadline_exceeded"(hop = "body"),
-    /// Requests that waited in vain for the lists of servers.
+    /// Requests that timed out waiting for server lists.
     LateLists = "deadline_exceeded"(hop = "lists"),
-    /// Calls that waited in vain for a connection to their server.
+    /// Calls that timed out waiting for a connection to their server.
     LateConnections = "deadline_exceeded"(hop = "connection"),
-    /// Calls that waited in vain for their turn at their server.
+    /// Calls that timed out in the queue of their server.
     LateTurns = "deadline_exceeded"(hop = "queue"),
     /// Calls that their server did not answer in time.
     LateAnswers = "deadline_exceeded"(hop = "server"),
@@ -95,51 +95,51 @@ counters! {
     ServersConnected = "servers_connected",
     /// Connections to servers that ended, for whatever reason.
     ServersLost = "servers_lost",
-    /// Connections to servers that were closed because nobody used them.
+    /// Idle connections to servers that were closed.
     ServersIdleStopped = "servers_idle_stopped",
-    /// New handshakes because a server forgot our session.
+    /// New handshakes because a server forgot the gateway's session.
     ServersRenewed = "servers_renewed",
-    /// Processes that were asked which era they speak.
+    /// Processes that were probed for their era.
     EraInquiries = "era_inquiries",
-    /// Streams of servers over HTTP that ended and were opened again.
+    /// Streams from HTTP servers that ended and were reopened.
     StreamsReopened = "streams_reopened",
-    /// Times that a server's stream of changes was opened.
+    /// Times that a server's change stream was opened.
     ServersListened = "servers_listened",
-    /// Calls that a server asked for more input for, which was fetched from the client.
+    /// Rounds of input that a server requested during a call and that the client provided.
     InputRounds = "input_rounds",
-    /// Calls that their server went on with in a task, which the gateway followed.
+    /// Calls that their server continued in a task, which the gateway followed.
     TasksFollowed = "tasks_followed",
-    /// Times that the merged lists changed.
+    /// Changes of the merged lists.
     ListChanged = "list_changed",
     /// Tokens for servers that the authorization server renewed.
     TokensRenewed = "oauth_refresh"(outcome = "renewed"),
-    /// Attempts to renew one that failed, and may succeed later.
+    /// Token renewals that failed, but may succeed later.
     RenewalsFailed = "oauth_refresh"(outcome = "failed"),
-    /// Tokens that are not renewed before somebody does something about it.
+    /// Token renewals that cannot succeed without user action.
     RenewalsRefused = "oauth_refresh"(outcome = "refused"),
-    /// Messages of servers outside of calls that were lost, since there were too many.
+    /// Server messages outside of calls that were dropped because there were too many.
     ServerEventsLost = "server_events_lost",
-    /// Progress and log lines of calls that were lost, since there were too many.
+    /// Progress and log notifications of calls that were dropped because there were too many.
     CallNotificationsLost = "call_notifications_lost",
-    /// Times that the machine had slept, or the process was stopped.
+    /// Times that the machine had slept, or the process had been suspended.
     ClockJumps = "clock_jumps",
-    /// Messages that fault injection lost or garbled, and connections that it refused, silenced
+    /// Messages that fault injection dropped or garbled, and connections that it refused, silenced
     /// or broke.
     FaultsInjected = "faults_injected",
     CrashesReported = "crashes_reported",
-    /// Crashes whose report was lost: the disk refused it, or there were too many at once.
+    /// Crash reports that were lost: the disk refused them, or there were too many at once.
     CrashesUnreported = "crashes_unreported",
-    /// Calls whose record was lost: the disk refused it, or there were too many at once.
+    /// Call records that were lost: the disk refused them, or there were too many at once.
     HistoryLost = "history_lost",
-    /// Spans that were lost: the collector did not take them, or there were too many at once.
+    /// Spans that were lost: the collector did not accept them, or there were too many at once.
     SpansLost = "spans_lost",
-    /// Lines of the log that were lost, since stderr was not read.
+    /// Log lines that were lost because stderr was not read.
     LogLinesLost = "log_lines_lost",
     ConfigApplied = "config_reload"(outcome = "applied"),
     ConfigRefused = "config_reload"(outcome = "refused"),
 }
 
-/// All counts. Clones are handles to the same ones.
+/// All counters. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Counters(Arc<[AtomicU64]>);
 
@@ -160,14 +160,14 @@ impl Counters {
         }
     }
 
-    /// Every count as a metric: its name, its labels.
+    /// Every counter as a metric: its name and labels.
     pub fn metrics(&self) -> impl Iterator<Item = (&'static str, CounterLabels, u64)> {
         let counts = self.0.iter().map(|count| count.load(Ordering::Relaxed));
         let metrics = Counter::METRICS.iter().zip(counts);
         metrics.map(|((name, labels), count)| (*name, *labels, count))
     }
 
-    /// Every count by its name in the status.
+    /// Every counter by its name in the status.
     pub fn view(&self) -> BTreeMap<Cow<'static, str>, u64> {
         let counts = self.0.iter().map(|count| count.load(Ordering::Relaxed));
         Counter::NAMES

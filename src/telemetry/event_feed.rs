@@ -1,7 +1,8 @@
-//! Events of the gateway, for operators who listen.
+//! Events of the gateway for listening operators.
 //!
-//! One bounded ring holds the events of all, and each listener has a place in it: nobody queues for
-//! a slow one, which learns how much it missed. Nothing is gathered while nobody listens.
+//! A single bounded ring holds all events, and each listener has a position in it: slow listeners
+//! do not cause queues, but learn how many events they missed. Nothing is recorded while there are
+//! no listeners.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,31 +16,31 @@ use tokio::time::Instant;
 use super::clock::unix_millis;
 use crate::masking::LiveSecrets;
 
-/// Events that are kept for listeners that are behind, or come back.
+/// Number of events kept for listeners that lag or return.
 const EVENTS_MAX: usize = 10_000;
 
-/// Bytes of these events.
+/// Maximum size of these events, in bytes.
 const BYTES_MAX: usize = 8 << 20;
 
-/// Listeners at the same time; one more is refused.
+/// Maximum number of concurrent listeners; one more is refused.
 const LISTENERS_MAX: usize = 32;
 
-/// How long events are gathered for a listener that left, so that it misses none when it comes back.
+/// How long events are recorded for a listener that left, so that it misses none when it returns.
 const RETURN_WITHIN: Duration = Duration::from_secs(60);
 
-/// Events that a listener takes at once.
+/// Maximum number of events in one batch.
 const BATCH_MAX: usize = 100;
 
 /// The subject of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
-    /// A server is in another state.
+    /// A server's state changed.
     Server,
     /// A call ended.
     Call,
-    /// A record of the log.
+    /// A log record.
     Log,
-    /// A tool is listed with a definition that nobody approved.
+    /// A tool is listed with an unapproved definition.
     Pin,
 }
 
@@ -59,30 +60,30 @@ impl EventKind {
 /// One event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// By which a listener comes back.
+    /// Id with which a listener can resume.
     pub id: String,
     pub kind: EventKind,
-    /// A JSON object in one line.
+    /// A JSON object on one line.
     pub data: Arc<str>,
 }
 
-/// The next thing that a listener reads.
+/// The next events for a listener.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventBatch {
-    /// At least so many events before these are gone.
+    /// Minimum number of missed events before these.
     pub missed: u64,
     pub events: Vec<Event>,
 }
 
-/// Handles to the same events.
+/// A handle; clones share the events.
 #[derive(Clone, Debug)]
 pub struct EventFeed(Arc<Feed>);
 
 #[derive(Debug)]
 struct Feed {
-    /// Tells the ids of this process from those of another.
+    /// Distinguishes the ids of this process from the ids of other processes.
     origin: u64,
-    /// Masked in every event.
+    /// Secrets masked in every event.
     secrets: LiveSecrets,
     gathers: AtomicBool,
     ring: Mutex<Ring>,
@@ -119,12 +120,13 @@ impl EventFeed {
         }))
     }
 
-    /// Whether events are gathered now.
+    /// Whether events are currently recorded.
     pub fn gathers(&self) -> bool {
         self.0.gathers.load(Ordering::Relaxed)
     }
 
-    /// Publishes an event, whose data are an object and made only if somebody may read them.
+    /// Publishes an event. `data` must return an object, and is called only if there can be a
+    /// reader.
     pub fn publish(&self, kind: EventKind, data: impl FnOnce() -> Value) {
         if !self.gathers() {
             return;
@@ -143,7 +145,8 @@ impl EventFeed {
         self.0.newest.send_replace(ring.newest);
     }
 
-    /// Listens from now on, or from behind the event of this id. `None` if as many listen as may.
+    /// Listens from now on, or after the event with this id. `None` if the limit of listeners is
+    /// reached.
     pub fn listen(&self, after: Option<&str>) -> Option<EventListener> {
         let mut ring = self.lock();
         if ring.listeners >= LISTENERS_MAX || ring.is_closed {
@@ -154,7 +157,7 @@ impl EventFeed {
         let (at, missed) = match number {
             None => (ring.newest, 0),
             Some(Some(number)) => (number, 0),
-            // Of another process: how many there were is not known.
+            // From another process: the number of missed events is unknown.
             Some(None) => (ring.oldest() - 1, 1),
         };
         self.0.gathers.store(true, Ordering::Relaxed);
@@ -166,13 +169,13 @@ impl EventFeed {
         })
     }
 
-    /// Listeners read what there is, and then the end.
+    /// Ends the feed: listeners read the remaining events, and then the end.
     pub fn close(&self) {
         self.lock().is_closed = true;
         self.0.newest.send_modify(|_| {});
     }
 
-    /// Whether the gateway stops.
+    /// Whether the gateway is shutting down.
     pub fn is_closed(&self) -> bool {
         self.lock().is_closed
     }
@@ -183,7 +186,7 @@ impl EventFeed {
         number.parse().ok().filter(|_| is_own)
     }
 
-    /// A panic elsewhere leaves whole events behind.
+    /// Recovers from poisoning: a panic elsewhere leaves the events consistent.
     fn lock(&self) -> MutexGuard<'_, Ring> {
         self.0.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -202,13 +205,13 @@ impl Ring {
         }
     }
 
-    /// The number of the oldest event that is there, or of the next one.
+    /// The number of the oldest event, or of the next one if there are none.
     fn oldest(&self) -> u64 {
         let oldest = self.events.front().map(|(number, _, _)| *number);
         oldest.unwrap_or(self.newest + 1)
     }
 
-    /// The gap in the numbers tells a listener that comes back that it missed something.
+    /// Clears the events. The gap in the numbers tells a returning listener that it missed some.
     fn forget(&mut self) {
         self.events.clear();
         self.bytes = 0;
@@ -216,7 +219,7 @@ impl Ring {
     }
 }
 
-/// A place among the events.
+/// A position among the events.
 #[derive(Debug)]
 pub struct EventListener {
     feed: EventFeed,
@@ -268,7 +271,7 @@ impl Drop for EventListener {
 }
 
 impl EventBatch {
-    /// The data of the event that tells of those that are gone.
+    /// The data of the event that reports missed events.
     pub fn missed_data(&self) -> Value {
         json!({ "atLeast": self.missed })
     }
@@ -284,7 +287,7 @@ mod tests {
         feed.publish(EventKind::Call, || json!({ "number": number }));
     }
 
-    /// The events that can be read now: how many were missed, and the numbers of the others.
+    /// The number of missed events, and the numbers of the events that can be read now.
     fn read(listener: &mut EventListener) -> (u64, Vec<u64>) {
         let (mut missed, mut numbers) = (0, Vec::new());
         while let Some(Some(batch)) = listener.next().now_or_never() {
@@ -298,7 +301,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_listener_that_comes_back_misses_nothing_for_a_while() {
+    async fn a_returning_listener_misses_nothing_for_a_while() {
         let feed = EventFeed::default();
         publish(&feed, 1);
         let mut listener = feed.listen(None).unwrap();
@@ -321,7 +324,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_slow_listener_is_told_what_it_missed() {
+    async fn a_slow_listener_learns_how_much_it_missed() {
         let feed = EventFeed::default();
         let mut listener = feed.listen(None).unwrap();
         for number in 0..EVENTS_MAX + 7 {
@@ -339,7 +342,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_id_of_another_process_is_answered_with_all_that_there_is() {
+    async fn an_id_of_another_process_yields_all_events() {
         let feed = EventFeed::default();
         let _other = feed.listen(None);
         publish(&feed, 1);

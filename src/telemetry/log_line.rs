@@ -1,4 +1,4 @@
-//! A line of the log for people: the time, how bad it is, who it is about, what happened and why.
+//! Formats a log line for people: time, severity, subject, event and reason.
 
 use log::kv::{Error, Key, Value, VisitSource};
 use log::{Level, Record};
@@ -7,22 +7,22 @@ use super::log_scope::span_fields;
 use super::one_line::one_line;
 use super::paint::{Paint, Style};
 
-/// Fields that say who a line is about.
+/// Fields that name the subject of a line.
 const WHO: [&str; 3] = ["server", "child", "url"];
 
-/// Fields that say why; they end the line, since they are the longest.
+/// Fields that state the reason; they end the line, since they are the longest.
 const WHY: [&str; 5] = ["error", "reason", "why", "failure", "panic"];
 
-/// The line before about the same child had the same reason.
+/// The previous line about the same child had the same reason.
 const REPEATED: &str = "repeated";
 
-/// Fields for programs alone.
+/// Fields only for programs.
 const HIDDEN: [&str; 3] = ["generation", "report", REPEATED];
 
-/// Columns of a name; a longer one moves the rest of its line.
+/// Width of the name column; a longer name shifts the rest of its line.
 const NAME_WIDTH: usize = 12;
 
-/// The name of lines about no server.
+/// The subject of lines that are not about a server.
 const GATEWAY: &str = "mcpvisor";
 
 /// The parts of a line.
@@ -41,7 +41,7 @@ pub(super) struct Fields(Vec<(String, String)>);
 impl Fields {
     pub(super) fn of(record: &Record<'_>) -> Self {
         let mut fields = Self::default();
-        // A field that cannot be read is left out.
+        // An unreadable field is omitted.
         let _ = record.key_values().visit(&mut fields);
         let span = span_fields().into_iter().flatten();
         fields
@@ -58,12 +58,12 @@ impl<'kvs> VisitSource<'kvs> for Fields {
     }
 }
 
-/// Whether a line comes from this program, and not from a library.
+/// Whether a line comes from this program rather than a library.
 pub(super) fn is_own(target: &str) -> bool {
     target.split("::").next() == Some(GATEWAY)
 }
 
-/// The line without its end.
+/// The line without its line break.
 pub(super) fn human_line(parts: &LogLineParts<'_>, paint: Paint) -> String {
     let fields = &parts.fields.0;
     let who = fields.iter().find(|(key, _)| WHO.contains(&key.as_str()));
@@ -77,7 +77,7 @@ pub(super) fn human_line(parts: &LogLineParts<'_>, paint: Paint) -> String {
         let is_repeated = fields.iter().any(|(key, _)| key == REPEATED);
         what.push_str(": ");
         match is_repeated {
-            true => what.push_str("the same again"),
+            true => what.push_str("same error"),
             false => what.push_str(&one_line(why)),
         }
     }
@@ -147,7 +147,7 @@ mod tests {
                     ("why", "process exited with code 1"),
                     ("repeated", "true"),
                 ],
-                "20:03:12 WARN  files        down, next attempt in 4s: the same again",
+                "20:03:12 WARN  files        down, next attempt in 4s: same error",
             ),
             (
                 Level::Warn,
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn only_our_own_modules_are_ours() {
+    fn only_own_modules_count_as_own() {
         let table = [
             ("mcpvisor", true),
             ("mcpvisor::gateway", true),

@@ -1,4 +1,4 @@
-//! The last records of the gateway's own log, for operators who ask later.
+//! Recent records of the gateway's own log, for later queries by operators.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,26 +14,26 @@ use super::log_scope::span_fields;
 use super::one_line::one_line;
 use crate::masking::{LiveSecrets, MASK};
 
-/// Records that are kept.
+/// Maximum number of kept records.
 const RECORDS_MAX: usize = 10_000;
 
-/// Bytes of all kept records.
+/// Maximum size of all kept records, in bytes.
 const BYTES_MAX: usize = 8 << 20;
 
-/// Bytes of one text in a record; a longer one is cut.
+/// Maximum size of one text in a record, in bytes; longer ones are truncated.
 const TEXT_MAX: usize = 4096;
 
-/// Records of a page, unless the request says otherwise, and at most.
+/// Default and maximum number of records on a page.
 const LIMIT_DEFAULT: usize = 100;
 const LIMIT_MAX: usize = 1000;
 
-/// Longest text of a filter, in characters.
+/// Maximum length of a filter text, in characters.
 const FILTER_MAX: usize = 256;
 
-/// The type of a record that is about no request.
+/// The type of a record that concerns no request.
 const APP: &str = "app";
 
-/// One record with the fields by which it is looked for.
+/// One record, with the fields used for filtering.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct LogRecord {
     /// Milliseconds since 1970.
@@ -41,9 +41,9 @@ pub(super) struct LogRecord {
     level: Level,
     message: String,
     /// `type`, `method`, `target`, `requestId`, `serverId`, `duration`, `success`, `trace_id` and
-    /// `span_id`, if it has them.
+    /// `span_id`, if present.
     fields: Map<String, Json>,
-    /// All other fields, and the module that it comes from.
+    /// All other fields, and the module that logged it.
     data: Map<String, Json>,
 }
 
@@ -52,37 +52,37 @@ pub(super) struct LogRecord {
 #[serde(default)]
 pub struct LogPage {
     pub entries: Vec<LogEntry>,
-    /// The number of all records that match.
+    /// Number of all matching records.
     pub total: usize,
     pub limit: usize,
 }
 
-/// A record of the log for operators.
+/// A log record for operators.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LogEntry {
-    /// In milliseconds since 1970.
+    /// Milliseconds since 1970.
     pub timestamp: u64,
     /// `error`, `warn`, `info`, `debug` or `trace`.
     pub level: String,
-    /// The fields that have a name of their own: `type`, `method`, `target`, `requestId`, `serverId`,
+    /// The fields with separate names: `type`, `method`, `target`, `requestId`, `serverId`,
     /// `duration`, `success`, `trace_id` and `span_id`.
     #[serde(flatten)]
     pub fields: Map<String, Json>,
     pub message: String,
-    /// All other fields, and the module that the record comes from.
+    /// All other fields, and the module that logged the record.
     pub data: Map<String, Json>,
     pub id: String,
 }
 
 impl LogEntry {
-    /// The server that the record is about.
+    /// The server that the record concerns.
     pub fn server(&self) -> Option<&str> {
         self.fields.get("serverId").and_then(Json::as_str)
     }
 }
 
-/// Handles to the same records.
+/// A handle; clones share the records.
 #[derive(Clone, Debug)]
 pub struct LogRecords {
     kept: Arc<Mutex<Kept>>,
@@ -97,17 +97,17 @@ struct Kept {
     last_id: u64,
 }
 
-/// Which records are looked for.
+/// Which records to find.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogQuery {
-    /// The least level.
+    /// The minimum level.
     level: Level,
     server: Option<String>,
-    /// Stands in the message or the fields; case does not matter.
+    /// Text that occurs in the message or the fields; case-insensitive.
     text: Option<String>,
-    /// In milliseconds since 1970.
+    /// Earliest time, in milliseconds since 1970.
     since: u64,
-    /// Only those after this id.
+    /// Only records after this id.
     after: u64,
     limit: usize,
 }
@@ -128,7 +128,7 @@ impl Default for LogQuery {
 impl LogRecord {
     pub(super) fn of(record: &Record<'_>) -> Self {
         let mut fields = FieldVisitor::default();
-        // A field that cannot be read is left out.
+        // An unreadable field is omitted.
         let _ = record.key_values().visit(&mut fields);
         let FieldVisitor {
             mut known,
@@ -147,7 +147,7 @@ impl LogRecord {
         }
     }
 
-    /// As a line of JSON.
+    /// The record as JSON.
     pub(super) fn to_line(&self) -> Json {
         self.json("ts")
     }
@@ -182,7 +182,7 @@ impl LogRecord {
         self
     }
 
-    /// Short, and without anything that moves a cursor.
+    /// Truncates texts, and removes anything that moves a cursor.
     fn bounded(mut self) -> Self {
         self.message = bounded(&self.message);
         let values = self.fields.values_mut().chain(self.data.values_mut());
@@ -220,7 +220,7 @@ fn level_name(level: Level) -> String {
     level.as_str().to_lowercase()
 }
 
-/// Sorts the fields of a record.
+/// Sorts a record's fields into named ones and others.
 #[derive(Default)]
 struct FieldVisitor {
     known: Map<String, Json>,
@@ -293,7 +293,7 @@ impl LogRecords {
         }
     }
 
-    /// Gets each record as an event.
+    /// Receives each record as an event.
     pub fn events(&self) -> EventFeed {
         self.events.clone()
     }
@@ -303,7 +303,7 @@ impl LogRecords {
         &self.secrets
     }
 
-    /// The records that match, the newest first, with how many there are.
+    /// The matching records, the newest first, with their total number.
     pub fn page(&self, query: &LogQuery) -> LogPage {
         let text = query.text.as_ref().map(|text| text.to_lowercase());
         let matches = |record: &LogRecord| {
@@ -317,7 +317,7 @@ impl LogRecords {
                 && text.as_ref().is_none_or(|text| record.contains(text))
         };
         let kept = self.lock();
-        // A number beyond all is of a process before this one.
+        // A number beyond all is from a previous process.
         let after = query.after;
         let newer = kept.records.iter().rev();
         let newer = newer.take_while(|(id, _)| *id > after || after > kept.last_id);
@@ -336,18 +336,18 @@ impl LogRecords {
         }
     }
 
-    /// A panic elsewhere leaves whole records behind.
+    /// Recovers from poisoning: a panic elsewhere leaves the records consistent.
     fn lock(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl LogQuery {
-    /// Reads the parameters of a request.
+    /// Parses the parameters of a request.
     ///
     /// # Errors
     ///
-    /// Says which parameter is unknown or has a bad value, and what it must be.
+    /// Returns which parameter is unknown or invalid, and what it must be.
     pub fn from_pairs<'p>(
         pairs: impl IntoIterator<Item = (&'p str, &'p str)>,
     ) -> Result<Self, String> {
@@ -356,7 +356,9 @@ impl LogQuery {
             let must_be = |what: &str| format!("`{name}` must be {what}");
             let text = || match value.chars().count() {
                 1..=FILTER_MAX => Ok(Some(value.to_owned())),
-                _ => Err(must_be(&format!("a text of 1 to {FILTER_MAX} characters"))),
+                _ => Err(must_be(&format!(
+                    "a string of 1 to {FILTER_MAX} characters"
+                ))),
             };
             let number = |what: &str| value.parse().map_err(|_| must_be(what));
             match name {
@@ -377,7 +379,7 @@ impl LogQuery {
                 _ => {
                     let name: String = name.chars().take(64).collect();
                     return Err(format!(
-                        "`{}` is no parameter; there are level, server, text, since, after and \
+                        "unknown parameter `{}`; known are level, server, text, since, after and \
                          limit",
                         name.escape_debug()
                     ));
@@ -454,7 +456,7 @@ mod tests {
             ("limit", "0", "1 to 1000"),
             ("since", "x", "milliseconds"),
             ("text", "", "256 characters"),
-            ("colour", "red", "no parameter"),
+            ("colour", "red", "unknown parameter"),
         ] {
             let why = LogQuery::from_pairs([(name, value)]).unwrap_err();
             assert!(why.contains(name) && why.contains(word), "{why}");
@@ -462,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_records_make_room() {
+    fn the_oldest_records_are_dropped() {
         let records = LogRecords::default();
         for _ in 0..3 * BYTES_MAX / TEXT_MAX {
             push(&records, Level::Info, "a", &"x".repeat(2 * TEXT_MAX));

@@ -1,5 +1,4 @@
-//! The last lines that a server wrote beside its messages, for people who look for the cause of a
-//! failure.
+//! The last lines that a server wrote outside of its messages, for diagnosing failures.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,22 +9,22 @@ use super::clock::unix_millis;
 use super::one_line::is_unprintable;
 use crate::masking::LiveSecrets;
 
-/// Where a line comes from.
+/// The origin of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogSource {
     /// The server's standard error.
     Stderr,
-    /// A line on the server's standard output that is no message.
+    /// A line on the server's standard output that is not a message.
     Stray,
-    /// A log line of the protocol that belongs to no call.
+    /// A protocol log line that belongs to no call.
     Message,
     /// The gateway's own remarks about the server.
     Gateway,
 }
 
 impl LogSource {
-    /// The word that is also its serialised form.
+    /// The serialized form.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Stderr => "stderr",
@@ -39,21 +38,21 @@ impl LogSource {
 /// One kept line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogLine {
-    /// Counts from 1 over the life of the ring; gaps do not occur.
+    /// Counts from 1 over the lifetime of the ring, without gaps.
     pub sequence: u64,
-    /// When it came, in milliseconds since 1970.
+    /// Time of arrival, in milliseconds since 1970.
     pub at: u64,
     pub source: LogSource,
     pub text: String,
 }
 
-/// How much a [`LogRing`] keeps.
+/// Limits of a [`LogRing`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogRingSettings {
     pub lines_max: usize,
-    /// Bytes of text of all kept lines.
+    /// Maximum size of all kept lines, in bytes.
     pub bytes_max: usize,
-    /// Bytes of one line; the rest of a longer one is cut off.
+    /// Maximum size of one line, in bytes; longer ones are truncated.
     pub line_max: usize,
 }
 
@@ -67,7 +66,7 @@ impl Default for LogRingSettings {
     }
 }
 
-/// The lines that went through a [`LogRing`] since it was made.
+/// Counts of the lines added to a [`LogRing`] since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LogCounters {
@@ -75,14 +74,14 @@ pub struct LogCounters {
     pub stray: u64,
     pub message: u64,
     pub gateway: u64,
-    /// Lines that made room for newer ones.
+    /// Lines dropped in favour of newer ones.
     pub dropped: u64,
-    /// Lines that were cut at the limit.
+    /// Lines truncated at the limit.
     pub cut: u64,
 }
 
 /// The last lines of one server, bounded in lines and bytes. Clones share the lines; writers and
-/// readers may be on different threads.
+/// readers can be on different threads.
 #[derive(Clone, Debug, Default)]
 pub struct LogRing {
     ring: Arc<Mutex<Ring>>,
@@ -111,8 +110,8 @@ impl LogRing {
         }
     }
 
-    /// Adds a line; the oldest ones make room. Control characters are replaced, so that no server
-    /// can forge lines or colours in a terminal.
+    /// Adds a line; the oldest ones are dropped. Control characters are replaced, so that a server
+    /// cannot forge lines or colours in a terminal.
     pub fn push(&self, source: LogSource, text: &str) {
         let text = self.secrets.masked(text);
         self.lock().push(source, &text);
@@ -125,7 +124,7 @@ impl LogRing {
         newer.cloned().collect()
     }
 
-    /// The last lines, at most so many.
+    /// The last lines, at most this many.
     pub fn tail(&self, lines: usize) -> Vec<LogLine> {
         let ring = self.lock();
         let skipped = ring.lines.len().saturating_sub(lines);
@@ -136,7 +135,7 @@ impl LogRing {
         self.lock().counters
     }
 
-    /// A panic elsewhere leaves complete lines behind: the lock may be taken over.
+    /// Recovers from poisoning: a panic elsewhere leaves the lines complete.
     fn lock(&self) -> MutexGuard<'_, Ring> {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -199,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_lines_make_room() {
+    fn the_oldest_lines_are_dropped() {
         let by_lines = ring(2, 1000, 1000);
         let by_bytes = ring(1000, 4, 1000);
         for ring in [&by_lines, &by_bytes] {
@@ -214,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_cut_at_a_character_and_holds_no_control_characters() {
+    fn lines_are_truncated_at_characters_without_control_characters() {
         let ring = ring(10, 1000, 4);
         ring.push(LogSource::Stray, "aaaä");
         ring.push(LogSource::Gateway, "\x1b[1m");

@@ -1,28 +1,27 @@
-//! Which request the records of a thread belong to while it is worked on: they carry the numbers of
-//! its span.
+//! Tracks which request a thread is working on, so that its log records carry the span's ids.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
 
 thread_local!(static CURRENT: Cell<Option<SpanNumbers>> = const { Cell::new(None) });
 
-/// A span by its numbers.
+/// A span's ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpanNumbers {
     pub trace: u128,
     pub span: u64,
 }
 
-/// Until it is dropped, the records of this thread belong to a request.
+/// While it exists, the records of this thread belong to a request.
 #[derive(Debug)]
 pub struct LogScope {
     before: Option<SpanNumbers>,
-    /// It ends on its thread.
+    /// Must be dropped on the same thread.
     _not_send: PhantomData<*const ()>,
 }
 
 impl LogScope {
-    /// The scope of the request with this span; `None` for one that is not traced.
+    /// The scope of the request with this span; `None` for a request that is not traced.
     #[must_use]
     pub fn of(span: Option<SpanNumbers>) -> Option<Self> {
         let span = span?;
@@ -39,9 +38,9 @@ impl Drop for LogScope {
     }
 }
 
-/// The names and values of fields that a record gets here and now.
+/// The names and values of fields that a record gets at this moment.
 pub(super) fn span_fields() -> Option<[(&'static str, String); 2]> {
-    // While a thread ends, there is no request.
+    // A thread that is ending has no current request.
     let span = CURRENT.try_with(Cell::get).ok().flatten()?;
     Some([
         ("trace_id", format!("{:032x}", span.trace)),

@@ -1,5 +1,5 @@
-//! The thread that writes the log. Threads that log leave their lines in a bounded queue, so a
-//! stderr that is not read stops none of them; lines that do not fit are counted and lost.
+//! The thread that writes the log. Other threads put their lines into a bounded queue, so a stderr
+//! that is not read does not block them; lines above the limit are dropped and counted.
 
 use std::io::{self, Write};
 use std::mem;
@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use super::counters::{Counter, Counters};
 
-/// Bytes of lines that wait for the thread.
+/// Maximum size of queued lines, in bytes.
 const QUEUE_MAX: usize = 1 << 20;
 
-/// Writes how many lines were lost, as a line of the log.
+/// Formats the number of lost lines as a log line.
 type LostLine = Box<dyn Fn(u64) -> String + Send>;
 
-/// The lines that wait to be written. Clones are handles to the same queue.
+/// The queued lines. Clones share the queue.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LogQueue(Arc<Shared>);
 
@@ -28,7 +28,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Queued {
     text: Vec<u8>,
-    /// Lines that did not fit since the thread last took some.
+    /// Lines dropped since the thread last took some.
     lost: u64,
     is_writing: bool,
 }
@@ -38,7 +38,7 @@ impl LogQueue {
     ///
     /// # Errors
     ///
-    /// Returns the system's error when it gives no thread.
+    /// Returns the system's error if the thread cannot be created.
     pub(super) fn start(out: impl Write + Send + 'static, lost_line: LostLine) -> io::Result<Self> {
         let queue = Self::default();
         let of_thread = queue.clone();
@@ -47,10 +47,10 @@ impl LogQueue {
         Ok(queue)
     }
 
-    /// Adds a line that ends with its newline. Never waits for the thread.
+    /// Adds a line, which must end with its newline. Never blocks.
     pub(super) fn push(&self, line: &[u8]) {
         let mut queued = self.lock();
-        // One line always fits, however long.
+        // A single line always fits, however long.
         if !queued.text.is_empty() && queued.text.len() + line.len() > QUEUE_MAX {
             queued.lost += 1;
             drop(queued);
@@ -64,7 +64,7 @@ impl LogQueue {
         self.0.changed.notify_all();
     }
 
-    /// Counts lost lines here from now on.
+    /// Adds lost lines to these counters from now on.
     pub(super) fn count_in(&self, counters: Counters) {
         // A process has one gateway.
         let _ = self.0.counters.set(counters);
@@ -118,7 +118,7 @@ impl Queued {
     }
 }
 
-/// A log queue as the pipe of a logger, which writes whole lines.
+/// Implements the pipe of a logger, which writes whole lines.
 impl Write for LogQueue {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.push(line);
@@ -136,7 +136,7 @@ mod tests {
 
     use super::*;
 
-    /// Hands over each write, and waits until it is taken: as a pipe that is full.
+    /// A writer that blocks until each write is received, like a full pipe.
     struct BlockedPipe(SyncSender<Vec<u8>>);
 
     impl Write for BlockedPipe {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_is_not_read_loses_lines_and_stops_no_thread() {
+    fn an_unread_log_loses_lines_but_blocks_no_thread() {
         let (queue, written) = blocked();
         let counters = Counters::default();
         queue.count_in(counters.clone());

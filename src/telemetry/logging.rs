@@ -1,4 +1,4 @@
-//! The log: on stderr, for people or as JSON lines.
+//! Sets up the log on stderr, for people or as JSON lines.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt;
@@ -24,11 +24,11 @@ use crate::masking::{LiveSecrets, MASK};
 /// How long the end of the process waits for a stderr that is not read.
 const FLUSH_MAX: Duration = Duration::from_secs(1);
 
-/// The queue of the log; empty while nothing is logged, as in tests.
+/// The queue of the log; unset while logging is off, as in tests.
 static QUEUE: OnceLock<LogQueue> = OnceLock::new();
 
-/// Sets up the log. `RUST_LOG` says what is logged, or else `LOG_LEVEL` from which level on; by
-/// default it is `info`. Returns the records that are kept; a second call does nothing.
+/// Sets up the log. `RUST_LOG` selects what is logged; if unset, `LOG_LEVEL` sets the level, `info`
+/// by default. Returns the kept records; a second call does nothing.
 pub fn init_logging(as_json: bool) -> LogRecords {
     let records = LogRecords::default();
     let form = LineForm::of_process(as_json);
@@ -48,7 +48,7 @@ pub fn init_logging(as_json: bool) -> LogRecords {
         records.clone(),
     );
     let level = logger.configured_level;
-    // Fails when there is a logger already, as in tests.
+    // Fails if there already is a logger, as in tests.
     if log::set_boxed_logger(Box::new(logger)).is_ok() {
         log::set_max_level(level);
         log_panics(form, queue.clone());
@@ -57,8 +57,8 @@ pub fn init_logging(as_json: bool) -> LogRecords {
     records
 }
 
-/// Prints a line for people beside the log, in order with it; never waits for stderr once
-/// the log has started.
+/// Prints a line for people beside the log, in order with it; never blocks on stderr once the log
+/// has started.
 pub fn print_line(line: &str) {
     match QUEUE.get() {
         Some(queue) => queue.push(format!("{line}\n").as_bytes()),
@@ -66,7 +66,7 @@ pub fn print_line(line: &str) {
     }
 }
 
-/// Waits until the log is written, but not for a stderr that is not read.
+/// Waits until the log is written, up to a limit if stderr is not read.
 pub fn flush_log() {
     if let Some(queue) = QUEUE.get() {
         queue.flush(FLUSH_MAX);
@@ -80,7 +80,7 @@ pub fn count_lost_lines(counters: &Counters) {
     }
 }
 
-/// How a line of the log is written.
+/// The format of log lines.
 #[derive(Clone, Copy)]
 enum LineForm {
     Json,
@@ -102,7 +102,7 @@ impl LineForm {
         }
     }
 
-    /// The line without its end.
+    /// The line without its line break.
     fn line(self, record: &Record<'_>, secrets: &LiveSecrets) -> String {
         let (paint, clock) = match self {
             Self::Json => {
@@ -131,7 +131,7 @@ fn with_form(
     secrets: &LiveSecrets,
 ) -> Builder {
     let secrets = secrets.clone();
-    // Colours are ours: nothing is to be added or removed on the way.
+    // Colours are added elsewhere, and must not be added or removed here.
     builder.write_style(env_logger::WriteStyle::Always);
     builder.target(Target::Pipe(Box::new(queue.clone())));
     builder.format(move |out, record| writeln!(out, "{}", form.line(record, &secrets)));
@@ -147,16 +147,16 @@ fn lost_line(form: LineForm, lost: u64) -> String {
     )
 }
 
-/// A line with its end that is written past the logger. No secret is looked for in it, because the
-/// thread may hold the lock of their registry.
+/// A line, with its line break, that bypasses the logger. It is not searched for secrets, because
+/// the thread can hold the lock of their registry.
 fn own_line(form: LineForm, level: Level, message: fmt::Arguments<'_>) -> String {
     let mut record = Record::builder();
     let record = record.level(level).target(module_path!()).args(message);
     form.line(&record.build(), &LiveSecrets::default()) + "\n"
 }
 
-/// Writes panics as lines of the log. The hook of the standard library would block the thread that
-/// panicked, and each that panics after it, on a stderr that is not read.
+/// Logs panics. The standard library's hook would block the panicking thread, and each one that
+/// panics later, if stderr is not read.
 fn log_panics(form: LineForm, queue: LogQueue) {
     panic::set_hook(Box::new(move |panicked| {
         let thread = thread::current();
@@ -166,18 +166,18 @@ fn log_panics(form: LineForm, queue: LogQueue) {
             BacktraceStatus::Captured => format!("thread `{name}` {panicked}\n{backtrace}"),
             _ => format!("thread `{name}` {panicked}"),
         };
-        // Past the logger, whose locks the thread may hold.
+        // Bypasses the logger, whose locks the thread can hold.
         queue.push(own_line(form, Level::Error, format_args!("{message}")).as_bytes());
     }));
 }
 
-/// The level from which on something is logged, in small letters.
+/// The current log level, in lower case.
 pub fn log_level() -> String {
     log::max_level().as_str().to_lowercase()
 }
 
-/// Changes that level until the end of the process; false if this is none. Another level than the
-/// one at the start holds for the gateway's own lines; those of libraries become fewer only.
+/// Changes the log level until the end of the process; returns false if it is invalid. A more
+/// verbose level than the initial one affects only the gateway's own lines.
 pub fn set_log_level(level: &str) -> bool {
     let level: Option<Level> = level.parse().ok();
     if let Some(level) = level {
@@ -186,13 +186,13 @@ pub fn set_log_level(level: &str) -> bool {
     level.is_some()
 }
 
-/// Shows what libraries say at `info` only where `debug` is shown: it is about threads and
-/// sockets, which nobody asked for. What is printed is kept, too.
+/// Shows `info` lines of libraries only at `debug`, because they are about threads and sockets.
+/// Everything printed is also kept.
 struct GatewayLogger {
-    /// Logs what the environment asks for.
+    /// Logs what the environment selects.
     configured: Logger,
     configured_level: LevelFilter,
-    /// Logs all that the gateway says itself.
+    /// Logs all of the gateway's own lines.
     own: Logger,
     records: LogRecords,
 }
@@ -207,7 +207,7 @@ impl GatewayLogger {
         }
     }
 
-    /// The logger for a line. What is beyond `level` does not come here.
+    /// The logger for a line. Lines beyond `level` never get here.
     fn of(&self, level: LevelFilter, target: &str) -> &Logger {
         if level != self.configured_level && is_own(target) {
             &self.own
@@ -240,7 +240,7 @@ impl Log for GatewayLogger {
     }
 }
 
-/// The level from which on a line is shown.
+/// The level at which a line is shown.
 fn shown_at(target: &str, level: Level) -> Level {
     match level {
         Level::Info if !is_own(target) => Level::Debug,
@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libraries_are_heard_at_debug() {
+    fn library_lines_appear_at_debug() {
         let table = [
             ("actix_server::server", Level::Info, Level::Debug),
             ("actix_server::server", Level::Warn, Level::Warn),

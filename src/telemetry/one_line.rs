@@ -1,9 +1,9 @@
-//! Text of others, made safe to print: one filter for terminals, logs and JSON.
+//! Makes untrusted text safe to print: a single filter for terminals, logs and JSON.
 
 use serde::Serialize;
 
-/// Whether a character does something else than to show itself: control characters (C0, DEL, C1),
-/// line ends of Unicode, and marks that turn the direction of a text.
+/// Whether a character does more than display itself: control characters (C0, DEL, C1), Unicode
+/// line breaks, and marks that change the text direction.
 pub fn is_unprintable(character: char) -> bool {
     character.is_control()
         || matches!(
@@ -18,8 +18,8 @@ pub fn is_unprintable(character: char) -> bool {
         )
 }
 
-/// The text with everything escaped that would end the line, move the cursor, change colours or
-/// turn the direction of what follows.
+/// Escapes everything that would end the line, move the cursor, change colours or the text
+/// direction.
 pub fn one_line(text: &str) -> String {
     escaped(text, |character| match character {
         '\t' => Some(' '),
@@ -27,7 +27,7 @@ pub fn one_line(text: &str) -> String {
     })
 }
 
-/// The same for a text of several lines.
+/// Like [`one_line`], for a text of several lines.
 pub fn printable(text: &str) -> String {
     let is_shown = |character| matches!(character, '\n' | '\t') || !is_unprintable(character);
     escaped(text, |character| is_shown(character).then_some(character))
@@ -44,18 +44,18 @@ fn escaped(text: &str, shown: impl Fn(char) -> Option<char>) -> String {
     out
 }
 
-/// A value as JSON of several lines that is safe to print and says the same: what JSON leaves as
-/// it is, but a terminal does not, is escaped.
+/// A value as indented JSON that is safe to print and has the same meaning: characters that JSON
+/// allows but terminals interpret are escaped.
 ///
 /// # Errors
 ///
-/// As [`serde_json::to_string_pretty`].
+/// Fails like [`serde_json::to_string_pretty`].
 pub fn pretty_json(value: &impl Serialize) -> serde_json::Result<String> {
     serde_json::to_string_pretty(value).map(|json| escaped_json(&json))
 }
 
-/// The text of a JSON value, safe to print. Such characters stand in its strings only, but for
-/// line breaks between its parts.
+/// Escapes JSON text for printing. Apart from line breaks between tokens, such characters occur
+/// only in its strings.
 pub(super) fn escaped_json(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for character in json.chars() {

@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use url::Url;
 
-/// Longest time that a variable may name, in milliseconds.
+/// Maximum duration in a variable, in milliseconds.
 const MILLIS_MAX: u64 = 3_600_000;
 
-/// A variable that cannot be used, and what it must be. Its value, which may be secret, is not
-/// shown.
+/// An invalid variable, and what it must be. Its value, which can be secret, is not shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidVariable {
     pub name: &'static str,
@@ -37,15 +36,15 @@ pub enum OtlpProtocol {
     Grpc,
 }
 
-/// Where a signal goes, and under which names of variables.
+/// The destination of a signal, and the names of its variables.
 pub struct OtelSignal {
     pub exporter: &'static str,
-    /// Those of the signal, then those of all.
+    /// Variables of the signal, then the general ones.
     pub endpoints: [&'static str; 2],
     pub protocols: [&'static str; 2],
 }
 
-/// Variables by their names.
+/// Reads variables by name.
 pub struct OtelVariables<F>(pub F);
 
 impl<F: Fn(&'static str) -> Option<String>> OtelVariables<F> {
@@ -54,17 +53,17 @@ impl<F: Fn(&'static str) -> Option<String>> OtelVariables<F> {
         get(name)
     }
 
-    /// The first of these that is set.
+    /// The first of these variables that is set.
     pub fn first(&self, names: &[&'static str]) -> Option<(&'static str, String)> {
         names.iter().find_map(|name| Some((*name, self.get(name)?)))
     }
 
-    /// Whether the signal is wanted: it is off unless an address for it is set, or its exporter is
+    /// Whether the signal is enabled: it is off unless its endpoint is set, or its exporter is
     /// `otlp`.
     ///
     /// # Errors
     ///
-    /// Returns the variable that cannot be used.
+    /// Returns the invalid variable.
     pub fn is_wanted(&self, signal: &OtelSignal) -> Result<bool, InvalidVariable> {
         let is_disabled = self.get("OTEL_SDK_DISABLED");
         if is_disabled.is_some_and(|text| text.eq_ignore_ascii_case("true")) {
@@ -78,11 +77,11 @@ impl<F: Fn(&'static str) -> Option<String>> OtelVariables<F> {
         }
     }
 
-    /// The address of the collector, with the name of its variable.
+    /// The collector's endpoint, with the name of its variable.
     ///
     /// # Errors
     ///
-    /// Returns the variable that is no address.
+    /// Returns the variable that is not a URL.
     pub fn endpoint(
         &self,
         signal: &OtelSignal,
@@ -92,14 +91,14 @@ impl<F: Fn(&'static str) -> Option<String>> OtelVariables<F> {
         };
         let url = Url::parse(&text).ok();
         let url = url.filter(|url| ["http", "https"].contains(&url.scheme()) && url.has_host());
-        let must = "a URL, as `http://127.0.0.1:4318`";
+        let must = "a URL, such as `http://127.0.0.1:4318`";
         let url = url.ok_or_else(|| InvalidVariable::new(name, must))?;
         Ok(Some((name, url)))
     }
 
     /// # Errors
     ///
-    /// Returns the variable that names none.
+    /// Returns the variable that names no known protocol.
     pub fn protocol(&self, signal: &OtelSignal) -> Result<OtlpProtocol, InvalidVariable> {
         let named = self.first(&signal.protocols);
         match named.as_ref().map(|(name, text)| (*name, text.as_str())) {
@@ -111,7 +110,7 @@ impl<F: Fn(&'static str) -> Option<String>> OtelVariables<F> {
 
     /// # Errors
     ///
-    /// Returns the variable if it is no number from 1 to this one.
+    /// Returns the variable if it is not a number from 1 to `most`.
     pub fn number(
         &self,
         name: &'static str,
@@ -127,22 +126,22 @@ impl<F: Fn(&'static str) -> Option<String>> OtelVariables<F> {
         number.ok_or_else(|| InvalidVariable::new(name, must()))
     }
 
-    /// How long one request to the collector may take, by the first of these that is set.
+    /// Time limit of one request to the collector, from the first of these variables that is set.
     ///
     /// # Errors
     ///
-    /// Returns the variable if it is no time.
+    /// Returns the variable if it is not a duration.
     pub fn timeout(&self, names: &[&'static str]) -> Result<Duration, InvalidVariable> {
         let name = self.first(names).map(|(name, _)| name);
         let name = name.or(names.first().copied()).unwrap_or_default();
         self.millis(name, 10_000)
     }
 
-    /// A time in milliseconds.
+    /// A duration in milliseconds.
     ///
     /// # Errors
     ///
-    /// Returns the variable if it is none.
+    /// Returns the variable if it is not a duration.
     pub fn millis(&self, name: &'static str, default: u64) -> Result<Duration, InvalidVariable> {
         let read = self.number(name, default, MILLIS_MAX);
         read.map(Duration::from_millis)

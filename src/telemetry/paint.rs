@@ -1,6 +1,6 @@
-//! Colours for people who read on a terminal.
+//! Colours for terminals.
 
-/// How a text stands out.
+/// The style of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
     Bold,
@@ -24,14 +24,14 @@ impl Style {
     }
 }
 
-/// Writes texts in colour, or as they are.
+/// Writes texts in colour, or unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Paint {
     is_coloured: bool,
 }
 
 impl Paint {
-    /// Colours on a terminal, unless `NO_COLOR` is set or `TERM` is `dumb`.
+    /// Enables colours on a terminal, unless `NO_COLOR` is set or `TERM` is `dumb`.
     pub fn new(is_terminal: bool, variable: impl Fn(&str) -> Option<String>) -> Self {
         let refused = variable("NO_COLOR").is_some_and(|value| !value.is_empty());
         let is_dumb = variable("TERM").is_some_and(|term| term == "dumb");
@@ -40,7 +40,7 @@ impl Paint {
         }
     }
 
-    /// As [`Paint::new`], with the variables of this process.
+    /// Like [`Paint::new`], with the variables of this process.
     pub fn of_process(is_terminal: bool) -> Self {
         Self::new(is_terminal, |name| {
             std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colours_are_for_terminals_that_want_them() {
+    fn colours_need_a_terminal_that_supports_them() {
         type Row<'a> = (bool, &'a [(&'a str, &'a str)], bool);
         let table: [Row<'_>; 7] = [
             (true, &[], true),

@@ -1,5 +1,5 @@
-//! Why something of a server failed: for clients a sentence of ours, for operators also what the
-//! server wrote about it, which may hold anything.
+//! Why an operation on a server failed: a sentence by the gateway for clients and, for operators,
+//! also the server's own text, which is untrusted.
 
 use std::error::Error;
 use std::fmt;
@@ -12,18 +12,18 @@ use super::one_line::one_line;
 pub enum Cause {
     /// The program cannot be started.
     SpawnFailed,
-    /// Nobody listens there.
+    /// The connection was refused.
     Refused,
-    /// It did not answer in time.
+    /// It did not respond in time.
     TimedOut,
-    /// Its process ended.
+    /// The process ended.
     Crashed,
-    /// It was there, and then did not answer a ping in time.
+    /// It was connected, but did not answer a ping in time.
     Unresponsive,
 }
 
 impl Cause {
-    /// A stable word, that of the error where there is one.
+    /// A stable word; the error's code if there is one.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::SpawnFailed => "spawn_failed",
@@ -35,7 +35,7 @@ impl Cause {
     }
 }
 
-/// `{}` shows the sentence, `{:#}` the sentence with the server's words.
+/// `{}` shows the sentence, `{:#}` also the server's text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reason {
     sentence: String,
@@ -45,7 +45,7 @@ pub struct Reason {
 }
 
 impl Reason {
-    /// `words` are the server's.
+    /// `words` is the server's text.
     pub fn quoting(sentence: impl Into<String>, words: &str) -> Self {
         let sentence = sentence.into();
         let full = match words.trim() {
@@ -60,7 +60,7 @@ impl Reason {
         }
     }
 
-    /// The same reason of this kind, if one is given.
+    /// Sets the kind, if one is given.
     #[must_use]
     pub fn because(mut self, cause: impl Into<Option<Cause>>) -> Self {
         self.cause = cause.into().or(self.cause);
@@ -71,7 +71,7 @@ impl Reason {
         self.cause
     }
 
-    /// The same reason, with the time before which the server accepts no other attempt.
+    /// Sets the time before which the server accepts no further attempt.
     #[must_use]
     pub fn not_before(mut self, retry_after: Option<Duration>) -> Self {
         self.retry_after = retry_after.or(self.retry_after);
@@ -82,7 +82,7 @@ impl Reason {
         self.retry_after
     }
 
-    /// From an error that knows both texts: its `{}` and its `{:#}`.
+    /// Builds a reason from an error that has both texts: its `{}` and its `{:#}`.
     pub fn of(error: &impl fmt::Display) -> Self {
         Self {
             sentence: error.to_string(),
@@ -92,7 +92,7 @@ impl Reason {
         }
     }
 
-    /// Both texts changed in the same way.
+    /// Applies the same change to both texts.
     pub fn map(&self, change: impl Fn(&str) -> String) -> Self {
         Self {
             sentence: change(&self.sentence),
@@ -102,7 +102,7 @@ impl Reason {
         }
     }
 
-    /// Two reasons.
+    /// Combines two reasons.
     #[must_use]
     pub fn joined(&self, other: &Self) -> Self {
         Self {
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_words_of_a_server_are_shown_only_when_asked_for() {
+    fn server_text_is_shown_only_in_the_alternate_form() {
         let quoting = Reason::quoting("process ended", " out of\u{1b} memory ");
         let plain = Reason::from("process ended");
         let table = [

@@ -1,11 +1,11 @@
-//! Where a span stands among others, as requests carry it (W3C Trace Context).
+//! The trace context of requests (W3C Trace Context).
 
 use std::fmt;
 
-/// Bytes of a `traceparent` of version 00.
+/// Length of a `traceparent` of version 00, in bytes.
 const LENGTH: usize = 55;
 
-/// A trace, a span of it, and whether it is recorded.
+/// A trace, a span in it, and whether it is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceContext {
     /// Never 0.
@@ -16,8 +16,8 @@ pub struct TraceContext {
 }
 
 impl TraceContext {
-    /// Reads a `traceparent`; `None` for one that has to be ignored. Later versions may go on
-    /// after what is known of them.
+    /// Parses a `traceparent`; `None` if it must be ignored. Later versions can have more after the
+    /// known fields.
     pub fn parse(text: &str) -> Option<Self> {
         let known = text.get(..LENGTH)?;
         let rest = text.get(LENGTH..)?;
@@ -39,14 +39,14 @@ impl TraceContext {
     }
 }
 
-/// A number of so many lower-case hexadecimal digits.
+/// Parses a number of this many lower-case hexadecimal digits.
 fn hex(text: &str, digits: usize) -> Option<u128> {
     let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     let is_hex = text.len() == digits && text.bytes().all(is_digit);
     is_hex.then(|| u128::from_str_radix(text, 16).ok())?
 }
 
-/// As a `traceparent`.
+/// Formats a `traceparent`.
 impl fmt::Display for TraceContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let flags = u8::from(self.is_sampled);
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn other_versions_are_read_as_far_as_they_are_known() {
+    fn later_versions_are_read_up_to_the_known_fields() {
         let with = |version: &str, flags: &str, rest: &str| {
             let middle = EXAMPLE.get(2..53).unwrap();
             TraceContext::parse(&format!("{version}{middle}{flags}{rest}"))
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_traceparent_is_none() {
+    fn a_broken_traceparent_is_ignored() {
         let broken = [
             "",
             "00",

@@ -23,15 +23,15 @@ use super::settings::TraceSettings;
 use super::span::{Span, SpanEvent, SpanKind};
 use crate::telemetry::{Counter, Counters, OtlpProtocol};
 
-/// How long the thread may take until it can export.
+/// Time limit for the thread to become ready.
 const START_MAX: Duration = Duration::from_secs(10);
 
-/// The thread, from outside.
+/// Handle to the thread.
 pub(super) struct Exporter {
     spans: Sender<Span>,
-    /// Cancelled when nothing follows any more.
+    /// Cancelled when no more spans follow.
     stop: CancellationToken,
-    /// Cancelled when all is exported.
+    /// Cancelled once everything is exported.
     stopped: CancellationToken,
 }
 
@@ -47,7 +47,7 @@ impl Exporter {
                 let _ended = ended;
                 match run(settings, receiver, counters, stops, &ready) {
                     Ok(()) => {}
-                    // The other end waits only for the start.
+                    // The receiver waits only for the start.
                     Err(error) => drop(ready.send(Err(error))),
                 }
             })?;
@@ -60,7 +60,7 @@ impl Exporter {
         })
     }
 
-    /// Whether there was room for it.
+    /// Queues a span; returns whether there was room.
     pub(super) fn take(&self, span: Span) -> bool {
         self.spans.try_send(span).is_ok()
     }
@@ -68,7 +68,7 @@ impl Exporter {
     pub(super) async fn stop(&self, within: Duration) {
         self.stop.cancel();
         if timeout(within, self.stopped.cancelled()).await.is_err() {
-            log::warn!("spans that the collector did not take in time are lost");
+            log::warn!("spans dropped: the collector is too slow");
         }
     }
 }
@@ -85,7 +85,7 @@ fn run(
         .build()?;
     runtime.block_on(async move {
         let exporter = otlp_exporter(&settings)?;
-        // The gateway waits for this.
+        // The gateway is waiting for this.
         let _ = ready.send(Ok(()));
         let batches = Batches {
             settings,
@@ -101,11 +101,11 @@ fn run(
     })
 }
 
-/// Reads the address and the headers from the environment.
+/// Reads the endpoint and headers from the environment.
 fn otlp_exporter(settings: &TraceSettings) -> io::Result<OtlpExporter> {
     let builder = OtlpExporter::builder();
     let built = match settings.protocol {
-        // By itself it trusts no root certificate.
+        // The exporter's default trusts no root certificates.
         OtlpProtocol::Grpc if settings.is_encrypted => builder
             .with_tonic()
             .with_tls_config(ClientTlsConfig::new().with_enabled_roots())
@@ -117,25 +117,25 @@ fn otlp_exporter(settings: &TraceSettings) -> io::Result<OtlpExporter> {
             .with_http_client(http_client(settings.send_timeout)?)
             .build(),
     };
-    // Its words may have the address, with a password.
-    let refused = |_| io::Error::other("a variable of `OTEL_EXPORTER_OTLP_` cannot be used");
+    // The error text can contain the URL, with a password.
+    let refused = |_| io::Error::other("a variable `OTEL_EXPORTER_OTLP_…` is invalid");
     let mut exporter = built.map_err(refused)?;
     exporter.set_resource(&resource());
     Ok(exporter)
 }
 
-/// A client for a collector. It follows no redirect, which would take the headers along.
+/// An HTTP client for a collector. It follows no redirects, which would forward the headers.
 ///
 /// # Errors
 ///
-/// Returns why there can be none.
+/// Returns why it cannot be created.
 pub fn http_client(timeout: Duration) -> io::Result<reqwest::Client> {
     let builder = reqwest::Client::builder().timeout(timeout);
     let builder = builder.redirect(reqwest::redirect::Policy::none());
     builder.build().map_err(io::Error::other)
 }
 
-/// The resource that is observed, by `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES`.
+/// The observed resource, from `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES`.
 pub fn resource() -> Resource {
     let named = Resource::builder().build();
     let name = named.get(&Key::new("service.name"));
@@ -154,7 +154,7 @@ struct Batches {
     exporter: OtlpExporter,
     counters: Counters,
     scope: InstrumentationScope,
-    /// The last batch was not taken.
+    /// Whether the last batch failed.
     fails: bool,
 }
 
@@ -172,8 +172,8 @@ impl Batches {
         }
     }
 
-    /// Fills a batch, or waits until its first span has waited long enough. False when nothing
-    /// follows.
+    /// Fills a batch, or waits until its first span has waited long enough. Returns false when no
+    /// more spans follow.
     async fn gather(
         &self,
         spans: &mut Receiver<Span>,
@@ -207,7 +207,7 @@ impl Batches {
         true
     }
 
-    /// Exports a batch, or loses it: the next one may succeed.
+    /// Exports a batch; a failed batch is lost, but the next one is tried.
     async fn export(&mut self, batch: Vec<Span>) {
         let count = batch.len();
         let (now, wall) = (Instant::now(), SystemTime::now());
@@ -219,15 +219,15 @@ impl Batches {
         let failure = match exported {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(error.to_string()),
-            Err(_) => Some(format!("no answer after {:?}", self.settings.timeout)),
+            Err(_) => Some(format!("no response after {:?}", self.settings.timeout)),
         };
         match failure {
-            None if self.fails => log::info!("the collector takes spans again"),
+            None if self.fails => log::info!("collector accepts spans again"),
             None => {}
             Some(reason) => {
                 self.counters.add_many(Counter::SpansLost, count);
                 if !self.fails {
-                    log::warn!(reason; "the collector takes no spans; they are lost until it does");
+                    log::warn!(reason; "collector rejects spans; dropping them until it recovers");
                 }
                 self.fails = true;
                 return;

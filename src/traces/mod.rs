@@ -1,8 +1,8 @@
-//! Traces: what a request cost where, as spans for OpenTelemetry (OTLP).
+//! Traces: where the time of a request went, as OpenTelemetry spans (OTLP).
 //!
-//! Off, a request costs one branch. On, a request that is sampled carries an [`ActiveSpan`], whose
-//! parts go with it and are exported by a thread of its own. Nobody waits for the collector: what
-//! does not fit into the queue is lost and counted.
+//! When off, a request costs one branch. When on, a sampled request carries an [`ActiveSpan`];
+//! finished spans are exported by a separate thread. Requests never wait for the collector: spans
+//! above the queue's limit are dropped and counted.
 
 mod context;
 mod exporter;
@@ -28,7 +28,7 @@ pub use settings::TraceSettings;
 use span::Span;
 pub use span::{ActiveSpan, SpanKind};
 
-/// A handle; clones are of the same exporter. Off by default.
+/// A handle; clones share the exporter. Off by default.
 #[derive(Clone, Default)]
 pub struct Traces(Option<Arc<Parts>>);
 
@@ -36,17 +36,17 @@ struct Parts {
     sampler: Sampler,
     exporter: Exporter,
     counters: Counters,
-    /// Numbers of traces and spans are drawn from it.
+    /// Source of trace and span ids.
     random: RandomState,
     drawn: AtomicU64,
 }
 
 impl Traces {
-    /// Starts the thread that exports.
+    /// Starts the exporting thread.
     ///
     /// # Errors
     ///
-    /// Returns what the exporter says of the variables that it reads, or the system of the thread.
+    /// Returns the exporter's error about its variables, or the system's error about the thread.
     pub fn start(settings: &TraceSettings, counters: Counters) -> io::Result<Self> {
         let exporter = Exporter::start(settings.clone(), counters.clone())?;
         Ok(Self(Some(Arc::new(Parts {
@@ -58,13 +58,13 @@ impl Traces {
         }))))
     }
 
-    /// Whether spans are made at all.
+    /// Whether spans are recorded at all.
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Begins the span of a request that came in, with the context that it named; `None` where it
-    /// is not recorded.
+    /// Starts the span of an incoming request, with the context that it carried; `None` if it is
+    /// not recorded.
     pub fn begin(&self, parent: Option<TraceContext>) -> Option<ActiveSpan> {
         let parts = self.0.as_ref()?;
         let trace = match parent {
@@ -84,7 +84,7 @@ impl Traces {
     }
 
     fn next_span(&self) -> u64 {
-        // A span is only made by one that is on.
+        // Spans are only created by an exporter that is on.
         self.0.as_ref().map_or(1, |parts| parts.draw())
     }
 
@@ -95,7 +95,7 @@ impl Traces {
         }
     }
 
-    /// Exports what waits, within this time; nothing is exported afterwards.
+    /// Exports the queued spans, within this time; nothing is exported afterwards.
     pub async fn stop(&self, within: Duration) {
         if let Some(parts) = &self.0 {
             parts.exporter.stop(within).await;
@@ -104,7 +104,7 @@ impl Traces {
 }
 
 impl Parts {
-    /// A number that nobody else draws, and never 0.
+    /// A unique number other than 0.
     fn draw(&self) -> u64 {
         let number = self.drawn.fetch_add(1, Ordering::Relaxed);
         self.random.hash_one(number).max(1)

@@ -1,8 +1,8 @@
-//! Which traces are recorded (`OTEL_TRACES_SAMPLER`).
+//! Decides which traces are recorded (`OTEL_TRACES_SAMPLER`).
 
 use super::context::TraceContext;
 
-/// Whether a trace is recorded that begins here, and whether a client decides about its own.
+/// Whether a trace that starts here is recorded, and whether clients decide about their own.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampler {
     of_new: NewTraces,
@@ -13,7 +13,7 @@ pub struct Sampler {
 enum NewTraces {
     All,
     None,
-    /// A part of them, from 0.0 to 1.0.
+    /// A fraction of traces, from 0.0 to 1.0.
     Part(f64),
 }
 
@@ -27,11 +27,12 @@ impl Default for Sampler {
 }
 
 impl Sampler {
-    /// By its name in the specification and its argument, which only a ratio has (1.0 without).
+    /// Parses a name of the specification and its argument, which only ratios have (1.0 by
+    /// default).
     ///
     /// # Errors
     ///
-    /// Says what the name or the argument must be.
+    /// Returns what the name or the argument must be.
     pub fn parse(name: &str, argument: Option<&str>) -> Result<Self, SamplerError> {
         let (of_new, follows_parent) = match name.strip_prefix("parentbased_") {
             Some(of_new) => (of_new, true),
@@ -49,7 +50,7 @@ impl Sampler {
         })
     }
 
-    /// Whether a trace is recorded. The same trace is judged alike everywhere.
+    /// Whether a trace is recorded. The decision for a trace is the same everywhere.
     pub fn samples(&self, trace: u128, parent: Option<TraceContext>) -> bool {
         if let Some(parent) = parent.filter(|_| self.follows_parent) {
             return parent.is_sampled;
@@ -58,11 +59,11 @@ impl Sampler {
             NewTraces::All => true,
             NewTraces::None => false,
             NewTraces::Part(part) => {
-                // The lower half of the number of a trace is random.
+                // The lower half of a trace id is random.
                 #[expect(
                     clippy::cast_possible_truncation,
                     clippy::cast_precision_loss,
-                    reason = "a part of traces is no exact number of them"
+                    reason = "a fraction of traces need not be exact"
                 )]
                 let place = (trace as u64 >> 11) as f64 / (1_u64 << 53) as f64;
                 place < part
@@ -80,7 +81,7 @@ fn ratio(argument: Option<&str>) -> Result<f64, SamplerError> {
     ratio.ok_or(SamplerError::Argument)
 }
 
-/// The name or the argument of a sampler cannot be used.
+/// The name or argument of a sampler is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SamplerError {
     Name,
@@ -92,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sampler_is_known_by_its_name() {
+    fn samplers_parse_from_their_names() {
         let table = [
             ("always_on", None, Ok((true, false))),
             ("always_off", None, Ok((false, false))),
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_decides_about_its_trace_where_the_sampler_follows_it() {
+    fn parent_based_samplers_follow_the_client() {
         let parent = |is_sampled| {
             Some(TraceContext {
                 trace: 1,
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_is_kept_and_judges_a_trace_alike_each_time() {
+    fn a_ratio_is_met_and_consistent_per_trace() {
         let sampler = Sampler::parse("traceidratio", Some("0.25")).unwrap();
         let traces = (0..4000_u128).map(|number| number * (1 << 52) + (7 << 64));
         let sampled = traces.filter(|trace| sampler.samples(*trace, None)).count();

@@ -1,4 +1,4 @@
-//! The settings of traces: the standard variables of OpenTelemetry, and no others.
+//! Trace settings, read from the standard variables of OpenTelemetry.
 
 use std::time::Duration;
 
@@ -22,36 +22,36 @@ const TIMEOUTS: [&str; 2] = [
     "OTEL_EXPORTER_OTLP_TIMEOUT",
 ];
 
-/// Most spans that a variable may have wait.
+/// Maximum queue size that a variable can set.
 const QUEUE_MAX: u64 = 1_000_000;
 
-/// How spans are exported. Where to and with which headers, the exporter reads from the environment
-/// itself.
+/// How spans are exported. The exporter reads endpoint and headers from the environment itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceSettings {
     pub protocol: OtlpProtocol,
-    /// The collector is behind TLS.
+    /// Whether the collector uses TLS.
     pub is_encrypted: bool,
     pub sampler: Sampler,
-    /// How long one try to send them may take (`OTEL_EXPORTER_OTLP_TIMEOUT`).
+    /// Time limit of one attempt to send them (`OTEL_EXPORTER_OTLP_TIMEOUT`).
     pub send_timeout: Duration,
-    /// Spans that wait (`OTEL_BSP_MAX_QUEUE_SIZE`); further ones are lost and counted.
+    /// Maximum number of queued spans (`OTEL_BSP_MAX_QUEUE_SIZE`); further ones are dropped and
+    /// counted.
     pub queue_max: usize,
-    /// Spans of one request to the collector (`OTEL_BSP_MAX_EXPORT_BATCH_SIZE`).
+    /// Spans in one request to the collector (`OTEL_BSP_MAX_EXPORT_BATCH_SIZE`).
     pub batch_max: usize,
     /// How long a span waits for others (`OTEL_BSP_SCHEDULE_DELAY`).
     pub delay: Duration,
-    /// How long all tries together may take (`OTEL_BSP_EXPORT_TIMEOUT`).
+    /// Time limit of all attempts together (`OTEL_BSP_EXPORT_TIMEOUT`).
     pub timeout: Duration,
 }
 
 impl TraceSettings {
-    /// Reads the variables; `None` where no traces are wanted: those are off unless an address for
-    /// them is set, or `OTEL_TRACES_EXPORTER=otlp`.
+    /// Reads the variables; `None` if traces are off, as they are unless their endpoint or
+    /// `OTEL_TRACES_EXPORTER=otlp` is set.
     ///
     /// # Errors
     ///
-    /// Returns the first variable that cannot be used.
+    /// Returns the first invalid variable.
     pub fn read(
         variable: impl Fn(&'static str) -> Option<String>,
     ) -> Result<Option<Self>, InvalidVariable> {
@@ -115,7 +115,7 @@ mod tests {
     const ENDPOINT: (&str, &str) = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318");
 
     #[test]
-    fn traces_are_off_unless_they_are_asked_for() {
+    fn traces_are_off_by_default() {
         let table: [(&[(&str, &str)], bool); 7] = [
             (&[], false),
             (&[ENDPOINT], true),
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_variables_of_traces_win_over_those_of_all_signals() {
+    fn trace_variables_override_general_ones() {
         let settings = read(&[
             ENDPOINT,
             ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),

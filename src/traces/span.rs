@@ -1,4 +1,4 @@
-//! Spans: what happened from when to when, and where that stands among others.
+//! Spans: timed operations within a trace.
 
 use std::borrow::Cow;
 
@@ -9,30 +9,30 @@ use super::Traces;
 use super::context::TraceContext;
 use crate::telemetry::SpanNumbers;
 
-/// Events that one span keeps; further ones are counted.
+/// Maximum number of events kept per span; further ones are counted.
 const EVENTS_MAX: usize = 128;
 
-/// On which side of a request it stands.
+/// The side of a request that the span describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpanKind {
-    /// Of a request that came in.
+    /// An incoming request.
     Server,
-    /// Of a request that went out.
+    /// An outgoing request.
     Client,
 }
 
-/// A span under way. It is exported when it ends; dropped without an end, it never was.
+/// A span in progress. It is exported when it ends, and discarded if it is dropped before.
 pub struct ActiveSpan {
     traces: Traces,
     span: Span,
 }
 
-/// A span as it is exported.
+/// A finished span, ready for export.
 #[derive(Debug)]
 pub(super) struct Span {
     pub(super) context: TraceContext,
     pub(super) parent: Option<u64>,
-    /// The parent is the client's.
+    /// Whether the parent span belongs to the client.
     pub(super) parent_is_remote: bool,
     pub(super) kind: SpanKind,
     pub(super) name: Cow<'static, str>,
@@ -44,7 +44,7 @@ pub(super) struct Span {
     pub(super) is_failed: bool,
 }
 
-/// Something that happened during a span.
+/// An event during a span.
 #[derive(Debug)]
 pub(super) struct SpanEvent {
     pub(super) name: &'static str,
@@ -71,7 +71,7 @@ impl ActiveSpan {
         Self { traces, span }
     }
 
-    /// A span of a request that goes out on behalf of this one.
+    /// The span of an outgoing request on behalf of this one.
     pub fn child(&self, name: impl Into<Cow<'static, str>>) -> Self {
         let context = TraceContext {
             span: self.traces.next_span(),
@@ -89,7 +89,7 @@ impl ActiveSpan {
         self.span.context
     }
 
-    /// For the log.
+    /// The ids, for the log.
     pub fn numbers(&self) -> SpanNumbers {
         SpanNumbers {
             trace: self.span.context.trace,
@@ -97,7 +97,7 @@ impl ActiveSpan {
         }
     }
 
-    /// Few different ones: what differs for each request is an attribute.
+    /// Sets the name, which must come from a small set: details of a request belong in attributes.
     pub fn set_name(&mut self, name: impl Into<Cow<'static, str>>) {
         self.span.name = name.into();
     }
@@ -110,7 +110,7 @@ impl ActiveSpan {
         self.span.attributes.push(KeyValue::new(key, value));
     }
 
-    /// Something happened at this time.
+    /// Adds an event at this time.
     pub fn add_event(
         &mut self,
         name: &'static str,
@@ -130,7 +130,7 @@ impl ActiveSpan {
         });
     }
 
-    /// It failed with this kind of error.
+    /// Marks the span as failed with this kind of error.
     pub fn fail(&mut self, error_type: String) {
         self.span.is_failed = true;
         self.set("error.type", error_type);

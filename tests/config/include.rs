@@ -104,20 +104,20 @@ fn a_server_of_an_included_file_that_cannot_be_used_is_set_aside() {
     let table = [
         (
             r#"{"mcpServers": {"docs": {"command": "hunter2"}, "good": {"command": "x"}}}"#,
-            "`docs` in line 1 is left out: `docs` is defined in config.toml:3",
+            "`docs` on line 1 is skipped: `docs` is already defined in config.toml:3",
         ),
         (
             r#"{"mcpServers": {"second": {"command": "x"}, "good": {"command": "x"}}}"#,
-            "`second` in line 2 is left out: `second` is defined in mcp.json:1",
+            "`second` on line 2 is skipped: `second` is already defined in mcp.json:1",
         ),
         (
             r#"{"servers": [{"name": "b", "id": "docs", "command": "x"},
                 {"name": "good", "command": "x"}]}"#,
-            "`b` in line 1 is left out: `docs` is defined in config.toml:3",
+            "`b` on line 1 is skipped: `docs` is already defined in config.toml:3",
         ),
         (
             r#"{"mcpServers": {"a": {"env": {"K": "hunter2"}, "command": 5}, "good": {"command": "x"}}}"#,
-            "`servers.a.command` must be a text",
+            "`servers.a.command` must be a string",
         ),
         (
             r#"{"mcpServers": {"a": {"type": "hunter2", "url": "http://h/"}, "good": {"command": "x"}}}"#,
@@ -125,7 +125,7 @@ fn a_server_of_an_included_file_that_cannot_be_used_is_set_aside() {
         ),
         (
             r#"{"mcpServers": {"a": {"args": ["${cmd:hunter2}"], "command": "x"}, "good": {"command": "x"}}}"#,
-            "`servers.a.args[0]` holds `${…}` in a form that is not known",
+            "`servers.a.args[0]` contains an unknown form of `${…}`",
         ),
         (
             r#"{"mcpServers": {"a": 5, "good": {"command": "x"}}}"#,
@@ -168,7 +168,7 @@ fn an_included_file_that_cannot_be_read_is_told_with_its_place() {
     let table = [
         (
             "{\"mcpServers\": {\n\"a\": {\"command\": \"x\"},\n\"a\": {\"command\": \"y\"}}}",
-            "`a` is defined twice, in line 2 and in line 3",
+            "`a` is defined twice, on line 2 and on line 3",
         ),
         ("{\"mcpServers\": \n{,}}", "line 2"),
         ("[servers.a]\nurl = \"hunter2\"", "must be JSON"),

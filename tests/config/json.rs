@@ -92,7 +92,7 @@ fn a_mistake_in_json_is_told_without_values() {
     let cases = [
         (
             "{",
-            "is no valid JSON: Unterminated object at line 1 column 1",
+            "is not valid JSON: Unterminated object at line 1 column 1",
         ),
         (
             "{ // hunter2\n\"mcpServers\": {\"a\": {\"command\": \"hunter2\",,}}}",
@@ -108,11 +108,11 @@ fn a_mistake_in_json_is_told_without_values() {
         ),
         (
             r#"{"mcpServers": {"a": {"command": 5}}}"#,
-            "`servers.a.command` must be a text",
+            "`servers.a.command` must be a string",
         ),
         (
             r#"{"mcpServers": {"a": {"command": "x", "env": {"K": ["hunter2"]}}}}"#,
-            "`servers.a.env.K` must be a text",
+            "`servers.a.env.K` must be a string",
         ),
         (
             r#"{"mcpServers": {"a_b": {}, "a-b": {}}}"#,
@@ -130,7 +130,7 @@ fn a_mistake_in_json_is_told_without_values() {
         assert!(!error.contains("hunter2"), "{error}");
     }
     let nested = "{\"mcpServers\":".repeat(100_000);
-    assert!(parse(&nested).unwrap_err().contains("no valid JSON"));
+    assert!(parse(&nested).unwrap_err().contains("not valid JSON"));
     let odd = "{\"mcpServers\": {\"\\u001b[2J\": {\"command\": \"x\"}}}";
     let loaded = parse(odd).unwrap();
     assert!(!loaded.warnings.concat().contains('\u{1b}'));

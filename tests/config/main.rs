@@ -139,7 +139,7 @@ fn every_documented_key_is_accepted_with_its_documented_default() {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "one story, or a table of cases")]
+#[expect(clippy::too_many_lines, reason = "one scenario, or a table of cases")]
 fn values_reach_their_settings() {
     let config = load(
         r#"
@@ -338,7 +338,7 @@ fn the_environment_chooses_the_address_and_a_public_one_is_refused() {
         &[("PORT", "1"), ("HOST", "::")],
     ] {
         let error = listen(file, variables).unwrap_err().to_string();
-        assert!(error.contains("there is no authentication"), "{error}");
+        assert!(error.contains("no authentication is configured"), "{error}");
         assert!(error.contains("the environment"), "{error}");
     }
 }

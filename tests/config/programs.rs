@@ -34,13 +34,10 @@ fn a_program_that_is_not_there_is_named_with_the_path_that_was_searched() {
             Some("`text` was not found".to_owned()),
         ),
         ("command = \"./text\"", Some("is not executable".to_owned())),
-        (
-            "command = \"./nowhere\"",
-            Some("there is no file".to_owned()),
-        ),
+        ("command = \"./nowhere\"", Some("does not exist".to_owned())),
         (
             "command = \"runs\"\ncwd = \"nowhere\"",
-            Some("is no directory".to_owned()),
+            Some("is not a directory".to_owned()),
         ),
         (
             "command = \"runs\"\nenv = { PATH = \"/hunter2\" }",
@@ -88,7 +85,7 @@ fn arguments_from_a_variable_make_only_their_server_unusable() {
     let [why] = &unable_servers(&config, &environment)[..] else {
         panic!("one is unable")
     };
-    assert!(why.contains("`servers.a.command` holds arguments") && !why.contains("hunter2"));
+    assert!(why.contains("`servers.a.command` contains arguments") && !why.contains("hunter2"));
 }
 
 #[test]

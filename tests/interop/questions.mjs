@@ -152,7 +152,7 @@ test("the example server's question is answered, declined and refused", async ()
   const plain = await connect();
   const result = await plain.callTool({ name: "example__ask", arguments: {} });
   assert.equal(result.isError, true);
-  assert.match(text(result), /declared no elicitation/);
+  assert.match(text(result), /did not declare elicitation/);
   await leave(plain);
 });
 

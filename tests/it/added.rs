@@ -65,7 +65,7 @@ async fn a_server_of_the_registry_is_added_to_a_running_gateway() {
     );
     let (succeeded, printed) = setup.run(&set);
     assert!(
-        !succeeded && printed.contains("has a server of this name"),
+        !succeeded && printed.contains("already has a server with this name"),
         "{printed}"
     );
 }

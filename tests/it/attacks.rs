@@ -40,12 +40,12 @@ fn attacks(issuer: &Issuer, other: &Issuer) -> Vec<(&'static str, String, &'stat
         (
             "audience",
             wrong("https://other.test/mcp"),
-            "another resource",
+            "a different resource",
         ),
         (
             "issuer",
             but("iss", json!("https://other.test")),
-            "another issuer",
+            "a different issuer",
         ),
         (
             "expired",
@@ -73,7 +73,7 @@ fn attacks(issuer: &Issuer, other: &Issuer) -> Vec<(&'static str, String, &'stat
         (
             "oversize",
             but("x", json!("x".repeat(20_000))),
-            "no JSON Web Token",
+            "not a JSON Web Token",
         ),
         (
             "oversize subject",

@@ -91,7 +91,7 @@ fn what_is_no_file_of_the_client_is_left_alone() {
     let error = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(refused.status.code(), Some(1));
     assert!(
-        error.contains("mcp.json: `mcpServers` is no object"),
+        error.contains("mcp.json: `mcpServers` is not an object"),
         "{error}"
     );
     assert!(!error.contains("hidden"), "{error}");
@@ -129,7 +129,7 @@ fn the_servers_of_a_client_are_imported() {
     for line in [
         "added    my-files",
         "added    docs",
-        "skipped  one: the configuration has a server of this name",
+        "skipped  one: the configuration already has a server with this name",
         "skipped  broken: ",
         "warning  `colour` of server `my_files`",
     ] {

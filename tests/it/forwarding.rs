@@ -135,7 +135,7 @@ async fn the_key_of_a_client_goes_on_where_authorization_is_named() {
     let setup = Setup::new(&config);
     let (good, said) = setup.run(&["check"]);
     assert!(
-        good && said.contains("in which clients of this gateway send their key"),
+        good && said.contains("in which clients send their key for this gateway"),
         "{said}"
     );
     let gateway = setup.serve().await;
@@ -210,11 +210,11 @@ async fn servers_that_cannot_keep_a_header_apart_are_refused() {
     let table = [
         (
             "command = \"x\"\nforward_headers = { A = \"A\" }",
-            "does not go with `command`",
+            "cannot be combined with `command`",
         ),
         (
             "url = \"http://h/\"\ntransport = \"sse\"\nforward_headers = { A = \"A\" }",
-            "does not go with HTTP+SSE",
+            "cannot be combined with HTTP+SSE",
         ),
         (
             "url = \"http://h/\"\nheaders = { a = \"1\" }\nforward_headers = { X = \"A\" }",
@@ -234,7 +234,7 @@ async fn servers_that_cannot_keep_a_header_apart_are_refused() {
         ),
         (
             "url = \"http://h/\"\nforward_headers = { A = \"Mcp-Name\" }",
-            "belongs to the protocol",
+            "reserved by the protocol",
         ),
         (
             "url = \"http://h/\"\nforward_headers = { A = \"a b\" }",

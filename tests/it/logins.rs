@@ -58,7 +58,7 @@ async fn a_refused_token_is_renewed_and_no_call_is_lost() {
         until("a renewal to be tried", || async {
             gateway
                 .log()
-                .contains("token is not renewed yet")
+                .contains("token renewal failed; retrying")
                 .then_some(())
         })
         .await;

@@ -250,7 +250,7 @@ async fn a_wall_clock_that_jumps_ends_no_session() {
     let mut client = Client::open(&gateway).await;
     let hour = 3600;
     for offset in [24 * hour, -hour, 0, 400 * 24 * hour] {
-        let noticed = || gateway.log().matches("the clock was set").count();
+        let noticed = || gateway.log().matches("the wall clock was set").count();
         let before = noticed();
         machine.begin("clock", &offset.to_string());
         until("the jump", || async { (noticed() > before).then_some(()) }).await;

@@ -55,10 +55,7 @@ async fn a_link_of_another_user_gives_no_token_away() {
         let refused = bring(&gateway, &callback, cookies).await;
         assert_eq!(refused.status, 400, "{cookies}");
         let refused = String::from_utf8(refused.bytes().await).unwrap();
-        assert!(
-            refused.contains("not continued in this browser"),
-            "{refused}"
-        );
+        assert!(refused.contains("not started in this browser"), "{refused}");
     }
     assert!(authority.grants().people.is_empty(), "no code was redeemed");
     // The browser that continued last brings the answer, and Eve's browser is refused from now on.

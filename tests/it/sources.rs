@@ -93,11 +93,11 @@ async fn the_last_good_answer_outlives_the_api_and_the_gateway() {
     let far = gateway.server_pid("far");
     for status in [500, 404, 302] {
         api.profile().fails_with = Some(status);
-        notice(&gateway, "its last good answer stays in force").await;
+        notice(&gateway, "its last valid response stays in force").await;
         api.profile().fails_with = None;
         until("no notice", || async {
             let notices = gateway.status().await["notices"].to_string();
-            (!notices.contains("last good answer")).then_some(())
+            (!notices.contains("last valid response")).then_some(())
         })
         .await;
     }
@@ -108,7 +108,7 @@ async fn the_last_good_answer_outlives_the_api_and_the_gateway() {
         &format!("[\"{}\"]", "x".repeat(2 << 20)),
     ] {
         api.profile().answers_with = Some(answer.to_owned());
-        notice(&gateway, "its last good answer stays in force").await;
+        notice(&gateway, "its last valid response stays in force").await;
         api.profile().answers_with = None;
     }
     assert_eq!(gateway.server_pid("far"), far);
@@ -133,7 +133,7 @@ async fn an_api_that_refuses_the_key_takes_its_servers_away_at_once() {
         gone(&gateway, "far").await;
         notice(
             &gateway,
-            &format!("it refuses the key with status {status}"),
+            &format!("the API rejects the key with status {status}"),
         )
         .await;
         // It is out of the status before its process has ended.
@@ -172,9 +172,9 @@ async fn a_bad_server_of_an_api_is_left_out_and_no_other() {
         status["config"]["warnings"], status["notices"], status["servers"]
     );
     for (what, why) in [
-        ("source `team`: its server `own` is left out", "name or id"),
+        ("source `team`: its server `own` is skipped", "name or id"),
         ("`servers.bad-url.url`", "http"),
-        ("server 4 is left out", "no `url`"),
+        ("server 4 is skipped", "no `url`"),
         ("`servers.bad-id.id`", "64 characters"),
     ] {
         assert!(told.contains(what) && told.contains(why), "{what}: {told}");

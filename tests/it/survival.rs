@@ -377,7 +377,10 @@ async fn a_directory_that_is_removed_is_made_again_with_what_it_held() {
     let mut client = Client::open(&gateway).await;
     fs::remove_dir_all(gateway.data_dir()).unwrap();
     let deadline = Instant::now() + Duration::from_secs(30);
-    while !gateway.log().contains("state is kept on the disk again") {
+    while !gateway
+        .log()
+        .contains("disk available again; writing state to disk")
+    {
         assert!(Instant::now() < deadline, "{}", gateway.log());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

@@ -272,11 +272,11 @@ async fn headers_that_cannot_be_kept_apart_are_refused() {
     let table = [
         (
             "command = \"x\"\nuser_headers = { A = \"sub\" }",
-            "does not go with `command`",
+            "cannot be combined with `command`",
         ),
         (
             "url = \"http://h/\"\ntransport = \"sse\"\nuser_headers = { A = \"sub\" }",
-            "does not go with HTTP+SSE",
+            "cannot be combined with HTTP+SSE",
         ),
         (
             "url = \"http://h/\"\nheaders = { a = \"1\" }\nuser_headers = { A = \"sub\" }",
@@ -288,11 +288,11 @@ async fn headers_that_cannot_be_kept_apart_are_refused() {
         ),
         (
             "url = \"http://h/\"\nuser_headers = { authorization = \"sub\" }",
-            "which is for tokens",
+            "which is reserved for tokens",
         ),
         (
             "url = \"http://h/\"\nuser_headers = { Mcp-Name = \"sub\" }",
-            "belongs to the protocol",
+            "reserved by the protocol",
         ),
         (
             "url = \"http://h/\"\nuser_headers = { Host = \"sub\" }",
@@ -300,7 +300,7 @@ async fn headers_that_cannot_be_kept_apart_are_refused() {
         ),
         (
             "url = \"http://h/\"\nuser_headers = { A = \"sub\", a = \"sub\" }",
-            "header names are equal in any case",
+            "header names are case-insensitive",
         ),
         (
             "url = \"http://h/\"\nuser_headers = { A = \"team\" }",
@@ -335,11 +335,11 @@ async fn headers_that_nobody_says_or_that_mean_two_people_are_named() {
         (KEYS, "A = \"sub\"", None),
         (KEYS, "A = \"claims.a\"", Some("needs clients with tokens")),
         (tokens, "A = \"sub\", B = \"claims.a\"", None),
-        (&both, "A = \"sub\"", Some("let nobody have the name")),
+        (&both, "A = \"sub\"", Some("no two users share a name")),
         (
             &hook,
             "A = \"sub\"",
-            Some("two issuers may mean two people"),
+            Some("two issuers can use the same subject for different people"),
         ),
         (&hook, "A = \"claims.a\"", None),
     ] {

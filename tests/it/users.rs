@@ -416,13 +416,10 @@ async fn a_user_goes_with_no_other_sign_in() {
             "forward_headers = { A = \"Authorization\" }",
             "does not go with",
         ),
-        (
-            "sharing = \"shared\"",
-            "each user has connections of its own",
-        ),
+        ("sharing = \"shared\"", "each user has separate connections"),
         (
             "[servers.s.oauth]\ngrant = \"client_credentials\"\nclient_id = \"a\"",
-            "nobody signs in then",
+            "users do not sign in with this grant",
         ),
     ];
     for (with, expected) in table {

@@ -110,7 +110,7 @@ async fn a_wrong_key_is_named_and_costs_nothing() {
     let kept = || files_below(&sealed);
     let before = kept();
     let (good, said) = gateway.setup.run(&["doctor"]);
-    let wrong = "the key of the command `cat` is not the one that";
+    let wrong = "the key from the command `cat` does not match";
     assert!(!good && said.contains(wrong), "{said}");
     gateway.start_again().await;
     login_needed(&gateway).await;

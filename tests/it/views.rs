@@ -175,7 +175,7 @@ async fn a_view_of_a_server_that_is_not_there_is_refused() {
     let output = setup.command(&["check"]).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success());
-    assert!(said.contains("there is no server `fils`"), "{said}");
+    assert!(said.contains("server `fils` does not exist"), "{said}");
     assert!(said.contains("did you mean `\"files\"`?"), "{said}");
 }
 

@@ -84,7 +84,7 @@ pub(crate) fn question(message: &str) -> Value {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "one story, or a table of cases")]
+#[expect(clippy::too_many_lines, reason = "one scenario, or a table of cases")]
 fn s_task_x_a_task_of_an_older_server_is_followed_in_the_newer_words() {
     run(async {
         for knows_call_of_requests in [true, false] {

@@ -117,7 +117,7 @@ fn attempts_back_off_and_a_broken_child_is_tried_periodically() {
         let wait = away.retry_after.unwrap();
         assert!((990..=1_010).contains(&wait.as_millis()), "{wait:?}");
         let received = format!(
-            "`puppet` is broken (last end: its factory panicked: panic in factory); \
+            "`puppet` is broken (last exit: its factory panicked: panic in factory); \
              next attempt in {} ms",
             wait.as_millis()
         );

@@ -1,4 +1,4 @@
-//! The keys that an issuer signs tokens with (RFC 7517), fetched when they are needed.
+//! The keys that an issuer signs tokens with (RFC 7517), fetched when needed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,30 +14,29 @@ use crate::credentials::{
     AuthorizationServer, Endpoint, Web, WebRequest, authorization_server_urls,
 };
 
-/// After so long the keys are fetched again.
+/// Keys older than this are fetched again.
 const FRESH_FOR: Duration = Duration::from_secs(10 * 60);
 
-/// While the issuer is away, its keys are relied on for so long.
+/// Maximum age of keys that are used while the issuer is unavailable.
 const KEPT_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Time between two requests, however many tokens name unknown keys.
+/// Minimum interval between two requests, however many tokens name unknown keys.
 const ASK_EVERY: Duration = Duration::from_secs(5);
 
-/// Keys of one fetch.
+/// The keys from one fetch.
 pub(super) struct KeySet {
     pub(super) keys: JwkSet,
     fetched: Instant,
 }
 
-/// Fetches the keys of one issuer and keeps them. Whoever needs them while they are fetched waits
-/// for that request.
+/// Fetches and caches the keys of one issuer. Callers that need them during a fetch wait for it.
 pub(super) struct IssuerKeys {
     web: Arc<dyn Web>,
     issuer: String,
-    /// Where the keys are, if the configuration says it.
+    /// The configured URL of the keys.
     jwks_url: Option<Url>,
     kept: ArcSwapOption<KeySet>,
-    /// When the issuer was asked last, and what was wrong then.
+    /// Time and outcome of the last fetch.
     asked: Mutex<Option<(Instant, Result<(), String>)>>,
 }
 
@@ -53,11 +52,12 @@ impl IssuerKeys {
         }
     }
 
-    /// The keys, fetched if there are none. Old ones are used while others are fetched.
+    /// Returns the keys, fetching them if there are none. Old keys are used while new ones are
+    /// fetched.
     ///
     /// # Errors
     ///
-    /// Says why there are none.
+    /// Returns why there are none.
     pub(super) async fn get(self: &Arc<Self>) -> Result<Arc<KeySet>, String> {
         let Some(kept) = self.kept.load_full() else {
             return self.fetch(None).await;
@@ -73,7 +73,7 @@ impl IssuerKeys {
         }
     }
 
-    /// Other keys than these, for a token whose key is not among them. `None` if there are none.
+    /// Returns a newer key set, for a token whose key is not in this one. `None` if there is none.
     pub(super) async fn newer_than(&self, known: &Arc<KeySet>) -> Option<Arc<KeySet>> {
         let newer = self.fetch(Some(known)).await.ok();
         newer.filter(|newer| !Arc::ptr_eq(newer, known))
@@ -81,7 +81,7 @@ impl IssuerKeys {
 
     async fn fetch(&self, known: Option<&Arc<KeySet>>) -> Result<Arc<KeySet>, String> {
         let mut asked = self.asked.lock().await;
-        // Somebody else has fetched them meanwhile.
+        // Another request has fetched them in the meantime.
         if let Some(kept) = self.kept.load_full()
             && kept.fetched.elapsed() < KEPT_FOR
             && known.is_none_or(|known| !Arc::ptr_eq(known, &kept))
@@ -94,12 +94,12 @@ impl IssuerKeys {
             return match (outcome, self.kept.load_full()) {
                 (Ok(()), Some(kept)) => Ok(kept),
                 (Err(why), _) => Err(why.clone()),
-                (Ok(()), None) => Err("it has no keys".to_owned()),
+                (Ok(()), None) => Err("the issuer has no keys".to_owned()),
             };
         }
         let fetched = self.ask().await;
         if let Err(why) = &fetched {
-            log::warn!("the keys of {} cannot be fetched: {why}", self.issuer);
+            log::warn!("cannot fetch the keys of {}: {why}", self.issuer);
         }
         let outcome = fetched.as_ref().map(drop).map_err(Clone::clone);
         *asked = Some((Instant::now(), outcome));
@@ -117,11 +117,11 @@ impl IssuerKeys {
             None => self.discover().await?,
         };
         let document = self.document(&url).await?;
-        let document = document.ok_or_else(|| format!("{url} is not there"))?;
-        serde_json::from_slice(&document).map_err(|_| format!("{url} holds no keys"))
+        let document = document.ok_or_else(|| format!("{url} does not exist"))?;
+        serde_json::from_slice(&document).map_err(|_| format!("{url} has no keys"))
     }
 
-    /// Where the keys are, as the metadata of the issuer says (RFC 8414, OpenID Connect Discovery).
+    /// Reads the URL of the keys from the issuer's metadata (RFC 8414, OpenID Connect Discovery).
     async fn discover(&self) -> Result<Url, String> {
         let endpoint: Endpoint = self.issuer.parse().map_err(|error| format!("{error}"))?;
         for url in authorization_server_urls(&endpoint) {
@@ -132,11 +132,11 @@ impl IssuerKeys {
             let found = found.map_err(|error| format!("{url}: {error}"))?;
             let keys = found
                 .jwks_uri
-                .ok_or_else(|| format!("{url} names no `jwks_uri`"))?;
+                .ok_or_else(|| format!("{url} has no `jwks_uri`"))?;
             return Ok(keys.url().clone());
         }
         Err(format!(
-            "{} has no metadata that says where its keys are",
+            "{} has no metadata that names the URL of its keys",
             self.issuer
         ))
     }
@@ -152,7 +152,7 @@ impl IssuerKeys {
         match answer.status {
             200 => Ok(Some(answer.body)),
             400..=499 => Ok(None),
-            status => Err(format!("{url} answers {status}")),
+            status => Err(format!("{url} returns status {status}")),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! JSON Web Tokens (RFC 9068) of an authorization server, checked here with its keys.
+//! Verifies JSON Web Tokens (RFC 9068) with the authorization server's keys.
 
 mod keys;
 mod provider;
@@ -14,13 +14,13 @@ use token::ExpectedToken;
 pub use jsonwebtoken::Algorithm;
 pub use token::JwtSettings;
 
-/// Whether a text is a JSON Web Token, regardless of its algorithm. The gateway refuses tokens that it
-/// cannot verify itself, and does not pass them to a webhook.
+/// Whether a text is a JSON Web Token, regardless of its algorithm. The gateway refuses tokens that
+/// it cannot verify itself, and does not pass them to a webhook.
 pub(super) fn is_token(text: &str) -> bool {
     token::header_of(text).is_some()
 }
 
-/// Checks the tokens of one issuer.
+/// Verifies the tokens of one issuer.
 pub(super) struct JwtVerifier {
     expected: ExpectedToken,
     keys: Arc<IssuerKeys>,
@@ -44,7 +44,7 @@ impl JwtVerifier {
 
     /// # Errors
     ///
-    /// Says why the token is refused, or why nobody can say whether it is good.
+    /// Returns why the token is refused, or why it cannot be verified.
     pub(super) async fn verify(&self, token: &str) -> Result<VerifiedToken, TokenError> {
         let keys = self.keys.get().await.map_err(TokenError::Unavailable)?;
         let checked = token::verify(token, &keys.keys, &self.expected);

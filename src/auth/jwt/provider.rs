@@ -1,4 +1,4 @@
-//! The signatures of JSON Web Tokens, checked by ring as all other cryptography of the gateway.
+//! Verifies JWT signatures with ring, like all other cryptography of the gateway.
 
 use jsonwebtoken::crypto::{CryptoProvider, JwtVerifier, KeyUtils};
 use jsonwebtoken::errors::{Error, ErrorKind};
@@ -11,14 +11,14 @@ use ring::signature::{
     UnparsedPublicKey, VerificationAlgorithm,
 };
 
-/// Verifies; nothing is signed with it.
+/// Only verifies; signing is not supported.
 static PROVIDER: CryptoProvider = CryptoProvider {
     signer_factory: |_, _| Err(ErrorKind::InvalidAlgorithm.into()),
     verifier_factory: |algorithm, key| Ok(Box::new(RingVerifier::new(*algorithm, key)?)),
     key_utils: KeyUtils::new_unimplemented(),
 };
 
-/// Installs it for the process; a second time does nothing.
+/// Installs the provider for the process; repeated calls do nothing.
 pub(super) fn install() {
     let _ = PROVIDER.install_default();
 }
@@ -28,13 +28,13 @@ struct RingVerifier {
     key: DecodingKey,
 }
 
-/// How ring checks an algorithm.
+/// How ring verifies an algorithm.
 enum KeyCheck {
     Rsa(&'static RsaParameters),
     Key(&'static dyn VerificationAlgorithm),
 }
 
-/// `None` for those with a shared secret: whoever knows a public key could sign with it.
+/// `None` for algorithms with a shared secret: anyone who knows a public key could sign with it.
 fn check_of(algorithm: Algorithm) -> Option<KeyCheck> {
     Some(match algorithm {
         Algorithm::RS256 => KeyCheck::Rsa(&RSA_PKCS1_2048_8192_SHA256),

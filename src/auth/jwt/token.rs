@@ -1,5 +1,5 @@
-//! JSON Web Tokens of an authorization server (RFC 7519, RFC 9068): who one was given to, what it
-//! allows, and for how long.
+//! Validates JSON Web Tokens of an authorization server (RFC 7519, RFC 9068): whose one is, what it
+//! permits, and for how long.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ use crate::auth::token_answer::scopes;
 use crate::auth::verified_token::{TokenError, VerifiedToken, checked_subject};
 use crate::bridge::headers::Claims;
 
-/// Longest token, in bytes.
+/// Maximum length of a token, in bytes.
 const TOKEN_MAX: usize = 16 * 1024;
 
-/// Keys of one document that are looked at.
+/// Maximum number of keys used from one document.
 const KEYS_MAX: usize = 64;
 
-/// Accepts padding and trailing bits, which RFC 7515 forbids and some libraries decode: a text that any
-/// of them takes for a JSON Web Token counts as one.
+/// Accepts padding and trailing bits, which RFC 7515 forbids but some libraries decode: a text
+/// counts as a JSON Web Token if any library accepts it.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &URL_SAFE,
     GeneralPurposeConfig::new()
@@ -31,17 +31,17 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Whose tokens are taken. Without an issuer, nobody's.
+/// Settings for accepted tokens. Without an issuer, none are accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JwtSettings {
-    /// Who gives tokens out, spelled as in `iss`.
+    /// The issuer of tokens, spelled as in `iss`.
     pub issuer: Option<String>,
-    /// One of them must be in `aud` (S-AUTHS-06); without any, the resource.
+    /// Accepted values of `aud` (S-AUTHS-06); if empty, the resource.
     pub audiences: Vec<String>,
-    /// Where the issuer's keys are; otherwise its metadata says it.
+    /// URL of the issuer's keys; if unset, its metadata is used.
     pub jwks_url: Option<String>,
     pub algorithms: Vec<Algorithm>,
-    /// How far the clocks of issuer and gateway may differ.
+    /// Tolerated clock difference between issuer and gateway.
     pub clock_skew: Duration,
 }
 
@@ -69,7 +69,7 @@ pub(super) struct ExpectedToken {
     algorithms: Vec<Algorithm>,
     /// In seconds.
     clock_skew: u64,
-    /// Paths of claims that servers are to read.
+    /// Paths of the claims that servers receive.
     claims: Vec<String>,
 }
 
@@ -116,11 +116,11 @@ fn refused_header(token: &str) -> TokenError {
     }
 }
 
-/// Checks a token with the keys of its issuer.
+/// Verifies a token with the keys of its issuer.
 ///
 /// # Errors
 ///
-/// Says why it is refused, and nothing of what it holds.
+/// Returns why it is refused, without any of its contents.
 pub(super) fn verify(
     token: &str,
     keys: &JwkSet,
@@ -140,19 +140,19 @@ pub(super) fn verify(
     let keys = keys.keys.iter().take(KEYS_MAX);
     for key in keys.filter(|key| fits(key, &header)) {
         match verify_with(token, key, &header, expected) {
-            // Without a `kid` it may be another one.
+            // A token without a `kid` can match another key.
             Err(TokenError::Signature) => last = TokenError::Signature,
             outcome => return outcome,
         }
     }
-    // It names no key, and may be signed with one that is new.
+    // It names no key, and can be signed with a new one.
     if header.kid.is_none() && last == TokenError::Signature {
         return Err(TokenError::UnknownKey);
     }
     Err(last)
 }
 
-/// Whether a token may be signed with this key.
+/// Whether a token can be signed with this key.
 fn fits(key: &Jwk, header: &Header) -> bool {
     let common = &key.common;
     let is_named = header.kid.is_none() || common.key_id == header.kid;
@@ -186,13 +186,13 @@ fn verify_with(
             }
         })?;
     let claims = token.claims;
-    // A list could name other issuers as well.
+    // A list could also name other issuers.
     if claims.get("iss").and_then(Value::as_str) != Some(&expected.issuer) {
         return Err(TokenError::Issuer);
     }
     let expires_at = claims.get("exp").and_then(Value::as_f64);
     let expires_at = expires_at.ok_or(TokenError::Claim("exp"))? as u64;
-    // As RFC 9068 names it, or as others do.
+    // `scope` in RFC 9068; others use `scp`.
     let scope = claims.get("scope").or_else(|| claims.get("scp"));
     let scopes = scopes(scope.unwrap_or(&Value::Null))?;
     let subject = checked_subject(claims.get("sub").and_then(Value::as_str))?;
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_good_token_says_who_and_what_and_how_long() {
+    fn a_valid_token_yields_principal_rights_and_expiry() {
         let (expected, signer) = (expected(), Signer::new());
         let keys = keys(&[Signer::new().jwk("old"), signer.jwk("new")]);
         for header in [
@@ -295,7 +295,7 @@ mod tests {
             assert_eq!(verified.subject, "ada");
             assert_eq!(verified.scopes.to_string(), "a b");
             let expires = claims["exp"].as_u64().map(|at| at + 60);
-            assert_eq!(verified.expires_at, expires, "with the skew of the clocks");
+            assert_eq!(verified.expires_at, expires, "with the clock skew");
         }
         for (scopes, read) in [
             (json!(["c", "d"]), "c d"),
@@ -353,7 +353,7 @@ mod tests {
                 "{claim}: {value}"
             );
         }
-        // Within the skew of the clocks.
+        // Within the clock skew.
         for (claim, value) in [("exp", now() - 30), ("nbf", now() + 30)] {
             let mut claims = claims();
             claims[claim] = json!(value);
@@ -370,7 +370,7 @@ mod tests {
         verify(&good, &keys, &settings).unwrap();
         let (signed, _) = good.rsplit_once('.').unwrap();
         let stolen = other.token(&json!({"alg": "ES256", "kid": "k"}), &claims());
-        // The public key as the secret of an HMAC.
+        // Uses the public key as the secret of an HMAC.
         let hs = format!(
             "{}.{}",
             base64(br#"{"alg":"HS256","kid":"k"}"#),

@@ -1,4 +1,4 @@
-//! The arguments of a call, as conditions see them.
+//! Prepares a call's arguments for policy conditions.
 
 use std::fmt;
 
@@ -7,22 +7,23 @@ use serde_json::Value;
 
 use super::fact::{Fact, Members, Unclear};
 
-/// Longest arguments that are read for a condition, in bytes.
+/// Maximum length of arguments that conditions can read, in bytes.
 const ARGUMENTS_MAX: usize = 256 * 1024;
 
-/// Schemas and references that are followed for the arguments of one call.
+/// Maximum number of schemas and references followed for the arguments of one call.
 const SCHEMA_STEPS_MAX: usize = 20_000;
 
-/// Branches (`anyOf`, `oneOf`, `allOf`) within one another.
+/// Maximum nesting of branches (`anyOf`, `oneOf`, `allOf`).
 const BRANCH_DEPTH_MAX: usize = 32;
 
 const UNREADABLE: Unclear =
-    "the arguments are not an object, are longer than 256 KiB, or have a member twice";
+    "the arguments are not an object, are longer than 256 KiB, or have a duplicate member";
 
-const NOT_BY_SCHEMA: Unclear = "it reads an argument of another type than `inputSchema` says";
+const NOT_BY_SCHEMA: Unclear = "it reads an argument whose type differs from `inputSchema`";
 
-/// An object in JSON as a map, in which what is not of the type that the tool's `inputSchema` says
-/// is unclear. So is all of it where a member stands twice, since the server may read the other one.
+/// Parses a JSON object into a map in which values that do not match the type in the tool's
+/// `inputSchema` are unclear. Everything is unclear if a member is duplicated, since the server may
+/// read the other one.
 pub(super) fn read(arguments: &[u8], schema: Option<&Value>) -> Fact {
     if arguments.len() > ARGUMENTS_MAX {
         return Fact::Unclear(UNREADABLE);
@@ -43,7 +44,8 @@ pub(super) fn read(arguments: &[u8], schema: Option<&Value>) -> Fact {
     }
 }
 
-/// Compares arguments with their schema. A server wrote the schema, so it can be endless.
+/// Compares arguments with their schema. The schema comes from a server, so following it must be
+/// bounded.
 struct SchemaCheck<'s> {
     root: &'s Value,
     steps_left: usize,
@@ -52,7 +54,7 @@ struct SchemaCheck<'s> {
 }
 
 impl<'s> SchemaCheck<'s> {
-    /// Makes what is of another type than its schema says unclear, here and in its members.
+    /// Marks values whose type differs from their schema as unclear, here and in their members.
     fn check(&mut self, value: &mut Fact, schema: &'s Value) {
         if self.fits(value, schema) {
             self.check_members(value, schema);
@@ -81,7 +83,7 @@ impl<'s> SchemaCheck<'s> {
         }
     }
 
-    /// Whether a value has one of the types that its schema names; one that names none takes all.
+    /// Whether a value has one of the types in its schema; a schema without types accepts all.
     fn fits(&mut self, value: &Fact, schema: &'s Value) -> bool {
         let schema = self.resolved(schema);
         if self.steps_left == 0 || self.depth > BRANCH_DEPTH_MAX {
@@ -122,7 +124,7 @@ impl<'s> SchemaCheck<'s> {
     }
 }
 
-/// Whether a value is of the type of this name in JSON Schema.
+/// Whether a value is of this JSON Schema type.
 fn is_of(value: &Fact, name: &Value) -> bool {
     match name.as_str() {
         Some("null") => matches!(value, Fact::Null),
@@ -193,7 +195,7 @@ impl<'de> Visitor<'de> for ArgumentVisitor {
         while let Some(key) = map.next_key::<String>()? {
             let Argument(value) = map.next_value()?;
             if !members.add(&key, value) {
-                return Err(A::Error::custom("a member stands twice"));
+                return Err(A::Error::custom("duplicate member"));
             }
         }
         Ok(Fact::Map(members))

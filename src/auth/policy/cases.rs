@@ -1,4 +1,4 @@
-//! Cases that policies are tried with: who asks for what, and what is to become of it.
+//! Test cases for policies: a request, and the expected decision.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::credentials::Scopes;
 use crate::id::{Principal, ServerName, ViewId};
 use crate::protocol::Method;
 
-/// Most cases of one file.
+/// Maximum number of cases in one file.
 const CASES_MAX: usize = 10_000;
 
-/// A request, and what the policies are to say of it.
+/// A request, and the decision that the policies should make.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyCase {
@@ -24,7 +24,7 @@ pub struct PolicyCase {
     scopes: Vec<String>,
     view: Option<String>,
     server: ServerName,
-    /// Of a call; instead of method and item.
+    /// The called tool; replaces method and item.
     tool: Option<String>,
     method: Option<String>,
     item: Option<String>,
@@ -34,11 +34,11 @@ pub struct PolicyCase {
     arguments: Map<String, Value>,
     /// The schema of the tool, if the types of its arguments matter.
     input_schema: Option<Map<String, Value>>,
-    /// Whether it is asked if the tool is listed, whatever the arguments.
+    /// Whether the case asks if the tool is listed, regardless of arguments.
     #[serde(default)]
     listed: bool,
     effect: Effect,
-    /// The policy that is to decide it, if it matters.
+    /// The policy that should decide, if it matters.
     policy: Option<String>,
 }
 
@@ -49,7 +49,7 @@ struct CasePrincipal {
     name: String,
 }
 
-/// With the defaults of MCP.
+/// Tool annotations; unset hints have MCP's defaults.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 struct CaseAnnotations {
@@ -61,19 +61,19 @@ struct CaseAnnotations {
 /// The result of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TriedCase {
-    /// The question, or how the file calls it.
+    /// The title in the file, or a description of the request.
     pub title: String,
     /// The decision, and the policy that made it.
     pub decision: String,
-    /// The decision that the file expects, if it is another one.
+    /// The expected decision, if it differs.
     pub expected: Option<String>,
 }
 
-/// Reads a file of cases: TOML, a table `[[case]]` for each.
+/// Reads a file of cases: TOML with a `[[case]]` table for each.
 ///
 /// # Errors
 ///
-/// Says what is wrong, and where.
+/// Returns what is wrong, and where.
 pub fn read_cases(text: &str) -> Result<Vec<PolicyCase>, String> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -90,7 +90,7 @@ pub fn read_cases(text: &str) -> Result<Vec<PolicyCase>, String> {
 impl PolicyCase {
     /// # Errors
     ///
-    /// Says what is wrong with the case.
+    /// Returns what is wrong with the case.
     pub fn try_with(&self, policies: &Policies) -> Result<TriedCase, String> {
         let (method, item) = self.asked()?;
         let title = self.name.clone();
@@ -132,19 +132,19 @@ impl PolicyCase {
         })
     }
 
-    /// The method, and what is asked for by it.
+    /// The method, and the item that it requests.
     fn asked(&self) -> Result<(Method, &str), String> {
         match (&self.tool, &self.method, &self.item) {
             (Some(tool), None, None) => Ok((Method::ToolsCall, tool)),
             (None, Some(method), Some(item)) => match Method::parse(method) {
                 method if is_judged(&method) => Ok((method, item)),
-                method => Err(format!("`{method}` is allowed to everybody")),
+                method => Err(format!("`{method}` is always allowed")),
             },
-            _ => Err("a case has `tool`, or else `method` and `item`".to_owned()),
+            _ => Err("a case needs `tool`, or `method` and `item`".to_owned()),
         }
     }
 
-    /// The expected decision, if it is another one than `decided`.
+    /// The expected decision, if it differs from `decided`.
     fn mismatch(&self, decided: &Result<Option<Arc<str>>, Denied>) -> Option<String> {
         let (effect, by) = match decided {
             Ok(by) => (Effect::Allow, by.as_ref()),
@@ -165,7 +165,7 @@ impl PolicyCase {
     }
 }
 
-/// An item of this method. Completions and extensions are about names and URIs alike.
+/// The item of a request. Completions and extensions concern names and URIs alike.
 fn named<'i>(method: &Method, item: &'i str) -> AskedItem<'i> {
     match method {
         Method::ResourcesRead | Method::ResourcesSubscribe => AskedItem::Uri(item),
@@ -182,7 +182,7 @@ fn words(decided: &Result<Option<Arc<str>>, Denied>) -> String {
         Ok(None) => "allowed by default".to_owned(),
         Err(Denied::By(rule)) => format!("denied by `{rule}`"),
         Err(Denied::Unclear(rule, why)) => {
-            format!("denied: the condition of `{rule}` cannot be judged: {why}")
+            format!("denied: the condition of `{rule}` cannot be evaluated: {why}")
         }
         Err(Denied::ByDefault) => "denied by default".to_owned(),
     }
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn each_case_says_who_decided_it_and_whether_that_was_expected() {
+    fn each_case_reports_the_deciding_rule_and_mismatches() {
         let read = "server = \"files\"\ntool = \"read\"\n";
         let plain = "annotations = { destructiveHint = false }\n";
         let etc = "arguments = { path = \"/etc\" }\n";
@@ -236,18 +236,18 @@ mod tests {
             ),
             (
                 read.to_owned(),
-                "denied: the condition of `etc` cannot be judged: it reads something that is absent",
+                "denied: the condition of `etc` cannot be evaluated: it reads something that is absent",
             ),
             (
                 format!("{read}arguments = {{ path = [\"/etc\"] }}"),
-                "denied: the condition of `etc` cannot be judged: it meets a value of another type",
+                "denied: the condition of `etc` cannot be evaluated: it compares values of different types",
             ),
             (
                 format!(
                     "{read}{tmp}input_schema = {{ properties = {{ path = {{ type = \"array\" }} }} }}"
                 ),
-                "denied: the condition of `etc` cannot be judged: it reads an argument of another \
-                 type than `inputSchema` says",
+                "denied: the condition of `etc` cannot be evaluated: it reads an argument whose \
+                 type differs from `inputSchema`",
             ),
             (resource.to_owned(), "denied by default"),
             (format!("{resource}view = \"open\""), "allowed by `open`"),
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_meant_is_refused() {
+    fn malformed_case_files_are_refused() {
         let case = "[[case]]\nserver = \"a\"\neffect = \"deny\"\n";
         let table = [
             ("", "case"),
@@ -283,7 +283,7 @@ mod tests {
             (&format!("{case}tool = \"x\"\nitem = \"y\""), "`tool`"),
             (
                 &format!("{case}method = \"tools/list\"\nitem = \"\""),
-                "everybody",
+                "always allowed",
             ),
             (&format!("{case}tool = \"x\"\nscopes = [\"a b\"]"), "scope"),
             (

@@ -1,9 +1,9 @@
-//! Conditions in CEL (the Common Expression Language), over what is known of a request alike in
-//! lists and in calls.
+//! Conditions in CEL (the Common Expression Language), over facts that are known for both lists and
+//! calls.
 //!
-//! They may use short names and flags, and every operation on them takes time in
-//! proportion to their own length: no loops over values, no regular expressions. The `cel` crate
-//! only parses them: in its operators, values of different types are merely not equal.
+//! They can use strings and flags, and every operation takes time linear in the length of its
+//! operands: no loops over values, no regular expressions. The `cel` crate only parses them,
+//! because in its operators values of different types are merely unequal.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -19,13 +19,13 @@ use crate::id::{Principal, ServerName, ViewId};
 use crate::protocol::{Method, json};
 use crate::supervision::catch_panic;
 
-/// Longest condition, in bytes.
+/// Maximum length of a condition, in bytes.
 const LENGTH_MAX: usize = 2048;
 
-/// Brackets within one another, and parts.
+/// Maximum nesting of brackets and of expressions.
 const DEPTH_MAX: usize = 32;
 
-/// Parts of a condition.
+/// Maximum number of expressions in a condition.
 const PARTS_MAX: usize = 500;
 
 /// The variables of a condition.
@@ -46,14 +46,14 @@ const NAMES: [&str; 12] = [
 
 const ITEM: &str = "item";
 
-/// Those of a call of a tool, with any names below it.
+/// The variable with a tool call's arguments, which can have members of any name.
 const ARGUMENTS: &str = "arguments";
 
 const UNKNOWN_ARGUMENTS: Unclear = "it reads arguments, which only a call has";
 
 const TWO_ITEMS: Unclear = "the request names two items";
 
-/// The functions and operators of a condition, and how many values each takes.
+/// The functions and operators of a condition, and the number of values each takes.
 const FUNCTIONS: [(&str, Function, usize); 18] = [
     ("_?_:_", Function::Choice, 3),
     ("_&&_", Function::And, 2),
@@ -77,7 +77,7 @@ const FUNCTIONS: [(&str, Function, usize); 18] = [
 
 static ENVIRONMENT: LazyLock<Env> = LazyLock::new(Env::stdlib);
 
-/// A condition that was checked. Two are equal when their texts are.
+/// A validated condition. Two conditions are equal if their texts are.
 #[derive(Clone)]
 pub struct Condition {
     text: Arc<str>,
@@ -85,7 +85,7 @@ pub struct Condition {
     asks_arguments: bool,
 }
 
-/// Why a text is no condition.
+/// Why a text is not a condition.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidCondition(String);
@@ -93,17 +93,17 @@ pub struct InvalidCondition(String);
 impl Condition {
     /// # Errors
     ///
-    /// Says what is wrong with the text, and what there is.
+    /// Returns what is wrong with the text, and what is available instead.
     pub fn try_new(text: &str) -> Result<Self, InvalidCondition> {
         if text.len() > LENGTH_MAX {
             return Err(invalid(format!("is longer than {LENGTH_MAX} bytes")));
         }
         if depth(text) > DEPTH_MAX {
             return Err(invalid(format!(
-                "has more than {DEPTH_MAX} brackets within one another"
+                "has brackets nested more than {DEPTH_MAX} deep"
             )));
         }
-        // It is generated code, which may panic over what nobody thought of.
+        // The parser is generated code, which can panic on unexpected input.
         let parsed: Result<Result<Program, _>, _> = catch_panic(|| ENVIRONMENT.compile(text));
         let program = match parsed {
             Ok(Ok(program)) => program,
@@ -118,13 +118,14 @@ impl Condition {
         };
         match condition.try_once() {
             Ok(_) => Ok(condition),
-            // It is tried without any.
+            // The trial run has no arguments.
             Err(_) if condition.asks_arguments => Ok(condition),
             Err(_) => Err(invalid("is not true or false")),
         }
     }
 
-    /// Tried with a tool of nobody, so that most mistakes are found before the first request.
+    /// Evaluates the condition for an imaginary tool, so that most mistakes are found before the
+    /// first request.
     fn try_once(&self) -> Result<bool, Unclear> {
         let server = ServerName::try_new("server").map_err(|_| "")?;
         let asked = AccessRequest {
@@ -141,14 +142,14 @@ impl Condition {
         self.holds(&facts(&asked, true))
     }
 
-    /// Whether the arguments of a call matter to it.
+    /// Whether it depends on the arguments of a call.
     pub(super) fn asks_arguments(&self) -> bool {
         self.asks_arguments
     }
 
     /// # Errors
     ///
-    /// Says why it cannot be judged.
+    /// Returns why it cannot be evaluated.
     pub(super) fn holds(&self, facts: &Facts) -> Result<bool, Unclear> {
         self.root.value(facts)?.truth()
     }
@@ -176,17 +177,17 @@ fn invalid(why: impl Into<String>) -> InvalidCondition {
 fn syntax_error(errors: &cel::ParseErrors) -> String {
     let first = errors.errors.first();
     first.map_or_else(
-        || "is no expression".to_owned(),
+        || "is not a valid expression".to_owned(),
         |error| {
             let (line, column) = error.pos;
             let words: String = error.msg.chars().take(200).collect();
             let words = words.replace(['\n', '\r'], " ");
-            format!("is no expression: {words} (line {line}, column {column})")
+            format!("is not a valid expression: {words} (line {line}, column {column})")
         },
     )
 }
 
-/// The deepest brackets of a text, those in quotes too.
+/// The deepest nesting of brackets in a text, including those in quotes.
 fn depth(text: &str) -> usize {
     let (mut depth, mut deepest) = (0usize, 0);
     for byte in text.bytes() {
@@ -200,13 +201,13 @@ fn depth(text: &str) -> usize {
     deepest
 }
 
-/// Turns what the parser made into nodes. Refuses what is unknown, and what could take long.
+/// Compiles the parsed expression. Refuses unknown names, and anything that could take long.
 #[derive(Default)]
 struct Reader {
     parts: usize,
-    /// Depth of the current part.
+    /// Nesting depth of the current expression.
     depth: usize,
-    /// Whether a part is about arguments.
+    /// Whether an expression concerns arguments.
     asks_arguments: bool,
 }
 
@@ -216,9 +217,9 @@ impl Reader {
         if self.parts > PARTS_MAX {
             return Err(invalid(format!("has more than {PARTS_MAX} parts")));
         }
-        // The evaluation goes down as deep, on a stack that ends.
+        // Evaluation recurses as deeply, on a limited stack.
         if self.depth >= DEPTH_MAX {
-            let why = format!("has more than {DEPTH_MAX} parts within one another");
+            let why = format!("has expressions nested more than {DEPTH_MAX} deep");
             return Err(invalid(why));
         }
         self.depth += 1;
@@ -258,13 +259,13 @@ impl Reader {
                     EntryExpr::MapEntry(entry) => {
                         Ok((self.node(&entry.key)?, self.node(&entry.value)?))
                     }
-                    EntryExpr::StructField(_) => Err(invalid("is no expression of names")),
+                    EntryExpr::StructField(_) => Err(invalid("constructs an object")),
                 });
                 Ok(Node::Map(entries.collect::<Result<_, _>>()?))
             }
             Expr::Call(call) => self.call(call),
             Expr::Comprehension(_) => Err(invalid("uses `all`, `exists`, `map` or `filter`")),
-            Expr::Struct(_) | Expr::Unspecified => Err(invalid("is no expression of names")),
+            Expr::Struct(_) | Expr::Unspecified => Err(invalid("constructs an object")),
         }
     }
 
@@ -273,7 +274,7 @@ impl Reader {
         let found = FUNCTIONS.iter().find(|(known, ..)| *known == name);
         let Some((_, function, taken)) = found else {
             let shown: String = name.chars().take(64).collect();
-            return Err(invalid(format!("uses `{shown}`, which there is not")));
+            return Err(invalid(format!("uses `{shown}`, which is not available")));
         };
         let values = call.target.as_deref().into_iter().chain(&call.args);
         let values: Vec<Node> = values.map(|it| self.node(it)).collect::<Result<_, _>>()?;
@@ -301,7 +302,7 @@ impl Reader {
         let shown: String = name.chars().take(64).collect();
         let known = NAMES.join("`, `");
         Err(invalid(format!(
-            "uses `{shown}`, which is unknown; there are `{known}`"
+            "uses `{shown}`, which is unknown; available are `{known}`"
         )))
     }
 }
@@ -314,7 +315,7 @@ fn constant(literal: &LiteralValue) -> Result<Node, InvalidCondition> {
         LiteralValue::UInt(number) => Fact::Int((*number.inner()).into()),
         LiteralValue::String(text) => text.inner().into(),
         LiteralValue::Null => Fact::Null,
-        LiteralValue::Bytes(_) => return Err(invalid("has bytes, which nothing is made of")),
+        LiteralValue::Bytes(_) => return Err(invalid("has bytes, which no variable contains")),
     }))
 }
 
@@ -330,7 +331,7 @@ fn check_uri(node: &Node, is_prefix: bool) -> Result<(), InvalidCondition> {
                     let normal = normal.strip_suffix(rest).unwrap_or(&normal);
                     let shown: String = normal.chars().take(200).collect();
                     Err(invalid(format!(
-                        "has a URI that is not in normal form, to which `item` never is equal; write `{shown}`"
+                        "has a URI that is not in normal form and can never equal `item`; write `{shown}`"
                     )))
                 }
                 _ => Ok(()),
@@ -341,7 +342,7 @@ fn check_uri(node: &Node, is_prefix: bool) -> Result<(), InvalidCondition> {
     }
 }
 
-/// The whole name that selections spell; `None` if it begins with something else.
+/// The full dotted name of nested selections; `None` if they start with something else.
 fn path(select: &SelectExpr) -> Option<String> {
     let before = match &select.operand.expr {
         Expr::Ident(name) => name.clone(),
@@ -351,7 +352,7 @@ fn path(select: &SelectExpr) -> Option<String> {
     Some(format!("{before}.{}", select.field))
 }
 
-/// Whether it is the arguments, or a part of them.
+/// Whether the expression is the arguments, or a part of them.
 fn is_of_arguments(mut expression: &IdedExpr) -> bool {
     loop {
         expression = match &expression.expr {
@@ -421,7 +422,7 @@ mod tests {
             (r#"server in ["a", "b"] && !(method == "tools/call")"#, ""),
             (r#"tool.name.startsWith("read_") || view == "open""#, ""),
             (r#"principal.issuer == "key" ? item.size() < 9 : false"#, ""),
-            ("", "no expression"),
+            ("", "not a valid expression"),
             ("server ==", "line 1"),
             ("server", "true or false"),
             ("1 + 1", "true or false"),
@@ -484,7 +485,7 @@ mod tests {
             let text = text.chars().take(LENGTH_MAX + 1).collect::<String>();
             let read = std::thread::Builder::new().stack_size(2 << 20);
             let read = read.spawn(move || Condition::try_new(&text).is_ok());
-            // It comes back, whatever it says.
+            // The test only checks that this returns.
             read.unwrap().join().unwrap();
         }
     }

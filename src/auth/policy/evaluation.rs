@@ -1,21 +1,21 @@
-//! The parts of a checked condition, and their values.
+//! Evaluates checked conditions.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use super::fact::{Fact, Members, OTHER_TYPE, Unclear};
 
-/// Longest text or list that `+` makes, in bytes or elements.
+/// Maximum length of a string or list that `+` produces, in bytes or elements.
 const SUM_MAX: usize = 1 << 20;
 
-/// One part of a condition.
+/// One expression.
 #[derive(Debug)]
 pub(super) enum Node {
     Constant(Fact),
-    /// One of the names that there are, by its place.
+    /// A variable, by its index.
     Variable(usize),
     Member(Box<Node>, Box<str>),
-    /// Whether there is such a member.
+    /// Whether the value has this member.
     Has(Box<Node>, Box<str>),
     List(Vec<Node>),
     Map(Vec<(Node, Node)>),
@@ -44,7 +44,7 @@ pub(super) enum Function {
     Text,
 }
 
-/// The values of a request by the places of their names.
+/// The values of a request, by variable index.
 pub(super) type Facts = Vec<Fact>;
 
 type Value<'a> = Result<Cow<'a, Fact>, Unclear>;
@@ -52,7 +52,7 @@ type Value<'a> = Result<Cow<'a, Fact>, Unclear>;
 impl Node {
     /// # Errors
     ///
-    /// Says why it has no value.
+    /// Returns why it has no value.
     pub(super) fn value<'a>(&'a self, facts: &'a Facts) -> Value<'a> {
         match self {
             Self::Constant(fact) => Ok(Cow::Borrowed(fact)),
@@ -130,7 +130,7 @@ fn binary<'a>(
     facts: &'a Facts,
 ) -> Value<'a> {
     let one = one.value(facts);
-    // One side that decides alone is enough, even if the other one cannot be judged.
+    // One deciding operand is enough, even if the other cannot be evaluated.
     if let Function::And | Function::Or = function {
         let decides = function == Function::Or;
         let is_decided = |value: &Value<'_>| {

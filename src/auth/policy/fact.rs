@@ -1,15 +1,15 @@
-//! Values that conditions are judged by, and the operators on them. Values of different types are
-//! never compared: a server may take `["x"]` or `1` for `"x"`, so that `false` would be a guess.
+//! The values in conditions, and their operators. Values of different types are never compared: a
+//! server can take `["x"]` or `1` for `"x"`, so that `false` would be a guess.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use crate::protocol::folded;
 
-/// Why a condition cannot be judged; for people.
+/// Why a condition cannot be evaluated; a message for people.
 pub(super) type Unclear = &'static str;
 
-pub(super) const OTHER_TYPE: Unclear = "it meets a value of another type";
+pub(super) const OTHER_TYPE: Unclear = "it compares values of different types";
 pub(super) const ABSENT: Unclear = "it reads something that is absent";
 pub(super) const AMBIGUOUS_MEMBER: Unclear =
     "members of the arguments differ from a name in it, or from each other, only in case";
@@ -24,7 +24,7 @@ pub(super) enum Fact {
     Text(Box<str>),
     List(Vec<Fact>),
     Map(Members),
-    /// Reading it decides nothing.
+    /// Ambiguous; reading it makes the condition undecidable.
     Unclear(Unclear),
 }
 
@@ -47,7 +47,7 @@ impl From<&str> for Fact {
 }
 
 impl Members {
-    /// Adds a member. False if the map has one of exactly the same name already.
+    /// Adds a member. Returns false if the map already has one with exactly this name.
     pub(super) fn add(&mut self, name: &str, value: Fact) -> bool {
         let member = Member {
             name: name.into(),
@@ -62,7 +62,7 @@ impl Members {
         true
     }
 
-    /// The member of this name; `None` if no reader finds one.
+    /// The member of this name; `None` if no reader would find one.
     pub(super) fn get(&self, name: &str) -> Result<Option<&Fact>, Unclear> {
         match self.0.get(&*folded(name)) {
             None => Ok(None),
@@ -71,7 +71,7 @@ impl Members {
         }
     }
 
-    /// The value of a member, to be changed.
+    /// The value of a member, for modification.
     pub(super) fn value_mut(&mut self, name: &str) -> Option<&mut Fact> {
         let member = self.0.get_mut(&*folded(name))?;
         (*member.name == *name).then_some(&mut member.value)
@@ -132,7 +132,7 @@ impl Fact {
 
     /// # Errors
     ///
-    /// Fails for what has no order, and for values of different types.
+    /// Fails for values without an order, and for values of different types.
     pub(super) fn order(&self, other: &Self) -> Result<Ordering, Unclear> {
         match (self.clear()?, other.clear()?) {
             (Self::Bool(one), Self::Bool(other)) => Ok(one.cmp(other)),
@@ -188,12 +188,12 @@ impl Fact {
     }
 }
 
-/// Whether all are true; one that cannot be judged leaves it open.
+/// Whether all are true; an undecidable one makes the result undecidable.
 fn all(mut each: impl Iterator<Item = Result<bool, Unclear>>) -> Result<bool, Unclear> {
     each.try_fold(true, |all, one| Ok(all & one?))
 }
 
-/// Whether one is true; then the others do not matter.
+/// Whether any is true; then the others do not matter.
 fn any(each: impl Iterator<Item = Result<bool, Unclear>>) -> Result<bool, Unclear> {
     let mut unclear = None;
     for one in each {

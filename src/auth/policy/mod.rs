@@ -1,4 +1,4 @@
-//! Rules on what principals may do, with conditions in CEL; the first that holds decides.
+//! Access policies for principals, with conditions in CEL; the first rule that holds decides.
 
 mod arguments;
 mod cases;
@@ -35,11 +35,11 @@ pub struct PolicyRule {
     pub effect: Effect,
 }
 
-/// Decides what may be asked.
+/// Decides which requests are allowed.
 pub trait Policy: Send + Sync {
     /// # Errors
     ///
-    /// Says why the request is denied.
+    /// Returns why the request is denied.
     fn judge(&self, asked: &AccessRequest<'_>) -> Result<(), Denied>;
 }
 
@@ -47,11 +47,11 @@ pub trait Policy: Send + Sync {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policies {
     pub rules: Vec<PolicyRule>,
-    /// Where no rule holds.
+    /// Effect if no rule holds.
     pub default: Effect,
 }
 
-/// The hints that a tool gives of its effects.
+/// The hints that a tool gives about its effects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Annotations {
     pub read_only: bool,
@@ -59,13 +59,13 @@ pub struct Annotations {
     pub idempotent: bool,
 }
 
-/// The tool, prompt or resource that a request is about, as its server knows it.
+/// The tool, prompt or resource that a request concerns, as its server knows it.
 #[derive(Clone, Copy, Debug)]
 pub enum AskedItem<'a> {
     Name(&'a str),
-    /// All spellings of a URI are the same.
+    /// All spellings of a URI are equivalent.
     Uri(&'a str),
-    /// The request names another item as well, so that a server may choose.
+    /// The request also names another item, so that a server could choose either.
     Ambiguous(&'a str),
 }
 
@@ -77,7 +77,7 @@ impl<'a> AskedItem<'a> {
     }
 }
 
-/// A request that is judged, or an item that a request could name.
+/// A request to be decided, or an item that a request could name.
 #[derive(Clone, Copy, Debug)]
 pub struct AccessRequest<'a> {
     pub principal: &'a Principal,
@@ -86,39 +86,37 @@ pub struct AccessRequest<'a> {
     pub server: &'a ServerName,
     pub method: &'a Method,
     pub item: AskedItem<'a>,
-    /// Those of the tool, if it is one.
+    /// Annotations of the tool, if the item is one.
     pub annotations: Annotations,
-    /// Those of a call of a tool, in JSON, and `{}` for what has none; `None` while a tool is only
-    /// listed.
+    /// Arguments of a tool call, in JSON, `{}` if it has none; `None` while a tool is only listed.
     pub arguments: Option<&'a [u8]>,
-    /// The definition of the tool that is called, in JSON: its `inputSchema` says the types of the
-    /// arguments.
+    /// Definition of the called tool, in JSON: its `inputSchema` has the types of the arguments.
     pub tool: Option<&'a str>,
 }
 
 /// Why a request is denied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Denied {
-    /// This rule says so.
+    /// This rule denies it.
     By(Arc<str>),
-    /// The condition of this rule cannot be judged, for this reason.
+    /// The condition of this rule cannot be evaluated, for this reason.
     Unclear(Arc<str>, &'static str),
     /// No rule allows it.
     ByDefault,
 }
 
 impl Policies {
-    /// Whether nothing is ever denied.
+    /// Whether no request is ever denied.
     pub fn allow_all(&self) -> bool {
         self.rules.is_empty() && self.default == Effect::Allow
     }
 
-    /// Decides by the first rule whose condition holds, which is named; one that cannot be judged
-    /// denies.
+    /// Decides by the first rule whose condition holds, and returns its name; a condition that
+    /// cannot be evaluated denies.
     ///
     /// # Errors
     ///
-    /// As [`Policy::judge`].
+    /// Fails like [`Policy::judge`].
     pub fn decide(&self, asked: &AccessRequest<'_>) -> Result<Option<Arc<str>>, Denied> {
         if self.rules.is_empty() {
             return self.by_default();
@@ -128,7 +126,8 @@ impl Policies {
         for rule in &self.rules {
             let is_open = asked.arguments.is_none() && rule.when.asks_arguments();
             match (rule.when.holds(&facts), rule.effect) {
-                // Some arguments may make it hold, and others not: what may be allowed is listed.
+                // The condition holds for some arguments only: a tool with any allowed call is
+                // listed.
                 (Err(_), Effect::Allow) if is_open => return Ok(Some(rule.name.clone())),
                 (Err(_), Effect::Deny) if is_open => {}
                 (Ok(false), _) => {}
@@ -155,12 +154,12 @@ impl Policy for Policies {
 }
 
 impl Denied {
-    /// The refusal of a request.
+    /// The failure to send to the client.
     pub fn failure(&self, asked: &AccessRequest<'_>) -> Failure {
         let why = match self {
             Self::By(rule) => format!("the policy `{rule}` denies it"),
             Self::Unclear(rule, why) => {
-                format!("the condition of the policy `{rule}` cannot be judged: {why}")
+                format!("the condition of the policy `{rule}` cannot be evaluated: {why}")
             }
             Self::ByDefault => "no policy allows it".to_owned(),
         };
@@ -174,7 +173,8 @@ impl Denied {
     }
 }
 
-/// Whether a request of this method is judged. What follows up on a call was judged with it.
+/// Whether policies apply to requests of this method. Requests that follow up on a call were
+/// decided with it.
 pub fn is_judged(method: &Method) -> bool {
     matches!(
         method,
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rule_that_holds_decides() {
+    fn the_first_matching_rule_decides() {
         use Effect::{Allow, Deny};
         let policies = rules(
             &[
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn scopes_are_whole_texts_and_none_where_credentials_have_none() {
+    fn scopes_match_exactly_and_are_empty_without_scoped_credentials() {
         use Effect::{Allow, Deny};
         let policies = rules(
             &[
@@ -362,7 +362,7 @@ mod tests {
         assert_eq!(judged(&rules(&[], Effect::Allow), &anybody, "a"), Ok(()));
         let denied = judged(&rules(&[], Effect::Deny), &anybody, "a");
         assert_eq!(denied, Err(Denied::ByDefault));
-        // It is true or false for the tool that conditions are tried with, and not for this one.
+        // Valid for the tool that conditions are tried with, but not for this one.
         let odd = r#"tool.name == "x" ? tool.name + 1 == "1" : true"#;
         let policies = rules(&[("odd", odd, Effect::Allow)], Effect::Allow);
         assert_eq!(judged(&policies, &anybody, "a"), Ok(()));

@@ -1,4 +1,4 @@
-//! The one form that conditions see of all spellings of a URI (RFC 3986, section 6.2.2).
+//! Normalizes URIs, so that conditions see all spellings alike (RFC 3986, section 6.2.2).
 
 use std::borrow::Cow;
 
@@ -7,18 +7,18 @@ use super::fact::Unclear;
 const RELATIVE: Unclear = "the URI has no scheme";
 const ENCODED: Unclear = "the URI encodes a slash, a backslash or a control character";
 const TWICE: Unclear = "the URI is encoded twice";
-const MALFORMED: Unclear = "the URI has a `%` that encodes no text";
+const MALFORMED: Unclear = "the URI has a `%` that does not encode text";
 const PLAIN: Unclear = "the URI has a backslash, a space or a control character";
-const DOTS: Unclear = "the URI has `..` that is encoded, or that leads above its root";
-const OTHER_FILE: Unclear = "the URI names a file of another host, or without its whole path";
+const DOTS: Unclear = "the URI has a `..` that is encoded or leads above its root";
+const OTHER_FILE: Unclear = "the URI names a file on another host, or without its full path";
 const FILE_QUERY: Unclear = "the URI of a file has a `?` or `#`, which some servers ignore";
 
-/// Lower case where case does not matter, nothing encoded that need not be, no dot segments and no
-/// empty ones.
+/// Returns the normal form: lower case where case is insignificant, only necessary encoding, and
+/// neither dot segments nor empty ones.
 ///
 /// # Errors
 ///
-/// Says why servers may read the URI in more than one way.
+/// Returns why servers could interpret the URI in more than one way.
 pub(super) fn normal(uri: &str) -> Result<Cow<'_, str>, Unclear> {
     if uri.contains(|c: char| c == '\\' || c.is_whitespace() || c.is_control()) {
         return Err(PLAIN);
@@ -95,7 +95,7 @@ fn without_dots(path: &str) -> Result<String, Unclear> {
     Ok([root, &segments.join("/"), end].concat())
 }
 
-/// A part with only those characters encoded that would mean something else otherwise.
+/// Decodes a part, except for characters that would change its meaning.
 fn decoded(part: &str, kept: &[u8]) -> Result<String, Unclear> {
     let mut pieces = part.split('%');
     let mut text = pieces.next().unwrap_or_default().as_bytes().to_vec();
@@ -121,7 +121,7 @@ fn decoded(part: &str, kept: &[u8]) -> Result<String, Unclear> {
     Ok(text)
 }
 
-/// The byte that two hexadecimal digits at the beginning of a text name.
+/// Decodes the byte that the first two hexadecimal digits of a text encode.
 fn encoded_byte(digits: &str) -> Option<u8> {
     let digits = digits.get(..2)?;
     let is_hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -221,7 +221,7 @@ mod tests {
     }
 
     proptest! {
-        /// The form of a form is the same, and no text makes this panic.
+        /// Normalizing is idempotent, and no input makes it panic.
         #[test]
         fn a_form_is_stable(uri in "(file|X|a\\+b):[/a-z.%0-9A-F\\\\é?#@:;]{0,40}") {
             if let Ok(form) = normal(&uri) {

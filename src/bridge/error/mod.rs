@@ -1,4 +1,4 @@
-//! Errors of servers and of the gateway in the words of the client's era (B-ERR-01).
+//! Translates errors of servers and of the gateway for the client's era (B-ERR-01).
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -12,22 +12,22 @@ use super::projection::Revisions;
 use super::question::{InvalidAnswer, RequiredCapability, url_elicitations};
 use super::seal::{AmbiguousArguments, InvalidState};
 
-/// The parts of a request that the translation of its error needs.
+/// The request context needed to translate its error.
 #[derive(Clone, Copy, Debug)]
 pub struct ErrorContext<'a> {
     pub method: &'a Method,
-    /// The URI that was asked for, in the same words as the error's `data.uri`.
+    /// The requested URI, in the same form as the error's `data.uri`.
     pub uri: Option<&'a str>,
     /// The name of the server in the configuration.
     pub server: &'a str,
 }
 
-/// How a server's error is shown to its client.
+/// How a server's error is presented to its client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TranslatedError {
     /// As a JSON-RPC error object.
     Error(RawJson),
-    /// As a result of `tools/call` that the model reads; not decorated for its client yet.
+    /// As a result of `tools/call` that the model reads; not yet decorated for its client.
     Result(RawJson),
 }
 
@@ -38,14 +38,14 @@ struct ServerError {
     data: Option<Value>,
 }
 
-/// A server's error object for its client; `None` when it may stay as it is.
+/// Translates a server's error object for its client; `None` if it can be forwarded unchanged.
 pub fn from_server(
     error: &RawJson,
     asked: ErrorContext<'_>,
     revisions: Revisions,
 ) -> Option<TranslatedError> {
     let Some(object) = object::read::<ServerError>(error.as_str()) else {
-        let message = "server answered with a malformed error";
+        let message = "server responded with a malformed error";
         return Some(internal_error(message, error, asked));
     };
     let to = revisions.to;
@@ -78,7 +78,7 @@ pub fn from_server(
             Some(tool_result_or_error(&message, error, asked))
         }
         (-32019..=-32000, Era::Modern) => Some(internal_error(&object.message, error, asked)),
-        // Between eras, codes that the newer one reserves mean nothing (B-RPC-09).
+        // Codes that the newer era reserves have no meaning across eras (B-RPC-09).
         (-32099..=-32023, Era::Modern) if revisions.from.era() == Era::Legacy => {
             Some(internal_error(&object.message, error, asked))
         }
@@ -86,7 +86,7 @@ pub fn from_server(
     }
 }
 
-/// A missing resource, in the code of the reader's era (S-RES-03, S-RES-04).
+/// A missing resource, with the code of the reader's era (S-RES-03, S-RES-04).
 fn missing(object: &ServerError, asked: ErrorContext<'_>, to: Revision) -> TranslatedError {
     let code = match to.era() {
         Era::Modern => code::INVALID_PARAMS,
@@ -103,7 +103,7 @@ fn missing(object: &ServerError, asked: ErrorContext<'_>, to: Revision) -> Trans
     TranslatedError::Error(RawJson::from_value(&error))
 }
 
-/// An internal error that keeps what the server wrote: its code has no meaning here (B-RPC-10).
+/// An internal error that preserves the server's error, whose code has no meaning here (B-RPC-10).
 fn internal_error(message: &str, original: &RawJson, asked: ErrorContext<'_>) -> TranslatedError {
     let original: Value = parse_bounded(original.as_str()).unwrap_or_default();
     let data = json!({ "server": asked.server, "original": original });
@@ -111,7 +111,8 @@ fn internal_error(message: &str, original: &RawJson, asked: ErrorContext<'_>) ->
     TranslatedError::Error(RawJson::from_value(&error))
 }
 
-/// A call that cannot go on with this client: the model reads it, where there is one.
+/// Ends a call that cannot continue with this client, with a result for the model if the method has
+/// one.
 fn tool_result_or_error(
     message: &str,
     original: &RawJson,
@@ -125,7 +126,7 @@ fn tool_result_or_error(
 
 fn missing_url_elicitation() -> RawJson {
     let message =
-        "the user has to visit a URL first, and the client does not declare elicitation by URL";
+        "the user has to visit a URL first, but the client does not declare URL elicitation";
     let needed = RequiredCapability::Url.capabilities();
     RawJson::from_value(&Failure::missing_capability(message, needed).error_object())
 }
@@ -143,7 +144,7 @@ fn message_with_links(object: &ServerError, error: &RawJson) -> String {
     format!("{}{}", object.message, links.collect::<String>())
 }
 
-/// A result of `tools/call` that says why it failed.
+/// A result of `tools/call` that explains why the call failed.
 pub fn tool_error_result(message: &str) -> RawJson {
     RawJson::from_value(&json!({
         "content": [{ "type": "text", "text": message }],
@@ -151,8 +152,8 @@ pub fn tool_error_result(message: &str) -> RawJson {
     }))
 }
 
-/// A failure of the gateway as a JSON-RPC error object for a client of this era. Clients of the
-/// newer one never read -32000 to -32019, nor -32002 (B-RPC-09, S-RES-05).
+/// A gateway failure as a JSON-RPC error object for a client of this era. Clients of the newer era
+/// never see -32000 to -32019, nor -32002 (B-RPC-09, S-RES-05).
 pub fn error_object(failure: &Failure, era: Era) -> RawJson {
     if let Some(original) = &failure.original {
         return original.clone();
@@ -168,8 +169,8 @@ pub fn error_object(failure: &Failure, era: Era) -> RawJson {
     RawJson::from_value(&error)
 }
 
-/// The HTTP status with which a sessionless client reads a failure of the gateway. What happened
-/// while the request was served has 200; the status of a refusal is its kind's.
+/// The HTTP status of a gateway failure for a sessionless client. Failures while the request was
+/// being served have 200; a refusal has the status of its kind.
 pub const fn modern_status(kind: ErrorKind) -> u16 {
     match kind {
         ErrorKind::InvalidParams
@@ -186,8 +187,8 @@ pub const fn modern_status(kind: ErrorKind) -> u16 {
     }
 }
 
-/// The HTTP status with which a sessionless client reads an error object of a server, if nothing
-/// was sent to it before (S-HTTP-24, S-LIFE-16).
+/// The HTTP status of a server's error object for a sessionless client that has received nothing
+/// else yet (S-HTTP-24, S-LIFE-16).
 pub fn status_of(error: &RawJson) -> u16 {
     match object::read::<ServerError>(error.as_str()).map(|object| object.code) {
         Some(code::METHOD_NOT_FOUND) => 404,

@@ -65,7 +65,7 @@ fn b_rpc_10_codes_without_a_meaning_do_not_reach_modern_clients() {
 }
 
 #[test]
-fn errors_about_our_own_requests_are_internal_to_both() {
+fn errors_about_gateway_requests_are_internal_in_both_eras() {
     for code in [-32020, -32022] {
         for to in [V2025_06_18, V2026_07_28] {
             let found = shown_error(show(&error(code), &Method::ToolsCall, V2026_07_28, to));
@@ -177,7 +177,7 @@ fn b_rpc_09_no_failure_of_ours_has_a_code_that_modern_clients_must_not_read() {
 }
 
 #[test]
-fn the_status_of_an_error_for_modern_clients() {
+fn errors_have_an_http_status_for_modern_clients() {
     let kinds = [
         (ErrorKind::HeaderMismatch, 400),
         (ErrorKind::MissingCapability, 400),
@@ -211,7 +211,7 @@ fn the_status_of_an_error_for_modern_clients() {
 }
 
 #[test]
-fn refusals_of_the_bridge_are_failures() {
+fn bridge_errors_convert_to_failures() {
     let mismatch = Failure::from(HeaderMismatch("`mcp-name` is missing".to_owned()));
     assert_eq!(mismatch.kind.rpc_code(), -32020);
     assert_eq!(mismatch.message, "header mismatch: `mcp-name` is missing");

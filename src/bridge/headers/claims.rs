@@ -1,32 +1,32 @@
-//! Claims of a client's user, for servers that are to read them in headers (`user_headers`).
+//! Claims about a client's user that servers receive in headers (`user_headers`).
 
 use std::fmt;
 use std::sync::Arc;
 
 use serde_json::Value;
 
-/// Longest value of a header, in bytes.
+/// Maximum length of a header value, in bytes.
 const VALUE_MAX: usize = 1024;
 
-/// All values of one token, in bytes: each token that is remembered keeps them.
+/// Maximum total length of one token's claim values, in bytes: they are cached with every token.
 const VALUES_MAX: usize = 8 * 1024;
 
-/// Longest path of a claim, in bytes.
+/// Maximum length of a claim path, in bytes.
 const PATH_MAX: usize = 256;
 
-/// The claims of a token that servers are to read, by their paths, as headers carry them. Nothing
-/// else of a token is kept.
+/// The claims of a token that servers receive, as header values by path. Nothing else of a token is
+/// kept.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Claims(Vec<(String, String)>);
 
 impl Claims {
-    /// Reads the claims at these paths, whose parts are joined by dots; `None` if there is none that
-    /// a header can carry. Those that do not fit in `VALUES_MAX` are left out, as if they were missing.
+    /// Reads the claims at these dot-separated paths; `None` if no header can carry any of them.
+    /// Claims beyond `VALUES_MAX` are omitted, as if they were missing.
     pub fn read(paths: &[String], all: &Value) -> Option<Arc<Self>> {
         let mut found = Vec::new();
         let mut bytes = 0;
         for path in paths {
-            // A name may have dots itself, as those that are URLs.
+            // Names can contain dots themselves, such as URLs.
             let claim = path
                 .split('.')
                 .try_fold(all, |value, part| value.get(part))
@@ -49,7 +49,7 @@ impl Claims {
     }
 }
 
-/// Values are personal.
+/// Values are personal data.
 impl fmt::Debug for Claims {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.0.iter().map(|(name, _)| name);
@@ -57,7 +57,7 @@ impl fmt::Debug for Claims {
     }
 }
 
-/// A text, number or truth value, or a list of them with commas between.
+/// A string, number or boolean, or a comma-separated list of them.
 fn value_of(claim: &Value) -> Option<String> {
     let text = match claim {
         Value::Array(list) => {
@@ -79,21 +79,22 @@ fn part_of(claim: &Value) -> Option<String> {
     }
 }
 
-/// Visible ASCII, with spaces inside (RFC 9110, section 5.5): nothing that ends a header.
+/// Whether the text is visible ASCII with spaces only inside (RFC 9110, section 5.5), so that it
+/// cannot end a header.
 fn is_header_value(text: &str) -> bool {
     let is_visible = text.bytes().all(|byte| matches!(byte, 0x20..=0x7e));
     (1..=VALUE_MAX).contains(&text.len()) && is_visible && text.trim() == text
 }
 
-/// The user of a request: its subject, and the claims that servers are to read.
+/// The user of a request: the subject, and the claims that servers receive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UserClaims {
-    /// `None` for nobody in particular.
+    /// `None` if the user is unknown.
     pub subject: Option<Arc<str>>,
     pub claims: Option<Arc<Claims>>,
 }
 
-/// The claim of a user that a header carries.
+/// The user claim that a header carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UserClaim {
     /// The name of an API key, or the subject of a token.
@@ -102,11 +103,11 @@ pub enum UserClaim {
     Claim(String),
 }
 
-/// Before the path of a claim, as the configuration writes it.
+/// Prefix of a claim path in the configuration.
 const CLAIMS: &str = "claims.";
 
 impl UserClaim {
-    /// `sub`, or `claims.` and a path.
+    /// Parses `sub`, or `claims.` followed by a path.
     pub fn parse(text: &str) -> Option<Self> {
         if text == "sub" {
             return Some(Self::Subject);
@@ -116,7 +117,7 @@ impl UserClaim {
         is_path.then(|| Self::Claim(path.to_owned()))
     }
 
-    /// Its value, if it is one that a header can carry.
+    /// The claim's value, if a header can carry it.
     pub fn of<'u>(&self, user: &'u UserClaims) -> Option<&'u str> {
         match self {
             Self::Subject => user.subject.as_deref().filter(|text| is_header_value(text)),
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_that_are_too_long_together_are_missing() {
+    fn claims_above_the_total_limit_are_omitted() {
         let paths: Vec<String> = (0..9).map(|n| format!("c{n}")).collect();
         let all: serde_json::Map<String, Value> = paths
             .iter()
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subject_is_read_if_a_header_can_carry_it() {
+    fn a_subject_is_sent_if_a_header_can_carry_it() {
         for (subject, is_read) in [
             ("ada", true),
             ("a\nb", false),

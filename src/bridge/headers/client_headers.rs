@@ -1,4 +1,4 @@
-//! Headers of a client's HTTP request that servers are to read (`forward_headers`).
+//! Headers of a client's HTTP request that servers receive (`forward_headers`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,12 +6,12 @@ use std::sync::Arc;
 use super::{HttpHeaders, UserClaims};
 use crate::protocol::{ErrorKind, Failure, sole_header};
 
-/// Names and values together that one request may have, in bytes.
+/// Maximum total size of the forwarded headers of one request, in bytes.
 const FORWARDED_BYTES_MAX: usize = 16 * 1024;
 
-/// Those of one request of a client; nothing else of its headers reaches a server
-/// (C-AUTH-34). They go with the requests that its call makes, and
-/// with nothing else on the connection, which others share, and so does whose request it is.
+/// The forwarded headers of one client request; no other client header reaches a server
+/// (C-AUTH-34). They and the user's identity are sent only with requests of that client's call,
+/// because other clients share the connection.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ClientHeaders {
     said: Vec<(String, String)>,
@@ -20,13 +20,13 @@ pub struct ClientHeaders {
 }
 
 impl ClientHeaders {
-    /// Reads the headers of these names; `None` if the request has none of them, and no server reads
-    /// whose it is.
+    /// Reads the headers with these names; `None` if the request has none of them and no server
+    /// needs the user's identity.
     ///
     /// # Errors
     ///
-    /// Returns the 400 that the client is to read when one came more than once, is not ASCII, or
-    /// all are too long.
+    /// Returns the 400 for the client if a header occurs more than once or is not ASCII, or if
+    /// their total size is too large.
     pub fn read(
         names: &[String],
         headers: &dyn HttpHeaders,
@@ -45,8 +45,8 @@ impl ClientHeaders {
             bytes += name.len() + value.len();
             if bytes > FORWARDED_BYTES_MAX {
                 let message = format!(
-                    "the headers that servers of this gateway are to read have more than \
-                     {FORWARDED_BYTES_MAX} bytes, the limit"
+                    "the headers that are forwarded to servers exceed \
+                     the limit of {FORWARDED_BYTES_MAX} bytes"
                 );
                 return Err(Failure::new(ErrorKind::InvalidRequest, message));
             }
@@ -63,12 +63,12 @@ impl ClientHeaders {
         }))
     }
 
-    /// Whose request it is, as its credentials say.
+    /// The user of the request, according to its credentials.
     pub const fn user(&self) -> &UserClaims {
         &self.user
     }
 
-    /// These headers with the context that the server is to read.
+    /// These headers with the trace context for the server.
     pub fn traced(headers: Option<&Self>, traceparent: String) -> Arc<Self> {
         Arc::new(Self {
             said: headers.map_or_else(Vec::new, |headers| headers.said.clone()),
@@ -77,13 +77,13 @@ impl ClientHeaders {
         })
     }
 
-    /// Where the request stands among the spans of its trace, for every server; what a client said
-    /// of it is only a header like others.
+    /// The trace context to send to every server; a client's own `traceparent` is an ordinary
+    /// header.
     pub fn traceparent(&self) -> Option<&str> {
         self.traceparent.as_deref()
     }
 
-    /// The value of a header, by its name as it was asked for.
+    /// The value of a header, by its configured name.
     pub fn get(&self, name: &str) -> Option<&str> {
         let mut all = self.said.iter();
         let (_, value) = all.find(|(other, _)| other == name)?;
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_asked_for_is_read_and_nothing_prints_it() {
+    fn only_configured_headers_are_read_and_never_printed() {
         let sent = [("x-one", "s3cret"), ("authorization", "Bearer s3cret")];
         let headers = read(&sent).unwrap().unwrap();
         assert_eq!(headers.get("x-one"), Some("s3cret"));

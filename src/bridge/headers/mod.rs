@@ -1,5 +1,5 @@
-//! HTTP headers of the sessionless revision: they repeat parts of the body, so that others can
-//! route by them, and must say the same as the body (S-HDR-04, S-HDR-05, S-HDR-06, C-HTTP-04).
+//! HTTP headers of the sessionless revision. They repeat parts of the body for routing, and must
+//! match the body (S-HDR-04, S-HDR-05, S-HDR-06, C-HTTP-04).
 
 mod claims;
 mod client_headers;
@@ -17,20 +17,20 @@ pub use client_headers::ClientHeaders;
 pub use param_headers::{InvalidAnnotation, ParamHeader, ParamHeaders, strip_annotations};
 pub use value::{decode, encode};
 
-/// Names of headers, in lower case: HTTP compares them so (S-HDR-11).
+/// Header names in lower case; HTTP compares them case-insensitively (S-HDR-11).
 pub const PROTOCOL_VERSION: &str = "mcp-protocol-version";
 pub const METHOD: &str = "mcp-method";
 pub const NAME: &str = "mcp-name";
 pub const PARAM_PREFIX: &str = "mcp-param-";
 
 /// The headers of a request are missing, malformed or differ from its body: -32020, with HTTP
-/// status 400. Says which header, and how it differs.
+/// status 400. Names the header and the difference.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("header mismatch: {0}")]
 pub struct HeaderMismatch(pub(crate) String);
 
-/// The value that `Mcp-Name` must have for a request: the name or URI that it is about, or the id
-/// of its task (S-HDR-17). `None` where the header does not apply, or the body has no such member.
+/// The required value of `Mcp-Name` for a request: the name or URI that it concerns, or the id of
+/// its task (S-HDR-17). `None` if the header does not apply, or the body has no such member.
 pub fn name_of(request: &Request) -> Option<Cow<'_, str>> {
     match request.method {
         Method::ToolsCall | Method::PromptsGet => request.name(),
@@ -47,30 +47,30 @@ pub fn name_of(request: &Request) -> Option<Cow<'_, str>> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Headers {
     pub standard: StandardHeaders,
-    /// Arguments that are repeated in `Mcp-Param-*`: name and encoded value.
+    /// Arguments repeated in `Mcp-Param-*`: name and encoded value.
     pub params: Vec<(String, String)>,
-    /// Others of the client's, as it wrote them.
+    /// Other headers of the client, unchanged.
     pub passed: PassedHeaders,
 }
 
-/// `Mcp-Param-*` of a client that its tool does not know: names and values, which go on untouched
-/// (S-HDR-12).
+/// A client's `Mcp-Param-*` headers that its tool does not declare: names and values, forwarded
+/// unchanged (S-HDR-12).
 pub type PassedHeaders = Vec<(String, String)>;
 
-/// Longest names and values of [`PassedHeaders`] together, in bytes.
+/// Maximum total size of [`PassedHeaders`], in bytes.
 const PASSED_BYTES_MAX: usize = 8 * 1024;
 
-/// The headers that every message has (C-HTTP-04). Many messages have the same.
+/// The headers of every message (C-HTTP-04). Many messages share the same values.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StandardHeaders {
     pub revision: Cow<'static, str>,
     pub method: Method,
-    /// The value of `Mcp-Name`, encoded; `None` where it does not apply.
+    /// The encoded value of `Mcp-Name`; `None` if it does not apply.
     pub name: Option<ByteString>,
 }
 
 impl Headers {
-    /// `name` is what the message is about, if `Mcp-Name` applies to it.
+    /// `name` is the item that the message concerns, if `Mcp-Name` applies to it.
     pub fn new(
         revision: impl Into<Cow<'static, str>>,
         method: &Method,
@@ -105,7 +105,7 @@ impl StandardHeaders {
     }
 }
 
-/// Looks a header of an HTTP request up, by its name in any case.
+/// Case-insensitive lookup of HTTP request headers.
 pub trait HttpHeaders {
     /// The first value, and whether there are more.
     fn first(&self, name: &str) -> Option<(&[u8], bool)>;
@@ -123,15 +123,15 @@ impl<'a> McpHeaders<'a> {
         Self(headers)
     }
 
-    /// The value of a header, without white space around it, still encoded.
+    /// The value of a header, trimmed but still encoded.
     ///
     /// # Errors
     ///
-    /// Returns [`HeaderMismatch`] when it stands twice or holds illegal characters.
+    /// Returns [`HeaderMismatch`] if the header is duplicated or contains illegal characters.
     pub fn get(&self, name: &str) -> Result<Option<&'a str>, HeaderMismatch> {
         match self.0.first(name) {
             None => Ok(None),
-            Some((_, true)) => Err(HeaderMismatch(format!("`{name}` stands more than once"))),
+            Some((_, true)) => Err(HeaderMismatch(format!("`{name}` occurs more than once"))),
             Some((value, false)) => {
                 let visible = value::visible(value).map(Some);
                 visible.ok_or_else(|| not_ascii(name))
@@ -139,7 +139,7 @@ impl<'a> McpHeaders<'a> {
         }
     }
 
-    /// Checks the standard headers against the body. `revision` is what the body's `_meta` says.
+    /// Checks the standard headers against the body. `revision` comes from the body's `_meta`.
     ///
     /// # Errors
     ///
@@ -147,12 +147,12 @@ impl<'a> McpHeaders<'a> {
     pub fn check(&self, request: &Request, revision: &str) -> Result<(), HeaderMismatch> {
         self.same(PROTOCOL_VERSION, revision)?;
         self.same(METHOD, request.method.as_str())?;
-        let Some(expected) = name_of(request).filter(|name| !self.says(NAME, name)) else {
+        let Some(expected) = name_of(request).filter(|name| !self.is_exactly(NAME, name)) else {
             return Ok(());
         };
         let Some(written) = self.get(NAME)? else {
             return match request.method {
-                // It must not differ there; that it stands there is required of others (S-HDR-05).
+                // The header must match if present; only other methods require it (S-HDR-05).
                 Method::TasksGet | Method::TasksUpdate | Method::TasksCancel => Ok(()),
                 _ => Err(missing(NAME, &expected)),
             };
@@ -160,15 +160,16 @@ impl<'a> McpHeaders<'a> {
         match decode(written) {
             Some(found) if found == expected => Ok(()),
             Some(found) => Err(differs(NAME, &found, &expected)),
-            None => Err(HeaderMismatch(format!("`{NAME}` is no valid Base64"))),
+            None => Err(HeaderMismatch(format!("`{NAME}` is not valid Base64"))),
         }
     }
 
-    /// The `Mcp-Param-*` that repeat no argument of the tool.
+    /// The `Mcp-Param-*` headers that match no argument of the tool.
     ///
     /// # Errors
     ///
-    /// Returns [`HeaderMismatch`] when one holds illegal characters, or all are too long.
+    /// Returns [`HeaderMismatch`] if one contains illegal characters, or their total size is too
+    /// large.
     pub fn unknown_params(&self, tool: &ParamHeaders) -> Result<PassedHeaders, HeaderMismatch> {
         let mut unknown = PassedHeaders::new();
         let mut bytes = 0;
@@ -180,7 +181,7 @@ impl<'a> McpHeaders<'a> {
             bytes += name.len() + value.len();
             if bytes > PASSED_BYTES_MAX {
                 return Err(HeaderMismatch(format!(
-                    "`Mcp-Param-*` that the tool does not know have more than {PASSED_BYTES_MAX} bytes, the limit"
+                    "`Mcp-Param-*` headers that the tool does not declare exceed the limit of {PASSED_BYTES_MAX} bytes"
                 )));
             }
             unknown.push((name.to_owned(), value.to_owned()));
@@ -188,15 +189,14 @@ impl<'a> McpHeaders<'a> {
         Ok(unknown)
     }
 
-    /// Whether a header says exactly this and could not mean anything else, as most do: then
-    /// nothing of it has to be decoded.
-    fn says(&self, name: &str, expected: &str) -> bool {
+    /// Fast path: whether a header is literally the expected value, so that nothing needs decoding.
+    fn is_exactly(&self, name: &str, expected: &str) -> bool {
         let said = |(value, again): (&[u8], bool)| !again && value == expected.as_bytes();
         self.0.first(name).is_some_and(said) && value::is_plain(expected)
     }
 
     fn same(&self, name: &str, expected: &str) -> Result<(), HeaderMismatch> {
-        if self.says(name, expected) {
+        if self.is_exactly(name, expected) {
             return Ok(());
         }
         match self.get(name)? {
@@ -214,12 +214,16 @@ fn not_ascii(name: &str) -> HeaderMismatch {
 
 fn missing(name: &str, expected: &str) -> HeaderMismatch {
     let expected = shorten(expected);
-    HeaderMismatch(format!("`{name}` is missing, the body says `{expected}`"))
+    HeaderMismatch(format!(
+        "`{name}` is missing, but the body has `{expected}`"
+    ))
 }
 
 fn differs(name: &str, found: &str, expected: &str) -> HeaderMismatch {
     let (found, expected) = (shorten(found), shorten(expected));
-    HeaderMismatch(format!("`{name}` says `{found}`, the body `{expected}`"))
+    HeaderMismatch(format!(
+        "`{name}` is `{found}`, but the body has `{expected}`"
+    ))
 }
 
 fn shorten(text: &str) -> String {

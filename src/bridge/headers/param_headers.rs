@@ -1,4 +1,4 @@
-//! `x-mcp-header` in the input schema of a tool: arguments that are repeated as headers.
+//! `x-mcp-header` in a tool's input schema: arguments that are repeated as headers.
 
 use memchr::memmem;
 use serde_json::{Map, Value};
@@ -11,14 +11,14 @@ use crate::bridge::schema::{SchemaKeyword, children_mut, keyword_kind};
 
 const KEYWORD: &str = "x-mcp-header";
 
-/// Up to here, every integer is a number of its own in all readers.
+/// Up to this value, all parsers represent integers exactly.
 const SAFE_MAX: f64 = 9_007_199_254_740_991.0;
 
 /// Why a tool must not be shown to clients over HTTP (C-HTTP-08, S-HDR-15).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`x-mcp-header` at `{at}` {reason}")]
 pub struct InvalidAnnotation {
-    /// Where in the schema, as a path of keywords and names.
+    /// Location in the schema, as a path of keywords and names.
     pub at: String,
     pub reason: &'static str,
 }
@@ -26,9 +26,9 @@ pub struct InvalidAnnotation {
 /// One argument that is repeated as a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParamHeader {
-    /// The whole name of the header: `Mcp-Param-` and what the schema says.
+    /// Full header name: `Mcp-Param-` followed by the name in the schema.
     pub name: String,
-    /// Names of properties that lead to the argument.
+    /// Property names that lead to the argument.
     path: Vec<String>,
 }
 
@@ -37,12 +37,12 @@ pub struct ParamHeader {
 pub struct ParamHeaders(Vec<ParamHeader>);
 
 impl ParamHeaders {
-    /// Reads the annotations of a tool, an item of `tools/list`. A tool without any costs a
-    /// search over its bytes.
+    /// Reads the annotations of a tool, an item of `tools/list`. A tool without annotations costs
+    /// only a search over its bytes.
     ///
     /// # Errors
     ///
-    /// Returns [`InvalidAnnotation`] for the first that breaks a rule.
+    /// Returns [`InvalidAnnotation`] for the first annotation that breaks a rule.
     pub fn of_tool(tool: &RawJson) -> Result<Self, InvalidAnnotation> {
         let mut found = Self::default();
         if memmem::find(tool.as_bytes(), KEYWORD.as_bytes()).is_none() {
@@ -59,7 +59,7 @@ impl ParamHeaders {
         self.0.is_empty()
     }
 
-    /// Whether one of them has this name, in any case.
+    /// Whether a header has this name, compared case-insensitively.
     pub fn names(&self, name: &str) -> bool {
         let mut names = self.iter().map(|header| &header.name);
         names.any(|known| known.eq_ignore_ascii_case(name))
@@ -69,8 +69,8 @@ impl ParamHeaders {
         self.0.iter()
     }
 
-    /// The headers for a call with these arguments (C-HTTP-07): name and encoded value. What is
-    /// absent, null or no primitive is left out.
+    /// The headers for a call with these arguments (C-HTTP-07): name and encoded value. Absent,
+    /// null and non-primitive arguments are omitted.
     pub fn for_call(&self, arguments: Option<&RawJson>) -> Vec<(String, String)> {
         let Some(arguments) = self.arguments(arguments) else {
             return Vec::new();
@@ -83,7 +83,7 @@ impl ParamHeaders {
     }
 
     /// Checks the headers of a client's call against its arguments (S-HDR-08, S-HDR-09, S-HDR-10).
-    /// A header for an argument that the call does not give is ignored, like an unknown one.
+    /// A header for an argument that the call omits is ignored, like an unknown header.
     ///
     /// # Errors
     ///
@@ -105,7 +105,7 @@ impl ParamHeaders {
             let written = headers.get(name)?;
             let written = written.ok_or_else(|| missing(name, &expected))?;
             let found = decode(written)
-                .ok_or_else(|| HeaderMismatch(format!("`{name}` is no valid Base64")))?;
+                .ok_or_else(|| HeaderMismatch(format!("`{name}` is not valid Base64")))?;
             if found != expected && !equal_numbers(&found, given) {
                 return Err(differs(name, &found, &expected));
             }
@@ -120,7 +120,8 @@ impl ParamHeaders {
         arguments?.parse().ok()
     }
 
-    /// `reached` holds the names on the way from the root if that went through `properties` only.
+    /// Collects annotations below `schema`. `reached` has the property names from the root if the
+    /// path leads through `properties` only.
     fn walk(
         &mut self,
         schema: &Value,
@@ -185,7 +186,7 @@ impl ParamHeaders {
         let name = format!("Mcp-Param-{name}");
         debug_assert!(name.to_ascii_lowercase().starts_with(PARAM_PREFIX));
         if self.names(&name) {
-            return Err(invalid("names a header that another argument has"));
+            return Err(invalid("names the same header as another argument"));
         }
         let path = path.to_vec();
         self.0.push(ParamHeader { name, path });
@@ -203,7 +204,7 @@ impl ParamHeader {
     }
 }
 
-/// A tool without its annotations, for a server that does not read headers; `None` when it has
+/// Removes the annotations of a tool, for a server that does not read headers; `None` if it has
 /// none (B-HDR-01).
 pub fn strip_annotations(tool: &RawJson) -> Option<RawJson> {
     memmem::find(tool.as_bytes(), KEYWORD.as_bytes())?;
@@ -228,13 +229,13 @@ fn strip(schema: &mut Value) -> bool {
     below.fold(own.is_some(), |found, changed| found | changed)
 }
 
-/// RFC 9110 §5.6.2.
+/// Whether the text is a token of RFC 9110, section 5.6.2.
 fn is_token(text: &str) -> bool {
     let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !text.is_empty() && text.bytes().all(legal)
 }
 
-/// The text of a primitive; integers in decimals, also when they were written as `42.0`.
+/// The text of a primitive; integers as decimals, even if they were written as `42.0`.
 fn primitive(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),

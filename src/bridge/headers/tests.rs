@@ -217,7 +217,7 @@ fn s_hdr_15_c_http_08_annotations_break_rules_in_ways_that_are_named() {
 }
 
 #[test]
-fn a_lookalike_of_an_annotation_is_none() {
+fn text_that_looks_like_an_annotation_is_ignored() {
     let innocent = json!({
         "x-mcp-header": { "type": "string" },
         "p": { "type": "object", "default": { "x-mcp-header": "A" }, "enum": [{ "x-mcp-header": 1 }] },
@@ -307,7 +307,7 @@ fn s_hdr_08_to_10_parameter_headers_are_checked_against_arguments() {
 
 proptest! {
     #[test]
-    fn every_text_survives_a_header(text in "\\PC{0,40}|[ \\t=?base64]{0,20}") {
+    fn every_text_survives_header_encoding(text in "\\PC{0,40}|[ \\t=?base64]{0,20}") {
         let value = encode(&text);
         prop_assert!(value.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte)));
         prop_assert_eq!(value.trim_ascii(), &*value);

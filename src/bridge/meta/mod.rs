@@ -1,5 +1,5 @@
-//! `_meta` of requests: what a sessionless client claims in it, and what servers of either era
-//! are given in its place (S-LIFE-14, C-LIFE-06).
+//! `_meta` of requests: reads a sessionless client's declaration, and writes what servers of either
+//! era expect instead (S-LIFE-14, C-LIFE-06).
 
 mod request_meta;
 
@@ -18,7 +18,7 @@ use super::object::{self, MemberChange, Object};
 
 pub use request_meta::{InvalidMeta, RequestMeta, claims_modern};
 
-/// The prefix of the protocol's own keys in `_meta`.
+/// Prefix of the protocol's own keys in `_meta`.
 pub const RESERVED: &str = "io.modelcontextprotocol/";
 
 pub(super) const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -30,21 +30,22 @@ const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 pub(super) const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 pub(super) const PROGRESS_TOKEN: &str = "progressToken";
 
-/// Where a request stands among the spans of its trace (W3C Trace Context), in `_meta` whatever the
-/// transport is, and as a header of HTTP.
+/// Trace context of a request (W3C Trace Context): in `_meta` on every transport, and as an HTTP
+/// header.
 pub const TRACEPARENT: &str = "traceparent";
 
-/// The `_meta` of each request to a sessionless server: revision, and what the client behind the
-/// request can be asked for. Made once, spliced in as it is, beside who the client is.
+/// The declaration in `_meta` of each request to a sessionless server: the revision, and the
+/// capabilities of the client behind the request. Built once and inserted unchanged, next to the
+/// client's identity.
 #[derive(Clone, Debug)]
 pub struct MetaDeclaration {
     members: String,
-    /// The `_meta` that was seen last to hold nothing but a declaration: a client's requests
-    /// mostly say the same.
+    /// The last `_meta` that contained only a declaration, cached because a client's requests
+    /// mostly repeat it.
     last_bare_meta: RefCell<String>,
 }
 
-/// A `_meta` that is longer, in bytes, is not kept to be recognised.
+/// Maximum length of a cached `_meta`, in bytes.
 const BARE_META_BYTES_MAX: usize = 2048;
 
 impl MetaDeclaration {
@@ -59,8 +60,8 @@ impl MetaDeclaration {
         }
     }
 
-    /// The edit that gives the request this declaration, a log level, our progress token and the
-    /// context of its trace. Everything else in its `_meta` stays, but not a client's own
+    /// The edit that adds this declaration, a log level, the gateway's progress token and the trace
+    /// context to a request. Everything else in its `_meta` stays, except the client's own
     /// declaration. `client` is the `Implementation` object of the client, as JSON.
     pub fn edit(
         &self,
@@ -101,14 +102,14 @@ impl MetaDeclaration {
         is_bare
     }
 
-    /// The `_meta` of a request without any other.
+    /// The `_meta` for a request that has none.
     pub fn meta(&self, client: &str) -> String {
         format!("{{{}{client}}}", self.members)
     }
 }
 
-/// A `params` or `result` with a member of `_meta`, in place of one that it has; `value` is JSON.
-/// A value that is no object stays as it is.
+/// A `params` or `result` with a member of `_meta` added or replaced; `value` is JSON. Returns a
+/// value that is not an object unchanged.
 pub fn with_meta(holder: &RawJson, name: &str, value: &str) -> RawJson {
     let ours = format!("{}:{value}", json::quoted(name).as_str());
     let built = Object::parse(holder.as_str()).and_then(|members| {
@@ -124,8 +125,8 @@ pub fn with_meta(holder: &RawJson, name: &str, value: &str) -> RawJson {
         .unwrap_or_else(|| holder.clone())
 }
 
-/// The edit that takes out of `_meta` what a server with a handshake does not know, and makes
-/// `token` the progress token. `None` when there is nothing of it in the request: then
+/// The edit that removes from `_meta` what a server with a handshake does not know, and sets
+/// `token` as the progress token. `None` if there is nothing to remove: then
 /// [`Request::edit_progress_token`] is enough.
 pub fn strip_for_legacy(request: &Request, token: Option<&RequestId>) -> Option<Edit> {
     let (_, meta) = meta_of(request)?;
@@ -141,8 +142,8 @@ pub fn strip_for_legacy(request: &Request, token: Option<&RequestId>) -> Option<
     ))
 }
 
-/// The edit that puts the context of its trace into a request for a server with a handshake, beside
-/// what [`strip_for_legacy`] does where the client is of the newer era.
+/// The edit that adds the trace context to a request for a server with a handshake, combined with
+/// [`strip_for_legacy`] for clients of the newer era.
 pub fn trace_for_legacy(
     request: &Request,
     client: Era,
@@ -163,8 +164,8 @@ fn trace_member(traceparent: &str) -> String {
     format!(r#""{TRACEPARENT}":{}"#, json::quoted(traceparent).as_str())
 }
 
-/// The context of its trace that a request names in `_meta`. Most name none, and are not parsed
-/// again; with an escape, any name may be there.
+/// The trace context in a request's `_meta`. Most requests have none, and are not parsed again; a
+/// name can be hidden by escapes.
 pub fn traceparent_of(request: &Request) -> Option<Cow<'_, str>> {
     static NAME: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new(TRACEPARENT));
     let (_, meta) = meta_of(request)?;
@@ -173,16 +174,16 @@ pub fn traceparent_of(request: &Request) -> Option<Cow<'_, str>> {
     json::text(json::member(meta, TRACEPARENT)?)
 }
 
-/// Where `_meta` is, if it is an object, and its text.
+/// Position and text of `_meta`, if it is an object.
 fn meta_of(request: &Request) -> Option<(Span, &str)> {
     let span = request.params.meta.clone()?;
     let meta = request.frame.as_str().get(span.clone())?;
     Some((span, meta))
 }
 
-/// Puts the members of `ours` into `_meta` before what is kept of it; makes `_meta` and `params`
-/// where they are missing. `is_bare` says of a `_meta` whether nothing of it is kept: then there is
-/// nothing to take apart.
+/// Inserts the members of `ours` into `_meta` before the members that are kept, creating `_meta`
+/// and `params` if they are missing. `is_bare` returns whether nothing of the old `_meta` is kept,
+/// so that it need not be parsed.
 fn edit_meta(
     request: &Request,
     ours: String,
@@ -214,7 +215,7 @@ fn edit_meta(
             }
         };
     };
-    // A `_meta` that is no object stands in the way of ours.
+    // A `_meta` that is not an object must be replaced.
     if let Some(meta) = json::member(params, "_meta") {
         return edit(json::span(frame, meta), ours);
     }

@@ -11,7 +11,7 @@ use crate::protocol::{CAPABILITIES_BYTES_MAX, LogLevel, RawJson, Request, json};
 use super::{CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROGRESS_TOKEN, VERSION};
 use crate::bridge::object::is_object;
 
-/// Why a request cannot be served: -32602, with HTTP status 400 (S-LIFE-14, S-LOG-05).
+/// Why a request's `_meta` is rejected: -32602, with HTTP status 400 (S-LIFE-14, S-LOG-05).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidMeta {
     #[error("`_meta` of the request has no `{0}`")]
@@ -23,17 +23,17 @@ pub enum InvalidMeta {
     },
 }
 
-/// The declaration of a sessionless client, in each request.
+/// The declaration that a sessionless client sends in each request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RequestMeta {
-    /// As it was written; it may name a revision that nobody knows.
+    /// Verbatim; it can name an unknown revision.
     pub revision: String,
-    /// `Implementation`, for people only (S-LIFE-15, S-LIFE-18).
+    /// `Implementation`, only for display (S-LIFE-15, S-LIFE-18).
     pub client: Option<RawJson>,
     pub capabilities: Map<String, Value>,
-    /// `None`: the client wants no log messages of this request (S-LOG-03).
+    /// Requested log level; `None` disables log messages for this request (S-LOG-03).
     pub level: Option<LogLevel>,
-    /// As it was written: a string or an integer.
+    /// Verbatim: a string or an integer.
     pub progress_token: Option<RawJson>,
 }
 
@@ -51,24 +51,24 @@ struct ReservedMembers<'a> {
     progress_token: Option<&'a RawValue>,
 }
 
-/// Whether a request claims a sessionless revision, whatever version it names in `_meta`; then
+/// Whether a request claims a sessionless revision, whatever version its `_meta` names; then
 /// `initialize` is an unknown method like any other (S-LIFE-21).
 pub fn claims_modern(request: &Request) -> bool {
     request.params.claims_revision
 }
 
 impl RequestMeta {
-    /// Reads the claim of a request.
+    /// Reads the declaration of a request.
     ///
     /// # Errors
     ///
-    /// Returns [`InvalidMeta`] with the member that is missing or wrong.
+    /// Returns [`InvalidMeta`] with the member that is missing or invalid.
     pub fn read(request: &Request) -> Result<Self, InvalidMeta> {
         let span = request.params.meta.clone();
         let meta = span.and_then(|span| request.frame.as_str().get(span));
         let meta = meta.ok_or(InvalidMeta::Missing(VERSION))?;
         let members: ReservedMembers<'_> = serde_json::from_str(meta).map_err(|_| {
-            let (member, must) = ("_meta", "an object without a member that stands twice");
+            let (member, must) = ("_meta", "an object without duplicate members");
             InvalidMeta::Invalid { member, must }
         })?;
         let version = members.version.ok_or(InvalidMeta::Missing(VERSION))?;
@@ -127,7 +127,7 @@ fn read_capabilities(text: &str) -> Result<Map<String, Value>, InvalidMeta> {
     });
     declared.ok_or(InvalidMeta::Invalid {
         member: CAPABILITIES,
-        must: "an object, and each known capability in it too",
+        must: "an object whose known capabilities are objects",
     })
 }
 

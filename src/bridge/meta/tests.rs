@@ -33,7 +33,7 @@ fn applied(request: &Request, edit: Edit) -> (String, Value) {
 }
 
 #[test]
-fn a_declaration_gives_way_whether_it_was_seen_before_or_not() {
+fn a_client_declaration_is_replaced_cached_or_not() {
     let ours = declaration();
     let bare = r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#;
     let another = r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28","a/b":1}"#;
@@ -54,7 +54,7 @@ fn a_declaration_gives_way_whether_it_was_seen_before_or_not() {
 }
 
 #[test]
-fn a_claim_is_read_whole() {
+fn a_claim_is_read_completely() {
     let claim = RequestMeta::read(&with_meta(
         r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28",
             "io.modelcontextprotocol/clientInfo":{"name":"H","version":"3","icons":[]},
@@ -120,7 +120,7 @@ fn a_claim_with_a_wrong_member_names_it() {
 }
 
 #[test]
-fn a_legacy_server_gets_nothing_reserved_and_keeps_the_rest() {
+fn a_legacy_server_receives_no_reserved_members_but_all_others() {
     let request = with_meta(
         r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28", "traceparent":"00-a",
             "progressToken":"mine","com.example/x": {"y" : 1}}"#,
@@ -201,7 +201,7 @@ fn a_clients_own_declaration_is_replaced_and_its_extensions_stay() {
 }
 
 #[test]
-fn a_server_reads_the_context_of_its_attempt_and_none_besides() {
+fn a_server_receives_only_the_trace_context_of_its_attempt() {
     let ours = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     let metas = [
         "{}",
@@ -233,7 +233,7 @@ fn a_server_reads_the_context_of_its_attempt_and_none_besides() {
 }
 
 #[test]
-fn a_traceparent_is_read_where_it_is_a_text() {
+fn a_traceparent_must_be_a_string() {
     let table = [
         (r#"{"traceparent":"00-a\u002db"}"#, Some("00-a-b")),
         (r#"{"tr\u0061ceparent":"00-c"}"#, Some("00-c")),

@@ -1,11 +1,11 @@
-//! The capabilities of a client, as they are declared to a server of another revision.
+//! Translates a client's capabilities for a server of another revision.
 
 use serde_json::{Map, Value, json};
 
 use crate::protocol::{Era, Revision};
 
-/// The capabilities to declare to a server of this revision: never more than the client can be
-/// asked for (S-REQ-01). `tasks` is ours to declare, never a client's.
+/// The capabilities to declare to a server of this revision: never more than the client supports
+/// (S-REQ-01). The gateway declares `tasks` itself, never on behalf of a client.
 pub fn client_capabilities(declared: &Map<String, Value>, to: Revision) -> Map<String, Value> {
     let known = declared.iter().filter_map(|(name, value)| {
         let value = match name.as_str() {
@@ -20,7 +20,7 @@ pub fn client_capabilities(declared: &Map<String, Value>, to: Revision) -> Map<S
     known.collect()
 }
 
-/// `{}` means forms; 2025-06-18 has nothing else, and only writes `{}` (C-REQ-02).
+/// `{}` means forms; 2025-06-18 supports nothing else, and only allows `{}` (C-REQ-02).
 fn elicitation(modes: &Value, to: Revision) -> Option<Value> {
     let modes = modes.as_object()?;
     let form = modes.contains_key("form") || !modes.contains_key("url");

@@ -1,11 +1,11 @@
-//! `Implementation`: who a server is, for a client of another revision.
+//! Translates `Implementation`, the identity of a server, for a client of another revision.
 
 use serde_json::{Map, Value};
 
 use crate::protocol::Revision;
 
-/// The `Implementation` of a server as a client of this revision knows it; `None` without a name,
-/// which every revision requires. A missing version becomes an empty one for the same reason.
+/// The `Implementation` of a server in this revision's form; `None` without a name, which every
+/// revision requires. A missing version becomes an empty one for the same reason.
 pub fn project_implementation(info: &Map<String, Value>, to: Revision) -> Option<Value> {
     if !info.get("name").is_some_and(Value::is_string) {
         return None;

@@ -1,4 +1,4 @@
-//! Items of lists: fields that a revision does not have yet, or no longer.
+//! Translates list items: drops fields that the reader's revision does not have.
 
 use crate::protocol::{RawJson, Revision};
 
@@ -15,7 +15,7 @@ pub enum ItemKind {
     Template,
 }
 
-/// The revisions that know a field: from the first to the last.
+/// The first and last revision that define a field.
 type RevisionRange = (Revision, Revision);
 
 const ALL: RevisionRange = (Revision::V2024_10_07, Revision::NEWEST);
@@ -24,10 +24,10 @@ const SINCE_2025_06: RevisionRange = (Revision::V2025_06_18, Revision::NEWEST);
 const SINCE_2025_11: RevisionRange = (Revision::V2025_11_25, Revision::NEWEST);
 const ONLY_2025_11: RevisionRange = (Revision::V2025_11_25, Revision::V2025_11_25);
 
-/// `None` for a field that no revision knows.
+/// Revisions that define the field; `None` if none does.
 fn known_in(kind: ItemKind, field: &str) -> Option<RevisionRange> {
     let common = match field {
-        // Not in the oldest schemas, which allow it all the same: extensions live in it.
+        // Missing from the oldest schemas, which still allow it: extensions live in it.
         "name" | "description" | "_meta" => Some(ALL),
         "title" => Some(SINCE_2025_06),
         "icons" => Some(SINCE_2025_11),
@@ -44,7 +44,7 @@ fn known_in(kind: ItemKind, field: &str) -> Option<RevisionRange> {
     })
 }
 
-/// An item of a list for its reader; `None` when it may stay as it is.
+/// Translates a list item for its reader; `None` if it can be forwarded unchanged.
 pub fn project_item(kind: ItemKind, item: &RawJson, revisions: Revisions) -> Option<RawJson> {
     let to = revisions.to;
     let wraps = kind == ItemKind::Tool && wraps_for(to) && wraps_structured_output(item);

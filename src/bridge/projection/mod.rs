@@ -1,7 +1,7 @@
-//! Results, list items and requests in the words of another revision (B-FIELD-01).
+//! Translates results, list items and requests into another revision (B-FIELD-01).
 //!
-//! Members that a revision lacks are expressed with those it has, or left out. Fields that nobody
-//! knows pass between revisions of one era and are dropped between eras, except under `_meta`.
+//! Members that a revision lacks are expressed with existing ones or dropped. Unknown fields pass
+//! between revisions of one era and are dropped between eras, except under `_meta`.
 
 mod capabilities;
 mod implementation;
@@ -23,7 +23,7 @@ use output::wraps_for;
 pub use output::wraps_structured_output;
 pub use request::{project_params, project_progress};
 
-/// The way of an answer: the revision of who wrote it, and of who reads it.
+/// Direction of a translation: the revision of the writer and the revision of the reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Revisions {
     pub from: Revision,
@@ -36,18 +36,18 @@ impl Revisions {
     }
 }
 
-/// The result of `method` for its reader; `None` when it may stay as it is.
+/// Translates the result of `method` for its reader; `None` if it can be forwarded unchanged.
 ///
-/// `wrapped` says that [`wraps_structured_output`] holds for the called tool, so that its reader
-/// was shown an output schema which wants the content inside of `result`. Towards a client with a
-/// handshake this does what [`result::strip_for_legacy`] does; it need not be called again.
+/// `wrapped` states that [`wraps_structured_output`] holds for the called tool, so that its reader
+/// saw an output schema that expects the content inside `result`. For a client with a handshake,
+/// this includes the work of [`result::strip_for_legacy`], which need not be called again.
 pub fn project_result(
     method: &Method,
     result: &RawJson,
     revisions: Revisions,
     wrapped: bool,
 ) -> Option<RawJson> {
-    // Strict clients reject a server that breaks the rule of its own revision.
+    // Strict clients reject a server that breaks a rule of its own revision.
     let wraps = wrapped && wraps_for(revisions.to);
     if revisions.from == revisions.to && !wraps {
         return None;
@@ -86,8 +86,8 @@ pub fn project_result(
     changed.map(RawJson::from_valid_parts)
 }
 
-/// Converts a tool's result for all later revisions: 2024-10-07 has `toolResult`, of any type, instead
-/// of `content`.
+/// Converts a tool result for all later revisions: 2024-10-07 has `toolResult`, of any type,
+/// instead of `content`.
 fn content_of_first_revision(result: &RawJson) -> Option<RawJson> {
     let members = Object::parse(result.as_str())?;
     let old = members.get("toolResult")?;
@@ -118,8 +118,8 @@ fn may_differ(result: &RawJson, revisions: Revisions) -> bool {
     revisions.to < revisions.from && contains_any(result.as_bytes(), words)
 }
 
-/// Where the reader knows no structured content and no text says the same: `content` with it as
-/// text (S-TOOL-08).
+/// `content` with the structured content appended as text, for a reader that does not know
+/// structured content, unless a text repeats it already (S-TOOL-08).
 fn appended_text(members: &Object<'_>, to: Revision) -> Option<String> {
     if to >= Revision::V2025_06_18 {
         return None;
@@ -169,7 +169,7 @@ fn messages(value: &str, to: Revision) -> Option<String> {
     })
 }
 
-/// One block of content for its reader; `None` when it may stay as it is.
+/// Translates one content block for its reader; `None` if it can stay unchanged.
 pub(super) fn block(block: &str, to: Revision) -> Option<String> {
     if !contains_any(block.as_bytes(), &["\"resource_link\"", "\"audio\""]) {
         return None;
@@ -182,7 +182,7 @@ pub(super) fn block(block: &str, to: Revision) -> Option<String> {
             let mime = text_of("mimeType").unwrap_or("unknown type".into());
             let size = text_of("data").map_or(0, |data| data.len() / 4 * 3);
             format!(
-                "[audio of {mime}, about {size} bytes, left out: the client's revision of the protocol has no audio]"
+                "[audio of {mime}, about {size} bytes, omitted: the client's revision of the protocol has no audio]"
             )
         }
         "resource_link" if to < Revision::V2025_06_18 => {

@@ -1,4 +1,4 @@
-//! Structured output that is no object: revisions before 2026-07-28 want one around it
+//! Wraps structured output that is not an object: revisions before 2026-07-28 require an object
 //! (S-TOOL-09, S-TOOL-10).
 
 use serde_json::{Value, json};
@@ -7,12 +7,12 @@ use crate::protocol::{RawJson, Revision, json as text, parse_bounded};
 
 use crate::bridge::schema::children_mut;
 
-/// Whether clients with a handshake are shown this tool's output inside of `result`.
+/// Whether clients with a handshake see this tool's output inside `result`.
 pub fn wraps_structured_output(tool: &RawJson) -> bool {
     text::member(tool.as_str(), "outputSchema").is_some_and(is_wrapped)
 }
 
-/// Whether a revision has structured output, which must be an object.
+/// Whether a revision has structured output that must be an object.
 pub(super) fn wraps_for(to: Revision) -> bool {
     (Revision::V2025_06_18..Revision::V2026_07_28).contains(&to)
 }
@@ -22,8 +22,8 @@ fn is_wrapped(schema: &str) -> bool {
     kind.is_none_or(|kind| kind != "object")
 }
 
-/// The schema of an object with the given one as its member `result`. References within the
-/// schema follow it there; `None` when it is no JSON.
+/// The schema of an object whose member `result` has the given schema. References within the schema
+/// are adjusted; `None` if it is not JSON.
 pub(super) fn wrapped(schema: &str) -> Option<String> {
     let mut inner: Value = parse_bounded(schema)?;
     let mut outer = json!({ "type": "object" });
@@ -42,7 +42,7 @@ pub(super) fn wrapped(schema: &str) -> Option<String> {
     Some(outer.to_string())
 }
 
-/// References inside of a schema with an `$id` are relative to that and stay.
+/// Adjusts references. Those inside a schema with an `$id` are relative to it and stay.
 fn rebase_references(schema: &mut Value) {
     if schema.get("$id").is_some() {
         return;

@@ -1,17 +1,17 @@
-//! Requests and progress towards peers of another revision.
+//! Translates requests and progress for peers of another revision.
 
 use crate::protocol::{Edit, Era, Method, Notification, Request, Revision, json};
 
 use crate::bridge::object::{contains_any, removal_edits};
 
-/// The edits that take out of `params` what a server of this revision does not know: `context` of
-/// completions, `task`, and what only a retry of a sessionless call has. None of them touches a
-/// member that stays.
+/// The edits that remove from `params` what a server of this revision does not know: `context` of
+/// completions, `task`, and members that only retries of sessionless calls have. None of them
+/// touches a member that stays.
 pub fn project_params(request: &Request, to: Revision) -> Vec<Edit> {
     let params = &request.params;
     let is_retry = params.input_responses.is_some() || params.request_state.is_some();
     let completes = request.method == Method::CompletionComplete;
-    // Most calls: every revision knows all of their members.
+    // Fast path for most calls: every revision knows all of their members.
     if !is_retry && !completes && params.task.is_none() {
         return Vec::new();
     }
@@ -28,7 +28,7 @@ pub fn project_params(request: &Request, to: Revision) -> Vec<Edit> {
     remove(request.frame.as_str(), dropped)
 }
 
-/// The edits that take `message` out of `notifications/progress` for a peer of 2024-11-05.
+/// The edits that remove `message` from `notifications/progress` for a peer of 2024-11-05.
 pub fn project_progress(progress: &Notification, to: Revision) -> Vec<Edit> {
     let dropped = |key: &str| key == "message" && to < Revision::V2025_03_26;
     remove(progress.frame.as_str(), dropped)

@@ -21,7 +21,7 @@ fn item(kind: ItemKind, value: &Value, from: Revision, to: Revision) -> Option<V
 }
 
 #[test]
-fn results_pass_within_a_revision_and_towards_newer_ones() {
+fn results_are_unchanged_within_a_revision_and_towards_newer_ones() {
     let call = json!({ "content": [{ "type": "audio" }, { "type": "resource_link", "uri": "u", "name": "n" }],
         "structuredContent": { "a": 1 }, "vendor": 1 });
     for revision in Revision::ALL {
@@ -78,7 +78,7 @@ fn unknown_fields_pass_within_an_era_and_are_dropped_between_them() {
 }
 
 #[test]
-fn content_that_a_revision_does_not_know_becomes_text() {
+fn content_unknown_to_a_revision_becomes_text() {
     let audio = json!({ "type": "audio", "data": "AAAAAAAA", "mimeType": "audio/wav" });
     let link = json!({ "type": "resource_link", "uri": "file:///x", "name": "x",
         "annotations": { "priority": 1 }, "icons": [{ "src": "s" }] });
@@ -166,7 +166,7 @@ fn s_tool_09_structured_content_is_an_object_for_clients_with_a_handshake() {
 }
 
 #[test]
-fn items_lose_the_fields_that_their_reader_does_not_know() {
+fn items_lose_fields_unknown_to_the_reader() {
     let tool = json!({ "name": "n", "title": "T", "description": "d", "inputSchema": { "type": "object" },
         "outputSchema": { "type": "object" }, "annotations": {}, "icons": [], "execution": {},
         "vendor": 1, "_meta": { "ui": 1 } });
@@ -217,7 +217,7 @@ fn items_lose_the_fields_that_their_reader_does_not_know() {
 }
 
 #[test]
-fn an_output_schema_that_is_no_object_is_put_into_one() {
+fn a_non_object_output_schema_is_wrapped() {
     let schema = json!({ "$schema": "s", "type": "array", "items": { "$ref": "#/$defs/lead" },
         "$defs": { "lead": { "type": "object", "properties": { "$ref": { "type": "string" }, "next": { "$ref": "#" } } },
             "own": { "$id": "x:y", "$ref": "#/z" } }, "default": { "$ref": "#/no" } });
@@ -291,7 +291,7 @@ fn pairs() -> impl Iterator<Item = (Revision, Revision)> {
 }
 
 #[test]
-fn a_result_of_the_first_revision_has_content_for_all_others() {
+fn first_revision_results_get_content_for_later_ones() {
     let from = Revision::V2024_10_07;
     for (old, shown) in [(json!("done"), "done"), (json!({ "a": 1 }), r#"{"a":1}"#)] {
         let call = json!({ "toolResult": old, "_meta": { "k": 1 } });
@@ -306,7 +306,7 @@ fn a_result_of_the_first_revision_has_content_for_all_others() {
 }
 
 #[test]
-fn requests_lose_what_an_older_server_does_not_know() {
+fn requests_lose_members_unknown_to_an_older_server() {
     let table = [
         ("completion/complete", V2025_03_26, true, "context"),
         ("completion/complete", V2025_06_18, false, "context"),
@@ -389,7 +389,7 @@ fn revision() -> impl Strategy<Value = Revision> {
 
 proptest! {
     #[test]
-    fn a_projection_is_valid_json_done_once_and_keeps_text(
+    fn projections_are_valid_json_idempotent_and_keep_text(
         from in revision(), to in revision(), wrapped in any::<bool>(),
         kind in prop::sample::select(vec!["text", "audio", "resource_link", "image", "later"]),
         words in "\\PC{0,10}", structured in prop::option::of(prop::sample::select(vec!["1", "{}", "[2]"])),

@@ -1,4 +1,5 @@
-//! Answers of clients to questions, and what stands for one that does not come.
+//! Validates and translates client responses to questions, and defines the fallback for a missing
+//! response.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -8,31 +9,32 @@ use crate::protocol::{RawJson, Revision, json as text, parse_bounded};
 use super::QuestionKind;
 use crate::bridge::object::{self, MemberChange, Object};
 
-/// An answer has not the shape that its question asks for: -32602, and the call waits on.
+/// A response does not have the shape that its question requires: -32602, and the call keeps
+/// waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidAnswer(&'static str);
 
-/// A server of an old revision cannot read an answer, which has several parts or uses tools.
+/// A server of an old revision cannot read a response with several parts or with tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("client answered with several parts, which the server's revision has no words for")]
+#[error("client responded with several parts, which the server's revision does not support")]
 pub struct UnsupportedAnswer;
 
-/// The end of a sessionless call whose question was refused: `inputResponses` has room for
-/// results only, not for errors (B-ASK-04, S-REQ-13).
+/// Fallback for a sessionless call whose question was refused: `inputResponses` can carry results
+/// but no errors (B-ASK-04, S-REQ-13).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QuestionFallback {
-    /// The call goes on with this answer.
+    /// The call continues with this response.
     Answer(RawJson),
     /// The call ends: an error for the model to read, or -32603.
     Stop,
 }
 
-/// Checks the shape of an answer, an entry of `inputResponses` or a result (S-MRTR-11).
+/// Checks the shape of a response, an entry of `inputResponses` or a result (S-MRTR-11).
 ///
 /// # Errors
 ///
-/// Returns [`InvalidAnswer`] with what is wrong.
+/// Returns [`InvalidAnswer`] with the problem.
 pub fn check_answer(kind: QuestionKind, answer: &RawJson) -> Result<(), InvalidAnswer> {
     let right = match kind {
         QuestionKind::Elicitation => is_elicit_result(answer),
@@ -43,15 +45,15 @@ pub fn check_answer(kind: QuestionKind, answer: &RawJson) -> Result<(), InvalidA
         Some(true) => Ok(()),
         _ => Err(InvalidAnswer(match kind {
             QuestionKind::Elicitation => {
-                "answer to an elicitation needs `action`: accept, decline or cancel, and `content` of plain values"
+                "response to an elicitation needs `action`: accept, decline or cancel, and `content` of plain values"
             }
-            QuestionKind::Sampling => "answer to sampling needs `role`, `content` and `model`",
-            QuestionKind::Roots => "answer to roots/list needs `roots`, each with a `uri`",
+            QuestionKind::Sampling => "response to sampling needs `role`, `content` and `model`",
+            QuestionKind::Roots => "response to roots/list needs `roots`, each with a `uri`",
         })),
     }
 }
 
-/// Whether an answer to an elicitation says yes.
+/// Whether a response to an elicitation accepts.
 pub fn is_accepted(answer: &RawJson) -> bool {
     let action = text::member(answer.as_str(), "action").and_then(text::text);
     action.as_deref() == Some("accept")
@@ -106,11 +108,11 @@ fn is_roots(answer: &RawJson) -> Option<bool> {
     Some(roots.iter().all(has_uri))
 }
 
-/// The answer as a server of this revision reads it; `None` when it may stay as it is.
+/// Translates the response for a server of this revision; `None` if it can be forwarded unchanged.
 ///
 /// # Errors
 ///
-/// Returns [`UnsupportedAnswer`] for several parts that cannot be made one.
+/// Returns [`UnsupportedAnswer`] for several parts that cannot be merged.
 pub fn answer_for_server(
     kind: QuestionKind,
     answer: &RawJson,
@@ -145,7 +147,7 @@ pub fn answer_for_server(
     Ok(changed.and_then(object::raw))
 }
 
-/// One block that says what several say, if they are all text.
+/// Merges several blocks into one, if all are text.
 fn joined_block(blocks: &[&str]) -> Result<String, UnsupportedAnswer> {
     if let [block] = blocks {
         return Ok((*block).to_owned());
@@ -162,7 +164,7 @@ fn joined_block(blocks: &[&str]) -> Result<String, UnsupportedAnswer> {
     Ok(json!({ "type": "text", "text": joined.join("\n") }).to_string())
 }
 
-/// The answer for a sessionless server when the client answers with an error, or cannot be asked.
+/// The fallback for a sessionless server if the client responds with an error or cannot be asked.
 pub fn fallback_for(kind: QuestionKind) -> QuestionFallback {
     match kind {
         QuestionKind::Elicitation => QuestionFallback::Answer(cancel()),

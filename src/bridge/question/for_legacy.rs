@@ -1,4 +1,4 @@
-//! Questions of sessionless servers, for clients with a handshake.
+//! Translates questions of sessionless servers for clients with a handshake.
 
 use serde_json::{Map, Value, json};
 
@@ -21,15 +21,15 @@ pub enum UnsupportedQuestion {
 }
 
 impl Question {
-    /// The question as a client of this revision, with these capabilities, can be asked it.
-    /// `elicitation_id` is the id that a URL elicitation gets where the revision wants one; when
-    /// the server asks no more, `notifications/elicitation/complete` names it.
+    /// Translates the question for a client of this revision with these capabilities.
+    /// `elicitation_id` is the id for a URL elicitation if the revision requires one; once the
+    /// server stops asking, `notifications/elicitation/complete` names it.
     ///
     /// # Errors
     ///
-    /// Returns [`UnsupportedQuestion`] when the client did not declare what is needed, or its
-    /// revision has no words for the question. [`super::fallback_for`] says what becomes of the
-    /// call.
+    /// Returns [`UnsupportedQuestion`] if the client did not declare what is needed, or its
+    /// revision cannot express the question. [`super::fallback_for`] then determines how the call
+    /// continues.
     pub fn for_client(
         &self,
         to: Revision,
@@ -78,7 +78,7 @@ fn with_elicitation_id(params: &str, id: &str) -> Option<String> {
     })
 }
 
-/// A form for 2025-06-18: no `mode`, and one kind of choice only.
+/// A form for 2025-06-18: without `mode`, and with a single kind of choice.
 fn form(params: &str) -> Result<Option<String>, &'static str> {
     let Some(members) = Object::parse(params) else {
         return Ok(None);
@@ -101,7 +101,7 @@ fn form(params: &str) -> Result<Option<String>, &'static str> {
     }))
 }
 
-/// One field of a form: choices become `enum` with `enumNames`, and only flags keep a default.
+/// One field of a form: choices become `enum` with `enumNames`, and only booleans keep a default.
 fn field(property: &mut Value) -> Result<(), &'static str> {
     let Value::Object(members) = property else {
         return Ok(());

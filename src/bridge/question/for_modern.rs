@@ -1,4 +1,4 @@
-//! Questions of servers with a handshake, for sessionless clients.
+//! Translates questions of servers with a handshake for sessionless clients.
 
 use serde_json::{Map, Value};
 
@@ -8,13 +8,13 @@ use super::{Question, QuestionKind};
 use crate::bridge::meta::{PROGRESS_TOKEN, RESERVED};
 use crate::bridge::object::{self, MemberChange, Object};
 
-/// Most elicitations in one error.
+/// Maximum number of elicitations in one error.
 const ELICITATIONS_MAX: usize = 64;
 
 impl Question {
-    /// The question in a request of a server with a handshake, as a sessionless client can be
-    /// asked it: without ids, tasks and the protocol's own `_meta`, and without context that the
-    /// client does not declare. `None` when the request is no question, or has no usable `params`.
+    /// The question in a request of a server with a handshake, in the form for a sessionless
+    /// client: without ids, tasks and the protocol's own `_meta`, and without context that the
+    /// client does not declare. `None` if the request is not a question, or has no usable `params`.
     pub fn from_server(request: &Request, capabilities: &Map<String, Value>) -> Option<Self> {
         let question = Self::of_request(request)?.without_legacy_members();
         Some(question.without_undeclared_context(capabilities))
@@ -42,14 +42,15 @@ fn without_reserved(meta: &str) -> MemberChange {
     MemberChange::set_if_some(members.rebuild("", |key, _| MemberChange::keep_if(kept(key))))
 }
 
-/// The pages that a server wants the user to visit first (S-REQ-05), out of its error object, -32042.
-/// `None` when it is another error, or lists nothing that a client could be asked.
+/// The pages that a server asks the user to visit first (S-REQ-05), from its error -32042. `None`
+/// if it is a different error, or lists nothing that a client could be asked.
 pub fn url_elicitations(error: &RawJson) -> Option<Vec<Question>> {
     let found: Option<Vec<_>> = listed(error)?.into_iter().map(url_elicitation).collect();
     found.filter(|found| !found.is_empty())
 }
 
-/// The ids of the pages that an error -32042 lists: the server can later report a visit as complete.
+/// The ids of the pages in an error -32042, by which the server can later report a visit as
+/// complete.
 pub fn elicitation_ids(error: &RawJson) -> impl Iterator<Item = String> {
     let ids = listed(error).into_iter().flatten().filter_map(|params| {
         let id = json::text(json::member(params, "elicitationId")?)?;

@@ -1,6 +1,6 @@
-//! Questions of a server to a client during a call: sampling, elicitation, roots. Servers
-//! with a handshake send a request for it, sessionless ones an entry of `inputRequests`
-//! (B-ASK-02, B-ASK-03).
+//! Questions that a server asks a client during a call: sampling, elicitation, roots. Servers with
+//! a handshake send a request, sessionless servers an entry of `inputRequests` (B-ASK-02,
+//! B-ASK-03).
 
 mod answer;
 mod for_legacy;
@@ -29,7 +29,7 @@ pub enum QuestionKind {
 }
 
 impl QuestionKind {
-    /// By the name of its method; `None` for everything that is no question.
+    /// Parses the kind from a method name; `None` if the method is not a question.
     pub fn parse(method: &str) -> Option<Self> {
         Self::of(&Method::parse(method))
     }
@@ -52,7 +52,7 @@ impl QuestionKind {
     }
 }
 
-/// A question without the id that it had or will have.
+/// A question without a request id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     pub kind: QuestionKind,
@@ -70,7 +70,8 @@ pub enum RequiredCapability {
 }
 
 impl Question {
-    /// `None` when `params` is no object, or is missing where there is nothing to ask without.
+    /// Builds a question; `None` if `params` is not an object, or is missing although the kind
+    /// requires it.
     pub(super) fn try_new(kind: QuestionKind, params: Option<&str>) -> Option<Self> {
         let params = match params {
             Some(text) if is_object(text) => Some(object::raw(text.to_owned())?),
@@ -80,20 +81,20 @@ impl Question {
         Some(Self { kind, params })
     }
 
-    /// The question in a request of a server, as it stands. `None` when the request is no question,
-    /// or has no usable `params`.
+    /// The question in a server's request, unchanged. `None` if the request is not a question, or
+    /// has no usable `params`.
     pub fn of_request(request: &Request) -> Option<Self> {
         let kind = QuestionKind::of(&request.method)?;
         let params = json::member(request.frame.as_str(), "params");
         Self::try_new(kind, params.filter(|text| *text != "null"))
     }
 
-    /// The question as it may be put to a client that declares these capabilities. `includeContext`
-    /// stays only with `sampling.context` (S-REQ-02); it would take the gateway for the server.
+    /// Adapts the question to a client that declares these capabilities. `includeContext` stays
+    /// only with `sampling.context` (S-REQ-02); the client would take the gateway for the server.
     ///
     /// # Errors
     ///
-    /// Returns the capability that the client would have to declare.
+    /// Returns the capability that the client lacks.
     pub fn declared(self, capabilities: &Map<String, Value>) -> Result<Self, RequiredCapability> {
         let required = self.required();
         if !required.is_declared(capabilities) {
@@ -113,7 +114,7 @@ impl Question {
         })
     }
 
-    /// The question with changed members of `params`.
+    /// Rebuilds the question with changed members of `params`.
     fn rebuilt(self, change: impl FnMut(&str, &str) -> MemberChange) -> Self {
         let params = self.params.as_ref();
         let params = params.and_then(|params| Object::parse(params.as_str()));
@@ -127,12 +128,12 @@ impl Question {
         }
     }
 
-    /// As its sender wrote them, as far as they are passed on.
+    /// The sender's `params`, reduced to what is forwarded.
     pub const fn params(&self) -> Option<&RawJson> {
         self.params.as_ref()
     }
 
-    /// The question as a value of `inputRequests`.
+    /// The question as an entry of `inputRequests`.
     pub fn entry(&self) -> String {
         let method = self.kind.method();
         match &self.params {
@@ -146,7 +147,7 @@ impl Question {
         Request::new(id, self.kind.method(), self.params.as_ref())
     }
 
-    /// The capability that a client must declare to be asked this (S-MRTR-05, S-REQ-01, S-REQ-02,
+    /// The capability that a client needs for this question (S-MRTR-05, S-REQ-01, S-REQ-02,
     /// S-REQ-03).
     pub fn required(&self) -> RequiredCapability {
         let params = self.params.as_ref();
@@ -169,7 +170,7 @@ fn is_url(mode: Option<&str>) -> bool {
 }
 
 impl RequiredCapability {
-    /// For sentences and logs.
+    /// Name for messages and logs.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Form => "elicitation.form",
@@ -191,7 +192,7 @@ impl RequiredCapability {
         }
     }
 
-    /// Whether a client that declares these capabilities may be asked. `elicitation: {}` means
+    /// Whether a client that declares these capabilities can be asked. `elicitation: {}` means
     /// forms (C-REQ-02).
     pub fn is_declared(self, capabilities: &Map<String, Value>) -> bool {
         let get = |name: &str| capabilities.get(name).and_then(Value::as_object);

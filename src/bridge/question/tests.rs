@@ -39,7 +39,7 @@ const ELICIT: &str = "elicitation/create";
 const SAMPLE: &str = "sampling/createMessage";
 
 #[test]
-fn a_question_of_a_legacy_server_loses_what_only_its_session_knows() {
+fn a_legacy_question_loses_session_specific_members() {
     let request = from_server(
         ELICIT,
         &json!({ "mode": "url", "message": "m", "url": "https://d", "elicitationId": "el-1", "task": {},
@@ -233,7 +233,7 @@ fn sampling_for_older_clients_has_one_block_and_no_tools() {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "one story, or a table of cases")]
+#[expect(clippy::too_many_lines, reason = "one scenario, or a table of cases")]
 fn s_mrtr_11_answers_are_checked_by_kind() {
     use QuestionKind::{Elicitation, Roots, Sampling};
     let text = json!({ "type": "text", "text": "x" });
@@ -309,7 +309,7 @@ fn s_mrtr_11_answers_are_checked_by_kind() {
 }
 
 #[test]
-fn answers_for_older_servers_have_one_block() {
+fn responses_for_older_servers_have_one_block() {
     let answer =
         |content: Value| raw(&json!({ "role": "assistant", "model": "m", "content": content }));
     let text = |words: &str| json!({ "type": "text", "text": words });
@@ -338,7 +338,7 @@ fn answers_for_older_servers_have_one_block() {
 }
 
 #[test]
-fn s_req_13_refusals_are_answers_where_there_is_room_for_them() {
+fn s_req_13_refusals_become_responses_where_the_protocol_allows() {
     use QuestionKind::{Elicitation, Roots, Sampling};
     let cancel = raw(&json!({ "action": "cancel" }));
     assert_eq!(

@@ -1,14 +1,14 @@
-//! The answer to `completion/complete`, within the limit of the protocol.
+//! Limits results of `completion/complete` to what the protocol allows.
 
 use crate::protocol::{RawJson, json};
 
 use crate::bridge::object::{MemberChange, Object};
 
-/// Most values that a client may be shown (S-COMP-02).
+/// Maximum number of values in one result (S-COMP-02).
 const VALUES_MAX: usize = 100;
 
-/// The result with the first values only, and `hasMore`; `None` when there are not too many. The
-/// `total` stays as the server says it.
+/// Truncates the result to the first values and sets `hasMore`; `None` if it is within the limit.
+/// The server's `total` stays.
 pub fn limited_completion(result: &RawJson) -> Option<RawJson> {
     let members = Object::parse(result.as_str())?;
     let completion = Object::parse(members.get("completion")?)?;
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn s_comp_02_more_than_100_values_are_cut_and_said_to_be_more() {
+    fn s_comp_02_more_than_100_values_are_truncated_with_has_more() {
         let values = |count: usize| (0..count).map(|n| n.to_string()).collect::<Vec<_>>();
         let all = json!({"values": values(250), "total": 1000, "hasMore": false, "x": [1]});
         let expected = json!({"values": values(100), "total": 1000, "hasMore": true, "x": [1]});

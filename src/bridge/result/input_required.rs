@@ -1,5 +1,5 @@
-//! `input_required`: a result that asks the client for something first (S-MRTR-01,
-//! S-MRTR-02, S-MRTR-03, S-MRTR-04).
+//! `input_required`: a result that asks the client for input first (S-MRTR-01, S-MRTR-02,
+//! S-MRTR-03, S-MRTR-04).
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -10,15 +10,15 @@ use crate::bridge::meta::SERVER_INFO;
 use crate::bridge::object::{self, Object};
 use crate::bridge::question::{Question, QuestionKind, RequiredCapability};
 
-/// Most questions in one result.
+/// Maximum number of questions in one result.
 const QUESTIONS_MAX: usize = 64;
 
 /// The input that a server needs before it can answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InputRequired {
-    /// By the key under which each is answered, in the server's order.
+    /// Questions by the key of their response, in the server's order.
     pub requests: Vec<(String, Question)>,
-    /// `requestState`, to be given back as it is.
+    /// `requestState`, to be returned unchanged.
     pub state: Option<String>,
 }
 
@@ -31,7 +31,7 @@ pub enum InvalidInputRequired {
     Requests,
     #[error("`inputRequests` has more than {QUESTIONS_MAX} requests")]
     TooMany,
-    #[error("`inputRequests` has the key `{0}` twice")]
+    #[error("`inputRequests` has the duplicate key `{0}`")]
     DuplicateKey(String),
     #[error("input request `{0}` must be elicitation, sampling or roots, with `params` as object")]
     Request(String),
@@ -42,7 +42,7 @@ pub enum InvalidInputRequired {
 impl InputRequired {
     /// # Errors
     ///
-    /// Returns [`InvalidInputRequired`] with the rule that the result breaks.
+    /// Returns [`InvalidInputRequired`] with the violated rule.
     pub fn parse(result: &RawJson) -> Result<Self, InvalidInputRequired> {
         let members = Object::parse(result.as_str()).ok_or(InvalidInputRequired::Requests)?;
         let state = members.get("requestState").map(|state| {
@@ -52,18 +52,18 @@ impl InputRequired {
         let state = state.transpose()?;
         let requests = members.get("inputRequests").map(parse_requests);
         let requests = requests.transpose()?.unwrap_or_default();
-        // To ask for nothing without a state would be asked for ever.
+        // Without a question or a state, the client would retry forever.
         if state.is_none() && requests.is_empty() {
             return Err(InvalidInputRequired::Empty);
         }
         Ok(Self { requests, state })
     }
 
-    /// As it may be put to a client that declares these capabilities (S-MRTR-05).
+    /// Adapts the questions to a client that declares these capabilities (S-MRTR-05).
     ///
     /// # Errors
     ///
-    /// Returns a capability that the client would have to declare.
+    /// Returns a capability that the client lacks.
     pub fn declared(
         mut self,
         capabilities: &Map<String, Value>,
@@ -74,7 +74,8 @@ impl InputRequired {
         Ok(self)
     }
 
-    /// The result for a sessionless client; `server_info` is the `Implementation` of who asks.
+    /// Builds the result for a sessionless client; `server_info` is the `Implementation` of the
+    /// asking server.
     pub(in crate::bridge) fn build(&self, server_info: Option<&RawJson>) -> RawJson {
         let mut text = String::from(r#"{"resultType":"input_required""#);
         if !self.requests.is_empty() {
@@ -107,11 +108,11 @@ pub(in crate::bridge) fn requests_object(requests: &[(String, Question)]) -> Str
     format!("{{{}}}", entries.join(","))
 }
 
-/// The entries of `inputRequests`, of a result or of a task.
+/// Parses the entries of `inputRequests`, of a result or of a task.
 ///
 /// # Errors
 ///
-/// Returns [`InvalidInputRequired`] with the rule that they break.
+/// Returns [`InvalidInputRequired`] with the violated rule.
 pub(in crate::bridge) fn parse_requests(
     text: &str,
 ) -> Result<Vec<(String, Question)>, InvalidInputRequired> {

@@ -1,5 +1,5 @@
-//! Results: what a sessionless client reads beside the payload, and what a client with a
-//! handshake must not see of it (B-RPC-06, S-LIFE-17).
+//! Adds to results what sessionless clients expect beside the payload, and removes it for clients
+//! with a handshake (B-RPC-06, S-LIFE-17).
 
 mod completion;
 mod input_required;
@@ -28,11 +28,11 @@ pub enum ResultKind {
     Complete,
     /// The server needs answers first; read it with [`InputRequired::parse`].
     InputRequired,
-    /// The server goes on in a task; read it with [`super::task`].
+    /// The server continues in a task; read it with [`super::task`].
     Task,
-    /// Of an extension that a client of the same era may know.
+    /// Defined by an extension that a client of the same era can know.
     Extension,
-    /// Invalid: nobody knows what to do with it.
+    /// Invalid: the type has no defined meaning.
     Unknown,
 }
 
@@ -62,22 +62,22 @@ impl ResultKind {
 
 const COMPLETE: &str = r#""resultType":"complete","#;
 
-/// Members that a result may hold already; every result is searched for them.
+/// Members that a result can already contain; every result is searched for them.
 static KIND: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\"resultType\""));
 static META: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\"_meta\""));
 static HINTS: LazyLock<[Finder<'_>; 2]> =
     LazyLock::new(|| ["\"ttlMs\"", "\"cacheScope\""].map(Finder::new));
 
-/// Servers write the type before or after everything else. What stands there belongs to the result
-/// and not to a part of it.
+/// Whether `resultType` is at the start or the end of the result, where servers write it. There it
+/// belongs to the result and not to a nested value.
 fn has_complete_type_at_an_end(result: &str) -> bool {
     let rest = result.strip_prefix('{');
     rest.is_some_and(|rest| rest.starts_with(COMPLETE))
         || result.ends_with(r#","resultType":"complete"}"#)
 }
 
-/// Most results are complete or say nothing, which means the same: those need not be parsed,
-/// wherever in them it stands.
+/// Fast path: whether the result needs no parsing, because every type in it is `complete`, the
+/// default.
 fn has_no_type_but_complete(result: &[u8]) -> bool {
     let mut found = KIND.find_iter(result);
     found.all(|at| {
@@ -86,7 +86,7 @@ fn has_no_type_but_complete(result: &[u8]) -> bool {
     })
 }
 
-/// Who may keep a result.
+/// Which caches can store a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheScope {
     Public,
@@ -101,7 +101,7 @@ impl CacheScope {
         }
     }
 
-    /// Any other text is as good as private.
+    /// Parses a scope; any unknown value counts as private.
     pub fn parse(text: &str) -> Self {
         if text == "public" {
             Self::Public
@@ -111,23 +111,23 @@ impl CacheScope {
     }
 }
 
-/// For how long a result may be kept, and by whom.
+/// How long a result can be cached, and by which caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheHints {
-    /// Milliseconds; 0 means stale at once.
+    /// Lifetime in milliseconds; 0 means immediately stale.
     pub ttl_ms: u64,
     pub scope: CacheScope,
 }
 
 impl CacheHints {
-    /// For results that nobody may reuse, such as those of servers that say nothing about it.
+    /// For results that must not be cached, such as those without hints from the server.
     pub const NONE: Self = Self {
         ttl_ms: 0,
         scope: CacheScope::Private,
     };
 
-    /// The caching hints of a server's result; absent, negative and malformed hints mean
-    /// [`CacheHints::NONE`]'s (C-CACHE-03).
+    /// The caching hints of a server's result; absent, negative and malformed hints count as
+    /// [`CacheHints::NONE`] (C-CACHE-03).
     pub fn of(result: &RawJson) -> Self {
         if !contains_any(result.as_bytes(), &["\"ttlMs\"", "\"cacheScope\""]) {
             return Self::NONE;
@@ -142,8 +142,8 @@ impl CacheHints {
     }
 }
 
-/// The type of a result that has to be inserted, empty if it is there already; `None` where only
-/// parsing tells whether it belongs to the result or to a part of it.
+/// The `resultType` to insert, empty if it is present; `None` if only parsing can tell whether it
+/// belongs to the result or to a nested value.
 fn missing_result_type(result: &str) -> Option<&'static str> {
     if has_complete_type_at_an_end(result) {
         return Some("");
@@ -152,20 +152,20 @@ fn missing_result_type(result: &str) -> Option<&'static str> {
     (!is_named).then_some(COMPLETE)
 }
 
-/// Room for what is inserted beside `_meta`, in bytes.
+/// Capacity reserved for the members inserted beside `_meta`, in bytes.
 const FIRST_MAX: usize = 96;
 
-/// Adds the members that every result for a sessionless client carries.
+/// Adds the members that every result for a sessionless client has.
 #[derive(Clone, Debug)]
 pub struct ResultDecorator {
     /// `None` for a server that does not state its identity.
     server_info: Option<RawJson>,
-    /// `_meta` with that alone, and a comma.
+    /// `_meta` with only `server_info`, and a comma.
     meta: String,
 }
 
 impl ResultDecorator {
-    /// `server_info` is the `Implementation` object of who answers.
+    /// `server_info` is the `Implementation` object of the responding server.
     pub fn new(server_info: Option<RawJson>) -> Self {
         let meta = server_info.as_ref().map(|info| {
             let info = info.as_str();
@@ -177,15 +177,15 @@ impl ResultDecorator {
         }
     }
 
-    /// The answer that asks a sessionless client for something first.
+    /// The response that asks a sessionless client for input first.
     pub fn input_required(&self, id: &RequestId, asked: &InputRequired) -> Bytes {
         result_frame(id, &asked.build(self.server_info.as_ref()))
     }
 
-    /// The result as a sessionless client reads it: complete, with who answers, and with hints
-    /// for caches where the method has them. The payload stays byte for byte. A `resultType` that
-    /// the result has already stays, `_meta` keeps its other members. What is no object, or names
-    /// one of these twice, stays as it is.
+    /// The result for a sessionless client: with its type, the server's identity, and caching hints
+    /// if the method has them. The payload stays byte for byte. An existing `resultType` stays, and
+    /// `_meta` keeps its other members. A value that is not an object, or that names one of these
+    /// members twice, stays unchanged.
     pub fn complete(&self, result: &RawJson, caching: Option<CacheHints>) -> RawJson {
         let hints = hints(caching);
         match self.inserted(result, &hints) {
@@ -194,7 +194,7 @@ impl ResultDecorator {
         }
     }
 
-    /// A whole answer around [`ResultDecorator::complete`].
+    /// A whole response around [`ResultDecorator::complete`].
     pub fn answer(&self, id: &RequestId, result: &RawJson, caching: Option<CacheHints>) -> Bytes {
         let hints = hints(caching);
         match self.inserted(result, &hints) {
@@ -203,8 +203,8 @@ impl ResultDecorator {
         }
     }
 
-    /// The decorated result in parts: one insertion after the brace, of `hints` among others.
-    /// `None` where something of ours may be there already, but for a type.
+    /// The decorated result in parts, with one insertion after the opening brace that includes
+    /// `hints`. `None` if the result may already contain one of our members other than a type.
     fn inserted<'a>(&'a self, result: &'a RawJson, hints: &'a str) -> Option<[&'a str; 5]> {
         let has = |word: &Finder<'_>| word.find(result.as_bytes()).is_some();
         if !self.meta.is_empty() && has(&META) || !hints.is_empty() && HINTS.iter().any(has) {
@@ -222,8 +222,8 @@ impl ResultDecorator {
         Some(parts)
     }
 
-    /// Something of it may be there: it gives way in its place, and what is missing is inserted
-    /// after the brace.
+    /// Slow path for a result that may already contain our members: they are replaced in place, and
+    /// missing ones are inserted after the brace.
     fn merged(&self, result: &RawJson, caching: Option<CacheHints>) -> RawJson {
         let merged = self.try_merged(result, caching);
         merged.unwrap_or_else(|| result.clone())
@@ -255,13 +255,13 @@ impl ResultDecorator {
             }
         }
         let start = text.find('{')? + 1;
-        // It is not empty: a word of ours is in it, and that needs a member.
+        // The object is not empty: it contains one of our words, and so has a member.
         edits.push((start..start, Bytes::from(first)));
         result.spliced(&mut edits)
     }
 }
 
-/// Members for caches, with a comma.
+/// Caching members, with a trailing comma.
 fn hints(caching: Option<CacheHints>) -> String {
     caching.map_or_else(String::new, |caching| {
         let (ttl, scope) = (caching.ttl_ms, caching.scope.as_str());
@@ -269,7 +269,7 @@ fn hints(caching: Option<CacheHints>) -> String {
     })
 }
 
-/// Where the members are that change, with what they hold.
+/// Positions and values of the members that change.
 #[derive(Deserialize)]
 struct ResultMembers<'a> {
     #[serde(
@@ -292,7 +292,7 @@ struct ResultMembers<'a> {
     cache_scope: Option<&'a RawValue>,
 }
 
-/// The edit of `text` that names the server in `meta`, a part of it.
+/// The edit of `text` that sets the server's identity in `meta`, a part of it.
 fn edit_meta(text: &str, meta: &str, info: &str) -> Option<Edit> {
     #[derive(Deserialize)]
     struct Meta<'a> {
@@ -322,7 +322,7 @@ fn edit_meta(text: &str, meta: &str, info: &str) -> Option<Edit> {
     Some((start..start, Bytes::from(format!("{ours}{comma}"))))
 }
 
-/// A result without what only a sessionless client knows; `None` when there is nothing of it.
+/// Removes what only sessionless clients know; `None` if the result has none of it.
 pub fn strip_for_legacy(result: &RawJson) -> Option<RawJson> {
     let words = ["\"resultType\"", "\"ttlMs\"", "\"cacheScope\"", SERVER_INFO];
     if !contains_any(result.as_bytes(), &words) {
@@ -337,7 +337,7 @@ pub fn strip_for_legacy(result: &RawJson) -> Option<RawJson> {
     stripped.map(RawJson::from_valid_parts)
 }
 
-/// `_meta` of a result without the server's identity; dropped when nothing else is in it.
+/// `_meta` of a result without the server's identity; dropped if nothing else remains.
 pub(super) fn strip_meta(meta: &str) -> MemberChange {
     if !is_object(meta) || memmem::find(meta.as_bytes(), SERVER_INFO.as_bytes()).is_none() {
         return MemberChange::Keep;

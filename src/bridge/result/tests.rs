@@ -20,7 +20,7 @@ fn value(raw: &RawJson) -> Value {
 }
 
 #[test]
-fn c_life_13_the_kind_of_a_result() {
+fn c_life_13_result_types_are_recognised() {
     let table = [
         (r#"{}"#, ResultKind::Complete),
         (
@@ -114,7 +114,7 @@ fn b_rpc_06_a_modern_client_reads_complete_results() {
 }
 
 #[test]
-fn a_legacy_client_sees_nothing_of_it() {
+fn a_legacy_client_sees_no_sessionless_members() {
     let modern = r#"{"resultType":"complete","content":[ 1.0 ],"ttlMs":1,"cacheScope":"public","_meta":{"io.modelcontextprotocol/serverInfo":{}}}"#;
     assert_eq!(
         strip_for_legacy(&raw(modern)).unwrap().as_str(),
@@ -156,7 +156,7 @@ fn c_cache_03_missing_and_malformed_hints_mean_none() {
 }
 
 #[test]
-fn input_required_is_read_and_built() {
+fn input_required_survives_a_round_trip() {
     let text = r#"{"resultType":"input_required","requestState":"D-\u00e9","inputRequests":{
         "owner":{"method":"elicitation/create","params":{"message" : "Who?","requestedSchema":{}}},
         "r":{"method":"roots/list"}}}"#;
@@ -239,7 +239,7 @@ proptest! {
 }
 
 #[test]
-fn results_of_a_server_that_says_nothing_of_itself_keep_their_meta() {
+fn results_of_a_server_without_identity_keep_their_meta() {
     let unnamed = ResultDecorator::new(None);
     let hints = Some(CacheHints::NONE);
     let hinted = r#""ttlMs":0,"cacheScope":"private""#;

@@ -1,4 +1,4 @@
-//! Digests of the request that a sealed state is bound to, 32 bytes each.
+//! Digests of the request data that a sealed state is bound to, 32 bytes each.
 
 use std::fmt;
 
@@ -11,28 +11,28 @@ use serde_json::{Map, Value};
 
 use crate::protocol::RawJson;
 
-/// SHA-256 of something that a state is bound to.
+/// SHA-256 digest of data that a state is bound to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Digest([u8; 32]);
 
-/// The arguments are no JSON, or an object in them has two members of one name, which two
-/// readers would read differently.
+/// The arguments are not JSON, or an object in them has duplicate members, which two readers could
+/// interpret differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("arguments cannot be told apart from others: a member stands twice in an object")]
+#[error("arguments are ambiguous: an object has a duplicate member")]
 pub struct AmbiguousArguments;
 
 impl Digest {
-    /// Of a principal: whatever text tells it from all others.
+    /// Digest of a principal's unique identifier.
     pub fn of_principal(principal: &str) -> Self {
         Self::of("principal", &[principal])
     }
 
-    /// Of what a request asks for: the public name or URI, and the arguments whatever the order
-    /// of their members.
+    /// Digest of a request's target, its public name or URI, and of its arguments regardless of
+    /// member order.
     ///
     /// # Errors
     ///
-    /// Returns [`AmbiguousArguments`] for arguments that could be read in two ways.
+    /// Returns [`AmbiguousArguments`] for arguments that can be read in two ways.
     pub fn of_params(
         target: &str,
         arguments: Option<&RawJson>,
@@ -48,21 +48,21 @@ impl Digest {
         Ok(Self::of("params", &[target, &canonical]))
     }
 
-    /// Of what tells a server from others of its name. It may be made of secrets, and is sealed
-    /// wherever it leaves the process.
+    /// Digest of what distinguishes a server from others with its name. It can include secrets, and
+    /// is encrypted wherever it leaves the process.
     pub fn of_declaration(parts: &[&str]) -> Self {
         Self::of("declaration", parts)
     }
 
-    /// Of the capabilities that a client declares.
+    /// Digest of the capabilities that a client declares.
     pub fn of_capabilities(declared: &Map<String, Value>) -> Self {
         let canonical = RawJson::from_value(declared).parse::<CanonicalJson>();
         let canonical = canonical.map_or_else(|_| String::new(), |canonical| canonical.0);
         Self::of("capabilities", &[&canonical])
     }
 
-    /// Of the definition of a tool, whatever the order of the members in its objects. One that
-    /// could be read in two ways is only equal to the same text.
+    /// Digest of a tool's definition, regardless of member order. An ambiguous definition equals
+    /// only the same text.
     pub fn of_definition(definition: &str) -> Self {
         let canonical = serde_json::from_str::<CanonicalJson>(definition);
         match canonical {
@@ -88,7 +88,7 @@ impl Digest {
     }
 }
 
-/// As it is serialized.
+/// Formats the serialized form.
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&URL_SAFE_NO_PAD.encode(self.0))
@@ -116,7 +116,7 @@ impl<'de> Deserialize<'de> for Digest {
     }
 }
 
-/// A JSON value as the one text that all of its spellings share.
+/// Canonical text of a JSON value, the same for all its spellings.
 struct CanonicalJson(String);
 
 impl<'de> Deserialize<'de> for CanonicalJson {
@@ -127,7 +127,7 @@ impl<'de> Deserialize<'de> for CanonicalJson {
             type Value = CanonicalJson;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("JSON without a member that stands twice")
+                f.write_str("JSON without duplicate members")
             }
 
             fn visit_unit<E>(self) -> Result<CanonicalJson, E> {
@@ -177,7 +177,7 @@ impl<'de> Deserialize<'de> for CanonicalJson {
                     .windows(2)
                     .any(|pair| matches!(pair, [a, b] if a.0 == b.0))
                 {
-                    return Err(A::Error::custom("a member stands twice"));
+                    return Err(A::Error::custom("duplicate member"));
                 }
                 let mut text = String::from("{");
                 for (key, value) in members {

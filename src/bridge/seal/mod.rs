@@ -1,9 +1,9 @@
-//! State that travels through a client: `requestState` and task ids, encrypted and bound to what
-//! they were made for (S-MRTR-06, S-MRTR-07, S-MRTR-08).
+//! Encrypts state that travels through a client: `requestState` and task ids, bound to what they
+//! were created for (S-MRTR-06, S-MRTR-07, S-MRTR-08).
 //!
-//! The text is `v1.KEY.SEALED` for states and `gt1.KEY.SEALED` for task ids: `KEY` names the key,
-//! `SEALED` is base64url without padding of nonce, ciphertext and tag (ChaCha20-Poly1305,
-//! RFC 8439). The head of the text, and what the state is bound to, are authenticated with it.
+//! The format is `v1.KEY.SEALED` for states and `gt1.KEY.SEALED` for task ids: `KEY` names the key,
+//! `SEALED` is unpadded base64url of nonce, ciphertext and tag (ChaCha20-Poly1305, RFC 8439). The
+//! prefix and the data that the state is bound to are authenticated.
 
 mod digest;
 mod sealing_key;
@@ -19,20 +19,20 @@ pub use sealing_key::{InvalidKey, SealingKey};
 
 use sealing_key::DerivedKeys;
 
-/// Longest sealed text, in bytes: what a client may have to carry, and what it may present.
+/// Maximum length of sealed text, in bytes, both issued and accepted.
 pub const SEALED_MAX: usize = 32 * 1024;
 
-/// How often a call may ask its client.
+/// Maximum number of times that a call can ask its client for input.
 pub const ROUNDS_MAX: u8 = 10;
 
-/// How far the clock of another replica may be ahead of ours, in seconds.
+/// Tolerated clock difference to other replicas, in seconds.
 const CLOCK_SKEW: u64 = 60;
 
 const STATE: &str = "v1";
 const TASK: &str = "gt1";
 
-/// A presented state or task id is not ours, was changed, has expired, or is not meant for this
-/// request of this client. It does not say which, since that helps only an attacker.
+/// A presented state or task id is not ours, was modified, has expired, or belongs to a different
+/// request or client. It does not state which, since that helps only an attacker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("invalid requestState")]
 pub struct InvalidState;
@@ -42,29 +42,29 @@ pub struct InvalidState;
 pub enum RefusedState {
     #[error(transparent)]
     Invalid(#[from] InvalidState),
-    /// It is of another server that had the same name.
+    /// It belongs to a previous server with the same name.
     #[error("requestState of a server that was replaced")]
     Replaced,
 }
 
-/// Why a state cannot be handed to a client.
+/// Why a state cannot be sent to a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SealError {
     #[error("state is larger than {SEALED_MAX} bytes when sealed")]
     TooLarge,
-    #[error("call asked its client {ROUNDS_MAX} times and asks again")]
+    #[error("call exceeded the limit of {ROUNDS_MAX} requests to its client")]
     Rounds,
-    #[error("system has no random bytes")]
+    #[error("system cannot provide random bytes")]
     Random,
 }
 
-/// The properties of a request to which a state is bound.
+/// The properties of a request that a state is bound to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateBinding {
     pub method: Method,
-    /// Who asks.
+    /// The caller.
     pub principal: Digest,
-    /// The public name or URI that the request asks for.
+    /// The requested public name or URI, with the arguments.
     pub params: Digest,
     /// The capabilities that the client declares.
     pub capabilities: Digest,
@@ -75,7 +75,7 @@ impl StateBinding {
     ///
     /// # Errors
     ///
-    /// Returns [`AmbiguousArguments`] for arguments that could be read in two ways.
+    /// Returns [`AmbiguousArguments`] for arguments that can be read in two ways.
     pub fn new(
         method: Method,
         principal: &str,
@@ -92,49 +92,49 @@ impl StateBinding {
     }
 }
 
-/// The state that the gateway needs when a client comes back with its answers.
+/// The state that the gateway needs when a client returns with its responses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestState {
     pub binding: StateBinding,
     /// Unix time in seconds.
     pub issued_at: u64,
-    /// Unix time in seconds; from then on the state is refused.
+    /// Unix time in seconds, from which on the state is refused.
     pub expires_at: u64,
-    /// The server that asked, and its declaration.
+    /// The server that asked, and the digest of its declaration.
     pub server: ServerName,
     pub declaration: Digest,
-    /// How often the client was asked, this time included.
+    /// How often the client has been asked, including this time.
     pub round: u8,
-    /// Random: it names the state, which is good for one return.
+    /// Random identifier of the state, which can be used only once.
     pub id: [u8; 16],
     pub continuation: Continuation,
 }
 
-/// How the call goes on when the client comes back (B-ASK-02). Two more kinds have their
-/// place here: `portable`, a call that any replica can collect, and `replay`, one that is run
-/// again with a transcript of answers.
+/// How the call continues when the client returns (B-ASK-02). Two more kinds are reserved:
+/// `portable`, a call that any replica can collect, and `replay`, a call that is run again with a
+/// transcript of responses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "k", rename_all = "lowercase")]
 pub enum Continuation {
-    /// The server speaks this revision itself: its own state, as it wrote it, if it gave one.
+    /// The server speaks this revision itself: its own state, verbatim, if it gave one.
     Pass { state: Option<String> },
-    /// The call is sent again, once the user has opened so many pages; their keys are those of
+    /// The call is sent again once the user has opened this many pages; their keys come from
     /// [`page_key`].
     Reissue { pages: usize },
     /// The call is parked in the process `owner` under `handle`.
     Owned { owner: String, handle: String },
 }
 
-/// The key under which a client answers whether its user opened this page.
+/// The key under which a client confirms that its user opened this page.
 pub fn page_key(index: usize) -> String {
     format!("u{index}")
 }
 
-/// With what a state is presented: it must have been sealed for the same.
+/// The context in which a state is presented; it must match the context it was sealed for.
 #[derive(Clone, Copy, Debug)]
 pub struct ExpectedBinding<'a> {
     pub binding: &'a StateBinding,
-    /// The server that the request goes to now.
+    /// The server that currently receives the request.
     pub server: &'a ServerName,
     pub declaration: Digest,
 }
@@ -145,35 +145,35 @@ pub struct ExpectedBinding<'a> {
 pub struct TaskRef {
     #[serde(rename = "s")]
     pub server: ServerName,
-    /// That of the server, which another one of its name does not have.
+    /// Digest of the server's declaration, which another server with its name does not have.
     #[serde(rename = "d")]
     pub declaration: Digest,
-    /// Its id in the server's own words.
+    /// Task id that the server issued.
     #[serde(rename = "t")]
     pub native: String,
-    /// The session with the server that the task belongs to, where there is one.
+    /// Session with the server that the task belongs to, if there is one.
     #[serde(rename = "h", default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
-    /// The lifetime of a bridged task, by which the gateway finds the task after a restart.
+    /// Lifetime of a bridged task, by which the gateway finds the task after a restart.
     #[serde(rename = "l", default, skip_serializing_if = "Option::is_none")]
     pub lifetime: Option<TaskLifetime>,
 }
 
-/// The facts about a task that its server does not know.
+/// Facts about a task that its server does not know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskLifetime {
-    /// RFC 3339.
+    /// Creation time, RFC 3339.
     #[serde(rename = "c")]
     pub created_at: String,
-    /// In seconds since 1970: from then on it is unknown.
+    /// Unix time in seconds, from which on the task is unknown.
     #[serde(rename = "x")]
     pub expires_at: u64,
-    /// The tool that was called, as clients name it.
+    /// Public name of the called tool.
     #[serde(rename = "n", default)]
     pub tool: String,
 }
 
-/// The part of a state that is encrypted; its method is authenticated beside it.
+/// The encrypted part of a state; its method is authenticated separately.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SealedPayload {
@@ -189,7 +189,7 @@ struct SealedPayload {
     t: Continuation,
 }
 
-/// Seals with the newest key and opens with that and the one before.
+/// Seals with the newest key; opens with the newest and the previous one.
 #[derive(Debug)]
 pub struct Sealer {
     current: DerivedKeys,
@@ -204,12 +204,12 @@ impl Sealer {
         }
     }
 
-    /// The text for `requestState`. `nonce` is random and never used again: one key may seal 2^32
-    /// states before two equal nonces are to be expected.
+    /// Seals a state into text for `requestState`. `nonce` is random and must never repeat: one key
+    /// can seal 2^32 states before a collision is likely.
     ///
     /// # Errors
     ///
-    /// Returns [`SealError`] when the client cannot be asked with this state.
+    /// Returns [`SealError`] if the client cannot be asked with this state.
     pub fn seal(&self, state: &RequestState, nonce: [u8; 12]) -> Result<String, SealError> {
         if state.round > ROUNDS_MAX {
             return Err(SealError::Rounds);
@@ -234,13 +234,13 @@ impl Sealer {
             .ok_or(SealError::TooLarge)
     }
 
-    /// The state in `text`, if it is ours, unchanged, in time (`now`: Unix time in seconds) and
-    /// was made for this very request. A parked call is with its server, whatever stands under the
-    /// server's name now.
+    /// Opens a state if it is authentic, not expired (`now`: Unix time in seconds) and was created
+    /// for this very request. A parked call belongs to its original server, even if a different
+    /// server has the name now.
     ///
     /// # Errors
     ///
-    /// Returns [`RefusedState`], which is answered with -32602.
+    /// Returns [`RefusedState`], reported as -32602.
     pub fn open(
         &self,
         text: &str,
@@ -276,12 +276,12 @@ impl Sealer {
         })
     }
 
-    /// The public id of a task: the same each time, so that a client may compare ids. It never
-    /// expires, and resolves as long as its key is one of the two.
+    /// The public id of a task: deterministic, so that a client can compare ids. It never expires,
+    /// and resolves while its key is one of the two.
     ///
     /// # Errors
     ///
-    /// Returns [`SealError::TooLarge`] when the server's id is too long.
+    /// Returns [`SealError::TooLarge`] if the server's id is too long.
     pub fn seal_task(&self, task: &TaskRef, principal: &Digest) -> Result<String, SealError> {
         let plain = RawJson::from_value(task);
         let principal = Digest::as_bytes(principal);
@@ -293,11 +293,11 @@ impl Sealer {
             .ok_or(SealError::TooLarge)
     }
 
-    /// The task behind a public id, for the principal that it was given to (S-TASK-X-12).
+    /// The task behind a public id, for the principal that it was issued to (S-TASK-X-12).
     ///
     /// # Errors
     ///
-    /// Returns [`InvalidState`] for every other id: to the client it is an unknown task.
+    /// Returns [`InvalidState`] for every other id: the client sees an unknown task.
     pub fn open_task(&self, text: &str, principal: &Digest) -> Result<TaskRef, InvalidState> {
         let context = base64_of(Digest::as_bytes(principal));
         let plain = self.unseal(TASK, &context, text)?;

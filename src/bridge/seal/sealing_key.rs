@@ -1,4 +1,4 @@
-//! Keys of one generation, and the one cipher they are used with.
+//! Keys of one generation, and the cipher they are used with.
 
 use std::fmt;
 
@@ -7,23 +7,23 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::hmac;
 
-/// Longest name of a key, in bytes.
+/// Maximum length of a key name, in bytes.
 const ID_MAX: usize = 16;
 
-/// A secret of 32 random bytes, and the name by which sealed texts say that they need it.
+/// A secret of 32 random bytes, and the key name that sealed texts carry.
 #[derive(Clone)]
 pub struct SealingKey {
     id: String,
     secret: [u8; 32],
 }
 
-/// The name of a key is not usable.
+/// The key name is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the name of a key is 1 to {ID_MAX} characters of A-Z, a-z, 0-9 and `-`")]
 pub struct InvalidKey;
 
 impl SealingKey {
-    /// A key that is named after its secret, without telling it.
+    /// Derives the key's name from its secret without revealing it.
     pub fn from_secret(secret: [u8; 32]) -> Self {
         let tag = hmac::sign(
             &hmac::Key::new(hmac::HMAC_SHA256, &secret),
@@ -38,7 +38,7 @@ impl SealingKey {
 
     /// # Errors
     ///
-    /// Returns [`InvalidKey`] when `id` cannot stand in a sealed text.
+    /// Returns [`InvalidKey`] if `id` cannot be part of a sealed text.
     pub fn try_new(id: &str, secret: [u8; 32]) -> Result<Self, InvalidKey> {
         let legal = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
         if id.is_empty() || id.len() > ID_MAX || !id.bytes().all(legal) {
@@ -86,8 +86,8 @@ impl DerivedKeys {
         &self.id
     }
 
-    /// The nonce of a task id depends on what it encrypts, so that equal ones are sealed equally
-    /// and different ones never share it.
+    /// Derives the nonce of a task id from its content, so that equal ids are sealed equally and
+    /// different ones never share a nonce.
     pub(super) fn task_nonce(&self, principal: &[u8], plain: &[u8]) -> [u8; NONCE_LEN] {
         let mut context = hmac::Context::with_key(&self.task_nonce);
         context.update(principal);
@@ -100,7 +100,7 @@ impl DerivedKeys {
         nonce
     }
 
-    /// `None` only for a text too long for the cipher.
+    /// Encrypts; `None` only if the text is too long for the cipher.
     pub(super) fn seal(
         &self,
         kind: &str,

@@ -80,7 +80,7 @@ fn open(
 }
 
 #[test]
-fn every_kind_is_opened_as_it_was_sealed() {
+fn every_kind_of_state_survives_sealing() {
     let sealer = Sealer::new(&key("k2"), None);
     let tiers = [
         Continuation::Pass { state: None },
@@ -152,7 +152,7 @@ fn s_mrtr_08_a_state_is_refused_with_anything_it_was_not_made_for() {
     };
     let invalid = Err(RefusedState::Invalid(InvalidState));
     assert_eq!(opened(&text, &other, declaration("old")), invalid);
-    // What is parked goes on wherever it is; everything else would go to another server.
+    // A parked call continues where it is; anything else would go to a different server.
     assert!(opened(&text, &server(), declaration("new")).is_ok());
     let passed = self::state(Continuation::Pass { state: None });
     let passed = sealer.seal(&passed, [2; 12]).unwrap();
@@ -168,7 +168,7 @@ fn s_mrtr_08_a_state_is_refused_with_anything_it_was_not_made_for() {
 }
 
 #[test]
-fn arguments_may_be_spelled_differently_but_not_be_others() {
+fn equivalent_arguments_are_accepted_and_different_ones_refused() {
     let same = [
         r#"{"a":1,"b":[true,null,"é"]}"#,
         r#" { "b" : [ true, null, "\u00e9" ], "a" : 1.0 } "#,
@@ -195,7 +195,7 @@ fn arguments_may_be_spelled_differently_but_not_be_others() {
 }
 
 #[test]
-fn two_generations_of_keys_are_accepted_and_a_third_is_not() {
+fn two_key_generations_are_accepted_but_not_a_third() {
     let (first, second, third) = (key("k1"), key("k2"), key("k3"));
     let state = owned();
     let text = Sealer::new(&first, None).seal(&state, [1; 12]).unwrap();
@@ -212,7 +212,7 @@ fn two_generations_of_keys_are_accepted_and_a_third_is_not() {
 }
 
 #[test]
-fn a_state_that_is_too_large_or_asks_too_often_is_not_sealed() {
+fn oversized_states_and_too_many_rounds_are_not_sealed() {
     let sealer = Sealer::new(&key("k1"), None);
     let large = state(Continuation::Pass {
         state: Some("x".repeat(SEALED_MAX)),
@@ -277,7 +277,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_panics(text in "\\PC{0,80}", sealed in "(v1|gt1)\\.k1\\.[A-Za-z0-9_-]{0,120}") {
+    fn opening_any_text_never_panics(text in "\\PC{0,80}", sealed in "(v1|gt1)\\.k1\\.[A-Za-z0-9_-]{0,120}") {
         let sealer = Sealer::new(&key("k1"), None);
         let state = owned();
         for text in [text, sealed] {

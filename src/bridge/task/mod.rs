@@ -1,5 +1,5 @@
-//! Tasks in the words of both eras: experimental in 2025-11-25, an extension since
-//! (B-TASK-02, B-TASK-03).
+//! Translates tasks between both eras: experimental in 2025-11-25, an extension since (B-TASK-02,
+//! B-TASK-03).
 
 use std::time::Duration;
 
@@ -13,16 +13,16 @@ use super::object::{self, MemberChange, Object};
 use super::question::{Question, RequiredCapability};
 use super::result::{InvalidInputRequired, parse_requests};
 
-/// The extension's name among capabilities.
+/// The name of the extension among capabilities.
 pub const EXTENSION: &str = TASKS_EXTENSION;
 
-/// How soon a server is asked again that does not say, and the limits of what it may say, in
+/// Default polling interval for servers that state none, and the limits of what they can state, in
 /// milliseconds.
 const POLL_DEFAULT: u64 = 1_000;
 const POLL_MIN: u64 = 100;
 const POLL_MAX: u64 = 60_000;
 
-/// How long a task is kept in mind whose server keeps it for longer, or for ever.
+/// Maximum time that the gateway remembers a task, even if the server keeps it longer or forever.
 pub const RETENTION_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Both eras use the same names.
@@ -63,33 +63,33 @@ impl TaskStatus {
     }
 }
 
-/// A task as its server describes it, in either era.
+/// A task as described by its server, in either era.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
     pub id: String,
     pub status: TaskStatus,
     pub message: Option<String>,
-    /// RFC 3339, as the server wrote it.
+    /// RFC 3339, verbatim.
     pub created_at: Option<String>,
     pub updated_at: Option<String>,
-    /// How long the server keeps it, in milliseconds since its creation; `None` is for ever.
+    /// How long the server keeps the task, in milliseconds since its creation; `None` is forever.
     pub ttl_ms: Option<u64>,
-    /// How soon to ask again, in milliseconds.
+    /// Polling interval in milliseconds.
     pub poll_ms: Option<u64>,
 }
 
-/// A task of a sessionless server with what `tasks/get` puts into it (S-TASK-X-06).
+/// A task of a sessionless server with the details that `tasks/get` returns (S-TASK-X-06).
 #[derive(Clone, Debug)]
 pub struct TaskDetail {
     pub task: Task,
-    /// Its questions, by key.
+    /// The task's questions, by key.
     pub requests: Vec<(String, Question)>,
-    /// How it ended.
+    /// Result or error of a finished task.
     pub outcome: Option<Outcome>,
 }
 
 impl Task {
-    /// Reads `CreateTaskResult` of 2025-11-25; `None` when the result is no task.
+    /// Reads `CreateTaskResult` of 2025-11-25; `None` if the result is not a task.
     pub fn from_legacy_created(result: &RawJson) -> Option<Self> {
         Self::read(
             text::member(result.as_str(), "task")?,
@@ -132,7 +132,7 @@ impl Task {
         })
     }
 
-    /// The same task under the id by which the client knows it.
+    /// Replaces the id with the one that the client knows.
     pub fn with_id(self, id: impl Into<String>) -> Self {
         Self {
             id: id.into(),
@@ -140,13 +140,13 @@ impl Task {
         }
     }
 
-    /// When to ask the server again, in milliseconds from now.
+    /// When to poll the server again, in milliseconds from now.
     pub fn poll_interval_ms(&self) -> u64 {
         let wanted = self.poll_ms.unwrap_or(POLL_DEFAULT);
         wanted.clamp(POLL_MIN, POLL_MAX)
     }
 
-    /// How long the gateway keeps in mind a task that was created just now.
+    /// How long the gateway remembers a newly created task.
     pub fn retention(&self) -> Duration {
         let ttl = self.ttl_ms.map_or(RETENTION_MAX, Duration::from_millis);
         ttl.min(RETENTION_MAX)
@@ -189,11 +189,11 @@ impl Task {
 }
 
 impl TaskDetail {
-    /// Reads the result of `tasks/get` of the extension. `Ok(None)` when it is no task.
+    /// Reads the result of `tasks/get` of the extension. `Ok(None)` if it is not a task.
     ///
     /// # Errors
     ///
-    /// Returns what is wrong with the questions in it.
+    /// Returns what is wrong with its questions.
     pub fn from_modern(result: &RawJson) -> Result<Option<Self>, InvalidInputRequired> {
         let Some(task) = Task::from_modern(result) else {
             return Ok(None);
@@ -213,8 +213,8 @@ impl TaskDetail {
         }))
     }
 
-    /// A task of 2025-11-25 with what `tasks/result` answered: a result, even with `isError`,
-    /// means `completed`, an error `failed` (S-TASK-X-07).
+    /// Combines a task of 2025-11-25 with the response to `tasks/result`: a result, even with
+    /// `isError`, means `completed`, and an error means `failed` (S-TASK-X-07).
     pub fn from_legacy(
         mut task: Task,
         requests: Vec<(String, Question)>,
@@ -232,7 +232,7 @@ impl TaskDetail {
         }
     }
 
-    /// The result of `tasks/get` of the extension. A result in it is decorated by the caller.
+    /// The result of `tasks/get` of the extension. The caller decorates a contained result.
     pub fn modern(&self) -> RawJson {
         let fields = self.task.fields("ttlMs", "pollIntervalMs");
         let fields = RawJson::from_value(&fields);
@@ -255,7 +255,7 @@ impl TaskDetail {
         built.and_then(object::raw).unwrap_or(fields)
     }
 
-    /// The task as 2025-11-25 says it: there, a result with `isError` means `failed`.
+    /// The task in the form of 2025-11-25, in which a result with `isError` means `failed`.
     pub fn legacy(&self) -> Task {
         let mut task = self.task.clone();
         if let Some(Outcome::Result(result)) = &self.outcome
@@ -267,17 +267,16 @@ impl TaskDetail {
     }
 }
 
-/// A task of the extension with those of its questions that a client may be asked.
+/// A task of the extension, restricted to the questions that a client can be asked.
 #[derive(Debug, PartialEq, Eq)]
 pub struct AskableTask {
-    /// `None` when nothing was left out.
+    /// The changed result; `None` if nothing was removed.
     pub changed: Option<RawJson>,
-    /// The capability that the client would have to declare to be asked anything at all.
+    /// The capability that the client lacks for any of the questions.
     pub lacks: Option<RequiredCapability>,
 }
 
-/// Takes the questions out of the state of a task for which the client lacks a capability
-/// (S-MRTR-05).
+/// Removes the questions for which the client lacks a capability from a task's state (S-MRTR-05).
 ///
 /// # Errors
 ///
@@ -308,7 +307,7 @@ pub fn askable(
     })
 }
 
-/// Some write whole numbers as `3600000.0`.
+/// Parses milliseconds; some servers write integers as `3600000.0`.
 fn milliseconds(written: &str) -> Option<u64> {
     let exact = written.parse::<u64>().ok();
     let rounded = || {
@@ -346,7 +345,7 @@ impl TaskSupport {
     }
 }
 
-/// The id in `related-task` of a message's `_meta`, given its `params` or `result`.
+/// The task id in `related-task` of a message's `_meta`, given its `params` or `result`.
 pub fn related_task(holder: &RawJson) -> Option<String> {
     if !object::contains_any(holder.as_bytes(), &[RELATED_TASK]) {
         return None;
@@ -357,15 +356,14 @@ pub fn related_task(holder: &RawJson) -> Option<String> {
     Some(id.into_owned())
 }
 
-/// A `params` or `result` with `related-task` in its `_meta`, in place of one that it has
-/// (S-TASK-L-08). What is no object stays as it is.
+/// A `params` or `result` with `related-task` added to or replaced in its `_meta` (S-TASK-L-08). A
+/// value that is not an object stays unchanged.
 pub fn with_related_task(holder: &RawJson, id: &str) -> RawJson {
     let related = format!(r#"{{"taskId":{}}}"#, text::quoted(id).as_str());
     with_meta(holder, RELATED_TASK, &related)
 }
 
-/// A `params` or `result` without `related-task`, for a peer that knows no tasks; `None` when there
-/// is none in it.
+/// A `params` or `result` without `related-task`, for a peer without tasks; `None` if it has none.
 pub fn without_related_task(holder: &RawJson) -> Option<RawJson> {
     if !object::contains_any(holder.as_bytes(), &[RELATED_TASK]) {
         return None;
@@ -382,7 +380,7 @@ pub fn without_related_task(holder: &RawJson) -> Option<RawJson> {
     object::raw(built?)
 }
 
-/// Where a request about a task names it.
+/// Position of the task id in a request about a task.
 pub fn id_span(request: &Request) -> Option<Span> {
     let is_about_task = matches!(
         request.method,
@@ -394,8 +392,8 @@ pub fn id_span(request: &Request) -> Option<Span> {
     Some(text::span(frame, id))
 }
 
-/// A result or `params` in which every task has the id by which its reader knows it: of itself, in
-/// `task`, and in `related-task`. `None` when there is none in it.
+/// Replaces every task id in a result or `params` with the reader's id: the task's own, in `task`,
+/// and in `related-task`. `None` if there is none.
 pub fn with_task_ids(holder: &RawJson, id: impl Fn(&str) -> Option<String>) -> Option<RawJson> {
     if !object::contains_any(holder.as_bytes(), &["\"taskId\""]) {
         return None;
@@ -438,7 +436,7 @@ pub fn with_tasks_extension(declared: &Map<String, Value>) -> Map<String, Value>
     declared
 }
 
-/// Whether a server of 2025-11-25 takes `tools/call` as a task, as its capabilities say
+/// Whether a server of 2025-11-25 accepts `tools/call` as a task, according to its capabilities
 /// (C-TASK-01).
 pub fn supports_tool_call_tasks(capabilities: &Map<String, Value>) -> bool {
     let tasks = capabilities.get("tasks");
@@ -446,7 +444,7 @@ pub fn supports_tool_call_tasks(capabilities: &Map<String, Value>) -> bool {
     call.is_some_and(Value::is_object)
 }
 
-/// Whether a server of 2025-11-25 takes `tasks/cancel`.
+/// Whether a server of 2025-11-25 accepts `tasks/cancel`.
 pub fn supports_cancel(capabilities: &Map<String, Value>) -> bool {
     let tasks = capabilities.get("tasks");
     tasks.is_some_and(|tasks| tasks["cancel"].is_object())

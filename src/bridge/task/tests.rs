@@ -43,7 +43,7 @@ fn a_task_reads_the_same_in_both_eras() {
 }
 
 #[test]
-fn a_task_without_limits_is_kept_for_ever_and_asked_in_reason() {
+fn a_task_without_limits_has_no_expiry_and_a_bounded_poll_interval() {
     let bare = json!({ "taskId": "t", "status": "input_required", "ttl": null });
     let task = Task::from_legacy(&raw(&bare)).unwrap();
     assert_eq!((task.ttl_ms, task.poll_interval_ms()), (None, POLL_DEFAULT));
@@ -142,7 +142,7 @@ fn s_task_l_08_related_task_is_found_and_set() {
 }
 
 #[test]
-fn who_speaks_of_tasks() {
+fn task_capabilities_are_recognised() {
     let declared = json!({ "extensions": { EXTENSION: {} } });
     assert!(is_declared(declared.as_object().unwrap()));
     let none = json!({ "extensions": { "other": {} }, "tasks": {} });
@@ -169,7 +169,7 @@ fn who_speaks_of_tasks() {
 
 proptest! {
     #[test]
-    fn a_task_survives_both_eras(
+    fn a_task_survives_translation_between_eras(
         id in "\\PC{1,20}", status in prop::sample::select(TaskStatus::ALL.to_vec()),
         message in prop::option::of("\\PC{0,10}"), ttl_ms in prop::option::of(0..u64::MAX), poll_ms in prop::option::of(0..u64::MAX),
     ) {

@@ -1,9 +1,9 @@
-//! Which items of a server are shown.
+//! Tests of which items of a server are shown.
 
 use super::*;
 use crate::protocol::json;
 
-/// Lists one good item beside `bad`; the bad one must be hidden with a reason that says `why`.
+/// Lists one valid item beside `bad`, which must be hidden with a reason that contains `why`.
 fn check_quarantined(kind: ItemKind, bad: &str, why: &str) {
     let good = match kind {
         ItemKind::Tools => tool("good"),
@@ -81,7 +81,7 @@ fn a_bad_tool_is_hidden_with_its_reason_and_hides_nobody_else() {
         ),
         (
             r#"{"name":"t","name":"u","inputSchema":{"type":"object"}}"#,
-            "`name` stands twice",
+            "duplicate `name`",
         ),
         (&deep, "recursion limit"),
     ] {
@@ -89,9 +89,9 @@ fn a_bad_tool_is_hidden_with_its_reason_and_hides_nobody_else() {
     }
 }
 
-/// No client drops a list for these.
+/// Defects for which no client drops a list.
 #[test]
-fn b_rpc_12_a_tool_whose_schema_is_odd_further_inside_is_listed_with_a_note() {
+fn b_rpc_12_a_tool_with_an_invalid_nested_schema_is_listed_with_a_note() {
     let property = |schema: Value| json!({"type": "object", "properties": {"a": schema}});
     let of_dialect = |dialect: &str| json!({"$schema": dialect, "type": "object"});
     let place = |place: &str| format!("`inputSchema` is not a valid JSON Schema at {place}: ");
@@ -168,7 +168,7 @@ fn bad_prompts_resources_and_templates_are_hidden() {
         (
             Resources,
             r#"{"uri":"http://","name":"r"}"#,
-            "`uri` is no URI",
+            "`uri` is not a URI",
         ),
         (
             Resources,
@@ -213,11 +213,11 @@ fn of_two_items_with_one_name_the_first_is_kept() {
     assert_eq!(kept[0].raw(), &RawJson::from_value(&first));
     let hidden: Vec<_> = part.quarantined().collect();
     assert_eq!(hidden.len(), 1);
-    assert!(hidden[0].reason.contains("stands twice in the list"));
+    assert!(hidden[0].reason.contains("is duplicated in the list"));
 }
 
 #[test]
-fn limits_hold() {
+fn items_above_the_limits_are_quarantined() {
     let limits = IngestLimits {
         items: 2,
         item_bytes: 100,
@@ -242,9 +242,9 @@ fn limits_hold() {
     assert_eq!(reasons[2], "1 items over the limit of 2");
 }
 
-/// The official filesystem server 2025.8.21 lists its tools so.
+/// The official filesystem server 2025.8.21 lists its tools this way.
 #[test]
-fn a_schema_without_a_type_is_that_of_an_object() {
+fn a_schema_without_a_type_gets_type_object() {
     for (written, expected) in [
         ("{}", r#"{"type":"object"}"#),
         (
@@ -353,7 +353,7 @@ fn an_output_schema_follows_the_rule_of_the_input_schema_before_2026_07_28() {
 }
 
 #[test]
-fn null_where_a_member_may_be_absent_is_removed_and_nothing_else() {
+fn null_is_removed_only_where_a_member_is_optional() {
     let written = r#"{ "name":"t" , "title":null,"x":null,"inputSchema":{"type":"object" },"annotations":{"title":null,"readOnlyHint":true},"y": 1.0}"#;
     let part = part("s").with_list(ItemKind::Tools, &[raw(written)], &IngestLimits::default());
     let item = &part.items(ItemKind::Tools)[0];
@@ -375,7 +375,7 @@ fn a_refresh_that_changes_nothing_is_equal() {
 }
 
 #[test]
-fn hints_are_those_of_the_protocol() {
+fn missing_hints_have_the_protocols_defaults() {
     let annotated = json!({
         "name": "t", "inputSchema": {"type": "object"},
         "annotations": {"destructiveHint": false, "idempotentHint": true, "z": 1},
@@ -390,8 +390,8 @@ fn hints_are_those_of_the_protocol() {
     assert_eq!(hints("s__u"), (false, true, false));
 }
 
-/// Checking a schema recurses with its depth, and a stack overflow would end the process; nor may
-/// the time explode where every level of a meta-schema tries several ways.
+/// Validating a schema recurses with its depth, and a stack overflow would end the process; the
+/// time must not explode either, although every level of a meta-schema tries several alternatives.
 #[test]
 fn the_deepest_schemas_fit_a_small_stack() {
     let drafts = [

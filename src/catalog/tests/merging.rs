@@ -1,4 +1,4 @@
-//! Names, URIs, pages and instructions of a merge.
+//! Tests of names, URIs, pages and instructions of a merge.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ fn a_taken_fallback_gets_a_hash_tail() {
 }
 
 #[test]
-fn long_names_are_cut_and_named_in_a_notice() {
+fn long_names_are_shortened_with_a_notice() {
     let long = "x".repeat(60);
     let snapshot = merged(&[tools("git", &[&long, "short"])]);
     let names = keys(&snapshot, ItemKind::Tools);
@@ -77,7 +77,7 @@ fn long_names_are_cut_and_named_in_a_notice() {
 }
 
 #[test]
-fn a_name_in_another_script_stays_as_the_title() {
+fn a_non_ascii_name_becomes_the_title() {
     let titled = |name: &str, more: Value| {
         let mut tool = tool(name);
         for (key, value) in more.as_object().unwrap() {
@@ -137,7 +137,7 @@ fn unknown_members_survive_byte_for_byte() {
 }
 
 #[test]
-fn globs_choose_tools_by_native_name() {
+fn globs_filter_tools_by_native_name() {
     for (allow, deny, expected) in [
         (vec![], vec![], vec!["s__get", "s__get_all", "s__put"]),
         (vec!["get*"], vec![], vec!["s__get", "s__get_all"]),
@@ -165,7 +165,7 @@ fn globs_choose_tools_by_native_name() {
 }
 
 #[test]
-fn settings_that_cannot_be_used_are_named() {
+fn invalid_settings_are_named() {
     let names = |prefix: &str, deny: &str| NameSettings {
         prefix: Some(prefix.to_owned()),
         allow: Vec::new(),
@@ -262,7 +262,7 @@ fn huge_items_share_no_page() {
 }
 
 #[test]
-fn only_lists_that_a_client_sees_differently_have_changed() {
+fn only_visible_changes_of_lists_count() {
     let base = with(
         tools("s", &["a"]),
         ItemKind::Resources,
@@ -289,7 +289,7 @@ fn only_lists_that_a_client_sees_differently_have_changed() {
 }
 
 #[test]
-fn instructions_stand_under_a_heading_for_each_server() {
+fn instructions_have_a_heading_for_each_server() {
     let mut a = part("a");
     a.instructions = Some("use a".to_owned());
     let mut b = part("b");
@@ -303,7 +303,7 @@ fn instructions_stand_under_a_heading_for_each_server() {
 }
 
 #[test]
-fn a_hundred_servers_with_a_hundred_tools_merge() {
+fn a_hundred_servers_with_a_hundred_tools_each_can_be_merged() {
     let names: Vec<_> = (0..100).map(|n| format!("tool_{n}")).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     let parts: Vec<_> = (0..100)
@@ -337,7 +337,7 @@ fn s_cache_01_a_list_holds_as_long_as_each_part_of_it() {
     let of = |parts: &[_]| aged(parts, Some(0), true);
     let both = of(&[said("a", 9000), said("b", 5000)]);
     assert_eq!((both.ttl_ms, both.is_public), (5000, true));
-    // One that says nothing keeps the list from being everybody's.
+    // A server without hints keeps the list from being public.
     let mixed = of(&[said("a", 90_000), named(tools("c", &["t"]), None)]);
     assert_eq!((mixed.ttl_ms, mixed.is_public), (60_000, false));
     for (capability, ttl_ms) in [
@@ -349,7 +349,7 @@ fn s_cache_01_a_list_holds_as_long_as_each_part_of_it() {
         part.capabilities.insert("tools".to_owned(), capability);
         let parts = [said("a", 90_000), named(part, None)];
         assert_eq!(of(&parts).ttl_ms, ttl_ms);
-        // Nobody is there who would say that it changes.
+        // No connection would report changes.
         assert_eq!(aged(&parts, Some(0), false).ttl_ms, 0);
     }
     for (since_read, ttl_ms) in [(Some(0), 5000), (Some(4999), 1), (Some(5001), 0), (None, 0)] {

@@ -71,7 +71,7 @@ fn resources(name: &str, uris: &[&str], templates: &[&str]) -> ServerPart {
     with(part, ItemKind::ResourceTemplates, &templates)
 }
 
-/// Names as in `docs` (the server's name is the prefix) or `docs=d` (another prefix).
+/// Names as in `docs` (the server's name is the prefix) or `docs=d` (a different prefix).
 fn named(part: ServerPart, prefix: Option<&str>) -> (Arc<ServerPart>, NameSettings) {
     let names = NameSettings {
         prefix: prefix.map(str::to_owned),
@@ -85,7 +85,7 @@ fn merged(parts: &[ServerPart]) -> Snapshot {
     merge(&parts, &settings())
 }
 
-/// All items of a list, page after page, as a client reads them.
+/// All items of a list, read page by page like a client.
 fn read_all(snapshot: &Snapshot, kind: ItemKind) -> Vec<Value> {
     let mut items = Vec::new();
     let mut cursor: Option<String> = None;

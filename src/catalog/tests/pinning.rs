@@ -1,4 +1,4 @@
-//! Pinned texts, and withheld ones.
+//! Tests of pinned and withheld texts.
 
 use super::*;
 use crate::catalog::{
@@ -82,7 +82,7 @@ fn a_definition_is_what_models_read_and_clients_act_on() {
             "{tool}"
         );
     }
-    // A member that stands twice is read differently by different readers.
+    // A duplicate member is read differently by different readers.
     let twice =
         raw(r#"{"name":"t","description":"d","description":"e","inputSchema":{"type":"object"}}"#);
     let twice = part("a").with_list(ItemKind::Tools, &[twice], &IngestLimits::default());
@@ -91,7 +91,7 @@ fn a_definition_is_what_models_read_and_clients_act_on() {
 }
 
 #[test]
-fn the_first_tools_are_pinned_and_approved_ones_stay_within_bounds() {
+fn first_seen_tools_are_pinned_and_approvals_are_bounded() {
     let mut pins = PinnedDefinitions::default();
     assert!(
         !pins.pin_first_use(&listed(&[]), true, 1),
@@ -183,7 +183,7 @@ fn everything_that_a_model_reads_is_pinned_and_withheld_while_it_is_another() {
     let snapshot = merged_blocked(&after, &pins);
     assert_eq!(shown(&snapshot), [0; 4]);
     assert_eq!(snapshot.suspended_count(&server("a")), 5);
-    // Clients keep the approved text, and the URI stays the server's.
+    // Clients keep the approved text, and the URI still belongs to the server.
     assert!(snapshot.instructions().unwrap().contains("Do this."));
     assert_eq!(snapshot.instructions_of(&server("a")), Some("Do this."));
     assert!(snapshot.suspended(ItemKind::Prompts, "a__p").is_some());
@@ -192,7 +192,7 @@ fn everything_that_a_model_reads_is_pinned_and_withheld_while_it_is_another() {
     let notices: Vec<String> = snapshot.notices().iter().map(ToString::to_string).collect();
     for words in [
         "tool `t` of `a` is suspended",
-        "prompt `p` of `a` is suspended: the definition is not the one that was approved; \
+        "prompt `p` of `a` is suspended: the definition differs from the approved one; \
          `mcpvisor pins show a p --kind=prompt`",
         "resource `r:1` of `a` is suspended",
         "template `t:{x}` of `a` is suspended",
@@ -254,18 +254,18 @@ fn resources_come_and_go_without_a_notice_and_a_known_one_does_not_change() {
     let snapshot = merged_blocked(&later, &pins);
     assert!(is_quiet(&snapshot));
     assert_eq!(snapshot.count(&server("a"), ItemKind::Resources), 2000);
-    // A file is written: its size and time are others.
+    // A file is written: its size and time change.
     let mut written = file(1500, "a file");
     written["size"] = json!(7);
     written["annotations"] = json!({"lastModified": "2026-01-01T00:00:00Z"});
     assert!(is_quiet(&merged_blocked(&resources(&[written]), &pins)));
-    // One that left and comes back with another description.
+    // A resource that was removed and returns with a different description.
     let back = resources(&[file(500, "read me first"), file(3001, "new")]);
     let snapshot = merged_blocked(&back, &pins);
     assert_eq!(keys(&snapshot, ItemKind::Resources), ["file:///3001"]);
-    // Lists of single clients are compared, and pin nothing.
+    // Lists of single clients are compared, but pin nothing.
     assert!(!pins.pin_first_use(&resources(&[file(3002, "new")]), false, 9));
-    // Pins of removed resources are kept within bounds.
+    // The number of pins of removed resources is bounded.
     assert!(pins.pin_first_use(&resources(&[file(3003, "new")]), true, 10));
     let kept = |number: usize| {
         let uri = format!("file:///{number}");
@@ -277,7 +277,8 @@ fn resources_come_and_go_without_a_notice_and_a_known_one_does_not_change() {
     assert!(!kept(0) && kept(2999), "the oldest make room");
 }
 
-/// Earlier releases pinned tools only. An upgrade neither suspends anything nor accepts another tool.
+/// Earlier releases pinned only tools. An upgrade neither suspends anything nor accepts a changed
+/// tool.
 #[test]
 fn pins_of_tools_alone_stay_and_all_else_is_pinned_at_first_sight() {
     let stored =
@@ -307,7 +308,7 @@ fn pins_of_tools_alone_stay_and_all_else_is_pinned_at_first_sight() {
         merged_blocked(&other, &pins).suspended_count(&server("a")),
         1
     );
-    // Stored pins can be read again, also without the secrets of their texts.
+    // Stored pins can be read again, even if the secrets in their texts were masked.
     for masked in [None, Some("masked")] {
         let mut read = PinnedDefinitions::default();
         let hide = |text: &str| Some(text.replace("this", masked?));
@@ -321,7 +322,7 @@ fn pins_of_tools_alone_stay_and_all_else_is_pinned_at_first_sight() {
     }
 }
 
-/// Those pins had no `icons`, `_meta` or `execution`; an update must not need new approvals.
+/// Earlier pins had no `icons`, `_meta` or `execution`; an update must not require new approvals.
 #[test]
 fn pins_of_earlier_releases_are_completed_by_the_first_list() {
     let mut tool = described("t", "d");
@@ -343,7 +344,7 @@ fn pins_of_earlier_releases_are_completed_by_the_first_list() {
     assert!(!pins.pin_first_use(&listed(&[tool]), true, 3));
 }
 
-/// The catalog of `a` with these tools, where `kept`, `changed` are pinned.
+/// The catalog of `a` with these tools, of which `kept` and `changed` are pinned.
 fn merged_with(mode: PinMode, tools: &[Value]) -> Snapshot {
     let before = listed(&[described("kept", "k"), described("changed", "before")]);
     let names = NameSettings {
@@ -354,7 +355,7 @@ fn merged_with(mode: PinMode, tools: &[Value]) -> Snapshot {
         pinned: Arc::new(pinned(&before)),
         ..settings()
     };
-    // Without a prefix, as another server would have to be named.
+    // This server has no prefix, so its name looks like one of `a`.
     let other = named(super::tools("b", &["a__changed"]), Some(""));
     merge(&[(Arc::new(listed(tools)), names), other], &settings)
 }
@@ -377,7 +378,7 @@ fn what_is_not_approved_is_withheld_or_told() {
         let shown = keys(&snapshot, ItemKind::Tools);
         let of_a: Vec<&str> = shown.iter().map(String::as_str).collect();
         assert_eq!(of_a[..expected.len()], *expected, "{mode:?}");
-        // The name of a tool that is withheld is nobody else's.
+        // The name of a withheld tool is not given to another tool.
         assert_eq!(of_a[expected.len()..], ["b__a__changed"], "{mode:?}");
         let found = snapshot.notices().iter();
         let found = found.filter(|it| matches!(it, MergeNotice::Unapproved(_)));
@@ -397,7 +398,7 @@ fn what_is_not_approved_is_withheld_or_told() {
 }
 
 #[test]
-fn a_view_withholds_a_tool_under_its_own_name_for_it() {
+fn a_view_withholds_a_tool_under_its_name_in_the_view() {
     let base = merged_with(PinMode::Block, &[described("changed", "after")]);
     let names = NameSettings {
         pins: PinMode::Block,

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::protocol::Method;
 
-/// Native names that like to collide with one another and with prefixed ones.
+/// Native names that tend to collide with one another and with prefixed names.
 fn any_name() -> impl Strategy<Value = String> {
     prop_oneof![
         "[ab_]{1,3}",
@@ -108,7 +108,7 @@ fn small() -> CatalogSettings {
     }
 }
 
-/// Server and native name or URI of everything that is listed, by public name or URI.
+/// Server and native name or URI of every listed item, by public name or URI.
 fn owners(snapshot: &Snapshot, kind: ItemKind) -> BTreeMap<String, (ServerName, String)> {
     let mut owners = BTreeMap::new();
     for public in keys(snapshot, kind) {
@@ -175,7 +175,7 @@ proptest! {
     }
 
     #[test]
-    fn a_new_server_renames_nothing_of_the_others(
+    fn a_new_server_does_not_rename_other_servers_items(
         servers in any_servers(Just(None)),
         place in any::<prop::sample::Index>(),
         new in any_server(Just(None)),
@@ -193,7 +193,7 @@ proptest! {
     }
 
     #[test]
-    fn pages_are_the_whole_list(count in 0_usize..20, page_items in 0_usize..7) {
+    fn pages_cover_the_whole_list(count in 0_usize..20, page_items in 0_usize..7) {
         let names: Vec<_> = (0..count).map(|n| format!("t{n}")).collect();
         let names: Vec<_> = names.iter().map(String::as_str).collect();
         let settings = CatalogSettings { page_items, ..settings() };
@@ -212,7 +212,7 @@ proptest! {
     }
 
     #[test]
-    fn wrapped_uris_come_back(servers in any_servers(any_prefix()), uri in any_uri()) {
+    fn wrapped_uris_can_be_unwrapped(servers in any_servers(any_prefix()), uri in any_uri()) {
         let snapshot = merge(&built(&servers), &small());
         for (name, _) in &servers {
             let name = server(name);
@@ -249,7 +249,7 @@ proptest! {
     }
 }
 
-/// JSON made of the words that the catalog looks for.
+/// JSON made of words that the catalog searches for.
 fn any_json() -> impl Strategy<Value = Value> {
     let words = [
         "name",

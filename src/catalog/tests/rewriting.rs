@@ -1,4 +1,4 @@
-//! URIs in answers and in tools.
+//! Tests of URI rewriting in responses and tools.
 
 use super::*;
 use crate::catalog::Wrap;
@@ -12,7 +12,7 @@ fn snapshot() -> Snapshot {
 }
 
 #[test]
-fn uris_are_rewritten_in_every_place_that_holds_one() {
+fn uris_are_rewritten_everywhere() {
     let snapshot = snapshot();
     for (method, native, public) in [
         (
@@ -45,7 +45,7 @@ fn uris_are_rewritten_in_every_place_that_holds_one() {
 }
 
 #[test]
-fn odd_answers_stay_as_they_are() {
+fn malformed_responses_stay_unchanged() {
     let snapshot = snapshot();
     for odd in [
         "null",
@@ -66,7 +66,7 @@ fn odd_answers_stay_as_they_are() {
 }
 
 #[test]
-fn depth_does_not_hurt() {
+fn deeply_nested_responses_are_handled() {
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     let deep = raw(&format!(
         r#"{{"content":[{deep},{{"type":"resource_link","uri":"a://b"}}]}}"#
@@ -78,7 +78,7 @@ fn depth_does_not_hurt() {
 }
 
 #[test]
-fn the_interface_of_a_tool_follows_its_server() {
+fn a_tools_interface_is_routed_to_its_server() {
     let app = |old: &str, new: &str| {
         json!({
             "name": "t", "inputSchema": {"type": "object"},
@@ -122,7 +122,7 @@ fn a_link_to_what_nobody_lists_names_its_server_only_if_its_uris_are_wrapped() {
     assert_eq!(owner.server, server("second"));
 }
 
-/// A result that names a URI in each place that may hold one.
+/// A result that names a URI in each place that can have one.
 fn naming(uri: &str) -> [(crate::protocol::Method, Value); 6] {
     let link = json!({"type": "resource_link", "uri": uri, "name": "r"});
     let embedded = json!({"type": "resource", "resource": {"uri": uri, "text": ""}});
@@ -147,7 +147,7 @@ fn naming(uri: &str) -> [(crate::protocol::Method, Value); 6] {
 }
 
 #[test]
-fn every_place_that_names_a_uri_is_rewritten_or_remembered() {
+fn every_uri_in_a_result_is_rewritten_or_collected() {
     let declaring = |mut part: ServerPart| {
         part.capabilities = json!({"resources": {}}).as_object().unwrap().clone();
         part

@@ -1,10 +1,10 @@
-//! Who answers for a name or URI, also when a server wants what is another's.
+//! Tests of which server a name or URI is routed to, including conflicts.
 
 use super::*;
 use crate::catalog::Wrap;
 
 #[test]
-fn uris_are_kept_until_two_servers_use_the_same() {
+fn uris_are_unchanged_until_two_servers_collide() {
     let parts = [
         resources(
             "a",
@@ -48,7 +48,7 @@ fn uris_are_kept_until_two_servers_use_the_same() {
 }
 
 #[test]
-fn what_has_no_scheme_is_listed_and_read_from_its_server_only() {
+fn uris_without_a_scheme_belong_only_to_their_server() {
     let one = resources("one", &["config", "/etc/motd"], &["notes/{id}"]);
     let open = resources("open", &[], &["{+path}"]);
     for parts in [[one.clone(), open.clone()], [open, one]] {
@@ -61,7 +61,7 @@ fn what_has_no_scheme_is_listed_and_read_from_its_server_only() {
         assert_eq!(owner("config"), of("one", "config"));
         assert_eq!(owner("/etc/motd"), of("one", "/etc/motd"));
         assert_eq!(owner("notes/7"), of("one", "notes/7"));
-        // A template that can match anything is wrapped, so that it matches no URI of other servers.
+        // A template that matches anything is wrapped, so that it matches no URIs of other servers.
         assert_eq!(owner("file:///x"), None);
         assert_eq!(owner("mcpgw+open+file:///x"), of("open", "file:///x"));
         let templates = keys(&snapshot, ItemKind::ResourceTemplates);
@@ -109,8 +109,8 @@ fn a_uri_finds_its_owner() {
     }
 }
 
-/// Who answers for a URI: when `a`, which lists `file:///a` and `db://host/t`, stands before the
-/// other server, and when it stands behind it.
+/// The owner of a URI: with `a`, which lists `file:///a` and `db://host/t`, before the other
+/// server, and after it.
 fn check_owner(other: &ServerPart, uri: &str, expected: [Option<&str>; 2]) {
     let listing = resources("a", &["file:///a", "db://host/t"], &[]);
     let orders = [[&listing, other], [other, &listing]];
@@ -130,7 +130,7 @@ fn no_template_takes_what_another_server_lists() {
     }
     let narrow = resources("evil", &[], &["file:///e/{p}"]);
     check_owner(&narrow, "file:///e/1", [Some("a"), Some("a")]);
-    // Who lists something there has a share in it.
+    // A server that lists something under an origin shares it.
     let good = resources("good", &["file:///g/1"], &["file:///g/{p}", "memo://{p}"]);
     check_owner(&good, "file:///g/2", [Some("good"), Some("good")]);
     check_owner(&good, "memo://1", [Some("good"), Some("good")]);

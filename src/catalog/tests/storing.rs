@@ -1,10 +1,10 @@
-//! Lists as they arrive, and parts as they are kept.
+//! Tests of list pages and stored parts.
 
 use super::*;
 use crate::catalog::{InvalidListPage, ListPage, NextCursor};
 
 #[test]
-fn an_answer_is_split_into_its_items() {
+fn a_list_response_is_split_into_items() {
     let answer = raw(r#"{"tools" : [ {"name" : "a"},1 ,"x"],"nextCursor":"","_meta":{}}"#);
     let page = ListPage::read(ItemKind::Tools, &answer).unwrap();
     let items: Vec<_> = page.items.iter().map(RawJson::as_str).collect();
@@ -17,11 +17,11 @@ fn an_answer_is_split_into_its_items() {
         assert_eq!(page, Err(InvalidListPage(ItemKind::Tools)), "{odd}");
     }
     let reason = InvalidListPage(ItemKind::Tools).to_string();
-    assert_eq!(reason, "the answer to `tools/list` has no array `tools`");
+    assert_eq!(reason, "the response to `tools/list` has no array `tools`");
 }
 
 #[test]
-fn a_part_comes_back_from_the_store_as_it_was() {
+fn a_part_survives_storage_unchanged() {
     let mut part = resources("s", &["file:///a"], &["file:///{b}"]);
     part.instructions = Some("be kind".to_owned());
     part.capabilities = json!({"tools": {}}).as_object().unwrap().clone();

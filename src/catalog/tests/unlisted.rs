@@ -1,9 +1,10 @@
-//! Owners of unlisted names and URIs.
+//! Tests of the owners of unlisted names and URIs.
 
 use super::*;
 use crate::catalog::{PinMode, PinState, UnlistedItem};
 
-/// A server with the tools `read` and `Write`, and the prompt `ask`, that declares both.
+/// A server with the tools `read` and `Write`, and the prompt `ask`, that declares both
+/// capabilities.
 fn serving(name: &str) -> ServerPart {
     let mut part = tools(name, &["read", "Write"]);
     part.capabilities = json!({"tools": {}, "prompts": {}, "resources": {}})
@@ -46,7 +47,7 @@ fn owner(snapshot: &Snapshot, kind: ItemKind, public: &str) -> Option<String> {
 }
 
 #[test]
-fn a_name_with_a_prefix_belongs_to_its_server_and_one_without_to_the_only_server_without() {
+fn unlisted_names_are_routed_by_prefix_or_to_the_only_unprefixed_server() {
     let none = NameSettings::default();
     let both = [("a", none.clone()), ("b", prefixed(""))];
     let several = [("a", prefixed("")), ("b", prefixed(""))];
@@ -79,7 +80,7 @@ fn a_name_with_a_prefix_belongs_to_its_server_and_one_without_to_the_only_server
 }
 
 #[test]
-fn among_several_servers_only_one_that_declares_tools_or_prompts_may_have_one() {
+fn with_several_servers_unlisted_items_need_a_declaration() {
     let mut part = serving("a");
     part.capabilities.shift_remove("prompts");
     let one = [(Arc::new(part), prefixed(""))];
@@ -94,7 +95,7 @@ fn among_several_servers_only_one_that_declares_tools_or_prompts_may_have_one() 
 }
 
 #[test]
-fn the_only_server_gets_what_it_does_not_declare() {
+fn a_single_server_receives_undeclared_items() {
     let mut part = serving("a");
     part.capabilities.clear();
     let part = Arc::new(part);
@@ -116,7 +117,7 @@ fn the_only_server_gets_what_it_does_not_declare() {
 }
 
 #[test]
-fn an_unlisted_name_is_no_way_around_what_is_not_shown() {
+fn unlisted_names_do_not_bypass_filters() {
     let with = |change: fn(&mut NameSettings)| {
         let mut names = NameSettings::default();
         change(&mut names);
@@ -136,7 +137,7 @@ fn an_unlisted_name_is_no_way_around_what_is_not_shown() {
     let all = || catalog(&[], &[]);
     let table = [
         (&plain, all(), "a__new", Some("a new")),
-        // Listed, but under this name only.
+        // Listed, but only under this name.
         (&plain, all(), "a__READ", None),
         (&plain, all(), "a__write", None),
         (&allows, all(), "a__refresh", Some("a refresh")),
@@ -168,7 +169,7 @@ fn an_unlisted_name_is_no_way_around_what_is_not_shown() {
     }
 }
 
-/// The server of a URI that a result of `named` named.
+/// The server of a URI that appeared in a result of `named`.
 fn server_of(snapshot: &Snapshot, uri: &str, named: Option<&str>) -> Option<String> {
     let named = named.map(server);
     let owner = snapshot.resource(uri, named.as_ref())?;
@@ -176,7 +177,7 @@ fn server_of(snapshot: &Snapshot, uri: &str, named: Option<&str>) -> Option<Stri
 }
 
 #[test]
-fn an_unlisted_uri_goes_to_the_server_that_named_it_or_alone_has_resources() {
+fn unlisted_uris_go_to_the_naming_or_the_only_resource_server() {
     let with_resources = |name: &str, uris: &[&str], templates: &[&str]| {
         let mut part = resources(name, uris, templates);
         let declared = json!({"resources": {}});
@@ -203,7 +204,7 @@ fn an_unlisted_uri_goes_to_the_server_that_named_it_or_alone_has_resources() {
         ("case://other", None, None),
         ("case://other", Some("b"), Some("b case://other")),
         ("case://other", Some("gone"), None),
-        // The server that named it wins over one whose template matches.
+        // The server whose result named it takes precedence over one whose template matches.
         ("note:1", None, Some("a note:1")),
         ("note:1", Some("b"), Some("b note:1")),
         ("case://a/1", Some("b"), Some("a case://a/1")),

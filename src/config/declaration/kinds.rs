@@ -1,4 +1,4 @@
-//! Numbers, words and tables as values of keys.
+//! Value kinds for numbers, choices and tables.
 
 use std::fmt::Display;
 use std::marker::PhantomData;
@@ -17,12 +17,12 @@ use crate::config::section::{Scalar, Section, ValueError};
 use crate::config::units::{parse_duration, parse_size, show_duration, show_size};
 use crate::transport::InheritEnv;
 
-/// A value, or a text that becomes one once its `${…}` is filled in.
+/// Schema of a value that can also be written as a string with `${…}`.
 fn or_variable(schema: Json) -> Json {
     json!({ "anyOf": [schema, { "$ref": "#/$defs/variable" }] })
 }
 
-/// The types of whole numbers that settings have.
+/// Integer types that settings use.
 pub(crate) trait Whole:
     Copy + Display + FromStr + Serialize + TryFrom<u64> + TryInto<u64>
 {
@@ -34,7 +34,7 @@ fn whole<T: Whole>(written: Option<i64>) -> Option<T> {
     T::try_from(u64::try_from(written?).ok()?).ok()
 }
 
-/// A number, a time or a size within limits.
+/// A number, duration or size within limits.
 pub(crate) struct RangeKind<T> {
     name: &'static str,
     allowed: RangeInclusive<T>,
@@ -58,7 +58,7 @@ pub(crate) fn duration(allowed: RangeInclusive<Duration>) -> RangeKind<Duration>
     }
 }
 
-/// A number of bytes.
+/// A size in bytes.
 pub(crate) fn size<T: Whole>(allowed: RangeInclusive<T>) -> RangeKind<T> {
     RangeKind {
         name: "a size",
@@ -77,7 +77,7 @@ pub(crate) fn size<T: Whole>(allowed: RangeInclusive<T>) -> RangeKind<T> {
     }
 }
 
-/// A whole number.
+/// An integer.
 pub(crate) fn count<T: Whole>(allowed: RangeInclusive<T>) -> RangeKind<T> {
     RangeKind {
         name: "a number",
@@ -92,7 +92,7 @@ pub(crate) fn count<T: Whole>(allowed: RangeInclusive<T>) -> RangeKind<T> {
     }
 }
 
-/// A number that need not be whole.
+/// A number that can have a fraction.
 pub(crate) fn factor(allowed: RangeInclusive<f64>) -> RangeKind<f64> {
     RangeKind {
         name: "a number",
@@ -145,7 +145,7 @@ impl<T: Copy + PartialOrd> ValueKind for RangeKind<T> {
                 let value = (self.parse)(scalar).filter(|value| self.allowed.contains(value));
                 value.ok_or_else(|| match scalar {
                     Scalar::Integer(Some(number)) if self.needs_unit && *number >= 0 => {
-                        let help = format!("write it with its unit, as `\"{number}s\"`");
+                        let help = format!("write it with its unit, such as `\"{number}s\"`");
                         ValueError::as_declared().help(&help)
                     }
                     _ => ValueError::as_declared(),
@@ -192,14 +192,14 @@ impl FlagKind {
     }
 }
 
-/// Which variables a program inherits: a flag, or globs over names.
+/// Which variables a program inherits: a flag, or globs over variable names.
 pub(crate) struct InheritEnvKind;
 
 impl ValueKind for InheritEnvKind {
     type Value = InheritEnv;
 
     fn must_be(&self) -> String {
-        format!("`true`, `false` or an array of texts, each {VARIABLES}")
+        format!("`true`, `false` or an array of strings, each {VARIABLES}")
     }
 
     fn schema(&self) -> Json {
@@ -229,7 +229,7 @@ impl ValueKind for InheritEnvKind {
     }
 }
 
-/// One of a few words; several may mean the same.
+/// One of a few words; several words can share a meaning.
 pub(crate) struct ChoiceKind<T: 'static>(&'static [(&'static str, T)]);
 
 pub(crate) fn choice<T>(words: &'static [(&'static str, T)]) -> ChoiceKind<T> {
@@ -281,7 +281,7 @@ impl<T: Copy + PartialEq> ValueKind for ChoiceKind<T> {
     }
 }
 
-/// A value that may be absent.
+/// A value that can be absent.
 pub(crate) struct OptionalKind<K> {
     kind: K,
     example: &'static str,
@@ -330,7 +330,7 @@ pub(crate) struct TableKind<S> {
     keys: PhantomData<S>,
 }
 
-/// `label` is how errors call the table.
+/// `label` names the table in errors.
 pub(crate) fn table<S>(label: &'static str) -> TableKind<S> {
     TableKind {
         label,
@@ -340,7 +340,8 @@ pub(crate) fn table<S>(label: &'static str) -> TableKind<S> {
 }
 
 impl<S> TableKind<S> {
-    /// The keys are explained elsewhere; the default file shows this line of them.
+    /// Shows this line in the default file instead of the table's keys, which are explained
+    /// elsewhere.
     pub(crate) fn such_as(self, example: &'static str) -> Self {
         Self {
             example: Some(example),
@@ -382,8 +383,8 @@ impl<S: Keys> ValueKind for TableKind<S> {
     }
 }
 
-/// A table with free names, each with a table of keys. Reads nothing: what it holds is read by
-/// name, over what other tables say.
+/// A table of named tables that all have the same keys. Reads nothing itself: the entries are read
+/// by name, on top of defaults from other tables.
 pub(crate) struct NamedTablesKind<S> {
     label: &'static str,
     name_pattern: &'static str,
@@ -429,7 +430,7 @@ impl<S: Keys> ValueKind for NamedTablesKind<S> {
     }
 }
 
-/// The JSON Schema of a table with these keys and no others.
+/// JSON Schema of a table that allows only these keys.
 pub(crate) fn table_schema(keys: &[Key]) -> Json {
     let properties: Map<String, Json> = keys
         .iter()

@@ -1,9 +1,8 @@
-//! How a key of `config.toml` is declared: once, with [`keys!`], in `config/keys`.
+//! Declares the keys of `config.toml`, each once, with [`keys!`] in `config/keys`.
 //!
-//! The values are read into the settings of the parts, which also have the defaults. Doc comments
-//! of a declaration are what users read of its keys. From it come the reading of the file, the
-//! comparison of two files, and what is written about the keys: the default file, the JSON Schema
-//! and the reference.
+//! Values are read into the settings of the components, which also define the defaults. The doc
+//! comments of a declaration are the user-facing documentation of its keys. The declarations drive
+//! the parser, the comparison of two files, the default file, the JSON Schema and the reference.
 
 pub(crate) mod kinds;
 pub(crate) mod texts;
@@ -16,64 +15,64 @@ use super::section::Section;
 pub(crate) trait ValueKind {
     type Value: Clone;
 
-    /// The values that are allowed, in words after "must be"; errors and the reference quote it.
+    /// Describes the allowed values, to follow "must be"; quoted by errors and the reference.
     fn must_be(&self) -> String;
 
     /// The JSON Schema of a value.
     fn schema(&self) -> Json;
 
-    /// A value as it is written in the file; `None` for no value, and for secrets.
+    /// The value as TOML; `None` for an absent or secret value.
     fn toml(&self, value: &Self::Value) -> Option<String>;
 
-    /// Reads the key; `None` when it is not there, or was refused.
+    /// Reads the key; `None` if it is missing or was refused.
     fn read(&self, section: &Section<'_>, key: &'static str) -> Option<Self::Value>;
 
-    /// Reads the key into its place, which stays as it is when the file does not say otherwise.
+    /// Reads the key into `place`, which is left unchanged if the file does not set the key.
     fn read_into(&self, section: &Section<'_>, key: &'static str, place: &mut Self::Value) {
         if let Some(value) = self.read(section, key) {
             *place = value;
         }
     }
 
-    /// A value for people.
+    /// Formats a value for people.
     fn show(&self, value: &Self::Value) -> Option<String> {
         Some(self.toml(value)?.replace('"', ""))
     }
 
-    /// A value to show in the default file instead of the default.
+    /// Value that the default file shows instead of the default.
     fn example(&self) -> Option<&'static str> {
         None
     }
 
-    /// The keys inside, for a table.
+    /// Keys inside the value, if it is a table.
     fn table(&self) -> Option<KeyTable> {
         None
     }
 }
 
-/// A mark behind a key in [`keys!`]. A change of a key without a mark is applied at once.
+/// A mark on a key in [`keys!`]. Changes to a key without a mark apply immediately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
-    /// A change is applied by the next start of the gateway.
+    /// Changes apply when the gateway restarts.
     NeedsRestart,
-    /// A change ends the connections of the server, and begins new ones.
+    /// Changes reconnect the server.
     Reconnects,
-    /// A change is handed to every server.
+    /// Changes are sent to every server.
     ForServers,
     ForStdioServers,
     ForHttpServers,
-    /// Its texts may be secret.
+    /// The value can contain secrets.
     Secret,
 }
 
-/// A declared key, for those who write about it.
+/// A declared key, as the generators of documentation see it.
 #[derive(Clone, Debug)]
 pub(crate) struct Key {
     pub(crate) name: &'static str,
-    /// Its explanation, in one line.
+    /// One-line description.
     pub(crate) sentence: String,
     pub(crate) must_be: String,
-    /// Its default in TOML; `None` where there is none.
+    /// Default value in TOML; `None` if the key has none.
     pub(crate) default: Option<String>,
     pub(crate) example: Option<&'static str>,
     pub(crate) marks: &'static [Mark],
@@ -84,11 +83,11 @@ pub(crate) struct Key {
 /// A declared table.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyTable {
-    /// How errors call it, as `[gateway]`.
+    /// Name of the table in errors, such as `[gateway]`.
     pub(crate) label: &'static str,
     pub(crate) about: String,
     pub(crate) keys: Vec<Key>,
-    /// A line that stands for its keys in the default file, where another table explains them.
+    /// Line that replaces the table's keys in the default file if another table explains them.
     pub(crate) example: Option<&'static str>,
 }
 
@@ -123,7 +122,7 @@ impl Key {
         }
     }
 
-    /// The key in the JSON Schema of its table.
+    /// JSON Schema of the key within its table.
     pub(crate) fn property(&self) -> Json {
         let mut property = self.schema.clone();
         property["description"] = json!(self.sentence);
@@ -147,31 +146,31 @@ pub(crate) trait Keys {
     /// The settings that hold the values of the keys.
     type Values: Clone + Default;
 
-    /// The explanation of the table.
+    /// Description of the table.
     const ABOUT: &'static str;
 
-    /// In the order of their declaration.
+    /// All keys, in the order of their declaration.
     fn declared() -> Vec<Key>;
 
-    /// Reads a table into the settings; what it does not say stays as it is.
+    /// Reads a table into the settings; settings that it does not mention stay unchanged.
     fn read(section: &Section<'_>, values: &mut Self::Values);
 
     /// The keys whose values differ.
     fn changed(one: &Self::Values, other: &Self::Values) -> Vec<Key>;
 
-    /// Each key with its value; `None` if it is secret or a table.
+    /// Each key with its value; `None` if the value is secret or a table.
     fn shown(values: &Self::Values) -> Vec<(&'static str, Option<String>)>;
 
-    /// Takes over the values that need a restart from those that run.
+    /// Copies the values that need a restart from the running settings.
     fn keep_fixed(values: &mut Self::Values, running: &Self::Values);
 }
 
-/// Helps the compiler to see that a kind fits the type of its place.
+/// Helps type inference match a kind to the type of its field.
 pub(crate) fn of<V, K: ValueKind<Value = V>>(_place: &V, kind: K) -> K {
     kind
 }
 
-/// Declares the keys of one table, and in which settings their values are kept:
+/// Declares the keys of one table and the settings that hold their values:
 ///
 /// ```text
 /// keys! {
@@ -183,9 +182,9 @@ pub(crate) fn of<V, K: ValueKind<Value = V>>(_place: &V, kind: K) -> K {
 /// }
 /// ```
 ///
-/// that is `key in place: kind, marks`. Without `in` the place is the field of the same name. The
-/// default is the one of the settings. `check` is called with the settings after the table was
-/// read; it judges values that concern each other, and may be left out.
+/// Each line is `key in place: kind, marks`. Without `in`, the place is the field with the key's
+/// name. The default comes from the settings. The optional function `check` runs after the table
+/// was read and validates values that depend on each other.
 macro_rules! keys {
     (
         $(#[doc = $about:literal])+
@@ -253,7 +252,7 @@ macro_rules! keys {
     };
 }
 
-/// The place of a key in its settings.
+/// The settings field that holds a key's value.
 macro_rules! place {
     ($values:ident, $key:ident) => { $values.$key };
     ($values:ident, $key:ident $($place:ident).+) => { $values.$($place).+ };

@@ -1,4 +1,4 @@
-//! Texts as values of keys. `${…}` is filled in before a text is checked.
+//! Value kinds for strings. `${…}` is filled in before a string is checked.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use serde_json::{Value as Json, json};
 use super::ValueKind;
 use crate::config::section::{Section, ValueError};
 
-/// A text that is never shown. Two can be compared, to see whether a file changed.
+/// A string that is never displayed. Comparable, so that changes to the file can be detected.
 #[derive(Clone)]
 pub(crate) struct SecretText(SecretString);
 
@@ -34,9 +34,9 @@ impl PartialEq for SecretText {
     }
 }
 
-/// A value that is made of a checked text.
+/// A value parsed from a checked string.
 pub(crate) trait TextValue: Clone {
-    /// The text again; `None` if it may be secret.
+    /// The original string; `None` if it can be secret.
     fn text(&self) -> Option<String>;
 }
 
@@ -68,10 +68,10 @@ fn quoted(text: impl fmt::Display) -> String {
     format!("\"{text}\"")
 }
 
-/// Checks a text and makes a value of it.
+/// Checks a string and parses it into a value.
 pub(crate) type ParseText<T> = fn(&str) -> Result<T, ValueError>;
 
-/// One text.
+/// One string.
 pub(crate) struct TextKind<T> {
     must_be: &'static str,
     parse: ParseText<T>,
@@ -102,14 +102,14 @@ impl<T: TextValue> ValueKind for TextKind<T> {
     }
 }
 
-/// An array of texts.
+/// An array of strings.
 pub(crate) struct TextListKind<T> {
     each: &'static str,
     parse: ParseText<T>,
     example: Option<&'static str>,
 }
 
-/// `each` is what every text must be.
+/// `each` describes what every string must be.
 pub(crate) fn texts<T>(each: &'static str, parse: ParseText<T>) -> TextListKind<T> {
     TextListKind {
         each,
@@ -131,7 +131,7 @@ impl<T: TextValue> ValueKind for TextListKind<T> {
     type Value = Vec<T>;
 
     fn must_be(&self) -> String {
-        format!("an array of texts, each {}", self.each)
+        format!("an array of strings, each {}", self.each)
     }
 
     fn schema(&self) -> Json {
@@ -159,13 +159,13 @@ impl<T: TextValue> ValueKind for TextListKind<T> {
     }
 }
 
-/// Texts under free names.
+/// Secret strings by name.
 pub(crate) type NamedSecrets = Vec<(String, SecretText)>;
 
-/// A table of secret texts under free names.
+/// A table of named secret strings.
 pub(crate) struct NamedTextsKind {
     example: &'static str,
-    /// Judges a name beside those before it.
+    /// Validates a name against the entries before it.
     check_name: fn(&str, &NamedSecrets) -> Result<(), ValueError>,
     check_value: fn(&str) -> Result<(), ValueError>,
 }
@@ -186,7 +186,7 @@ impl ValueKind for NamedTextsKind {
     type Value = NamedSecrets;
 
     fn must_be(&self) -> String {
-        "a table of texts".to_owned()
+        "a table of strings".to_owned()
     }
 
     fn schema(&self) -> Json {

@@ -1,7 +1,7 @@
-//! One server in the form of the API, read from its table and written into it.
+//! Reads and writes one server table in the form used by the API.
 //!
-//! Texts of the API are literal, while `${…}` in the file is filled in. Secrets, and texts that are not
-//! literal, read as [`REDACTED`]; where a text comes back as it was shown, the old one stays.
+//! Strings in the API are literal, while `${…}` in the file is filled in. Secrets and non-literal
+//! strings read as [`REDACTED`]; writing back a string unchanged keeps the old one.
 
 use serde_json::{Map, Value, json};
 use toml_edit::{Array, InlineTable, Item, TableLike};
@@ -13,13 +13,13 @@ use crate::config::units::parse_duration;
 use crate::masking::{self, REDACTED, argument_spans, command_spans, hide};
 use crate::protocol::Failure;
 
-/// Members that a client may send back as it read them.
+/// Members that a client may send back unchanged.
 const READ_ONLY: [&str; 4] = ["id", "name", "createdAt", "updatedAt"];
 
-/// Longest time of `timeouts`, in milliseconds.
+/// Maximum value in `timeouts`, in milliseconds.
 const TIMEOUT_MAX: u64 = 24 * 3600 * 1000;
 
-/// The id of a server; its name, if the file says none.
+/// The id of a server; defaults to its name.
 pub(super) fn id(name: &str, table: &dyn TableLike) -> String {
     let id = table.get("id").and_then(Item::as_str);
     id.unwrap_or(name).to_owned()
@@ -27,7 +27,7 @@ pub(super) fn id(name: &str, table: &dyn TableLike) -> String {
 
 /// # Errors
 ///
-/// Fails when the body names another id: an id stays.
+/// Fails if the body has a different id: ids cannot change.
 pub(super) fn check_id(body: &Map<String, Value>, id: &str) -> Result<(), Failure> {
     match body.get("id") {
         Some(named) if named.as_str() != Some(id) => Err(invalid("`id` cannot be changed")),
@@ -80,7 +80,7 @@ fn milliseconds(table: &dyn TableLike, key: &str) -> Option<u64> {
     u64::try_from(duration.as_millis()).ok()
 }
 
-/// A text with its secrets hidden; all of one in which something is filled in.
+/// Masks a string's secrets, or all of it if it contains `${…}`.
 fn shown(written: &str, shown: impl Fn(&str) -> String) -> String {
     literal(written).map_or_else(|| REDACTED.to_owned(), |text| shown(&text))
 }
@@ -107,7 +107,7 @@ fn shown_arguments(table: &dyn TableLike) -> Vec<String> {
     shown.collect()
 }
 
-/// Writes the members of the body; those that it does not have stay, and `null` removes one.
+/// Writes the members of the body; missing members stay unchanged, and `null` removes one.
 pub(super) fn write(table: &mut dyn TableLike, body: &Map<String, Value>) -> Result<(), Failure> {
     drop_other_transport(table, body);
     for (member, value) in body {
@@ -123,19 +123,19 @@ pub(super) fn write(table: &mut dyn TableLike, body: &Map<String, Value>) -> Res
             "enabled" => match value {
                 Value::Null => drop(table.remove("enabled")),
                 Value::Bool(enabled) => drop(table.insert("enabled", toml_edit::value(*enabled))),
-                _ => return Err(invalid("`enabled` must be true or false")),
+                _ => return Err(invalid("`enabled` must be `true` or `false`")),
             },
             "connectionMode" => write_connection_mode(table, value)?,
             other => {
                 let other: String = other.chars().take(64).collect();
-                return Err(invalid(&format!("member {other:?} is unknown")));
+                return Err(invalid(&format!("unknown member {other:?}")));
             }
         }
     }
     Ok(())
 }
 
-/// A server that becomes one of the other transport has the keys of the old one no more.
+/// Removes the keys of the old transport when a server changes to the other one.
 fn drop_other_transport(table: &mut dyn TableLike, body: &Map<String, Value>) {
     let sets = |member: &str| body.get(member).is_some_and(Value::is_string);
     let dropped: &[&str] = match (sets("command"), sets("url")) {
@@ -162,7 +162,7 @@ fn write_transport(table: &mut dyn TableLike, value: &Value) -> Result<(), Failu
     Ok(())
 }
 
-/// "proxy" is what holds without it.
+/// `proxy` is the default.
 fn write_connection_mode(table: &mut dyn TableLike, value: &Value) -> Result<(), Failure> {
     match value.as_str() {
         Some("direct") => drop(table.insert("connection_mode", toml_edit::value("direct"))),
@@ -173,7 +173,7 @@ fn write_connection_mode(table: &mut dyn TableLike, value: &Value) -> Result<(),
     Ok(())
 }
 
-/// Writes a text, unless it comes back as it was shown; then the old one stays.
+/// Writes a string, unless it was sent back as shown; then the old value stays.
 fn write_shown(
     table: &mut dyn TableLike,
     key: &str,
@@ -195,19 +195,19 @@ fn write_arguments(table: &mut dyn TableLike, value: &Value) -> Result<(), Failu
             return Ok(());
         }
         Value::Array(arguments) => arguments,
-        _ => return Err(invalid("`args` must be a list of texts")),
+        _ => return Err(invalid("`args` must be a list of strings")),
     };
     let old = table.get("args").and_then(Item::as_array).cloned();
     let old_shown = shown_arguments(table);
     let mut written = Array::new();
     for (index, argument) in arguments.iter().enumerate() {
         let text = argument.as_str();
-        let text = text.ok_or_else(|| invalid("`args` must be a list of texts"))?;
+        let text = text.ok_or_else(|| invalid("`args` must be a list of strings"))?;
         if !text.contains(REDACTED) {
             written.push(escaped(text));
             continue;
         }
-        // The client can insert and remove arguments before it.
+        // The client can have inserted or removed arguments before this one.
         let was_shown = |place: &usize| old_shown.get(*place).is_some_and(|old| old == text);
         let mut places = (0..old_shown.len()).filter(was_shown);
         let place = match (was_shown(&index), places.next(), places.next()) {
@@ -222,7 +222,7 @@ fn write_arguments(table: &mut dyn TableLike, value: &Value) -> Result<(), Failu
     Ok(())
 }
 
-/// The texts of `env` and `headers`, by their names.
+/// Writes the strings of `env` or `headers`, by name.
 fn write_named(table: &mut dyn TableLike, key: &str, value: &Value) -> Result<(), Failure> {
     let named = match value {
         Value::Object(named) if !named.is_empty() => named,
@@ -230,16 +230,23 @@ fn write_named(table: &mut dyn TableLike, key: &str, value: &Value) -> Result<()
             table.remove(key);
             return Ok(());
         }
-        _ => return Err(invalid(&format!("`{key}` must be an object of texts"))),
+        _ => {
+            return Err(invalid(&format!(
+                "`{key}` must be an object with string values"
+            )));
+        }
     };
     let mut written = InlineTable::new();
     let old = table.get(key).and_then(Item::as_table_like);
     for (name, value) in named {
         if key == "env" && (name.is_empty() || name.contains(['=', '\0'])) {
-            return Err(invalid("a variable of `env` has no name, or `=` in it"));
+            return Err(invalid(
+                "a variable of `env` has an empty name, or a name with `=`",
+            ));
         }
         let text = value.as_str();
-        let text = text.ok_or_else(|| invalid(&format!("`{key}` must be an object of texts")))?;
+        let text =
+            text.ok_or_else(|| invalid(&format!("`{key}` must be an object with string values")))?;
         if text != REDACTED {
             written.insert(name, escaped(text).into());
             continue;
@@ -262,7 +269,7 @@ fn write_timeouts(table: &mut dyn TableLike, value: &Value) -> Result<(), Failur
         .keys()
         .any(|key| key != "connection" && key != "request")
     {
-        return Err(invalid("`timeouts` has `connection` and `request` only"));
+        return Err(invalid("`timeouts` has only `connection` and `request`"));
     }
     let written = |member: &str| match timeouts.get(member) {
         None | Some(Value::Null) => Ok(None),
@@ -272,7 +279,7 @@ fn write_timeouts(table: &mut dyn TableLike, value: &Value) -> Result<(), Failur
                 .filter(|number| (1..=TIMEOUT_MAX).contains(number));
             let number = number.ok_or_else(|| {
                 invalid(&format!(
-                    "`timeouts.{member}` must be milliseconds, up to a day"
+                    "`timeouts.{member}` must be a number of milliseconds, at most a day"
                 ))
             })?;
             Ok::<_, Failure>(Some(format!("{number}ms")))

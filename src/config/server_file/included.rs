@@ -1,5 +1,5 @@
-//! The servers of the files that a configuration includes, and of its sources. The API shows them;
-//! they are changed where they come from.
+//! Servers of included files and sources. The API lists them; included files are changed in place,
+//! sources are not.
 
 use std::path::{Path, PathBuf};
 
@@ -16,47 +16,47 @@ use crate::config::{Config, ServerEntry, fetched, place};
 use crate::id::ServerName;
 use crate::protocol::Failure;
 
-/// The servers of all files and sources but the configuration itself.
+/// The servers of all included files and sources.
 #[derive(Default)]
 pub(super) struct IncludedServers {
     parts: Vec<Part>,
     /// Names and ids of all servers of the configuration.
     taken: Vec<(String, String)>,
-    /// The configuration itself is JSON.
+    /// Whether the configuration itself is JSON.
     is_json: bool,
 }
 
-/// Some servers, as tables of a configuration.
+/// Servers from one origin, as configuration tables.
 struct Part {
     origin: Origin,
     servers: DocumentMut,
 }
 
 enum Origin {
-    /// With its text.
+    /// An included file, with its content.
     File(PathBuf, String),
     Source(ServerName),
 }
 
-/// The answer to an order that concerns included servers.
+/// The result of a request that concerns included servers.
 pub(super) enum IncludedAnswer {
     Shown(Value),
     Changed(FileChange),
 }
 
-/// A change to be written into a file in JSON.
+/// A change to write into a JSON file.
 pub(super) struct FileChange {
     pub(super) path: PathBuf,
     pub(super) text: String,
-    /// The answer.
+    /// The response.
     pub(super) body: Value,
-    /// Of the server that is changed.
+    /// Id of the changed server.
     pub(super) id: String,
 }
 
 impl IncludedServers {
-    /// The servers that the text of a configuration includes; none if it cannot be loaded, which
-    /// is told when it is changed.
+    /// Reads the servers that a configuration includes. Returns none if it cannot be loaded; that
+    /// error is reported when a server is changed.
     pub(super) fn read(text: &str, path: &Path, environment: &dyn Environment) -> Self {
         let directory = path.parent().unwrap_or(Path::new("."));
         let Ok(loaded) = Config::parse(text, &path.to_string_lossy(), directory, environment)
@@ -92,11 +92,12 @@ impl IncludedServers {
         }
     }
 
-    /// The answer to an order that concerns included servers; `None` if it is for the file itself.
+    /// Handles a request that concerns included servers; `None` if it concerns the configuration
+    /// itself.
     ///
     /// # Errors
     ///
-    /// Says why a server cannot be changed.
+    /// Returns why a server cannot be changed.
     pub(super) fn answer(
         &self,
         own: &DocumentMut,
@@ -151,8 +152,8 @@ impl IncludedServers {
             Origin::File(path, text) => (path.clone(), text),
             Origin::Source(name) => {
                 return Err(conflict(&format!(
-                    "this server comes from the source `{name}`: change it there, which is applied \
-                     when the source is asked again"
+                    "this server comes from the source `{name}`: change it there; the change is \
+                     applied when the source is polled next"
                 )));
             }
         };
@@ -191,8 +192,8 @@ impl IncludedServers {
         }))
     }
 
-    /// Refuses a name that another server of any file has. `changed` is the name or the id of the
-    /// server that the order changes.
+    /// Refuses a name that any other server has. `changed` is the name or id of the server that the
+    /// request changes.
     fn check_free(&self, body: &Map<String, Value>, changed: Option<&str>) -> Result<(), Failure> {
         let Some(name) = body.get("name").and_then(Value::as_str) else {
             return Ok(());
@@ -201,13 +202,13 @@ impl IncludedServers {
         let others = self.taken.iter();
         let mut others = others.filter(|(known, id)| !is_changed(known) && !is_changed(id));
         match others.any(|(known, id)| known == name || id == name) {
-            true => Err(conflict(&format!("there is a server `{name}` already"))),
+            true => Err(conflict(&format!("server `{name}` already exists"))),
             false => Ok(()),
         }
     }
 }
 
-/// The servers of a file in JSON.
+/// Parses the servers of a JSON file.
 fn tables(text: &str) -> Option<DocumentMut> {
     let json = JsonServers::read(text.trim_start_matches('\u{feff}')).ok()?;
     json.toml.parse().ok()
@@ -218,14 +219,14 @@ fn table<'d>(servers: &'d DocumentMut, name: &str) -> Option<&'d dyn TableLike> 
     found.map(|(_, table)| table)
 }
 
-/// A server in the form of the API, and its id.
+/// A server in the form used by the API, and its id.
 fn shown(servers: &DocumentMut, name: &str) -> (Value, String) {
     let view = view(servers, name);
     let id = view["id"].as_str().unwrap_or(name).to_owned();
     (view, id)
 }
 
-/// Takes out the servers of a source that are left out of the configuration.
+/// Removes servers of a source that the configuration skips.
 fn leave_in_force(servers: &mut DocumentMut, config: &Config) {
     let tables = servers.get_mut("servers").and_then(Item::as_table_like_mut);
     let Some(servers) = tables else {

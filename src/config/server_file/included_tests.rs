@@ -1,4 +1,4 @@
-//! Servers of included files, read and changed by the API.
+//! Tests that read and change servers of included files through the API.
 
 use super::tests::{File, object, update};
 use super::*;
@@ -80,7 +80,7 @@ fn an_included_server_is_changed_in_its_file() {
 }
 
 #[test]
-fn a_server_of_a_list_and_one_with_a_command_of_words_are_changed_too() {
+fn servers_in_lists_and_with_word_commands_can_be_changed() {
     let json =
         r#"{"servers": [{"name": "a", "command": "x"}, {"name": "b", "command": ["y", "1"]}]}"#;
     let file = including(json);
@@ -88,7 +88,7 @@ fn a_server_of_a_list_and_one_with_a_command_of_words_are_changed_too() {
     file.order(update("b", json!({"args": ["1", "2"]})))
         .unwrap();
     let now: Value = serde_json::from_str(&file.read("mcp.json")).unwrap();
-    // Until now its name was its id, which stays.
+    // The id used to be the name, and stays the same.
     assert_eq!(
         now["servers"][0],
         json!({"name": "c", "command": "x", "id": "a"})
@@ -103,7 +103,7 @@ fn a_server_of_a_list_and_one_with_a_command_of_words_are_changed_too() {
 }
 
 #[test]
-fn a_name_that_another_file_has_is_refused_and_nothing_is_written() {
+fn a_name_used_by_another_file_is_refused() {
     let json = r#"{"mcpServers": {"far": {"url": "http://h/"}}}"#;
     let file = including(json);
     let stdio = json!({"name": "far", "transport": "stdio", "command": "y"});
@@ -124,7 +124,7 @@ fn a_name_that_another_file_has_is_refused_and_nothing_is_written() {
 }
 
 #[test]
-fn a_configuration_in_json_takes_new_servers() {
+fn servers_can_be_added_to_a_json_configuration() {
     let file = File::new("{ \"mcpServers\": {} } // of an editor\n");
     let body = json!({"name": "new", "transport": "streamableHttp", "url": "https://h.example/mcp",
                       "headers": {"K": "v"}});

@@ -1,5 +1,5 @@
-//! One server of a file of a client, changed in its place: JSON with comments, which stay. What
-//! other programs read of a server keeps its name there; keys of mcpvisor go into `x-mcpvisor`.
+//! Edits one server in a client's JSON file in place; comments stay. Keys that other programs read
+//! keep the client's name; keys of mcpvisor go into `x-mcpvisor`.
 
 use jsonc_parser::cst::{CstInputValue, CstNode, CstObject, CstObjectProp, CstRootNode};
 use serde_json::{Map, Value, json};
@@ -11,10 +11,10 @@ use crate::config::client_entry::{
 use crate::config::json::{JSON_OF_EDITORS, JsonServers, SERVERS_AT, cst_input};
 use crate::config::json_of_toml;
 
-/// Times that clients keep in `timeouts`.
+/// Durations that clients keep in `timeouts`.
 const TIMES: [&str; 2] = ["request_timeout", "supervision"];
 
-/// The list of servers in a file.
+/// The collection of servers in a file.
 enum List {
     Object(CstObject),
     Array(jsonc_parser::cst::CstArray),
@@ -26,16 +26,16 @@ enum Entry {
     Element(CstNode),
 }
 
-/// A file of a client, to be changed.
+/// A client's file that is being edited.
 pub(super) struct JsonEdit {
     root: CstRootNode,
     list: List,
-    /// In the order of the list.
+    /// Names in list order.
     names: Vec<String>,
 }
 
 impl JsonEdit {
-    /// `None` if the text has no servers.
+    /// Parses the file; `None` if it has no servers.
     pub(super) fn new(text: &str) -> Option<Self> {
         let names = JsonServers::read(text).ok()?.names();
         let root = CstRootNode::parse(text, &JSON_OF_EDITORS).ok()?;
@@ -43,7 +43,7 @@ impl JsonEdit {
         Some(Self { root, list, names })
     }
 
-    /// The changed file.
+    /// The edited file.
     pub(super) fn text(&self) -> String {
         self.root.to_string()
     }
@@ -72,7 +72,7 @@ impl JsonEdit {
         }
     }
 
-    /// Makes a server what `after` says, and touches nothing that is as in `before`.
+    /// Changes a server from `before` to `after`, leaving equal keys untouched.
     pub(super) fn update(
         &self,
         (old, before): (&str, &dyn TableLike),
@@ -159,7 +159,7 @@ fn change(server: &CstObject, before: &dyn TableLike, after: &dyn TableLike) {
     }
 }
 
-/// Writes one key, under the name that it has there.
+/// Writes one key, under the name that the file uses for it.
 fn write(server: &CstObject, key: &str, value: Option<Value>) {
     let has = |member: &&str| server.get(member).is_some();
     match (key, value) {
@@ -198,7 +198,7 @@ fn write(server: &CstObject, key: &str, value: Option<Value>) {
     }
 }
 
-/// The names that clients have for a key.
+/// The client-side names of a key.
 fn other_names(key: &str) -> impl Iterator<Item = &str> {
     let renamed = RENAMED.iter().filter(move |(_, known)| *known == key);
     renamed.map(|(other, _)| *other)

@@ -1,5 +1,5 @@
-//! The servers of a configuration file as the API reads and changes them. Comments and order stay;
-//! what is written is checked first and replaces the file at once.
+//! Reads and changes the servers of a configuration file for the API. Comments and order stay; new
+//! content is validated first and replaces the file atomically.
 
 mod form;
 mod included;
@@ -26,29 +26,29 @@ use crate::protocol::{ErrorKind, Failure};
 use included::{IncludedAnswer, IncludedServers};
 pub use whole_file::{WholeFileOutcome, shown_difference};
 
-/// Servers and members that a message about an invalid configuration names.
+/// Maximum number of servers and members listed in a message about an invalid configuration.
 const PROBLEMS_SHOWN: usize = 5;
 
-/// The file, and what a check of it needs.
+/// The configuration file and the context needed to validate it.
 pub struct ServerFile<'a> {
     path: PathBuf,
     environment: &'a dyn Environment,
     mint: fn() -> Uuid,
 }
 
-/// The outcome of an order.
+/// The outcome of a request.
 pub struct FileOutcome {
     pub answer: ConfigAnswer,
-    /// The id of the server that was changed or removed; nothing was written without one.
+    /// Id of the server that was changed or removed; `None` if nothing was written.
     pub changed: Option<String>,
 }
 
 impl<'a> ServerFile<'a> {
-    /// A file that is not there has the built-in configuration, and is written with the first change.
+    /// A missing file has the built-in configuration, and is created by the first change.
     ///
     /// # Errors
     ///
-    /// Fails for a gateway that runs with no file, and would find none.
+    /// Fails for a gateway that runs without a file and would not find one.
     pub fn new(
         path: Option<&Path>,
         environment: &'a dyn Environment,
@@ -56,8 +56,8 @@ impl<'a> ServerFile<'a> {
     ) -> Result<Self, Failure> {
         let Some(path) = path else {
             return Err(conflict(
-                "the gateway runs with the built-in configuration, which cannot be changed: write it \
-                 to a file with `mcpvisor config default > config.toml` and start it again",
+                "the gateway runs with the built-in configuration, which cannot be changed: save \
+                 it with `mcpvisor config default > config.toml` and restart the gateway",
             ));
         };
         Ok(Self {
@@ -67,11 +67,11 @@ impl<'a> ServerFile<'a> {
         })
     }
 
-    /// Reads the file, carries the order out, and writes the file if it is another then.
+    /// Reads the file, carries out the request, and writes the file if it changed.
     ///
     /// # Errors
     ///
-    /// Returns the failure that the client is to read; then the file is as it was.
+    /// Returns the failure to report to the client; the file is then unchanged.
     pub fn carry_out(
         &self,
         order: ConfigOrder,
@@ -79,11 +79,11 @@ impl<'a> ServerFile<'a> {
     ) -> Result<FileOutcome, Failure> {
         let text = self.text(if_match)?;
         let mut document = match json_file::is_json(&text) {
-            // Its servers are changed as those of an included file.
+            // Servers of a JSON file are edited like servers of an included file.
             true => DocumentMut::new(),
             false => text.parse().map_err(|_| {
                 let message =
-                    "the configuration file is no valid TOML now: `mcpvisor check` says why";
+                    "the configuration file is no longer valid TOML: `mcpvisor check` shows why";
                 Failure::new(ErrorKind::InvalidConfig, message)
             })?,
         };
@@ -118,7 +118,7 @@ impl<'a> ServerFile<'a> {
         })
     }
 
-    /// The present content, if it has the tag that is given.
+    /// The current content, if its tag matches.
     fn text(&self, if_match: Option<&str>) -> Result<String, Failure> {
         let text = match place::read(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => default_file(),
@@ -181,11 +181,11 @@ fn create(
     Ok(name)
 }
 
-/// Whether a text may replace the file.
+/// Checks that a text can replace the file.
 ///
 /// # Errors
 ///
-/// Says every problem, without any value.
+/// Returns every problem, without any value.
 pub(super) fn check(path: &Path, text: &str, environment: &dyn Environment) -> Result<(), Failure> {
     let directory = path.parent().unwrap_or(Path::new("."));
     let parsed = Config::parse(text, &path.to_string_lossy(), directory, environment);
@@ -196,7 +196,7 @@ fn refused(error: &ConfigError) -> Failure {
     Failure::new(ErrorKind::InvalidConfig, sentence(error))
 }
 
-/// Every problem, without any value.
+/// Formats every problem, without any value.
 fn sentence(error: &ConfigError) -> String {
     let problems = error.problems().iter().take(PROBLEMS_SHOWN);
     let problems: Vec<&str> = problems.map(|problem| problem.message.as_str()).collect();
@@ -234,7 +234,7 @@ fn view(document: &DocumentMut, name: &str) -> Value {
     found.map_or(Value::Null, |(name, table)| form::read(name, table))
 }
 
-/// The name of the server of this id or name.
+/// The name of the server with this id or name.
 fn find(document: &DocumentMut, wanted: &str) -> Result<String, Failure> {
     let by_id = entries(document).find(|(name, table)| form::id(name, *table) == wanted);
     let found = by_id.or_else(|| entries(document).find(|(name, _)| *name == wanted));
@@ -248,7 +248,7 @@ fn find(document: &DocumentMut, wanted: &str) -> Result<String, Failure> {
 fn free_name(document: &DocumentMut, name: &str) -> Result<String, Failure> {
     let checked = ServerName::try_new(name).map_err(|error| texts::invalid(&error.to_string()))?;
     if entries(document).any(|(known, table)| known == name || form::id(known, table) == name) {
-        let message = format!("there is a server `{checked}` already");
+        let message = format!("server `{checked}` already exists");
         return Err(conflict(&message));
     }
     Ok(checked.as_str().to_owned())
@@ -264,7 +264,7 @@ fn update(
         None => None,
         Some(Value::String(new)) if *new == name => None,
         Some(Value::String(new)) => Some(free_name(document, new)?),
-        Some(_) => return Err(texts::invalid("`name` must be a text")),
+        Some(_) => return Err(texts::invalid("`name` must be a string")),
     };
     let servers = servers(document)?;
     if let Some(new) = renamed
@@ -273,7 +273,7 @@ fn update(
         if let Some(table) = entry.as_table_like_mut()
             && !table.contains_key("id")
         {
-            // Until now its name was its id, which stays.
+            // The id used to be the name, and stays the same.
             table.insert("id", toml_edit::value(&name));
         }
         servers.insert(&new, entry);
@@ -287,7 +287,7 @@ fn update(
     Ok(name)
 }
 
-/// The tag of a content.
+/// The entity tag of a content.
 fn tag(text: &str) -> String {
     format!("\"{}\"", Fingerprint::of(text.as_bytes()).short())
 }
@@ -303,23 +303,23 @@ fn check_tag(text: &str, if_match: Option<&str>) -> Result<(), Failure> {
     {
         return Ok(());
     }
-    let message = "the configuration was changed meanwhile: read it again (`ETag`)";
+    let message = "the configuration has changed in the meantime: read it again (`ETag`)";
     Err(Failure::new(ErrorKind::PreconditionFailed, message))
 }
 
-/// Writes a file beside the old one and puts it in its place: a reader finds one of them whole,
-/// whenever the process is killed. A link stays one.
+/// Replaces a file atomically: a reader finds either version whole, even if the process is killed.
+/// A symbolic link stays a link.
 ///
 /// # Errors
 ///
-/// Returns the system's error; then the old text stays.
+/// Returns the system's error; the old content then stays.
 pub fn replace(path: &Path, text: &str) -> io::Result<()> {
     let (path, mode) = match fs::canonicalize(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             if let Some(directory) = path.parent() {
                 fs::create_dir_all(directory)?;
             }
-            // It may get secrets.
+            // The file can come to hold secrets.
             (path.to_owned(), 0o600)
         }
         found => {
@@ -331,7 +331,7 @@ pub fn replace(path: &Path, text: &str) -> io::Result<()> {
     let mut beside = path.clone().into_os_string();
     beside.push(".new");
     let beside = PathBuf::from(beside);
-    // One that a killed process left.
+    // Left behind by a killed process.
     let _ = fs::remove_file(&beside);
     let mut options = OpenOptions::new();
     let mut file = options

@@ -1,4 +1,4 @@
-//! `oauth` of a server in the form of the API, as MCP Inspector names its members.
+//! `oauth` of a server in the form used by the API, with the member names of MCP Inspector.
 
 use serde_json::{Map, Value, json};
 use toml_edit::{Array, InlineTable, Item, TableLike};
@@ -9,7 +9,7 @@ use crate::config::interpolate::escaped;
 use crate::masking::REDACTED;
 use crate::protocol::Failure;
 
-/// `None` for a server without such a table.
+/// Reads the table; `None` for a server without one.
 pub(super) fn read(table: &dyn TableLike) -> Option<Value> {
     let oauth = table.get("oauth").and_then(Item::as_table_like)?;
     let mut view = Map::new();
@@ -29,11 +29,12 @@ pub(super) fn read(table: &dyn TableLike) -> Option<Value> {
     Some(Value::Object(view))
 }
 
-/// Members that the body does not have stay, and `null` removes one, or all of it.
+/// Writes the members of the body; missing members stay unchanged, and `null` removes one, or the
+/// whole table.
 ///
 /// # Errors
 ///
-/// Returns the failure for a member that cannot be written.
+/// Fails if a member cannot be written.
 pub(super) fn write(table: &mut dyn TableLike, value: &Value) -> Result<(), Failure> {
     let members = match value {
         Value::Null => {
@@ -47,7 +48,7 @@ pub(super) fn write(table: &mut dyn TableLike, value: &Value) -> Result<(), Fail
         table.insert("oauth", toml_edit::value(InlineTable::new()));
     }
     let oauth = table.get_mut("oauth").and_then(Item::as_table_like_mut);
-    let oauth = oauth.ok_or_else(|| invalid("`oauth` of the file is no table"))?;
+    let oauth = oauth.ok_or_else(|| invalid("`oauth` in the file is not a table"))?;
     for (member, value) in members {
         let known = OAUTH_RENAMED.iter().find(|(known, _)| known == member);
         match (known, member.as_str()) {
@@ -55,7 +56,7 @@ pub(super) fn write(table: &mut dyn TableLike, value: &Value) -> Result<(), Fail
             (None, "scopes") => write_scopes(oauth, value)?,
             (None, other) => {
                 let other: String = other.chars().take(64).collect();
-                return Err(invalid(&format!("member {other:?} of `oauth` is unknown")));
+                return Err(invalid(&format!("unknown member {other:?} in `oauth`")));
             }
         }
     }
@@ -63,7 +64,7 @@ pub(super) fn write(table: &mut dyn TableLike, value: &Value) -> Result<(), Fail
 }
 
 fn write_scopes(oauth: &mut dyn TableLike, value: &Value) -> Result<(), Failure> {
-    let wrong = || invalid("`oauth.scopes` must be a list of texts");
+    let wrong = || invalid("`oauth.scopes` must be a list of strings");
     let scopes = match value {
         Value::Null => {
             oauth.remove("scopes");

@@ -1,11 +1,10 @@
-//! The whole configuration file for people who look at it: as it is read, without comments and
-//! without secrets.
+//! Formats the whole configuration file for display, without comments and secrets.
 
 use toml::Table;
 
 use crate::config::mask_config;
 
-/// A file in TOML; nothing of one that is not.
+/// The displayed form of a TOML file; empty if it is not valid TOML.
 pub(super) fn shown(text: &str) -> String {
     let shown = || {
         let table: Table = text.parse().ok()?;

@@ -88,7 +88,7 @@ fn no_secret_is_read() {
 }
 
 #[test]
-fn what_was_read_can_be_written_back_and_changes_nothing_that_counts() {
+fn writing_back_what_was_read_changes_nothing() {
     let file = File::new(FILE);
     for name in ["files", "docs"] {
         let read = file.order(ConfigOrder::Get(name.to_owned())).unwrap();
@@ -140,7 +140,7 @@ fn a_renamed_server_keeps_its_id() {
 }
 
 #[test]
-fn what_is_wrong_changes_nothing() {
+fn invalid_requests_change_nothing() {
     let file = File::new(FILE);
     let create = |body| ConfigOrder::Create(object(body));
     let table = [
@@ -210,7 +210,7 @@ fn what_is_wrong_changes_nothing() {
 }
 
 #[test]
-fn a_login_that_cannot_be_used_changes_nothing() {
+fn an_invalid_oauth_table_changes_nothing() {
     let file = File::new(FILE);
     for oauth in [
         json!(3),
@@ -229,7 +229,7 @@ fn a_login_that_cannot_be_used_changes_nothing() {
 }
 
 #[test]
-fn a_tag_of_another_content_is_refused() {
+fn an_outdated_tag_is_refused() {
     let file = File::new(FILE);
     let read = file.order_if(ConfigOrder::List, None).unwrap().answer.etag;
     let off = || update("files", json!({ "enabled": false }));
@@ -243,7 +243,7 @@ fn a_tag_of_another_content_is_refused() {
 }
 
 #[test]
-fn another_transport_takes_the_place_of_the_old_one() {
+fn a_new_transport_replaces_the_old_one() {
     let file = File::new(FILE);
     let body = json!({ "transport": "sse", "url": "http://localhost:1/sse" });
     let now = file.order(update("files", body)).unwrap();
@@ -257,7 +257,7 @@ fn another_transport_takes_the_place_of_the_old_one() {
 }
 
 #[test]
-fn where_clients_of_the_api_connect_is_kept_for_them() {
+fn the_connection_mode_is_stored() {
     let file = File::new(FILE);
     let mode = |file: &File| {
         file.order(ConfigOrder::Get("docs".to_owned())).unwrap()["connectionMode"].clone()

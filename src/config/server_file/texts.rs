@@ -1,4 +1,4 @@
-//! Texts of a server's table, as the API shows and writes them.
+//! Reads and writes strings of a server's table for the API.
 
 use toml_edit::{Item, TableLike};
 
@@ -16,7 +16,7 @@ pub(super) fn text<'t>(table: &'t dyn TableLike, key: &str) -> Option<&'t str> {
     table.get(key).and_then(Item::as_str)
 }
 
-/// A text of the file as it is meant, if nothing is filled in.
+/// The literal value of a string in the file; `None` if it contains `${…}`.
 pub(super) fn literal(text: &str) -> Option<String> {
     let mut literal = String::new();
     let mut rest = text;
@@ -45,7 +45,7 @@ pub(super) fn write_text(
             }
         }
         Value::String(text) => drop(table.insert(key, toml_edit::value(escaped(text)))),
-        _ => return Err(invalid(&format!("`{key}` must be a text"))),
+        _ => return Err(invalid(&format!("`{key}` must be a string"))),
     }
     Ok(())
 }

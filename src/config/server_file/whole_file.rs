@@ -1,4 +1,4 @@
-//! The configuration file as a whole: planned, replaced, and put back.
+//! Plans, replaces and restores the configuration file as a whole.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,19 +12,19 @@ use crate::catalog::{around_changes, line_diff};
 use crate::config::{Config, ConfigError, KeptContents, Plan};
 use crate::protocol::{ErrorKind, Failure};
 
-/// The outcome of an order about the whole file.
+/// The outcome of a request that concerns the whole file.
 pub struct WholeFileOutcome {
     pub answer: ConfigAnswer,
-    /// Whether the file has another content now.
+    /// Whether the file's content changed.
     pub is_replaced: bool,
 }
 
 impl ServerFile<'_> {
-    /// Carries the order out, if the file has the tag that is given.
+    /// Carries out the request if the file's tag matches.
     ///
     /// # Errors
     ///
-    /// Returns the failure that the client is to read; then the file is as it was.
+    /// Returns the failure to report to the client; the file is then unchanged.
     pub fn carry_out_whole(
         &self,
         order: FileOrder,
@@ -38,7 +38,7 @@ impl ServerFile<'_> {
             FileOrder::Plan(content) => {
                 let (text, _) = self.content(content)?;
                 let wanted = self.checked(&text).map_err(|error| refused(&error))?;
-                // The present file may have an error: then there is nothing to compare with.
+                // The current file can be invalid: then there is nothing to compare with.
                 let present_config = self.checked(&present).ok();
                 let plan = present_config.map(|config| Plan::between(&config, &wanted).to_json());
                 json!({ "plan": plan, "diff": shown_difference(&present, &text) })
@@ -51,7 +51,7 @@ impl ServerFile<'_> {
                     (is_replaced, etag) = (true, tag(&text));
                 }
                 if let Some(kept) = kept {
-                    // One too many does no harm.
+                    // An extra kept content does no harm.
                     let _ = fs::remove_file(kept);
                 }
                 json!({ "changed": is_replaced })
@@ -72,7 +72,7 @@ impl ServerFile<'_> {
         Ok(names.collect())
     }
 
-    /// The text, and the file of one that is kept.
+    /// The content, and the kept file it comes from.
     fn content(&self, content: FileContent) -> Result<(String, Option<PathBuf>), Failure> {
         let name = match content {
             FileContent::Text(text) => return Ok((text, None)),
@@ -81,7 +81,7 @@ impl ServerFile<'_> {
         let unreadable = |error| io_failure("read", &error);
         let found = KeptContents::of(&self.path).find(&name);
         let path = found.map_err(unreadable)?.ok_or_else(|| {
-            let message = "this content is not kept any longer; look at the list again";
+            let message = "this content is no longer kept; reload the list";
             Failure::new(ErrorKind::NotFound, message)
         })?;
         let text = place::read(&path).map_err(unreadable)?;
@@ -97,16 +97,16 @@ impl ServerFile<'_> {
     fn replace_whole(&self, present: &str, text: &str) -> Result<(), Failure> {
         let kept = KeptContents::of(&self.path).keep(present);
         let kept = kept
-            .map_err(|error| conflict(&format!("the present content cannot be kept: {error}")))?;
+            .map_err(|error| conflict(&format!("the current content cannot be kept: {error}")))?;
         replace(&self.path, text).map_err(|error| {
-            // It is the present content still.
+            // It is still the current content.
             let _ = fs::remove_file(kept);
             io_failure("written", &error)
         })
     }
 }
 
-/// The changes from one content to another, without comments and secrets.
+/// The changes between two contents, without comments and secrets.
 pub fn shown_difference(before: &str, after: &str) -> String {
     let [before, after] = [before, after].map(shown_lines);
     around_changes(&line_diff(&before, &after))

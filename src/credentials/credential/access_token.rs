@@ -1,4 +1,4 @@
-//! The token that requests carry.
+//! The token that requests to a server carry.
 
 use secrecy::{ExposeSecret as _, SecretString};
 
@@ -10,7 +10,7 @@ use crate::credentials::stored_sign_in::{StoredSignIn, unix_now};
 pub struct AccessToken {
     /// The value of `Authorization`.
     header: SecretString,
-    /// Unix seconds; `None` if it is renewed when it is refused.
+    /// Unix seconds; `None` if the token is renewed only once it is refused.
     renew_at: Option<u64>,
     /// Unix seconds.
     pub(super) expires_at: Option<u64>,

@@ -1,5 +1,5 @@
-//! A credential in the vault. Reading and writing may wait for the command that prints the vault's key,
-//! so that no arbiter does it.
+//! Loads and stores a credential in the vault. Both can block on the command that prints the
+//! vault's key, so they never run on an arbiter.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -14,18 +14,18 @@ use crate::credentials::Vault;
 use crate::credentials::stored_sign_in::StoredSignIn;
 use crate::id::ServerName;
 
-/// A vault that could not be read is read again then: perhaps the keyring is unlocked by now.
+/// Delay before a failed read of the vault is retried: the keyring can be unlocked by then.
 const READ_AGAIN_AFTER: Duration = Duration::from_secs(60);
 
 impl Credential {
-    /// Waits until its token is there, if one is kept.
+    /// Waits until a stored token is loaded.
     pub async fn opened(&self) {
         if !self.is_read.load(Ordering::Acquire) {
             drop(Box::pin(self.exchange()).await);
         }
     }
 
-    /// The state that only one task at a time may touch, once the vault was read.
+    /// Locks the state that only one task at a time may use, after reading the vault.
     pub(super) async fn exchange(&self) -> MutexGuard<'_, Exchange> {
         let mut exchange = self.exchange.lock().await;
         let is_due = |at: Instant| at.elapsed() >= READ_AGAIN_AFTER;
@@ -52,7 +52,7 @@ impl Credential {
         self.is_read.store(true, Ordering::Release);
     }
 
-    /// Keeps it at rest, unless the next token of a client brings another.
+    /// Stores the sign-in, unless its token can be exchanged again.
     pub(super) async fn store(&self, mut kept: StoredSignIn) -> Result<(), SignInError> {
         if self.is_exchanged() {
             return Ok(());
@@ -71,14 +71,14 @@ impl Credential {
 
 /// # Errors
 ///
-/// Returns why the vault cannot be read, which is logged.
+/// Returns why the vault cannot be read; the error is also logged.
 pub(super) fn read(
     vault: &Vault,
     name: &ServerName,
     kept_as: &str,
 ) -> io::Result<Option<StoredSignIn>> {
     let read = vault.read(kept_as).inspect_err(|error| {
-        log::warn!(server = name.as_str(), error:%; "its tokens cannot be read; sign in again");
+        log::warn!(server = name.as_str(), error:%; "stored tokens cannot be read; sign in again");
     });
     Ok(read?.and_then(|text| serde_json::from_slice(&text).ok()))
 }
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_vault_whose_key_was_away_is_read_again() {
+    async fn an_unreadable_vault_is_retried() {
         let directory = tempfile::tempdir().unwrap();
         let (key, away) = (directory.path().join("key"), directory.path().join("away"));
         let vault = Vault::new(
@@ -129,7 +129,10 @@ mod tests {
         assert!(!credential.has_token());
         fs::rename(&away, &key).unwrap();
         credential.opened().await;
-        assert!(!credential.has_token(), "it is not read all the time");
+        assert!(
+            !credential.has_token(),
+            "the vault is not read all the time"
+        );
         tokio::time::advance(READ_AGAIN_AFTER).await;
         credential.opened().await;
         assert!(credential.has_token());

@@ -1,7 +1,7 @@
-//! The token of a client is exchanged for one of the server (RFC 8693).
+//! Exchanges a client's token for a token of the server (RFC 8693).
 //!
-//! The new token is kept in memory only, and replaced with the newest token of the client. Only a
-//! configured authorization server is shown it: one that the server names could keep it.
+//! The new token is kept in memory only, and follows the client's newest token. It is exchanged
+//! only at a configured authorization server: one that the server names could steal it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,16 +12,16 @@ use super::{AccessToken, Credential, Exchange, FAILED_FOR, NotRenewed, SignInErr
 use crate::credentials::stored_sign_in::StoredSignIn;
 use crate::credentials::{Grant, GrantKind, SubjectToken, lookup};
 
-/// A token that was not exchanged is tried again after so long; another one at once.
+/// Delay before a refused token is tried again; a different token is tried immediately.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
 
 impl Credential {
-    /// Whether its tokens are given for those of clients.
+    /// Whether its tokens come from an exchange of client tokens.
     pub fn is_exchanged(&self) -> bool {
         self.settings.grant == GrantKind::TokenExchange
     }
 
-    /// Whether a request of its user has to wait for a token. It never goes without one.
+    /// Whether a request of its user has to wait for a token. Requests never go without one.
     pub fn lacks_token(&self) -> bool {
         let is_usable = |token: &Arc<AccessToken>| !token.has_expired();
         self.is_exchanged()
@@ -29,7 +29,7 @@ impl Credential {
             && !self.current.load().as_ref().is_some_and(is_usable)
     }
 
-    /// Gets a token for a request that must not go without one. Called on an arbiter.
+    /// Gets a token for a request that needs one. Called on an arbiter.
     ///
     /// # Errors
     ///
@@ -38,8 +38,8 @@ impl Credential {
         self.renew(self.current.load_full(), None).await
     }
 
-    /// Forgets that a token of the client was not exchanged, if the client has another by now or some
-    /// time has passed.
+    /// Clears a failed exchange, if the client has a different token by now or some time has
+    /// passed.
     pub fn look_again(&self) {
         let newest = self.subject();
         let mut needs = self.needs();
@@ -60,7 +60,7 @@ impl Credential {
         }
     }
 
-    /// The newest token of its user that allows the same.
+    /// The newest token of its user with the same rights.
     fn subject(&self) -> Option<Arc<SubjectToken>> {
         let user = self.user.as_ref()?;
         user.subjects.get(user.subject.as_ref()?)
@@ -88,17 +88,17 @@ impl Credential {
         let endpoint = authority.server.token_endpoint;
         let tokens = self.exchange_for(&grant, &endpoint, &kept).await?;
         kept.take(&tokens);
-        // Of a token that does not say how long it holds, it is known that its user's did so long.
+        // A token without a stated lifetime is assumed to expire with the user's token.
         kept.expires_at = kept.expires_at.or(Some(until));
         self.adopt(exchange, kept).await
     }
 
-    /// Replaces a token before it expires; if that fails, it is good until then.
+    /// Replaces a token before it expires; if that fails, the old token stays in use until then.
     pub(super) async fn exchange_ahead(&self, sent: &Arc<AccessToken>) -> Result<(), NotRenewed> {
         let mut exchange = self.exchange().await;
         let current = self.current.load_full();
         let is_current = current.is_some_and(|current| Arc::ptr_eq(&current, sent));
-        // Without a token of the client that holds, nobody calls.
+        // A client without a valid token cannot call.
         if !is_current || self.subject().is_none() {
             return Ok(());
         }

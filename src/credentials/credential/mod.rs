@@ -1,7 +1,7 @@
-//! The token of one server: what requests carry, how it is renewed, and how somebody signs in.
+//! The token of one server: the value that requests carry, its renewal, and sign-in.
 //!
-//! Requests read it without waiting. Exchanges with the authorization server happen one at a time,
-//! in tasks of their own, so that a rotated token is never lost with the request that wanted it.
+//! Requests read it without waiting. Exchanges with the authorization server run one at a time, in
+//! separate tasks, so that a rotated token is never lost when the request that triggered it ends.
 
 mod access_token;
 mod at_rest;
@@ -42,42 +42,42 @@ pub use sign_in::SIGN_IN_WITHIN;
 use sign_in::WaitingSignIn;
 use user::User;
 
-/// Largest private key that is read, in bytes.
+/// Maximum size of a private key file, in bytes.
 const KEY_MAX: u64 = 64 * 1024;
 
-/// After a failed renewal, requests fail for so long without another.
+/// How long requests fail immediately after a failed renewal.
 const FAILED_FOR: Duration = Duration::from_secs(5);
 
-/// The credential of the gateway, or of one principal, at one server. Shared by all connections that
-/// use it.
+/// The credential of the gateway, or of one principal, at one server. Shared by all connections
+/// that use it.
 pub struct Credential {
     name: ServerName,
-    /// Whose it is, if not the gateway's.
+    /// The owner, if not the gateway.
     user: Option<User>,
-    /// Under which it is kept.
+    /// Name of the vault entry.
     kept_as: String,
     url: Url,
     settings: OAuthSettings,
     web: Arc<dyn Web>,
     vault: Vault,
     counters: Counters,
-    /// Every token is added before a request carries it.
+    /// Secrets to mask; every token is added before a request carries it.
     secrets: LiveSecrets,
     current: ArcSwapOption<AccessToken>,
     exchange: AsyncMutex<Exchange>,
-    /// Whether it is known what the vault keeps of it.
+    /// Whether the vault entry has been read.
     is_read: AtomicBool,
-    /// Whether a request carried a token since somebody signed in.
+    /// Whether a request has carried a token since the last sign-in.
     is_used: AtomicBool,
     is_renewing: AtomicBool,
     waiting: Mutex<Vec<WaitingSignIn>>,
-    /// The word with which the person of the last sign-in takes it back.
+    /// The secret with which the person of the last sign-in can revoke it.
     take_back: Mutex<Option<SecretString>>,
     needs: Mutex<Needs>,
     changes: watch::Sender<()>,
 }
 
-/// State that only one task at a time may touch.
+/// State that only one task at a time may use.
 #[derive(Default)]
 struct Exchange {
     kept: Option<StoredSignIn>,
@@ -87,8 +87,8 @@ struct Exchange {
 }
 
 impl Credential {
-    /// The credential of the server at `url`, with what the vault kept of it. That is read when it is
-    /// needed first: the key may come from a command that takes long.
+    /// The credential of the server at `url`. The vault entry is read on first use, because the
+    /// command that prints the key can be slow.
     pub fn open(
         name: ServerName,
         url: Url,
@@ -108,7 +108,7 @@ impl Credential {
         web: Arc<dyn Web>,
         (vault, counters, secrets): (Vault, Counters, LiveSecrets),
     ) -> Arc<Self> {
-        // Exchanged tokens are not kept: they would be of a sign-in before the configuration changed.
+        // Exchanged tokens are not stored: a stored entry is from before the configuration changed.
         let is_exchanged = user.as_ref().is_some_and(|user| user.subject.is_some());
         Arc::new(Self {
             name,
@@ -132,13 +132,13 @@ impl Credential {
         })
     }
 
-    /// Whether it is of the server at `url` with these settings.
+    /// Whether it belongs to the server at `url` with these settings.
     pub fn is_of(&self, url: &Url, settings: &OAuthSettings) -> bool {
         self.url == *url && self.settings == *settings
     }
 
-    /// The token that requests carry; `None` if nobody signed in. A token that expires soon is
-    /// renewed meanwhile. Called on an arbiter.
+    /// The token that requests carry; `None` if not signed in. A token that expires soon is renewed
+    /// in the background. Called on an arbiter.
     pub fn token(self: &Arc<Self>) -> Option<Arc<AccessToken>> {
         let token = self.current.load_full()?;
         self.is_used.store(true, Ordering::Relaxed);
@@ -150,7 +150,7 @@ impl Credential {
                     false => this.renew_now(Some(&sent), None).await,
                 };
                 if let Err(error) = renewed {
-                    log::warn!(server = this.name.as_str(), error:%; "token is not renewed ahead of its time");
+                    log::warn!(server = this.name.as_str(), error:%; "early token refresh failed");
                 }
                 this.is_renewing.store(false, Ordering::Release);
             });
@@ -158,22 +158,22 @@ impl Credential {
         Some(token)
     }
 
-    /// Whether requests carry a token.
+    /// Whether a token is available.
     pub fn has_token(&self) -> bool {
         self.current.load().is_some()
     }
 
-    /// When the token expires that requests carry, in Unix seconds, if that is known.
+    /// Expiry of the current token, in Unix seconds, if known.
     pub fn expires_at(&self) -> Option<u64> {
         self.current.load().as_ref()?.expires_at
     }
 
-    /// Gets another token than the one that was refused; `challenge` is the server's
-    /// `WWW-Authenticate`. Called on an arbiter.
+    /// Replaces the token that was refused; `challenge` is the server's `WWW-Authenticate`. Called
+    /// on an arbiter.
     ///
     /// # Errors
     ///
-    /// Returns why there is none.
+    /// Returns why the token was not replaced.
     pub async fn renew(
         self: &Arc<Self>,
         sent: Option<Arc<AccessToken>>,
@@ -181,24 +181,24 @@ impl Credential {
     ) -> Result<(), NotRenewed> {
         let challenge = challenge.and_then(|text| BearerChallenge::parse(text).ok().flatten());
         let this = Arc::clone(self);
-        // A task of its own: the request may be given up, its token must not be lost.
+        // A separate task: the request can be dropped, but the new token must not be lost.
         let renewing =
             actix_rt::spawn(async move { this.renew_now(sent.as_ref(), challenge).await });
-        let stopped = |_| Err(NotRenewed::Failed("the gateway stops".to_owned()));
+        let stopped = |_| Err(NotRenewed::Failed("the gateway is stopping".to_owned()));
         renewing.await.unwrap_or_else(stopped)
     }
 
-    /// Whether the server refused what there is, and somebody has to sign in.
+    /// Whether the server refused the credential, and a person has to sign in.
     pub fn needs_login(&self) -> bool {
         self.refused().is_some_and(|refused| refused.needs_person())
     }
 
-    /// Why the last token that the server refused was not replaced.
+    /// Why the last refused token was not replaced.
     pub fn refused(&self) -> Option<NotRenewed> {
         self.needs().refused.clone()
     }
 
-    /// Waits until somebody signed in.
+    /// Waits for the next sign-in.
     pub async fn signed_in(&self) {
         let mut changes = self.changes.subscribe();
         while self.needs_login() && changes.changed().await.is_ok() {}
@@ -233,7 +233,7 @@ impl Credential {
         let is_person = self.settings.grant == GrantKind::AuthorizationCode;
         if is_person && !has_tokens && challenge.is_none() {
             self.needs().refused = None;
-            let why = "the server does not say that it takes a token";
+            let why = "the server does not declare that it accepts tokens";
             return Err(NotRenewed::Failed(why.to_owned()));
         }
         let wants_more = challenge
@@ -248,15 +248,15 @@ impl Credential {
                 .await);
         }
         if is_person {
-            self.leave_former_authority(&mut exchange).await;
+            self.discard_former_authority(&mut exchange).await;
         }
-        match self.renew_with_patience(&mut exchange).await {
+        match self.renew_with_retries(&mut exchange).await {
             Ok(()) => Ok(()),
             Err(error) => Err(self.not_renewed(error, &mut exchange).await),
         }
     }
 
-    /// Notes that the token that the server refused is not replaced.
+    /// Records that the refused token is not replaced.
     async fn not_renewed(&self, error: SignInError, exchange: &mut Exchange) -> NotRenewed {
         let refused = match error {
             error if self.is_exchanged() && !error.is_passing() => {
@@ -284,9 +284,9 @@ impl Credential {
         refused
     }
 
-    /// Forgets what an authorization server gave that is no longer the server's: a client and its
-    /// tokens are never shown to another one.
-    async fn leave_former_authority(&self, exchange: &mut Exchange) {
+    /// Discards the client and tokens of an authorization server that the server no longer uses:
+    /// they must never be sent to a different one.
+    async fn discard_former_authority(&self, exchange: &mut Exchange) {
         let challenge = self.needs().challenge.clone();
         let (Some(kept), Some(challenge)) = (&exchange.kept, challenge) else {
             return;
@@ -294,7 +294,7 @@ impl Credential {
         if let Ok(authority) = self.authority(Some(&challenge)).await
             && authority.server.issuer != kept.issuer
         {
-            log::warn!(server = self.name.as_str(); "its authorization server is another one now");
+            log::warn!(server = self.name.as_str(); "authorization server changed; signing out");
             self.sign_out(exchange).await;
             exchange.kept = None;
         }
@@ -311,7 +311,7 @@ impl Credential {
         self.adopt(exchange, kept).await
     }
 
-    /// A token for the gateway itself.
+    /// Obtains a token for the gateway itself.
     async fn obtain(&self, exchange: &mut Exchange) -> Result<(), SignInError> {
         let challenge = self.needs().challenge.clone();
         let authority = self.authority(challenge.as_ref()).await?;
@@ -327,11 +327,11 @@ impl Credential {
         self.adopt(exchange, kept).await
     }
 
-    /// Renews the token now.
+    /// Renews the token immediately.
     ///
     /// # Errors
     ///
-    /// Returns why it is not renewed; the old one stays.
+    /// Returns why it was not renewed; the old token stays in use.
     pub async fn refresh(&self) -> Result<Granted, SignInError> {
         let mut exchange = self.exchange().await;
         self.renew_once(&mut exchange).await?;
@@ -339,8 +339,8 @@ impl Credential {
         self.granted(&exchange)
     }
 
-    /// Forgets the tokens, and revokes them where the authorization server can (RFC 7009). Returns
-    /// whether there were any.
+    /// Deletes the tokens, and revokes them if the authorization server supports it (RFC 7009).
+    /// Returns whether there were any.
     pub async fn forget(&self) -> bool {
         let mut exchange = self.exchange().await;
         let Some(kept) = exchange.kept.clone() else {
@@ -350,7 +350,7 @@ impl Credential {
         exchange.kept = None;
         *self.take_back() = None;
         if let Err(error) = self.vault.remove(&self.kept_as) {
-            log::warn!(server = self.name.as_str(), error:%; "kept tokens are not removed");
+            log::warn!(server = self.name.as_str(), error:%; "stored tokens could not be removed");
         }
         let token = kept.refresh.as_ref().or(kept.access.as_ref());
         let (Some(token), Some(endpoint)) = (token, kept.revocation_endpoint()) else {
@@ -359,7 +359,7 @@ impl Credential {
         let secret = self.client_secret(&kept).unwrap_or(ClientSecret::None);
         let request = TokenRequest::about(token, &kept.client_id, &secret);
         if let Err(error) = self.web.send(web_request(&endpoint, request)).await {
-            log::warn!(server = self.name.as_str(), error; "token is not revoked");
+            log::warn!(server = self.name.as_str(), error; "token could not be revoked");
         }
         true
     }
@@ -394,19 +394,19 @@ impl Credential {
         Ok(ClientSecret::Assertion(signed))
     }
 
-    /// From now on requests carry these tokens.
+    /// Makes requests carry these tokens from now on.
     async fn adopt(&self, exchange: &mut Exchange, kept: StoredSignIn) -> Result<(), SignInError> {
         self.carry(&kept);
         exchange.kept = Some(kept.clone());
         exchange.failed = None;
-        // Whatever the vault keeps is older.
+        // The vault's content is older.
         self.is_read.store(true, Ordering::Release);
         self.needs().answer();
         self.changes.send_replace(());
         self.store(kept).await
     }
 
-    /// Requests carry the token of this sign-in, and no text of a server shows it.
+    /// Makes requests carry the token of this sign-in, and masks it in texts from servers.
     fn carry(&self, kept: &StoredSignIn) {
         self.secrets.add_all(SecretOrigin::Server, kept.secrets());
         let token = AccessToken::of(kept, self.settings.grant);
@@ -420,7 +420,7 @@ impl Credential {
         {
             kept.drop_tokens();
             if let Err(error) = self.store(kept.clone()).await {
-                log::warn!(server = self.name.as_str(), error:%; "kept tokens are not removed");
+                log::warn!(server = self.name.as_str(), error:%; "stored tokens could not be removed");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The needs of a credential: what the server asks for, and why it does not get it.
+//! Records which token a server requests, and why it is not available.
 
 use std::sync::Arc;
 
@@ -7,21 +7,22 @@ use tokio::time::Instant;
 use super::NotRenewed;
 use crate::credentials::{BearerChallenge, SubjectToken};
 
-/// The needs of a sign-in, as the server said them when it refused a request.
+/// The server's requirements for a sign-in, from its refused requests.
 #[derive(Default)]
 pub(super) struct Needs {
     pub(super) challenge: Option<BearerChallenge>,
-    /// The one before, for which there is a token: perhaps only it names the authorization server.
+    /// The previous, satisfied challenge: it is possibly the only one that names the authorization
+    /// server.
     pub(super) answered: Option<BearerChallenge>,
-    /// Why the last token that the server refused was not replaced.
+    /// Why the last refused token was not replaced.
     pub(super) refused: Option<NotRenewed>,
     pub(super) refused_at: Option<Instant>,
-    /// The token of a client that was not exchanged.
+    /// The client's token that could not be exchanged.
     pub(super) refused_subject: Option<Arc<SubjectToken>>,
 }
 
 impl Needs {
-    /// The server wants something. Where its metadata is stays known, also if it says so no more.
+    /// Records a challenge. The location of the metadata is kept even if later challenges omit it.
     pub(super) fn ask(&mut self, mut challenge: BearerChallenge) {
         let before = self.challenge.take().or(self.answered.take());
         let known = before.and_then(|before| before.resource_metadata);
@@ -29,7 +30,7 @@ impl Needs {
         self.challenge = Some(challenge);
     }
 
-    /// The server has what it wanted.
+    /// Marks the challenge as satisfied.
     pub(super) fn answer(&mut self) {
         *self = Self {
             answered: self.challenge.take().or(self.answered.take()),

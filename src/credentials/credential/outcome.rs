@@ -1,4 +1,4 @@
-//! The outcome of a sign-in or a renewal.
+//! The outcome of a sign-in or renewal.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,28 +14,28 @@ use crate::id::{Principal, ServerName};
 pub struct Granted {
     pub server: ServerName,
     pub token_type: &'static str,
-    /// Seconds.
+    /// Lifetime in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_in: Option<u64>,
     /// Unix seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<u64>,
     pub scope: String,
-    /// Who signed in, if not the gateway.
+    /// The user who signed in, if not the gateway.
     #[serde(skip)]
     pub principal: Option<Principal>,
-    /// Whether requests went with the token of a sign-in before this one: sessions at the server may
-    /// be those of somebody else.
+    /// Whether earlier requests used the token of a previous sign-in: sessions at the server can
+    /// belong to a different user.
     #[serde(skip)]
     pub is_another: bool,
 }
 
-/// A credential as operators see it.
+/// A credential as shown to operators.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct CredentialView {
     pub server: String,
-    /// For whom, if not for the gateway.
+    /// The user, if not the gateway.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub principal: Option<String>,
     /// `none`, `needs login`, `needs consent`, `needs token`, `signed in` or `wants more
@@ -51,11 +51,11 @@ pub struct CredentialView {
     /// Unix seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signed_in_at: Option<u64>,
-    /// Whether it is renewed without asking anybody.
+    /// Whether it is renewed without user interaction.
     pub is_renewable: bool,
 }
 
-/// Where and for whom somebody signs in, as `mcpvisor auth login` reads it.
+/// Server and user of a sign-in, in the form of arguments to `mcpvisor auth login`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoginName {
     pub server: ServerName,
@@ -72,82 +72,82 @@ impl fmt::Display for LoginName {
     }
 }
 
-/// Why a refused request is not sent again with another token.
+/// Why a refused request is not retried with a new token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotRenewed {
-    #[error("it needs a login: `mcpvisor auth login {0}`")]
+    #[error("login needed: `mcpvisor auth login {0}`")]
     LoginNeeded(LoginName),
-    #[error("it wants more permissions: `mcpvisor auth login {0}`")]
+    #[error("more permissions needed: `mcpvisor auth login {0}`")]
     MoreScopes(LoginName),
-    /// The client has to come with another token of its own.
-    #[error("the token of the client is not exchanged for one of the server: {0}")]
+    /// The client has to send a different token of its own.
+    #[error("the client's token could not be exchanged for a server token: {0}")]
     NotExchanged(String),
-    #[error("its token cannot be renewed: {0}")]
+    #[error("the token cannot be renewed: {0}")]
     Failed(String),
 }
 
 impl NotRenewed {
-    /// Whether there is another token only once somebody has signed in.
+    /// Whether a new token requires a person to sign in.
     pub fn needs_person(&self) -> bool {
         matches!(self, Self::LoginNeeded(_) | Self::NotExchanged(_))
     }
 }
 
-/// Why nobody is signed in.
+/// Why a sign-in failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SignInError {
-    #[error("the server names no authorization server that can be used")]
+    #[error("the server names no usable authorization server")]
     NoMetadata,
-    #[error("its authorization server cannot be used: {0}")]
+    #[error("the authorization server is unusable: {0}")]
     Metadata(#[from] InvalidMetadata),
-    #[error("its authorization server does not check PKCE with S256, so nobody signs in there")]
+    #[error("the authorization server does not support PKCE with S256, which sign-in requires")]
     NoPkce,
-    #[error("its authorization server has no page to sign in at")]
+    #[error("the authorization server has no sign-in page")]
     NoPage,
     #[error(
-        "its authorization server registers nobody: make a client there, and set `client_id` in \
-         [servers.NAME.oauth]"
+        "the authorization server does not register clients: create a client there, and set \
+         `client_id` in [servers.NAME.oauth]"
     )]
     NoClient,
     #[error("{0}")]
     Registration(#[from] RegistrationError),
-    #[error("its authorization server cannot be reached: {0}")]
+    #[error("the authorization server is unreachable: {0}")]
     Unreachable(String),
-    #[error("its authorization server does not answer in time")]
+    #[error("the authorization server timed out")]
     Late,
-    #[error("its authorization server answers with status {0}")]
+    #[error("the authorization server returned status {0}")]
     Unavailable(u16),
     #[error("{0}")]
     Token(#[from] TokenError),
     #[error("{0}")]
     Callback(#[from] CallbackError),
-    #[error("the scopes that are wanted are too many")]
+    #[error("too many scopes are requested")]
     Scopes,
-    #[error("it signs in by itself (`grant = \"client_credentials\"`); nobody has to")]
+    #[error("no login needed: it uses client credentials (`grant = \"client_credentials\"`)")]
     ByItself,
-    #[error("it takes the tokens of clients (`grant = \"token_exchange\"`); nobody signs in")]
+    #[error("no login needed: it exchanges the tokens of clients (`grant = \"token_exchange\"`)")]
     ByExchange,
-    #[error("the gateway has no token of this client that holds")]
+    #[error("the gateway has no valid token of this client")]
     NoSubject,
-    #[error("nobody is signed in")]
+    #[error("not signed in")]
     NotSignedIn,
-    #[error("the server wants more permissions than the token has")]
+    #[error("the server requires more permissions than the token has")]
     MoreScopes,
     #[error("`client_key_file` {0:?} cannot be used: {1}")]
     Key(String, String),
-    #[error("the tokens cannot be kept: {0}")]
+    #[error("the tokens cannot be stored: {0}")]
     Vault(String),
-    #[error("the system gives no random numbers")]
+    #[error("the system cannot provide random numbers")]
     Random,
     #[error(
-        "nothing listens for the answer: set `callback_url` in [credentials], or run the gateway with \
-         a listener"
+        "no listener for the callback: set `callback_url` in [credentials], or run the gateway \
+         with a listener"
     )]
     NoCallback,
 }
 
 impl SignInError {
-    /// Whether the same may succeed later.
+    /// Whether a retry could succeed later.
     pub(super) fn is_passing(&self) -> bool {
         match self {
             Self::Unreachable(_) | Self::Unavailable(_) => true,

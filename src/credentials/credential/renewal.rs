@@ -1,4 +1,4 @@
-//! Attempts to renew a token, of any grant, and how many there were.
+//! Retries and counts token renewals of any grant.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::{Credential, Exchange, SignInError};
 use crate::credentials::GrantKind;
 use crate::telemetry::Counter;
 
-/// Pauses between attempts to renew a token while the authorization server is away.
+/// Delays between attempts to renew a token while the authorization server is unavailable.
 const RETRY_AFTER: [Duration; 3] = [
     Duration::from_millis(500),
     Duration::from_secs(1),
@@ -16,15 +16,15 @@ const RETRY_AFTER: [Duration; 3] = [
 ];
 
 impl Credential {
-    /// Tries for some seconds while the authorization server is away.
-    pub(super) async fn renew_with_patience(
+    /// Renews, retrying for some seconds while the authorization server is unavailable.
+    pub(super) async fn renew_with_retries(
         &self,
         exchange: &mut Exchange,
     ) -> Result<(), SignInError> {
         for pause in RETRY_AFTER {
             match self.renew_once(exchange).await {
                 Err(error) if error.is_passing() => {
-                    log::info!(server = self.name.as_str(), error:%; "token is not renewed yet");
+                    log::info!(server = self.name.as_str(), error:%; "token renewal failed; retrying");
                     sleep(pause).await;
                 }
                 done => return done,

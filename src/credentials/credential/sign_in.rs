@@ -1,4 +1,4 @@
-//! A person signs in: the way to the page, and the way back.
+//! Interactive sign-in by a person: from the link to the callback.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -19,13 +19,13 @@ use crate::credentials::{
     RegisteredClient, Scopes, SignIn, SignInLinks, SignInOffer, SignInRequest,
 };
 
-/// A sign-in that was begun is waited for so long.
+/// Lifetime of a pending sign-in.
 pub const SIGN_IN_WITHIN: Duration = Duration::from_secs(10 * 60);
 
-/// Sign-ins at one server that may wait at the same time; the oldest is dropped.
+/// Maximum number of pending sign-ins at one server; the oldest is dropped.
 const SIGN_INS_MAX: usize = 4;
 
-/// A sign-in that a person was sent to.
+/// A pending sign-in.
 pub(super) struct WaitingSignIn {
     pub(super) pending: PendingSignIn,
     pub(super) kept: StoredSignIn,
@@ -54,11 +54,11 @@ impl WaitingSignIn {
 }
 
 impl Credential {
-    /// Begins a sign-in: returns the link that a person is to open.
+    /// Starts a sign-in: returns the link for the person to open.
     ///
     /// # Errors
     ///
-    /// Returns why nobody can sign in.
+    /// Returns why sign-in is not possible.
     pub async fn begin(&self, request: SignInRequest) -> Result<SignInLinks, SignInError> {
         match self.settings.grant {
             GrantKind::AuthorizationCode => {}
@@ -92,7 +92,7 @@ impl Credential {
             &scopes,
         );
         if exchange.kept.is_none() && self.user.is_none() {
-            // The registration is used again, also when this sign-in comes to nothing.
+            // The registration is reused, even if this sign-in fails.
             self.store(kept.clone()).await?;
             exchange.kept = Some(kept.clone());
         }
@@ -128,13 +128,13 @@ impl Credential {
         links
     }
 
-    /// Whether the answer with this state belongs to a sign-in that waits here.
+    /// Whether the callback with this state belongs to a pending sign-in of this credential.
     pub fn awaits(&self, state: &str) -> bool {
         let waiting = self.waiting();
         waiting.iter().any(|sign_in| sign_in.is_of(state))
     }
 
-    /// The text of the page for the sign-in with this state.
+    /// The facts to show on the page of the sign-in with this state.
     pub fn offer(&self, state: &str) -> Option<SignInOffer> {
         let waiting = self.waiting();
         let sign_in = waiting.iter().find(|sign_in| sign_in.is_of(state))?;
@@ -147,8 +147,8 @@ impl Credential {
         })
     }
 
-    /// A person continues the sign-in in the browser with this cookie: returns the page of the
-    /// authorization server.
+    /// Continues the sign-in in the browser with this cookie: returns the page of the authorization
+    /// server.
     pub fn continue_in(&self, state: &str, cookie: &str) -> Option<Url> {
         let mut waiting = self.waiting();
         let sign_in = waiting.iter_mut().find(|sign_in| sign_in.is_of(state))?;
@@ -156,7 +156,7 @@ impl Credential {
         Some(sign_in.pending.page())
     }
 
-    /// Whether this is the word with which the page of the last sign-in takes it back.
+    /// Whether this is the secret with which the last sign-in can be revoked.
     pub fn takes_back(&self, word: &str) -> bool {
         let expected = self.take_back().clone();
         expected.is_some_and(|expected| {
@@ -164,12 +164,12 @@ impl Credential {
         })
     }
 
-    /// Takes the query with which the authorization server sent the person back. It is good once.
-    /// Returns the secret word of this sign-in as well: see [`Credential::takes_back`].
+    /// Completes a sign-in with the callback's query, which is accepted once. Also returns the
+    /// secret that revokes this sign-in: see [`Credential::takes_back`].
     ///
     /// # Errors
     ///
-    /// Returns why nobody is signed in.
+    /// Returns why the sign-in failed.
     pub async fn finish(
         &self,
         query: &str,
@@ -180,7 +180,7 @@ impl Credential {
             let mut waiting = self.waiting();
             let is_it = |sign_in: &WaitingSignIn| sign_in.is_of(&state);
             let place = waiting.iter().position(is_it).ok_or(CallbackError::State)?;
-            // It keeps waiting: the answer of another person does not end the sign-in.
+            // It stays pending: a callback from a different person does not end the sign-in.
             let is_admitted = |sign_in: &WaitingSignIn| sign_in.browser.admits(bearer);
             if !waiting.get(place).is_some_and(is_admitted) {
                 return Err(CallbackError::Browser.into());
@@ -202,7 +202,7 @@ impl Credential {
             .await?;
         kept.take(&tokens);
         kept.signed_in_at = Some(unix_now());
-        // Asked before anybody can use the new token.
+        // Determined before the new token can be used.
         let is_another = self.has_token() || self.is_used.swap(false, Ordering::Relaxed);
         self.adopt(&mut exchange, kept).await?;
         *self.take_back() = Some(word.clone());
@@ -247,8 +247,8 @@ impl Credential {
         }
     }
 
-    /// Whether somebody was sent to sign in as this client and has not come back: perhaps the
-    /// authorization server has forgotten it.
+    /// Whether a sign-in as this client was started but never completed: the authorization server
+    /// has possibly forgotten the client.
     fn is_unanswered(&self, client_id: &str) -> bool {
         let waiting = self.waiting();
         waiting
@@ -256,8 +256,8 @@ impl Credential {
             .any(|sign_in| sign_in.kept.client_id == client_id)
     }
 
-    /// The client that is registered already, or one that is registered now. All users of a server
-    /// have that of the gateway.
+    /// The registered client, registering it if necessary. All users of a server share the
+    /// gateway's client.
     pub(super) async fn client(
         &self,
         exchange: &Exchange,

@@ -1,5 +1,5 @@
-//! The credential that a principal has at a server: a sign-in of its own, as the client that the gateway
-//! registered for all of them.
+//! The credential of a principal at a server: a separate sign-in that shares the client registered
+//! by the gateway.
 
 use std::sync::{Arc, MutexGuard, OnceLock};
 use std::time::Duration;
@@ -17,17 +17,17 @@ use crate::credentials::{
 };
 use crate::id::{Principal, ServerName, Subject};
 
-/// A link that was given out is given out again for so long: it has as long left at least.
+/// How long a link is reused: it then remains valid for at least as long again.
 const LINK_FRESH: Duration = Duration::from_secs(5 * 60);
 
-/// Whose credential it is.
+/// The owner of a user credential.
 pub(super) struct User {
     pub(super) principal: Principal,
-    /// Whose tokens it is given for, if for any.
+    /// The subject whose tokens are exchanged, if any.
     pub(super) subject: Option<Subject>,
-    /// That of the gateway at the same server.
+    /// The gateway's credential at the same server.
     gateway: Arc<Credential>,
-    /// Where browsers come back to.
+    /// The redirect URL for browsers.
     callback: Arc<OnceLock<Url>>,
     pub(super) subjects: SubjectTokens,
 }
@@ -56,7 +56,8 @@ impl User {
 }
 
 impl Credential {
-    /// The credential of a principal at the server of the gateway's own, with what was kept of it.
+    /// The credential of a principal at the same server as the gateway's credential, with its vault
+    /// entry.
     pub fn of_user(
         gateway: &Arc<Self>,
         (principal, subject): (&Principal, Option<&Subject>),
@@ -84,7 +85,7 @@ impl Credential {
         )
     }
 
-    /// The principals of whom something is kept for this server.
+    /// The principals with stored credentials for this server.
     pub async fn known_users(&self) -> Vec<Principal> {
         let (vault, name) = (self.vault.clone(), self.name.clone());
         let known = spawn_blocking(move || {
@@ -95,12 +96,12 @@ impl Credential {
         known.await.unwrap_or_default()
     }
 
-    /// Whose it is, if not the gateway's.
+    /// The owner, if not the gateway.
     pub fn principal(&self) -> Option<&Principal> {
         self.user.as_ref().map(|user| &user.principal)
     }
 
-    /// The page at which its user signs in, whom `requester` asks to.
+    /// The page where its user signs in; `requester` names who asks for it.
     ///
     /// # Errors
     ///
@@ -115,7 +116,7 @@ impl Credential {
         Ok(begun.await?.link)
     }
 
-    /// Whether nothing would be lost with it.
+    /// Whether it can be dropped without losing state.
     pub fn is_unused(&self) -> bool {
         self.is_exchanged() || !self.has_token() && self.waiting().is_empty()
     }
@@ -129,13 +130,13 @@ impl Credential {
         }
     }
 
-    /// Waits until somebody has to sign in.
+    /// Waits until a sign-in is needed.
     pub async fn login_needed(&self) {
         let mut changes = self.changes.subscribe();
         while !self.needs_login() && changes.changed().await.is_ok() {}
     }
 
-    /// The server's last challenge, to this user or else to the gateway.
+    /// The server's last challenge to this user, or else to the gateway.
     pub(super) fn challenge(&self) -> Option<BearerChallenge> {
         let last = |needs: MutexGuard<'_, Needs>| {
             let challenge = needs.challenge.as_ref().or(needs.answered.as_ref());
@@ -152,7 +153,7 @@ impl Credential {
         }
     }
 
-    /// The links that a user was given a moment ago, and has not come back from.
+    /// The links given to a user recently that are still pending.
     pub(super) fn recent_links(&self, redirect_uri: &Url) -> Option<SignInLinks> {
         self.user.as_ref()?;
         let waiting = self.waiting();
@@ -163,7 +164,7 @@ impl Credential {
         recent.map(WaitingSignIn::links)
     }
 
-    /// The authorization server does not know the client any more.
+    /// Discards a client that the authorization server no longer knows.
     pub(super) async fn forget_client(&self, exchange: &mut Exchange) {
         let forgotten = exchange.kept.take().map(|kept| kept.client_id);
         let Some(user) = &self.user else { return };
@@ -177,7 +178,7 @@ impl Credential {
     }
 }
 
-/// The name in the vault: principals may be of any length and spelling.
+/// The vault entry's name: principals can have any length and spelling.
 fn kept_as(server: &ServerName, principal: &Principal) -> String {
     let hash = digest(&SHA256, principal.as_str().as_bytes());
     let hash: String = hash

@@ -1,11 +1,11 @@
-//! A credential as others see it.
+//! The public view of a credential.
 
 use super::{Credential, CredentialView, Exchange, Granted, NotRenewed, SignInError};
 use crate::credentials::GrantKind;
 use crate::credentials::stored_sign_in::unix_now;
 
 impl Credential {
-    /// The state that operators see.
+    /// The state shown to operators.
     pub async fn view(&self) -> CredentialView {
         let exchange = self.exchange().await;
         let kept = exchange.kept.as_ref().filter(|kept| kept.access.is_some());

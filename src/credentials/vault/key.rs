@@ -1,4 +1,4 @@
-//! Where the key of the vault is, and what is sealed with it.
+//! Sources of the vault's key, and encryption with it.
 
 use std::fmt;
 use std::io::{self, Read as _};
@@ -13,29 +13,29 @@ use secrecy::{ExposeSecret as _, SecretString};
 use super::key_command::KeyCommand;
 use crate::store::{open_trusted, private_file};
 
-/// Bytes of the key, which is written in base64.
+/// Length of the key in bytes; it is written in base64.
 const KEY_BYTES: usize = 32;
 
-/// Longest text of a key that is read, in bytes.
+/// Maximum length of a key text, in bytes.
 const KEY_TEXT_MAX: u64 = 4096;
 
-/// Where the key is.
+/// The source of the key.
 #[derive(Clone, Debug)]
 pub enum VaultKey {
-    /// 32 bytes in base64, in the variable of this name.
+    /// The variable with this name contains 32 bytes in base64.
     Variable(&'static str, SecretString),
-    /// A file with such a text. It is made when the first token is kept.
+    /// A file that contains the key, created when the first token is stored.
     File(PathBuf),
-    /// A command that prints such a text.
+    /// A command that prints the key.
     Command(KeyCommand),
 }
 
 impl VaultKey {
-    /// The key; `None` if its file was not made yet.
+    /// Reads the key; `None` if its file does not exist yet.
     ///
     /// # Errors
     ///
-    /// Names the source that gives no key, without what it gave.
+    /// Names the source that has no valid key, without its content.
     pub(super) fn read(&self) -> io::Result<Option<SecretString>> {
         let text = match self {
             Self::Variable(_, text) => text.clone(),
@@ -44,7 +44,7 @@ impl VaultKey {
                 if path.symlink_metadata().is_err() {
                     return Ok(None);
                 }
-                // Closed to others, and refused if it is not ours.
+                // Must be private; refused if owned by a different user.
                 private_file(path)?;
                 read_key_file(path)?
             }
@@ -54,7 +54,8 @@ impl VaultKey {
         is_key.then_some(Some(text)).ok_or_else(wrong)
     }
 
-    /// Whether it may be another one when it is read again; then it is.
+    /// Discards a cached key that can change. Returns whether reading it again can give a different
+    /// key.
     pub(super) fn refresh(&self) -> bool {
         match self {
             Self::Command(command) => command.forget(),
@@ -63,22 +64,22 @@ impl VaultKey {
     }
 }
 
-/// The source, for people.
+/// The source, for messages.
 impl fmt::Display for VaultKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Variable(name, _) => write!(f, "the key in the variable {name}"),
             Self::File(path) => write!(f, "the key in `{}`", path.display()),
-            Self::Command(command) => write!(f, "the key of the command `{command}`"),
+            Self::Command(command) => write!(f, "the key from the command `{command}`"),
         }
     }
 }
 
-/// The text of a file with a key, which only this user and root can change.
+/// Reads a key file that only this user and root can modify.
 ///
 /// # Errors
 ///
-/// As [`open_trusted`].
+/// Fails like [`open_trusted`].
 pub fn read_key_file(path: &Path) -> io::Result<SecretString> {
     let mut text = String::new();
     let file = open_trusted(path)?;
@@ -86,18 +87,19 @@ pub fn read_key_file(path: &Path) -> io::Result<SecretString> {
     Ok(text.into())
 }
 
-/// Seals with one key.
+/// Encrypts with one key.
 pub(super) struct Cipher(LessSafeKey);
 
 impl Cipher {
-    /// `None` if the text is no key.
+    /// `None` if the text is not a key.
     pub(super) fn of(text: &SecretString) -> Option<Self> {
         let bytes = STANDARD.decode(text.expose_secret().trim()).ok()?;
         let key = UnboundKey::new(&CHACHA20_POLY1305, &bytes).ok()?;
         Some(Self(LessSafeKey::new(key)))
     }
 
-    /// Opens a secret that was sealed under this name; `None` if that was with another key, or if it was changed.
+    /// Decrypts a secret that was sealed under this name; `None` if the key is different, or the
+    /// secret was modified.
     pub(super) fn open(&self, name: &str, sealed: &[u8]) -> Option<Vec<u8>> {
         let (nonce, text) = sealed.split_at_checked(NONCE_LEN)?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
@@ -108,7 +110,7 @@ impl Cipher {
 
     /// # Errors
     ///
-    /// Returns that it is too large, or that the system gives no random numbers.
+    /// Fails if the text is too large, or the system cannot provide random numbers.
     pub(super) fn seal(&self, name: &str, plain: &[u8]) -> io::Result<Vec<u8>> {
         let mut nonce = [0; NONCE_LEN];
         random(&mut nonce)?;
@@ -119,11 +121,11 @@ impl Cipher {
     }
 }
 
-/// A new key, as it is written.
+/// Generates a key in its text form.
 ///
 /// # Errors
 ///
-/// Returns that the system gives no random numbers.
+/// Fails if the system cannot provide random numbers.
 pub(super) fn new_key() -> io::Result<SecretString> {
     let mut bytes = [0; KEY_BYTES];
     random(&mut bytes)?;
@@ -132,11 +134,11 @@ pub(super) fn new_key() -> io::Result<SecretString> {
 
 fn random(bytes: &mut [u8]) -> io::Result<()> {
     let filled = SystemRandom::new().fill(bytes);
-    filled.map_err(|_| io::Error::other("the system gives no random numbers"))
+    filled.map_err(|_| io::Error::other("the system cannot provide random numbers"))
 }
 
-/// Where the key is unless the configuration or the environment says so: beside the configuration
-/// of this user, so that it is no part of the data directory; in it for users without a home.
+/// The default location of the key: beside this user's configuration, so that it is not part of the
+/// data directory, or inside it for users without a home directory.
 pub fn default_key_file(data_dir: &Path, variable: impl Fn(&str) -> Option<String>) -> PathBuf {
     let of = |name: &str| {
         variable(name)
@@ -155,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_key_is_no_part_of_the_data_directory_of_a_user_with_a_home() {
+    fn the_key_is_outside_the_data_directory_if_there_is_a_home() {
         let data = Path::new("/data");
         let of = |name: &'static str, value: &'static str| {
             default_key_file(data, move |asked| (asked == name).then(|| value.to_owned()))

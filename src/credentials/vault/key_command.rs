@@ -1,4 +1,4 @@
-//! A command that prints the key of the vault, as the keyrings of systems have one.
+//! A command that prints the vault's key, for example from the system's keyring.
 
 use std::fmt;
 use std::io::{self, Read as _};
@@ -11,19 +11,19 @@ use std::time::Duration;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::time::Instant;
 
-/// How long it may take: perhaps a person unlocks the keyring first.
+/// Time limit of the command: a person sometimes has to unlock the keyring first.
 const COMMAND_WITHIN: Duration = Duration::from_secs(30);
 
-/// A command that failed is not run again for so long: each read of the vault would wait for it.
+/// Delay before a failed command is run again: every read of the vault would wait for it.
 const FAILED_FOR: Duration = Duration::from_secs(60);
 
-/// Time between two looks whether it has ended.
+/// Interval at which the command's exit is polled.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// Most bytes that it may print.
+/// Maximum output, in bytes.
 const OUTPUT_MAX: u64 = 4096;
 
-/// A program and its arguments; no shell reads them. What came of it is remembered by all clones.
+/// A program and its arguments, run without a shell. Clones share the result.
 #[derive(Clone, Debug)]
 pub struct KeyCommand {
     words: Arc<[SecretString]>,
@@ -48,18 +48,19 @@ impl KeyCommand {
         }
     }
 
-    /// Its output. Blocks, the first time, and some time after it failed.
+    /// The command's output. Blocks on the first call, and on later calls some time after a
+    /// failure.
     ///
     /// # Errors
     ///
-    /// Says why there is nothing, and nothing of what it printed.
+    /// Returns the reason for a failure, without any output of the command.
     pub(super) fn text(&self) -> io::Result<SecretString> {
         let mut last = self.last_run();
         match &*last {
             LastRun::Printed(text) => return Ok(text.clone()),
             LastRun::Failed(why, at) if at.elapsed() < FAILED_FOR => {
                 let left = FAILED_FOR.saturating_sub(at.elapsed()).as_secs().max(1);
-                let message = format!("{why}; it is run again in {left} s at the earliest");
+                let message = format!("{why}; next attempt in {left} s at the earliest");
                 return Err(io::Error::other(message));
             }
             LastRun::None | LastRun::Failed(..) => {}
@@ -73,7 +74,8 @@ impl KeyCommand {
         ran.map_err(io::Error::other)
     }
 
-    /// Whether it is to run again, and had printed something before.
+    /// Discards the result so that the command runs again. Returns whether there was a successful
+    /// one.
     pub(super) fn forget(&self) -> bool {
         let last = std::mem::take(&mut *self.last_run());
         matches!(last, LastRun::Printed(_))
@@ -105,12 +107,12 @@ impl KeyCommand {
         if text.len() as u64 > OUTPUT_MAX {
             return Err(format!("prints more than {OUTPUT_MAX} bytes"));
         }
-        let text = String::from_utf8(text).map_err(|_| "prints no text".to_owned())?;
+        let text = String::from_utf8(text).map_err(|_| "prints invalid UTF-8".to_owned())?;
         Ok(text.into())
     }
 }
 
-/// The program alone: arguments may be secret.
+/// Shows only the program: arguments can be secret.
 impl fmt::Display for KeyCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let program = self.words.first().map(ExposeSecret::expose_secret);
@@ -118,7 +120,7 @@ impl fmt::Display for KeyCommand {
     }
 }
 
-/// Reads on a thread of its own: whoever has inherited the pipe may keep it open.
+/// Reads on a separate thread: a process that inherited the pipe can keep it open.
 fn read_within(child: &mut Child, until: Instant) -> Result<Vec<u8>, String> {
     let Some(stdout) = child.stdout.take() else {
         return Err("prints nothing".to_owned());
@@ -136,7 +138,7 @@ fn read_within(child: &mut Child, until: Instant) -> Result<Vec<u8>, String> {
     }
 }
 
-/// How it ended; `None` if it had to be killed.
+/// The exit status; `None` if the command had to be killed.
 fn end_of(child: &mut Child, until: Instant) -> Option<ExitStatus> {
     loop {
         if let Ok(Some(status)) = child.try_wait() {
@@ -165,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_prints_is_taken_once_and_told_nobody() {
+    fn output_is_cached_and_never_shown() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("n");
         let script = format!("echo -n x >> {0}; echo s3cret; cat {0}", file.display());
@@ -180,7 +182,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_command_that_failed_is_not_run_again_for_a_while() {
+    async fn a_failed_command_is_not_rerun_immediately() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("n");
         let script = format!("echo -n x >> {}; exit 3", file.display());
@@ -189,11 +191,11 @@ mod tests {
         let failed = || command.clone().text().unwrap_err().to_string();
         let first = failed();
         tokio::time::advance(FAILED_FOR / 4).await;
-        let again = format!("{first}; it is run again in 45 s at the earliest");
+        let again = format!("{first}; next attempt in 45 s at the earliest");
         assert_eq!((failed(), runs()), (again, 1));
         tokio::time::advance(FAILED_FOR * 3 / 4).await;
         assert_eq!((failed(), runs()), (first, 2));
-        // Whoever replaces the key does not wait.
+        // Replacing the key does not wait.
         assert!(!command.forget());
         failed();
         assert_eq!(runs(), 3);
@@ -213,7 +215,7 @@ mod tests {
                 "failed (signal: 9",
             ),
             (&["sh", "-c", many], "prints more than 4096 bytes"),
-            (&["printf", "\\377"], "prints no text"),
+            (&["printf", "\\377"], "prints invalid UTF-8"),
         ];
         for (words, expected) in table {
             let error = of(words).text().unwrap_err().to_string();

@@ -1,7 +1,8 @@
-//! The keys that a vault is read with at one moment: its own, and while it is sealed anew, the one before.
+//! The keys that a vault currently uses: its key and, during a rotation, the previous one.
 //!
-//! `vault.check` in the data directory is sealed with the key, so that no other one is used by mistake.
-//! `vault.previous` is the key before, sealed with the new one. A lock on `vault.lock` holds both still.
+//! `vault.check` in the data directory is sealed with the key, so that a different key is detected.
+//! `vault.previous` contains the previous key, sealed with the new one. A lock on `vault.lock`
+//! keeps both from changing.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -19,18 +20,18 @@ use crate::store::{private_file, write_private};
 /// Sealed with the key.
 const CHECK: &str = "vault.check";
 
-/// The key before, as it is written, sealed with the new one.
+/// The text of the previous key, sealed with the new one.
 const PREVIOUS: &str = "vault.previous";
 
 const LOCK: &str = "vault.lock";
 
-/// How long the lock is waited for, on a thread that serves others, too.
+/// Maximum wait for the lock, also on threads that serve other work.
 const LOCK_WITHIN: Duration = Duration::from_secs(5);
 
-/// Time between two attempts at the lock.
+/// Interval between attempts to take the lock.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// Held with its lock: no key changes meanwhile.
+/// Held together with the lock, so that no key changes.
 pub(super) struct KeyRing<'v> {
     data_dir: &'v Path,
     directory: &'v Path,
@@ -41,11 +42,11 @@ pub(super) struct KeyRing<'v> {
 }
 
 impl<'v> KeyRing<'v> {
-    /// The keys for reading a directory, shared with others who read and write.
+    /// The keys for reading a directory, under a shared lock.
     ///
     /// # Errors
     ///
-    /// Names the key, if it is not that of the directory.
+    /// Names the key if it does not match the directory.
     pub(super) fn shared(
         data_dir: &'v Path,
         directory: &'v Path,
@@ -55,11 +56,11 @@ impl<'v> KeyRing<'v> {
         Self::load(data_dir, directory, key, lock)?.fitting()
     }
 
-    /// The same for writing; makes the key and the check if they are not there.
+    /// Like [`KeyRing::shared`], for writing; creates the key and the check if they do not exist.
     ///
     /// # Errors
     ///
-    /// As [`KeyRing::shared`].
+    /// Fails like [`KeyRing::shared`].
     pub(super) fn for_writing(
         data_dir: &'v Path,
         directory: &'v Path,
@@ -79,11 +80,11 @@ impl<'v> KeyRing<'v> {
         Self::shared(data_dir, directory, key)
     }
 
-    /// The keys, while nobody else reads or writes.
+    /// The keys under an exclusive lock.
     ///
     /// # Errors
     ///
-    /// As [`KeyRing::shared`].
+    /// Fails like [`KeyRing::shared`].
     pub(super) fn alone(
         data_dir: &'v Path,
         directory: &'v Path,
@@ -93,7 +94,7 @@ impl<'v> KeyRing<'v> {
         Self::load(data_dir, directory, key, lock)?.fitting()
     }
 
-    /// The keys while nobody else reads or writes, whether or not they fit.
+    /// The keys under an exclusive lock, whether or not they match.
     pub(super) fn unchecked(
         data_dir: &'v Path,
         directory: &'v Path,
@@ -105,11 +106,11 @@ impl<'v> KeyRing<'v> {
 
     /// # Errors
     ///
-    /// Names the key, if it is not that of the directory.
+    /// Names the key if it does not match the directory.
     pub(super) fn fitting(self) -> io::Result<Self> {
         let (data_dir, directory, key) = (self.data_dir, self.directory, self.key);
         let mut ring = self;
-        // Somebody may have replaced it where it comes from.
+        // The key can have been replaced at its source.
         if !ring.fits() && key.refresh() {
             ring = Self::load(data_dir, directory, key, ring.lock)?;
         }
@@ -118,7 +119,7 @@ impl<'v> KeyRing<'v> {
             false => Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 format!(
-                    "{key} is not the one that `{}` is sealed with: bring that back, or seal all anew with \
+                    "{key} does not match `{}`: restore the old key, or re-encrypt everything with \
                      `mcpvisor vault rotate --old-key-file FILE`",
                     directory.display()
                 ),
@@ -152,12 +153,12 @@ impl<'v> KeyRing<'v> {
         self.current.is_some()
     }
 
-    /// The key, as it is written.
+    /// The text of the key.
     pub(super) fn text(&self) -> Option<&SecretString> {
         self.current.as_ref().map(|(text, _)| text)
     }
 
-    /// Whether what is there was sealed with these keys, or nothing can tell. A key that is gone is
+    /// Whether the sealed files match these keys, or nothing indicates otherwise. A missing key is
     /// replaced with a new one.
     fn fits(&self) -> bool {
         if !self.has_key() {
@@ -187,21 +188,21 @@ impl<'v> KeyRing<'v> {
 
     /// # Errors
     ///
-    /// Returns that there is no key, or that it is too large.
+    /// Fails if the key is missing, or the text is too large.
     pub(super) fn seal(&self, name: &str, plain: &[u8]) -> io::Result<Vec<u8>> {
         let none = || io::Error::other(format!("{} is gone", self.key));
         let (_, cipher) = self.current.as_ref().ok_or_else(none)?;
         cipher.seal(name, plain)
     }
 
-    /// Puts another key in the place of this one, which was kept before, if there is one.
+    /// Replaces the key with a different one, after `keep_previous`, if there is an old one.
     ///
     /// # Errors
     ///
-    /// Returns the system's error, or that the key is in no file.
+    /// Returns the system's error, or that the key is not stored in a file.
     pub(super) fn replace_key(&mut self, text: &SecretString) -> io::Result<()> {
         let VaultKey::File(path) = self.key else {
-            return Err(io::Error::other(format!("{} is in no file", self.key)));
+            return Err(io::Error::other(format!("{} is not in a file", self.key)));
         };
         if let Some(directory) = path.parent() {
             fs::create_dir_all(directory)?;
@@ -212,7 +213,7 @@ impl<'v> KeyRing<'v> {
         Ok(())
     }
 
-    /// Keeps a key for whoever has the one after it.
+    /// Stores the previous key, readable with the next one.
     ///
     /// # Errors
     ///
@@ -229,13 +230,13 @@ impl<'v> KeyRing<'v> {
     /// Returns the system's error.
     pub(super) fn forget_previous(&self) -> io::Result<()> {
         match fs::remove_file(self.data_dir.join(PREVIOUS)) {
-            // Another rotation came to its end first.
+            // Another rotation finished first.
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             Ok(()) | Err(_) => Ok(()),
         }
     }
 
-    /// From now on no other key is taken.
+    /// Pins the current key: any other is refused from now on.
     ///
     /// # Errors
     ///
@@ -249,7 +250,7 @@ impl<'v> KeyRing<'v> {
     }
 }
 
-/// Whoever holds the lock for longer has been stopped, and may never go on.
+/// A process that holds the lock for longer is possibly suspended forever.
 fn locked(
     data_dir: &Path,
     try_lock: impl Fn(&File) -> Result<(), TryLockError>,
@@ -275,7 +276,7 @@ fn locked(
     }
 }
 
-/// Written before anything depends on it, also if the machine stops.
+/// Writes and syncs the file before anything depends on it, so that it survives a power failure.
 pub(super) fn write_durably(path: &Path, text: &[u8]) -> io::Result<()> {
     write_private(path, text)?;
     File::open(path)?.sync_all()?;

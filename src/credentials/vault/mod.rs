@@ -1,7 +1,8 @@
-//! Secrets at rest, as the tokens of servers: one file for each name, sealed (ChaCha20-Poly1305, RFC 8439) with a key that
-//! is kept elsewhere, so that a copy of the data directory tells nothing.
+//! Encrypted storage for secrets, such as the tokens of servers: one file for each name, sealed
+//! (ChaCha20-Poly1305, RFC 8439) with a key that is kept elsewhere, so that a copy of the data
+//! directory reveals nothing.
 //!
-//! While all of it is sealed anew with another key, what was sealed with the one before is read, too: `rotation`.
+//! During a rotation, files sealed with the previous key are also readable: see `rotation`.
 
 mod key;
 mod key_command;
@@ -20,10 +21,10 @@ pub use rotation::{Rotated, VaultPlace, rotate};
 
 use crate::store::{private_dir, write_private};
 
-/// Largest sealed file that is read, in bytes.
+/// Maximum size of a sealed file, in bytes.
 const FILE_MAX: u64 = 4 << 20;
 
-/// A directory of sealed files, in the data directory.
+/// A directory of sealed files within the data directory.
 #[derive(Clone)]
 pub struct Vault {
     directory: PathBuf,
@@ -31,7 +32,7 @@ pub struct Vault {
 }
 
 impl Vault {
-    /// Nothing is read or written yet.
+    /// Opens no files yet.
     pub fn new(directory: PathBuf, key: VaultKey) -> Self {
         Self { directory, key }
     }
@@ -40,11 +41,11 @@ impl Vault {
         &self.directory
     }
 
-    /// Whether its key is the one that its files are sealed with; none is made.
+    /// Checks that the key matches the sealed files; does not create one.
     ///
     /// # Errors
     ///
-    /// Names the source of the key, and says what is wrong with it.
+    /// Names the source of the key, and what is wrong with it.
     pub fn check(&self) -> io::Result<()> {
         if !self.directory.is_dir() {
             return self.key.read().map(drop);
@@ -57,16 +58,16 @@ impl Vault {
         }
     }
 
-    /// Where its key is, for people.
+    /// The source of the key, for messages.
     pub fn key_source(&self) -> String {
         self.key.to_string()
     }
 
-    /// The secret that is kept under a name.
+    /// The secret stored under a name.
     ///
     /// # Errors
     ///
-    /// Returns why it cannot be read: another key, a damaged file, or the system's error.
+    /// Returns why it cannot be read: a different key, a damaged file, or the system's error.
     pub fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
         let path = self.path(name);
         match fs::metadata(&path) {
@@ -83,17 +84,17 @@ impl Vault {
             }
         };
         let mut plain = open()?;
-        // Perhaps it was sealed anew, with a key that was read before it was replaced.
+        // A file can have been sealed again after the key was replaced at its source.
         if plain.is_none() && self.key.refresh() {
             plain = open()?;
         }
-        let other = || damaged("was sealed with another key, or changed");
+        let other = || damaged("was sealed with a different key, or was modified");
         plain.map(Some).ok_or_else(other)
     }
 
     /// # Errors
     ///
-    /// Returns the system's error, or that the key is another one; what was kept before stays.
+    /// Returns the system's error, or that the key does not match; the stored secret then stays.
     pub fn write(&self, name: &str, plain: &[u8]) -> io::Result<()> {
         private_dir(self.data_dir())?;
         private_dir(&self.directory)?;
@@ -111,7 +112,7 @@ impl Vault {
         }
     }
 
-    /// The names that begin so, under which something is kept.
+    /// The stored names with this prefix.
     pub fn names(&self, prefix: &str) -> Vec<String> {
         let names = names_in(&self.directory).into_iter();
         names.filter(|name| name.starts_with(prefix)).collect()
@@ -121,7 +122,7 @@ impl Vault {
         self.directory.parent().unwrap_or(&self.directory)
     }
 
-    /// Names are those of servers, or made of them here: none leads out of the directory.
+    /// Names belong to servers or are generated here: none leads out of the directory.
     fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
@@ -133,7 +134,7 @@ impl fmt::Debug for Vault {
     }
 }
 
-/// The names of what is kept in a directory, without files that were not written to their end.
+/// The names stored in a directory, without incompletely written files.
 fn names_in(directory: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(directory) else {
         return Vec::new();
@@ -143,7 +144,7 @@ fn names_in(directory: &Path) -> Vec<String> {
 }
 
 fn damaged(why: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("its sealed file {why}"))
+    io::Error::new(io::ErrorKind::InvalidData, format!("the sealed file {why}"))
 }
 
 #[cfg(test)]
@@ -164,7 +165,7 @@ mod tests {
         assert_eq!(vault.read("a").unwrap().unwrap(), b"secret");
         let file = fs::read(kept.join("a")).unwrap();
         assert!(!file.windows(6).any(|part| part == b"secret"));
-        // A file of one server is not another's.
+        // A file sealed for one name cannot be used under a different one.
         fs::copy(kept.join("a"), kept.join("b")).unwrap();
         assert!(vault.read("b").is_err());
         let other = Vault::new(

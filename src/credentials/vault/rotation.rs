@@ -1,8 +1,8 @@
-//! All that is sealed, sealed anew with another key, while others read and write.
+//! Re-encrypts all sealed files with a new key while other processes read and write.
 //!
-//! First the key before is kept, sealed with the new one, and then the new one takes its place: whoever
-//! has the one that is in its place can read everything at any moment, whenever this is killed. Begun
-//! again, it goes on.
+//! First the previous key is stored, sealed with the new key; then the new key replaces it. Whoever
+//! has the key in place can read everything at any time, even if the rotation is killed. Restarting
+//! it resumes where it stopped.
 
 use std::fs;
 use std::io;
@@ -21,22 +21,22 @@ pub struct VaultPlace {
     pub directories: Vec<PathBuf>,
 }
 
-/// Counts of the files that were sealed anew.
+/// Counts of the re-encrypted files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rotated {
     pub resealed: usize,
-    /// Files that neither key opens; they stay as they are.
+    /// Files that neither key decrypts; they stay unchanged.
     pub unreadable: Vec<PathBuf>,
-    /// Whether it had begun before.
+    /// Whether an interrupted rotation was resumed.
     pub went_on: bool,
 }
 
-/// Seals everything with another key: a new one, which takes the place of that in a file, or with
-/// `old`, which is the one before, that of `key`.
+/// Re-encrypts everything with a different key: a new one that replaces the key in a file or, if
+/// `old` is given as the previous key, the one that `key` now returns.
 ///
 /// # Errors
 ///
-/// Says what is wrong with a key, or returns the system's error. Everything can be read nevertheless.
+/// Returns what is wrong with a key, or the system's error. Everything stays readable.
 pub fn rotate(
     place: &VaultPlace,
     key: &VaultKey,
@@ -45,7 +45,7 @@ pub fn rotate(
     rotate_until(place, key, old, &mut || false)
 }
 
-/// Ends early, as if it was killed, when `is_killed` says so between two steps.
+/// Stops early, as if killed, when `is_killed` returns true between two steps.
 fn rotate_until(
     place: &VaultPlace,
     key: &VaultKey,
@@ -68,7 +68,7 @@ fn rotate_until(
         }
     }
     step()?;
-    // Entries that somebody wrote meanwhile, with the key from before.
+    // Entries written in the meantime with the previous key.
     let ring = KeyRing::unchecked(&place.data_dir, &place.data_dir, key)?;
     rotated.unreadable.clear();
     for directory in &place.directories {
@@ -83,7 +83,8 @@ fn rotate_until(
     Ok(rotated)
 }
 
-/// Keeps the key before and puts the new one in its place. Returns whether that was done already.
+/// Stores the previous key and puts the new one in place. Returns whether that had been done
+/// already.
 fn begin(
     place: &VaultPlace,
     key: &VaultKey,
@@ -91,25 +92,28 @@ fn begin(
     step: &mut dyn FnMut() -> io::Result<()>,
 ) -> io::Result<bool> {
     let any = place.directories.first().unwrap_or(&place.data_dir);
-    // A command may print another key by now.
+    // A command can print a different key by now.
     key.refresh();
-    // Without the lock, which others wait for: a person may unlock the keyring first.
+    // Read without the lock, for which others wait: a person sometimes has to unlock the keyring
+    // first.
     key.read()?;
     let ring = KeyRing::unchecked(&place.data_dir, any, key)?;
     if ring.previous.is_some() {
         return Ok(true);
     }
     let Some(new) = ring.text().cloned() else {
-        return Err(io::Error::other("nothing is sealed yet: there is no key"));
+        return Err(io::Error::other(
+            "nothing is sealed yet, so there is no key",
+        ));
     };
     let Some(old) = old else {
         if !matches!(key, VaultKey::File(_)) {
             return Err(io::Error::other(format!(
-                "{key} can only be replaced where it is: do so, and name a file with the old one \
-                 (`--old-key-file`)"
+                "{key} can only be replaced at its source: replace it there, and name a file with \
+                 the old key (`--old-key-file`)"
             )));
         }
-        // Under the same lock: another rotation may wait for it.
+        // Under the same lock: another rotation can be waiting for it.
         let mut ring = ring.fitting()?;
         step()?;
         let fresh = new_key()?;
@@ -129,7 +133,7 @@ fn begin(
     });
     if !is_old {
         return Err(io::Error::other(
-            "the old key is not the one that everything is sealed with",
+            "the old key does not match the sealed files",
         ));
     }
     step()?;
@@ -139,9 +143,9 @@ fn begin(
 /// The outcome for one file.
 enum Resealed {
     Yes,
-    /// It was before.
+    /// It was re-encrypted before.
     Already,
-    /// Neither key opens it.
+    /// Neither key decrypts it.
     Unreadable(PathBuf),
 }
 
@@ -156,7 +160,7 @@ fn reseal(ring: &KeyRing<'_>, path: PathBuf, name: &str) -> io::Result<Resealed>
     let Some(plain) = ring.open(name, &sealed) else {
         return Ok(Resealed::Unreadable(path));
     };
-    // The key before is forgotten afterwards.
+    // The previous key is deleted afterwards.
     write_durably(&path, &ring.seal(name, &plain)?)?;
     Ok(Resealed::Yes)
 }
@@ -201,8 +205,8 @@ mod tests {
         }
     }
 
-    /// Rotates and is killed after each number of steps, until one is done. In between everything is
-    /// read, and written, as by a gateway that runs.
+    /// Rotates and is killed after each number of steps, until it completes. In between everything
+    /// is read and written, as by a running gateway.
     fn kill_at_each_step(key: &VaultKey, root: &std::path::Path, old: Option<&SecretString>) {
         let (place, kept) = sealed(root, key);
         let mut kills = 0;
@@ -234,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kill_alone_leaves_everything_to_the_new_key_in_the_end() {
+    fn rotation_completes_after_a_kill_at_any_step() {
         for killed_at in 0..12 {
             let root = tempfile::tempdir().unwrap();
             let file = root.path().join("key");
@@ -256,7 +260,7 @@ mod tests {
                 let old = Vault::new(vault.directory().to_owned(), with_old.clone());
                 let error = old.read(name).unwrap_err().to_string();
                 assert!(error.contains("the variable KEY"), "{killed_at}: {error}");
-                // Nor does it write over what it cannot read.
+                // It does not overwrite what it cannot read.
                 assert!(old.write(name, b"x").is_err());
             }
             check_all(&kept);
@@ -264,14 +268,14 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_was_replaced_where_it_comes_from_takes_over() {
+    fn a_key_replaced_at_its_source_takes_over() {
         let root = tempfile::tempdir().unwrap();
         let file = root.path().join("printed");
         let old = new_key().unwrap();
         fs::write(&file, old.expose_secret()).unwrap();
         let words = ["cat", file.to_str().unwrap()];
         let of_command = || VaultKey::Command(KeyCommand::new(words.map(Into::into)));
-        // As a gateway that runs: it remembers what the command printed.
+        // Like a running gateway, which caches what the command printed.
         let key = of_command();
         let (place, kept) = sealed(root.path(), &key);
         let refused = |key: &VaultKey, old: Option<&SecretString>, expected: &str| {
@@ -279,9 +283,9 @@ mod tests {
             assert!(error.contains(expected), "{error}");
             check_all(&kept);
         };
-        refused(&of_command(), None, "can only be replaced where it is");
+        refused(&of_command(), None, "can only be replaced at its source");
         fs::write(&file, new_key().unwrap().expose_secret()).unwrap();
-        refused(&of_command(), Some(&new_key().unwrap()), "is not the one");
+        refused(&of_command(), Some(&new_key().unwrap()), "does not match");
         refused(&of_command(), Some(&"x".into()), "not 32 bytes");
         let mut steps = 0;
         let killed = rotate_until(&place, &of_command(), Some(&old), &mut || {
@@ -304,11 +308,11 @@ mod tests {
     }
 
     #[test]
-    fn a_rotation_that_another_one_overtakes_ends_well() {
+    fn a_rotation_overtaken_by_another_succeeds() {
         let root = tempfile::tempdir().unwrap();
         let key = VaultKey::File(root.path().join("key"));
         let (place, kept) = sealed(root.path(), &key);
-        // Between two files, where it holds no lock.
+        // Between two files, where it does not hold the lock.
         for overtaken_at in 3..=6 {
             let mut steps = 0;
             rotate_until(&place, &key, None, &mut || {
@@ -363,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_key_opens_stays_and_is_named() {
+    fn files_that_no_key_opens_stay_and_are_listed() {
         let root = tempfile::tempdir().unwrap();
         let key = VaultKey::File(root.path().join("key"));
         let (place, kept) = sealed(root.path(), &key);

@@ -1,4 +1,4 @@
-//! A client that reads and writes lines in memory.
+//! A test client that reads and writes lines in memory.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(super) struct Client {
     lines: Lines<BufReader<ReadHalf<DuplexStream>>>,
     pub(super) input: WriteHalf<DuplexStream>,
     pub(super) server: JoinHandle<std::io::Result<ServeEnd>>,
-    /// Messages that came before the last answer.
+    /// Messages that preceded the last response.
     pub(super) seen: Vec<Value>,
     last_id: u64,
 }
@@ -59,7 +59,7 @@ impl Client {
             .unwrap();
     }
 
-    /// The next line as JSON; a line that is not JSON comes as a string.
+    /// The next line as JSON; a line that is not JSON is returned as a string.
     pub(super) async fn read(&mut self) -> Value {
         let deadline = Duration::from_secs(20);
         let line = tokio::time::timeout(deadline, self.lines.next_line()).await;
@@ -75,7 +75,7 @@ impl Client {
         id
     }
 
-    /// Sends a request and reads up to its answer; what came before is in `seen`.
+    /// Sends a request and reads up to its response; earlier messages are in `seen`.
     pub(super) async fn ask(&mut self, method: &str, params: Value) -> Value {
         let id = self.send(method, params).await;
         self.seen.clear();
@@ -96,14 +96,14 @@ impl Client {
         answer["result"].clone()
     }
 
-    /// The text of a call that worked.
+    /// The text of a successful call.
     pub(super) async fn text(&mut self, name: &str, arguments: Value) -> String {
         let result = self.call(name, arguments).await;
         assert!(result["isError"].is_null(), "{result}");
         result["content"][0]["text"].as_str().unwrap().to_owned()
     }
 
-    /// The text of a call that failed.
+    /// The text of a failed call.
     pub(super) async fn fault(&mut self, name: &str, arguments: Value) -> String {
         let result = self.call(name, arguments).await;
         assert_eq!(result["isError"], true, "{result}");

@@ -1,4 +1,4 @@
-//! The whole server over in-memory pipes.
+//! Tests the whole server over in-memory pipes.
 
 mod client;
 
@@ -77,7 +77,7 @@ async fn sends_only_fields_that_the_revision_knows() {
 }
 
 #[tokio::test]
-#[expect(clippy::too_many_lines, reason = "one story, or a table of cases")]
+#[expect(clippy::too_many_lines, reason = "one scenario, or a table of cases")]
 async fn refuses_what_is_wrong_with_a_reason_and_goes_on() {
     let mut client = Client::new();
     assert_eq!(
@@ -145,7 +145,7 @@ async fn refuses_what_is_wrong_with_a_reason_and_goes_on() {
         ("add_tool", json!({"name": "a b"}), "1 to 64"),
         ("add_tool", json!({"name": "echo"}), "built in"),
         ("remove_tool", json!({"name": "echo"}), "not added"),
-        ("touch", json!({"x": 1}), "there are none"),
+        ("touch", json!({"x": 1}), "none are expected"),
     ] {
         let fault = client.fault(tool, arguments).await;
         assert!(fault.contains(words), "{tool}: {fault}");
@@ -154,7 +154,7 @@ async fn refuses_what_is_wrong_with_a_reason_and_goes_on() {
 }
 
 #[tokio::test]
-async fn answers_a_batch_in_the_one_revision_that_has_them() {
+async fn batches_are_answered_only_in_their_revision() {
     let mut client = Client::initialized("2025-03-26", json!({})).await;
     let list = json!({"jsonrpc": "2.0", "id": "b", "method": "prompts/list"});
     let note = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
@@ -210,7 +210,7 @@ async fn a_cancelled_call_is_not_answered() {
 }
 
 #[tokio::test]
-async fn ask_goes_through_the_client() {
+async fn ask_sends_an_elicitation_to_the_client() {
     for (reply, words) in [
         (
             json!({"result": {"action": "accept", "content": {"answer": "Ada"}}}),
@@ -240,17 +240,13 @@ async fn ask_goes_through_the_client() {
         assert!(text.contains(words), "{text}");
     }
     for (revision, capabilities, words) in [
-        ("2025-11-25", json!({}), "declared no elicitation"),
+        ("2025-11-25", json!({}), "did not declare elicitation"),
         (
             "2025-11-25",
             json!({"elicitation": {"url": {}}}),
-            "declared no elicitation",
+            "did not declare elicitation",
         ),
-        (
-            "2025-03-26",
-            json!({"elicitation": {}}),
-            "came with revision",
-        ),
+        ("2025-03-26", json!({"elicitation": {}}), "needs revision"),
     ] {
         let mut client = Client::initialized(revision, capabilities).await;
         let fault = client.fault("ask", json!({})).await;
@@ -259,7 +255,7 @@ async fn ask_goes_through_the_client() {
 }
 
 #[tokio::test]
-async fn a_cancelled_question_is_taken_back() {
+async fn a_cancelled_call_cancels_its_question() {
     let mut client = Client::initialized("2025-11-25", json!({"elicitation": {"form": {}}})).await;
     let id = client.send("tools/call", json!({"name": "ask"})).await;
     let question = client.read().await;
@@ -281,7 +277,7 @@ async fn crash_ends_the_server_with_calls_open() {
 }
 
 #[tokio::test]
-async fn ends_when_its_input_closes_and_answers_what_came_before() {
+async fn closing_the_input_ends_the_server_after_pending_responses() {
     let mut client = Client::initialized("2025-11-25", json!({})).await;
     client
         .send(
@@ -301,7 +297,7 @@ async fn ends_when_its_input_closes_and_answers_what_came_before() {
 }
 
 #[tokio::test]
-async fn flood_and_big_write_what_they_say() {
+async fn flood_and_big_write_the_requested_amount() {
     let mut client = Client::initialized("2025-11-25", json!({})).await;
     client.text("flood", json!({"lines": 1000})).await;
     assert_eq!(client.seen.len(), 1000);
@@ -325,7 +321,7 @@ async fn flood_and_big_write_what_they_say() {
 }
 
 #[tokio::test]
-async fn log_keeps_to_the_level() {
+async fn log_respects_the_level() {
     let mut client = Client::initialized("2025-11-25", json!({})).await;
     let message = json!({"message": "hello", "level": "notice"});
     client.text("log", message.clone()).await;
@@ -334,12 +330,12 @@ async fn log_keeps_to_the_level() {
     client
         .ask("logging/setLevel", json!({"level": "warning"}))
         .await;
-    assert!(client.text("log", message).await.contains("kept back"));
+    assert!(client.text("log", message).await.contains("not sent"));
     assert!(client.seen.is_empty());
 }
 
 #[tokio::test]
-async fn a_subscriber_hears_of_the_counter() {
+async fn a_subscriber_is_notified_of_counter_changes() {
     let counter = json!({"uri": "example://counter"});
     let mut client = Client::initialized("2025-11-25", json!({})).await;
     client.text("touch", json!({})).await;
@@ -356,7 +352,7 @@ async fn a_subscriber_hears_of_the_counter() {
 }
 
 #[tokio::test]
-async fn every_listed_resource_and_prompt_can_be_had() {
+async fn every_listed_resource_and_prompt_can_be_read() {
     let mut client = Client::initialized("2025-11-25", json!({})).await;
     let listed = client.ask("resources/list", json!({})).await;
     for resource in listed["result"]["resources"].as_array().unwrap() {
@@ -411,7 +407,7 @@ async fn completes_arguments_of_prompts_and_templates() {
 }
 
 #[tokio::test]
-async fn tools_come_and_go_at_run_time() {
+async fn tools_can_be_added_and_removed_at_run_time() {
     let mut client = Client::initialized("2025-11-25", json!({})).await;
     let before = client.ask("tools/list", json!({})).await;
     client.text("add_tool", json!({"name": "new.one"})).await;

@@ -1,16 +1,16 @@
-//! The kept part of a message's body: its beginning, without secrets.
+//! Truncates a message body and removes its secrets before it is stored.
 
 use memchr::memchr2;
 
 use crate::masking::{LiveSecrets, REDACTED, hide, names_count, names_secret, text_spans};
 
-/// The kept part of a JSON value.
+/// The stored part of a JSON value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct KeptBody {
     pub(super) text: String,
-    /// Nothing was cut off.
+    /// Whether nothing was truncated.
     pub(super) is_whole: bool,
-    /// A secret was replaced.
+    /// Whether a secret was replaced.
     pub(super) is_redacted: bool,
 }
 
@@ -18,11 +18,11 @@ pub(super) struct KeptBody {
 pub(super) const WHOLE: i64 = 1;
 pub(super) const IS_REDACTED: i64 = 2;
 
-/// A bit beside those of the parameters: their names are those of the server.
+/// Extra bit in the state of the parameters: names are the server's.
 pub(super) const SERVER_NAMES: i64 = 4;
 
 impl KeptBody {
-    /// How much of it was kept, in bits.
+    /// The state as bits.
     pub(super) fn state(&self) -> i64 {
         let whole = if self.is_whole { WHOLE } else { 0 };
         let redacted = if self.is_redacted { IS_REDACTED } else { 0 };
@@ -30,8 +30,8 @@ impl KeptBody {
     }
 }
 
-/// Copies a JSON value, up to about `limit` bytes. Values of members whose names name secrets,
-/// tokens behind `Bearer` and all that `secrets` knows are replaced.
+/// Copies a JSON value, up to about `limit` bytes. Replaces the values of members with secret
+/// names, tokens after `Bearer`, and all strings in `secrets`.
 pub(super) fn redact(json: &str, limit: usize, secrets: &LiveSecrets) -> KeptBody {
     let mut copy = Copy {
         json,
@@ -75,7 +75,7 @@ struct Copy<'j> {
 }
 
 impl<'j> Copy<'j> {
-    /// `None` when the limit was reached.
+    /// `None` if the limit was reached.
     fn run(&mut self) -> Option<()> {
         while let Some(first) = self.json.as_bytes().get(self.at) {
             if self.out.len() >= self.limit {
@@ -90,7 +90,7 @@ impl<'j> Copy<'j> {
         (self.out.len() <= self.limit).then_some(())
     }
 
-    /// Copies what lies between two strings.
+    /// Copies the text between two strings.
     fn until_string(&mut self) -> Option<()> {
         let rest = self.json.get(self.at..)?;
         let window = rest.get(..rest.floor_char_boundary(self.room() + 1))?;
@@ -130,7 +130,7 @@ impl<'j> Copy<'j> {
         }
     }
 
-    /// Appends a text of JSON without its secrets.
+    /// Appends JSON text without its secrets.
     fn push_redacted(&mut self, text: &str) {
         if let Some(unescaped) = self.secret_behind_escapes(text) {
             self.is_redacted = true;
@@ -145,7 +145,7 @@ impl<'j> Copy<'j> {
         }
     }
 
-    /// Finds a secret that JSON escapes hide: any letter can be written as one.
+    /// Finds a secret hidden by JSON escapes: any letter can be written as one.
     fn secret_behind_escapes(&self, text: &str) -> Option<String> {
         if !text.contains("\\u") && !text.contains("\\/") {
             return None;
@@ -156,7 +156,7 @@ impl<'j> Copy<'j> {
         Some(quoted.get(1..quoted.len() - 1)?.to_owned())
     }
 
-    /// The value of a secret, which begins at `start`. Truth values and nothing are no secrets.
+    /// Replaces the value of a secret, which starts at `start`. Booleans and null are not secrets.
     fn secret(&mut self, name: &str, start: usize) -> Option<()> {
         let rest = self.json.get(start..)?;
         let is_kept = match rest.as_bytes().first()? {
@@ -178,7 +178,7 @@ impl<'j> Copy<'j> {
     }
 }
 
-/// Bytes of a value that are passed over at most; what follows a longer one is not kept.
+/// Maximum length of a skipped value, in bytes; everything after a longer one is dropped.
 const SKIP_MAX: usize = 64 * 1024;
 
 fn is_secret_name(content: &str) -> bool {
@@ -189,7 +189,7 @@ fn is_secret_name(content: &str) -> bool {
     unescaped.is_ok_and(|name| names_secret(&name))
 }
 
-/// Where the value of a member begins whose name ends at `at`; `None` if it is no member's name.
+/// The start of a member's value, if a member name ends at `at`; `None` otherwise.
 fn value_after(json: &str, at: usize) -> Option<usize> {
     let colon = at + spaces(json, at);
     if json.as_bytes().get(colon) != Some(&b':') {
@@ -203,7 +203,7 @@ fn spaces(json: &str, at: usize) -> usize {
     rest.iter().take_while(|b| b.is_ascii_whitespace()).count()
 }
 
-/// Bytes of a string's content, whose first quote is before `text`.
+/// Length of a string's content, in bytes; its opening quote is before `text`.
 fn string_length(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let mut at = 0;
@@ -216,7 +216,7 @@ fn string_length(text: &str) -> Option<usize> {
     }
 }
 
-/// Bytes of the JSON value that `json` begins with; `None` if it has more than `max`.
+/// Length of the JSON value at the start of `json`, in bytes; `None` if it exceeds `max`.
 fn value_length(json: &str, max: usize) -> Option<usize> {
     let json = json.get(..json.floor_char_boundary(max))?;
     let bytes = json.as_bytes();
@@ -238,7 +238,7 @@ fn value_length(json: &str, max: usize) -> Option<usize> {
     }
 }
 
-/// Keeps a member of an object; `None` if it has none, or only behind a long other one.
+/// Copies a member of an object; `None` if it is missing, or follows a very long one.
 pub(super) fn redact_member(
     object: &str,
     name: &str,

@@ -55,7 +55,7 @@ fn a_body_is_kept_without_its_secrets() {
 }
 
 #[test]
-fn a_long_body_is_cut_and_ends_in_no_secret() {
+fn a_long_body_is_truncated_without_a_partial_secret() {
     let json = r#"{"a":"0123456789 hunter22"}"#;
     for limit in 0..40 {
         let kept = redact(json, limit, &secrets());
@@ -67,7 +67,7 @@ fn a_long_body_is_cut_and_ends_in_no_secret() {
 }
 
 #[test]
-fn a_member_is_found_behind_others() {
+fn a_member_is_found_after_others() {
     let kept =
         |object: &str| redact_member(object, "params", 100, &secrets()).map(|kept| kept.text);
     let frame = r#" {"jsonrpc":"2.0", "x":{"params":[1,"}"]} ,"params" : {"a":1} ,"id":1}"#;

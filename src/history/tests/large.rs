@@ -1,8 +1,9 @@
-//! Many records. `HISTORY_RECORDS=1000000` takes as many, and tells how long each page takes.
+//! Tests with many records. `HISTORY_RECORDS=1000000` sets their number, and prints how long each
+//! page takes.
 
 use super::*;
 
-/// Records unless the environment says otherwise.
+/// Default number of records.
 const RECORDS: u64 = 20_000;
 
 /// Records that are written at once.
@@ -15,7 +16,7 @@ fn records() -> u64 {
         .unwrap_or(RECORDS)
 }
 
-/// The oldest are of a server and of a session that nobody hears of later.
+/// The oldest records have a server and a session that do not occur later.
 fn record_among_many(at: u64) -> CallRecord {
     let mut record = record(at);
     if at <= 50 {

@@ -1,4 +1,4 @@
-//! The history as a whole: written, searched, trimmed, and with a file that cannot be used.
+//! Tests of the whole history: written, searched, trimmed, and with an unusable file.
 
 mod large;
 
@@ -279,7 +279,7 @@ fn any_filter() -> impl Strategy<Value = HistoryFilter> {
 }
 
 #[test]
-fn a_search_finds_what_a_look_at_all_records_finds() {
+fn a_search_matches_a_full_scan() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("history.sqlite");
     let mut file = HistoryFile::open(&path).unwrap();
@@ -303,7 +303,7 @@ fn a_search_finds_what_a_look_at_all_records_finds() {
 }
 
 #[tokio::test]
-async fn the_last_match_of_a_text_has_no_next_page() {
+async fn the_last_match_has_no_next_page() {
     let kept = start_with(settings());
     (1..=4).for_each(|at| kept.history.push(record(at)));
     let only = page(&kept.history, &[("text", "tool-3"), ("limit", "1")]).await;
@@ -311,7 +311,7 @@ async fn the_last_match_of_a_text_has_no_next_page() {
 }
 
 #[test]
-fn a_search_that_takes_too_long_says_where_to_go_on() {
+fn a_slow_search_returns_where_to_continue() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("history.sqlite");
     let all: Vec<CallRecord> = (1..=250).map(record).collect();
@@ -322,7 +322,7 @@ fn a_search_that_takes_too_long_says_where_to_go_on() {
 }
 
 #[test]
-fn old_records_and_the_oldest_of_too_many_are_removed() {
+fn old_and_excess_records_are_removed() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("history.sqlite");
     let mut file = HistoryFile::open(&path).unwrap();
@@ -346,7 +346,7 @@ fn old_records_and_the_oldest_of_too_many_are_removed() {
         assert_eq!(page.total, Some(counted), "the counts that are kept");
         counted
     };
-    // A block goes when all of it is too old.
+    // A block is removed once all of it is too old.
     assert!((1001..1500).contains(&left(&connection)));
     let by_size = HistorySettings {
         bytes_max: 0,
@@ -402,7 +402,7 @@ fn copy_as_after_kill(path: &Path) -> std::path::PathBuf {
 }
 
 #[tokio::test]
-async fn what_was_read_once_is_there_after_a_kill() {
+async fn records_read_once_survive_a_kill() {
     let kept = start_with(settings());
     (1..=10).for_each(|at| kept.history.push(record(at)));
     assert_eq!(page(&kept.history, &[]).await["total"], 10);
@@ -429,7 +429,7 @@ async fn a_damaged_file_is_moved_aside() {
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_used_costs_records_and_says_why() {
+async fn an_unusable_file_loses_records_and_reports_why() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("history.sqlite");
     fs::create_dir(&path).unwrap();
@@ -469,7 +469,7 @@ async fn nothing_is_recorded_while_it_is_off() {
 }
 
 #[tokio::test]
-async fn what_waits_at_the_end_is_written() {
+async fn waiting_records_are_written_on_shutdown() {
     let kept = start_with(settings());
     (1..=1000).for_each(|at| kept.history.push(record(at)));
     kept.history.stop();

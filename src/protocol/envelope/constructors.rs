@@ -1,4 +1,5 @@
-//! Messages that the gateway writes itself. Their parts are known, so that nothing is parsed again.
+//! Constructors for messages that the gateway creates. The positions of their parts are known, so
+//! nothing is parsed again.
 
 use super::peek::ParamsPeek;
 use super::{
@@ -6,7 +7,7 @@ use super::{
 };
 
 impl Response {
-    /// The answer to the request of this id.
+    /// Builds the response to the request with this id.
     pub fn new(id: &RequestId, outcome: &Outcome) -> Self {
         let (member, value) = match outcome {
             Outcome::Result(result) => (r#","result":"#, result),
@@ -23,7 +24,7 @@ impl Response {
 }
 
 impl Request {
-    /// A request whose `params` are an object, or left out.
+    /// Builds a request; `params` is an object or omitted.
     pub fn new(id: &RequestId, method: Method, params: Option<&RawJson>) -> Self {
         let quoted = RawJson::from_value(&method.as_str());
         let mut frame = [HEAD, id.as_str(), r#","method":"#, quoted.as_str()].concat();
@@ -43,7 +44,7 @@ impl Request {
 }
 
 impl Notification {
-    /// A notification whose `params` are an object.
+    /// Builds a notification; `params` is an object.
     pub fn new(method: Method, params: &RawJson) -> Self {
         let quoted = RawJson::from_value(&method.as_str());
         let parts = [
@@ -68,7 +69,7 @@ fn id_span(id: &RequestId) -> Span {
     HEAD.len()..HEAD.len() + id.as_str().len()
 }
 
-/// Where the members of `params` are, which are the last member of the frame.
+/// Locates the members of `params`, which is the last member of the frame.
 fn spans(frame: &RawJson, params: Option<&RawJson>, is_request: bool) -> Box<ParamSpans> {
     let end = frame.as_str().len() - 1;
     let text = params.and_then(|params| frame.as_str().get(end - params.as_str().len()..end));
@@ -85,7 +86,7 @@ mod tests {
     use crate::protocol::envelope::Envelope;
 
     #[test]
-    fn a_constructed_message_is_what_parsing_its_bytes_gives() {
+    fn constructed_messages_equal_parsed_ones() {
         let id = RequestId::from(17);
         let params = RawJson::from_value(&json!({
             "uri": "a://b", "name": "n", "progressToken": 4, "requestId": "r",

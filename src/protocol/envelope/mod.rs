@@ -1,8 +1,9 @@
-//! One JSON-RPC message: the bytes of its sender, and where the parts are that we act on.
+//! One JSON-RPC message: the sender's bytes, and the positions of the parts that the gateway acts
+//! on.
 //!
-//! A message is parsed once, borrowed, and validated as JSON on the way. Forwarding replaces the
-//! id, a name or a progress token in place ([`splice`]), so that everything the gateway does not
-//! understand survives byte for byte.
+//! A message is parsed once, without copying, which also validates it as JSON. Forwarding replaces
+//! the id, a name or a progress token in place ([`splice`]), so that everything the gateway does
+//! not understand survives byte for byte.
 
 mod constructors;
 mod peek;
@@ -23,27 +24,27 @@ use peek::EnvelopePeek;
 pub(crate) use raw_json::our_number;
 pub use raw_json::{RawJson, RequestId};
 
-/// Where a part of a frame is, in bytes.
+/// Byte range of a part of a frame.
 pub type Span = Range<usize>;
 
 /// One replacement in a frame; an empty span inserts.
 pub type Edit = (Span, Bytes);
 
-/// Why bytes are no JSON-RPC message.
+/// Why bytes are not a JSON-RPC message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EnvelopeError {
     #[error("not valid JSON: {0}")]
     Json(String),
-    #[error("a JSON-RPC message is an object")]
+    #[error("a JSON-RPC message must be an object")]
     NotAnObject,
     #[error("`jsonrpc` must be \"2.0\"")]
     Version,
     #[error("`id` must be a string or an integer")]
     Id,
-    #[error("a message has a `method`, a `result` or an `error`, and only one of them")]
+    #[error("a message must have exactly one of `method`, `result` and `error`")]
     Shape,
     #[error(
-        "the name of a member can be taken for `{0}`, although it is spelled differently; spell it \
+        "the name of a member can be mistaken for `{0}`, but is spelled differently; spell it \
          `{0}`, or remove it"
     )]
     Misspelled(&'static str),
@@ -68,7 +69,7 @@ pub struct Request {
     pub frame: RawJson,
     pub id: RequestId,
     pub method: Method,
-    /// Apart, since a request changes hands often.
+    /// Boxed, because requests are moved often.
     pub params: Box<ParamSpans>,
     id_span: Span,
 }
@@ -83,20 +84,20 @@ pub struct Notification {
 #[derive(Clone, Debug)]
 pub struct Response {
     pub frame: RawJson,
-    /// Absent or null when the sender could not read the request's id.
+    /// Absent or null if the sender could not read the request's id.
     pub id: Option<RequestId>,
     pub outcome: Outcome,
     id_span: Span,
 }
 
-/// The content of a response: one of the two, never both (B-RPC-05).
+/// The content of a response: either a result or an error, never both (B-RPC-05).
 #[derive(Clone, Debug)]
 pub enum Outcome {
     Result(RawJson),
     Error(RawJson),
 }
 
-/// Where the members of `params` are that the gateway acts on; spans count from the start of the
+/// Positions of the members of `params` that the gateway acts on, counted from the start of the
 /// frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ParamSpans {
@@ -105,15 +106,15 @@ pub struct ParamSpans {
     /// `ref` of `completion/complete`.
     pub reference: Option<Span>,
     pub meta: Option<Span>,
-    /// Whether `_meta` of a request names the revision of its sender.
+    /// Whether `_meta` of a request names the sender's revision.
     pub claims_revision: bool,
     /// `arguments` of a tool call or a prompt.
     pub arguments: Option<Span>,
-    /// `task`, with which a client of 2025-11-25 wants a task.
+    /// `task`, with which a client of 2025-11-25 requests a task.
     pub task: Option<Span>,
-    /// Answers to what a server asked for in the middle of a call (2026-07-28).
+    /// Responses to the requests that a server made during a call (2026-07-28).
     pub input_responses: Option<Span>,
-    /// The state that goes with them, opaque to the client.
+    /// The state that accompanies them, opaque to the client.
     pub request_state: Option<Span>,
     /// `progressToken`, of `_meta` in a request and of `params` in `notifications/progress`.
     pub progress_token: Option<Span>,
@@ -124,21 +125,21 @@ pub struct ParamSpans {
 }
 
 impl Envelope {
-    /// Parses one message. Arrays (batches) are the caller's business.
+    /// Parses one message. Arrays (batches) are handled by the caller.
     ///
     /// # Errors
     ///
-    /// Returns an [`EnvelopeError`] that says which rule of JSON-RPC the bytes break.
+    /// Returns an [`EnvelopeError`] that names the violated rule of JSON-RPC.
     pub fn parse(frame: Bytes) -> Result<Self, EnvelopeError> {
         Self::parse_with(frame, false)
     }
 
-    /// Parses one message of a client. The server behind the gateway might ignore the case of names,
-    /// so no member can have a name that resembles one by which the gateway decides.
+    /// Parses one message from a client. The server behind the gateway might compare names
+    /// case-insensitively, so a member name must not resemble a name that the gateway acts on.
     ///
     /// # Errors
     ///
-    /// As [`Envelope::parse`], and [`EnvelopeError::Misspelled`].
+    /// Fails like [`Envelope::parse`], and with [`EnvelopeError::Misspelled`].
     pub fn parse_of_client(frame: Bytes) -> Result<Self, EnvelopeError> {
         Self::parse_with(frame, true)
     }
@@ -209,7 +210,7 @@ impl Envelope {
     }
 }
 
-/// A notification that was written with `"id": null`, as JSON-RPC 1.0 has them.
+/// Removes `"id": null` from a notification in the style of JSON-RPC 1.0.
 fn without_id(frame: &str) -> Result<Bytes, EnvelopeError> {
     let members: BTreeMap<&str, &RawValue> =
         serde_json::from_str(frame).map_err(EnvelopeError::json)?;
@@ -222,22 +223,22 @@ fn without_id(frame: &str) -> Result<Bytes, EnvelopeError> {
 }
 
 impl Request {
-    /// `params.name` as text; `None` when it is missing or no string.
+    /// `params.name` as text; `None` if it is missing or not a string.
     pub fn name(&self) -> Option<Cow<'_, str>> {
         text_at(&self.frame, self.params.name.as_ref())
     }
 
-    /// `params.uri` as text; `None` when it is missing or no string.
+    /// `params.uri` as text; `None` if it is missing or not a string.
     pub fn uri(&self) -> Option<Cow<'_, str>> {
         text_at(&self.frame, self.params.uri.as_ref())
     }
 
-    /// The name that the request is about, or else the URI.
+    /// The name that the request concerns, or else the URI.
     pub fn item(&self) -> Option<Cow<'_, str>> {
         self.name().or_else(|| self.uri())
     }
 
-    /// `params.requestState` as text; `None` when it is missing or no string.
+    /// `params.requestState` as text; `None` if it is missing or not a string.
     pub fn request_state(&self) -> Option<Cow<'_, str>> {
         text_at(&self.frame, self.params.request_state.as_ref())
     }
@@ -251,16 +252,16 @@ impl Request {
     ///
     /// # Errors
     ///
-    /// Returns [`EnvelopeError::Json`] when they have another shape than `T`.
+    /// Returns [`EnvelopeError::Json`] if they do not have the shape of `T`.
     pub fn params_as<T: DeserializeOwned>(&self) -> Result<T, EnvelopeError> {
         params_of(&self.frame)
     }
 
-    /// The text of `params`, which an absent or null `params` has none of.
+    /// The text of `params`; `None` if `params` is absent or null.
     ///
     /// # Errors
     ///
-    /// Returns [`EnvelopeError::Json`] when the frame has two of them.
+    /// Returns [`EnvelopeError::Json`] if the frame has two of them.
     pub fn params_text(&self) -> Result<Option<&str>, EnvelopeError> {
         #[derive(Deserialize)]
         struct FrameWithParams<'a> {
@@ -272,13 +273,13 @@ impl Request {
         Ok(frame.params.map(RawValue::get))
     }
 
-    /// The edit that gives the request another id.
+    /// The edit that replaces the request's id.
     pub fn edit_id(&self, id: &RequestId) -> Edit {
         (self.id_span.clone(), id.as_bytes().clone())
     }
 
-    /// The edit that makes `token` the progress token: replaces the client's, or asks for
-    /// progress where the client did not. `None` when `params` holds nothing to attach it to.
+    /// The edit that makes `token` the progress token: it replaces the client's token, or requests
+    /// progress if the client did not. `None` if `params` has no place for it.
     pub fn edit_progress_token(&self, token: &RequestId) -> Option<Edit> {
         let params = &self.params;
         if let Some(span) = &params.progress_token {
@@ -309,17 +310,17 @@ impl Notification {
     ///
     /// # Errors
     ///
-    /// Returns [`EnvelopeError::Json`] when they have another shape than `T`.
+    /// Returns [`EnvelopeError::Json`] if they do not have the shape of `T`.
     pub fn params_as<T: DeserializeOwned>(&self) -> Result<T, EnvelopeError> {
         params_of(&self.frame)
     }
 
-    /// `params.name` as text; `None` when it is missing or no string.
+    /// `params.name` as text; `None` if it is missing or not a string.
     pub fn name(&self) -> Option<Cow<'_, str>> {
         text_at(&self.frame, self.params.name.as_ref())
     }
 
-    /// `params.uri` as text; `None` when it is missing or no string.
+    /// `params.uri` as text; `None` if it is missing or not a string.
     pub fn uri(&self) -> Option<Cow<'_, str>> {
         text_at(&self.frame, self.params.uri.as_ref())
     }
@@ -331,7 +332,7 @@ impl Notification {
 }
 
 impl Response {
-    /// The frame with another id; everything else stays as it was written.
+    /// The frame with a different id; everything else stays verbatim.
     pub fn with_id(&self, id: &RequestId) -> Bytes {
         if self.id_span.is_empty() {
             let (Outcome::Result(value) | Outcome::Error(value)) = &self.outcome;
@@ -343,7 +344,7 @@ impl Response {
         )
     }
 
-    /// The same in parts that are lent, not copied.
+    /// Like [`Self::with_id`], in parts that share the frame's memory.
     pub fn parts_with_id(&self, id: &RequestId) -> [Bytes; 3] {
         if self.id_span.is_empty() {
             return [self.with_id(id), Bytes::new(), Bytes::new()];
@@ -357,7 +358,7 @@ impl Response {
         ]
     }
 
-    /// The same kind of answer with another id and another result or error.
+    /// A response of the same kind with a different id and a different result or error.
     pub fn with_id_and_value(&self, id: &RequestId, value: &RawJson) -> Bytes {
         match &self.outcome {
             Outcome::Result(_) => result_frame(id, value),
@@ -381,12 +382,12 @@ pub fn splice(frame: &[u8], edits: &mut [Edit]) -> Bytes {
     Bytes::from(spliced)
 }
 
-/// A whole answer around a result.
+/// Builds a whole response around a result.
 pub fn result_frame(id: &RequestId, result: &RawJson) -> Bytes {
     result_frame_from_parts(id, &[result.as_str()])
 }
 
-/// A whole answer around a result that is put together of `parts`.
+/// Builds a whole response around a result assembled from `parts`.
 pub fn result_frame_from_parts(id: &RequestId, parts: &[&str]) -> Bytes {
     const HEAD: &str = r#"{"jsonrpc":"2.0","id":"#;
     const RESULT: &str = r#","result":"#;
@@ -401,13 +402,13 @@ pub fn result_frame_from_parts(id: &RequestId, parts: &[&str]) -> Bytes {
     Bytes::from(frame)
 }
 
-/// A whole answer around an error object.
+/// Builds a whole response around an error object.
 pub fn error_frame(id: &RequestId, error: &RawJson) -> Bytes {
     let (id, error) = (id.as_str(), error.as_str());
     Bytes::from([r#"{"jsonrpc":"2.0","id":"#, id, r#","error":"#, error, "}"].concat())
 }
 
-/// A request of the gateway's own.
+/// Builds a request that the gateway sends itself.
 pub fn request<T: Serialize>(id: u64, method: &Method, params: &T) -> Bytes {
     let params = RawJson::from_value(params);
     let method = RawJson::from_value(&method.as_str());
@@ -418,7 +419,7 @@ pub fn request<T: Serialize>(id: u64, method: &Method, params: &T) -> Bytes {
     ))
 }
 
-/// A notification of the gateway's own; `None` leaves `params` out.
+/// Builds a notification that the gateway sends itself; `None` omits `params`.
 pub fn notification<T: Serialize>(method: &Method, params: Option<&T>) -> Bytes {
     let method = RawJson::from_value(&method.as_str());
     let params =
@@ -430,7 +431,7 @@ pub fn notification<T: Serialize>(method: &Method, params: Option<&T>) -> Bytes 
     ))
 }
 
-/// The notification that takes a request back.
+/// Builds the notification that cancels a request.
 pub fn cancelled(request_id: &impl Serialize, reason: Option<&str>) -> Bytes {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
@@ -443,8 +444,8 @@ pub fn cancelled(request_id: &impl Serialize, reason: Option<&str>) -> Bytes {
     notification(&Method::Cancelled, Some(&params))
 }
 
-/// Removes the byte order mark that editors and shells of Windows write before a text. Readers of JSON
-/// can ignore it (RFC 8259, section 8.1).
+/// Removes the byte order mark that Windows editors and shells prepend to text. JSON parsers may
+/// ignore it (RFC 8259, section 8.1).
 pub fn without_bom(mut text: Bytes) -> Bytes {
     if text.starts_with(BOM) {
         text.advance(BOM.len());
@@ -454,13 +455,13 @@ pub fn without_bom(mut text: Bytes) -> Bytes {
 
 const BOM: &[u8] = b"\xef\xbb\xbf";
 
-/// The bytes as text. serde_json does not look into strings that nobody reads, and what passes here
-/// is sent on: a server may end on bytes that are no UTF-8.
+/// Validates the bytes as UTF-8. serde_json does not validate strings that are skipped, and the
+/// message is forwarded: invalid bytes could crash a server.
 fn unicode(bytes: Bytes) -> Result<ByteString, EnvelopeError> {
     ByteString::try_from(bytes).map_err(EnvelopeError::json)
 }
 
-/// Where `raw`, which was borrowed from `frame`, lies in it.
+/// Position of `raw`, which was borrowed from `frame`.
 fn span_in(frame: &[u8], raw: &RawValue) -> Span {
     let start = raw.get().as_ptr() as usize - frame.as_ptr() as usize;
     start..start + raw.get().len()

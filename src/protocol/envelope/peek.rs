@@ -1,4 +1,4 @@
-//! One borrowed pass over a message: finds the members that the gateway acts on.
+//! Finds the members that the gateway acts on, in a single pass without copying.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,10 +11,10 @@ use serde_json::value::RawValue;
 use super::{EnvelopeError, ParamSpans, span_in};
 use crate::protocol::folding::misspelled;
 
-const TWICE: &str = "a member of `params` stands twice";
+const TWICE: &str = "`params` has a duplicate member";
 
-/// Declares the names of an object's members, and reads them. A known name is compared as it is;
-/// only an unknown one is looked at again, for whether some reader takes it for a known one.
+/// Declares the member names of an object and their parser. Known names are compared exactly; only
+/// unknown names are checked for being a misspelling that some reader accepts.
 macro_rules! member_names {
     ($Key:ident, $NAMES:ident: $($variant:ident = $name:literal,)*) => {
         enum $Key {
@@ -80,7 +80,7 @@ member_names! { ParamsKey, PARAMS_NAMES:
 }
 
 impl ParamsKey {
-    /// A bit for each member of which only the name is read here.
+    /// A bit for each member of which only the name is read.
     const fn bit(&self) -> u8 {
         match self {
             Self::TaskId => 1,
@@ -121,13 +121,13 @@ member_names! { NestedKey, NESTED_NAMES:
     Resources = "resourcesListChanged",
 }
 
-/// The name for which some reader takes a member that is spelled differently.
+/// The name that some reader would recognise in a misspelled member.
 type Misspelled = Option<&'static str>;
 
 #[derive(Default)]
 pub(super) struct EnvelopePeek<'a> {
     pub(super) jsonrpc: Option<&'a RawValue>,
-    /// `id: null` is not an absent id.
+    /// Keeps `id: null` distinct from an absent id.
     pub(super) id: Option<&'a RawValue>,
     pub(super) method: Option<Cow<'a, str>>,
     pub(super) params: Option<ParamsPeek<'a>>,
@@ -137,8 +137,8 @@ pub(super) struct EnvelopePeek<'a> {
 }
 
 impl EnvelopePeek<'_> {
-    /// Finds the parts of `params`. With `is_strict`, fails on a member that some reader takes for
-    /// another one.
+    /// Finds the parts of `params`. With `is_strict`, fails on a member that some reader mistakes
+    /// for another one.
     pub(super) fn locate(
         &self,
         frame: &Bytes,
@@ -153,7 +153,7 @@ impl EnvelopePeek<'_> {
     }
 }
 
-/// Written by hand, because a derived one drops unknown names without a look at them.
+/// Written by hand, because a derived implementation skips unknown names without checking them.
 impl<'de: 'a, 'a> Deserialize<'de> for EnvelopePeek<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct EnvelopeVisitor;
@@ -189,7 +189,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for EnvelopePeek<'a> {
                         }
                     };
                     if is_second {
-                        return Err(A::Error::custom("a member of the message stands twice"));
+                        return Err(A::Error::custom("the message has a duplicate member"));
                     }
                 }
                 peek.params = params.flatten();
@@ -220,8 +220,8 @@ pub(super) struct ParamsPeek<'a> {
 }
 
 impl ParamsPeek<'_> {
-    /// A request has its progress token in `_meta`, and a notification in `params`, also beside a
-    /// `_meta`: progress of a task names the task there.
+    /// Locates the progress token: requests have it in `_meta`, notifications in `params`, even
+    /// beside a `_meta`, in which progress of a task names the task.
     pub(super) fn locate(
         &self,
         frame: &Bytes,
@@ -258,7 +258,7 @@ impl ParamsPeek<'_> {
         }))
     }
 
-    /// Refuses a misspelled member in an object of which the gateway reads the members.
+    /// Refuses a misspelled member in an object whose members the gateway reads.
     fn check_nested(&self) -> Result<(), EnvelopeError> {
         let nested = [self.reference, self.task, self.notifications];
         for object in nested.into_iter().flatten().filter(is_object) {
@@ -276,7 +276,7 @@ fn is_object(raw: &&RawValue) -> bool {
     raw.get().starts_with('{')
 }
 
-/// By hand, because a derived one would also read an array by position.
+/// Written by hand, because a derived implementation would also read an array by position.
 impl<'de: 'a, 'a> Deserialize<'de> for ParamsPeek<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct ParamsVisitor;
@@ -310,7 +310,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for ParamsPeek<'a> {
                             peek.misspelled = peek.misspelled.or(misspelled);
                             continue;
                         }
-                        // Some methods read these later.
+                        // Some methods read these members later.
                         later => {
                             map.next_value::<IgnoredAny>()?;
                             let bit = later.bit();
@@ -365,7 +365,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for MetaPeek<'a> {
                     match key {
                         MetaKey::ProgressToken => {
                             if peek.progress_token.replace(map.next_value()?).is_some() {
-                                let why = "`progressToken` stands twice in `_meta`";
+                                let why = "`_meta` has a duplicate `progressToken`";
                                 return Err(A::Error::custom(why));
                             }
                             continue;

@@ -1,4 +1,4 @@
-//! Parts of a message as their sender wrote them.
+//! Parts of a message, kept as raw JSON.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,7 +11,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use super::{Edit, EnvelopeError, splice, unicode};
 use crate::protocol::json;
 
-/// A complete JSON value, as its sender wrote it. Cloning is cheap.
+/// A complete JSON value, verbatim. Cloning is cheap.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct RawJson(pub(super) ByteString);
 
@@ -24,15 +24,15 @@ impl Default for RawJson {
 impl RawJson {
     /// # Errors
     ///
-    /// Returns [`EnvelopeError::Json`] when `bytes` is not exactly one JSON value.
+    /// Returns [`EnvelopeError::Json`] if `bytes` is not exactly one JSON value.
     pub fn try_new(bytes: Bytes) -> Result<Self, EnvelopeError> {
         let text = unicode(bytes)?;
         serde_json::from_str::<IgnoredAny>(&text).map_err(EnvelopeError::json)?;
         Ok(Self(text))
     }
 
-    /// Text that was put together of valid parts. That it is JSON is only checked in debug
-    /// builds: on the way of every answer, reading it once more costs as much as building it.
+    /// Wraps text assembled from valid parts. It is validated only in debug builds: this runs for
+    /// every response, and parsing the text again costs as much as building it.
     pub fn from_valid_parts(text: String) -> Self {
         debug_assert!(
             serde_json::from_str::<IgnoredAny>(&text).is_ok(),
@@ -41,8 +41,8 @@ impl RawJson {
         Self(ByteString::from(text))
     }
 
-    /// The value with other parts in some places, each of which must be valid there; `None` when
-    /// what comes of it is no text.
+    /// Replaces parts of the value; each replacement must be valid JSON in its place. `None` if the
+    /// result is not valid UTF-8.
     pub fn spliced(&self, edits: &mut [Edit]) -> Option<Self> {
         let text = unicode(splice(self.as_bytes(), edits)).ok()?;
         debug_assert!(
@@ -52,13 +52,13 @@ impl RawJson {
         Some(Self(text))
     }
 
-    /// The JSON text of a value.
+    /// Serializes a value.
     pub fn from_value<T: Serialize>(value: &T) -> Self {
         let text = serde_json::to_string(value);
         Self(text.map_or(ByteString::from_static("null"), ByteString::from))
     }
 
-    /// A text to keep: what was borrowed from this shares its memory.
+    /// Returns a text that shares this value's memory if it was borrowed from it.
     pub fn share(&self, text: Cow<'_, str>) -> ByteString {
         json::shared(&self.0, text)
     }
@@ -71,7 +71,7 @@ impl RawJson {
         self.0.as_bytes()
     }
 
-    /// A member of an object, which is not copied; of several with the same name the last.
+    /// A member of an object, sharing its memory; the last one if the name occurs more than once.
     pub fn member(&self, name: &str) -> Option<Self> {
         let member = json::member(&self.0, name)?;
         Some(Self(self.0.slice_ref(member)))
@@ -79,20 +79,20 @@ impl RawJson {
 
     /// # Errors
     ///
-    /// Returns [`EnvelopeError::Json`] when the value has another shape than `T`.
+    /// Returns [`EnvelopeError::Json`] if the value does not have the shape of `T`.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, EnvelopeError> {
         serde_json::from_str(&self.0).map_err(EnvelopeError::json)
     }
 }
 
 impl fmt::Debug for RawJson {
-    /// Payloads may hold secrets: only their size is shown.
+    /// Shows only the size: payloads can hold secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "RawJson({} bytes)", self.0.len())
     }
 }
 
-/// The id of a request, as its sender wrote it: a string or an integer, never null (B-RPC-02).
+/// The id of a request, verbatim: a string or an integer, never null (B-RPC-02).
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct RequestId(pub(super) ByteString);
 
@@ -104,7 +104,7 @@ impl RequestId {
         Self::from_json(RawJson::try_new(bytes)?.0)
     }
 
-    /// Of a text that is JSON.
+    /// Reads an id from valid JSON text.
     pub(super) fn from_json(text: ByteString) -> Result<Self, EnvelopeError> {
         let digits = text.strip_prefix('-').unwrap_or(&text);
         let integer = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -133,13 +133,13 @@ impl RequestId {
         self.0.as_bytes()
     }
 
-    /// The same in memory of its own, for who keeps it longer than the message that it came in.
+    /// Copies the id into its own memory, so that keeping it does not keep the whole message.
     pub fn detached(&self) -> Self {
         Self(ByteString::from(self.as_str()))
     }
 
-    /// The number, if it is one of ours: requests that the gateway sends are numbered. Some peers
-    /// answer 7 with `"7"`, as the official SDKs allow.
+    /// The number, if the gateway issued it: the gateway numbers its requests. Some peers respond
+    /// to 7 with `"7"`, which the official SDKs accept.
     pub fn as_number(&self) -> Option<u64> {
         let text = self.as_str();
         let quoted = text.strip_prefix('"').and_then(|it| it.strip_suffix('"'));
@@ -147,7 +147,7 @@ impl RequestId {
     }
 }
 
-/// Parses the number of a request of the gateway, also when the peer wrote it as a float.
+/// Parses the number of a gateway request, even if the peer wrote it as a float.
 pub(crate) fn our_number(text: &[u8]) -> Option<u64> {
     let end = text.iter().position(|byte| !byte.is_ascii_digit());
     let (digits, rest) = text.split_at(end.unwrap_or(text.len()));

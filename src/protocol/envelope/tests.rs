@@ -15,7 +15,7 @@ fn request_of(text: &str) -> Request {
 }
 
 #[test]
-fn bytes_that_are_no_unicode_are_refused_where_nobody_reads_them() {
+fn invalid_utf8_is_refused_even_in_skipped_strings() {
     let frames: [&[u8]; 5] = [
         b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\",\"more\":\"\xff\"}",
         b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\",\"\xff\":1}",
@@ -83,7 +83,7 @@ fn messages_that_break_the_rules_say_which() {
     }
 }
 
-/// Spellings of a name that some reader takes for it.
+/// Spellings of a name that some reader mistakes for it.
 fn spellings(name: &str) -> Vec<String> {
     let capital = name.replacen(|c: char| c.is_ascii_lowercase(), "\u{0}", 1);
     let first = name.find(|c: char| c.is_ascii_lowercase());
@@ -141,7 +141,7 @@ fn no_member_of_a_client_can_be_taken_for_another_one() {
                 let refused = Envelope::parse_of_client(frame.clone()).unwrap_err();
                 let is_it = matches!(refused, EnvelopeError::Misspelled(_));
                 assert!(is_it, "{text}: {refused}");
-                // A server means by it what it likes.
+                // The server can give the member any meaning.
                 assert!(Envelope::parse(frame).is_ok(), "{text}");
             }
         }
@@ -187,7 +187,7 @@ fn forwarding_replaces_id_name_and_token_and_nothing_else() {
 }
 
 #[test]
-fn a_notification_has_its_progress_token_beside_meta() {
+fn a_notification_has_its_progress_token_outside_meta() {
     let text = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":1,"_meta":{"progressToken":8}}}"#;
     let Ok(Envelope::Notification(progress)) = Envelope::parse(Bytes::from(text)) else {
         panic!("{text}")
@@ -225,7 +225,7 @@ fn a_progress_token_is_added_where_the_client_sent_none() {
     assert!(bare.edit_progress_token(&RequestId::from(5)).is_none());
 }
 
-/// It would go on to the server as one of ours, whose progress is another client's.
+/// A progress token of another client must not reach the server as one of the gateway's own.
 #[test]
 fn a_progress_token_is_found_however_its_name_is_written() {
     for name in [
@@ -268,7 +268,7 @@ fn a_response_gets_the_id_of_its_caller() {
 }
 
 #[test]
-fn null_is_a_result_and_big_integers_are_ids() {
+fn null_results_and_big_integer_ids_are_valid() {
     let Ok(Envelope::Response(response)) =
         parse(r#"{"jsonrpc":"2.0","id":18446744073709551616,"result":null}"#)
     else {
@@ -280,12 +280,12 @@ fn null_is_a_result_and_big_integers_are_ids() {
 
 proptest! {
     #[test]
-    fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn parsing_arbitrary_bytes_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         let _ = Envelope::parse(Bytes::from(bytes));
     }
 
     #[test]
-    fn no_almost_json_makes_it_panic(text in r#"[\{\}\[\]",:a-z0-9 ._\\-]{0,80}"#) {
+    fn parsing_malformed_json_never_panics(text in r#"[\{\}\[\]",:a-z0-9 ._\\-]{0,80}"#) {
         let _ = parse(&format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{{{text}"#));
         let _ = parse(&format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{text}}}"#));
         let _ = parse(&text);
@@ -316,7 +316,7 @@ fn a_notification_with_a_null_id_is_one_without() {
 }
 
 #[test]
-fn a_response_names_our_request_also_by_a_text_or_a_float() {
+fn response_ids_can_be_strings_or_floats() {
     let number = |id: &str| {
         let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#);
         let Envelope::Response(response) = Envelope::parse(Bytes::from(text)).ok()? else {
@@ -348,7 +348,7 @@ fn a_response_names_our_request_also_by_a_text_or_a_float() {
     for (id, expected) in table {
         assert_eq!(number(id), expected, "{id}");
     }
-    // Ids of requests must follow the protocol.
+    // Request ids must follow the protocol.
     let request = Bytes::from(r#"{"jsonrpc":"2.0","id":7.0,"method":"ping"}"#);
     assert_eq!(Envelope::parse(request).unwrap_err(), EnvelopeError::Id);
 }

@@ -1,5 +1,5 @@
-//! The time by which entries expire. It goes on evenly: when the wall clock is set, all entries are
-//! moved with it, so that none expires by that, neither now nor in the next process.
+//! The clock for expiry. It advances steadily: when the wall clock is set, all entries are shifted
+//! with it, so that none expires because of that, neither now nor in the next process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -7,15 +7,16 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use super::WallClock;
 use super::file::to_column;
 
-/// Least milliseconds between the wall clock and the even one that are taken for a jump.
+/// Minimum difference between the wall clock and the steady clock that counts as a jump, in
+/// milliseconds.
 const JUMP_MIN: u64 = 60_000;
 
-/// Clones are of the same clock.
+/// Clones share the clock.
 #[derive(Clone, Debug)]
 pub struct StoreClock {
     wall: WallClock,
     even: WallClock,
-    /// Milliseconds that the wall clock was ahead of the even one when it jumped last.
+    /// Difference between the wall clock and the steady clock at the last jump, in milliseconds.
     ahead: Arc<AtomicI64>,
 }
 
@@ -26,7 +27,7 @@ impl From<WallClock> for StoreClock {
 }
 
 impl StoreClock {
-    /// `even` begins with the time of the wall clock, and is never set.
+    /// `even` starts at the time of the wall clock, and is never adjusted.
     pub fn new(wall: WallClock, even: WallClock) -> Self {
         let ahead = Arc::default();
         Self { wall, even, ahead }
@@ -42,7 +43,7 @@ impl StoreClock {
         (jump.unsigned_abs() >= JUMP_MIN).then_some(jump)
     }
 
-    /// All entries are moved by a jump.
+    /// Records that all entries were shifted by a jump.
     pub(super) fn follow(&self, jump: i64) {
         self.ahead.fetch_add(jump, Ordering::Relaxed);
     }

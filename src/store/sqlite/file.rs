@@ -1,4 +1,4 @@
-//! The file: created, or updated to the present format.
+//! The SQLite file: creates it, or migrates it to the current format.
 
 use std::path::Path;
 
@@ -27,17 +27,18 @@ INSERT INTO carried VALUES (0)",
     },
 };
 
-/// The format whose release wrote changes beside the table.
+/// The format of the release that wrote changes beside the table.
 const FORMAT_WITH_CHANGES: u32 = 2;
 
-/// Opens the file for the thread that reads and writes; makes it or updates its format if needed.
+/// Opens the file for the thread that reads and writes; creates it or migrates its format if
+/// necessary.
 pub(super) fn open(path: &Path) -> Result<Connection, OpenError> {
     let connection = database::open(path, &FORMAT)?;
     import::clear(path)?;
     Ok(connection)
 }
 
-/// A time of the clock as the column `expires` holds it.
+/// Converts a time to the format of the column `expires`.
 pub(super) fn to_column(millis: u64) -> i64 {
     i64::try_from(millis).unwrap_or(i64::MAX)
 }

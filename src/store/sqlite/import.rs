@@ -1,8 +1,8 @@
-//! Changes that an earlier release had written beside the table but not to it.
+//! Imports changes that an earlier release had written to files beside the table.
 //!
-//! It appended each change to one of two files. A record is the length of what follows the
-//! checksum, a checksum, the number of the change, its kind, its expiry, the length of the key, the
-//! key and the value. The table `carried` holds the number of the last change that is in the table.
+//! It appended each change to one of two files. A record consists of its length after the checksum,
+//! a checksum, the number of the change, its kind, its expiry, the length of the key, the key and
+//! the value. The table `carried` has the number of the last change that is in the table.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ struct EarlierChange {
     put: Option<(Vec<u8>, Option<i64>)>,
 }
 
-/// Writes to the table what the files hold and the table does not.
+/// Writes changes to the table that are only in the files.
 pub(super) fn import(path: &Path, connection: &Connection) -> Result<(), OpenError> {
     let mut changes = Vec::new();
     for file in files(path) {
@@ -31,7 +31,7 @@ pub(super) fn import(path: &Path, connection: &Connection) -> Result<(), OpenErr
             Err(error) => return Err(OpenError::io(&file, &error)),
         };
         let mut rest = text.as_slice();
-        // The last record may be incomplete; nobody was answered that it was written.
+        // The last record can be incomplete; its write was never acknowledged.
         while let Some(change) = read_change(&mut rest) {
             changes.push(change);
         }

@@ -1,5 +1,5 @@
-//! The thread that brings what is committed to the disk and removes what has expired, through a
-//! connection of its own: whoever writes does not wait for it.
+//! The maintenance thread: syncs commits to disk and removes expired entries through a separate
+//! connection, so that writers do not wait for it.
 
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -14,16 +14,16 @@ use super::{StoreClock, spawn, table};
 use crate::store::OpenError;
 use crate::store::database::connect;
 
-/// Time between two checkpoints.
+/// Interval between checkpoints.
 const CHECKPOINT_EVERY: Duration = Duration::from_millis(900);
 
-/// Milliseconds between two searches for expired entries.
+/// Interval between searches for expired entries, in milliseconds.
 const SWEEP_EVERY: i64 = 60_000;
 
-/// Time between two steps of a search, in which others may write.
+/// Pause between the steps of a search, in which others can write.
 const SWEEP_PAUSE: Duration = Duration::from_millis(5);
 
-/// The thread; it ends when this is dropped.
+/// Handle to the thread, which ends when this is dropped.
 pub(super) struct Maintenance {
     _alive: mpsc::Sender<()>,
 }
@@ -51,11 +51,11 @@ fn run(
 ) {
     let mut next_sweep = clock.now().saturating_add(SWEEP_EVERY);
     let mut failed = false;
-    while goes_on(ended, CHECKPOINT_EVERY) {
+    while wait_unless_ended(ended, CHECKPOINT_EVERY) {
         if clock.jump().is_some()
             && let Some(writer) = writer.upgrade()
         {
-            // The writer looks at the clock before it works.
+            // The writer checks the clock before each request.
             let _ = writer.blocking_send(StoreRequest::nothing());
         }
         if clock.now() >= next_sweep {
@@ -66,14 +66,14 @@ fn run(
         }
         let written = checkpoint(connection);
         if let (Err(error), false) = (&written, failed) {
-            log::warn!(error:%; "the store could not be brought to the disk");
+            log::warn!(error:%; "the store could not be synced to disk");
         }
         failed = written.is_err();
     }
 }
 
-/// Waits. False as soon as the store is dropped.
-fn goes_on(ended: &Receiver<()>, wait: Duration) -> bool {
+/// Waits. Returns false as soon as the store is dropped.
+fn wait_unless_ended(ended: &Receiver<()>, wait: Duration) -> bool {
     ended.recv_timeout(wait) == Err(RecvTimeoutError::Timeout)
 }
 
@@ -85,7 +85,7 @@ fn sweep(
 ) -> rusqlite::Result<()> {
     let mut from = String::new();
     while let Some(last) = table::sweep(connection, &from, clock.now())? {
-        if !goes_on(ended, SWEEP_PAUSE) {
+        if !wait_unless_ended(ended, SWEEP_PAUSE) {
             break;
         }
         from = last;
@@ -93,7 +93,7 @@ fn sweep(
     Ok(())
 }
 
-/// Copies the write-ahead log to the file while others write. Does nothing if nothing is new.
+/// Copies the write-ahead log to the file while others write. Does nothing if there is nothing new.
 fn checkpoint(connection: &Connection) -> rusqlite::Result<()> {
     connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
 }

@@ -1,9 +1,9 @@
-//! The store in a file of the data directory, which survives `kill -9`.
+//! The store in an SQLite file of the data directory, which survives `kill -9`.
 //!
-//! One thread writes ([`writer`]): it commits all changes that wait in one transaction. The kernel
-//! has what is committed, so that it survives the end of the process. A second thread
-//! ([`maintenance`]) brings it to the disk each second, so that the end of the machine loses no
-//! more than that, and removes what has expired.
+//! One thread writes ([`writer`]): it commits all waiting changes in one transaction. Committed
+//! data is in the kernel, so it survives the end of the process. A second thread ([`maintenance`])
+//! syncs it to disk every second, so that a power failure loses no more than that, and removes
+//! expired entries.
 
 mod clock;
 mod file;
@@ -28,13 +28,13 @@ use writer::{StoreOperation, StoreReply, StoreRequest};
 
 use super::{OpenError, Store, StoreError, StoredEntry};
 
-/// Requests that may wait for the thread; whoever comes later waits to be let in.
+/// Maximum number of queued requests; further ones wait for room.
 const QUEUE_MAX: usize = 8192;
 
-/// Milliseconds since 1970. Expiry must mean the same to the next process.
+/// Milliseconds since 1970. Expiry times must be meaningful to the next process.
 pub type WallClock = fn() -> u64;
 
-/// A store in an SQLite file. Requests are carried out in the order in which they are made.
+/// A store in an SQLite file. Requests run in the order in which they are made.
 pub struct SqliteStore {
     requests: mpsc::Sender<StoreRequest>,
     _maintenance: Maintenance,
@@ -54,28 +54,28 @@ impl StoreThreads {
 }
 
 impl SqliteStore {
-    /// Opens the file, or makes it, and removes what has expired. Blocks.
+    /// Opens the file, or creates it, and removes expired entries. Blocks.
     ///
     /// # Errors
     ///
-    /// Returns [`OpenError`] when the file is damaged, of a newer release, or cannot be used.
+    /// Returns [`OpenError`] if the file is damaged, from a newer release, or unusable.
     pub fn open(path: &Path, now: WallClock) -> Result<Self, OpenError> {
         Self::open_with_threads(path, now.into()).map(|(store, _)| store)
     }
 
-    /// Opens the file, and returns what waits until it is closed after the end of the store.
-    /// Blocks.
+    /// Opens the file, and also returns a handle that waits until it is closed after the store was
+    /// dropped. Blocks.
     ///
     /// # Errors
     ///
-    /// As [`SqliteStore::open`].
+    /// Fails like [`SqliteStore::open`].
     pub fn open_with_threads(
         path: &Path,
         clock: StoreClock,
     ) -> Result<(Self, StoreThreads), OpenError> {
         let connection = file::open(path)?;
         match table::clean(&connection, clock.now()) {
-            // A disk that is full does not keep the entries from being read.
+            // A full disk does not prevent entries from being read.
             Err(error) if is_full(&error) => {}
             cleaned => cleaned.map_err(|error| OpenError::sqlite(path, &error))?,
         }
@@ -92,11 +92,11 @@ impl SqliteStore {
         Ok((store, StoreThreads([writer, disk])))
     }
 
-    /// Waits until every change that was made before is committed.
+    /// Waits until all earlier changes are committed.
     ///
     /// # Errors
     ///
-    /// Fails when the file cannot be used.
+    /// Fails if the file cannot be used.
     pub async fn flush(&self) -> Result<(), StoreError> {
         self.request(StoreOperation::Nothing).await.map(drop)
     }
@@ -117,7 +117,7 @@ fn ended() -> StoreError {
     StoreError::Unavailable("its thread has ended".to_owned())
 }
 
-/// Starts a thread that ends by itself when the store is dropped.
+/// Starts a thread that ends when the store is dropped.
 fn spawn(
     name: &str,
     path: &Path,

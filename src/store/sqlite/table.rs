@@ -1,4 +1,4 @@
-//! The statements.
+//! The SQL statements.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::store::StoredEntry;
 
-/// Entries that one step of a search for expired ones looks at, so that nobody waits for a whole
-/// search.
+/// Entries examined in one step of a search for expired entries, so that no request waits for a
+/// whole search.
 const SWEEP_STEP: u32 = 500;
 
 /// Greater than every key.
@@ -54,26 +54,26 @@ pub(super) fn put(
     insert.execute(params![key, expires, value]).map(drop)
 }
 
-/// Deletes an entry and those below it: `0` is the character after `/`.
+/// Deletes an entry and all entries below it: `0` is the character after `/`.
 pub(super) fn delete(connection: &Connection, key: &str) -> rusqlite::Result<()> {
     let text = "DELETE FROM entry \
                 WHERE key >= ?1 AND key < ?1 || '0' AND (key = ?1 OR key >= ?1 || '/')";
     connection.prepare_cached(text)?.execute([key]).map(drop)
 }
 
-/// Moves the expiry of all entries.
+/// Shifts the expiry of all entries.
 pub(super) fn shift(connection: &Connection, millis: i64) -> rusqlite::Result<()> {
     let text = "UPDATE entry SET expires = expires + ?1 WHERE expires IS NOT NULL";
     connection.execute(text, [millis]).map(drop)
 }
 
-/// Removes what has expired. This reads the whole table, so that a damaged one is noticed.
+/// Removes expired entries. This reads the whole table, so that damage is detected.
 pub(super) fn clean(connection: &Connection, now: i64) -> rusqlite::Result<()> {
     let text = "DELETE FROM entry WHERE expires <= ?1";
     connection.execute(text, [now]).map(drop)
 }
 
-/// Removes the expired ones of some entries after `from`. Returns the last key of these entries;
+/// Removes the expired entries among the next ones after `from`. Returns the last key examined;
 /// `None` if there are no more.
 pub(super) fn sweep(
     connection: &Connection,

@@ -1,4 +1,4 @@
-//! The thread that owns the connection through which the store reads and writes.
+//! The thread that owns the connection for reads and writes.
 
 use std::slice;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::{StoreClock, table};
 use crate::store::{StoreError, StoredEntry};
 
-/// Most requests of one transaction.
+/// Maximum number of requests in one transaction.
 const BATCH_MAX: usize = 256;
 
 pub(super) enum StoreOperation {
@@ -39,7 +39,7 @@ pub(super) struct StoreRequest {
 }
 
 impl StoreRequest {
-    /// One that does nothing, whose answer nobody waits for.
+    /// A request that does nothing and whose response is ignored.
     pub(super) fn nothing() -> Self {
         let (reply, _) = oneshot::channel();
         let operation = StoreOperation::Nothing;
@@ -47,7 +47,7 @@ impl StoreRequest {
     }
 }
 
-/// Works until the store is dropped.
+/// Runs until the store is dropped.
 pub(super) fn run(
     mut connection: Connection,
     mut queue: mpsc::Receiver<StoreRequest>,
@@ -64,24 +64,24 @@ pub(super) fn run(
         }
         let outcomes = carry_out(&mut connection, &operations, clock.now());
         for (reply, outcome) in replies.into_iter().zip(outcomes) {
-            // Whoever asked may be gone.
+            // Ignore an error: the requester is gone.
             let _ = reply.send(outcome);
         }
     }
 }
 
-/// Moves all entries by a jump of the wall clock. Until they are moved, none may expire by it.
+/// Shifts all entries by a jump of the wall clock. Until then, none can expire because of it.
 fn follow(connection: &Connection, clock: &StoreClock, jump: i64) {
     let before = jump.min(0);
     clock.follow(before);
     match table::shift(connection, jump) {
         Ok(()) => {
             clock.follow(jump - before);
-            log::info!(seconds = jump / 1000; "the clock was set: no entry expires by that");
+            log::info!(seconds = jump / 1000; "the wall clock was set; entry lifetimes are adjusted");
         }
         Err(error) => {
             clock.follow(-before);
-            log::debug!(error:%; "entries could not follow a clock that was set");
+            log::debug!(error:%; "entry lifetimes could not be adjusted to the new wall clock");
         }
     }
 }
@@ -98,7 +98,7 @@ fn carry_out(
     if let Ok(outcomes) = commit(connection, operations, now) {
         return outcomes;
     }
-    // Each alone, so that one that fails does not fail the others.
+    // One at a time, so that a failing request does not fail the others.
     let alone = operations.iter().map(|operation| {
         let outcome = commit(connection, slice::from_ref(operation), now).map(|mut one| one.pop());
         match outcome {
@@ -126,7 +126,7 @@ fn commit(
     now: i64,
 ) -> rusqlite::Result<Vec<OperationOutcome>> {
     if let [operation] = operations {
-        // It writes once at most, and a statement is a transaction of its own.
+        // The operation writes at most once, and a single statement is a transaction.
         return Ok(vec![Ok(operate(connection, operation, now)?)]);
     }
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;

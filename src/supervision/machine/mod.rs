@@ -1,8 +1,8 @@
 //! The decisions of a supervisor: a state machine without clock, randomness or actors.
 //!
-//! Events go in with the time and a random number, a [`Decision`] comes out that the supervisor
-//! carries out. There is one timer: [`RestartMachine::deadline`] says when [`ChildEvent::Tick`] is
-//! due.
+//! Each event, with the time and a random number, produces a [`Decision`] that the supervisor
+//! carries out. There is one timer: [`RestartMachine::deadline`] returns when [`ChildEvent::Tick`]
+//! is due.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,29 +13,29 @@ use super::{backoff, exit::ExitReason, policy::Settings};
 
 #[derive(Debug)]
 pub(crate) enum ChildEvent {
-    /// Somebody wants the child now: the first start, or an end of the waiting. A child that
-    /// is up is left alone.
+    /// The child is needed: the first start, or the end of a wait. A child that is up is not
+    /// affected.
     Wake,
-    /// As `Wake`, but a child that is up is renewed, for this reason.
+    /// Like `Wake`, but a child that is up is restarted, for this reason.
     Reconnect(&'static str),
-    /// The incarnation says that it can be used.
+    /// The incarnation reports that it is ready.
     Ready,
-    /// The incarnation is on its way, and will be ready within this time or fail by itself.
+    /// The incarnation is still starting, and will be ready or fail within this time.
     StillStarting(Duration),
     /// The incarnation is gone.
     Exit,
-    /// The deadline has come.
+    /// The deadline has passed.
     Tick,
-    /// New settings; earlier failures say nothing about them. With `renew` the child's spec
-    /// changed, too: an incarnation of the old one must make way.
+    /// New settings; earlier failures are forgotten. With `renew`, the child's spec changed as
+    /// well, and an old incarnation must be replaced.
     Configure { settings: Settings, renew: bool },
-    /// A child that is up and that nobody uses may leave until it is woken.
+    /// Stop a child that is up but unused, until it is woken.
     Rest,
-    /// The child is taken out of service: it leaves, and no wake brings it back.
+    /// Take the child out of service: it leaves, and waking does not restart it.
     Hold,
-    /// It is wanted again after a hold.
+    /// Return the child to service after a hold.
     Release,
-    /// The child is no longer wanted.
+    /// Stop the child permanently.
     Stop,
 }
 
@@ -60,9 +60,9 @@ impl ChildEvent {
 
 #[derive(Clone, Debug)]
 pub(crate) enum ChildState {
-    /// Not running, by intent: not started yet, at rest or held.
+    /// Stopped on purpose: not started yet, idle or held.
     Idle,
-    /// Born, or about to be; must be ready by the deadline.
+    /// Started, or about to be; must be ready by the deadline.
     Starting {
         deadline: Instant,
     },
@@ -73,7 +73,7 @@ pub(crate) enum ChildState {
         next_attempt: Instant,
         broken: bool,
     },
-    /// AccessRequest to leave, or killed, and not known to be gone.
+    /// Asked to leave, or killed, and not known to be gone.
     Ending {
         deadline: Instant,
         killed: bool,
@@ -82,14 +82,14 @@ pub(crate) enum ChildState {
     Stopped,
 }
 
-/// The state to enter when the incarnation has ended.
+/// The state to enter once the incarnation has ended.
 #[derive(Clone, Debug)]
 pub(crate) enum AfterExit {
     Relaunch,
-    /// It is left alone until it is woken.
+    /// Stay stopped until woken.
     Rest,
     Stop,
-    /// It counts as a failure.
+    /// Count the exit as a failure.
     Fail(ExitReason),
 }
 
@@ -101,14 +101,14 @@ pub(crate) enum Action {
     /// Ask the child to leave.
     Ask,
     Kill,
-    /// The child is gone for good.
+    /// The child is gone permanently.
     Finish,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Decision {
     pub(crate) action: Action,
-    /// A killed child is not gone: its thread is blocked, and it is left behind.
+    /// A killed child has not exited: its thread is blocked, and it is abandoned.
     pub(crate) stuck: bool,
 }
 
@@ -132,9 +132,9 @@ pub(crate) struct RestartMachine {
     broken: bool,
     /// Out of service until it is released.
     held: bool,
-    /// When the last failures happened, within the window.
+    /// Times of the recent failures within the window.
     failures: VecDeque<Instant>,
-    /// The next attempt is made no earlier than this.
+    /// Earliest time of the next attempt.
     not_before: Option<Instant>,
 }
 
@@ -163,12 +163,13 @@ impl RestartMachine {
         self.held
     }
 
-    /// The failure that is about to be decided names the earliest time of the next attempt.
+    /// Sets the earliest time of the next attempt, stated by the failure that is about to be
+    /// handled.
     pub(crate) fn wait_until(&mut self, not_before: Instant) {
         self.not_before = Some(not_before);
     }
 
-    /// When [`ChildEvent::Tick`] is due, if ever.
+    /// When [`ChildEvent::Tick`] is due, if at all.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match self.state {
             ChildState::Idle | ChildState::Up { .. } | ChildState::Stopped => None,
@@ -280,7 +281,7 @@ impl RestartMachine {
                 let then = then.clone();
                 return self.after_exit(then, now, chance);
             }
-            // A message of an incarnation that was left behind.
+            // A late message from an abandoned incarnation.
             ChildState::Idle | ChildState::Waiting { .. } | ChildState::Stopped => {
                 return Decision::NOTHING;
             }
@@ -416,7 +417,7 @@ impl RestartMachine {
     }
 }
 
-/// Notes one more event and counts those of the window; remembers no more than it needs.
+/// Records an event and counts the events within the window; keeps no more than needed.
 fn count(events: &mut VecDeque<Instant>, settings: &Settings, now: Instant) -> usize {
     events.push_back(now);
     let needed = settings.max_restarts as usize + 1;

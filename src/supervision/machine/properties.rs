@@ -1,4 +1,4 @@
-//! Whatever happens in whatever order: properties of the machine.
+//! Properties of the machine that hold for any order of events.
 
 use std::time::Duration;
 
@@ -31,8 +31,8 @@ fn event(number: u8) -> ChildEvent {
 }
 
 proptest! {
-    /// Whatever happens in whatever order, a permanent child is never lost, never runs twice,
-    /// and never waits longer than it should.
+    /// For any order of events, a permanent child is never lost, never runs twice, and never waits
+    /// longer than it should.
     #[test]
     fn no_order_of_events_loses_or_doubles_a_child(
         events in proptest::collection::vec((any_event(), 0_u64..30_000, 0.0_f64..1.0), 1..200),
@@ -73,8 +73,8 @@ proptest! {
         prop_assert!(matches!(machine.state(), ChildState::Stopped));
     }
 
-    /// Whatever happens in whatever order, one that is held is gone within its time, one that
-    /// is released is on its way, and it never runs twice.
+    /// For any order of events, a held child is gone in time, a released child is being started,
+    /// and no child runs twice.
     #[test]
     fn a_held_child_is_gone_and_a_released_one_is_not_lost(
         events in proptest::collection::vec((0_u8..18, 0_u64..30_000), 1..200),

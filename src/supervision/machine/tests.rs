@@ -3,8 +3,8 @@ use std::time::Duration;
 use super::*;
 use crate::supervision::policy::Tuning;
 
-/// Round numbers: backoff 1 s, 2 s, 4 s, 8 s; broken at the fourth failure within 100 s, then
-/// one try every 50 s.
+/// Settings with round numbers: backoff 1 s, 2 s, 4 s, 8 s; broken at the fourth failure within 100
+/// s, then one attempt every 50 s.
 pub(super) fn settings() -> Settings {
     Settings::try_new(Tuning {
         backoff_initial: Duration::from_secs(1),
@@ -28,7 +28,7 @@ pub(super) fn configure(renew: bool) -> ChildEvent {
     }
 }
 
-/// A state as a short text: its name, and its deadline in seconds.
+/// Describes a state briefly: its name, and its deadline in seconds.
 fn picture(machine: &RestartMachine, start: Instant) -> String {
     let name = match machine.state() {
         ChildState::Idle => "idle",
@@ -46,7 +46,7 @@ fn picture(machine: &RestartMachine, start: Instant) -> String {
     }
 }
 
-/// Feeds events, each at a second, and compares action and state after each.
+/// Feeds events, each at a given second, and compares the action and state after each.
 fn check(script: Vec<(u64, ChildEvent, Action, &str)>) -> RestartMachine {
     let start = Instant::now();
     let mut machine = RestartMachine::new(settings());
@@ -75,10 +75,10 @@ fn failures_back_off_then_break_then_are_tried_periodically() {
         (7, Tick, Launch, "starting 17"),
         (7, ChildEvent::Exit, Nothing, "broken 57"),
         (57, Tick, Launch, "starting 67"),
-        // Being up is not yet being stable.
+        // A child that is up is not stable yet.
         (58, Ready, Nothing, "up"),
         (60, ChildEvent::Exit, Nothing, "broken 110"),
-        // The window is empty by now; only stable uptime mends.
+        // The window is empty by now, but only stable uptime forgets failures.
         (300, Tick, Launch, "starting 310"),
         (301, ChildEvent::Exit, Nothing, "broken 351"),
     ]);
@@ -167,7 +167,7 @@ fn a_child_that_is_up_is_renewed_only_when_asked_for() {
 }
 
 #[test]
-fn a_child_that_is_not_ready_in_time_is_killed_and_tried_again_when_gone() {
+fn a_child_not_ready_in_time_is_killed_and_retried_once_gone() {
     check(vec![
         (0, Wake, Launch, "starting 10"),
         (9, Tick, Nothing, "starting 10"),
@@ -179,7 +179,7 @@ fn a_child_that_is_not_ready_in_time_is_killed_and_tried_again_when_gone() {
 }
 
 #[test]
-fn a_killed_child_that_stays_is_left_behind() {
+fn a_killed_child_that_does_not_exit_is_abandoned() {
     let start = Instant::now();
     let at = |second| start + Duration::from_secs(second);
     let mut machine = RestartMachine::new(settings());
@@ -194,7 +194,7 @@ fn a_killed_child_that_stays_is_left_behind() {
         }
     );
     assert_eq!(picture(&machine, start), "backoff 16");
-    // Its late events change nothing.
+    // Late events of an abandoned incarnation change nothing.
     machine.decide(ChildEvent::Exit, at(15), 0.0);
     assert_eq!(picture(&machine, start), "backoff 16");
 }
@@ -247,7 +247,7 @@ fn stop_is_final_and_bounded_from_every_state() {
         .collect(),
     ];
     for mut case in cases {
-        // Later than anything in the case.
+        // Later than every event of the case.
         case.extend(
             finals()
                 .into_iter()
@@ -268,12 +268,12 @@ fn a_child_at_rest_is_idle_until_woken() {
         (3, ChildEvent::Exit, Nothing, "idle"),
         (4, Wake, Launch, "starting 14"),
         (5, Ready, Nothing, "up"),
-        // Woken while it leaves: a fresh one follows.
+        // Woken while it leaves: a fresh incarnation follows.
         (6, Rest, Ask, "asked 11"),
         (7, Wake, Nothing, "asked 11"),
         (8, ChildEvent::Exit, Launch, "starting 18"),
         (9, Ready, Nothing, "up"),
-        // One that ignores the question is killed, and that is no failure.
+        // A child that ignores the request is killed, and that is not a failure.
         (10, Rest, Ask, "asked 15"),
         (15, Tick, Kill, "killed 20"),
         (16, ChildEvent::Exit, Nothing, "idle"),
@@ -313,7 +313,7 @@ fn a_held_child_comes_back_only_when_it_is_released() {
         (10, Tick, Nothing, "idle"),
         (11, Release, Launch, "starting 21"),
         (12, Ready, Nothing, "up"),
-        // Held while it is renewed.
+        // Held while it is being restarted.
         (13, Reconnect("operator"), Ask, "asked 18"),
         (13, Hold, Nothing, "asked 18"),
         (14, ChildEvent::Exit, Nothing, "idle"),
@@ -334,7 +334,8 @@ fn an_attempt_waits_until_the_time_that_a_failure_names() {
     machine.decide(ChildEvent::Exit, start, 0.5);
     assert_eq!(picture(&machine, start), "backoff 30");
     machine.decide(Tick, at(30), 0.5);
-    // The next failure names none, and one that is sooner than the backoff changes nothing.
+    // The next failure states no earliest time, and an earliest time before the backoff's end
+    // changes nothing.
     machine.decide(ChildEvent::Exit, at(30), 0.5);
     assert_eq!(picture(&machine, start), "backoff 32");
     machine.decide(Tick, at(32), 0.5);

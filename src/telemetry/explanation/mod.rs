@@ -1,20 +1,20 @@
-//! The lines of a program's standard error that say why it ended. Pure.
+//! Finds the lines of a program's standard error that explain why it ended.
 //!
-//! The last line seldom does: traces, the versions of runtimes and the places of log files come
-//! after the reason.
+//! The last line rarely does: traces, runtime versions and locations of log files follow the
+//! reason.
 
 use super::one_line::is_unprintable;
 
-/// Lines of a reason.
+/// Maximum number of lines in a reason.
 const LINES_MAX: usize = 3;
 
-/// Lines after a trace up to which it is taken for the end of the program.
+/// Maximum number of lines after a trace for it to count as the end of the program.
 const AFTER_TRACE_MAX: usize = 10;
 
-/// Stands between the lines of a reason.
+/// Separates the lines of a reason.
 const SEPARATOR: &str = " / ";
 
-/// The reason in the last lines of a program, oldest first; `None` if they hold no text.
+/// The reason in the last lines of a program, oldest first; `None` if they contain no text.
 pub fn explanation<'l>(lines: impl IntoIterator<Item = &'l str>) -> Option<String> {
     let lines = without_usage(lines.into_iter().map(clean).collect());
     let trace = python_exception(&lines).max(stack_trace(&lines));
@@ -26,19 +26,19 @@ pub fn explanation<'l>(lines: impl IntoIterator<Item = &'l str>) -> Option<Strin
         .filter(is_last)
         .map(|found| found.texts)
         .or_else(|| npm_error(&lines))
-        .or_else(|| telling_line(&lines))
+        .or_else(|| failure_line(&lines))
         .or_else(|| last_line(&lines))?;
     Some(found.join(SEPARATOR))
 }
 
-/// Lines that explain an end, and where they end; the later ones are greater.
+/// Lines that explain an exit, and the position where they end; later positions compare greater.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Found {
     end: usize,
     texts: Vec<String>,
 }
 
-/// A line without colours, and without the frame that Python draws around groups of exceptions.
+/// A line without colours, and without the frame that Python draws around exception groups.
 fn clean(line: &str) -> String {
     let plain = without_colours(line);
     let inner = plain.trim_start();
@@ -67,8 +67,8 @@ fn without_colours(line: &str) -> String {
     out
 }
 
-/// The lines without those that explain how the program is used: they tell of options in words of
-/// failure. All of them if there is nothing else.
+/// Removes usage help, which describes options with words of failure. Returns all lines if nothing
+/// else is left.
 fn without_usage(lines: Vec<String>) -> Vec<String> {
     let mut kept = Vec::with_capacity(lines.len());
     let mut is_usage = false;
@@ -85,9 +85,9 @@ fn without_usage(lines: Vec<String>) -> Vec<String> {
     }
 }
 
-/// Whether a line after the usage belongs to it: an option, an example or the title of some.
+/// Whether a line after the usage belongs to it: an option, an example or a heading.
 fn is_help(line: &str) -> bool {
-    let is_title = line.ends_with(':') && !tells_failure(line) && !is_noise(line);
+    let is_title = line.ends_with(':') && !mentions_failure(line) && !is_noise(line);
     line.is_empty() || line.starts_with([' ', '-']) || is_title
 }
 
@@ -138,7 +138,7 @@ fn stack_trace(lines: &[String]) -> Option<Found> {
     let mut found = headers.next()?;
     found.end += lines[found.end..]
         .iter()
-        .take_while(|line| is_of_trace(line))
+        .take_while(|line| belongs_to_trace(line))
         .count();
     Some(found)
 }
@@ -148,19 +148,19 @@ fn is_frame(line: &str) -> bool {
     inner.len() < line.len() && (inner.starts_with("at ") || inner.starts_with("... "))
 }
 
-/// A frame, or one of the fields that Node shows after the frames.
-fn is_of_trace(line: &str) -> bool {
+/// Whether a line is a frame, or one of the fields that Node prints after the frames.
+fn belongs_to_trace(line: &str) -> bool {
     line.starts_with(' ') || line == "}" || line.starts_with("Emitted ")
 }
 
-/// Whether a line begins with the name of an error, as `TypeError: x` or `a.b.FooException: x`.
+/// Whether a line starts with an error name, such as `TypeError: x` or `a.b.FooException: x`.
 fn names_error(line: &str) -> bool {
     let name = line.split([':', ' ']).next().unwrap_or_default();
     let caused = line.starts_with("Caused by") || line.starts_with("Exception in thread");
     caused || name.ends_with("Error") || name.ends_with("Exception")
 }
 
-/// The error that npm reports, without the lines that stand in every report.
+/// The error that npm reports, without the boilerplate lines of every report.
 fn npm_error(lines: &[String]) -> Option<Vec<String>> {
     const EVERY_TIME: [&str; 14] = [
         "A complete log of this run",
@@ -184,7 +184,7 @@ fn npm_error(lines: &[String]) -> Option<Vec<String>> {
         if let Some(named) = line.strip_prefix("code ") {
             code = named.trim_start_matches('E').to_lowercase();
         }
-        // The code stands before most lines again.
+        // Most lines repeat the code at the start.
         let said_again = line.split_once(' ').filter(|(first, _)| {
             !code.is_empty() && first.trim_start_matches(['e', 'E']).to_lowercase() == code
         });
@@ -206,8 +206,8 @@ fn of_npm(line: &str) -> Option<&str> {
     said.map(str::trim)
 }
 
-/// Whether a line has a word of failure in it.
-fn tells_failure(line: &str) -> bool {
+/// Whether a line contains a word of failure.
+fn mentions_failure(line: &str) -> bool {
     const WORDS: [&str; 20] = [
         "error",
         "fatal",
@@ -234,9 +234,9 @@ fn tells_failure(line: &str) -> bool {
     !is_noise(line) && WORDS.iter().any(|word| text.contains(word))
 }
 
-/// The last line that tells of a failure, with what it continues or announces.
-fn telling_line(lines: &[String]) -> Option<Vec<String>> {
-    let at = lines.iter().rposition(|line| tells_failure(line))?;
+/// The last line that mentions a failure, with the lines that it continues or announces.
+fn failure_line(lines: &[String]) -> Option<Vec<String>> {
+    let at = lines.iter().rposition(|line| mentions_failure(line))?;
     let before = at.checked_sub(1).map(|before| &lines[before]);
     let before = before.filter(|before| {
         !is_noise(before) && (before.ends_with(':') || lines[at].starts_with([' ', '╰', '│']))
@@ -264,7 +264,7 @@ fn last_line(lines: &[String]) -> Option<Vec<String>> {
     says.or_else(any).map(|line| vec![line.trim().to_owned()])
 }
 
-/// Lines that tell nothing of a cause: frames, marks below source code, versions, notices.
+/// Lines that do not mention a cause: frames, marks below source code, versions, notices.
 fn is_noise(line: &str) -> bool {
     const STARTS: [&str; 14] = [
         "Node.js v",
@@ -290,7 +290,7 @@ fn is_noise(line: &str) -> bool {
         || STARTS.iter().any(|start| text.starts_with(start))
 }
 
-/// As ` 1: 0xb78db3 node::OOMErrorHandler(…)`.
+/// A line such as ` 1: 0xb78db3 node::OOMErrorHandler(…)`.
 fn is_native_frame(text: &str) -> bool {
     let (number, rest) = text.split_once(": 0x").unwrap_or_default();
     !rest.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())

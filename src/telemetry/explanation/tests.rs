@@ -1,6 +1,6 @@
 use super::*;
 
-/// Outputs of programs as they ended: a title, the output, and the reason in it.
+/// Outputs of programs that ended: a title, the output, and its reason.
 const OUTPUTS: &str = include_str!("outputs.txt");
 
 #[test]
@@ -17,7 +17,7 @@ fn the_reason_is_found_in_real_outputs() {
 }
 
 #[test]
-fn any_line_is_borne() {
+fn any_line_is_handled() {
     let marks =
         "{}[]()|+ at File \"npm error: Traceback (most recent call last): Error\t\x1b[1m\u{1b}ä本";
     for start in marks.char_indices().map(|(at, _)| at) {

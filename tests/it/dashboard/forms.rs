@@ -83,7 +83,7 @@ async fn a_server_is_added_and_changed() {
     };
     let stale = change(&fields).await;
     assert_eq!(stale.status, 422);
-    assert!(text_of(stale).await.contains("changed meanwhile"));
+    assert!(text_of(stale).await.contains("has changed in the meantime"));
     fields.pop();
     fields.push(("etag", &etag));
     assert_eq!(change(&fields).await.status, 303);

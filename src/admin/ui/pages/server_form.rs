@@ -245,7 +245,7 @@ pub(super) async fn update(
 fn problem(failure: Failure) -> FormProblem {
     let field = match failure.kind {
         ErrorKind::InvalidConfig => field_of(&failure.message),
-        ErrorKind::Conflict if failure.message.starts_with("there is a server") => Some("name"),
+        ErrorKind::Conflict if failure.message.ends_with("already exists") => Some("name"),
         _ => None,
     };
     FormProblem {
