@@ -37,16 +37,17 @@ struct OpenQuestion {
     is_shown: bool,
 }
 
-/// A request of a client, with the answers that it may hold.
-pub(crate) struct IncomingCall {
-    pub(crate) request: Request,
+/// What a request returns of an earlier round: answers of the client, bound to a state.
+pub(crate) struct ReturnedRound {
+    /// The request without the gateway's state; `None` where nothing had to be removed.
+    pub(crate) rewritten: Option<Request>,
     /// How often the client was asked already.
     pub(crate) round: u8,
     /// The answers are for the call that is parked under this handle, otherwise for the server.
     pub(crate) parked: Option<Uuid>,
-    /// The state that it came with, if no parked call knows of it.
+    /// The returned state, if no parked call knows it.
     state: Option<ReturnedState>,
-    /// Read by a client that declined: its call is not sent to the server again.
+    /// The failure for a client that declined: its call is not sent to the server again.
     refused: Option<Failure>,
 }
 
@@ -73,51 +74,52 @@ pub(crate) fn binding(
     .map_err(|error| Failure::new(ErrorKind::InvalidParams, error.to_string()))
 }
 
-impl IncomingCall {
-    /// Reads what the client brings; `item` is the public name or URI that it asks for.
+impl ReturnedRound {
+    /// Reads what the request returns. Only clients without a session return anything. `item` is
+    /// the public name or URI of the request.
     ///
     /// # Errors
     ///
-    /// Returns -32602 for a state that is not ours, changed, expired, of another request or of a
-    /// server that was replaced.
+    /// Returns -32602 for a state that is not the gateway's, changed, expired, of another request
+    /// or of a server that was replaced.
     pub(crate) fn read(
-        request: Request,
+        request: &Request,
         caller: &Caller,
         server: &ServerName,
         item: &str,
         sealing: &Sealing,
     ) -> Result<Self, Failure> {
-        let mut incoming = Self {
-            request,
+        let mut returned = Self {
+            rewritten: None,
             round: 0,
             parked: None,
             state: None,
             refused: None,
         };
-        let request = &incoming.request;
-        let Some(state) = request.request_state() else {
-            return Ok(incoming);
+        let state = request.request_state();
+        let Some(state) = state.filter(|_| caller.session.is_none()) else {
+            return Ok(returned);
         };
         let arguments = request.member(request.params.arguments.as_ref());
         let binding = binding(&request.method, arguments, caller, item)?;
         let opened = sealing.open(&state, &binding, server)?;
-        incoming.round = opened.round;
-        incoming.state = Some(ReturnedState::of(&opened));
-        incoming.request = match opened.continuation {
+        returned.round = opened.round;
+        returned.state = Some(ReturnedState::of(&opened));
+        returned.rewritten = Some(match opened.continuation {
             Continuation::Owned { handle, .. } => {
-                incoming.parked = Some(Uuid::try_parse(&handle).map_err(|_| invalid_state())?);
+                returned.parked = Some(Uuid::try_parse(&handle).map_err(|_| invalid_state())?);
                 // The call itself knows which round it is in.
-                incoming.state = None;
-                return Ok(incoming);
+                returned.state = None;
+                return Ok(returned);
             }
             Continuation::Pass { state: Some(state) } => with_state(request, &state)?,
             Continuation::Pass { state: None } => without(request, &["requestState"])?,
             Continuation::Reissue { pages } => {
-                incoming.refused = unopened(request, pages, server)?;
+                returned.refused = unopened(request, pages, server)?;
                 without(request, &["requestState", "inputResponses"])?
             }
-        };
-        Ok(incoming)
+        });
+        Ok(returned)
     }
 
     /// Uses up the state that the call came with; `None` without one. The future ends when that is kept:

@@ -10,6 +10,7 @@
 //! a stream, while a call without one answers with the questions, and is parked until the client
 //! comes back with answers.
 
+mod admission;
 mod alarms;
 mod answer_decorator;
 mod awaited_lists;
@@ -53,7 +54,8 @@ pub use sealing::SealingKeys;
 pub use settings::SessionSettings;
 pub use stream_event::{EventId, StreamEvent};
 
-pub(crate) use answer_decorator::{AnswerDecorator, call_lost};
+pub(crate) use admission::{AdmittedCall, CallClient};
+pub(crate) use answer_decorator::AnswerDecorator;
 pub(crate) use call::{Call, CallOwner, NewCall, ReplyTarget, failed_by_bug};
 pub(crate) use call_context::CallContext;
 pub(crate) use call_table::{CallTable, HasCalls};
@@ -62,7 +64,6 @@ pub(crate) use client_reply::ClientRequest;
 pub(crate) use discovery::Discovered;
 pub(crate) use event_log::{EventLog, EventLogLimits, GENERAL_STREAM, ResumeOutcome};
 pub(crate) use event_queue::{EventSender, event_queue};
-pub(crate) use input_requests::IncomingCall;
 pub(crate) use list_wait::ListWait;
 pub(crate) use observation::Observation;
 pub(crate) use parked_calls::{CallAddress, ParkedCalls};

@@ -5,6 +5,7 @@
 //! [`publisher`](crate::publisher) what happens outside of calls.
 
 mod all_sessions;
+mod dispatch;
 mod followed_tasks;
 mod handshake;
 mod linked_uris;

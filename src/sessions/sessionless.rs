@@ -7,24 +7,19 @@ use futures_util::FutureExt;
 use futures_util::future::{Either, LocalBoxFuture, Ready, ready};
 use tokio::sync::oneshot;
 
-use crate::bridge::headers::{
-    ClientHeaders, HeaderMismatch, McpHeaders, ParamHeaders, PassedHeaders,
-};
-use crate::calls::call_target::CallTarget;
+use crate::bridge::headers::{ClientHeaders, McpHeaders};
 use crate::calls::{
-    CallAddress, CallWorker, ClientAction, ClientReply, ClientRequest, Discovered, IncomingCall,
-    ListWait, NewCall, Observation, OrphanedTask, RequestGuard, RunningRequest, TaskLookup,
-    WaitingList, call_lost, find_task, tasks,
+    CallAddress, CallClient, CallWorker, ClientAction, ClientReply, ClientRequest, ListWait,
+    NewCall, Observation, OrphanedTask, RequestGuard, RunningRequest, TaskLookup, WaitingList,
+    tasks,
 };
-use crate::catalog::{ItemKind, Snapshot};
+use crate::catalog::Snapshot;
 use crate::downstream::{Caller, ClientInfo};
 use crate::history::CallEnding;
 use crate::id::{Holder, Peer, Principal, ViewId};
-use crate::protocol::{
-    DeclaredCapabilities, Era, ErrorKind, Failure, Method, RawJson, Request, Revision,
-};
+use crate::protocol::{DeclaredCapabilities, ErrorKind, Failure, Method, Request, Revision};
 use crate::sessions::all_sessions::Sessions;
-use crate::sessions::handshake;
+use crate::sessions::dispatch::Dispatch;
 use crate::sessions::listen_stream::{ListenFilter, ListenStream};
 use crate::telemetry::Counter;
 
@@ -102,108 +97,85 @@ impl Sessions {
 
     fn start_serving(
         &self,
-        mut sessionless: SessionlessRequest<'_>,
+        sessionless: SessionlessRequest<'_>,
         mut observation: Option<Box<Observation>>,
     ) -> ServeOutcome {
-        let calls = &self.context().calls;
         let _log = Observation::log_scope(observation.as_deref());
-        match calls.discover(&sessionless.request, &sessionless.caller) {
-            Some(Discovered::Call(request)) => {
-                sessionless.request = request;
-                // Those are about the static tool, which has been found.
-                sessionless.headers = None;
-            }
-            Some(Discovered::Answer(result)) => {
-                let (id, to) = (&sessionless.request.id, sessionless.caller.revision);
-                let decorator = calls.decorator(&sessionless.caller);
-                let reply = decorator.discovered(id, &result, to);
-                if let Some(observation) = observation {
+        let (id, method) = (
+            sessionless.request.id.clone(),
+            sessionless.request.method.clone(),
+        );
+        let caller = sessionless.caller.clone();
+        match self.try_serve(sessionless, &mut observation) {
+            Ok(outcome) => {
+                // No call was made of it.
+                if let (ServeOutcome::Done(reply), Some(observation)) = (&outcome, observation) {
                     observation.end(CallEnding::Done, reply.size());
                 }
-                return ServeOutcome::Done(reply);
+                outcome
             }
-            None => {}
-        }
-        let id = sessionless.request.id.clone();
-        let method = sessionless.request.method.clone();
-        let (caller, to) = (sessionless.caller.clone(), sessionless.caller.revision);
-        if is_call(&method) {
-            let (request, caller) = (&sessionless.request, &sessionless.caller);
-            observation = calls.observe_call(observation, request, caller);
-        }
-        let outcome = self.try_serve(sessionless, &mut observation);
-        let outcome = outcome.map_err(|failure| {
-            let reply = calls.decorator(&caller).failed(&method, &id, &failure, to);
-            if let Some(observation) = observation.take() {
-                observation.end(CallEnding::Failed(&failure), reply.size());
+            Err(failure) => {
+                let decorator = self.context().calls.decorator(&caller);
+                let reply = decorator.failed(&method, &id, &failure, caller.revision);
+                if let Some(observation) = observation {
+                    observation.end(CallEnding::Failed(&failure), reply.size());
+                }
+                ServeOutcome::Done(reply)
             }
-            ServeOutcome::Done(reply)
-        });
-        let outcome = outcome.unwrap_or_else(|failed| failed);
-        // No call was made of it.
-        if let (ServeOutcome::Done(reply), Some(observation)) = (&outcome, observation) {
-            observation.end(CallEnding::Done, reply.size());
         }
-        outcome
     }
 
     fn try_serve(
         &self,
-        sessionless: SessionlessRequest<'_>,
+        mut sessionless: SessionlessRequest<'_>,
         observation: &mut Option<Box<Observation>>,
     ) -> Result<ServeOutcome, Failure> {
         let calls = &self.context().calls;
-        let decorator = || calls.decorator(&sessionless.caller);
-        let request = &sessionless.request;
         let catalog = calls.catalog.of(&sessionless.caller);
-        let (to, accepts_stream) = (sessionless.caller.revision, sessionless.accepts_stream);
-        if let Some(tree) = self.context().tree.read(request) {
-            return Ok(ServeOutcome::Done(decorator().tree(&request.id, &tree, to)));
-        }
-        let answer = match &request.method {
-            Method::Discover | Method::Listen if to.era() == Era::Legacy => {
-                return Err(unknown(request));
+        let (request, caller) = (&sessionless.request, &sessionless.caller);
+        let answer = match self.context().dispatch(request, caller, &catalog)? {
+            Dispatch::Answer(answer) => answer,
+            // No session exists that could keep a level.
+            Dispatch::SetLevel => calls.decorator(caller).empty(&request.id, caller.revision),
+            Dispatch::Listen => self.listen(&sessionless)?,
+            Dispatch::Task(task) => {
+                *observation = calls.observe_call(observation.take(), request, caller);
+                return Ok(self.serve_task(sessionless, task, observation.take()));
             }
-            // There is nothing that a level could be kept in.
-            Method::Ping | Method::LoggingSetLevel if to.era() == Era::Legacy => {
-                decorator().empty(&request.id, to)
-            }
-            Method::Discover => {
-                let discovery = handshake::discovery(&catalog);
-                decorator().discovery(&request.id, &discovery, &calls.catalog)
-            }
-            Method::Listen => self.listen(&sessionless)?,
-            Method::ToolsCall
-            | Method::PromptsGet
-            | Method::ResourcesRead
-            | Method::CompletionComplete => return self.call(sessionless, &catalog, observation),
-            Method::TasksGet | Method::TasksUpdate | Method::TasksCancel => {
-                match find_task(request, &sessionless.caller, calls)? {
-                    Some(TaskLookup::Hosted(task)) => {
-                        let (request, answer) = self.client_request(
-                            sessionless.request,
-                            accepts_stream,
-                            observation.take(),
-                        );
-                        let number = request.number;
-                        task.send(ClientAction::Task(request));
-                        return Ok(running(answer, task, number));
-                    }
-                    Some(TaskLookup::Orphaned(task)) => {
-                        return Ok(self.adopt_task(sessionless, task, observation.take()));
-                    }
-                    None => return self.call(sessionless, &catalog, observation),
+            Dispatch::Call(named) => {
+                if let Some(named) = named {
+                    sessionless.request = named;
+                    // The headers describe the static tool, which was found.
+                    sessionless.headers = None;
                 }
+                let (request, caller) = (&sessionless.request, &sessionless.caller);
+                *observation = calls.observe_call(observation.take(), request, caller);
+                return self.call(sessionless, &catalog, observation);
             }
-            method => match ItemKind::listed_by(method) {
-                Some(kind) => calls.list(kind, request, &sessionless.caller, &catalog)?,
-                None if matches!(method, Method::Other(_)) => {
-                    return self.call(sessionless, &catalog, observation);
-                }
-                None => return Err(unknown(request)),
-            },
         };
         Ok(ServeOutcome::Done(answer))
+    }
+
+    fn serve_task(
+        &self,
+        sessionless: SessionlessRequest<'_>,
+        task: TaskLookup,
+        observation: Option<Box<Observation>>,
+    ) -> ServeOutcome {
+        match task {
+            TaskLookup::Hosted(task) => {
+                let SessionlessRequest {
+                    request,
+                    accepts_stream,
+                    ..
+                } = sessionless;
+                let (request, answer) = self.client_request(request, accepts_stream, observation);
+                let number = request.number;
+                task.send(ClientAction::Task(request));
+                running(answer, task, number)
+            }
+            TaskLookup::Orphaned(task) => self.adopt_task(sessionless, task, observation),
+        }
     }
 
     /// Serves a request of an operator to this view, who has no session and cannot be asked, and
@@ -272,57 +244,36 @@ impl Sessions {
     ) -> Result<ServeOutcome, Failure> {
         let calls = &self.context().calls;
         let (request, caller, peer) = (sessionless.request, sessionless.caller, sessionless.peer);
-        let mut target = calls.allowed_target(&request, &caller, catalog, None)?;
-        if let Some(headers) = &sessionless.headers {
-            target.headers = check_params(headers, &request, &target)?;
-        }
-        let item = request.item().map(|item| request.frame.share(item));
-        let (item, server) = (item.unwrap_or_default(), &target.server);
-        let mut incoming = IncomingCall::read(request, &caller, server, &item, &calls.sealing)?;
-        let holder = Holder::of(&caller.principal, peer);
-        // A parked call has its place.
-        let place = match incoming.parked {
-            Some(_) => None,
-            None => calls.place_of_call(holder.clone())?,
+        let client = CallClient {
+            caller: &caller,
+            holder: Holder::of(&caller.principal, peer),
+            catalog,
+            linked: None,
+            headers: sessionless.headers.as_ref(),
         };
-        // A later round continues a call that was counted already.
-        if incoming.round == 0 {
-            let (method, counted) = (&incoming.request.method, target.counted_as(&item));
-            calls.count_call(method, &holder, server, counted)?;
-        }
-        let used_up = incoming.use_up_state(calls)?;
+        let admitted = calls.admit(&request, &client)?;
+        let request = admitted.rewritten.unwrap_or(request);
         let (mut request, answer) =
-            self.client_request(incoming.request, sessionless.accepts_stream, None);
-        let (number, round) = (request.number, incoming.round);
-        if let Some(handle) = incoming.parked {
-            let parked = calls.parked.find(handle).ok_or_else(|| call_lost(server))?;
-            request.observation = observation.take();
+            self.client_request(request, sessionless.accepts_stream, observation.take());
+        let (number, round) = (request.number, admitted.round);
+        if let Some(parked) = admitted.parked {
             parked.send(ClientAction::Resume { request, round });
             return Ok(running(answer, parked, number));
         }
-        // A request that came with a state is written otherwise than it came.
-        let target = match round {
-            0 => target,
-            _ => CallTarget {
-                headers: target.headers,
-                ..tasks::target(&request.request, catalog, &caller, &calls.sealing, None)?
-            },
-        };
         let worker = self.context().workers.at(sessionless.arbiter);
         let inbox = worker.inbox().clone();
-        request.observation = observation.take();
         request.forwarded = sessionless.forwarded;
         let new_call = NewCall {
             context: calls.clone(),
             caller: caller_of(caller, &request.request.method),
             arbiter: sessionless.arbiter,
             request,
-            target,
+            target: admitted.target,
             reply_to: inbox.deliveries(),
-            place,
+            place: admitted.place,
             sessionless: Some((inbox.clone(), peer, round)),
         };
-        match used_up {
+        match admitted.state_used_up {
             Some(used_up) => {
                 actix_rt::spawn(start_once_kept(used_up, new_call, worker));
             }
@@ -379,19 +330,6 @@ impl Sessions {
     }
 }
 
-/// Whether the history has requests of this method: those that servers answer.
-fn is_call(method: &Method) -> bool {
-    let is_own = matches!(
-        method,
-        Method::Initialize
-            | Method::Discover
-            | Method::Listen
-            | Method::Ping
-            | Method::LoggingSetLevel
-    );
-    !is_own && ItemKind::listed_by(method).is_none()
-}
-
 /// Starts a call when the state that its client came back with cannot be used again, unless the
 /// client is gone by then.
 async fn start_once_kept(
@@ -435,28 +373,4 @@ fn caller_of(caller: Arc<Caller>, method: &Method) -> Arc<Caller> {
         profile: DeclaredCapabilities::default(),
         ..Caller::clone(&caller)
     })
-}
-
-/// Arguments that a tool wants repeated in headers must be the same there (S-HDR-08); the others go
-/// on to its server.
-fn check_params(
-    headers: &McpHeaders<'_>,
-    request: &Request,
-    target: &CallTarget,
-) -> Result<PassedHeaders, Failure> {
-    let mismatch =
-        |error: HeaderMismatch| Failure::new(ErrorKind::HeaderMismatch, error.to_string());
-    let none = ParamHeaders::default();
-    let known = target.tool.as_ref().map_or(&none, |tool| &tool.headers);
-    if !known.is_empty() {
-        let arguments = request.member(request.params.arguments.as_ref());
-        let arguments = arguments.and_then(|bytes| RawJson::try_new(bytes).ok());
-        known.check(headers, arguments.as_ref()).map_err(mismatch)?;
-    }
-    headers.unknown_params(known).map_err(mismatch)
-}
-
-fn unknown(request: &Request) -> Failure {
-    let message = format!("method `{}` does not exist here", request.method);
-    Failure::new(ErrorKind::MethodNotFound, message)
 }

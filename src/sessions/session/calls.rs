@@ -6,11 +6,11 @@ use actix::{AsyncContext, Context};
 use serde::Deserialize;
 
 use crate::bridge::question::elicitation_ids;
-use crate::calls::call_target::CallTarget;
 use crate::calls::{
-    Call, CallOwner, CallTable, ClientRequest, EventLog, HasCalls, NewCall, Observation, PeerPlace,
-    failed_by_bug,
+    AdmittedCall, Call, CallClient, CallOwner, CallTable, ClientRequest, EventLog, HasCalls,
+    NewCall, Observation, failed_by_bug,
 };
+use crate::catalog::Snapshot;
 use crate::downstream::TaskMode;
 use crate::history::CallEnding;
 use crate::id::ServerName;
@@ -58,17 +58,23 @@ impl CallOwner for Session {
 }
 
 impl Session {
-    pub(super) fn call(&mut self, mut request: ClientRequest, ctx: &mut Context<Self>) {
+    pub(super) fn call(
+        &mut self,
+        mut request: ClientRequest,
+        catalog: &Snapshot,
+        ctx: &mut Context<Self>,
+    ) {
         let begun = request.observation.take();
         let calls = &self.context.calls;
         request.observation = calls.observe_call(begun, &request.request, &self.caller);
         let _log = Observation::log_scope(request.observation.as_deref());
         // A panic of a policy ends the call that it is asked about, and not its session.
-        let admitted = catch_panic(|| self.admit(&request.request)).unwrap_or_else(|panic| {
+        let admitted = catch_panic(|| self.admit(&request.request, catalog));
+        let admitted = admitted.unwrap_or_else(|panic| {
             log::error!(panic = &*panic; "a bug ended a call");
             Err(failed_by_bug())
         });
-        let (target, place) = match admitted {
+        let AdmittedCall { target, place, .. } = match admitted {
             Ok(admitted) => admitted,
             Err(failure) => return self.fail(request, &failure),
         };
@@ -94,8 +100,8 @@ impl Session {
         self.start_call(new_call, ctx);
     }
 
-    /// Checks limits and policy, and finds the server.
-    fn admit(&self, request: &Request) -> Result<(CallTarget, Option<PeerPlace>), Failure> {
+    /// Admits a call within the limits of this session.
+    fn admit(&self, request: &Request, catalog: &Snapshot) -> Result<AdmittedCall, Failure> {
         let context = &self.context.calls;
         let calls_max = context.settings.load().calls_max;
         if self.calls.len() >= calls_max {
@@ -109,16 +115,15 @@ impl Session {
             let message = "a request with this id is in flight already";
             return Err(Failure::new(ErrorKind::InvalidRequest, message));
         }
-        let catalog = self.catalog();
         let linked = self.linked.as_ref();
-        let linked = linked.and_then(|linked| linked.server(&request.uri()?));
-        let target = context.allowed_target(request, &self.caller, &catalog, linked)?;
-        let item = request.item().unwrap_or_default();
-        let holder = self.record.holder();
-        let place = context.place_of_call(holder.clone())?;
-        let counted = target.counted_as(&item);
-        context.count_call(&request.method, &holder, &target.server, counted)?;
-        Ok((target, place))
+        let client = CallClient {
+            caller: &self.caller,
+            holder: self.record.holder(),
+            catalog,
+            linked: linked.and_then(|linked| linked.server(&request.uri()?)),
+            headers: None,
+        };
+        context.admit(request, &client)
     }
 
     /// Turns a waiting JSON answer into an event stream. True when the call has a stream now.

@@ -8,11 +8,12 @@ use serde::Deserialize;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::calls::{ClientReply, ClientRequest, Discovered, ListWait, WaitingList, call_target};
+use crate::calls::{ClientReply, ClientRequest, ListWait, WaitingList, call_target};
 use crate::catalog::ItemKind;
 use crate::downstream::{ConnectionCommand, ConnectionKey, SubscriptionChange, SubscriptionKey};
 use crate::history::CallEnding;
 use crate::protocol::{ErrorKind, Failure, LogLevel, Method, Request};
+use crate::sessions::dispatch::Dispatch;
 use crate::sessions::session::Session;
 use crate::sessions::session_record::{SUBSCRIPTION_URI_MAX, Subscription};
 use crate::telemetry::Counter;
@@ -77,47 +78,28 @@ impl Session {
     }
 
     fn answer_or_call(&mut self, mut waiting: ClientRequest, ctx: &mut Context<Self>) {
-        let calls = &self.context.calls;
-        match calls.discover(&waiting.request, &self.caller) {
-            Some(Discovered::Call(request)) => {
-                waiting.request = request;
-                return self.call(waiting, ctx);
-            }
-            Some(Discovered::Answer(result)) => {
-                let (id, to) = (&waiting.request.id, self.record.revision);
-                let reply = calls.decorator(&self.caller).discovered(id, &result, to);
-                return waiting.answer(reply, CallEnding::Done);
-            }
-            None => {}
-        }
+        let catalog = self.catalog();
         let request = &waiting.request;
-        let answer = match &request.method {
-            Method::Ping => Ok(self.done(request)),
-            Method::LoggingSetLevel => self.set_level(request),
-            Method::Initialize => {
-                let message = "this session is initialized already; initialize without a session id to start another";
-                Err(Failure::new(ErrorKind::InvalidRequest, message))
+        let answer = match self.context.dispatch(request, &self.caller, &catalog) {
+            Ok(Dispatch::Call(named)) => {
+                if let Some(named) = named {
+                    waiting.request = named;
+                }
+                return self.call(waiting, &catalog, ctx);
             }
-            method => match ItemKind::listed_by(method) {
-                Some(kind) => self.list(kind, request),
-                None => match self.context.tree.read(request) {
-                    Some(tree) => {
-                        let decorator = self.context.calls.decorator(&self.caller);
-                        Ok(decorator.tree(&request.id, &tree, self.record.revision))
-                    }
-                    None => return self.call(waiting, ctx),
-                },
-            },
+            Ok(Dispatch::Answer(answer)) => Ok(answer),
+            Ok(Dispatch::SetLevel) => self.set_level(request),
+            // No revision with sessions has these.
+            Ok(Dispatch::Listen | Dispatch::Task(_)) => {
+                let message = format!("method `{}` does not exist here", request.method);
+                Err(Failure::new(ErrorKind::MethodNotFound, message))
+            }
+            Err(failure) => Err(failure),
         };
         match answer {
             Ok(answer) => waiting.answer(answer, CallEnding::Done),
             Err(failure) => self.fail(waiting, &failure),
         }
-    }
-
-    fn list(&self, kind: ItemKind, request: &Request) -> Result<ClientReply, Failure> {
-        let calls = &self.context.calls;
-        calls.list(kind, request, &self.caller, &self.catalog())
     }
 
     /// The level of this session's log lines; an unknown one is refused (S-LOG-02).

@@ -1,0 +1,83 @@
+//! The method table: what every request of a client leads to, with and without a session.
+
+use crate::calls::{ClientReply, Discovered, TaskLookup, find_task};
+use crate::catalog::{ItemKind, Snapshot};
+use crate::downstream::Caller;
+use crate::protocol::{Era, ErrorKind, Failure, Method, Request};
+use crate::sessions::{SessionContext, handshake};
+
+/// What a request leads to.
+pub(super) enum Dispatch {
+    /// The gateway answers it without a server.
+    Answer(ClientReply),
+    /// A server answers it. The request in here replaces the client's, which called a static tool
+    /// that names another one.
+    Call(Option<Request>),
+    /// It is about a task that a call of this gateway bridges.
+    Task(TaskLookup),
+    /// It opens a stream of events.
+    Listen,
+    /// It sets the level of log lines.
+    SetLevel,
+}
+
+impl SessionContext {
+    /// Decides what a request leads to, and answers it if that takes no server.
+    ///
+    /// # Errors
+    ///
+    /// Returns the failure that the client reads.
+    pub(super) fn dispatch(
+        &self,
+        request: &Request,
+        caller: &Caller,
+        catalog: &Snapshot,
+    ) -> Result<Dispatch, Failure> {
+        let calls = &self.calls;
+        let (id, to) = (&request.id, caller.revision);
+        let (has_session, is_legacy) = (caller.session.is_some(), to.era() == Era::Legacy);
+        match calls.discover(request, caller) {
+            Some(Discovered::Call(named)) => return Ok(Dispatch::Call(Some(named))),
+            Some(Discovered::Answer(result)) => {
+                let answer = calls.decorator(caller).discovered(id, &result, to);
+                return Ok(Dispatch::Answer(answer));
+            }
+            None => {}
+        }
+        if let Some(kind) = ItemKind::listed_by(&request.method) {
+            let list = calls.list(kind, request, caller, catalog)?;
+            return Ok(Dispatch::Answer(list));
+        }
+        Ok(match &request.method {
+            Method::Ping if is_legacy => Dispatch::Answer(calls.decorator(caller).empty(id, to)),
+            Method::LoggingSetLevel if is_legacy => Dispatch::SetLevel,
+            Method::Listen if !is_legacy => Dispatch::Listen,
+            Method::Discover if !is_legacy => {
+                let discovery = handshake::discovery(catalog);
+                let decorator = calls.decorator(caller);
+                Dispatch::Answer(decorator.discovery(id, &discovery, &calls.catalog))
+            }
+            Method::Initialize if has_session => {
+                let message = "this session is initialized already; initialize without a session id to start another";
+                return Err(Failure::new(ErrorKind::InvalidRequest, message));
+            }
+            Method::ResourcesRead => match self.tree.read(request) {
+                Some(tree) => Dispatch::Answer(calls.decorator(caller).tree(id, &tree, to)),
+                None => Dispatch::Call(None),
+            },
+            Method::TasksGet | Method::TasksUpdate | Method::TasksCancel => {
+                find_task(request, caller, calls)?.map_or(Dispatch::Call(None), Dispatch::Task)
+            }
+            Method::ToolsCall
+            | Method::PromptsGet
+            | Method::CompletionComplete
+            | Method::Other(_) => Dispatch::Call(None),
+            // A session has subscriptions, and a server may know what the gateway does not.
+            _ if has_session => Dispatch::Call(None),
+            method => {
+                let message = format!("method `{method}` does not exist here");
+                return Err(Failure::new(ErrorKind::MethodNotFound, message));
+            }
+        })
+    }
+}
