@@ -17,7 +17,7 @@ pub(crate) enum ListNeed {
     /// Lists of servers that were never listed. The request names an unknown item, or lists the
     /// items of a single server.
     Missing,
-    /// Any first listing of the servers, however old.
+    /// No particular list: the request only waits until all servers were listed once.
     Any,
 }
 

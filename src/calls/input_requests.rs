@@ -152,7 +152,7 @@ impl ReturnedRound {
 ///
 /// # Errors
 ///
-/// Returns -32602 for answers that are missing or of the wrong shape.
+/// Returns -32602 for missing or malformed answers.
 fn unopened(
     request: &Request,
     pages: usize,

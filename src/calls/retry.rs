@@ -74,7 +74,7 @@ impl RetryState {
         let delay = delay.max(wait);
         let server = context.downstreams.get(&self.target.server)?;
         let in_time = Instant::now() + delay < self.deadline.latest;
-        // The settings may have changed since it was sent.
+        // The server's settings can have changed since the call was sent.
         if !in_time || server.is_halted() || !server.may_retry() {
             return None;
         }

@@ -139,7 +139,7 @@ fn of_task(
             Era::Modern => *method != Method::TasksResult,
         };
     if !is_known {
-        let message = format!("method `{method}` does not exist here");
+        let message = format!("method `{method}` is not supported");
         return Err(Failure::new(ErrorKind::MethodNotFound, message));
     }
     if caller.revision.era() == Era::Modern {

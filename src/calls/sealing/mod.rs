@@ -31,7 +31,7 @@ pub(crate) use used_states::ReturnedState;
 use sealing_keys::random;
 use used_states::TakeError;
 
-/// Seals states and task ids for clients and opens them when they come back. Cheap to clone.
+/// Seals states and task ids for clients, and opens them when clients return them. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Sealing {
     keys: Arc<SealingKeys>,
@@ -43,7 +43,7 @@ pub(crate) struct NewState<'a> {
     pub(crate) binding: StateBinding,
     /// The server that asks for input.
     pub(crate) server: &'a ServerName,
-    /// The digest of that server's configuration.
+    /// The digest of that server's program with arguments, or of its URL.
     pub(crate) declaration: Digest,
     pub(crate) round: u8,
     pub(crate) continuation: Continuation,
@@ -54,7 +54,7 @@ impl Sealing {
         Self { keys, servers }
     }
 
-    /// Returns the digest of the current configuration of the server with this name. It reveals
+    /// Returns the digest of the current program or URL of the server with this name. It reveals
     /// whether a server was replaced by another one with the same name.
     pub(crate) fn declaration(&self, server: &ServerName) -> Digest {
         match self.servers.get(server) {
