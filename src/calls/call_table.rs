@@ -95,7 +95,10 @@ fn work_on<O: HasCalls>(
 ) {
     let _log = call.log_scope();
     if let Err(text) = catch_panic(|| work(&mut call, owner)) {
-        log::error!(panic = &*text, server = call.target.server.as_str(); "call panicked; answering it with an error");
+        log::error!(
+            panic = &*text, server = call.target.server.as_str();
+            "call panicked; answering it with an error"
+        );
         // If the panic handler panics as well, only this call is lost.
         drop(catch_panic(|| call.on_panic(owner)));
     } else if !call.is_done() {

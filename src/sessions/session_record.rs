@@ -17,7 +17,8 @@ use crate::id::{Holder, Peer, Principal, ServerName, SessionId, SessionOwner, Vi
 use crate::protocol::{CAPABILITIES_BYTES_MAX, DeclaredCapabilities, LogLevel, Request, Revision};
 use crate::store::StoredEntry;
 
-/// The state of a session. All fields are persisted, except scopes and subscriptions.
+/// The state of a session. Scopes are not persisted, and subscriptions are stored in entries of
+/// their own.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SessionRecord {
     pub revision: Revision,

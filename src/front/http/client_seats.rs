@@ -42,7 +42,8 @@ struct Seats {
 #[derive(Debug)]
 pub(super) struct ClientSeat {
     seats: ClientSeats,
-    /// Whether all seats were taken, so that the connection's requests are refused.
+    /// Whether all seats were taken and no idle connection made room. The connection's requests are
+    /// then refused.
     pub(super) is_beyond: bool,
 }
 
