@@ -1,5 +1,5 @@
-//! Admission of calls: the one place where limits, policies and returned answers are checked before
-//! a call starts.
+//! Admission of calls: checks limits, policies and returned answers before a call starts. Sessions
+//! and requests without a session share it.
 
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
@@ -17,36 +17,38 @@ use crate::downstream::Caller;
 use crate::id::{Holder, ServerName};
 use crate::protocol::{ErrorKind, Failure, RawJson, Request};
 
-/// The client that makes a call, and what it sees.
+/// The client that makes a call, with the catalog and headers that apply to the call.
 pub(crate) struct CallClient<'a> {
     pub(crate) caller: &'a Caller,
-    /// The holder of the quotas that the call counts for.
+    /// The client whose quotas the call counts against.
     pub(crate) holder: Holder,
     pub(crate) catalog: &'a Snapshot,
-    /// The server that named the URI of the request to this client.
+    /// The server whose earlier result mentioned the requested URI to this client.
     pub(crate) linked: Option<&'a ServerName>,
-    /// HTTP headers that must agree with the arguments of the tool.
+    /// HTTP headers that must match the tool's arguments.
     pub(crate) headers: Option<&'a McpHeaders<'a>>,
 }
 
-/// A call that is allowed and within the limits of its client.
+/// A call that passed the policies and is within its client's limits.
 pub(crate) struct AdmittedCall {
-    /// The request to send instead, without the state that its client returned.
+    /// The request to send in place of the original, without the state that the client returned.
     pub(crate) rewritten: Option<Request>,
     pub(crate) target: CallTarget,
-    /// The place among the client's calls in flight, where these are limited.
+    /// The slot among the client's calls in flight; `None` for a parked call, which already has
+    /// one, and if these calls are not limited.
     pub(crate) place: Option<PeerPlace>,
-    /// How often the client was asked for input already.
+    /// Number of times that the client was already asked for input.
     pub(crate) round: u8,
     /// The parked call that the request resumes.
     pub(crate) parked: Option<CallAddress>,
-    /// Ends when the store keeps that the returned state is used up. The call starts after that.
+    /// Completes once the store has recorded the returned state as used. The call starts after
+    /// that.
     pub(crate) state_used_up: Option<LocalBoxFuture<'static, Result<(), Failure>>>,
 }
 
 impl CallContext {
-    /// Finds the server of a call, asks the policies, and counts the call for the quotas and rate
-    /// limits of its client.
+    /// Finds the server for a call, evaluates the policies, and counts the call against its
+    /// client's quotas and rate limits.
     ///
     /// # Errors
     ///
@@ -69,12 +71,12 @@ impl CallContext {
         let item = request.item().unwrap_or_default();
         let mut returned =
             ReturnedRound::read(request, caller, &target.server, &item, &self.sealing)?;
-        // A parked call has its place.
+        // A parked call already holds a slot.
         let place = match returned.parked {
             Some(_) => None,
             None => self.place_of_call(client.holder.clone())?,
         };
-        // A later round continues a call that was counted already.
+        // The first round of this call was already counted.
         if returned.round == 0 {
             let counted = target.counted_as(&item);
             self.count_call(&request.method, &client.holder, &target.server, counted)?;
@@ -83,7 +85,7 @@ impl CallContext {
         let parked = returned.parked.map(|handle| self.parked.find(handle));
         let parked = parked.map(|call| call.ok_or_else(|| call_lost(&target.server)));
         if let Some(rewritten) = &returned.rewritten {
-            // The edits belong to the bytes of the request that is sent.
+            // Edits are byte ranges, so they must be computed for the bytes that are sent.
             target = CallTarget {
                 headers: target.headers,
                 ..tasks::target(rewritten, catalog, caller, &self.sealing, linked)?
@@ -100,8 +102,8 @@ impl CallContext {
     }
 }
 
-/// Arguments that a tool wants repeated in headers must be the same there (S-HDR-08); other
-/// parameter headers are passed to the server.
+/// Checks that parameter headers match the arguments that the tool mirrors in headers (S-HDR-08).
+/// Returns the remaining parameter headers, which are passed to the server.
 fn check_params(
     headers: &McpHeaders<'_>,
     request: &Request,

@@ -1,29 +1,30 @@
-//! The alarms of a call. The table of calls has one timer for all of them.
+//! The alarms of a call. The call table drives the alarms of all its calls with a single timer.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+/// The event that a call waits for until a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Alarm {
-    /// The questions that the server asks in quick succession have arrived.
+    /// The window for collecting further questions of the server has closed.
     QuestionsGathered,
-    /// The client did not come back with what it was asked for.
+    /// The client has not returned with its answers in time.
     ClientAbsent,
-    /// The call is sent once more.
+    /// The call is due to be sent again.
     Retry,
-    /// The time of its task is over.
+    /// The call's task has expired.
     TaskExpired,
-    /// The server did not go on to say how its task is.
+    /// The server has not updated its task's status in time.
     TaskQuiet,
 }
 
-/// Those that a call has set, each at most once.
+/// The alarms that a call has set, at most one of each kind.
 #[derive(Default)]
 pub(crate) struct Alarms(Vec<(Alarm, Instant)>);
 
 impl Alarms {
-    /// Sets one, also if it was set to another moment before.
+    /// Sets an alarm, replacing an earlier setting of the same alarm.
     pub(crate) fn set(&mut self, alarm: Alarm, after: Duration) {
         self.clear(alarm);
         self.0.push((alarm, Instant::now() + after));
@@ -41,7 +42,7 @@ impl Alarms {
         self.0.iter().map(|(_, at)| *at).min()
     }
 
-    /// Takes out one that is due.
+    /// Removes and returns an alarm that is due.
     pub(crate) fn take_due(&mut self, now: Instant) -> Option<Alarm> {
         let due = self.0.iter().position(|(_, at)| *at <= now)?;
         Some(self.0.remove(due).0)

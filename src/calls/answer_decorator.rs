@@ -1,4 +1,4 @@
-//! Answers for clients: results and errors in the shape of their revision.
+//! Answers for clients: formats results and errors as the client's revision requires.
 
 use std::sync::Arc;
 
@@ -17,20 +17,20 @@ use crate::protocol::{
 };
 use crate::publisher::CatalogView;
 
-/// How long a client may count on what the gateway says of itself, in milliseconds. It says what its
-/// servers say (instructions, extensions), and no event tells that this changed.
+/// How long a client may cache the `server/discover` result, in milliseconds. The result includes
+/// instructions and extensions of servers, and no event announces changes to these.
 const DISCOVERY_TTL_MS: u64 = 60_000;
 
-/// Adds the members of who answers to every result.
+/// Adds the identity of the answering side, the gateway or one server, to every result.
 #[derive(Clone, Debug)]
 pub(crate) enum AnswerDecorator {
     Gateway(Arc<ResultDecorator>),
-    /// The server of a view that shows no other.
+    /// The only server of a view.
     Server(Arc<OneServer>),
 }
 
 impl AnswerDecorator {
-    /// `server_info` says who the gateway is.
+    /// Creates a decorator for the gateway; `server_info` identifies it.
     pub(crate) fn new(server_info: &Value) -> Self {
         let server_info = RawJson::from_value(server_info);
         Self::Gateway(Arc::new(ResultDecorator::new(Some(server_info))))
@@ -43,7 +43,7 @@ impl AnswerDecorator {
         }
     }
 
-    /// A whole answer around a complete result.
+    /// Returns the response frame for a complete result.
     pub(crate) fn answer(
         &self,
         id: &RequestId,
@@ -57,17 +57,17 @@ impl AnswerDecorator {
         }
     }
 
-    /// A complete result inside of another.
+    /// Decorates a complete result that is embedded in another result.
     pub(crate) fn decorated(&self, result: &RawJson) -> RawJson {
         self.decorator().complete(result, None)
     }
 
-    /// The answer that asks the client for something first.
+    /// Returns the response that asks the client for input before the call can complete.
     pub(crate) fn input_required(&self, id: &RequestId, asked: &InputRequired) -> Bytes {
         self.decorator().input_required(id, asked)
     }
 
-    /// The answer to a request that the gateway answers itself.
+    /// Returns the response to a request that the gateway answers itself.
     fn own(
         &self,
         id: &RequestId,
@@ -78,23 +78,24 @@ impl AnswerDecorator {
         self.answer(id, &RawJson::from_value(result), caching, to)
     }
 
-    /// The answer that says nothing but that the request was served.
+    /// Returns the response with an empty result, which only acknowledges the request.
     pub(crate) fn empty(&self, id: &RequestId, to: Revision) -> ClientReply {
         ClientReply::Json(self.own(id, &json!({}), None, to))
     }
 
-    /// The result of a static tool.
+    /// Returns the response with the result of a static tool.
     pub(crate) fn discovered(&self, id: &RequestId, result: &RawJson, to: Revision) -> ClientReply {
         ClientReply::Json(self.answer(id, result, None, to))
     }
 
-    /// The state of the gateway, which is old at once.
+    /// Returns the response with the gateway's state. It must not be cached, because it is outdated
+    /// immediately.
     pub(crate) fn tree(&self, id: &RequestId, tree: &RawJson, to: Revision) -> ClientReply {
         ClientReply::Json(self.answer(id, tree, Some(CacheHints::NONE), to))
     }
 
-    /// The answer to `server/discover`. It holds for no time while a server is missing or away, since
-    /// it changes when that is there.
+    /// Returns the response to `server/discover`. It must not be cached while a server is missing
+    /// or down, because it changes when that server becomes available.
     pub(crate) fn discovery(
         &self,
         id: &RequestId,
@@ -109,11 +110,11 @@ impl AnswerDecorator {
         ClientReply::Json(self.own(id, discovery, Some(caching), Revision::NEWEST))
     }
 
-    /// One page of a list of `catalog`; the page itself is not copied.
+    /// Returns one page of a list of `catalog`, without copying the page itself.
     ///
     /// # Errors
     ///
-    /// Returns -32602 for a cursor that is not of this list.
+    /// Returns -32602 for a cursor that does not belong to this list.
     pub(crate) fn list(
         &self,
         kind: ItemKind,
@@ -126,7 +127,7 @@ impl AnswerDecorator {
         let stale = published.stale_in(view);
         let id = request.id.as_str();
         let head = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"#);
-        // The members besides the items are put before the brace that ends the page.
+        // Further members are inserted before the page's closing brace.
         let page = page.as_bytes();
         let items = page.slice(..page.len().saturating_sub(1));
         let tail = match (to.era(), &stale) {
@@ -154,9 +155,9 @@ impl AnswerDecorator {
         Ok(ClientReply::Parts([Bytes::from(head), items, tail]))
     }
 
-    /// A failure as the client of this request reads it: of a server that fails a tool call, as
-    /// something for the model; otherwise an error of the protocol with the HTTP status that the
-    /// revision demands.
+    /// Returns a failure as the client reads it: a server failure during a tool call becomes a tool
+    /// result that the model can read, any other failure a protocol error with the HTTP status that
+    /// the revision requires.
     pub(crate) fn failed(
         &self,
         method: &Method,
@@ -181,10 +182,10 @@ impl AnswerDecorator {
     }
 }
 
-/// The failure for a client that comes back to a call which is no longer parked here.
+/// Returns the failure for a client that returns to a call that is no longer parked.
 pub(crate) fn call_lost(server: &ServerName) -> Failure {
     let message = format!(
-        "server `{server}` does not wait for these answers any more: the call is over, or was interrupted and may have partly run; it is not repeated"
+        "server `{server}` no longer waits for these answers: the call has ended, or it was interrupted and may have run in part; it is not retried"
     );
     Failure::new(ErrorKind::ServerLost, message).server(server.as_str())
 }

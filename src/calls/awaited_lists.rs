@@ -1,4 +1,4 @@
-//! Which lists a request waits for (B-LIST-02). Pure.
+//! Decides which lists a request waits for (B-LIST-02). Pure; `list_wait` carries the decision out.
 
 use std::time::Duration;
 
@@ -7,45 +7,46 @@ use tokio::time::Instant;
 use crate::publisher::KnownList;
 use crate::supervision::ChildPhase;
 
-/// The lists of servers that a request needs.
+/// The server lists that a request needs before it is answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ListNeed {
-    /// All items of all servers: it asks for a list.
+    /// All lists of all servers: the request asks for a list.
     All,
-    /// The tool or prompt of this public name, which is in no list so far.
+    /// The list that has the tool or prompt with this public name, which no known list contains.
     Item(String),
-    /// Lists of servers that were never listed. The request names something unknown, or lists the
+    /// Lists of servers that were never listed. The request names an unknown item, or lists the
     /// items of a single server.
     Missing,
-    /// Nothing but that servers were listed once.
+    /// No particular list: the request only waits until all servers were listed once.
     Any,
 }
 
-/// The list of one server, for the client of a request.
+/// The list of one server as the requesting client sees it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ServerList {
     pub(crate) known: Option<KnownList>,
-    /// It is read from the connection of the client's audience, not from everybody's.
+    /// Whether the list is read from the connection of the client's audience instead of the shared
+    /// one.
     pub(crate) is_own: bool,
-    /// How long a kept list is relied on.
+    /// How long a cached list counts as fresh.
     pub(crate) fresh_for: Duration,
 }
 
 /// The connection that a list is read from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ListSource {
-    /// It is in this phase since then.
+    /// An existing connection: its phase, and when that phase started.
     Open(ChildPhase, Instant),
-    /// It is to be opened, beside the shared connection, which is in this phase and was listed or
-    /// not.
+    /// A connection that has to be opened in addition to the shared one. `shared` is the phase of
+    /// the shared connection, `was_listed` whether the server was ever listed.
     Unopened {
         shared: ChildPhase,
         was_listed: bool,
     },
 }
 
-/// Whether a list is to be read before the request is answered. A kept list that is what everybody
-/// sees is as good as that one, and no reason to open a connection, unless it lacks an item.
+/// Returns whether a list must be read before the request is answered. A cached list that equals
+/// the shared list does not justify opening a connection, unless it lacks the requested item.
 pub(crate) fn is_needed(need: &ListNeed, list: ServerList, now: Instant) -> bool {
     let is_doubtful = match list.known {
         None => true,
@@ -67,9 +68,9 @@ pub(crate) fn is_needed(need: &ListNeed, list: ServerList, now: Instant) -> bool
     }
 }
 
-/// Whether a list can be expected of a connection soon: it does not wait for its next attempt, and
-/// has not taken longer than `wait_max` already. A list of all items opens no second connection to
-/// a server that was never listed: that would only be slower.
+/// Returns whether a connection can be expected to deliver its list soon: it is not waiting for its
+/// next restart, and has not already taken longer than `wait_max`. A request for a whole list opens
+/// no second connection to a server that was never listed, because that would only take longer.
 pub(crate) fn is_coming(
     need: &ListNeed,
     source: ListSource,
@@ -109,7 +110,7 @@ mod tests {
         };
         let item = ListNeed::Item("a__b".to_owned());
         let live = Some(KnownList::Live);
-        // The need, the list, whether it is the audience's, for how many seconds it is fresh.
+        // Need, known list, whether it is the audience's own, seconds it stays fresh, expected.
         let table = [
             (&ListNeed::All, None, true, 11, true),
             (&ListNeed::All, None, false, 11, false),

@@ -1,66 +1,67 @@
-//! A task of 2025-11-25 as a client of the newer era reads it (B-TASK-03). Pure.
+//! A task of a 2025-11-25 server, presented to a client of the modern era (B-TASK-03). Pure.
 
 use crate::bridge::question::Question;
 use crate::bridge::task::{Task, TaskDetail, TaskStatus};
 use crate::protocol::{Outcome, RawJson};
 
-/// A task that an exchange stands for.
+/// A task that a call represents to its client.
 pub(crate) struct BridgedTask {
-    /// The id by which the client knows it.
+    /// The task id that the client knows.
     id: String,
-    /// As its server said last, and what is known beside that.
+    /// The current state: the server's last report, completed with timestamps and answered
+    /// questions.
     task: Task,
-    /// As its server said last.
-    said: Option<Task>,
+    /// The server's last report, unchanged.
+    reported: Option<Task>,
     end: Option<TaskEnd>,
 }
 
-/// How it ended, for good.
+/// The final state of a task.
 pub(crate) enum TaskEnd {
-    /// Results and errors as the client reads them.
+    /// The result or error, translated for the client.
     Outcome(Outcome),
     Cancelled,
 }
 
-/// Whether a client that asks for the task can be answered now.
+/// Whether a client that polls the task can be answered now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TaskReadiness {
     Now,
-    /// Its server goes on to say what it asks for, or how it ended.
+    /// The server is about to send its questions or the task's outcome.
     Soon,
 }
 
 impl BridgedTask {
-    /// `now` stands for times that the server does not say.
+    /// Creates the task; `now` replaces timestamps that the server omits.
     pub(crate) fn new(id: String, task: Task, now: &str) -> Self {
-        let mut held = Self {
+        let mut bridged = Self {
             id,
             task,
-            said: None,
+            reported: None,
             end: None,
         };
-        held.fill(now);
-        held
+        bridged.fill_timestamps(now);
+        bridged
     }
 
-    fn fill(&mut self, now: &str) {
+    fn fill_timestamps(&mut self, now: &str) {
         let missing = || now.to_owned();
         self.task.created_at.get_or_insert_with(missing);
         self.task.updated_at.get_or_insert_with(missing);
     }
 
-    /// Takes in what the server says now; how it was created stays. Whether a client that asks
-    /// can be told, with so many questions open.
+    /// Applies the server's latest report; the creation time never changes. Returns whether a
+    /// client that polls the task can be answered while `open` questions are unanswered.
     pub(crate) fn update(&mut self, task: Task, open: usize, now: &str) -> TaskReadiness {
         if self.end.is_some() {
             return TaskReadiness::Now;
         }
-        // The same state again changes nothing: what it asked for may be answered by now.
-        if self.said.as_ref() != Some(&task) {
-            self.said = Some(task.clone());
+        // A repeated report must not reopen questions that were answered in the meantime.
+        if self.reported.as_ref() != Some(&task) {
+            self.reported = Some(task.clone());
             let created_at = self.task.created_at.take();
             self.task = Task { created_at, ..task };
-            self.fill(now);
+            self.fill_timestamps(now);
         }
         match self.task.status {
             TaskStatus::Working => TaskReadiness::Now,
@@ -72,16 +73,16 @@ impl BridgedTask {
         }
     }
 
-    /// Everything that was asked is answered: until its server says more, it is at work.
+    /// Marks all questions as answered: the task counts as working until the server's next report.
     pub(crate) fn answered(&mut self) {
         if self.task.status == TaskStatus::InputRequired {
             self.task.status = TaskStatus::Working;
         }
     }
 
-    /// It ends once (S-TASK-L-05).
+    /// Ends the task; only the first end counts (S-TASK-L-05).
     pub(crate) fn finish(&mut self, end: TaskEnd, now: &str) {
-        // Its server says why there is no result.
+        // The server's error only explains why a cancelled task has no result.
         let was_cancelled = self.task.status == TaskStatus::Cancelled;
         let end = match end {
             TaskEnd::Outcome(Outcome::Error(_)) if was_cancelled => TaskEnd::Cancelled,
@@ -97,17 +98,17 @@ impl BridgedTask {
         self.end.is_some()
     }
 
-    /// `CreateTaskResult`.
+    /// Returns the `CreateTaskResult`.
     pub(crate) fn created(&self) -> RawJson {
         self.shown(TaskStatus::Working).modern_created()
     }
 
-    /// The result of `tasks/get`, with the questions that are open.
+    /// Returns the result of `tasks/get`, with the open questions.
     pub(crate) fn detail(&self, open: Vec<(String, Question)>) -> RawJson {
         let status = match &self.end {
             Some(TaskEnd::Cancelled) => TaskStatus::Cancelled,
             Some(TaskEnd::Outcome(_)) => TaskStatus::Completed,
-            // An end without its result is none yet, and a question that nobody can read neither.
+            // Until the result or the questions have arrived, the client sees a working task.
             None if open.is_empty() => TaskStatus::Working,
             None => TaskStatus::InputRequired,
         };
@@ -240,7 +241,7 @@ mod tests {
             (&shown["status"], &shown["error"]),
             (&json!("failed"), &json!({"code": 1}))
         );
-        // Its server cancelled it, which is no failure.
+        // A task that its server cancelled has not failed.
         let mut cancelled = held("working");
         cancelled.update(task("cancelled"), 0, "now");
         cancelled.finish(error(), "end");

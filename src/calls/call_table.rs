@@ -1,4 +1,4 @@
-//! The calls of one actor: of a session, or of all clients without one that came in on one worker.
+//! The calls of one actor: a session, or the worker that serves clients without a session.
 
 use actix::fut::wrap_future;
 use actix::{Actor, ActorFutureExt, AsyncContext, Context};
@@ -10,15 +10,15 @@ use crate::id::QuickMap;
 use crate::protocol::Request;
 use crate::supervision::catch_panic;
 
-/// Calls by their numbers. They share one timer, and a panic ends one of them.
+/// Calls by number. All calls share one timer, and a panic ends only the call that caused it.
 #[derive(Default)]
 pub(crate) struct CallTable {
     calls: QuickMap<u64, Box<Call>>,
-    /// Set to the earliest alarm.
+    /// Set to the earliest alarm of all calls.
     timer: Timer,
 }
 
-/// An actor with a table of calls.
+/// An actor that owns a call table.
 pub(crate) trait HasCalls: CallOwner + Actor<Context = Context<Self>> {
     fn calls(&mut self) -> &mut CallTable;
 
@@ -38,7 +38,7 @@ pub(crate) trait HasCalls: CallOwner + Actor<Context = Context<Self>> {
         work_on(self, call, ctx, |call, owner| begin(call, request, owner));
     }
 
-    /// Works on the call of this number, if there still is one.
+    /// Runs `work` on the call with this number, unless the call has ended.
     fn with_call(
         &mut self,
         number: u64,
@@ -86,7 +86,7 @@ impl CallTable {
     }
 }
 
-/// Works on a call, which is not in the table meanwhile, and puts it back unless it is over.
+/// Runs `work` on a call that was taken out of the table, and puts it back unless it has ended.
 fn work_on<O: HasCalls>(
     owner: &mut O,
     mut call: Box<Call>,
@@ -95,8 +95,11 @@ fn work_on<O: HasCalls>(
 ) {
     let _log = call.log_scope();
     if let Err(text) = catch_panic(|| work(&mut call, owner)) {
-        log::error!(panic = &*text, server = call.target.server.as_str(); "a bug ended a call");
-        // Also where its last words fail, only the call is lost.
+        log::error!(
+            panic = &*text, server = call.target.server.as_str();
+            "call panicked; answering it with an error"
+        );
+        // If the panic handler panics as well, only this call is lost.
         drop(catch_panic(|| call.on_panic(owner)));
     } else if !call.is_done() {
         put_back(owner, call, ctx);

@@ -1,5 +1,5 @@
-//! The calls of clients without a session that came in on one worker. One actor has them all: that
-//! costs a call less than an actor of its own.
+//! The calls that clients without a session make on one worker thread. A single actor owns them
+//! all, because one actor per call would cost more.
 
 use std::sync::Arc;
 
@@ -17,15 +17,17 @@ use crate::id::ServerName;
 use crate::protocol::{Failure, Response};
 use crate::telemetry::Counter;
 
+/// The actor that owns the sessionless calls of one worker thread.
 #[derive(Default)]
 pub(crate) struct SessionlessCalls(CallTable);
 
-/// Begins a call.
+/// Starts a call.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct StartCall(NewCall);
 
-/// Begins a call that stands for a task of an earlier process, for the client that asks for it.
+/// Starts a call that takes over a task of an earlier process, for the client that asks for the
+/// task.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct AdoptTask {
@@ -34,14 +36,14 @@ struct AdoptTask {
     asked: ClientRequest,
 }
 
-/// How to reach the calls of one worker.
+/// The addresses of the calls of one worker.
 pub(crate) struct CallWorker {
     calls: Addr<SessionlessCalls>,
     inbox: Arc<WorkerInbox>,
 }
 
 impl CallWorker {
-    /// Starts it on the calling arbiter.
+    /// Starts the worker on the calling arbiter.
     fn start() -> Self {
         let calls = SessionlessCalls::default().start();
         let inbox = Arc::new(WorkerInbox::new(&calls));
@@ -66,7 +68,7 @@ impl CallWorker {
     }
 }
 
-/// The workers, by the indices of their arbiters.
+/// The workers, indexed by arbiter.
 pub(crate) struct CallWorkers(Box<[ArcSwapOption<CallWorker>]>);
 
 impl CallWorkers {
@@ -75,8 +77,8 @@ impl CallWorkers {
         Self(none.collect())
     }
 
-    /// That of the calling arbiter, whose index this is. It starts with the first call, and anew
-    /// after its arbiter has died.
+    /// Returns the worker of the calling arbiter; `arbiter` is that arbiter's index. Starts the
+    /// worker on first use, and again after its arbiter has died.
     pub(crate) fn at(&self, arbiter: usize) -> Arc<CallWorker> {
         let place = &self.0[arbiter % self.0.len()];
         let worker = place.load_full();
@@ -96,7 +98,7 @@ impl CallOwner for SessionlessCalls {
 
     fn on_call_returned(&mut self, _: &Call, _: Option<&Result<Response, Failure>>) {}
 
-    /// A client without a session keeps no memory of URIs.
+    /// Does nothing: URIs are remembered only for sessions.
     fn on_named(&mut self, _: &ServerName, _: &str) {}
 }
 

@@ -1,4 +1,5 @@
-//! Users who have to sign in to a server before it is called for them (`credentials = "user"`).
+//! Calls to servers with `credentials = "user"`: checks that the client is identified, and returns
+//! the sign-in page for a user who has to sign in first.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -18,36 +19,35 @@ use crate::downstream::{
 use crate::id::{Principal, ServerName};
 use crate::protocol::{ErrorKind, Failure, Request};
 
-/// An authorization server that takes longer shows nobody a page.
+/// How long the authorization server may take to provide the sign-in page.
 const PAGE_WITHIN: Duration = Duration::from_secs(30);
 
-/// Refuses a client of whom nobody knows whose it is.
+/// Checks that the client is identified, if the server needs per-user credentials.
 ///
 /// # Errors
 ///
-/// Returns the failure that the client is to read.
+/// Returns the failure that the client reads.
 pub(crate) fn check_known(settings: &ServerSettings, caller: &Caller) -> Result<(), Failure> {
     let is_anonymous = caller.principal == Principal::Anonymous;
     let name = &settings.name;
     let message = match (settings.credentials, settings.exchanges_tokens()) {
         (CredentialsChoice::User, true) if is_anonymous || auth::is_key(&caller.principal) => {
             format!(
-                "server `{name}` is called with a token in exchange for that of the client, and this \
-                 client has none, or an API key, which no authorization server knows: it needs a \
-                 token for this gateway"
+                "server `{name}` requires an access token to exchange, and this client sent none; an \
+                 API key cannot be exchanged: authenticate to the gateway with an access token"
             )
         }
         (CredentialsChoice::User, false) if is_anonymous => format!(
-            "server `{name}` is called with the sign-in of each user, and it is not known whose \
-             this client is: it needs an API key or a token of this gateway"
+            "server `{name}` requires each user to sign in, and this client is anonymous: it needs \
+             an API key or an access token for this gateway"
         ),
         _ => return Ok(()),
     };
     Err(Failure::new(ErrorKind::ConsentRequired, message).server(name.as_str()))
 }
 
-/// Why the call of an unknown item failed: perhaps its server lists it once it gets a token for this
-/// client.
+/// Replaces the failure of a call for an unknown item, if a server might list the item once it has
+/// a token for this client.
 pub(crate) fn of_unknown(
     unknown: Failure,
     request: &Request,
@@ -73,7 +73,7 @@ pub(crate) fn of_unknown(
     owners.find_map(refusal).unwrap_or(unknown)
 }
 
-/// Ends when the user of a credential has to sign in; never without one.
+/// Completes when the credential's user has to sign in; never completes without a credential.
 pub(crate) async fn needed(credential: Option<&Arc<Credential>>) {
     match credential {
         Some(credential) => credential.login_needed().await,
@@ -81,7 +81,7 @@ pub(crate) async fn needed(credential: Option<&Arc<Credential>>) {
     }
 }
 
-/// Why a call waits for its user, with the page to sign in at.
+/// Returns the failure for a call whose user has to sign in, with the sign-in page.
 pub(crate) async fn failure(
     server: &ServerName,
     credential: &Credential,
@@ -94,22 +94,22 @@ pub(crate) async fn failure(
     let page = timeout(PAGE_WITHIN, credential.consent_page(requester(client))).await;
     match page.unwrap_or_else(|_| late()) {
         Ok(page) => {
-            let message = format!("server `{server}` is used with a sign-in of your own");
+            let message = format!("server `{server}` requires you to sign in");
             Failure::new(ErrorKind::ConsentRequired, message).detail("url", json!(page.as_str()))
         }
         Err(error) => {
-            let message = format!("nobody can sign in to server `{server}`: {error}");
+            let message = format!("sign-in to server `{server}` is not possible: {error}");
             Failure::new(ErrorKind::LoginFailed, message)
         }
     }
     .server(server.as_str())
 }
 
-/// Names the client on the page of a sign-in, in the client's own words, which can be false.
+/// Describes the client for the sign-in page, by the name that it reports, which can be false.
 fn requester(client: Option<&str>) -> String {
     match client {
         Some(name) => format!("a client that calls itself \"{name}\""),
-        None => "a client that does not say its name".to_owned(),
+        None => "a client that does not state its name".to_owned(),
     }
 }
 
@@ -118,14 +118,14 @@ fn not_exchanged(server: &ServerName, credential: &Credential) -> Option<Failure
         return None;
     };
     let message = format!(
-        "server `{server}` is called with a token in exchange for that of the client, and there is \
-         none: {why}"
+        "server `{server}` requires a token exchange, and the client's token could not be \
+         exchanged: {why}"
     );
     let failure = Failure::new(ErrorKind::ConsentRequired, message);
     Some(failure.server(server.as_str()))
 }
 
-/// Asks the user of this caller to sign in, if that is what the server waits for.
+/// Asks the caller's user to sign in; `None` if the server is not waiting for a sign-in.
 pub(crate) fn asking(
     downstreams: &Downstreams,
     server: &ServerName,
@@ -138,7 +138,7 @@ pub(crate) fn asking(
     Some(asking.boxed_local())
 }
 
-/// The credential of the caller's user, who has to sign in.
+/// Returns the credential of the caller's user, if that user has to sign in.
 fn waiting(server: &Server, caller: &Caller) -> Option<Arc<Credential>> {
     if server.settings().credentials == CredentialsChoice::Shared {
         return None;

@@ -1,5 +1,5 @@
-//! Calls of the static tools that a view lists in the place of its own: answered from the catalog,
-//! or turned into the call of the tool that they name.
+//! Calls of the static tools that a view lists instead of its servers' tools: answers them from the
+//! catalog, or rewrites them into a call of the tool that they name.
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -15,28 +15,28 @@ use crate::id::ViewId;
 use crate::protocol::{Envelope, Method, RawJson, Request};
 use crate::supervision::ChildPhase;
 
-/// Characters of a description in a list of tools.
+/// Maximum length of a tool's description in a list of tools, in characters.
 const DESCRIPTION_MAX: usize = 400;
 
-/// Characters of a group's line.
+/// Maximum length of a group's description, in characters.
 const TEASER_MAX: usize = 160;
 
-/// Largest answer, in bytes: what does not fit is left out, and the answer says so.
+/// Maximum size of an answer, in bytes. Longer answers are truncated.
 const ANSWER_MAX: usize = 1 << 20;
 
 /// The outcome of a call of a static tool.
 pub(crate) enum Discovered {
-    /// The result of it.
+    /// The static tool's own result.
     Answer(RawJson),
-    /// The call of the tool that it names.
+    /// A request that calls the tool named in the arguments.
     Call(Request),
 }
 
-/// Why a static tool cannot do what it is asked; for the model.
+/// Error message of a static tool, written for the model.
 type Mistake = String;
 
 impl CallContext {
-    /// The outcome of a request, if it calls a static tool of the client's view.
+    /// Returns the outcome of a request if it calls a static tool of the client's view.
     pub(crate) fn discover(&self, request: &Request, caller: &Caller) -> Option<Discovered> {
         let exposure = self.catalog.exposure(caller);
         if exposure == Exposure::All || request.method != Method::ToolsCall {
@@ -70,7 +70,7 @@ impl CallContext {
         };
         let answer = match tool {
             StaticTool::Find => {
-                let query = text("query").ok_or("`query` must say what is to be done")?;
+                let query = text("query").ok_or("`query` must describe the task")?;
                 let limit = arguments["limit"].as_u64();
                 let limit = limit.and_then(|limit| usize::try_from(limit).ok());
                 found(catalog, query, limit.unwrap_or(FOUND).clamp(1, FOUND_MAX))
@@ -84,16 +84,16 @@ impl CallContext {
             StaticTool::ListAll => all(catalog),
             StaticTool::Call { .. } | StaticTool::CallInGroup => String::new(),
         };
-        let away = self.away(caller);
-        let answer = match away.is_empty() || tool == StaticTool::ListAll {
+        let unavailable = self.unavailable(caller);
+        let answer = match unavailable.is_empty() || tool == StaticTool::ListAll {
             true => answer,
-            false => format!("{answer}\nNot there now: {}", away.join("; ")),
+            false => format!("{answer}\nUnavailable now: {}", unavailable.join("; ")),
         };
         Ok(result(&answer, false))
     }
 
-    /// The servers of the client's view that are not there, each with the reason.
-    fn away(&self, caller: &Caller) -> Vec<String> {
+    /// Returns the unavailable servers of the client's view, each with the reason.
+    fn unavailable(&self, caller: &Caller) -> Vec<String> {
         let servers = self.downstreams.all();
         let shown = servers.values().filter(|server| {
             let view = &caller.view;
@@ -115,7 +115,7 @@ impl CallContext {
     }
 }
 
-/// The result of a tool that says something.
+/// Returns a tool result with a text.
 fn result(text: &str, is_error: bool) -> RawJson {
     let content = json!([{ "type": "text", "text": text }]);
     RawJson::from_value(&match is_error {
@@ -134,8 +134,8 @@ fn arguments(request: &Request) -> Result<Value, Mistake> {
     arguments.ok_or_else(|| "`arguments` must be an object".to_owned())
 }
 
-/// The name that `call` finds its tool by, if it is one; whoever waits for lists waits for those of
-/// that tool.
+/// Returns the name of the tool that the static tool `call` is to call. The request then waits only
+/// for the list that has this tool.
 pub(crate) fn called_name(request: &Request, catalog: &Snapshot) -> Option<String> {
     let StaticTool::Call { named_by } = catalog.exposure().tool(&request.name()?)? else {
         return None;
@@ -164,13 +164,13 @@ fn call_in_group(request: &Request, catalog: &Snapshot) -> Result<Discovered, Mi
         native == name || *public == name
     });
     let (public, _) = found.ok_or_else(|| {
-        format!("there is no tool {name:?} in the group {group:?}; load the group to see its tools")
+        format!("group {group:?} has no tool {name:?}; load the group to see its tools")
     })?;
     forwarded(request, public, "args")
 }
 
-/// The same request for the tool of this name, with the arguments that stand in the member `inner`
-/// of its own.
+/// Returns the request, rewritten to call the tool `name` with the arguments found in the member
+/// `inner` of the original arguments.
 fn forwarded(request: &Request, name: &str, inner: &str) -> Result<Discovered, Mistake> {
     #[derive(Deserialize)]
     struct Inner<'a> {
@@ -205,7 +205,7 @@ fn forwarded(request: &Request, name: &str, inner: &str) -> Result<Discovered, M
     let parsed = spliced.and_then(|frame| Envelope::parse(frame.as_bytes().clone()).ok());
     match parsed {
         Some(Envelope::Request(request)) => Ok(Discovered::Call(request)),
-        _ => Err(format!("`{inner}` cannot be passed on")),
+        _ => Err(format!("`{inner}` cannot be forwarded to the tool")),
     }
 }
 
@@ -214,24 +214,24 @@ fn unknown(catalog: &Snapshot, name: &str) -> Mistake {
     let similar = catalog.find_tools(&shown, 3);
     let names: Vec<&str> = similar.iter().map(|(name, _)| *name).collect();
     match names.as_slice() {
-        [] => format!("there is no tool {shown:?}"),
-        names => format!("there is no tool {shown:?}; perhaps {}", names.join(", ")),
+        [] => format!("unknown tool {shown:?}"),
+        names => format!("unknown tool {shown:?}; did you mean {}?", names.join(", ")),
     }
 }
 
 fn found(catalog: &Snapshot, query: &str, most: usize) -> String {
     let tools = catalog.find_tools(query, most);
     if tools.is_empty() {
-        return "No tool fits. Try other words.".to_owned();
+        return "No matching tools. Try different words.".to_owned();
     }
     lines(tools.into_iter().map(|(name, owner)| line(name, owner)))
 }
 
 fn described(catalog: &Snapshot, names: &Value) -> Result<String, Mistake> {
     let names = names.as_array().filter(|names| !names.is_empty());
-    let names = names.ok_or("`names` must be a list of names of tools")?;
+    let names = names.ok_or("`names` must be a list of tool names")?;
     if names.len() > DESCRIBED_MAX {
-        return Err(format!("`names` may have {DESCRIBED_MAX} names at most"));
+        return Err(format!("`names` has more than {DESCRIBED_MAX} names"));
     }
     let mut definitions = Vec::new();
     for name in names {
@@ -242,7 +242,7 @@ fn described(catalog: &Snapshot, names: &Value) -> Result<String, Mistake> {
     Ok(lines(definitions.into_iter()))
 }
 
-/// One line for each server that has tools.
+/// Returns one line for each server that has tools.
 fn groups(catalog: &Snapshot) -> String {
     let mut shown = Vec::new();
     for part in catalog.parts() {
@@ -264,7 +264,7 @@ fn groups(catalog: &Snapshot) -> String {
         shown.push(format!("{server} ({count} {tools}): {about}"));
     }
     match shown.is_empty() {
-        true => "There are no tools.".to_owned(),
+        true => "No tools are available.".to_owned(),
         false => lines(shown.into_iter()),
     }
 }
@@ -281,7 +281,7 @@ fn loaded(catalog: &Snapshot, group: &str) -> Result<String, Mistake> {
     let mut tools = of_group(catalog, group).peekable();
     if tools.peek().is_none() {
         return Err(format!(
-            "there is no group {group:?}. There are:\n{}",
+            "unknown group {group:?}. The groups are:\n{}",
             groups(catalog)
         ));
     }
@@ -290,7 +290,7 @@ fn loaded(catalog: &Snapshot, group: &str) -> Result<String, Mistake> {
     })))
 }
 
-/// Each tool with its server before its description.
+/// Returns all tools as a JSON array, with the server's name in front of each description.
 fn all(catalog: &Snapshot) -> String {
     let tools = catalog.tools();
     let tools = tools.map(|(name, owner)| definition(name, owner, Some(owner.server.as_str())));
@@ -306,7 +306,7 @@ fn all(catalog: &Snapshot) -> String {
     Value::Array(shown).to_string()
 }
 
-/// A tool as its server lists it, under its public name.
+/// Returns a tool's definition as listed by its server, under its public name.
 fn definition(public: &str, owner: &ItemOwner, server: Option<&str>) -> Value {
     let mut tool: Value = owner.item.parse().unwrap_or_default();
     tool["name"] = json!(public);
@@ -322,7 +322,7 @@ fn definition(public: &str, owner: &ItemOwner, server: Option<&str>) -> Value {
     Value::Object(members.collect())
 }
 
-/// A tool in a line: its name, its arguments, and what it does.
+/// Returns a one-line summary of a tool: its name, arguments and description.
 fn line(public: &str, owner: &ItemOwner) -> String {
     let tool: Value = owner.item.parse().unwrap_or_default();
     let required: Vec<&str> = tool["inputSchema"]["required"]
@@ -347,7 +347,7 @@ fn line(public: &str, owner: &ItemOwner) -> String {
     format!("{public}({}): {about}", arguments.join(", "))
 }
 
-/// A text in one line, up to so many characters.
+/// Joins a text into one line and truncates it to `most` characters.
 fn cut(text: &str, most: usize) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(most) {
@@ -356,12 +356,12 @@ fn cut(text: &str, most: usize) -> String {
     }
 }
 
-/// Lines up to the length of an answer.
+/// Joins lines into an answer of limited size.
 fn lines(all: impl Iterator<Item = String>) -> String {
     let mut text = String::new();
     for line in all {
         if text.len() + line.len() > ANSWER_MAX {
-            text.push_str("… more than fits here: ask for less\n");
+            text.push_str("… truncated: request fewer tools\n");
             break;
         }
         text.push_str(&line);

@@ -1,5 +1,5 @@
-//! The answers that a client without a session sends with its request, and its open questions
-//! (B-ASK-02).
+//! Questions to a client without a session: the open questions of its call, and the answers that it
+//! returns with its next request (B-ASK-02).
 
 use std::fmt::Display;
 
@@ -20,42 +20,43 @@ use crate::protocol::{
 /// Questions of a server that the client has not answered yet.
 #[derive(Default)]
 pub(crate) struct InputRequests {
-    /// How often the client was asked.
+    /// Number of times that the client was asked.
     pub(crate) round: u8,
     asked: Vec<OpenQuestion>,
-    /// Questions that the client was shown as those of its task.
+    /// Number of questions that were shown to the client as part of its task.
     shown: u32,
 }
 
 struct OpenQuestion {
-    /// The key under which the client answers; `None` until it is asked.
+    /// The key under which the client answers; `None` until the client was asked.
     key: Option<String>,
-    /// As the client reads it.
+    /// The question in the client's format.
     entry: question::Question,
     question: Question,
-    /// Its key is that of a task's question.
+    /// Whether `key` is a task's key, assigned by [`InputRequests::of_task`].
     is_shown: bool,
 }
 
-/// What a request returns of an earlier round: answers of the client, bound to a state.
+/// The answers of an earlier round that a request returns, with the state that they are bound to.
 pub(crate) struct ReturnedRound {
-    /// The request without the gateway's state; `None` where nothing had to be removed.
+    /// The request without the gateway's state; `None` if the request returned no state.
     pub(crate) rewritten: Option<Request>,
-    /// How often the client was asked already.
+    /// Number of times that the client was already asked.
     pub(crate) round: u8,
-    /// The answers are for the call that is parked under this handle, otherwise for the server.
+    /// The handle of the parked call that the answers are for; `None` if they go to the server.
     pub(crate) parked: Option<Uuid>,
-    /// The returned state, if no parked call knows it.
+    /// The returned state to record as used; `None` if a parked call tracks its rounds itself.
     state: Option<ReturnedState>,
-    /// The failure for a client that declined: its call is not sent to the server again.
+    /// The failure for a client that declined; its call is not sent to the server again.
     refused: Option<Failure>,
 }
 
-/// To which request an answer of a client must belong.
+/// Returns the binding between a state and its request: a state is accepted only with a request
+/// that has the same binding.
 ///
 /// # Errors
 ///
-/// Returns -32602 for arguments that could be read in two ways.
+/// Returns -32602 for ambiguous arguments.
 pub(crate) fn binding(
     method: &crate::protocol::Method,
     arguments: Option<Bytes>,
@@ -75,13 +76,13 @@ pub(crate) fn binding(
 }
 
 impl ReturnedRound {
-    /// Reads what the request returns. Only clients without a session return anything. `item` is
-    /// the public name or URI of the request.
+    /// Reads the state and answers that the request returns; only clients without a session return
+    /// any. `item` is the public name or URI in the request.
     ///
     /// # Errors
     ///
-    /// Returns -32602 for a state that is not the gateway's, changed, expired, of another request
-    /// or of a server that was replaced.
+    /// Returns -32602 for a state that the gateway did not seal, that was modified, has expired,
+    /// belongs to another request, or comes from a server that was replaced.
     pub(crate) fn read(
         request: &Request,
         caller: &Caller,
@@ -108,7 +109,7 @@ impl ReturnedRound {
         returned.rewritten = Some(match opened.continuation {
             Continuation::Owned { handle, .. } => {
                 returned.parked = Some(Uuid::try_parse(&handle).map_err(|_| invalid_state())?);
-                // The call itself knows which round it is in.
+                // The parked call counts its rounds itself.
                 returned.state = None;
                 return Ok(returned);
             }
@@ -122,12 +123,13 @@ impl ReturnedRound {
         Ok(returned)
     }
 
-    /// Uses up the state that the call came with; `None` without one. The future ends when that is kept:
-    /// then the call may start, unless its client declined.
+    /// Marks the returned state as used; `None` if the request returned none. The future completes
+    /// once the store has recorded this. The call may then start, unless the client declined.
     ///
     /// # Errors
     ///
-    /// Returns -32602 for a state that was used before, and an overload where too many are remembered.
+    /// Returns -32602 for a state that was already used, and `Overloaded` if too many used states
+    /// are remembered.
     pub(crate) fn use_up_state(
         &mut self,
         calls: &CallContext,
@@ -145,12 +147,12 @@ impl ReturnedRound {
     }
 }
 
-/// A call that wanted pages to be opened goes on only when the user opened all of them
-/// (S-REQ-13); otherwise its client reads this.
+/// Checks that the user opened all pages that the server asked for (S-REQ-13). Returns the failure
+/// that the client reads if the user declined.
 ///
 /// # Errors
 ///
-/// Returns -32602 for answers that are missing or of the wrong shape.
+/// Returns -32602 for missing or malformed answers.
 fn unopened(
     request: &Request,
     pages: usize,
@@ -169,7 +171,7 @@ fn unopened(
         return Ok(None);
     }
     let message = format!(
-        "server `{server}` wants a page to be opened before this call, which was declined; the call is not sent"
+        "server `{server}` requires the user to open a page before this call, and the user declined; the call was not sent"
     );
     let refused = Failure::new(ErrorKind::InputRefused, message);
     Ok(Some(refused.server(server.as_str())))
@@ -189,14 +191,14 @@ fn invalid_state() -> Failure {
     Failure::new(ErrorKind::InvalidParams, "invalid requestState")
 }
 
-/// The request with the server's own state, as the server wrote it.
+/// Returns the request with the server's original state in place of the sealed one.
 fn with_state(request: &Request, state: &str) -> Result<Request, Failure> {
     let span = request.params.request_state.clone().unwrap_or_default();
     let edit: Edit = (span, RawJson::from_value(&state).as_bytes().clone());
     parse_request(splice(request.frame.as_bytes(), &mut [edit]))
 }
 
-/// The request without some members of `params`.
+/// Returns the request without these members of `params`.
 fn without(request: &Request, members: &[&str]) -> Result<Request, Failure> {
     let keep = |name: &str, value: &str| (!members.contains(&name)).then(|| value.to_owned());
     let frame = json::rebuild(request.frame.as_str(), |name, value| match name {
@@ -214,7 +216,7 @@ fn parse_request(frame: Bytes) -> Result<Request, Failure> {
 }
 
 impl InputRequests {
-    /// For a client that was asked so often already.
+    /// Creates an empty set for a client that was already asked `round` times.
     pub(crate) fn of(round: u8) -> Self {
         Self {
             round,
@@ -222,7 +224,7 @@ impl InputRequests {
         }
     }
 
-    /// Takes a question; one that makes no sense is refused.
+    /// Adds a question; an invalid question is refused.
     pub(crate) fn add(&mut self, question: Question, capabilities: &Map<String, Value>) {
         let Some(entry) = question::Question::from_server(&question.request, capabilities) else {
             return refuse(question);
@@ -235,12 +237,11 @@ impl InputRequests {
         });
     }
 
-    /// Refuses what the client does not declare that it can be asked for, if there is something
-    /// else to ask it (S-MRTR-05).
+    /// Refuses questions for which the client did not declare the capability (S-MRTR-05).
     ///
     /// # Errors
     ///
-    /// Returns what the client would have to declare, if it can be asked for nothing at all.
+    /// Returns a capability that the client would have to declare, if no question is left.
     pub(crate) fn refuse_undeclared(
         &mut self,
         capabilities: &Map<String, Value>,
@@ -267,7 +268,8 @@ impl InputRequests {
         self.asked.is_empty()
     }
 
-    /// Begins a round: every open question, by the key under which it is to be answered.
+    /// Starts a round and returns every open question with the key under which the client answers
+    /// it.
     pub(crate) fn ask(&mut self) -> Vec<(String, question::Question)> {
         self.round = self.round.saturating_add(1);
         let mut asked = Vec::with_capacity(self.asked.len());
@@ -278,7 +280,7 @@ impl InputRequests {
         asked
     }
 
-    /// Every open question of a task, by its key, which no other question of the task ever has
+    /// Returns every open question of a task with its key. Keys are never reused within a task
     /// (S-TASK-X-08).
     pub(crate) fn of_task(&mut self) -> Vec<(String, question::Question)> {
         let mut open = Vec::with_capacity(self.asked.len());
@@ -292,12 +294,12 @@ impl InputRequests {
         open
     }
 
-    /// Gives the client's answers to the server; what is not answered stays open, and what was
-    /// not asked is ignored (S-MRTR-12, S-MRTR-13).
+    /// Passes the client's answers to the server. Unanswered questions stay open, and unsolicited
+    /// answers are ignored (S-MRTR-12, S-MRTR-13).
     ///
     /// # Errors
     ///
-    /// Returns -32602 for an answer of the wrong shape; then no question was answered.
+    /// Returns -32602 for a malformed answer; in that case no answer was passed on.
     pub(crate) fn answer(&mut self, request: &Request) -> Result<(), Failure> {
         let given = given(request).ok_or_else(no_object)?;
         let mut answers: Vec<Option<RawJson>> = Vec::with_capacity(self.asked.len());
@@ -328,7 +330,7 @@ fn refuse(question: Question) {
     question.answer(Err(Failure::new(ErrorKind::MethodNotFound, message)));
 }
 
-/// The answers in a request, by key; `None` when they are no object.
+/// Returns the answers in a request, by key; `None` if they are not an object.
 fn given(request: &Request) -> Option<Map<String, Value>> {
     match request.member(request.params.input_responses.as_ref()) {
         Some(given) => parse_bounded(RawJson::try_new(given).ok()?.as_str()),
@@ -336,7 +338,8 @@ fn given(request: &Request) -> Option<Map<String, Value>> {
     }
 }
 
-/// A result as the answer to a question, whose id is not known here.
+/// Wraps a result in a response frame. The id is a placeholder, because the id of the server's
+/// question is not known here.
 fn response(result: &RawJson) -> Option<Response> {
     let frame = format!(r#"{{"jsonrpc":"2.0","id":0,"result":{}}}"#, result.as_str());
     match Envelope::parse(Bytes::from(frame)) {

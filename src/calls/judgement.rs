@@ -1,4 +1,5 @@
-//! Where a call goes, and what policies say of it.
+//! Authorization: finds the target of calls, watches and notifications, and evaluates the policies
+//! for them.
 
 use std::borrow::Cow;
 
@@ -13,13 +14,12 @@ use crate::protocol::{ErrorKind, Failure, Method, Notification, Request};
 use crate::telemetry::{Counter, Denial};
 
 impl CallContext {
-    /// Finds the owner of what a call is about, and asks the policies, if there are any: every call
-    /// comes by here, whether a list has what it names or not. A call that is denied is counted and
-    /// in the audit trail.
+    /// Finds the target of a call and evaluates the policies. Every call passes through here,
+    /// whether its item is listed or not. Denied calls are counted and recorded in the audit trail.
     ///
     /// # Errors
     ///
-    /// Returns the failure that the client is to read.
+    /// Returns the failure that the client reads.
     pub(crate) fn allowed_target(
         &self,
         request: &Request,
@@ -55,7 +55,7 @@ impl CallContext {
         }
     }
 
-    /// Counts a call that is not allowed, or whose tool is not approved.
+    /// Counts a call that a policy denied or whose tool is not approved.
     fn note_denial(&self, failure: &Failure, request: &Request, caller: &Caller) {
         let is_denial = matches!(
             failure.kind,
@@ -84,11 +84,11 @@ impl CallContext {
         .record(&self.counters);
     }
 
-    /// Registers a watch of a resource, whatever asks for it: the only place where one starts.
+    /// Starts a watch of a resource. All watches start here, so that none bypasses the policies.
     ///
     /// # Errors
     ///
-    /// Returns the failure if this caller is not allowed to watch the resource.
+    /// Returns a failure if this caller is not allowed to watch the resource.
     pub(crate) fn watch(
         &self,
         watched: SubscriptionKey,
@@ -105,7 +105,7 @@ impl CallContext {
         let is_shown =
             caller.view == ViewId::Default || self.catalog.names_in(&caller.view, server).is_some();
         if !is_shown {
-            let message = format!("the view of this client does not show the server `{server}`");
+            let message = format!("server `{server}` is not part of this client's view");
             return Err(Failure::new(ErrorKind::ResourceNotFound, message));
         }
         self.judge_item(
@@ -116,8 +116,8 @@ impl CallContext {
         )
     }
 
-    /// Judges again what a session or a stream watches, after policies, scopes or views changed.
-    /// Ends and returns the watches that are no longer allowed.
+    /// Rechecks the watches of a session or stream after policies, scopes or views changed. Ends
+    /// and returns the watches that are no longer allowed.
     pub(crate) fn judge_watches(
         &self,
         watcher: SessionId,
@@ -132,7 +132,7 @@ impl CallContext {
         ended
     }
 
-    /// Whether a notification of an extension may go to this server.
+    /// Returns whether a policy allows an extension's notification to be sent to this server.
     pub(crate) fn may_notify(
         &self,
         server: &ServerName,
@@ -145,7 +145,7 @@ impl CallContext {
             .is_ok()
     }
 
-    /// Asks the policies about an item other than a tool.
+    /// Evaluates the policies for an item other than a tool.
     fn judge_item(
         &self,
         server: &ServerName,
@@ -191,7 +191,7 @@ fn judge(
     let arguments = request.params.arguments.clone().filter(|_| is_tool);
     let arguments = arguments.and_then(|span| request.frame.as_bytes().get(span));
     let tool = request.name().filter(|_| is_tool);
-    // The list of this caller may hide the tool whose call is judged.
+    // A policy can hide the tool from this caller's list, but its definition is still needed.
     let tool = tool.and_then(|name| catalog.for_calls().tool(&name));
     let asked = AccessRequest {
         principal: &caller.principal,
@@ -209,7 +209,7 @@ fn judge(
         .map_err(|denied| denied.failure(&asked))
 }
 
-/// The item that a request names, as its server knows it.
+/// The item that a request names, under the name or URI that its server uses.
 enum NativeItem {
     Name(String),
     Uri(String),
@@ -246,7 +246,7 @@ fn native_item(request: &Request, target: &CallTarget) -> NativeItem {
     }
 }
 
-/// The item of a notification.
+/// Returns the item of a notification.
 fn either_item<'a>(name: Option<&'a str>, uri: Option<&'a str>) -> AskedItem<'a> {
     match (name, uri) {
         (Some(name), Some(_)) => AskedItem::Ambiguous(name),
@@ -270,7 +270,7 @@ mod tests {
     use crate::id::Principal;
     use crate::protocol::{DeclaredCapabilities, Envelope, RawJson, Revision};
 
-    /// Allows everything, and keeps the definition by which it was asked to judge.
+    /// Allows everything, and records the tool definition that it was given.
     #[derive(Default)]
     struct Asked(Mutex<Option<String>>);
 

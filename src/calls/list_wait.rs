@@ -1,5 +1,5 @@
-//! A request that waits for lists: those of servers that start for the first time (B-LIST-01), and
-//! those that clients like its own see, whose connections are opened for it (B-LIST-02).
+//! A request that waits for lists: lists of servers that start for the first time (B-LIST-01), and
+//! lists of the client's audience, whose connections are opened for the request (B-LIST-02).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,17 +17,17 @@ use crate::protocol::{Method, Request};
 use crate::supervision::ChildPhase;
 use crate::telemetry::Counter;
 
-/// A request that is to be answered when the lists are there, or when they took too long.
+/// A request that is answered once its lists have arrived, or when waiting for them timed out.
 pub(crate) struct ListWait {
     context: Arc<CallContext>,
     caller: Arc<Caller>,
-    /// Index of the arbiter that connections are opened on.
+    /// Index of the arbiter on which connections are opened.
     arbiter: usize,
     need: ListNeed,
     changed: Vec<ChangedList>,
 }
 
-/// A list that its server announced to have changed, and that clients do not see yet.
+/// A list whose change the server announced, but which clients do not see yet.
 struct ChangedList {
     server: ServerName,
     key: ConnectionKey,
@@ -35,17 +35,17 @@ struct ChangedList {
     announced: Instant,
 }
 
-/// How long a list waits for changes that its servers announced.
+/// How long a request for a list waits for changes that servers announced.
 const CHANGES_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// A list that is to be read from this connection.
+/// A list to read, and the connection to read it from.
 struct AwaitedList {
     server: Arc<Server>,
     key: ConnectionKey,
 }
 
 impl ListWait {
-    /// `None` for a request that can be answered at once.
+    /// Creates the wait for a request; `None` if the request can be answered immediately.
     pub(crate) fn of(
         context: &Arc<CallContext>,
         request: &Request,
@@ -64,8 +64,8 @@ impl ListWait {
         must_wait.then_some(wait)
     }
 
-    /// Ends when the lists are there. Those of servers that start for the first time may take as
-    /// long as they are configured to, the others `first_list_wait_max`.
+    /// Completes when the lists have arrived or timed out. First listings are bounded by the
+    /// servers' own settings, other lists by `first_list_wait_max`.
     pub(crate) async fn end(&self) {
         let catalog = &self.context.catalog;
         let is_first = !catalog.is_listed();
@@ -73,7 +73,7 @@ impl ListWait {
         let max = self.context.settings.load().first_list_wait_max;
         let until = Instant::now() + max;
         let reads = self.awaited().into_iter().map(|list| self.read(list));
-        // A list that is not there by then is shown later.
+        // A list that misses the deadline appears in a later answer.
         let is_late = timeout_at(until, join_all(reads)).await.is_err();
         if is_late || is_first && !catalog.missing().is_empty() {
             self.context.counters.add(Counter::LateLists);
@@ -81,8 +81,8 @@ impl ListWait {
         join_all(self.changed.iter().map(|list| self.shown(list))).await;
     }
 
-    /// Ends when all servers were listed once, or had their time for it; for a client that sees one
-    /// server, when this one was.
+    /// Completes when every server was listed once or timed out. For a view of a single server,
+    /// completes as soon as that server was listed.
     async fn first_listing(&self) {
         let (context, caller) = (&self.context, &self.caller);
         let mut catalog = context.catalog.clone();
@@ -100,7 +100,7 @@ impl ListWait {
         }
     }
 
-    /// Ends when clients see a list as it is since its server announced the change.
+    /// Completes when clients see the announced change of a list, or the wait timed out.
     async fn shown(&self, list: &ChangedList) {
         let ChangedList {
             server,
@@ -114,13 +114,13 @@ impl ListWait {
             let shown = self.context.catalog.wait_read(server, key, change);
             shown.await
         };
-        // The next request does not wait for it again.
+        // Even after a timeout, the next request must not wait for this change again.
         let _ = timeout(CHANGES_WAIT_MAX, shown).await;
         let changes = self.context.downstreams.list_changes();
         changes.shown(server, key, change);
     }
 
-    /// Opens the idle session of the client at the server, and has it read a list.
+    /// Opens the client's idle session at the server, and requests that it read a list again.
     async fn relist(&self, server: &ServerName, key: &ConnectionKey, kind: ItemKind) {
         let downstreams = &self.context.downstreams;
         let Some(server) = downstreams.get(server).filter(|_| !key.is_shared()) else {
@@ -140,22 +140,19 @@ impl ListWait {
         }
     }
 
-    /// For the client: the reason of the wait.
+    /// Returns the reason for the wait, as shown to the client.
     pub(crate) fn reason(&self) -> String {
         let catalog = &self.context.catalog;
         if !catalog.is_listed() {
             let missing = catalog.missing();
-            return format!("servers start for the first time: {missing}");
+            return format!("waiting for the first start of servers: {missing}");
         }
         let awaited = self.awaited();
         let servers: Vec<_> = awaited
             .iter()
             .map(|list| list.server.name().as_str())
             .collect();
-        format!(
-            "servers are asked what they offer to this client: {}",
-            servers.join(", ")
-        )
+        format!("reading the lists of servers: {}", servers.join(", "))
     }
 
     fn awaited(&self) -> Vec<AwaitedList> {
@@ -200,13 +197,13 @@ impl ListWait {
         awaited.collect()
     }
 
-    /// Ends when a list was read, or its connection failed.
+    /// Completes when the list was read or its connection failed.
     async fn read(&self, AwaitedList { server, key }: AwaitedList) {
         let _in_use = key.is_shared().then(|| server.enter());
         if server.find(&key).is_none() {
             let (name, session) = (server.name().clone(), self.caller.session);
             let downstreams = &self.context.downstreams;
-            // The call that needs it reports why there is none.
+            // The call that needs the connection reports why opening it failed.
             drop(
                 downstreams
                     .open(name, key.clone(), self.arbiter, session)
@@ -231,14 +228,15 @@ impl ListWait {
         });
         tokio::select! {
             _ = failed => {}
-            // It lists nothing before.
+            // The server cannot be listed before its user has signed in.
             () = consent::needed(credential.as_ref()) => {}
             () = self.context.catalog.wait_live(server.name(), &key) => {}
         }
     }
 }
 
-/// The lists of this kind that changed and that clients like this one do not see yet.
+/// Returns the lists of the requested kind with announced changes that this client does not see
+/// yet.
 fn changed_lists(context: &CallContext, request: &Request, caller: &Caller) -> Vec<ChangedList> {
     let changes = context.downstreams.list_changes();
     let Some(kind) = ItemKind::listed_by(&request.method) else {
@@ -272,7 +270,7 @@ fn changed_lists(context: &CallContext, request: &Request, caller: &Caller) -> V
     changed.collect()
 }
 
-/// The lists that a request needs before it is answered.
+/// Returns the lists that a request needs before it is answered; `None` if it needs none.
 fn need_of(context: &CallContext, request: &Request, caller: &Caller) -> Option<ListNeed> {
     let catalog = &context.catalog;
     let is_missing = || match &caller.view {
@@ -280,7 +278,7 @@ fn need_of(context: &CallContext, request: &Request, caller: &Caller) -> Option<
         ViewId::Default | ViewId::Named(_) => false,
     };
     match &request.method {
-        // The answer carries the identity of the only server of the view.
+        // The answer contains the identity of the view's only server.
         Method::Initialize | Method::Discover if is_missing() => Some(ListNeed::Missing),
         Method::Discover | Method::Listen => Some(ListNeed::Any),
         Method::Ping | Method::Initialize | Method::LoggingSetLevel => None,
@@ -298,7 +296,7 @@ fn need_of(context: &CallContext, request: &Request, caller: &Caller) -> Option<
             let is_known = is_shared || catalog.own(caller).is_some_and(|own| is_listed(&own));
             (!is_known).then(|| ListNeed::Item(name.into_owned()))
         }
-        // Static tools are there before any server.
+        // Static tools do not depend on any server.
         Method::ToolsList if catalog.exposure(caller) != Exposure::All => None,
         method if ItemKind::listed_by(method).is_some() => Some(match is_missing() {
             true => ListNeed::Missing,
@@ -311,7 +309,8 @@ fn need_of(context: &CallContext, request: &Request, caller: &Caller) -> Option<
     }
 }
 
-/// The lists that a call of a static tool needs; `None` for other requests.
+/// Returns the lists that a call of a static tool needs; `None` for other requests, `Some(None)` if
+/// the call needs no list.
 fn need_of_static_tool(
     context: &CallContext,
     request: &Request,
@@ -330,14 +329,14 @@ fn need_of_static_tool(
     Some((!is_known).then_some(ListNeed::Item(called)))
 }
 
-/// Where the list of a connection is read.
+/// Returns the connection from which a list is read, with its phase.
 fn list_source(server: &Server, key: &ConnectionKey) -> ListSource {
     match server.find(key) {
         Some(child) => {
             let snapshot = child.snapshot();
             ListSource::Open(snapshot.status.phase(), snapshot.since)
         }
-        // Whatever the shared connection lists, this one is another user's.
+        // The shared connection's phase says nothing about a connection with a user's credentials.
         None if key.credentials.user().is_some() => {
             ListSource::Open(ChildPhase::Idle, Instant::now())
         }

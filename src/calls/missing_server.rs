@@ -1,4 +1,5 @@
-//! Requests for an unknown item while a server that could have it was never listed.
+//! Failures for requests whose item is unknown because its server was never listed: they report the
+//! state of the server instead of an unknown item.
 
 use serde_json::Value;
 
@@ -8,12 +9,13 @@ use crate::downstream::{Caller, CredentialsChoice, Server};
 use crate::id::ViewId;
 use crate::protocol::{ErrorKind, Failure, Method, Request, parse_bounded};
 
-/// When a server is asked again that is up and was not listed yet, in milliseconds.
+/// When a client should retry a request to a server that is up but was not listed yet, in
+/// milliseconds.
 const LISTED_SOON_MS: u64 = 1_000;
 
 impl CallContext {
-    /// Replaces the failure of a request for an unknown item if a server that could have the item was
-    /// never listed.
+    /// Replaces the failure of a request for an unknown item, if the item could belong to a server
+    /// that was never listed.
     pub(crate) fn of_missing_server(
         &self,
         unknown: Failure,
@@ -41,12 +43,12 @@ impl CallContext {
             .map_or(unknown, |server| not_listed(server, caller))
     }
 
-    /// Refuses to list the items of a single server that was never listed: an empty list would say
-    /// that it has none.
+    /// Refuses a list of a single server that was never listed, because an empty list would claim
+    /// that the server has no items.
     ///
     /// # Errors
     ///
-    /// Returns why it is not there.
+    /// Returns the reason why the server is unavailable.
     pub(crate) fn check_listed(&self, caller: &Caller, catalog: &Snapshot) -> Result<(), Failure> {
         let ViewId::Server(name) = &caller.view else {
             return Ok(());
@@ -55,7 +57,8 @@ impl CallContext {
             return Ok(());
         }
         match self.downstreams.get(name) {
-            // With credentials per user, a call asks the user to sign in.
+            // If credentials are per user, the list stays empty until a call has asked the user to
+            // sign in.
             Some(server) if server.settings().credentials == CredentialsChoice::Shared => {
                 Err(not_listed(&server, caller))
             }
@@ -63,18 +66,18 @@ impl CallContext {
         }
     }
 
-    /// Whether the client's view shows a server.
+    /// Returns whether the client's view shows a server.
     pub(crate) fn shows(&self, server: &Server, caller: &Caller) -> bool {
         let names = &server.settings().names;
         self.names_of(server, names, &caller.view).is_some()
     }
 }
 
-/// Something that no list has.
+/// An item that no list contains.
 enum NamedItem {
-    /// A tool or prompt of this public name.
+    /// A tool or prompt with this public name.
     Name(String),
-    /// A resource or a template.
+    /// A resource or resource template.
     Uri,
 }
 
@@ -97,7 +100,7 @@ fn named_item(request: &Request) -> Option<NamedItem> {
     }
 }
 
-/// Why a server was never listed.
+/// Returns the failure for a server that was never listed, with the reason.
 fn not_listed(server: &Server, caller: &Caller) -> Failure {
     if server.is_halted() {
         return server.halted();
@@ -108,7 +111,7 @@ fn not_listed(server: &Server, caller: &Caller) -> Failure {
         Err(away) => server.away(&away),
         Ok(_) => {
             let name = server.name();
-            let message = format!("server `{name}` has not listed its items yet; try again soon");
+            let message = format!("server `{name}` has not listed its items yet; retry shortly");
             Failure::new(ErrorKind::ServerUnavailable, message)
                 .server(name.as_str())
                 .retry_after_ms(LISTED_SOON_MS)

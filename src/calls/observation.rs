@@ -1,5 +1,5 @@
-//! The observation of a client's request until it is answered: its record for the history, its time
-//! for the metrics, and its spans for traces.
+//! Observes a client's request until it is answered: its history record, its timing for the
+//! metrics, and its trace spans.
 
 use bytestring::ByteString;
 use tokio::time::Instant;
@@ -11,7 +11,8 @@ use crate::metrics::{ErrorType, Measure, MethodLabel, Metrics, MetricsShard, Net
 use crate::protocol::{ErrorKind, Failure, Method, Outcome, Request, Response, Revision};
 use crate::telemetry::{LogScope, SpanNumbers};
 
-/// A request under way. Dropped without an end, it was cancelled: nobody was answered.
+/// The observation of a request in flight. Dropping it without [`Observation::end`] records the
+/// request as cancelled.
 pub(crate) struct Observation {
     method: Method,
     record: Option<PendingCall>,
@@ -22,17 +23,18 @@ pub(crate) struct Observation {
 struct Timing {
     shard: MetricsShard,
     revision: Revision,
-    began: Instant,
-    /// When its server had it, and when the server's answer was here.
+    started: Instant,
+    /// When the request was sent to its server, and when the server's answer arrived.
     at_server: Option<(Instant, Instant)>,
     server: Option<ServerName>,
-    /// The tool or prompt, once it is known that there is one.
+    /// The tool or prompt, once the catalog confirmed that it exists. Unconfirmed names would make
+    /// the number of metric series unbounded.
     item: Option<ByteString>,
 }
 
 impl Observation {
-    /// Of a request that comes in on the worker thread of this index; `None` while nothing is
-    /// measured and it is not traced.
+    /// Starts observing a request that arrived on the worker thread with this index; `None` if
+    /// metrics are off and the request is not traced.
     pub(crate) fn begin(
         metrics: &Metrics,
         request: &Request,
@@ -43,7 +45,7 @@ impl Observation {
         let timing = metrics.shard(worker).map(|shard| Timing {
             shard: shard.clone(),
             revision,
-            began: Instant::now(),
+            started: Instant::now(),
             at_server: None,
             server: None,
             item: None,
@@ -59,7 +61,7 @@ impl Observation {
         }))
     }
 
-    /// The observation of a request that is a call: with this record, if there is one.
+    /// Adds a call's history record, if any, to the observation of its request.
     pub(crate) fn of_call(
         begun: Option<Box<Self>>,
         request: &Request,
@@ -78,7 +80,7 @@ impl Observation {
         Some(observation)
     }
 
-    /// The server that it goes to, and the public name of what it asks for there.
+    /// Records the server that the request goes to, and the public name of the requested item.
     pub(crate) fn goes_to(&mut self, server: &ServerName, item: &ByteString) {
         if let Some(record) = &mut self.record {
             record.at_server(server);
@@ -93,29 +95,31 @@ impl Observation {
         }
     }
 
-    /// Its spans, if it is traced.
+    /// Returns the spans of the request, if it is traced.
     pub(crate) fn trace(&mut self) -> Option<&mut RequestTrace> {
         self.trace.as_deref_mut()
     }
 
-    /// The numbers of its span, if it is traced.
+    /// Returns the ids of the request's span, if it is traced.
     pub(crate) fn span(&self) -> Option<SpanNumbers> {
         self.trace.as_ref().map(|trace| trace.numbers())
     }
 
-    /// Log records from now on belong to this request, where it is traced.
+    /// Links log records to this request's span until the scope is dropped; `None` if the request
+    /// is not traced.
     pub(crate) fn log_scope(observation: Option<&Self>) -> Option<LogScope> {
         LogScope::of(observation?.span())
     }
 
-    /// It is sent to its server, which is to read this `traceparent`; `None` where it is not
-    /// traced.
+    /// Starts the span of an attempt to send the request to its server. Returns the `traceparent`
+    /// to send along; `None` if the request is not traced.
     pub(crate) fn attempt(&mut self, destination: &Destination<'_>) -> Option<String> {
         let trace = self.trace.as_mut()?;
         Some(trace.attempt(destination, &self.method).to_string())
     }
 
-    /// Its server, which had it from `sent` on, answered, or was given up.
+    /// Records the end of an attempt: the server answered or failed. `sent` is when the request was
+    /// written, if it was.
     pub(crate) fn came_back(&mut self, sent: Option<Instant>, answer: &Result<Response, Failure>) {
         if let Some(trace) = &mut self.trace {
             trace.end_attempt(sent, error_of_answer(answer, &self.method));
@@ -129,6 +133,7 @@ impl Observation {
         }
     }
 
+    /// Ends the observation with the answer that the client reads.
     pub(crate) fn end(mut self: Box<Self>, ending: CallEnding<'_>, answer_bytes: usize) {
         let outcome = ending.outcome(&self.method);
         let (span, _log) = (self.span(), Self::log_scope(Some(&self)));
@@ -161,7 +166,7 @@ impl Drop for Observation {
 
 impl Timing {
     fn end(self, method: &Method, error: Option<ErrorType>, span: Option<SpanNumbers>) {
-        let all = self.began.elapsed();
+        let total = self.started.elapsed();
         let series = Series {
             method: Some(MethodLabel::of(method)),
             server: self.server.as_ref().map(ServerName::as_str),
@@ -171,12 +176,12 @@ impl Timing {
             network: Some(Network::OF_CLIENTS),
             ..Series::of(Measure::ServerOperation)
         };
-        self.shard.add_of(series, all, span);
+        self.shard.add_of(series, total, span);
         let is_answered = !matches!(error, Some(ErrorType::Failure(..)));
         if let Some((sent, answered)) = self.at_server.filter(|_| is_answered) {
-            // A client that comes back with answers finds its call at the server.
-            let at_server = answered.saturating_duration_since(sent.max(self.began));
-            let overhead = all.saturating_sub(at_server);
+            // When a client returns with answers, its call was sent before this request started.
+            let at_server = answered.saturating_duration_since(sent.max(self.started));
+            let overhead = total.saturating_sub(at_server);
             self.shard
                 .add_of(Series::of(Measure::Overhead), overhead, span);
         }
@@ -194,7 +199,7 @@ fn error_of(ending: CallEnding<'_>, outcome: CallOutcome, method: &Method) -> Op
     }
 }
 
-/// How the answer of a server to a request of this method failed, if it did.
+/// Returns the error type of a server's answer to a request with this method, if it is an error.
 pub(super) fn error_of_answer(
     answer: &Result<Response, Failure>,
     method: &Method,
@@ -206,7 +211,7 @@ pub(super) fn error_of_answer(
             }
             Outcome::Error(error) => Some(ErrorType::of_error(error)),
         },
-        // No answer, so no code either.
+        // Only an answer has a JSON-RPC error code.
         Err(failure) => Some(ErrorType::Failure(failure.exact_kind(), false)),
     }
 }

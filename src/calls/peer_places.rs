@@ -1,4 +1,5 @@
-//! Places that all clients have in common, of which each client has a share.
+//! Quotas that all clients share, with a fair share for each client: sessions, streams, calls and
+//! bytes in flight.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::id::Holder;
 use crate::protocol::{ErrorKind, Failure};
 
-/// The places of one kind. Cheap to clone.
+/// The places of one quota. Cheap to clone.
 #[derive(Clone, Default)]
 pub(crate) struct PeerPlaces(Arc<Mutex<TakenPlaces>>);
 
@@ -16,36 +17,36 @@ struct TakenPlaces {
     by_holder: HashMap<Holder, usize>,
 }
 
-/// Places of a client, mostly one; given back when dropped.
+/// Places that a client holds, usually one. Dropping it releases them.
 pub(crate) struct PeerPlace {
     places: PeerPlaces,
     holder: Holder,
     amount: usize,
 }
 
-/// How many places of a kind there are.
+/// The limits of a quota.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlaceLimit {
-    /// Their purpose, in a refusal.
+    /// Name of the places in refusals, such as "sessions".
     pub(crate) of: &'static str,
-    /// The key that says how many there are.
+    /// The configuration key of `max`.
     pub(crate) key: &'static str,
     pub(crate) max: usize,
-    /// In percent of `max`. So many places are left to clients that have less than that; nobody else
-    /// gets the last ones.
+    /// A client's share, in percent of `max`. This many of the last places are reserved for clients
+    /// that hold less than their share.
     pub(crate) peer_share: usize,
-    /// The most that one client gets, and the key that says so.
+    /// The maximum for one client, and its configuration key.
     pub(crate) per_client: Option<(usize, &'static str)>,
 }
 
-/// Why there is no place for a client.
+/// Why a client was refused a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoPlace {
-    /// All are taken.
+    /// All places are taken.
     Full,
-    /// The client has its share, and the last places are for others.
+    /// The client has used its share, and the last places are reserved for other clients.
     Share,
-    /// The client has as many as one may have.
+    /// The client has reached its own limit.
     Own,
 }
 
@@ -54,23 +55,23 @@ impl PlaceLimit {
         self.max.saturating_mul(self.peer_share) / 100
     }
 
-    /// Why a client finds no place, in words for it.
+    /// Returns the reason for a refusal, as the client reads it.
     pub(crate) fn reason(&self, why: NoPlace) -> String {
         let Self { of, key, max, .. } = self;
         let (own, own_key) = self.per_client.unwrap_or_default();
         match why {
-            NoPlace::Full => format!("there are {max} {of}, the limit (`{key}`)"),
+            NoPlace::Full => format!("limit of {max} {of} reached (`{key}`)"),
             NoPlace::Share => format!(
-                "the last of {max} {of} (`{key}`) are kept for other clients, and you have {} or more, your share (`sessions.peer_share`)",
+                "the last of {max} {of} (`{key}`) are reserved for other clients; this client holds its share of {} or more (`sessions.peer_share`)",
                 self.share()
             ),
             NoPlace::Own => {
-                format!("one client may have {own} {of} (`{own_key}`), and you have as many")
+                format!("this client's limit of {own} {of} is reached (`{own_key}`)")
             }
         }
     }
 
-    /// The refusal that a client reads.
+    /// Returns the failure that a refused client reads.
     pub(crate) fn failure(&self, why: NoPlace) -> Failure {
         let message = self.reason(why) + "; try again later";
         Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000)
@@ -82,21 +83,21 @@ impl PeerPlaces {
     ///
     /// # Errors
     ///
-    /// Says why there is none for this client.
+    /// Returns the reason for refusing this client.
     pub(crate) fn take(&self, holder: Holder, limit: &PlaceLimit) -> Result<PeerPlace, NoPlace> {
         let mut place = self.none(holder);
         place.grow(1, limit)?;
         Ok(place)
     }
 
-    /// Takes a place beyond all limits, for what was there before.
+    /// Takes a place regardless of limits, for an entry that an earlier process already admitted.
     pub(crate) fn restore(&self, holder: Holder) -> PeerPlace {
         let mut place = self.none(holder);
         place.count(self.lock(), 1);
         place
     }
 
-    /// No place yet for a client that takes some.
+    /// Returns an empty holding for a client, which can grow.
     pub(crate) fn none(&self, holder: Holder) -> PeerPlace {
         PeerPlace {
             places: self.clone(),
@@ -119,11 +120,11 @@ impl PeerPlace {
         &self.holder
     }
 
-    /// Takes so many more.
+    /// Takes `amount` further places.
     ///
     /// # Errors
     ///
-    /// Says why there are not as many for this client.
+    /// Returns the reason for refusing this client; no place was taken.
     pub(crate) fn grow(&mut self, amount: usize, limit: &PlaceLimit) -> Result<(), NoPlace> {
         let places = self.places.clone();
         let taken = places.lock();
@@ -148,7 +149,7 @@ impl PeerPlace {
     fn count(&mut self, mut taken: MutexGuard<'_, TakenPlaces>, amount: usize) {
         self.amount += amount;
         taken.all += amount;
-        // Nobody asks what one has that is alone.
+        // A client that competes with no other has no share, so its places are not counted.
         if !self.holder.is_alone() {
             *taken.by_holder.entry(self.holder.clone()).or_default() += amount;
         }
@@ -190,7 +191,7 @@ mod tests {
         Holder::Peer(Peer::of([10, 0, 0, last].into()))
     }
 
-    /// How many places a client gets, and why no more.
+    /// Returns the places that a client gets, and the reason why it gets no more.
     fn taken(places: &PeerPlaces, holder: Holder, limit: &PlaceLimit) -> (Vec<PeerPlace>, NoPlace) {
         let mut held = Vec::new();
         loop {
@@ -204,7 +205,7 @@ mod tests {
     #[test]
     fn the_last_places_are_for_peers_that_have_less_than_their_share() {
         let table = [
-            // Share in percent, what a greedy peer gets, what another gets then.
+            // Share in percent, places that a greedy peer gets, places left for another peer.
             (10, 90, 10),
             (30, 70, 30),
             (70, 70, 30),

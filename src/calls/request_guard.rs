@@ -1,4 +1,5 @@
-//! A request of a client without a session, as long as the client waits for its answer.
+//! A request in flight of a client without a session; it is cancelled when the client stops
+//! waiting.
 
 use tokio::sync::oneshot;
 
@@ -6,21 +7,21 @@ use crate::calls::client_reply::ClientReply;
 use crate::calls::parked_calls::CallAddress;
 use crate::calls::worker_inbox::ClientAction;
 
-/// A request that is worked on.
+/// A request in flight, with the receiver of its answer.
 pub struct RunningRequest {
     pub answer: oneshot::Receiver<ClientReply>,
     pub waiting: RequestGuard,
 }
 
-/// Held as long as the client waits. Dropped before the answer, it takes the request back.
+/// Held while the client waits. Dropping the guard before the answer cancels the request.
 pub struct RequestGuard {
     request_number: u64,
-    /// `None` once there is nothing to take back.
+    /// `None` once the request is answered and cannot be cancelled.
     call: Option<CallAddress>,
 }
 
 impl RequestGuard {
-    /// `request_number` is the number of the client's request.
+    /// Creates a guard for a call; `request_number` identifies the client's request to the call.
     pub(crate) const fn new(call: CallAddress, request_number: u64) -> Self {
         let call = Some(call);
         Self {
@@ -29,14 +30,14 @@ impl RequestGuard {
         }
     }
 
-    /// Asks for the answer as a stream, if it can be one and is none yet.
+    /// Asks the call to answer as a stream, if it is able to and has not started one.
     pub fn upgrade(&self) {
         if let Some(call) = &self.call {
             call.send(ClientAction::Upgrade(self.request_number));
         }
     }
 
-    /// The guard for the rest of an answer that is a stream; `None` for a complete one.
+    /// Returns the guard for the remainder of a streamed answer; `None` for a complete answer.
     pub fn for_rest_of(mut self, answer: &ClientReply) -> Option<Self> {
         if matches!(answer, ClientReply::Stream(_)) {
             return Some(self);

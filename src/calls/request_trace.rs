@@ -1,4 +1,5 @@
-//! The spans of a request of a client: its own, and one for each time that a server was asked.
+//! The spans of a client's request: one for the request, and one for each attempt to send it to a
+//! server.
 
 use bytestring::ByteString;
 use tokio::time::Instant;
@@ -11,32 +12,33 @@ use crate::protocol::{Method, Request, RequestId, Revision};
 use crate::telemetry::SpanNumbers;
 use crate::traces::{ActiveSpan, TraceContext, Traces};
 
-/// Bytes of the id of a request in a span.
+/// Maximum length of a request id in a span, in bytes.
 const ID_MAX: usize = 128;
 
-/// Bytes of the URI of a resource in a span.
+/// Maximum length of a resource URI in a span, in bytes.
 const URI_MAX: usize = 512;
 
 const URI: &str = "mcp.resource.uri";
 
+/// The open spans of a request that is traced.
 pub(crate) struct RequestTrace {
     span: ActiveSpan,
-    /// Of the request that a server has.
+    /// The span of the attempt that is in flight.
     attempt: Option<ActiveSpan>,
-    /// Attributes of both spans.
+    /// Attribute with the requested item, set on both spans.
     item: Option<(&'static str, ByteString)>,
     server: Option<ServerName>,
 }
 
-/// Where a request goes out to.
+/// The connection over which a request is sent.
 pub(crate) struct Destination<'a> {
     pub(crate) transport: &'a str,
     pub(crate) revision: Revision,
 }
 
 impl RequestTrace {
-    /// Begins the span of a request in the trace that the client names in `_meta`, or else in this
-    /// header; `None` where it is not recorded.
+    /// Starts the span of a request in the trace named by `_meta`, or else by the `traceparent`
+    /// header; `None` if the request is not recorded.
     pub(crate) fn begin(
         traces: &Traces,
         request: &Request,
@@ -67,7 +69,7 @@ impl RequestTrace {
         self.span.numbers()
     }
 
-    /// Notes its caller.
+    /// Adds the caller's session and view to the span.
     pub(crate) fn of_caller(&mut self, session: Option<String>, view: Option<String>) {
         if let Some(session) = session {
             self.span.set("mcp.session.id", session);
@@ -77,12 +79,12 @@ impl RequestTrace {
         }
     }
 
-    /// It goes to this server, about an item that there is.
+    /// Adds the request's server and item, which is known to exist, to the span.
     pub(crate) fn goes_to(&mut self, method: &Method, server: &ServerName, item: &ByteString) {
         let key = match method {
             Method::ToolsCall => "gen_ai.tool.name",
             Method::PromptsGet => "gen_ai.prompt.name",
-            // These are too many for the name of a span.
+            // URIs are too varied for a span's name and only become an attribute.
             Method::ResourcesRead | Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => {
                 URI
             }
@@ -103,7 +105,7 @@ impl RequestTrace {
         self.server = Some(server.clone());
     }
 
-    /// It is sent to its server, again or for the first time. Returns what the server is to read.
+    /// Starts the span of an attempt to send the request. Returns the context for the server.
     pub(crate) fn attempt(
         &mut self,
         destination: &Destination<'_>,
@@ -127,36 +129,37 @@ impl RequestTrace {
         context
     }
 
-    /// Its server, which had it from `sent` on, answered or was given up.
+    /// Ends the span of the current attempt. `sent` is when the request was written, if it was.
     pub(crate) fn end_attempt(&mut self, sent: Option<Instant>, error: Option<ErrorType>) {
         let Some(mut attempt) = self.attempt.take() else {
             return;
         };
         if let Some(sent) = sent {
-            // Before, it waited for its turn.
+            // The event separates the time in the queue from the time at the server.
             attempt.add_event("mcpvisor.sent", sent, []);
         }
         fail(&mut attempt, error);
         attempt.end();
     }
 
-    /// It failed like this, and is sent again.
+    /// Records that the request failed with this error and will be sent again.
     pub(crate) fn retried(&mut self, error: &'static str) {
         let attributes = [("error.type", error.to_owned())];
         let now = Instant::now();
         self.span.add_event("mcpvisor.retry", now, attributes);
     }
 
+    /// Ends the spans of the request.
     pub(crate) fn end(mut self: Box<Self>, error: Option<ErrorType>) {
-        // An attempt that nobody waits for any more ends as the request does.
+        // An abandoned attempt ends with the same error as the request.
         self.end_attempt(None, error);
         fail(&mut self.span, error);
         self.span.end();
     }
 }
 
-/// The context that the server of an unrecorded request reads: that of the client's header, unless
-/// `_meta`, which goes on as it is, says something.
+/// Returns the trace context to forward with an unrecorded request: the context in the client's
+/// header; `None` if `_meta`, which is forwarded unchanged, names one.
 pub(crate) fn unrecorded(request: &Request, said: &ClientHeaders) -> Option<String> {
     let header = TraceContext::parse(said.get(TRACEPARENT)?)?;
     let is_in_meta = traceparent_of(request).is_some();
@@ -171,12 +174,12 @@ fn fail(span: &mut ActiveSpan, error: Option<ErrorType>) {
     }
 }
 
-/// An id as text: of a string without its quotes.
+/// Returns an id as text; strings lose their quotes.
 fn shown_id(id: &RequestId) -> String {
     cut(id.as_str().trim_matches('"'), ID_MAX)
 }
 
-/// Only a URI, which clients make up, can be long.
+/// Truncates an item's name or URI; only URIs, which clients choose freely, can be long.
 fn shown_item(item: &str) -> String {
     cut(item, URI_MAX)
 }

@@ -1,4 +1,5 @@
-//! How a client reads the answer of a server: with public URIs, and in the words of its revision.
+//! Translates a server's answer for its client: replaces native names and URIs by public ones, and
+//! converts results and errors to the client's revision.
 
 use crate::bridge::error::{ErrorContext, TranslatedError, from_server};
 use crate::bridge::projection::{Revisions, project_result};
@@ -13,16 +14,17 @@ pub(crate) struct ResponseTranslator<'a> {
     pub(crate) catalog: &'a Snapshot,
     pub(crate) server: &'a ServerName,
     pub(crate) method: &'a Method,
-    /// The public name or URI that was asked for.
+    /// The public name or URI that was requested.
     pub(crate) item: Option<&'a str>,
-    /// The revision of the connection that answered; `None` for that of the server's lists.
+    /// The revision of the connection that answered; `None` if it equals the revision of the
+    /// server's lists.
     pub(crate) from: Option<Revision>,
     /// The revision of the client.
     pub(crate) to: Revision,
 }
 
 impl ResponseTranslator<'_> {
-    /// A result; `None` when it may stay as its server wrote it.
+    /// Translates a result; `None` if it needs no change.
     pub(crate) fn result(self, result: &RawJson) -> Option<RawJson> {
         let public = self
             .catalog
@@ -37,7 +39,7 @@ impl ResponseTranslator<'_> {
         project_result(self.method, result, revisions, wrapped).or(public)
     }
 
-    /// An error; `None` when it may stay as its server wrote it.
+    /// Translates an error; `None` if it needs no change.
     pub(crate) fn error(self, error: &RawJson) -> Option<TranslatedError> {
         let public = self.catalog.rewrite_error(self.server, error);
         let context = ErrorContext {
@@ -49,14 +51,14 @@ impl ResponseTranslator<'_> {
         from_server(error, context, self.revisions()).or(public.map(TranslatedError::Error))
     }
 
-    /// Whether the client was shown an output schema that wants the content inside of `result`.
+    /// Returns whether the output schema shown to the client nests the content inside `result`.
     fn is_wrapped(self) -> bool {
         let name = self.item.filter(|_| *self.method == Method::ToolsCall);
         let tool = name.and_then(|name| self.catalog.tool(name));
         tool.is_some_and(|tool| tool.wraps_output)
     }
 
-    /// The way of the answer, from its server to its client.
+    /// Returns the revisions of the server and the client.
     fn revisions(self) -> Revisions {
         let of_lists = || Some(self.catalog.part(self.server)?.revision);
         Revisions {

@@ -1,5 +1,5 @@
-//! Calls that are sent once more, whether their client has a session or not: the decision, which
-//! is pure, and what is kept of a call to carry it out.
+//! Retries of calls, with or without a session: decides whether and when a failed call is sent
+//! again, and keeps the state that this requires.
 
 use std::time::Duration;
 
@@ -12,36 +12,36 @@ use crate::downstream::Deadline;
 use crate::protocol::{ErrorKind, Failure, Request};
 use crate::telemetry::Counter;
 
-/// How often one call is sent again.
+/// Maximum number of retries of one call.
 const TIMES_MAX: u32 = 3;
-/// Time before it is sent again the first time; each further one takes four times as long.
+/// Delay before the first retry; each further delay is four times as long.
 const DELAY: Duration = Duration::from_millis(100);
 
-/// After which time a call that failed so may be sent again; `None` if it may not. `hints` are
-/// those of its tool, if it calls one; `times` is how often it was sent again already. Whether its
-/// server is trusted and has a budget left is asked elsewhere.
+/// Returns the delay before a call that failed with `kind` is sent again; `None` if it must not be.
+/// `hints` are the hints of the called tool, if any; `times` is the number of earlier retries. The
+/// caller checks whether the server is trusted and has retry budget left.
 fn retry_delay(kind: ErrorKind, hints: Option<ToolHints>, times: u32) -> Option<Duration> {
     let harmless = hints.is_some_and(|hints| hints.read_only || hints.idempotent);
     let may = match kind {
-        // It was never written, so it did not run.
+        // The call was never written, so it did not run.
         ErrorKind::ServerUnavailable => true,
-        // Possibly it ran: a proxy can be wrong about it.
+        // The call may have run, even if a proxy reports the server as busy.
         ErrorKind::ServerLost | ErrorKind::ServerBusy => harmless,
         _ => false,
     };
     (may && times < TIMES_MAX).then(|| DELAY * 4_u32.pow(times))
 }
 
-/// The state that a call needs to be sent again. Kept where its server allows that, and as long as
-/// it may still happen.
+/// The state that is needed to send a call again. Kept only if the server allows retries, and only
+/// while a retry is still possible.
 pub(crate) struct RetryState {
     pub(crate) request: Request,
     pub(crate) target: CallTarget,
     pub(crate) deadline: Deadline,
     hints: Option<ToolHints>,
-    /// How often it was sent again.
+    /// Number of retries so far.
     times: u32,
-    /// An earlier attempt reached the server.
+    /// Whether an earlier attempt reached the server.
     pub(crate) may_have_run: bool,
 }
 
@@ -57,13 +57,13 @@ impl RetryState {
         }
     }
 
-    /// From now on the call is sent again only if it was not written, whatever its tool's hints.
+    /// Allows further retries only if the call was not written, regardless of the tool's hints.
     pub(crate) fn retry_only_if_unsent(&mut self) {
         self.hints = None;
     }
 
-    /// After which time a call that failed so is sent once more; it is counted, unless something
-    /// speaks against it.
+    /// Returns the delay before the failed call is sent again, and counts the retry; `None` if the
+    /// call must not be sent again.
     pub(crate) fn next_delay(
         &mut self,
         failure: &Failure,
@@ -74,7 +74,7 @@ impl RetryState {
         let delay = delay.max(wait);
         let server = context.downstreams.get(&self.target.server)?;
         let in_time = Instant::now() + delay < self.deadline.latest;
-        // The settings may have changed since it was sent.
+        // The server's settings can have changed since the call was sent.
         if !in_time || server.is_halted() || !server.may_retry() {
             return None;
         }
@@ -83,7 +83,7 @@ impl RetryState {
         context.counters.add(Counter::CallsRepeated);
         log::info!(
             server = self.target.server.as_str(), code = failure.kind.as_str();
-            "a call is sent once more"
+            "retrying a failed call"
         );
         Some(delay)
     }

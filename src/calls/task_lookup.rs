@@ -1,4 +1,4 @@
-//! Finds the call that stands for a task which a client of the newer era asks for.
+//! Finds the call that represents the task in a client's request (modern era only).
 
 use std::time::Duration;
 
@@ -14,31 +14,33 @@ use crate::calls::tasks;
 use crate::downstream::{Caller, TaskMode};
 use crate::protocol::{Era, Failure, Method, RawJson, Request, json as text};
 
-/// Where the call is that stands for a task.
+/// The call that represents a task, if it still exists.
 pub(crate) enum TaskLookup {
     Hosted(CallAddress),
-    /// The call was lost with its process, and another has to begin.
+    /// The call was lost with an earlier process, so a new call has to take the task over.
     Orphaned(Box<OrphanedTask>),
 }
 
-/// A task whose call was lost with an earlier process of the gateway, as its id describes it.
+/// A task whose call was lost with an earlier process of the gateway. All fields come from its
+/// sealed id.
 pub(crate) struct OrphanedTask {
-    /// The id by which the client knows it.
+    /// The public id that the client uses.
     pub(crate) id: String,
     pub(crate) handle: Uuid,
     pub(crate) lifetime: TaskLifetime,
+    /// Time until the task expires.
     pub(crate) left: Duration,
     task: TaskRef,
 }
 
 impl OrphanedTask {
-    /// The request that asks its server how the task is, of this id.
+    /// Returns the `tasks/get` request to send to the server, with the id of the client's request.
     pub(crate) fn look(&self, asked: &Request) -> Request {
         let params = RawJson::from_value(&json!({ "taskId": self.task.native }));
         Request::new(&asked.id, Method::TasksGet, Some(&params))
     }
 
-    /// The server that has the task, unless another one took its name.
+    /// Returns the target for requests about the task. The call fails if the server was replaced.
     pub(crate) fn target(&self) -> CallTarget {
         CallTarget {
             declaration: Some(self.task.declaration),
@@ -48,11 +50,11 @@ impl OrphanedTask {
     }
 }
 
-/// Finds the task that a request is about; `None` when no call ever stood for it.
+/// Finds the task that a request is about; `None` if the task was never represented by a call.
 ///
 /// # Errors
 ///
-/// Returns what the client is to read.
+/// Returns the failure that the client reads.
 pub(crate) fn find_task(
     request: &Request,
     caller: &Caller,

@@ -1,5 +1,5 @@
-//! How tasks of a call are handled (B-TASK-01). Pure: decides by what client, server and
-//! tool say of themselves.
+//! Decides how the tasks of a call are handled, based on the capabilities of client, server and
+//! tool (B-TASK-01). Pure.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -18,11 +18,11 @@ use crate::protocol::{
     json as text, splice,
 };
 
-/// How long a server is asked to keep a task, in milliseconds, that the gateway follows: longer
-/// than it follows one.
+/// The `ttl` requested for a task that the gateway follows, in milliseconds. It is longer than the
+/// gateway follows any task.
 const TTL_MS: u64 = 3_600_000;
 
-/// Whether clients of a revision can follow tasks of some server themselves.
+/// Returns whether clients of a revision can follow the tasks of at least one server themselves.
 fn are_offered(catalog: &Snapshot, to: Revision) -> bool {
     let is_bridged = |part| to.era() == Era::Modern && has_tasks_for(part, Revision::V2025_11_25);
     catalog
@@ -30,7 +30,7 @@ fn are_offered(catalog: &Snapshot, to: Revision) -> bool {
         .any(|part| has_tasks_for(part, to) || is_bridged(part))
 }
 
-/// Puts tasks into what the gateway offers to clients of a revision.
+/// Adds tasks to the capabilities that the gateway declares to clients of a revision.
 pub(crate) fn offer(capabilities: &mut Value, catalog: &Snapshot, to: Revision) {
     match to.era() {
         Era::Modern if are_offered(catalog, to) => {
@@ -39,7 +39,7 @@ pub(crate) fn offer(capabilities: &mut Value, catalog: &Snapshot, to: Revision) 
         Era::Legacy if are_offered(catalog, to) => capabilities["tasks"] = capability(),
         Era::Modern | Era::Legacy => {}
     }
-    // Declarations of servers of the other era do not count.
+    // Servers of the modern era declare the extension, which legacy clients cannot use.
     if to.era() == Era::Legacy
         && let Some(extensions) = capabilities
             .get_mut("extensions")
@@ -49,17 +49,17 @@ pub(crate) fn offer(capabilities: &mut Value, catalog: &Snapshot, to: Revision) 
     }
 }
 
-/// The task capabilities for clients of 2025-11-25. Never a list: without authentication it would
-/// show everybody's tasks (S-TASK-L-13).
+/// Returns the task capabilities for clients of 2025-11-25. They never include `list`, because
+/// without authentication a list would show the tasks of all clients (S-TASK-L-13).
 fn capability() -> Value {
     json!({ "cancel": {}, "requests": { "tools": { "call": {} } } })
 }
 
-/// Whether a client asks to hear of tasks without the extension (S-SUB-11).
+/// Checks that a client that listens to tasks declares the extension (S-SUB-11).
 ///
 /// # Errors
 ///
-/// Returns -32021 that names it.
+/// Returns -32021 with the missing extension.
 pub(crate) fn check_listening(request: &Request, caller: &Caller) -> Result<(), Failure> {
     let params = text::member(request.frame.as_str(), "params");
     let filter = params.and_then(|params| text::member(params, "notifications"));
@@ -70,17 +70,21 @@ pub(crate) fn check_listening(request: &Request, caller: &Caller) -> Result<(), 
     Ok(())
 }
 
-/// Only a client that declares the extension may ask for tasks (S-TASK-X-11).
+/// Checks that a client that uses tasks declares the extension (S-TASK-X-11).
+///
+/// # Errors
+///
+/// Returns -32021 with the missing extension.
 pub(crate) fn check_extension(method: &Method, caller: &Caller) -> Result<(), Failure> {
     if task::is_declared(caller.profile.as_map()) {
         return Ok(());
     }
-    let message = format!("`{method}` of tasks needs the extension `{EXTENSION}`");
+    let message = format!("`{method}` for tasks requires the extension `{EXTENSION}`");
     let required = json!({ "extensions": { EXTENSION: {} } });
     Err(Failure::missing_capability(message, required))
 }
 
-/// Whether tasks of a server go to clients of a revision as they are.
+/// Returns whether clients of a revision receive a server's tasks without translation.
 fn has_tasks_for(part: &ServerPart, to: Revision) -> bool {
     part.revision == to
         && match to {
@@ -93,12 +97,12 @@ fn has_tasks_for(part: &ServerPart, to: Revision) -> bool {
         }
 }
 
-/// Finds the target of a request and decides how its task is handled. `linked` is the server that
-/// named its URI to the client.
+/// Finds the target of a request and decides how its task is handled. `linked` is the server whose
+/// earlier result mentioned the requested URI.
 ///
 /// # Errors
 ///
-/// Returns the failure that the client is to read.
+/// Returns the failure that the client reads.
 pub(crate) fn target(
     request: &Request,
     catalog: &Snapshot,
@@ -120,8 +124,8 @@ pub(crate) fn target(
     }
 }
 
-/// A task goes to the server that gave it its id; an unknown id is refused (S-TASK-L-11). The
-/// extension has neither `tasks/result` nor `tasks/list` (S-TASK-X-14).
+/// Returns the target of a request about a task: the server that created the task. Unknown ids are
+/// refused (S-TASK-L-11). The extension has neither `tasks/result` nor `tasks/list` (S-TASK-X-14).
 fn of_task(
     request: &Request,
     catalog: &Snapshot,
@@ -135,7 +139,7 @@ fn of_task(
             Era::Modern => *method != Method::TasksResult,
         };
     if !is_known {
-        let message = format!("method `{method}` does not exist here");
+        let message = format!("method `{method}` is not supported");
         return Err(Failure::new(ErrorKind::MethodNotFound, message));
     }
     if caller.revision.era() == Era::Modern {
@@ -167,37 +171,39 @@ fn of_task(
     })
 }
 
-/// A server that lists no tasks any more is asked for none.
+/// Checks that the server of a task still supports tasks for clients of this revision.
 fn check_tasks_of(part: &ServerPart, task: &TaskRef, to: Revision) -> Result<(), Failure> {
     if has_tasks_for(part, to) {
         return Ok(());
     }
     let server = &task.server;
-    let message = format!("server `{server}` has no tasks for this client any more");
+    let message = format!("server `{server}` no longer supports tasks for this client");
     Err(Failure::new(ErrorKind::InvalidParams, message))
 }
 
-/// The same for a task that the gateway bridges, whose server may not be listed yet.
+/// Checks that the server of a bridged task still supports tasks. A server that was not listed yet
+/// passes.
 pub(crate) fn check_bridged(catalog: &Snapshot, task: &TaskRef) -> Result<(), Failure> {
     catalog.part(&task.server).map_or(Ok(()), |part| {
         check_tasks_of(part, task, Revision::V2025_11_25)
     })
 }
 
-/// The refusal of a request for a task that another server of the name made.
+/// Returns the failure for a request about a task whose server was replaced by another one with the
+/// same name.
 pub(crate) fn replaced_server(server: &ServerName) -> Failure {
     let message = format!(
-        "server `{server}` was replaced by another of its name, which does not know this task"
+        "server `{server}` was replaced by another server with the same name, which does not know this task"
     );
     Failure::new(ErrorKind::InvalidParams, message)
 }
 
 pub(crate) fn unknown() -> Failure {
-    let message = "`params.taskId` names no task of yours";
+    let message = "`params.taskId` is not the id of one of your tasks";
     Failure::new(ErrorKind::InvalidParams, message)
 }
 
-/// Decides whether a call goes on in a task, and says it to the server.
+/// Decides whether a call runs as a task, and adds the edits that request this from the server.
 fn arrange(
     target: &mut CallTarget,
     request: &Request,
@@ -214,15 +220,15 @@ fn arrange(
     if passes && declares {
         target.tasks = TaskMode::FollowedByClient;
     }
-    // Where the client says that it wants a task of 2025-11-25.
-    let wanted = request.params.task.clone();
+    // The position of the client's `task` parameter of 2025-11-25.
+    let requested = request.params.task.clone();
     let support = support(request, catalog, part);
-    let wants = wanted.is_some() && caller.revision == Revision::V2025_11_25;
-    if wants && passes && support != TaskSupport::Forbidden {
+    let is_requested = requested.is_some() && caller.revision == Revision::V2025_11_25;
+    if is_requested && passes && support != TaskSupport::Forbidden {
         target.tasks = TaskMode::FollowedByClient;
-    } else if wants && are_offered(catalog, caller.revision) {
-        // A tool that runs as no task refuses to be called as one (S-TASK-L-04).
-        let message = "this tool does not run as a task: call it without `task`";
+    } else if is_requested && are_offered(catalog, caller.revision) {
+        // A tool without task support must refuse to be called as a task (S-TASK-L-04).
+        let message = "this tool does not support tasks; call it without `task`";
         return Err(Failure::new(ErrorKind::MethodNotFound, message));
     } else if support == TaskSupport::Required {
         target.tasks = if declares {
@@ -230,19 +236,19 @@ fn arrange(
         } else {
             TaskMode::FollowedByGateway
         };
-        target.edits.extend(task_edit(request, wanted));
-    } else if wanted.is_some() {
-        // No tasks are offered, so the client's `task` means nothing (S-TASK-L-02).
+        target.edits.extend(task_edit(request, requested));
+    } else if requested.is_some() {
+        // The gateway offers no tasks, so `task` is ignored and removed (S-TASK-L-02).
         let edits = project_params(request, Revision::V2026_07_28);
         target.edits.extend(edits);
     }
     Ok(())
 }
 
-/// Tells a server of 2025-11-25 to go on in a task (C-TASK-02).
-fn task_edit(request: &Request, wanted: Option<Span>) -> Option<Edit> {
+/// Returns the edit that asks a server of 2025-11-25 to run the call as a task (C-TASK-02).
+fn task_edit(request: &Request, requested: Option<Span>) -> Option<Edit> {
     let task = format!(r#"{{"ttl":{TTL_MS}}}"#);
-    match wanted {
+    match requested {
         Some(span) => Some((span, Bytes::from(task))),
         None => {
             let end = request.params.name.as_ref()?.end;
@@ -251,7 +257,7 @@ fn task_edit(request: &Request, wanted: Option<Span>) -> Option<Edit> {
     }
 }
 
-/// How the tool handles tasks, as far as its server may be asked for it (C-TASK-01).
+/// Returns the tool's task support; `Forbidden` if its server does not accept tasks (C-TASK-01).
 fn support(request: &Request, catalog: &Snapshot, part: &ServerPart) -> TaskSupport {
     let name = request.name();
     let name = name.filter(|_| has_tasks_for(part, Revision::V2025_11_25));
@@ -261,7 +267,7 @@ fn support(request: &Request, catalog: &Snapshot, part: &ServerPart) -> TaskSupp
     })
 }
 
-/// A result with the ids by which the client knows its tasks; `None` when it names none.
+/// Returns a result with public task ids; `None` if it contains no task.
 pub(crate) fn public(
     translator: ResponseTranslator<'_>,
     result: &RawJson,
@@ -285,7 +291,7 @@ pub(crate) fn public(
     with_public_ids(result, of_server, caller, sealing).or(inner)
 }
 
-/// A `params` or result with the ids by which the client knows the tasks of a server.
+/// Returns a `params` or result object with public task ids; `None` if it contains no task.
 fn with_public_ids(
     holder: &RawJson,
     (server, declaration): (&ServerName, Digest),
@@ -297,8 +303,8 @@ fn with_public_ids(
     })
 }
 
-/// A task of a sessionless server that a client without a session names; `None` when nothing is
-/// known of it, or another server has taken the place of the one that made it.
+/// Returns the task whose events a client without a session requests; `None` if it is unknown,
+/// its server does not support tasks for this client, or its server was replaced.
 pub(crate) fn listenable_task(
     id: &str,
     catalog: &Snapshot,
@@ -307,11 +313,11 @@ pub(crate) fn listenable_task(
 ) -> Option<TaskRef> {
     let task = sealing.open_task(id, &caller.principal)?;
     let part = catalog.part(&task.server)?;
-    let is_there = has_tasks_for(part, caller.revision) && !sealing.is_replaced(&task);
-    is_there.then_some(task)
+    let is_available = has_tasks_for(part, caller.revision) && !sealing.is_replaced(&task);
+    is_available.then_some(task)
 }
 
-/// The state of a task as `tasks/get` would say it; `None` for one that cannot be read.
+/// Returns the state of a task as in a result of `tasks/get`; `None` if it cannot be parsed.
 pub(crate) fn public_state(
     (server, declaration): (&ServerName, Digest),
     state: &RawJson,
@@ -332,22 +338,22 @@ pub(crate) fn public_state(
     public(translator, state, declaration, caller, sealing)
 }
 
-/// A task with what its tool said in it, with public URIs.
+/// Returns a task with public URIs in its embedded tool result; `None` if nothing changes.
 fn with_inner(translator: ResponseTranslator<'_>, task: &RawJson) -> Option<RawJson> {
-    let said = task.member("result");
-    let said = said.filter(|_| *translator.method == Method::TasksGet)?;
+    let inner = task.member("result");
+    let inner = inner.filter(|_| *translator.method == Method::TasksGet)?;
     let catalog = translator.catalog;
-    let public = catalog.rewrite_result(translator.server, &Method::ToolsCall, &said)?;
-    RawJson::try_new(replaced(task, &said, &public)).ok()
+    let public = catalog.rewrite_result(translator.server, &Method::ToolsCall, &inner)?;
+    RawJson::try_new(replaced(task, &inner, &public)).ok()
 }
 
-/// `whole` with another value in the place of one of its members.
+/// Returns `whole` with the value of one of its members replaced.
 fn replaced(whole: &RawJson, member: &RawJson, by: &RawJson) -> Bytes {
     let span = text::span(whole.as_str(), member.as_str());
     splice(whole.as_bytes(), &mut [(span, by.as_bytes().clone())])
 }
 
-/// A question or progress that names its task by the id that the client knows.
+/// Returns a question or progress frame that refers to its task by the public id.
 pub(crate) fn with_public_related(
     frame: Bytes,
     of_server: (&ServerName, Digest),
@@ -366,8 +372,8 @@ pub(crate) fn with_public_related(
     public.unwrap_or(frame)
 }
 
-/// `notifications/tasks/status` with the id by which the client knows the task, and whether the
-/// task has ended; `None` when it names none.
+/// Returns a `notifications/tasks/status` frame with the public task id, and whether the task has
+/// ended; `None` if it contains no task.
 pub(crate) fn public_status(
     status: &Notification,
     of_server: (&ServerName, Digest),

@@ -1,4 +1,5 @@
-//! A client's list that has to wait. A client that asks for progress hears of it meanwhile.
+//! A list request that has to wait for servers: sends progress to a client that asked for it, then
+//! the answer.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -14,21 +15,21 @@ use crate::calls::stream_event::StreamEvent;
 use crate::catalog::ItemKind;
 use crate::protocol::{Method, Notification, RawJson, Request, Revision};
 
-/// Time between two messages of progress.
+/// Interval between progress notifications.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
-/// Messages that wait for a client to read them; the last place is for the answer.
+/// Maximum number of messages queued for the client; the last place is reserved for the answer.
 const QUEUE_MAX: usize = 16;
 
-/// The stream that a waiting list is answered on.
+/// The stream on which a waiting list request is answered.
 pub(crate) struct WaitingList {
     events: mpsc::Sender<StreamEvent>,
     progress: Progress,
 }
 
 impl WaitingList {
-    /// The stream, and the reply that opens it. `None` for a request that is no list, or whose
-    /// client takes no progress.
+    /// Creates the stream and the reply that opens it; `None` if the request does not ask for a
+    /// list, or its client does not accept a stream or progress.
     pub(crate) fn open(
         request: &Request,
         accepts_stream: bool,
@@ -43,19 +44,20 @@ impl WaitingList {
         Some((Self { events, progress }, ClientReply::Stream(stream)))
     }
 
-    /// Replies to a request with the stream; its answer goes to the receiver from now on.
+    /// Replies to a request with the stream. The request's later answer arrives at the returned
+    /// receiver.
     pub(crate) fn take_over(
         request: &mut ClientRequest,
         to: Revision,
     ) -> Option<(Self, oneshot::Receiver<ClientReply>)> {
         let (list, stream) = Self::open(&request.request, request.accepts_stream, to)?;
         let (reply, answer) = oneshot::channel();
-        // A client that left does not need it.
+        // Sending fails only if the client has disconnected.
         let _ = std::mem::replace(&mut request.reply, reply).send(stream);
         Some((list, answer))
     }
 
-    /// Waits for the lists, or until the client leaves.
+    /// Waits for the lists, or until the client disconnects.
     pub(crate) async fn wait(&mut self, wait: &ListWait) {
         let begun = Instant::now();
         let mut end = pin!(wait.end());

@@ -1,4 +1,4 @@
-//! How clients without a session reach their calls: the messages to the worker that has them.
+//! The inbox through which clients without a session reach their calls on a worker.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use actix::{Actor, Addr, Context, Handler, Message, Recipient};
 use crate::calls::client_reply::ClientRequest;
 use crate::downstream::Delivery;
 
-/// An action of a client on one of its calls.
+/// A client's action, and the number of the call that it is for.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct ClientMessage {
@@ -15,19 +15,20 @@ pub(crate) struct ClientMessage {
     pub(crate) action: ClientAction,
 }
 
+/// An action of a client on one of its calls.
 pub(crate) enum ClientAction {
-    /// The client of a parked call is back: the same request as before, with answers to the
-    /// questions of this round.
+    /// The client resumes a parked call: it repeats the request, with answers to the questions of
+    /// this round.
     Resume { request: ClientRequest, round: u8 },
-    /// It asks for the task that the call stands for, answers its questions or cancels it.
+    /// The client polls, answers or cancels the task that the call represents.
     Task(ClientRequest),
-    /// Its request of this number is long: it is to be answered as a stream.
+    /// The request with this number takes long and should be answered as a stream.
     Upgrade(u64),
-    /// It closed the connection of the request of this number.
+    /// The client closed the connection of the request with this number.
     Close(u64),
 }
 
-/// The addresses of a worker, made once for all of its calls.
+/// The addresses of a worker, created once for all of its calls.
 pub(crate) struct WorkerInbox {
     deliveries: Arc<Recipient<Delivery>>,
     clients: Recipient<ClientMessage>,

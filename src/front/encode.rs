@@ -1,4 +1,5 @@
-//! How messages are written for clients: as events, as lines, and with which HTTP status. Pure.
+//! Encodes messages for clients as server-sent events or lines, and maps errors to HTTP statuses.
+//! Pure.
 
 use std::io::Write as _;
 
@@ -8,14 +9,14 @@ use bytes::Bytes;
 use crate::bridge::error::{modern_status, status_of};
 use crate::calls::{ReplyError, StreamEvent};
 
-/// How long a client is to wait before it opens a stream again that broke off, in milliseconds.
+/// How long a client should wait before it reopens a broken stream, in milliseconds.
 const RETRY_MS: u32 = 1000;
 
-/// Room for the fields of an event beside its data, in bytes.
+/// Space reserved for the fields of an event other than its data, in bytes.
 const FIELDS_LEN: usize = 96;
 
-/// An event of a session's stream. The first one of a stream has no data (S-HTTP-30) and says when
-/// to come back, since a connection may break before anything else can be sent (S-HTTP-31).
+/// Writes an event of a session's stream. The first event has no data (S-HTTP-30) but contains the
+/// reconnection time, because the connection can break before the next event (S-HTTP-31).
 pub(super) fn stream_event(event: &StreamEvent, text: &mut Vec<u8>) {
     let frame = event.frame.as_deref().unwrap_or_default();
     text.reserve(frame.len() + FIELDS_LEN);
@@ -29,7 +30,7 @@ pub(super) fn stream_event(event: &StreamEvent, text: &mut Vec<u8>) {
     text.extend_from_slice(b"\n\n");
 }
 
-/// The HTTP status of an error that is answered to a request without a session.
+/// Returns the HTTP status for an error that answers a request without a session.
 pub(super) fn error_status(error: &ReplyError) -> StatusCode {
     let status = match error {
         ReplyError::Gateway { kind, .. } => modern_status(*kind),
@@ -38,13 +39,13 @@ pub(super) fn error_status(error: &ReplyError) -> StatusCode {
     StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-/// As a server-sent event of HTTP+SSE (S-SSE-03).
+/// Encodes a message as a server-sent event of HTTP+SSE (S-SSE-03).
 pub(super) fn sse_event(id: &str, message: &[u8]) -> Bytes {
     let before = format!("event: message\nid: {id}\ndata: ");
     framed(before.as_bytes(), message, b"\n\n")
 }
 
-/// As a line of its own (S-STDIO-01).
+/// Encodes a message as one line (S-STDIO-01).
 pub(super) fn as_line(message: &[u8]) -> Bytes {
     framed(b"", message, b"\n")
 }
@@ -57,7 +58,8 @@ fn framed(before: &[u8], message: &[u8], after: &[u8]) -> Bytes {
     Bytes::from(text)
 }
 
-/// Raw line breaks in JSON stand only between its tokens; here they would end the message.
+/// Appends a message without raw line breaks, which would end it here. In JSON they can only occur
+/// between tokens.
 fn push_line(text: &mut Vec<u8>, message: &[u8]) {
     text.extend(message.iter().map(|byte| match byte {
         b'\n' | b'\r' => b' ',

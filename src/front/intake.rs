@@ -1,5 +1,5 @@
-//! Messages of clients, read once for HTTP, HTTP+SSE and stdio: what a message asks for, and how it
-//! reaches its session.
+//! Parses and classifies client messages and sends them to their session. Shared by HTTP, HTTP+SSE
+//! and stdio.
 
 use std::sync::Arc;
 
@@ -22,27 +22,27 @@ use crate::protocol::{
 };
 use crate::sessions::{FoundSession, FromClient, OpenStream, Sessions};
 
-/// Messages in one batch (2025-03-26).
+/// Maximum number of messages in a batch (2025-03-26).
 const BATCH_MAX: usize = 64;
 
-/// A message of a client, by what it asks for.
+/// A classified message of a client.
 pub(super) enum Incoming {
-    /// A request that says of itself all that is to be known (2026-07-28).
+    /// A self-contained request without a session (2026-07-28).
     Sessionless(Request),
-    /// Asks for a session.
+    /// A request for a new session.
     Initialize(Request),
-    /// For the session of the client.
+    /// A message for the client's session.
     InSession(Envelope),
-    /// An array of messages for the session of the client.
+    /// An array of messages for the client's session.
     Batch(Bytes),
 }
 
 impl Incoming {
-    /// Refuses what needs credentials from a client that has none.
+    /// Refuses a message that requires credentials if the client has none.
     ///
     /// # Errors
     ///
-    /// Returns the failure that the client is to read.
+    /// Returns the failure that the client reads.
     pub(super) fn checked(
         self,
         auth: &AuthSettings,
@@ -67,14 +67,14 @@ impl Incoming {
     }
 }
 
-/// Why a message is not served, with the id of the request that is answered so, if there is one.
+/// Why a message is refused, with the id of the request to answer, if it has one.
 pub(super) struct RequestFailure {
     pub(super) failure: Failure,
     pub(super) id: Option<RequestId>,
 }
 
 impl RequestFailure {
-    /// The JSON-RPC error that the client reads.
+    /// Returns the JSON-RPC error that the client reads.
     pub(super) fn frame(&self) -> Bytes {
         let id = self.id.as_ref().map_or("null", RequestId::as_str);
         self.failure.answer(id).into()
@@ -87,13 +87,13 @@ impl From<Failure> for RequestFailure {
     }
 }
 
-/// Reads what a client sent. `announced` is the revision that the transport names beside the
-/// message. While the gateway shuts down, requests are refused; answers to questions and
-/// cancellations help the calls in flight to their end.
+/// Parses and classifies a message. `announced` is the revision that the transport states outside
+/// the message. During shutdown, requests are refused; answers to questions and cancellations are
+/// still accepted, because they help calls in flight to complete.
 ///
 /// # Errors
 ///
-/// Returns the failure that the client is to read.
+/// Returns the failure that the client reads.
 pub(super) fn read(
     body: Bytes,
     announced: Option<Revision>,
@@ -111,8 +111,7 @@ pub(super) fn read(
         let id = Some(request.id);
         return Err(RequestFailure { failure, id });
     }
-    // S-LIFE-21: each message decides for itself. A transport that names the sessionless revision
-    // wants it there, too.
+    // S-LIFE-21: each message decides for itself, by `_meta` or by the revision in its headers.
     let is_announced = announced.is_some_and(|revision| revision.era() == Era::Modern);
     Ok(if is_announced || claims_modern(&request) {
         Incoming::Sessionless(request)
@@ -127,14 +126,14 @@ pub(super) fn read(
 ///
 /// # Errors
 ///
-/// Says what is wrong with it, with its id if that can be read.
+/// Returns the failure that the client reads, with the id of the message if that can be parsed.
 pub(super) fn envelope(body: Bytes) -> Result<Envelope, RequestFailure> {
     let parsed = Envelope::parse_of_client(body.clone());
     let envelope = parsed.map_err(|error| envelope_failure(&error, &body))?;
-    // Here and not at the server, which might end over it.
+    // Deep nesting is refused here, because it could crash the server.
     if is_too_deep(&body) {
         let message =
-            format!("arrays and objects are nested more than {DEPTH_MAX} levels deep, the limit");
+            format!("arrays and objects are nested more than the maximum of {DEPTH_MAX} levels");
         let failure = Failure::new(ErrorKind::InvalidRequest, message);
         let id = request_id_of(&envelope);
         return Err(RequestFailure { failure, id });
@@ -174,17 +173,18 @@ pub(super) fn is_array(body: &Bytes) -> bool {
     text.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[')
 }
 
-/// The messages of an array.
+/// Splits a batch into its messages.
 ///
 /// # Errors
 ///
-/// Refuses what is no array, an empty one, and one with too many messages.
+/// Returns the failure that the client reads if the batch is not an array, is empty, or has too
+/// many messages.
 pub(super) fn members(body: &Bytes) -> Result<Vec<Bytes>, RequestFailure> {
     let body = without_bom(body.clone());
     let members: Vec<&RawValue> = serde_json::from_slice(&body)
         .map_err(|error| envelope_failure(&EnvelopeError::Json(error.to_string()), &body))?;
     if members.is_empty() || members.len() > BATCH_MAX {
-        let message = format!("a batch holds 1 to {BATCH_MAX} messages");
+        let message = format!("a batch must have 1 to {BATCH_MAX} messages");
         return Err(Failure::new(ErrorKind::InvalidRequest, message).into());
     }
     let frame = |member: &RawValue| body.slice_ref(member.get().as_bytes());
@@ -198,29 +198,28 @@ pub(super) fn request_id_of(envelope: &Envelope) -> Option<RequestId> {
     }
 }
 
-/// Answers a request of a client that has no session yet: there is nothing but `ping`
-/// (S-LIFE-01).
+/// Answers a request of a client that has no session yet. Only `ping` is allowed (S-LIFE-01).
 ///
 /// # Errors
 ///
-/// Returns the failure that the client is to read.
+/// Returns the failure that the client reads.
 pub(super) fn before_initialize(request: &Request) -> Result<Bytes, Failure> {
     if request.method == Method::Ping {
         return Ok(result_frame(&request.id, &RawJson::from_value(&json!({}))));
     }
-    let message = format!("`{}` came before `initialize`", request.method);
+    let message = format!("`{}` was sent before `initialize`", request.method);
     Err(Failure::new(ErrorKind::SessionRequired, message))
 }
 
-/// A message on its way to its session.
+/// A message that was sent to its session.
 pub(super) struct SentMessage {
-    /// Names it to the session.
+    /// Identifies the message to the session.
     pub(super) number: u64,
     pub(super) answer: oneshot::Receiver<ClientReply>,
 }
 
-/// Hands a message to its session. A client that does not accept a stream cannot be asked anything
-/// meanwhile.
+/// Sends a message to its session. A client that does not accept a stream cannot be asked questions
+/// while it waits.
 pub(super) fn send(
     sessions: &Sessions,
     session: &FoundSession,
@@ -242,7 +241,7 @@ pub(super) fn send(
     SentMessage { number, answer }
 }
 
-/// Takes back a request whose client is gone.
+/// Cancels a request whose client has disconnected.
 pub(super) fn cancel(sessions: &Sessions, session: &FoundSession, request: &RequestId) {
     let params = format!(r#"{{"requestId":{}}}"#, request.as_str());
     let cancelled = Notification::new(Method::Cancelled, &RawJson::from_valid_parts(params));
@@ -250,12 +249,12 @@ pub(super) fn cancel(sessions: &Sessions, session: &FoundSession, request: &Requ
     drop(send(sessions, session, envelope, false, None, None));
 }
 
-/// Opens a stream of a session, with the scopes of the request for it: the general one, or the rest of the one that the client read up
-/// to this event.
+/// Opens a stream of a session: the general stream, or the remainder of the stream that contains
+/// `last_event_id`. `scopes` are the scopes of the request that opens it.
 ///
 /// # Errors
 ///
-/// Returns the failure that the client is to read when the session has ended.
+/// Returns the failure that the client reads if the session has ended.
 pub(super) async fn open_stream(
     session: &FoundSession,
     last_event_id: Option<String>,
@@ -268,17 +267,17 @@ pub(super) async fn open_stream(
         reply,
     });
     answer.await.map_err(|_| {
-        let message = "the session ended before its stream was open";
+        let message = "the session ended before its stream was opened";
         Failure::new(ErrorKind::SessionNotFound, message)
     })
 }
 
-/// Hands the messages of an array to their session: only in 2025-03-26 (S-HTTP-10, S-HTTP-11).
-/// The future waits for their answers, which are one array; `None` if no message has one.
+/// Sends the messages of a batch to their session, in 2025-03-26 only (S-HTTP-10, S-HTTP-11). The
+/// future returns the array of answers; `None` if no message has an answer.
 ///
 /// # Errors
 ///
-/// Returns the failure that the client is to read.
+/// Returns the failure that the client reads.
 pub(super) fn send_batch(
     sessions: &Sessions,
     session: &FoundSession,
@@ -287,7 +286,7 @@ pub(super) fn send_batch(
 ) -> Result<impl Future<Output = Option<Bytes>> + use<>, RequestFailure> {
     if !session.revision.has_batches() {
         let message = format!(
-            "revision {} has no batches: send one message at a time",
+            "revision {} does not support batches: send one message at a time",
             session.revision
         );
         return Err(Failure::new(ErrorKind::InvalidRequest, message).into());
@@ -311,7 +310,7 @@ pub(super) fn send_batch(
     })
 }
 
-/// A session does not begin inside of an array (S-LIFE-07).
+/// Parses one message of a batch, which must not be `initialize` (S-LIFE-07).
 fn batch_member(frame: Bytes) -> Result<Envelope, RequestFailure> {
     match envelope(frame)? {
         Envelope::Request(request) if request.method == Method::Initialize => {
@@ -325,7 +324,7 @@ fn batch_member(frame: Bytes) -> Result<Envelope, RequestFailure> {
     }
 }
 
-/// One message of a batch, and who answers it.
+/// One message of a batch: refused, or sent to the session that answers it.
 enum BatchMember {
     Refused(RequestFailure),
     Sent(Option<RequestId>, oneshot::Receiver<ClientReply>),
@@ -347,7 +346,7 @@ impl BatchMember {
     }
 }
 
-/// The one message that a reply consists of; `None` for no answer, and for a stream.
+/// Returns the frame of a reply that consists of one message; `None` for other replies.
 fn answer_frame(reply: ClientReply) -> Option<Bytes> {
     match reply {
         ClientReply::Json(frame) | ClientReply::Error { frame, .. } => Some(frame),
@@ -365,15 +364,17 @@ fn array(messages: impl Iterator<Item = Bytes>) -> Option<Bytes> {
     Some([&b"["[..], &joined, &b"]"[..]].concat().into())
 }
 
-/// A request whose session ended before its answer.
+/// Returns the failure for a request whose session ended before it was answered.
 pub(super) fn session_ended() -> Failure {
-    let message = "the session ended while it worked on this request";
+    let message = "the session ended while processing this request";
     Failure::new(ErrorKind::SessionNotFound, message)
 }
 
+/// Refuses a request during shutdown.
+///
 /// # Errors
 ///
-/// Returns the failure that the client is to read.
+/// Returns the failure that the client reads.
 pub(super) fn refuse_if_shutting_down(is_shutting_down: bool) -> Result<(), Failure> {
     if !is_shutting_down {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The method table: what every request of a client leads to, with and without a session.
+//! The method table: decides how each client request is handled, with and without a session.
 
 use crate::calls::{ClientReply, Discovered, TaskLookup, find_task};
 use crate::catalog::{ItemKind, Snapshot};
@@ -6,23 +6,23 @@ use crate::downstream::Caller;
 use crate::protocol::{Era, ErrorKind, Failure, Method, Request};
 use crate::sessions::{SessionContext, handshake};
 
-/// What a request leads to.
+/// How a request is handled.
 pub(super) enum Dispatch {
-    /// The gateway answers it without a server.
+    /// The gateway has answered the request without a server.
     Answer(ClientReply),
-    /// A server answers it. The request in here replaces the client's, which called a static tool
-    /// that names another one.
+    /// A server answers the request. If a static tool named another tool, the contained request
+    /// calls that tool and replaces the client's request.
     Call(Option<Request>),
-    /// It is about a task that a call of this gateway bridges.
+    /// The request is about a task that a call of this gateway bridges.
     Task(TaskLookup),
-    /// It opens a stream of events.
+    /// The request opens a stream of events.
     Listen,
-    /// It sets the level of log lines.
+    /// The request sets the client's log level.
     SetLevel,
 }
 
 impl SessionContext {
-    /// Decides what a request leads to, and answers it if that takes no server.
+    /// Decides how a request is handled, and answers it if no server is needed.
     ///
     /// # Errors
     ///
@@ -58,7 +58,7 @@ impl SessionContext {
                 Dispatch::Answer(decorator.discovery(id, &discovery, &calls.catalog))
             }
             Method::Initialize if has_session => {
-                let message = "this session is initialized already; initialize without a session id to start another";
+                let message = "this session is already initialized; send `initialize` without a session id to start another";
                 return Err(Failure::new(ErrorKind::InvalidRequest, message));
             }
             Method::ResourcesRead => match self.tree.read(request) {
@@ -72,10 +72,11 @@ impl SessionContext {
             | Method::PromptsGet
             | Method::CompletionComplete
             | Method::Other(_) => Dispatch::Call(None),
-            // A session has subscriptions, and a server may know what the gateway does not.
+            // Sessions handle subscriptions, and pass unknown methods to servers that may know
+            // them.
             _ if has_session => Dispatch::Call(None),
             method => {
-                let message = format!("method `{method}` does not exist here");
+                let message = format!("method `{method}` is not supported");
                 return Err(Failure::new(ErrorKind::MethodNotFound, message));
             }
         })

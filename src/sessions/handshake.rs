@@ -1,4 +1,4 @@
-//! The gateway's answer to `initialize`.
+//! The gateway's answers to `initialize` and `server/discover`.
 
 use serde_json::{Map, Value, json};
 
@@ -8,12 +8,12 @@ use crate::calls::tasks;
 use crate::catalog::{EXTENSIONS, ServerPart, Snapshot};
 use crate::protocol::{RawJson, Revision};
 
-/// The result of `initialize`.
+/// Returns the result of `initialize`.
 pub(crate) fn initialize_result(revision: Revision, catalog: &Snapshot) -> RawJson {
     result(revision, catalog, &capabilities(revision, catalog))
 }
 
-/// The result of `server/discover` (S-LIFE-08).
+/// Returns the result of `server/discover` (S-LIFE-08).
 pub(crate) fn discovery(catalog: &Snapshot) -> Value {
     let mut result = json!({
         "supportedVersions": [Revision::V2026_07_28],
@@ -30,8 +30,8 @@ pub(crate) fn discovery(catalog: &Snapshot) -> Value {
     result
 }
 
-/// The capabilities of who answers; what the owner of an item lacks is answered per request
-/// (B-CAP-02).
+/// Returns the capabilities of the gateway, or of the only server of the client's view. Requests
+/// for a capability that the item's server lacks are refused individually (B-CAP-02).
 fn capabilities(revision: Revision, catalog: &Snapshot) -> Value {
     let mut capabilities = match catalog.one_server() {
         Some(server) => declared(&server.part),
@@ -45,7 +45,7 @@ fn capabilities(revision: Revision, catalog: &Snapshot) -> Value {
     capabilities
 }
 
-/// The gateway offers every capability, and the extensions of its servers.
+/// Returns the gateway's capabilities: all standard ones, and the extensions of its servers.
 fn offered(catalog: &Snapshot) -> Map<String, Value> {
     let own = [
         ("tools", json!({ "listChanged": true })),
@@ -63,7 +63,7 @@ fn offered(catalog: &Snapshot) -> Map<String, Value> {
     all.map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// The capabilities that a server declares, except tasks, which the gateway follows itself.
+/// Returns the capabilities that a server declares, without tasks, which `tasks::offer` adds.
 fn declared(part: &ServerPart) -> Map<String, Value> {
     let known = part
         .capabilities
@@ -76,7 +76,7 @@ fn declared(part: &ServerPart) -> Map<String, Value> {
                 Value::Object(all.map(|(name, it)| (name.clone(), it.clone())).collect())
             }
             (false, Value::Object(_)) => value.clone(),
-            // Libraries write an empty object in other ways, which strict clients refuse.
+            // Some libraries write an empty object differently, which strict clients refuse.
             (false, _) => json!({}),
         };
         (name.clone(), value)
@@ -84,7 +84,8 @@ fn declared(part: &ServerPart) -> Map<String, Value> {
     shown.collect()
 }
 
-/// The same for a client that gets no session: it receives no events.
+/// Returns the result of `initialize` for a client that gets no session, without capabilities that
+/// depend on events.
 pub(crate) fn sessionless_initialize_result(revision: Revision, catalog: &Snapshot) -> RawJson {
     let all = capabilities(revision, catalog);
     let served = ["tools", "prompts", "resources", "completions"];
@@ -93,7 +94,7 @@ pub(crate) fn sessionless_initialize_result(revision: Revision, catalog: &Snapsh
     result(revision, catalog, &Value::Object(served))
 }
 
-/// Who the gateway is.
+/// Returns the gateway's `serverInfo` for a revision.
 pub(crate) fn server_info(revision: Revision) -> Value {
     let mut info = json!({ "name": "mcpvisor", "version": env!("CARGO_PKG_VERSION") });
     if revision >= Revision::V2025_06_18 {

@@ -1,27 +1,28 @@
-//! The URIs that servers named to one client in their results, so that reading one goes to the
-//! server that named it.
+//! Remembers which server mentioned a URI in a result for a client, so that the client can read the
+//! URI from that server.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::id::ServerName;
 
-/// Most URIs that are remembered for one session; the oldest makes room.
+/// Maximum number of URIs remembered per session; the oldest makes room.
 const LINKED_URIS_MAX: usize = 1_000;
 
-/// Most bytes of them.
+/// Maximum total length of the URIs remembered per session, in bytes.
 const LINKED_URI_BYTES_MAX: usize = 64 * 1024;
 
+/// The URIs remembered for one session.
 #[derive(Default)]
 pub(super) struct LinkedUris {
     owners: HashMap<Arc<str>, ServerName>,
-    /// The oldest first.
+    /// All URIs, oldest first.
     order: VecDeque<Arc<str>>,
     bytes: usize,
 }
 
 impl LinkedUris {
-    /// The server that named a URI last.
+    /// Returns the server that last mentioned a URI.
     pub(super) fn server(&self, uri: &str) -> Option<&ServerName> {
         self.owners.get(uri)
     }
@@ -66,7 +67,7 @@ mod tests {
         assert_eq!(linked.server("x:1000"), None);
         assert!(linked.bytes <= LINKED_URI_BYTES_MAX);
         assert_eq!(linked.owners.len(), linked.order.len());
-        // A URI that alone is too long is not remembered.
+        // A URI that exceeds the limit on its own is not remembered.
         linked.add(&a, &"z".repeat(LINKED_URI_BYTES_MAX + 1));
         assert_eq!((linked.bytes, linked.owners.len()), (0, 0));
     }

@@ -1,4 +1,4 @@
-//! Messages between the front and a session.
+//! Messages from the front and the registry to session actors.
 
 use std::sync::Arc;
 
@@ -11,31 +11,31 @@ use crate::calls::ClientReply;
 use crate::protocol::Envelope;
 use crate::sessions::session_activity::SessionActivity;
 
-/// One message of the client.
+/// A message of the client.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct FromClient {
     pub envelope: Envelope,
-    /// Names the exchange; if the message is a call, it is the call's number.
+    /// Identifies the exchange; for a call, this is the call's number.
     pub number: u64,
-    /// Whether the client accepts the answer as an event stream. One that does not cannot be
-    /// asked anything, and receives no progress.
+    /// Whether the client accepts the answer as an event stream. A client that does not cannot be
+    /// asked questions during the call, and receives no progress.
     pub accepts_stream: bool,
-    /// The headers that servers may read.
+    /// The headers that are forwarded to servers.
     pub forwarded: Option<Arc<ClientHeaders>>,
     /// The scopes of the request's credentials.
     pub scopes: GrantedScopes,
     pub reply: oneshot::Sender<ClientReply>,
 }
 
-/// The call has been silent for `sse_after`: answer it as a stream from now on.
+/// Requests that a call be answered as a stream, because it has been silent for `sse_after`.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct UpgradeToStream {
     pub number: u64,
 }
 
-/// GET: the client wants a stream, a new one or the rest of an old one.
+/// Requests a stream for the client: a new one, or the remainder of an earlier one.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct OpenStream {
@@ -45,27 +45,29 @@ pub struct OpenStream {
     pub reply: oneshot::Sender<ClientReply>,
 }
 
-/// An order of the gateway to a session.
+/// A command of the gateway to a session.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
 pub(crate) enum SessionCommand {
-    /// The session is in use: its record must not expire.
+    /// Save the record again, so that it does not expire while the session is in use.
     SaveRecord,
-    /// The session got its owner and continues with a new actor: this one ends with everything that was
-    /// started without credentials.
+    /// End this actor, with everything that was started without credentials. The session now has an
+    /// owner and continues with a new actor.
     HandOver,
-    /// Keys changed: the session goes by the scopes that its key has now.
+    /// Apply the current scopes of the session's API key, after keys changed.
     UseKeyScopes(Arc<AuthSettings>),
-    /// The stream that belongs to no call ends now; calls go on.
+    /// End the general stream. Calls continue.
     EndGeneralStream,
-    /// The client sent nothing for `idle_timeout`; a session that is in use stays.
+    /// End the session, whose client sent nothing for `idle_timeout`, unless it is in use.
     EndIfIdle,
-    /// The gateway stops; the record stays.
+    /// End the actor because the gateway stops. The record stays.
     Drain,
-    /// An operator asks what it does.
+    /// Report the current activity to an operator.
     Describe(oneshot::Sender<SessionActivity>),
-    /// Its place is needed; one that was used stays. A message is sent once its record is deleted.
+    /// End the session to free its place, unless it was ever used. A message is sent once its
+    /// record is deleted.
     EndIfUnused(oneshot::Sender<()>),
-    /// The client ended the session. A message is sent once its record is deleted.
+    /// Delete the session, which its client has ended. A message is sent once its record is
+    /// deleted.
     Delete(oneshot::Sender<()>),
 }

@@ -1,4 +1,4 @@
-//! Credentials that sessions remember.
+//! The credentials that sessions remember for their clients (`auth.remember`).
 
 use std::sync::Arc;
 
@@ -7,23 +7,23 @@ use crate::id::SessionId;
 use crate::sessions::Sessions;
 
 impl Sessions {
-    /// The credentials that a session remembers for its client.
+    /// Returns the credentials that a session remembers for its client.
     pub fn credentials(&self, id: SessionId) -> Option<Arc<RememberedCredentials>> {
         self.context().registry.credentials(id)
     }
 
-    /// A session remembers credentials of its owner; those of others it does not.
+    /// Makes a session remember credentials, if they belong to its owner.
     pub fn remember(&self, id: SessionId, credentials: Arc<RememberedCredentials>) {
         self.context().registry.remember(id, credentials);
     }
 
-    /// A session forgets credentials that do not hold any more.
+    /// Makes a session forget credentials that are no longer valid.
     pub fn forget_credentials(&self, id: SessionId, credentials: &Arc<RememberedCredentials>) {
         let registry = &self.context().registry;
         registry.forget_credentials(id, Some(credentials));
     }
 
-    /// All sessions forget their credentials.
+    /// Makes all sessions forget their credentials.
     pub fn forget_all_credentials(&self) {
         let registry = &self.context().registry;
         for id in registry.ids() {

@@ -1,5 +1,5 @@
-//! Sessions from their records: all of them at the start of the gateway, without actors, and each
-//! with its actor when its client comes back.
+//! Restores sessions from their records: registers all of them when the gateway starts, and starts
+//! the actor of each when its client returns.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use crate::store::StoreError;
 use crate::telemetry::Counter;
 
 impl Sessions {
-    /// Starts an actor for a session without one, on the given arbiter or on any. `None` when the
-    /// session has ended.
+    /// Starts the actor of a session that has none, on the given arbiter or on any. Returns `None`
+    /// if the session has ended.
     ///
     /// # Errors
     ///
-    /// Fails when its record cannot be read now: the session may well go on.
+    /// Returns a failure if the record cannot be read at the moment; the session might still exist.
     pub(super) async fn rebuild(
         &self,
         id: SessionId,
@@ -29,8 +29,8 @@ impl Sessions {
         let stored = match context.store.scan(&record_key(id)).await {
             Ok(entries) => stored_sessions(entries).0.pop(),
             Err(error) => {
-                log::warn!(session:% = id, error:%; "record of a session could not be read");
-                let message = "the session cannot be read from the store now; try again later";
+                log::warn!(session:% = id, error:%; "could not read the session's record");
+                let message = "the gateway cannot read the session from its store; try again later";
                 return Err(Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000));
             }
         };
@@ -39,7 +39,7 @@ impl Sessions {
             return Ok(None);
         };
         let _one_at_a_time = context.rebuilding.lock();
-        // Somebody else may have rebuilt or ended it meanwhile.
+        // Another request can have rebuilt or ended the session in the meantime.
         match context.registry.find_any(id) {
             SessionLookup::Live(address, revision) => {
                 return Ok(Some(FoundSession { address, revision }));
@@ -48,7 +48,7 @@ impl Sessions {
             SessionLookup::Ending => return Err(is_ending()),
             SessionLookup::Dormant => {}
         }
-        // The record can be older than the adoption.
+        // The record can predate the session's adoption by its owner.
         if let Some((owner, is_adopted)) = context.registry.owner(id) {
             (record.principal, record.is_adopted) = (owner.principal, is_adopted);
         }
@@ -59,17 +59,17 @@ impl Sessions {
             return Ok(None);
         }
         context.calls.counters.add(Counter::SessionsRebuilt);
-        log::debug!(session:% = id; "session is rebuilt from its record");
+        log::debug!(session:% = id; "session rebuilt from its record");
         Ok(Some(FoundSession { address, revision }))
     }
 
-    /// Makes the sessions of the process before this one known; each has an actor again when its
-    /// client asks for something. What they want of servers is asked for as soon as these are up,
-    /// since a client that only listens does not ask first. Called before the first request.
+    /// Registers the sessions of the previous process; each gets an actor when its client sends a
+    /// request. Their subscriptions and log levels are restored at once, because a client that only
+    /// listens might not send any request. Called before the first request is handled.
     ///
     /// # Errors
     ///
-    /// Fails when the store cannot be read.
+    /// Fails if the store cannot be read.
     pub async fn restore(&self, servers: &[Arc<ServerSettings>]) -> Result<(), StoreError> {
         let context = self.context();
         let isolated = isolated_servers(&*context.store, servers).await;
@@ -79,13 +79,13 @@ impl Sessions {
         }
         if !useless.is_empty() {
             let entries = useless.len();
-            log::warn!(entries; "what is kept of sessions cannot be read or used in part; that is dropped");
+            log::warn!(entries; "dropping unreadable or orphaned session records");
         }
         for key in &useless {
             context.store.delete(key).await?;
         }
         if !self.is_empty() {
-            log::info!(sessions = self.len(); "sessions go on");
+            log::info!(sessions = self.len(); "sessions restored");
         }
         Ok(())
     }
@@ -98,8 +98,8 @@ impl Sessions {
     ) {
         let context = self.context();
         let (id, record) = (stored.id, &stored.record);
-        // When the session was seen last is not in the record, only that it was not later than
-        // `idle_timeout` after the record was written: until its end the client may count on it.
+        // The record does not say when the session was last used. Its expiry is the latest time
+        // until which the client can rely on the session.
         let idle = seconds(context.calls.settings.load().idle_timeout);
         let left = stored.expires_in.map_or(idle, seconds).min(idle);
         let registry = &context.registry;
@@ -115,7 +115,7 @@ impl Sessions {
                     server.connection_key_for(&record.caller(id), isolated.contains(&server.name));
                 let watched = SubscriptionKey::new(&server.name, &key, &subscription.native);
                 if let Err(failure) = context.calls.watch(watched, id, &record.caller(id)) {
-                    log::debug!(session:% = id; "a subscription rests: {}", failure.message);
+                    log::debug!(session:% = id; "subscription not restored: {}", failure.message);
                 }
             }
         }

@@ -1,29 +1,29 @@
-//! The activity of one session at the moment, for operators.
+//! The current activity of one session, as shown to operators.
 
 use tokio::time::Instant;
 
 use crate::calls::Call;
 use crate::protocol::Revision;
 
-/// Calls of a session that are shown.
+/// Maximum number of calls shown per session.
 const CALLS_MAX: usize = 100;
 
-/// The streams and calls of a session at the moment.
+/// The current streams and calls of a session.
 #[derive(Clone, Debug, Default)]
 pub struct SessionActivity {
     pub streams: usize,
-    /// Milliseconds since its actor was built.
+    /// Milliseconds since the session's actor was started.
     pub built_ms: u64,
     pub calls: Vec<OpenCall>,
 }
 
-/// A call that is not answered.
+/// A call that was not answered yet.
 #[derive(Clone, Debug)]
 pub struct OpenCall {
     pub method: String,
     pub item: String,
     pub server: String,
-    /// Of the connection that it was sent over.
+    /// Revision of the connection that last carried the call.
     pub server_revision: Option<Revision>,
 }
 

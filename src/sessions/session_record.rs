@@ -1,4 +1,5 @@
-//! The durable part of a session: what it is rebuilt from when its actor died.
+//! The persisted part of a session, from which it is rebuilt after its actor or the gateway has
+//! ended.
 
 use std::time::Duration;
 
@@ -16,29 +17,31 @@ use crate::id::{Holder, Peer, Principal, ServerName, SessionId, SessionOwner, Vi
 use crate::protocol::{CAPABILITIES_BYTES_MAX, DeclaredCapabilities, LogLevel, Request, Revision};
 use crate::store::StoredEntry;
 
+/// The state of a session. Scopes are not persisted, and subscriptions are stored in entries of
+/// their own.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SessionRecord {
     pub revision: Revision,
     pub principal: Principal,
-    /// Those of the last request: each says anew what it may do.
+    /// The scopes of the latest request. Not persisted, because each request has its own.
     #[serde(skip)]
     pub scopes: GrantedScopes,
-    /// Where its client connected from.
+    /// The address from which the client connected.
     #[serde(default)]
     pub peer: Peer,
     pub view: ViewId,
-    /// Whether it was opened without credentials, so that other clients can know its id.
+    /// Whether the session was opened without credentials, so that other clients can know its id.
     #[serde(default)]
     pub is_adopted: bool,
     pub profile: DeclaredCapabilities,
     #[serde(default)]
     pub client: ClientInfo,
-    /// When it was opened, in milliseconds since 1970.
+    /// When the session was opened, in milliseconds since 1970.
     #[serde(default)]
     pub opened_at: Option<u64>,
     pub level: Option<LogLevel>,
-    /// The client's subscriptions. Each is an entry of its own below the record, so that a change
-    /// costs what it is about.
+    /// The client's subscriptions. Each is stored in a separate entry below the record, so that a
+    /// change writes only one entry.
     #[serde(skip)]
     pub subscriptions: Vec<Subscription>,
 }
@@ -46,14 +49,16 @@ pub struct SessionRecord {
 /// A resource that a client subscribed to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Subscription {
-    /// The URI by which the client knows it.
+    /// The URI that the client uses.
     pub public: String,
-    /// Whose it is, in that server's own words: a fresh process knows no catalog yet.
+    /// The server that owns the resource.
     pub server: ServerName,
+    /// The server's own URI. Persisted because a new process cannot translate `public` before it
+    /// has a catalog.
     pub native: String,
 }
 
-/// Longest URI of a subscription, in bytes.
+/// Maximum length of a subscription's URI, in bytes.
 pub(crate) const SUBSCRIPTION_URI_MAX: usize = 4096;
 
 impl Subscription {
@@ -61,21 +66,21 @@ impl Subscription {
         Bytes::from(serde_json::to_vec(self).unwrap_or_default())
     }
 
-    /// Bytes that it takes, roughly.
+    /// Returns the approximate memory usage in bytes.
     pub(crate) fn size(&self) -> usize {
         size_of::<Self>() + self.public.len() + self.native.len()
     }
 }
 
-/// Longest `params` of `initialize`, in bytes.
+/// Maximum length of the `params` of `initialize`, in bytes.
 const INITIALIZE_PARAMS_MAX: usize = 64 * 1024;
 
 impl SessionRecord {
-    /// Reads what a client says of itself in `initialize`.
+    /// Creates a record from the parameters of `initialize`.
     ///
     /// # Errors
     ///
-    /// Returns what is wrong with the parameters.
+    /// Returns a description of the invalid parameter.
     pub fn from_initialize(request: &Request, owner: SessionOwner) -> Result<Self, String> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -117,12 +122,12 @@ impl SessionRecord {
         })
     }
 
-    /// Whose share of the sessions it counts for.
+    /// Returns the client whose quota the session counts against.
     pub(crate) fn holder(&self) -> Holder {
         Holder::of(&self.principal, self.peer)
     }
 
-    /// For whom the session exists.
+    /// Returns the principal and view that the session belongs to.
     pub(crate) fn owner(&self) -> SessionOwner {
         SessionOwner {
             principal: self.principal.clone(),
@@ -130,7 +135,7 @@ impl SessionRecord {
         }
     }
 
-    /// Who makes the calls of the session.
+    /// Returns the caller of the session's requests.
     pub(crate) fn caller(&self, session: SessionId) -> Caller {
         Caller {
             principal: self.principal.clone(),
@@ -149,7 +154,7 @@ impl SessionRecord {
         Bytes::from(serde_json::to_vec(self).unwrap_or_default())
     }
 
-    /// Reads a stored record; `None` when another release wrote it in a way we cannot read.
+    /// Parses a stored record; `None` if another release wrote it in an incompatible format.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         serde_json::from_slice(bytes).ok()
     }
@@ -165,39 +170,39 @@ fn read_capabilities(raw: &RawValue) -> Result<Map<String, Value>, String> {
 }
 
 fn too_long(text: &str, max: usize) -> String {
-    format!("{} bytes are more than the {max} allowed", text.len())
+    format!("{} bytes exceed the limit of {max}", text.len())
 }
 
-/// Where the records of all sessions are in the store.
+/// Key prefix of all session records in the store.
 pub(crate) const RECORDS: &str = "session/";
 
-/// Where a session's record is in the store.
+/// Returns the store key of a session's record.
 pub(crate) fn record_key(id: SessionId) -> String {
     [RECORDS, &id.expose()].concat()
 }
 
-/// Where a subscription is in the store: below its session's record, by a digest, since a URI is
-/// long.
+/// Returns the store key of a subscription: below its session's record, with a digest of the URI to
+/// keep keys short.
 pub(crate) fn subscription_key(id: SessionId, public: &str) -> String {
     let digest = digest(&SHA256, public.as_bytes());
     let (short, _) = digest.as_ref().split_at(SUBSCRIPTION_DIGEST);
     format!("{}/{}", record_key(id), URL_SAFE_NO_PAD.encode(short))
 }
 
-/// Bytes of a digest that tell the subscriptions of one session from each other.
+/// Length of the digest in a subscription's key, in bytes; enough to be unique within a session.
 const SUBSCRIPTION_DIGEST: usize = 16;
 
-/// A session as the store has it.
+/// A session as read from the store.
 pub(crate) struct StoredSession {
     pub(crate) id: SessionId,
     pub(crate) record: SessionRecord,
-    /// The rest of the time that the record is kept.
+    /// Time until the record expires.
     pub(crate) expires_in: Option<Duration>,
 }
 
-/// The sessions of entries in the order of their keys: each record is followed by the subscriptions
-/// below it. Also the keys of entries that say nothing: unreadable ones, and subscriptions of
-/// sessions that are over.
+/// Parses store entries, which must be sorted by key, so that each record precedes its
+/// subscriptions. Returns the sessions, and the keys of useless entries: unreadable ones, and
+/// subscriptions whose session has ended.
 pub(crate) fn stored_sessions(entries: Vec<StoredEntry>) -> (Vec<StoredSession>, Vec<String>) {
     let mut sessions: Vec<StoredSession> = Vec::new();
     let mut useless = Vec::new();
@@ -281,7 +286,7 @@ mod tests {
             about(one, "x://1"),
             about(one, "x://2"),
             broken.clone(),
-            // Of a session whose record has expired.
+            // This subscription's session has no record any more.
             about(other, "x://1"),
         ];
         entries.sort_by(|left, right| left.key.cmp(&right.key));
@@ -324,7 +329,7 @@ mod tests {
         let error = declaring(CAPABILITIES_BYTES_MAX).unwrap_err();
         assert!(error.contains("`capabilities`"), "{error}");
         assert!(error.contains("8192"), "{error}");
-        // No JSON is looked at beyond the limit of all parameters.
+        // Parameters beyond the overall limit are refused without parsing them.
         let error = declaring(16 << 20).unwrap_err();
         assert!(error.contains("65536"), "{error}");
     }

@@ -1,4 +1,4 @@
-//! Events that reach sessions, and clients that listen without one.
+//! Delivers events to sessions and to clients that listen without a session.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -58,8 +58,8 @@ impl Subscribers for Sessions {
 }
 
 impl Sessions {
-    /// Other credentials hold: streams that belong to no call end, and sessions go by the scopes
-    /// that their keys have now.
+    /// Applies changed credentials: ends general streams, and gives sessions the current scopes of
+    /// their keys.
     pub fn use_credentials(&self, auth: AuthSettings) {
         self.end_general_streams();
         let auth = Arc::new(auth);
@@ -68,7 +68,7 @@ impl Sessions {
         }
     }
 
-    /// The gateway stops, or other credentials hold: streams that belong to no call end; clients
+    /// Ends all general streams, because the gateway stops or credentials changed. Clients can
     /// resume them later.
     pub fn end_general_streams(&self) {
         for session in self.context().registry.addresses() {
@@ -79,7 +79,7 @@ impl Sessions {
         }
     }
 
-    /// The gateway stops: streams end, calls are taken back; records stay.
+    /// Ends all streams and cancels all calls, because the gateway stops. Records stay.
     pub fn drain(&self) {
         for session in self.context().registry.addresses() {
             session.do_send(SessionCommand::Drain);

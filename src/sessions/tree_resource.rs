@@ -1,4 +1,4 @@
-//! `mcpvisor://tree`: the state of the gateway as a resource that a client can read.
+//! `mcpvisor://tree`: the state of the gateway as a resource that clients can read.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::publisher::TREE_URI;
 
 const MIME: &str = "application/json";
 
-/// Tells the state of the gateway; nothing in it may be a secret.
+/// Returns the state of the gateway, which must contain no secrets.
 pub type TreeSource = Arc<dyn Fn() -> Value + Send + Sync>;
 
-/// Where the tree comes from, if it is offered.
+/// The source of the tree, if the resource is enabled.
 #[derive(Default)]
 pub(crate) struct TreeResource(ArcSwapOption<TreeSource>);
 
@@ -22,7 +22,7 @@ impl TreeResource {
         self.0.store(source.map(Arc::new));
     }
 
-    /// The result of a request that reads it; `None` for any other request.
+    /// Returns the result of a request that reads the tree; `None` for other requests.
     pub(crate) fn read(&self, request: &Request) -> Option<RawJson> {
         if request.method != Method::ResourcesRead || request.uri()? != TREE_URI {
             return None;

@@ -77,7 +77,7 @@ async fn a_tool_is_found_described_and_called() {
     for hidden in ["two__echo", "one__crash", "call_tool"] {
         let arguments = json!({ "name": hidden, "arguments": {} });
         let why = mistake(&call(&part, "call_tool", arguments).await);
-        assert!(why.contains("there is no tool"), "{why}");
+        assert!(why.contains("unknown tool"), "{why}");
     }
 }
 
@@ -200,7 +200,7 @@ async fn static_tools_are_there_before_any_server_and_name_those_that_are_not() 
     gateway.wait_state("dead", "broken").await;
     let search = Visitor::open(&gateway, "/mcp/search").await;
     let found = said(&call(&search, "find_tools", json!({ "query": "read" })).await);
-    assert!(found.contains("Not there now: server `dead`"), "{found}");
+    assert!(found.contains("Unavailable now: server `dead`"), "{found}");
     assert!(found.contains("cannot be started"), "{found}");
 }
 
@@ -243,12 +243,12 @@ async fn mistakes_are_told_to_the_model() {
         (
             "describe_tools",
             json!({ "names": ["one__ecko"] }),
-            "there is no tool \"one__ecko\"; perhaps",
+            "unknown tool \"one__ecko\"; did you mean",
         ),
         (
             "describe_tools",
             json!({ "names": vec!["a"; 21] }),
-            "20 names at most",
+            "more than 20 names",
         ),
         ("call_tool", json!({}), "`name`"),
         (
@@ -259,7 +259,7 @@ async fn mistakes_are_told_to_the_model() {
         (
             "call_tool",
             json!({ "name": "repeat message" }),
-            "perhaps one__echo",
+            "did you mean one__echo",
         ),
     ];
     for (tool, arguments, expected) in table {

@@ -250,16 +250,22 @@ fn files_that_cannot_be_used_are_named() {
     fs::write(&clients, "no certificate").unwrap();
     let reason = refused(place, &setup);
     assert!(
-        reason.contains("clients.pem` holds no certificate"),
+        reason.contains("clients.pem` contains no certificate"),
         "{reason}"
     );
     fs::write(&clients, authority.pem()).unwrap();
     fs::write(place.join("key.pem"), &own.certificate).unwrap();
     let reason = refused(place, &setup);
-    assert!(reason.contains("key.pem` holds no private key"), "{reason}");
+    assert!(
+        reason.contains("key.pem` contains no usable private key"),
+        "{reason}"
+    );
     fs::write(place.join("key.pem"), &other.key).unwrap();
     let reason = refused(place, &setup);
-    assert!(reason.contains("do not belong together"), "{reason}");
+    assert!(
+        reason.contains("does not match the certificate"),
+        "{reason}"
+    );
 }
 
 #[tokio::test]

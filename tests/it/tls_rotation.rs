@@ -73,14 +73,14 @@ async fn files_that_cannot_be_used_change_nothing() {
                 certificate: "no certificate".to_owned(),
                 key: new.key.clone(),
             },
-            "holds no certificate",
+            "contains no certificate",
         ),
         (
             Pem {
                 certificate: new.certificate.clone(),
                 key: first.issue(&["localhost"], FUTURE).key,
             },
-            "do not belong together",
+            "does not match the certificate",
         ),
         (second.issue(&["localhost"], 2021), "has expired"),
     ];

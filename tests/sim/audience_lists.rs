@@ -118,7 +118,7 @@ fn a_client_hears_that_its_list_waits_and_gets_what_there_is_in_the_end() {
         let mut served = Served::send_as(&world, to, &asked, true, method, token).await;
         pass(millis(24_900)).await;
         assert!(list.is_stream() && list.answer().is_none());
-        let message = "servers are asked what they offer to this client: a";
+        let message = "reading the lists of servers: a";
         let progress = list.of("notifications/progress");
         assert_eq!(progress.len(), 15);
         assert_eq!(progress[0]["params"]["message"], message);

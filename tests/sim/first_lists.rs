@@ -78,7 +78,7 @@ fn the_first_list_waits_as_long_as_servers_of_the_kind_took_before() {
         let progress = list.of("notifications/progress");
         assert_eq!(progress.len(), 12);
         let expected = json!({
-            "progressToken": "t", "progress": 12, "message": "servers start for the first time: a",
+            "progressToken": "t", "progress": 12, "message": "waiting for the first start of servers: a",
         });
         assert_eq!(progress[11]["params"], expected);
         assert_eq!(served.events()[11]["params"]["progress"], 12);

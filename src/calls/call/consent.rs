@@ -1,4 +1,5 @@
-//! A call whose user has to sign in to its server first: the page, in the words of the client.
+//! Answers a call whose user must first sign in to its server: shows the sign-in page in a form
+//! that the client supports.
 
 use serde_json::{Value, json};
 
@@ -10,8 +11,8 @@ use crate::history::CallEnding;
 use crate::protocol::{ErrorKind, Failure, RawJson, Revision, code, error_frame};
 
 impl Call {
-    /// Whether the call did not run because the sign-in of its user is over; then the user is asked
-    /// for another.
+    /// Returns whether the call did not run because its user's sign-in has expired, and in that
+    /// case asks the user to sign in again.
     pub(super) fn turns_to_user(&mut self, failure: &Failure, owner: &mut impl CallOwner) -> bool {
         if failure.kind != ErrorKind::ServerUnavailable {
             return false;
@@ -28,8 +29,8 @@ impl Call {
         true
     }
 
-    /// Shows the user the page to sign in at: as an elicitation, where the client takes one, or as a
-    /// link to read.
+    /// Shows the user the sign-in page: as an elicitation if the client supports URL elicitations,
+    /// otherwise as a link in the error message.
     pub(super) fn answer_with_page(&mut self, failure: &Failure, owner: &mut impl CallOwner) {
         let Some(page) = failure.page() else {
             return self.answer_failure(failure, owner);
@@ -48,8 +49,8 @@ impl Call {
             false => {
                 let mut readable = failure.clone();
                 readable.message = format!(
-                    "{}: open {page} and sign in there, then call again. The link is good once, \
-                     for ten minutes",
+                    "{}: open {page} and sign in there, then repeat the call. The link works once \
+                     and expires after ten minutes",
                     failure.message
                 );
                 let decorator = self.context.decorator(&self.caller);
@@ -60,7 +61,7 @@ impl Call {
     }
 }
 
-/// The error of 2025-11-25 that demands a visit to a page (S-REQ-05).
+/// Returns the `URLElicitationRequiredError` of 2025-11-25 (S-REQ-05).
 fn elicitation_required(failure: &Failure, page: &str, elicitation_id: &str) -> RawJson {
     let mut data: Value = failure.without_page().data();
     data["elicitations"] = json!([{

@@ -1,8 +1,8 @@
-//! Sealed states and ids that travel through clients.
+//! Sealed states and task ids that travel through clients; used by calls and task requests.
 //!
-//! - `sealing_keys`: what is kept for it, from one process to the next
-//! - `state_keys`: the keys of states, which change from time to time
-//! - `used_states`: states that clients came back with
+//! - `sealing_keys`: the keys and used states that are persisted across restarts
+//! - `state_keys`: the keys for states, which are rotated
+//! - `used_states`: the states that clients have returned
 
 mod sealing_keys;
 mod state_keys;
@@ -31,18 +31,19 @@ pub(crate) use used_states::ReturnedState;
 use sealing_keys::random;
 use used_states::TakeError;
 
-/// Seals states and task ids for clients and opens them when they come back. Cheap to clone.
+/// Seals states and task ids for clients, and opens them when clients return them. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Sealing {
     keys: Arc<SealingKeys>,
     servers: Downstreams,
 }
 
-/// The purpose that a state is sealed for.
+/// The contents of a state to seal.
 pub(crate) struct NewState<'a> {
     pub(crate) binding: StateBinding,
-    /// The server that asked, and its declaration.
+    /// The server that asks for input.
     pub(crate) server: &'a ServerName,
+    /// The digest of that server's program with arguments, or of its URL.
     pub(crate) declaration: Digest,
     pub(crate) round: u8,
     pub(crate) continuation: Continuation,
@@ -53,21 +54,22 @@ impl Sealing {
         Self { keys, servers }
     }
 
-    /// The declaration of the server of this name as it is now.
+    /// Returns the digest of the current program or URL of the server with this name. It reveals
+    /// whether a server was replaced by another one with the same name.
     pub(crate) fn declaration(&self, server: &ServerName) -> Digest {
         match self.servers.get(server) {
             Some(server) => server.settings().declaration(),
-            // Of no server.
+            // A digest that no server has.
             None => Digest::of_declaration(&[]),
         }
     }
 
-    /// The `requestState` of an answer that asks the client for something; it holds for
-    /// `answer_timeout`.
+    /// Returns the `requestState` for an answer that asks the client for input. The state is valid
+    /// for `answer_timeout`.
     ///
     /// # Errors
     ///
-    /// Returns why the client cannot be asked.
+    /// Returns the reason why the client cannot be asked.
     pub(crate) fn seal(
         &self,
         new: NewState<'_>,
@@ -89,9 +91,12 @@ impl Sealing {
         self.keys.states().sealer.seal(&state, random()?)
     }
 
+    /// Opens a `requestState` that a client returned.
+    ///
     /// # Errors
     ///
-    /// Returns the failure for a state that is wrong, or of a server that was replaced.
+    /// Returns the failure that the client reads for an invalid state, or for a state of a server
+    /// that was replaced.
     pub(crate) fn open(
         &self,
         text: &str,
@@ -109,19 +114,21 @@ impl Sealing {
             let message = match refused {
                 RefusedState::Invalid(_) => refused.to_string(),
                 RefusedState::Replaced => format!(
-                    "server `{server}` was replaced by another of its name since it asked; send the request again without `requestState`"
+                    "server `{server}` was replaced by another server with the same name; send the request again without `requestState`"
                 ),
             };
             Failure::new(ErrorKind::InvalidParams, message)
         })
     }
 
-    /// Uses a state up, at most `max` within the life of one: nobody else can come back with it.
-    /// When the future has ended well, this holds also after a kill of the gateway.
+    /// Marks a state as used, so that it is not accepted again. At most `max` unexpired states are
+    /// remembered. Once the future completes successfully, the mark also survives a kill of the
+    /// gateway.
     ///
     /// # Errors
     ///
-    /// Returns the failure for a state that was used, or for which there is no place.
+    /// Returns the failure that the client reads for a state that was already used, or when too
+    /// many used states are remembered.
     pub(crate) fn use_up(
         &self,
         state: ReturnedState,
@@ -132,7 +139,7 @@ impl Sealing {
             TakeError::Used => state_used(),
             TakeError::Full => {
                 let message = format!(
-                    "clients came back with {max} states that have not expired, the limit (`sessions.used_states`); try again later"
+                    "limit of {max} used request states reached (`sessions.used_states`); try again later"
                 );
                 Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000)
             }
@@ -140,15 +147,15 @@ impl Sealing {
         let (keys, now) = (self.keys.clone(), self.now());
         Ok(async move {
             keys.used().keep(state, now).await.map_err(|error| {
-                log::warn!(error:%; "a state that a client came back with could not be kept");
-                let message = "these answers are not taken: the gateway's state cannot be written now (its log says why); try again later";
+                log::warn!(error:%; "could not persist that a request state was used; refusing the answers");
+                let message = "answers refused: the gateway cannot write to its store (see its log); try again later";
                 Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000)
             })
         })
     }
 
-    /// The id by which a client knows a task of a server; it holds for this principal only
-    /// (S-TASK-X-12).
+    /// Returns the public id of a server's task. It is valid only for this principal (S-TASK-X-12);
+    /// `None` if sealing failed.
     pub(crate) fn seal_task(
         &self,
         server: &ServerName,
@@ -166,7 +173,8 @@ impl Sealing {
         self.seal_task_ref(&task, principal)
     }
 
-    /// The same for a task that an actor of the gateway stands for; it is unknown after `ttl`.
+    /// Returns the public id of a task that a call of the gateway represents. The id expires after
+    /// `ttl`; `None` if sealing failed.
     pub(crate) fn seal_bridged_task(
         &self,
         (server, declaration): (&ServerName, Digest),
@@ -194,31 +202,32 @@ impl Sealing {
         self.keys.tasks().seal_task(task, &principal).ok()
     }
 
-    /// The task behind an id, if it was given to this principal.
+    /// Returns the task behind a public id, if the id was issued to this principal.
     pub(crate) fn open_task(&self, id: &str, principal: &Principal) -> Option<TaskRef> {
         let principal = Digest::of_principal(principal.as_str());
         self.keys.tasks().open_task(id, &principal).ok()
     }
 
-    /// Whether the server of a task is not the one that made it, but another of its name.
+    /// Returns whether the server that created a task was replaced by another one with the same
+    /// name.
     pub(crate) fn is_replaced(&self, task: &TaskRef) -> bool {
         self.declaration(&task.server) != task.declaration
     }
 
-    /// The time for what the gateway says of a task.
+    /// Returns the current time in the format of task timestamps (RFC 3339).
     pub(crate) fn timestamp(&self) -> String {
         rfc3339(self.keys.millis())
     }
 
-    /// In seconds since 1970.
+    /// Returns the current time in seconds since 1970.
     pub(crate) fn now(&self) -> u64 {
         self.keys.now()
     }
 }
 
-/// The failure for a client that comes back with a state a second time.
+/// Returns the failure for a client that returns a state for the second time.
 pub(crate) fn state_used() -> Failure {
-    let message = "`requestState` was used already: each is good for one return; send the request again without it";
+    let message = "`requestState` was already used; restart the request without it";
     Failure::new(ErrorKind::InvalidParams, message)
 }
 

@@ -1,4 +1,4 @@
-//! The keys with which states are sealed: the newest, and the one before it, which still opens them.
+//! The keys for sealing states: the current key seals, and the current and previous keys open.
 
 use bytes::Bytes;
 
@@ -7,9 +7,9 @@ use crate::bridge::seal::{Sealer, SealingKey};
 const SECRET: usize = 32;
 const TIME: usize = 8;
 
-/// The keys as they are kept.
+/// The keys as they are persisted.
 pub(super) struct StateKeys {
-    /// When the newest was made, in seconds since 1970.
+    /// When the current key was created, in seconds since 1970.
     pub(super) since: u64,
     current: [u8; SECRET],
     previous: Option<[u8; SECRET]>,
@@ -24,7 +24,7 @@ impl StateKeys {
         }
     }
 
-    /// Those after a change.
+    /// Returns the keys after a rotation: `secret` becomes current, the current key previous.
     pub(super) const fn followed_by(&self, secret: [u8; SECRET], now: u64) -> Self {
         Self {
             since: now,
@@ -45,7 +45,7 @@ impl StateKeys {
         Bytes::from(bytes)
     }
 
-    /// `None` for what was not written by [`Self::to_bytes`].
+    /// Parses the output of [`Self::to_bytes`]; `None` for anything else.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let (since, secrets) = bytes.split_first_chunk::<TIME>()?;
         let (current, previous) = secrets.split_first_chunk::<SECRET>()?;

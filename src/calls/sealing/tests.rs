@@ -59,7 +59,7 @@ fn open(keys: &SealingKeys, text: &str) -> Result<RequestState, RefusedState> {
     keys.states().sealer.open(text, &expected, keys.now())
 }
 
-/// Lets time pass, and the key change if it is due.
+/// Advances the clock and lets the key rotate if that is due.
 async fn at(keys: &Arc<SealingKeys>, seconds: u64) {
     SECONDS.set(seconds);
     keys.change_if_due(&settings());
@@ -131,7 +131,7 @@ async fn a_used_state_stays_used_in_the_next_process_until_it_expires() {
     drop(keys);
     let keys = loaded(&path).await;
     assert_eq!(keys.used().take(kept, 10, 0), Err(TakeError::Used));
-    // It was not sent on, since it was not kept.
+    // The use of this state was never persisted, so its call was not sent either.
     assert_eq!(keys.used().take(lost, 10, 0), Ok(()));
     drop(keys);
     SECONDS.set(700);
@@ -147,7 +147,7 @@ async fn used_states_are_bounded_and_those_that_expired_make_room() {
     assert_eq!(used.take(returned(1, 700), 2, 0), Ok(()));
     assert_eq!(used.take(returned(2, 600), 2, 0), Ok(()));
     assert_eq!(used.take(returned(3, 700), 2, 600), Err(TakeError::Full));
-    // The clock may have been set back, so that it is remembered a little longer than it lives.
+    // States are remembered beyond their expiry in case the clock is set back.
     assert_eq!(used.take(returned(2, 600), 2, 659), Err(TakeError::Used));
     assert_eq!(used.take(returned(3, 700), 2, 660), Ok(()));
     assert_eq!(used.take(returned(1, 700), 2, 660), Err(TakeError::Used));

@@ -1,4 +1,4 @@
-//! Answers and streams of a session, written to its channel.
+//! Writes the answers and streams of a session to its channel (HTTP+SSE or stdio).
 
 use std::sync::Arc;
 
@@ -9,19 +9,19 @@ use crate::calls::{ClientReply, EventId, StreamEvent};
 use crate::front::intake::{self, RequestFailure};
 use crate::protocol::RequestId;
 
-/// Times in a row that a stream may be opened and end without an event.
+/// Maximum number of consecutive attempts to resume a stream that deliver no event.
 const EMPTY_STREAMS_MAX: u32 = 8;
 
-/// How far a stream was read.
+/// How a stream ended.
 enum StreamEnd {
-    /// The last event was the answer to its request.
+    /// The last event was the answer to the stream's request.
     Answered,
-    /// It ended; more may follow after the event with this id.
+    /// The stream broke off. Further events can follow when it is resumed.
     Ended,
 }
 
 impl Channel {
-    /// Writes the answer to a request; `None` when its session ended before.
+    /// Writes the answer to a request; `None` if its session ended before answering.
     pub(super) async fn write_answer(&self, request: RequestId, answer: Option<ClientReply>) {
         match answer {
             Some(ClientReply::Json(answer) | ClientReply::Error { frame: answer, .. }) => {
@@ -36,14 +36,14 @@ impl Channel {
         }
     }
 
-    /// Begins to write the session's general stream, once.
+    /// Starts forwarding the session's general stream; further calls do nothing.
     pub(super) fn start_general_stream(self: &Arc<Self>) {
         if self.general_stream_started.set(()).is_err() {
             return;
         }
         let channel = Arc::clone(self);
         let ended = self.ended.clone();
-        // Not tracked: it would never end by itself.
+        // The task is not tracked, because it would keep the channel from draining.
         actix_rt::spawn(async move {
             ended
                 .run_until_cancelled(channel.forward_stream(None, None))
@@ -51,8 +51,8 @@ impl Channel {
         });
     }
 
-    /// Writes a stream's messages up to its end. A stream that breaks off, since the client reads
-    /// too slowly, is resumed after the last event.
+    /// Writes a stream's messages until it ends. A stream that breaks off because the client reads
+    /// too slowly is resumed after the last event.
     async fn forward_stream(
         &self,
         request: Option<&RequestId>,
@@ -64,7 +64,7 @@ impl Channel {
         loop {
             let opened = match (next.take(), request) {
                 (Some(events), _) => Some(events),
-                // Without an event id the stream cannot be resumed.
+                // Resuming a stream requires the id of its last event.
                 (None, Some(request)) if last_id.is_none() => {
                     return self.write_session_ended(request.clone()).await;
                 }
@@ -80,7 +80,7 @@ impl Channel {
             } else {
                 0
             };
-            // The general stream ends when the gateway stops.
+            // While the gateway stops, the general stream is not resumed.
             let is_over = request.is_none() && self.parts.closing.is_cancelled();
             if is_over || empty_streams >= EMPTY_STREAMS_MAX {
                 return;
@@ -105,7 +105,7 @@ impl Channel {
         StreamEnd::Ended
     }
 
-    /// `None` when nothing follows.
+    /// Resumes a stream after this event; `None` if the session or the stream has ended.
     async fn reopen(&self, last_event_id: Option<&EventId>) -> Option<mpsc::Receiver<StreamEvent>> {
         let session = self.find().await.ok()??;
         let last_event_id = last_event_id.map(EventId::to_string);

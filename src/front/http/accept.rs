@@ -1,9 +1,9 @@
 //! The media types that a client accepts and sends. Pure.
 
-/// The header of nearly every client: the text of the specification.
+/// The `Accept` header that nearly every client sends, as written in the specification.
 const USUAL: &str = "application/json, text/event-stream";
 
-/// The kinds of answers that a client takes.
+/// The media types that a client accepts for answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::front) struct AcceptedTypes {
     pub(in crate::front) json: bool,
@@ -11,7 +11,7 @@ pub(in crate::front) struct AcceptedTypes {
 }
 
 impl AcceptedTypes {
-    /// The media types that `Accept` allows. A missing header and `*/*` allow all.
+    /// Parses an `Accept` header. A missing header and `*/*` allow all media types.
     pub(in crate::front) fn of(accept: Option<&str>) -> Self {
         let Some(accept) = accept.filter(|accept| *accept != USUAL) else {
             return Self {
@@ -34,7 +34,7 @@ impl AcceptedTypes {
     }
 }
 
-/// Whether a `Content-Type` is JSON.
+/// Returns whether a `Content-Type` header names JSON.
 pub(in crate::front) fn is_json(content_type: Option<&str>) -> bool {
     const JSON: &str = "application/json";
     let media = |value: &str| {

@@ -1,5 +1,5 @@
-//! The callers of requests without a session, by their `_meta`. The requests of one client mostly
-//! have the same, so that it is read once.
+//! Cache of the callers of requests without a session, keyed by `_meta`. A client usually sends the
+//! same `_meta` with every request, so it only needs to be parsed once.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -10,13 +10,13 @@ use crate::downstream::Caller;
 use crate::id::{QuickCache, quick_cache};
 use crate::protocol::{Request, RequestId};
 
-/// Maximum cached callers; more evict the least used.
+/// Maximum number of cached callers; further ones evict the least used.
 const CALLERS_MAX: usize = 256;
 
-/// A longer `_meta`, in bytes, is read each time.
+/// Maximum length of a cached `_meta`, in bytes; a longer one is parsed for each request.
 const META_KEY_MAX: usize = 2048;
 
-/// The callers that one worker knows.
+/// The cached callers of one worker.
 pub(super) struct CallerCache(RefCell<QuickCache<MetaKey, Arc<Caller>>>);
 
 impl Default for CallerCache {
@@ -25,12 +25,11 @@ impl Default for CallerCache {
     }
 }
 
-/// `_meta` of a request as it was written, but for the progress token.
+/// The bytes of a request's `_meta`, without the progress token.
 type MetaKey = Vec<u8>;
 
 impl CallerCache {
-    /// The caller that had the same `_meta` before, is the same principal with the same scopes, and entered by the
-    /// same view.
+    /// Returns the cached caller with the same `_meta`, principal, scopes and view.
     pub(super) fn find(&self, key: &[u8], requester: &Requester) -> Option<Arc<Caller>> {
         let cache = self.0.borrow();
         let caller = cache.get(key)?;
@@ -46,7 +45,8 @@ impl CallerCache {
     }
 }
 
-/// `None` without `_meta`, and where it is too long or its progress token is wrong.
+/// Returns the cache key of a request; `None` if it has no `_meta`, if `_meta` is too long, or if
+/// the progress token is invalid.
 pub(super) fn meta_key_of(request: &Request) -> Option<Cow<'_, [u8]>> {
     let frame = request.frame.as_bytes();
     let meta = request.params.meta.clone()?;
@@ -57,7 +57,7 @@ pub(super) fn meta_key_of(request: &Request) -> Option<Cow<'_, [u8]>> {
         return frame.get(meta).map(Cow::Borrowed);
     };
     RequestId::try_new(request.member(Some(&token))?).ok()?;
-    // No JSON has a zero byte: the two halves cannot be mistaken for others.
+    // JSON contains no zero byte, so the separator keeps different pairs of halves distinct.
     let (before, after) = (meta.start..token.start, token.end..meta.end);
     let halves = [frame.get(before)?, &[0], frame.get(after)?];
     Some(halves.concat().into())

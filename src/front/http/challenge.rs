@@ -1,4 +1,4 @@
-//! `WWW-Authenticate` of a request that is refused for its credentials.
+//! The `WWW-Authenticate` header for requests that are refused because of their credentials.
 
 use actix_web::HttpRequest;
 use actix_web::http::header::{self, HeaderValue};
@@ -7,12 +7,12 @@ use url::Url;
 use crate::auth::TokenSettings;
 use crate::protocol::ErrorKind;
 
-/// Where metadata of a protected resource are (RFC 9728).
+/// Path of the protected resource metadata (RFC 9728).
 pub(super) const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
 
-/// Says how to authenticate, and where tokens come from (RFC 9728). Only a request with credentials
-/// learns that they are wrong (RFC 6750); scopes
-/// are all that are needed (S-AUTHS-08).
+/// Returns the challenge, which names the authentication scheme and the resource metadata (RFC
+/// 9728). It contains an error code only if the request had credentials (RFC 6750), and always
+/// lists all required scopes (S-AUTHS-08).
 pub(super) fn challenge(
     request: &HttpRequest,
     kind: ErrorKind,
@@ -39,7 +39,7 @@ pub(super) fn challenge(
     HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("Bearer"))
 }
 
-/// Where clients find the metadata; `None` if there is no authorization server.
+/// Returns the URL of the resource metadata; `None` if no authorization server is configured.
 fn metadata_url(tokens: &TokenSettings) -> Option<Url> {
     tokens.issuers().next()?;
     let mut url = Url::parse(tokens.resource.as_deref()?).ok()?;

@@ -1,4 +1,5 @@
-//! The file descriptors that clients may take; the rest is left for servers, operators and health.
+//! Limits client connections, so that enough file descriptors remain for servers, operators and
+//! health checks.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -13,20 +14,20 @@ use rustix::process::{Resource, getrlimit};
 use super::request_clock::RequestClock;
 use crate::front::settings::FrontSettings;
 
-/// Least descriptors that are left, if there are twice as many.
+/// Minimum number of descriptors reserved for other uses, if the limit is at least twice as high.
 const LEFT_MIN: u64 = 96;
 
-/// Connections beyond the seats, whose requests are read to be refused with a reason, or since they
-/// ask for the health; no more than there are seats.
+/// Maximum number of connections accepted beyond the seats. Their requests are refused with a
+/// reason, except for health checks. Never more than the number of seats.
 const CROWD_MAX: usize = 32;
 
-/// Connections that are accepted and have not reached a worker yet.
+/// Reserve for connections that are accepted but have not reached a worker yet.
 const ARRIVING_MAX: usize = 16;
 
-/// Idle connections that end for a new one, so that there is room for the next ones.
+/// Number of idle connections closed when a new one needs a seat, to make room for further ones.
 const END_AT_ONCE: usize = 8;
 
-/// The seats of all workers. Clones count together.
+/// The seats of all workers. Clones share the count.
 #[derive(Clone, Debug)]
 pub(super) struct ClientSeats(Arc<Seats>);
 
@@ -41,7 +42,8 @@ struct Seats {
 #[derive(Debug)]
 pub(super) struct ClientSeat {
     seats: ClientSeats,
-    /// There was none: the connection is one of the crowd.
+    /// Whether all seats were taken and no idle connection made room. The connection's requests are
+    /// then refused.
     pub(super) is_beyond: bool,
 }
 
@@ -56,15 +58,15 @@ impl ClientSeats {
         }))
     }
 
-    /// Connections that each of so many workers may hold, so that none is accepted without a
-    /// descriptor.
+    /// Returns the maximum number of connections of each of `workers` workers. It guarantees that a
+    /// descriptor is available for every accepted connection.
     pub(super) fn of_worker(&self, workers: usize) -> usize {
         let all = self.0.max.saturating_add(CROWD_MAX + ARRIVING_MAX);
         all / workers.max(1)
     }
 
-    /// Takes a seat; where none is free, one of the connections of this worker ends that wait for
-    /// their next request. `None` if even the crowd is full.
+    /// Takes a seat. If none is free, closes some of this worker's idle connections. Returns `None`
+    /// if the limit beyond the seats is also reached.
     pub(super) fn take(&self, open: &OpenSockets) -> Option<ClientSeat> {
         let taken = self.0.taken.fetch_add(1, Ordering::Relaxed);
         let is_full = taken >= self.0.max;
@@ -72,7 +74,7 @@ impl ClientSeats {
             seats: self.clone(),
             is_beyond: is_full && open.end_idle(END_AT_ONCE) == 0,
         };
-        // Those that end now leave in a moment.
+        // The idle connections are still counted until they have actually closed.
         (taken < self.0.max.saturating_add(self.0.crowd_max)).then_some(seat)
     }
 }
@@ -83,8 +85,8 @@ impl Drop for ClientSeat {
     }
 }
 
-/// Seats under this limit of descriptors, or without a limit. Servers and operators get the descriptors
-/// that neither the seats nor the crowd can take.
+/// Returns the number of seats for a limit of descriptors, or without a limit. Connections beyond
+/// the seats are deducted as well, so that the reserve for servers and operators is never used up.
 fn seats_of(limit: Option<u64>) -> usize {
     let clients = limit.map(|limit| limit - (limit / 4).max(LEFT_MIN).min(limit / 2));
     let clients = clients.map_or(usize::MAX, |it| usize::try_from(it).unwrap_or(usize::MAX));
@@ -93,38 +95,39 @@ fn seats_of(limit: Option<u64>) -> usize {
         .max(clients / 2)
 }
 
-/// Connections of each worker where the configuration sets no number.
+/// Default maximum number of connections per worker.
 const PER_WORKER: usize = 25_000;
 
-/// Maximum client connections under this limit of open files, or without a limit.
+/// Returns the maximum number of client connections for a limit of open files, or without a limit.
 pub fn clients_max(settings: &FrontSettings, open_files: Option<u64>) -> usize {
     let per_worker = settings.connections_max.unwrap_or(PER_WORKER);
     seats_of(open_files).min(per_worker.saturating_mul(settings.workers))
 }
 
-/// The seats of this process. A number that the configuration sets is warned of if it cannot be reached.
+/// Creates the seats of this process. Logs a warning if the limit of open files is too low for the
+/// configured number of connections.
 pub(super) fn seats_of_process(settings: &FrontSettings) -> ClientSeats {
     let limit = getrlimit(Resource::Nofile).current;
     let max = seats_of(limit);
-    let wanted = settings.connections_max.unwrap_or_default();
-    let wanted = wanted.saturating_mul(settings.workers);
-    if let Some(limit) = limit.filter(|_| max < wanted) {
+    let configured = settings.connections_max.unwrap_or_default();
+    let configured = configured.saturating_mul(settings.workers);
+    if let Some(limit) = limit.filter(|_| max < configured) {
         log::warn!(
-            "{max} clients can be connected, and not the {wanted} of `gateway.connections_max` on all workers: \
-             {limit} files may be open, raise `LimitNOFILE=` or `ulimit -n`"
+            "client connections limited to {max} instead of {configured} (`gateway.connections_max` times workers) \
+             by the limit of {limit} open files; raise `LimitNOFILE=` or `ulimit -n`"
         );
     }
     ClientSeats::new(clients_max(settings, limit))
 }
 
-/// The sockets of one worker.
+/// The open client sockets of one worker.
 #[derive(Default)]
 pub(super) struct OpenSockets {
     all: RefCell<BTreeMap<u64, Rc<OpenSocket>>>,
     last: Cell<u64>,
 }
 
-/// What others see of a socket.
+/// The state of a socket that other connections of its worker access.
 #[derive(Default)]
 pub(super) struct OpenSocket {
     pub(super) clock: Rc<RequestClock>,
@@ -133,7 +136,7 @@ pub(super) struct OpenSocket {
 }
 
 impl OpenSockets {
-    /// Adds a socket; its number removes it.
+    /// Adds a socket and returns the number with which it is removed.
     pub(super) fn add(&self) -> (u64, Rc<OpenSocket>) {
         let number = self.last.get() + 1;
         self.last.set(number);
@@ -146,7 +149,7 @@ impl OpenSockets {
         self.all.borrow_mut().remove(&number);
     }
 
-    /// Ends those that wait longest for their next request; returns how many.
+    /// Closes up to `most` idle connections, longest idle first, and returns their number.
     fn end_idle(&self, most: usize) -> usize {
         let all = self.all.borrow();
         let idle = all.values().filter(|socket| !socket.must_end.get());
@@ -166,7 +169,7 @@ impl OpenSockets {
 }
 
 impl OpenSocket {
-    /// The task that reads from the socket waits.
+    /// Stores the waker of the task that waits to read from the socket.
     pub(super) fn waits(&self, cx: &Context<'_>) {
         let mut waker = self.waker.borrow_mut();
         match &mut *waker {
@@ -175,7 +178,8 @@ impl OpenSocket {
         }
     }
 
-    /// Whether the connection ends to make room, since it serves nothing.
+    /// Returns whether the connection must close to make room. A connection that serves a request
+    /// in the meantime stays open.
     pub(super) fn must_end(&self) -> bool {
         self.must_end.get() && self.clock.idle_since().is_some()
     }

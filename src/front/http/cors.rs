@@ -1,4 +1,4 @@
-//! The rights of web pages to send and read (CORS).
+//! CORS: which web pages may call the gateway, and how preflight requests are answered.
 
 use actix_cors::Cors;
 use actix_web::HttpResponse;
@@ -10,10 +10,11 @@ use super::headers::EXPOSED;
 use super::respond;
 use crate::protocol::{ErrorKind, Failure};
 
-/// How long a browser may remember the answer to a preflight, in seconds.
+/// How long a browser may cache the answer to a preflight request, in seconds.
 const PREFLIGHT_MAX_AGE: usize = 86_400;
 
-/// Pages of allowed origins may send every header: `Mcp-Param-*` cannot be listed.
+/// Returns the CORS middleware. It allows any header, because the names of `Mcp-Param-*` headers
+/// cannot be listed in advance.
 pub(super) fn cors(is_allowed: impl Fn(&str) -> bool + 'static) -> Cors {
     Cors::default()
         .allowed_origin_fn(move |origin, _| origin.to_str().is_ok_and(&is_allowed))
@@ -24,8 +25,8 @@ pub(super) fn cors(is_allowed: impl Fn(&str) -> bool + 'static) -> Cors {
         .max_age(PREFLIGHT_MAX_AGE)
 }
 
-/// Writes what actix-cors answers to a preflight as all answers of the gateway are: an empty one
-/// with status 204 instead of 200, a refusal as JSON-RPC instead of text.
+/// Rewrites the preflight answers of actix-cors in the gateway's style: an empty answer gets status
+/// 204 instead of 200, and a refusal becomes a JSON-RPC error instead of text.
 pub(super) fn rewrite_preflight<S, B>(
     request: ServiceRequest,
     service: &S,
@@ -50,7 +51,7 @@ where
 }
 
 fn refused() -> HttpResponse {
-    let message = "this web page may not send this request: pages of \
-                   `gateway.allowed_origins` may send GET, POST, PUT, DELETE and OPTIONS";
+    let message = "cross-origin request not allowed: only origins in `gateway.allowed_origins` may \
+                   send GET, POST, PUT, DELETE and OPTIONS";
     respond::failure_response(&Failure::new(ErrorKind::Forbidden, message).into())
 }

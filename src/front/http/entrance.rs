@@ -1,4 +1,4 @@
-//! By which view a client enters: the path below the endpoint names it.
+//! Determines the view that a client uses from the path of its request.
 
 use actix_web::HttpRequest;
 use actix_web::guard::GuardContext;
@@ -7,19 +7,21 @@ use crate::front::state::Front;
 use crate::id::{ServerName, ViewId};
 use crate::protocol::{ErrorKind, Failure};
 
-/// The segment of a path that names a view of the configuration.
+/// The path parameter with the name of a configured view.
 const VIEW: &str = "view";
 
-/// The segment that names a server.
+/// The path segment before a server's name, and the parameter with that name.
 const SERVER: &str = "server";
 
-/// Whether a request to the endpoint is MCP. One that names a server in its query is the API's.
+/// Returns whether a request to the endpoint is MCP. Requests with `serverId` in the query belong
+/// to the management API.
 pub(super) fn is_for_mcp(context: &GuardContext<'_>) -> bool {
     let query = context.head().uri.query();
     !query.is_some_and(|query| query.contains("serverId="))
 }
 
-/// The paths of views of an endpoint. Below the root there are other things than views.
+/// Returns the paths of an endpoint's views. At the root, paths of named views would hide other
+/// paths.
 pub(super) fn paths_of_views(endpoint: &str) -> impl Iterator<Item = String> {
     let below = endpoint.trim_end_matches('/');
     let of_server = format!("{below}/{SERVER}/{{{SERVER}}}");
@@ -27,11 +29,11 @@ pub(super) fn paths_of_views(endpoint: &str) -> impl Iterator<Item = String> {
     [Some(of_server), named].into_iter().flatten()
 }
 
-/// The view that a request names.
+/// Returns the view that the path of a request names.
 ///
 /// # Errors
 ///
-/// Returns the 404 that the client is to read when there is no such view.
+/// Returns the 404 that the client reads if the view does not exist.
 pub(in crate::front) fn view(request: &HttpRequest, front: &Front) -> Result<ViewId, Failure> {
     let segments = request.match_info();
     if segments.is_empty() {
@@ -48,8 +50,8 @@ pub(in crate::front) fn view(request: &HttpRequest, front: &Front) -> Result<Vie
 fn unknown(request: &HttpRequest) -> Failure {
     let path: String = request.path().chars().take(100).collect();
     let message = format!(
-        "there is nothing at `{path}`: `[views.NAME]` in the configuration makes a view, and \
-         `[servers.NAME]` a server"
+        "no view or server at `{path}`: views are configured in `[views.NAME]`, servers in \
+         `[servers.NAME]`"
     );
     Failure::new(ErrorKind::NotFound, message)
 }

@@ -1,4 +1,4 @@
-//! The body of an event stream: events, and comments while there are none.
+//! The body of an event stream: sends events, and keep-alive comments while the stream is quiet.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -12,14 +12,15 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::calls::RequestGuard;
 
-/// A line that clients ignore: it keeps proxies from closing the stream, and shows whether the
-/// client is still there.
+/// A comment that clients ignore. It keeps proxies from closing the stream, and reveals clients
+/// that have disconnected.
 const COMMENT: Bytes = Bytes::from_static(b": keep-alive\n\n");
 
+/// The body of a response that streams `events`.
 pub(in crate::front) struct EventBody<S> {
     events: S,
     comments: Interval,
-    /// There were events since the next comment was planned.
+    /// Whether events were sent since the comment interval was last reset.
     had_event: bool,
     _in_flight: TaskTrackerToken,
     _waiting: Option<RequestGuard>,
@@ -53,7 +54,7 @@ impl<S: Stream<Item = Bytes> + Unpin> Stream for EventBody<S> {
             body.had_event = true;
             return Poll::Ready(event.map(Ok));
         }
-        // Once for all that came together.
+        // Resetting the interval once per burst is cheaper than once per event.
         if std::mem::take(&mut body.had_event) {
             body.comments.reset();
         }

@@ -1,4 +1,5 @@
-//! Streams that end when the credentials of their reader expire: who may not ask may not read on.
+//! Ends event streams when the credentials of their client expire, so that they cannot be read any
+//! longer than requests can be sent.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -13,14 +14,16 @@ use tokio::time::sleep;
 use crate::auth::Identity;
 use crate::telemetry::unix_millis;
 
-/// How often the clock is looked at: it may be set meanwhile.
+/// Maximum time between two looks at the clock, which can be set in the meantime.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 
-/// When the stream of a request ends: beside the request and not in its future, which every request
-/// would pay for.
+/// The time at which the stream of a request ends, in milliseconds since 1970. Stored in the
+/// request's extensions, because a field in the handler's future would enlarge it for every
+/// request.
 struct StreamEnd(u64);
 
-/// Notes when the answer ends, if it is a stream of no call.
+/// Records when the stream of a request must end, if the request opens a stream and its credentials
+/// expire.
 pub(super) fn note(
     identity: &Identity,
     request: &HttpRequest,
@@ -33,7 +36,7 @@ pub(super) fn note(
     }
 }
 
-/// Ends the answer when [`note`] has noted it to.
+/// Ends the answer at the time recorded by [`note`], if any.
 pub(super) fn ends_as_noted(response: HttpResponse, request: &HttpRequest) -> HttpResponse {
     let noted = request.extensions().get().map(|StreamEnd(at)| *at);
     match noted {
@@ -42,7 +45,7 @@ pub(super) fn ends_as_noted(response: HttpResponse, request: &HttpRequest) -> Ht
     }
 }
 
-/// Ends the body of a response at this time, in milliseconds since 1970.
+/// Ends the body of a response at `expires_at`, in milliseconds since 1970.
 pub(in crate::front) fn ends_at(response: HttpResponse, expires_at: u64) -> HttpResponse {
     response.map_body(|_, body| {
         BoxBody::new(ExpiringBody {

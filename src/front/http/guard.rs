@@ -1,12 +1,14 @@
-//! Who may call from where: `Origin`, `Host` and the authority of an absolute URI (DNS rebinding,
-//! S-HTTP-03). Pure.
+//! Checks `Host`, `Origin` and the authority of an absolute URI, to prevent DNS rebinding attacks
+//! (S-HTTP-03). Pure.
 
 use crate::front::settings::FrontSettings;
 use crate::protocol::{ErrorKind, Failure};
 
+/// Checks the host, the authority and the origin of a request against the settings.
+///
 /// # Errors
 ///
-/// Returns the 403 that the client is to read (S-HTTP-04).
+/// Returns the 403 that the client reads (S-HTTP-04).
 pub(in crate::front) fn check(
     settings: &FrontSettings,
     host: Option<&str>,
@@ -15,21 +17,22 @@ pub(in crate::front) fn check(
 ) -> Result<(), Failure> {
     let is_allowed = |host| host_is_allowed(settings, host);
     if !host.is_some_and(is_allowed) || !authority.is_none_or(is_allowed) {
-        let message = "this `Host` is not served here; it is set by `gateway.allowed_hosts`";
+        let message = "Host not allowed; add it to `gateway.allowed_hosts`";
         return Err(Failure::new(ErrorKind::Forbidden, message));
     }
     match origin {
-        // No browser.
+        // Only browsers send `Origin`.
         None => Ok(()),
         Some(origin) if origin_is_allowed(&settings.allowed_origins, origin) => Ok(()),
         Some(_) => {
-            let message = "web pages of this `Origin` may not call; they are set by `gateway.allowed_origins`";
+            let message = "Origin not allowed; add it to `gateway.allowed_origins`";
             Err(Failure::new(ErrorKind::Forbidden, message))
         }
     }
 }
 
-/// Patterns are origins in which `*` stands for any text without `/`; alone it is every origin.
+/// Returns whether an origin matches one of the patterns. In a pattern, `*` matches any text
+/// without `/`; the pattern `*` matches every origin.
 pub(in crate::front) fn origin_is_allowed(patterns: &[String], origin: &str) -> bool {
     patterns
         .iter()

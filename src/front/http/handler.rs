@@ -1,4 +1,5 @@
-//! The common start and end of every request handler.
+//! Code shared by all request handlers: checks and authentication before a request is handled, and
+//! error responses after it.
 
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
@@ -24,8 +25,9 @@ use crate::id::{Peer, Principal};
 use crate::protocol::{ErrorKind, Failure};
 use crate::telemetry::{Counter, Counters, Denial, unix_millis};
 
-/// The response of a handler, or the failure or panic that it ended with, as HTTP. `methods` are
-/// those of its path. The handler is pinned by the caller, so that its future is stored once.
+/// Runs a handler and returns its response. Failures and panics become HTTP error responses.
+/// `methods` are the methods allowed for the path. The caller pins the handler, so that its future
+/// is stored only once.
 pub(in crate::front) async fn run_handler(
     request: &HttpRequest,
     front: &Front,
@@ -71,7 +73,7 @@ pub(in crate::front) async fn run_handler(
     }
 }
 
-/// Records a request that is refused for who sends it, or from where.
+/// Records a request that was refused because of its credentials or origin.
 fn note_denial(request: &HttpRequest, failure: &Failure, counters: &Counters) {
     if matches!(
         failure.kind,
@@ -95,23 +97,23 @@ pub(super) fn record_denial(request: &HttpRequest, failure: &Failure, counters: 
     .record(counters);
 }
 
-/// The IP address of the client or of its proxy.
+/// Returns the IP address of the client or its proxy.
 pub(super) fn address(request: &HttpRequest) -> Option<IpAddr> {
     request.peer_addr().map(|address| address.ip())
 }
 
-/// The failure of a request that ended in a panic.
+/// Returns the failure for a request whose handler panicked.
 pub(in crate::front) fn panicked() -> Failure {
-    let message = "a bug of the gateway ended this request; it is in the gateway's log";
+    let message = "internal error: the gateway failed to handle this request; its log has details";
     Failure::new(ErrorKind::Internal, message)
 }
 
-/// The checks that every request must pass (S-SSE-04, S-SESS-09), and who sends it. Only a token
-/// that is not known yet is waited for; all else is ready at once.
+/// Runs the checks that every request must pass (S-SSE-04, S-SESS-09) and identifies the client.
+/// The result is ready immediately, unless a token has to be verified first.
 ///
 /// # Errors
 ///
-/// Returns the failure that the client is to read.
+/// Returns the failure that the client reads.
 pub(in crate::front) fn authenticate(
     request: &HttpRequest,
     front: &Front,
@@ -120,7 +122,7 @@ pub(in crate::front) fn authenticate(
     let place = check_place(request, settings);
     let authorization = place.and_then(|()| sole_text(request, &header::AUTHORIZATION));
     let authorization = authorization.inspect_err(|failure| {
-        // A header that decides is there twice, or cannot be read.
+        // A security-relevant header was repeated or is not readable.
         if failure.kind == ErrorKind::InvalidRequest {
             record_denial(request, failure, &front.counters);
         }
@@ -167,32 +169,32 @@ pub(in crate::front) fn authenticate(
     Ok(Either::Right(verifying.boxed_local()))
 }
 
-/// Refuses a token where none are taken any more.
+/// Returns the failure for a token that arrives after token verification was disabled.
 pub(super) fn no_tokens() -> Failure {
-    let message = "this gateway takes no tokens any more";
+    let message = "this gateway no longer accepts access tokens";
     Failure::new(ErrorKind::Unauthorized, message)
 }
 
 type Identified = Result<Identity, Failure>;
 
-/// Who sends a request, at once or later.
+/// The identity of a request's client, available immediately or once its token was verified.
 pub(super) type Identifying = Either<Ready<Identified>, LocalBoxFuture<'static, Identified>>;
 
-/// Whether a request may come to this host from this web page.
+/// Checks the `Host` and `Origin` of a request.
 ///
 /// # Errors
 ///
-/// Returns the failure that the client is to read.
+/// Returns the failure that the client reads.
 pub(super) fn check_place(request: &HttpRequest, settings: &FrontSettings) -> Result<(), Failure> {
     let origin = sole_text(request, &header::ORIGIN)?;
     check_host_and(origin, request, settings)
 }
 
-/// Whether a request may come to this host; who asks looks at the web page that it comes from.
+/// Checks the `Host` of a request. The caller checks the origin itself.
 ///
 /// # Errors
 ///
-/// As [`check_place`].
+/// Returns the failure that the client reads.
 pub(super) fn check_host(request: &HttpRequest, settings: &FrontSettings) -> Result<(), Failure> {
     check_host_and(None, request, settings)
 }
@@ -204,17 +206,16 @@ fn check_host_and(
 ) -> Result<(), Failure> {
     let clock = request.conn_data::<Rc<RequestClock>>();
     if clock.is_some_and(|clock| clock.is_beyond()) {
-        let message =
-            "too many clients are connected: the gateway may open no more files; try again later";
+        let message = "too many client connections: the gateway's limit of open files is reached; try again later";
         return Err(Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000));
     }
-    // An absolute URI names the host a second time, and others may believe either.
+    // An absolute URI names the host a second time, and proxies differ in which one they use.
     let authority = request.uri().authority().map(Authority::as_str);
     let host = sole_text(request, &header::HOST)?;
     guard::check(settings, host, authority, origin)
 }
 
-/// Whose share a request uses.
+/// Returns the peer whose quota a request counts against.
 pub(in crate::front) fn peer(request: &HttpRequest, settings: &FrontSettings) -> Peer {
     match address(request) {
         Some(address) if !settings.listen.ip().is_loopback() => Peer::of(address),
@@ -222,14 +223,14 @@ pub(in crate::front) fn peer(request: &HttpRequest, settings: &FrontSettings) ->
     }
 }
 
-/// The 405 of a path that serves one method.
+/// Returns the 405 for a path that serves a single method.
 pub(in crate::front) fn answers_only(request: &HttpRequest, method: &str) -> Failure {
-    let message = format!("`{}` answers {method} only", request.path());
+    let message = format!("`{}` only supports {method}", request.path());
     Failure::new(ErrorKind::HttpMethodNotAllowed, message)
 }
 
-/// Index of the worker that handles a request. A session lives where its client is connected, so
-/// that its calls stay on one thread.
+/// Returns the index of the worker that handles a request. A session lives on the worker to which
+/// its client connected, so that its calls stay on one thread.
 pub(in crate::front) fn worker(request: &HttpRequest) -> usize {
     request.app_data::<WorkerIndex>().map_or(0, |index| index.0)
 }

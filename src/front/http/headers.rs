@@ -1,4 +1,4 @@
-//! Header names of the protocol, and which of them web pages may read.
+//! HTTP headers of the protocol: their names, and functions that read and validate them.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub(in crate::front) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("
 pub(in crate::front) const ACCEL_BUFFERING: HeaderName =
     HeaderName::from_static("x-accel-buffering");
 
-/// Headers that a web page may read.
+/// Response headers that web pages may read.
 pub(in crate::front) const EXPOSED: [&str; 5] = [
     "mcp-session-id",
     "mcp-protocol-version",
@@ -29,12 +29,12 @@ pub(in crate::front) const EXPOSED: [&str; 5] = [
     "retry-after",
 ];
 
-/// A value of ours, which is ASCII.
+/// Returns a header value for an ASCII text of the gateway.
 pub(in crate::front) fn value(text: &str) -> HeaderValue {
     HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static(""))
 }
 
-/// A header as text, which is ASCII.
+/// Returns the text of a header; `None` if it is missing or not ASCII.
 pub(in crate::front) fn header_text<'a>(
     request: &'a HttpRequest,
     name: &HeaderName,
@@ -44,11 +44,11 @@ pub(in crate::front) fn header_text<'a>(
     text?.ok()
 }
 
-/// A header that decides what a request may do: what cannot be read must not count as absent.
+/// Returns the text of a security-relevant header. An unreadable value must not count as absent.
 ///
 /// # Errors
 ///
-/// Returns the 400 that the client is to read when it came more than once, or is not ASCII.
+/// Returns the 400 that the client reads if the header is repeated or not ASCII.
 pub(in crate::front) fn sole_text<'a>(
     request: &'a HttpRequest,
     name: &HeaderName,
@@ -57,11 +57,11 @@ pub(in crate::front) fn sole_text<'a>(
     sole_header(name.as_str(), values.map(HeaderValue::as_bytes))
 }
 
-/// The headers of a request that servers are to read.
+/// Returns the headers and user claims of a request that are forwarded to servers.
 ///
 /// # Errors
 ///
-/// Returns the 400 that the client is to read.
+/// Returns the 400 that the client reads.
 pub(in crate::front) fn forwarded_headers(
     request: &HttpRequest,
     settings: &FrontSettings,
@@ -73,7 +73,7 @@ pub(in crate::front) fn forwarded_headers(
     ClientHeaders::read(&settings.forwarded_headers, request.headers(), user)
 }
 
-/// Headers that identify requests and hold no secret.
+/// Headers that identify requests and contain no secrets.
 const IDENTIFIERS: [&str; 5] = [
     "baggage",
     "traceparent",
@@ -82,8 +82,8 @@ const IDENTIFIERS: [&str; 5] = [
     "x-request-id",
 ];
 
-/// Adds the key or token of a client, and the secrets in the headers that servers are to read, to those
-/// that no text shows: a server may repeat what it gets. Called for clients that were let in.
+/// Registers a client's key or token, and the secrets in its forwarded headers, for masking: a
+/// server can repeat what it receives. Called only for authenticated clients.
 pub(super) fn note_secrets(
     token: Option<&str>,
     request: &HttpRequest,
@@ -103,8 +103,8 @@ pub(super) fn note_secrets(
     }
 }
 
-/// Notes whose request it is where servers read that: beside the request, and not in its future,
-/// which every request would pay for.
+/// Stores the user claims of a request if servers read them. They are stored in the request's
+/// extensions, because a field in the handler's future would enlarge it for every request.
 pub(in crate::front) fn note_user(
     identity: &Identity,
     request: &HttpRequest,
@@ -115,11 +115,11 @@ pub(in crate::front) fn note_user(
     }
 }
 
-/// The revision that `MCP-Protocol-Version` names (S-HDR-01).
+/// Parses the revision in `MCP-Protocol-Version` (S-HDR-01).
 ///
 /// # Errors
 ///
-/// Returns the 400 that the client is to read.
+/// Returns the 400 that the client reads.
 pub(in crate::front) fn parse_revision(version: &str) -> Result<Revision, Failure> {
     version.parse().map_err(|error| {
         let message = format!("`MCP-Protocol-Version`: {error}");

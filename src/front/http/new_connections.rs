@@ -1,4 +1,5 @@
-//! Connections that were accepted and have not sent a request yet.
+//! Counts connections that were accepted but have not sent a request yet. A handover waits for
+//! them.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -7,23 +8,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use actix_web::HttpRequest;
 use actix_web::dev::Extensions;
 
-/// Their number. Clones count together.
+/// The number of new connections. Clones share the count.
 #[derive(Clone, Debug, Default)]
 pub(in crate::front) struct NewConnections(Arc<AtomicUsize>);
 
-/// One connection, which counts until its first request or its end.
+/// A connection that counts as new until its first request or its end.
 pub(in crate::front) struct NewConnection {
     all: NewConnections,
     counts: Cell<bool>,
 }
 
 impl NewConnections {
-    /// To be called for each accepted connection.
+    /// Counts a connection that is ready for requests. Called for each accepted connection.
     pub(super) fn on_connect(&self, data: &mut Extensions) {
         data.insert(self.arrive());
     }
 
-    /// One that is not ready for requests counts until the end of this.
+    /// Counts a connection until the returned value is dropped, such as during its TLS handshake.
     pub(in crate::front) fn arrive(&self) -> NewConnection {
         self.0.fetch_add(1, Ordering::Relaxed);
         NewConnection {
@@ -32,7 +33,7 @@ impl NewConnections {
         }
     }
 
-    /// To be called for each request.
+    /// Stops counting the connection of a request. Called for each request.
     pub(super) fn on_request(request: &HttpRequest) {
         if let Some(connection) = request.conn_data::<NewConnection>() {
             connection.stop_counting();

@@ -1,5 +1,5 @@
-//! The body of a long answer, which is not copied for an id of its client: a list is kept ready-made,
-//! and a large result stays as its server wrote it.
+//! The body of an answer in parts: inserts the id of the client's request without copying a
+//! prepared list or a large result.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use actix_web::body::{BodySize, MessageBody};
 use bytes::Bytes;
 
+/// The body of an answer, written part by part.
 pub(super) struct PartsBody(std::array::IntoIter<Bytes, 3>);
 
 impl PartsBody {

@@ -1,5 +1,5 @@
-//! Requests without credentials whose session remembers them (`auth.remember`): their client sent
-//! them with `initialize`. Over HTTP+SSE, where the id of a session is in the URL, none does.
+//! Authenticates requests without credentials by their session, which remembers the credentials of
+//! `initialize` (`auth.remember`). Not available over HTTP+SSE, where URLs contain the session id.
 
 use std::sync::Arc;
 
@@ -18,17 +18,18 @@ use crate::id::SessionId;
 use crate::protocol::{ErrorKind, Failure};
 use crate::telemetry::unix_millis;
 
-/// Marks a request that is known by its session.
+/// Marks a request that was authenticated by its session.
 struct BySession;
 
-/// The credentials of a request, for its session to remember.
+/// The credentials of a request, until its session remembers them.
 struct Presented(RememberedCredentials);
 
-/// Who sends a request, as it says itself or its session remembers.
+/// Identifies the client of a request by the request's credentials, or else by the credentials that
+/// its session remembers.
 ///
 /// # Errors
 ///
-/// Returns the failure that the client is to read.
+/// Returns the failure that the client reads.
 pub(super) fn authenticate(
     request: &HttpRequest,
     front: &Front,
@@ -61,7 +62,8 @@ pub(super) fn authenticate(
     Ok(Either::Right(checking.boxed_local()))
 }
 
-/// The credentials that the session of a request remembers, if the request has none itself.
+/// Returns the credentials that the session of a request remembers, if the request has none of its
+/// own.
 fn find(
     request: &HttpRequest,
     front: &Front,
@@ -76,11 +78,11 @@ fn find(
     Some((id, front.sessions.credentials(id)?))
 }
 
-/// Refuses a message that is for no session: none remembers credentials for it.
+/// Refuses a message outside a session if it was authenticated by a session.
 ///
 /// # Errors
 ///
-/// Returns the failure that the client is to read.
+/// Returns the failure that the client reads.
 pub(super) fn checked(
     incoming: Incoming,
     request: &HttpRequest,
@@ -90,13 +92,13 @@ pub(super) fn checked(
     let is_remembered =
         settings.auth.remember.by_session && request.extensions().contains::<BySession>();
     if is_remembered && !is_in_session {
-        let message = "this request is for no session, and needs credentials of its own";
+        let message = "this request does not belong to a session and requires its own credentials";
         return Err(Failure::new(ErrorKind::Unauthorized, message).into());
     }
     Ok(incoming)
 }
 
-/// Notes the credentials of a request until its session is found.
+/// Keeps the credentials of a request until its session is known.
 pub(super) fn note(
     identity: &Identity,
     request: &HttpRequest,
@@ -116,7 +118,7 @@ pub(super) fn note(
     }
 }
 
-/// Has the session of a request remember the credentials that it came with.
+/// Makes the session of a request remember the request's credentials.
 pub(super) fn keep(request: &HttpRequest, front: &Front, id: SessionId) {
     let presented = request.extensions_mut().remove::<Presented>();
     if let Some(Presented(presented)) = presented {

@@ -1,4 +1,5 @@
-//! Whether a connection serves a request, or waits for one, and the answer on its way out.
+//! Tracks the phase of a client connection (idle, receiving a head, serving) for its timeouts, and
+//! splits answers into parts, so that slow readers do not make the gateway buffer whole answers.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -13,30 +14,30 @@ use tokio::time::Instant;
 
 use crate::memory::note_passed;
 
-/// Of one connection.
+/// The phase of one connection and its unsent bytes.
 #[derive(Debug)]
 pub(super) struct RequestClock {
     phase: Cell<Phase>,
-    /// Bytes of the answer that the connection has not taken yet.
+    /// Bytes of the current answer that were not handed to the connection yet.
     unsent: Cell<usize>,
-    /// The connection has no seat: its requests are refused.
+    /// Whether the connection has no seat, so that its requests are refused.
     is_beyond: Cell<bool>,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Phase {
-    /// Since then, and nothing has come yet. The first head is timed elsewhere.
+    /// Opened at this time; no byte was received yet. actix-http times the first head.
     New(Instant),
-    /// The head of the first request has begun.
+    /// The first request's head is being received.
     FirstHead,
     Serving,
-    /// Since then, and nothing of another request has come.
+    /// Idle since this time: no byte of a further request was received.
     Idle(Instant),
-    /// Since then a head is on its way.
+    /// A further request's head has been arriving since this time.
     Head(Instant),
 }
 
-/// A request that is served: until the last of its answer is handed on.
+/// A request in progress; dropped when the last part of its answer was handed to the connection.
 #[derive(Debug)]
 pub(super) struct Serving(Rc<RequestClock>);
 
@@ -51,7 +52,7 @@ impl Default for RequestClock {
 }
 
 impl RequestClock {
-    /// A request has come.
+    /// Records that a request was received.
     pub(super) fn serve(self: &Rc<Self>) -> Serving {
         self.phase.set(Phase::Serving);
         Serving(Rc::clone(self))
@@ -61,12 +62,12 @@ impl RequestClock {
         self.is_beyond.set(true);
     }
 
-    /// Whether there are too many connections for this one.
+    /// Returns whether the connection exceeds the limit, so that its requests are refused.
     pub(super) fn is_beyond(&self) -> bool {
         self.is_beyond.get()
     }
 
-    /// Since when the connection waits for a request.
+    /// Returns the time since when the connection has been idle; `None` if it is in use.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         match self.phase.get() {
             Phase::New(since) | Phase::Idle(since) => Some(since),
@@ -74,12 +75,13 @@ impl RequestClock {
         }
     }
 
-    /// Bytes of the answer that is under way and that the connection has not taken.
+    /// Returns the number of bytes of the current answer that were not handed to the connection
+    /// yet.
     pub(super) fn unsent(&self) -> usize {
         self.unsent.get()
     }
 
-    /// Bytes have come.
+    /// Records that bytes were received.
     pub(super) fn received(&self) {
         match self.phase.get() {
             Phase::New(_) => self.phase.set(Phase::FirstHead),
@@ -88,8 +90,8 @@ impl RequestClock {
         }
     }
 
-    /// When the connection is to end for want of a head. A connection that is idle is ended by
-    /// actix-http before that, unless it holds what it takes for the beginning of a head.
+    /// Returns when the connection times out because a head is missing. actix-http closes idle
+    /// connections earlier, except when it has received what looks like the start of a head.
     pub(super) fn due(&self, head_timeout: Duration, keep_alive: Duration) -> Option<Instant> {
         match self.phase.get() {
             Phase::New(_) | Phase::FirstHead | Phase::Serving => None,
@@ -106,12 +108,12 @@ impl Drop for Serving {
     }
 }
 
-/// How much of an answer the connection is handed at a time, in bytes. It copies what it is handed,
-/// so that a client which does not read holds no more than this beside the answer itself.
+/// Maximum size of the parts handed to the connection, in bytes. The connection copies each part,
+/// so a client that does not read costs at most this much in addition to the answer itself.
 const PART_MAX: usize = 32 * 1024;
 
 pin_project! {
-    /// The body of an answer in parts, with the request that it ends.
+    /// The body of an answer, split into parts. Dropping it ends the request.
     pub(super) struct ServedBody<B> {
         #[pin]
         body: B,

@@ -1,4 +1,5 @@
-//! The document in which clients find the authorization server of the gateway (RFC 9728, S-AUTHS-02).
+//! Serves the protected resource metadata, which names the gateway's authorization servers (RFC
+//! 9728, S-AUTHS-02).
 
 use std::pin::pin;
 
@@ -13,7 +14,7 @@ use super::respond::with_title_case_headers;
 use crate::front::state::{Front, FrontGate};
 use crate::protocol::{ErrorKind, Failure};
 
-/// At the root, and with the path of an endpoint behind it.
+/// The metadata paths: without an endpoint's path, and followed by one.
 pub(super) const PATHS: [&str; 2] = [
     WELL_KNOWN,
     "/.well-known/oauth-protected-resource/{path:.*}",
@@ -35,7 +36,7 @@ fn answer(request: &HttpRequest, front: &Front) -> Result<HttpResponse, Failure>
     let issuers: Vec<&str> = tokens.issuers().collect();
     if issuers.is_empty() {
         let message =
-            "this gateway has no authorization server (`[auth.jwt]`, `[auth.introspection]`)";
+            "no authorization server is configured (`[auth.jwt]`, `[auth.introspection]`)";
         return Err(Failure::new(ErrorKind::NotFound, message));
     }
     let response = HttpResponse::Ok().json(json!({

@@ -1,4 +1,5 @@
-//! The HTTP server: which paths there are, and how long anything may take.
+//! The HTTP server for clients: its routes, its worker threads, and how it drains, hands over and
+//! stops.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -30,23 +31,22 @@ use crate::front::state::{Front, FrontGate, WorkerIndex};
 use crate::front::tls::{FrontTls, Handshakes};
 use crate::protocol::{ErrorKind, Failure};
 
-/// How long connected clients may take to their first request while the socket is handed over,
-/// and how often this is looked at.
+/// How long a handover waits for the first request of connected clients, and how often it checks.
 const FIRST_REQUEST_WAIT_MAX: Duration = Duration::from_secs(1);
 const FIRST_REQUEST_POLL: Duration = Duration::from_millis(20);
 
-/// Whether a request may come to this host from this web page, for paths that others serve.
+/// Checks the `Host` and `Origin` of a request, for routes of other modules.
 pub(super) type RequestCheck = Arc<dyn Fn(&HttpRequest) -> Result<(), Failure> + Send + Sync>;
 
-/// Whether the credentials of a request allow what operators do, for paths that others serve.
+/// Returns whether a request has operator credentials, for routes of other modules.
 pub(super) type OperatorCheck =
     Arc<dyn Fn(&HttpRequest) -> LocalBoxFuture<'static, bool> + Send + Sync>;
 
-/// The running HTTP server and its worker threads, on which sessions and connections live too.
+/// The running HTTP server and its worker threads, which also run sessions and connections.
 pub struct FrontServer {
     /// `None` without a listener.
     handle: Option<ServerHandle>,
-    /// Workers that no HTTP server started.
+    /// Workers that were started without an HTTP server.
     own_workers: Vec<Arbiter>,
     pub(in crate::front) gate: web::Data<FrontGate>,
     new_connections: NewConnections,
@@ -55,12 +55,13 @@ pub struct FrontServer {
 }
 
 impl FrontServer {
-    /// Starts the workers. Requests for MCP wait until [`FrontServer::open`]. With a certificate,
-    /// clients speak TLS. `routes` adds other paths, which are to check their requests.
+    /// Starts the workers. MCP requests wait until [`FrontServer::open`] is called. With `tls`,
+    /// clients must use TLS. `routes` adds routes of other modules, which must call the checks
+    /// themselves.
     ///
     /// # Errors
     ///
-    /// Returns the system's error when the listener or the threads cannot be used.
+    /// Returns the system's error if the listener or the threads cannot be used.
     pub async fn start(
         (listener, tls): (TcpListener, Option<FrontTls>),
         settings: &FrontSettings,
@@ -76,7 +77,7 @@ impl FrontServer {
         let operators = operator_check(gate.clone());
         let app = move || {
             let index = next.fetch_add(1, Ordering::Relaxed);
-            // An error means that the start has failed.
+            // Sending fails only if the start has already failed.
             let _ = register.send((index, Arbiter::current()));
             let gate = for_workers.clone();
             let mut app = App::new()
@@ -86,7 +87,7 @@ impl FrontServer {
                 .wrap(cors::cors(move |origin| gate.allows_origin(origin)))
                 .wrap_fn(cors::rewrite_preflight)
                 .wrap_fn(around_each_request);
-            // Each request tries the paths in this order.
+            // actix-web matches routes in the order of their registration.
             for path in with_slash(&path) {
                 let endpoint = web::resource(path).guard(fn_guard(entrance::is_for_mcp));
                 app = app.service(endpoint.to(endpoint::endpoint));
@@ -129,11 +130,11 @@ impl FrontServer {
         })
     }
 
-    /// Starts a worker for a client that comes over stdin and stdout, and no listener.
+    /// Starts a worker without a listener, for a client on stdin and stdout.
     ///
     /// # Errors
     ///
-    /// Returns the system's error when the thread cannot be made.
+    /// Returns the system's error if the thread cannot be created.
     pub fn without_listener() -> io::Result<Self> {
         let worker = Arbiter::try_new()?;
         Ok(Self {
@@ -146,30 +147,30 @@ impl FrontServer {
         })
     }
 
-    /// Requests are handled from now on.
+    /// Starts handling requests.
     pub fn open(&self, front: Front) {
-        // Opened twice, the first one stays.
+        // On a second call, the first `front` stays in use.
         let _ = self.gate.front.set(front);
     }
 
-    /// Replaces what can change while the server runs: origins, hosts, limits of bodies, and
-    /// times of streams.
+    /// Replaces the settings that can change while the server runs: origins, hosts, body limits,
+    /// and stream timings.
     pub fn configure(&self, settings: FrontSettings) {
         if let Some(front) = self.gate.front.get() {
             front.configure(settings);
         }
     }
 
-    /// Closes the channels of HTTP+SSE; a client that may come back opens another stream.
+    /// Closes all HTTP+SSE channels. Clients can reconnect with a new stream.
     pub fn close_channels(&self) {
         if let Some(front) = self.gate.front.get() {
             front.channels.close_all();
         }
     }
 
-    /// Leaves new connections to the next process, which shares the socket: none is accepted any
-    /// more, and open ones close after their next response. Ends when every open connection has
-    /// sent a request.
+    /// Leaves new connections to the next process, which shares the socket. This process accepts no
+    /// further connections, and open ones close after their next response. Completes when every
+    /// open connection has sent a request, or after a timeout.
     pub async fn hand_over(&self) {
         if let Some(front) = self.gate.front.get() {
             front.closing.cancel();
@@ -177,7 +178,8 @@ impl FrontServer {
         let Some(handle) = &self.handle else { return };
         handle.pause().await;
         let deadline = Instant::now() + FIRST_REQUEST_WAIT_MAX;
-        // Twice, since one may be on its way from the accepting thread to a worker.
+        // Checked twice, because a connection can be in transit from the accepting thread to a
+        // worker.
         let mut quiet = 0;
         while quiet < 2 && Instant::now() < deadline {
             tokio::time::sleep(FIRST_REQUEST_POLL).await;
@@ -189,8 +191,8 @@ impl FrontServer {
         }
     }
 
-    /// New requests are refused with 503 from now on. Answers to questions and cancellations are
-    /// still taken, since they help the calls in flight to their end.
+    /// Starts refusing new requests with 503. Answers to questions and cancellations are still
+    /// accepted, because they help calls in flight to complete.
     pub fn drain(&self) {
         if let Some(front) = self.gate.front.get() {
             front.draining.cancel();
@@ -206,7 +208,7 @@ impl FrontServer {
         }
     }
 
-    /// Ends the workers, after the requests that are still in flight or after `within`.
+    /// Stops the workers once all requests in flight are answered, at the latest after `within`.
     pub async fn stop(&self, within: Duration) {
         for worker in &self.own_workers {
             worker.stop();
@@ -221,13 +223,13 @@ impl FrontServer {
     }
 }
 
-/// Before the front is open nobody is let in. The dashboard answers to its own pages only, whatever
-/// origins may call the rest.
+/// Returns the check for routes of other modules. It refuses all requests until the front is open.
+/// For the dashboard it skips the origin, because the dashboard itself only accepts its own pages.
 fn request_check(gate: web::Data<FrontGate>) -> RequestCheck {
     let is_dashboard = |path: &str| path == "/ui" || path.starts_with("/ui/");
     Arc::new(move |request| {
         let Some(front) = gate.front.get() else {
-            let message = "the gateway is starting; try again in a moment";
+            let message = "the gateway is starting; retry shortly";
             return Err(Failure::new(ErrorKind::ShuttingDown, message));
         };
         let settings = front.settings.load();
@@ -256,8 +258,8 @@ fn operator_check(gate: web::Data<FrontGate>) -> OperatorCheck {
     })
 }
 
-/// Tells the connection that it serves a request, and closes it after the answer while the socket
-/// is handed over.
+/// Wraps each request: records on the connection's clock that it serves a request, and closes the
+/// connection after the answer during a handover.
 fn around_each_request<S, B>(
     request: ServiceRequest,
     service: &S,
@@ -286,13 +288,14 @@ where
     }
 }
 
-/// HTTP/1.0 has no chunks (RFC 9112, section 7.1): closing the connection ends the body.
+/// Ends the body by closing the connection: HTTP/1.0 has no chunked encoding (RFC 9112, section
+/// 7.1).
 fn end_with_connection(head: &mut ResponseHead) {
     head.no_chunking(true);
     head.set_connection_type(ConnectionType::Close);
 }
 
-/// The paths of HTTP+SSE, of metadata and of views.
+/// Adds the routes of HTTP+SSE, resource metadata and views.
 fn add_other_paths(app: &mut web::ServiceConfig, mcp: &str) {
     add(app, legacy_sse::STREAM, legacy_sse::stream);
     add(app, legacy_sse::MESSAGES, legacy_sse::messages);
@@ -307,7 +310,7 @@ fn add_other_paths(app: &mut web::ServiceConfig, mcp: &str) {
     }
 }
 
-/// Serves a path with and without a trailing slash.
+/// Adds a route with and without a trailing slash.
 fn add<F, A>(app: &mut web::ServiceConfig, path: &str, handler: F)
 where
     F: Handler<A>,
@@ -319,8 +322,8 @@ where
     }
 }
 
-/// A path with and without a trailing slash. Each is a resource of its own, because actix-web compares
-/// the paths of a resource with several of them as regular expressions.
+/// Returns a path with and without a trailing slash. Each becomes a separate resource, because
+/// actix-web matches a resource with several paths by regular expressions, which is slower.
 fn with_slash(path: &str) -> impl Iterator<Item = String> + use<> {
     let other = format!("{}/", path.trim_end_matches('/'));
     let other = (other != path).then_some(other);
@@ -331,7 +334,7 @@ async fn no_such_path(request: HttpRequest, gate: web::Data<FrontGate>) -> HttpR
     let path: String = request.path().chars().take(100).collect();
     let settings = gate.front().await.settings.load_full();
     let message = format!(
-        "there is nothing at `{path}`; MCP is served at `{}`",
+        "nothing is served at `{path}`; the MCP endpoint is `{}`",
         settings.endpoint
     );
     respond::failure_response(&Failure::new(ErrorKind::NotFound, message).into())

@@ -1,4 +1,5 @@
-//! Requests without a session (2026-07-28): each names its revision and its client.
+//! Serves requests without a session: each request of 2026-07-28 describes its revision and client,
+//! and with `gateway.stateless` clients with a handshake get no session either.
 
 use std::sync::Arc;
 
@@ -24,8 +25,8 @@ use crate::front::state::Front;
 use crate::protocol::{DeclaredCapabilities, Envelope, ErrorKind, Failure, Request, Revision};
 use crate::sessions::{ServeOutcome, SessionlessRequest};
 
-/// Serves one request. The future waits for the answer; it ends in a failure with status 400 where
-/// a claim or a header is wrong.
+/// Serves one request and waits for its answer. The future fails with status 400 if `_meta` or a
+/// header is invalid.
 pub(super) fn serve<'a>(
     http: &'a HttpRequest,
     request: Request,
@@ -60,7 +61,7 @@ pub(super) fn serve<'a>(
 ///
 /// # Errors
 ///
-/// Returns the failure that the client is to read.
+/// Returns the failure that the client reads.
 pub(super) async fn initialize(
     http: &HttpRequest,
     front: &Front,
@@ -78,11 +79,11 @@ pub(super) async fn initialize(
     Ok(respond::json(BoxBody::new(answer), revision))
 }
 
-/// Serves one message of a client with a handshake that gets no session (`gateway.stateless`).
+/// Serves one message of a client that used a handshake but has no session (`gateway.stateless`).
 ///
 /// # Errors
 ///
-/// Returns the refusal that the client is to read.
+/// Returns the failure that the client reads.
 pub(super) async fn serve_legacy(
     http: &HttpRequest,
     envelope: Envelope,
@@ -93,7 +94,7 @@ pub(super) async fn serve_legacy(
 ) -> Result<HttpResponse, RequestFailure> {
     let revision = revision(http)?;
     let Envelope::Request(request) = envelope else {
-        // No call waits for it here.
+        // Without a session, no call waits for notifications or responses.
         return Ok(respond::accepted(revision));
     };
     let caller = Caller {
@@ -102,7 +103,7 @@ pub(super) async fn serve_legacy(
         view: requester.owner.view,
         session: None,
         revision,
-        // The client declared its capabilities in another request.
+        // The client declared its capabilities in `initialize`, which was not stored.
         profile: DeclaredCapabilities::default(),
         level: None,
         client: None,
@@ -120,7 +121,8 @@ pub(super) async fn serve_legacy(
     run(sessionless, front, settings).await
 }
 
-/// Without a header it is the revision before there was one (S-HDR-02).
+/// Returns the revision of a request. Without the header it is 2025-03-26, the last revision before
+/// the header was introduced (S-HDR-02).
 fn revision(http: &HttpRequest) -> Result<Revision, Failure> {
     let version = sole_text(http, &PROTOCOL_VERSION)?;
     version.map_or(Ok(Revision::V2025_03_26), parse_revision)
@@ -170,7 +172,7 @@ impl HttpHeaders for HeaderMap {
             headers::METHOD => self.get_all(METHOD),
             headers::NAME => self.get_all(NAME),
             headers::PROTOCOL_VERSION => self.get_all(PROTOCOL_VERSION),
-            // A name that is not a constant takes longer to look up.
+            // Looking up a name that is not a constant is slower.
             other => self.get_all(other),
         };
         let first = values.next()?;
@@ -186,7 +188,7 @@ impl HttpHeaders for HeaderMap {
     }
 }
 
-/// Reads who asks, and checks that headers and body say the same (S-LIFE-14, S-HDR-04).
+/// Returns the caller of a request, and checks that headers and body agree (S-LIFE-14, S-HDR-04).
 fn caller(
     http: &HttpRequest,
     headers: &McpHeaders<'_>,

@@ -1,4 +1,5 @@
-//! The TCP server under the HTTP server: as that of actix-web, with sockets of our own.
+//! The TCP server below the HTTP server. It replaces `actix_web::HttpServer` to use our own
+//! sockets, which enforce further limits and timeouts.
 
 use std::fmt;
 use std::io;
@@ -26,28 +27,28 @@ use crate::front::settings::FrontSettings;
 use crate::front::state::FrontGate;
 use crate::id::Principal;
 
-/// How long a client may take to close its end after a refused body.
+/// How long a client may take to close its end of the connection after a refused body.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How much the system takes of an answer before it is sent, in bytes.
+/// Maximum number of unsent bytes that the kernel buffers per connection.
 #[cfg(target_os = "linux")]
 const UNSENT_MAX: u32 = 256 * 1024;
 
-/// Makes of a client's connection what HTTP is read from, on one worker.
+/// Turns accepted TCP connections into streams that carry HTTP; each worker has one acceptor.
 pub(in crate::front) trait Acceptor: 'static {
     type Stream: AsyncRead + AsyncWrite + ClientStream + Unpin + 'static;
 
-    /// `None` if the connection ended instead.
+    /// Returns the stream for a connection; `None` if the connection was closed.
     fn accept(
         self: Rc<Self>,
         stream: TcpStream,
     ) -> impl Future<Output = Option<Self::Stream>> + 'static;
 }
 
-/// Whom the certificate of a connection names.
+/// The principal named in the client certificate of a connection.
 pub(in crate::front) struct CertifiedClient(pub(super) Principal);
 
-/// HTTP over TCP.
+/// Accepts HTTP over plain TCP.
 pub(super) struct Plain;
 
 impl Acceptor for Plain {
@@ -58,12 +59,12 @@ impl Acceptor for Plain {
     }
 }
 
-/// Serves an application on each worker. `acceptor` makes the worker's, which is chosen here and
-/// not for each read.
+/// Serves an application on each worker. `acceptor` creates the acceptor of a worker. Its type is a
+/// parameter, so that reads need no check for TLS.
 ///
 /// # Errors
 ///
-/// Returns the system's error when the listener cannot be used.
+/// Returns the system's error if the listener cannot be used.
 pub(super) fn serve<A, F, I, S, B>(
     listener: TcpListener,
     settings: &FrontSettings,
@@ -116,7 +117,7 @@ where
             .keep_alive(settings.keep_alive)
             .client_request_timeout(settings.head_timeout)
             .client_disconnect_timeout(DISCONNECT_TIMEOUT)
-            // A client that left is noticed at once.
+            // This detects immediately that a client has disconnected.
             .h1_allow_half_closed(false)
             .on_connect_ext(move |socket: &ClientSocket<A::Stream>, data| {
                 arriving.on_connect(data);
@@ -131,7 +132,7 @@ where
             set_options(&stream);
             let limits = Rc::clone(&limits);
             let seat = limits.take_seat();
-            // One that finds no room at all is closed at once.
+            // Without a seat, the connection is closed immediately.
             let accepting = seat.map(|seat| (seat, Rc::clone(&acceptor).accept(stream)));
             let connecting = connecting.arrive();
             async move {
@@ -147,10 +148,10 @@ where
     Ok(server.run())
 }
 
-/// Both are better to have, and not needed.
+/// Sets socket options. Errors are ignored, because both options only improve performance.
 fn set_options(stream: &TcpStream) {
     let _ = stream.set_nodelay(true);
-    // Otherwise the system takes megabytes, and a client that reads slowly seems to read nothing.
+    // Otherwise the kernel buffers megabytes, and a client that reads slowly seems to read nothing.
     #[cfg(target_os = "linux")]
     let _ = SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_MAX);
 }

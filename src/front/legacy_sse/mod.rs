@@ -1,9 +1,10 @@
-//! HTTP+SSE of revision 2024-11-05: GET `/sse`, or `/sse/NAME` of a view, opens a stream that carries everything to the
-//! client, POST `/messages` brings what the client says (S-SSE-01, S-SSE-02, S-SSE-05).
+//! HTTP+SSE of revision 2024-11-05: GET `/sse`, or `/sse/NAME` for a view, opens a stream with all
+//! messages to the client, and POST `/messages` receives the client's messages (S-SSE-01, S-SSE-02,
+//! S-SSE-05).
 //!
-//! A client whose stream breaks opens another one with the `Last-Event-ID` that it read, and goes
-//! on: its calls are kept for `gateway.sse_reconnect_within`, its session as long as any other. A
-//! client that was initialized and does not say which session it had gets a new one.
+//! A client whose stream breaks can continue by opening another stream with its `Last-Event-ID`.
+//! Its calls are kept for `gateway.sse_reconnect_within`, its session until the usual timeout. A
+//! client that was initialized but does not identify its session gets a new one.
 
 mod outbox;
 pub(super) mod sse_channel;
@@ -43,20 +44,20 @@ use sse_channel::SseChannel;
 pub(super) const STREAM: &str = "/sse";
 pub(super) const MESSAGES: &str = "/messages";
 
-/// A stream without `initialize` for so long is closed.
+/// How long a stream may stay open without `initialize`.
 const INITIALIZE_MAX: Duration = Duration::from_secs(60);
 
-/// A client that reads nothing for so long is disconnected.
+/// How long a client may read nothing before it is disconnected.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// `/sse`.
+/// Handles requests to `/sse`.
 pub(super) async fn stream(request: HttpRequest, gate: web::Data<FrontGate>) -> HttpResponse {
     let front = gate.front().await;
     let opening = pin!(open(&request, front, &gate).map_err(RequestFailure::from));
     run_handler(&request, front, HeaderValue::from_static("GET"), opening).await
 }
 
-/// `/messages`.
+/// Handles requests to `/messages`.
 pub(super) async fn messages(
     request: HttpRequest,
     payload: web::Payload,
@@ -106,7 +107,7 @@ async fn open(
             (sse, SseEventId::before_first(id))
         }
     };
-    // Nothing is awaited from here on: a channel that is known has a stream and a task that closes it.
+    // There must be no `await` below: a registered channel needs its stream and its closing task.
     let (channel, is_new) = front.channels.find_or_insert(read_up_to.channel, channel);
     if is_new {
         if is_known {
@@ -134,9 +135,8 @@ async fn open(
     })
 }
 
-/// The revision that a client speaks which was initialized on an earlier stream. The TypeScript SDK
-/// opens the next stream without `Last-Event-ID`, so that only this header tells it from a client
-/// that begins.
+/// Returns the revision of a client that was initialized on an earlier stream. The TypeScript SDK
+/// reconnects without `Last-Event-ID`, so only this header distinguishes it from a new client.
 fn negotiated_before(request: &HttpRequest) -> Option<Revision> {
     let version = header_text(request, &PROTOCOL_VERSION)?;
     let revision = version.parse::<Revision>().ok()?;
@@ -160,8 +160,8 @@ fn new_channel(
     })
 }
 
-/// The channel of a client that comes back: the one that its stream left, or a new one for its
-/// session. `None` when neither exists any more.
+/// Returns the channel of a reconnecting client: the channel of its broken stream, or a new one for
+/// its session. `None` if neither channel nor session exists.
 async fn find_known(
     request: &HttpRequest,
     front: &Front,
@@ -172,12 +172,12 @@ async fn find_known(
         let is_theirs = found.channel.owner() == owner;
         return Ok(is_theirs.then_some(found));
     }
-    let is_there = front.sessions.find(id, owner).await?.is_some();
-    Ok(is_there.then(|| new_channel(request, front, owner, id)))
+    let exists = front.sessions.find(id, owner).await?.is_some();
+    Ok(exists.then(|| new_channel(request, front, owner, id)))
 }
 
-/// Closes the channel when its client stays away, when it was never initialized, and when the
-/// gateway stops: then after the calls in flight. Its session lives on, as those of Streamable HTTP.
+/// Closes the channel when its client does not reconnect, when it is never initialized, and during
+/// shutdown, in that case after the calls in flight. Its session survives, as with Streamable HTTP.
 async fn close_when_unused(gate: web::Data<FrontGate>, id: SessionId, sse: Arc<SseChannel>) {
     let front = gate.front().await;
     let channel = &sse.channel;
@@ -220,9 +220,9 @@ async fn receive(
     if *request.method() != Method::POST {
         return Err(answers_only(request, "POST").into());
     }
-    // A client that waits for an answer on a stream that is gone would wait for ever.
+    // Without an open stream, the client would never receive an answer.
     let channel = channel.filter(|sse| sse.is_attached()).ok_or_else(|| {
-        let message = format!("no event stream of this `sessionId` is open: GET {STREAM} first");
+        let message = format!("no event stream is open for this `sessionId`: GET {STREAM} first");
         Failure::new(ErrorKind::SessionNotFound, message)
     })?;
     let announced = body::json_length(request)?;
@@ -240,7 +240,8 @@ async fn receive(
     Ok(respond::empty(StatusCode::ACCEPTED))
 }
 
-/// Whether a channel is that of this principal; to others it is unknown.
+/// Returns whether a channel belongs to this principal, and records a denial if it does not. To
+/// other principals the channel is unknown.
 fn is_owner(
     request: &HttpRequest,
     owner: &SessionOwner,
@@ -254,7 +255,7 @@ fn is_owner(
             action: &format!("POST {MESSAGES}"),
             principal: principal.as_str(),
             from: request.peer_addr().map(|address| address.ip()),
-            reason: "it is the channel of somebody else",
+            reason: "the channel belongs to another principal",
         }
         .record(&front.counters);
     }
@@ -262,7 +263,7 @@ fn is_owner(
 }
 
 fn legacy_sse_disabled() -> Failure {
-    let message = "HTTP+SSE is switched off here (`gateway.legacy_sse`); use Streamable HTTP";
+    let message = "HTTP+SSE is disabled (`gateway.legacy_sse`); use Streamable HTTP";
     Failure::new(ErrorKind::NotFound, message)
 }
 

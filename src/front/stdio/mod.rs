@@ -1,5 +1,5 @@
-//! One client over our own stdin and stdout (S-STDIO-01, S-STDIO-02): as a whole gateway, or as a
-//! relay to a server elsewhere; and a client over the control socket.
+//! Serves a single client over stdin and stdout or over the control socket (S-STDIO-01,
+//! S-STDIO-02), with a full gateway or as a relay to a remote server.
 
 mod pipes;
 mod relay;
@@ -23,11 +23,11 @@ use pipes::WRITE_OUT_MAX;
 pub use relay::{Relay, RelaySettings};
 
 impl FrontServer {
-    /// Serves the client behind stdin and stdout, as [`LocalClients::serve`] does.
+    /// Serves the client on stdin and stdout; see [`LocalClients::serve`].
     ///
     /// # Errors
     ///
-    /// Returns the system's error when the threads that read and write cannot be made.
+    /// Returns the system's error if the threads that read and write cannot be created.
     pub fn serve_stdio(&self, view: ViewId) -> io::Result<impl Future<Output = ()> + use<>> {
         self.local_clients().serve(view, io::stdin(), io::stdout())
     }
@@ -39,18 +39,19 @@ impl FrontServer {
     }
 }
 
-/// Clients of the user who started this process, who need no key.
+/// Serves clients of the user who started this process. They need no API key.
 #[derive(Clone)]
 pub struct LocalClients {
     gate: web::Data<FrontGate>,
 }
 
 impl LocalClients {
-    /// Serves the client behind a socket.
+    /// Serves the client on a socket; see [`LocalClients::serve`].
     ///
     /// # Errors
     ///
-    /// As [`LocalClients::serve`].
+    /// Returns the system's error if the socket cannot be configured or the threads that read and
+    /// write cannot be created.
     pub fn serve_socket(
         &self,
         view: ViewId,
@@ -62,12 +63,12 @@ impl LocalClients {
         self.serve(view, input, SocketWriter(socket))
     }
 
-    /// Serves the client behind a pair of pipes. The future ends when it has left; what it still
-    /// waits for is written after that (S-STDIO-05).
+    /// Serves the client on a pair of pipes. The future completes when the client has left; pending
+    /// answers are written afterwards (S-STDIO-05).
     ///
     /// # Errors
     ///
-    /// Returns the system's error when the threads that read and write cannot be made.
+    /// Returns the system's error if the threads that read and write cannot be created.
     pub fn serve<I: Read + Send + 'static, O: Write + Send + 'static>(
         &self,
         view: ViewId,
@@ -83,12 +84,12 @@ impl LocalClients {
         actix_rt::spawn(async move {
             let front = gate.front().await;
             let _in_flight = front.in_flight.token();
-            // The threads end by themselves when nobody needs them.
+            // Sending fails only if the thread has ended, which the loop below detects.
             let _ = ready.send(front.settings.load().body_max);
             let (channel, messages) = Channel::open(ChannelParts {
                 id: front.sessions.mint(),
                 sessions: front.sessions.clone(),
-                // The user who started this process.
+                // The default owner is the user who started this process.
                 owner: SessionOwner {
                     view,
                     ..SessionOwner::default()
@@ -99,22 +100,23 @@ impl LocalClients {
                 closing: front.closing.clone(),
             });
             let _ = written.send(messages);
-            let is_there = run_loop(front, &channel, lines).await;
+            let still_reads = run_loop(front, &channel, lines).await;
             let _ = left.send(());
-            if is_there {
+            if still_reads {
                 channel.drained().await;
             }
             channel.end().await;
             let _ = timeout(WRITE_OUT_MAX, done).await;
         });
         Ok(async move {
-            // An error means that it ended otherwise.
+            // If the task ended without sending, the client is gone as well.
             let _ = has_left.await;
         })
     }
 }
 
-/// Ends the connection when the last message is written: the thread that reads would keep it.
+/// Shuts the socket down when the last message was written. Otherwise the reading thread would keep
+/// the connection open.
 struct SocketWriter(UnixStream);
 
 impl Write for SocketWriter {
@@ -129,13 +131,13 @@ impl Write for SocketWriter {
 
 impl Drop for SocketWriter {
     fn drop(&mut self) {
-        // It may be closed already.
+        // The client can have closed the socket already.
         let _ = self.0.shutdown(Shutdown::Both);
     }
 }
 
 /// Receives messages until the client's input ends or the gateway stops. Returns whether the client
-/// still reads.
+/// still reads answers.
 async fn run_loop(
     front: &Front,
     channel: &std::sync::Arc<Channel>,

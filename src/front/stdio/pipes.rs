@@ -1,5 +1,6 @@
-//! Lines from stdin and to stdout, each on a thread of its own: reads of a terminal or a pipe
-//! cannot be cancelled, and a thread that is left in one does not keep the process from ending.
+//! Reads lines from stdin and writes lines to stdout on two threads. Reads of a terminal or pipe
+//! cannot be cancelled, but a thread that is blocked in one does not prevent the process from
+//! exiting.
 
 use std::io::{self, Read, Write};
 use std::thread;
@@ -11,21 +12,21 @@ use tokio::sync::{mpsc, oneshot};
 use crate::front::encode::as_line;
 use crate::transport::{Line, LineSplitter};
 
-/// Lines that were read and not taken yet.
+/// Maximum number of lines queued for the receiver.
 const LINES_MAX: usize = 16;
 
-/// Bytes that a pipe holds.
+/// Size of the read buffer in bytes, which is the capacity of a pipe.
 const READ_SIZE: usize = 64 * 1024;
 
-/// How long the last messages may take to be written.
+/// How long writing the last messages may take.
 pub(super) const WRITE_OUT_MAX: Duration = Duration::from_secs(5);
 
-/// Reads lines until the input ends, or nobody takes them. `length_max` comes when reading may
-/// begin: the longest line in bytes.
+/// Reads lines until the input ends or the receiver is dropped. Reading starts when `length_max`
+/// delivers the maximum length of a line, in bytes.
 ///
 /// # Errors
 ///
-/// Returns the system's error when the thread cannot be made.
+/// Returns the system's error if the thread cannot be created.
 pub(super) fn start_reader(
     mut input: impl Read + Send + 'static,
     length_max: oneshot::Receiver<usize>,
@@ -45,7 +46,7 @@ pub(super) fn start_reader(
                     Ok(read) => read,
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                     Err(error) => {
-                        log::warn!(error:%; "stdin cannot be read");
+                        log::warn!(error:%; "could not read stdin");
                         break;
                     }
                 };
@@ -64,12 +65,12 @@ pub(super) fn start_reader(
     Ok(taken)
 }
 
-/// Writes messages as lines until there are no more, or nobody reads them. The returned channel
-/// tells when that is.
+/// Writes messages as lines until the sender is dropped or writing fails. The returned channel then
+/// receives a message.
 ///
 /// # Errors
 ///
-/// Returns the system's error when the thread cannot be made.
+/// Returns the system's error if the thread cannot be created.
 pub(super) fn start_writer<M: Into<Bytes> + Send + 'static>(
     mut output: impl Write + Send + 'static,
     messages: oneshot::Receiver<mpsc::Receiver<M>>,
@@ -84,7 +85,7 @@ pub(super) fn start_writer<M: Into<Bytes> + Send + 'static>(
                         .write_all(&as_line(&message.into()))
                         .and_then(|()| output.flush());
                     if let Err(error) = written {
-                        log::info!(error:%; "stdout is closed");
+                        log::info!(error:%; "could not write to stdout");
                         break;
                     }
                 }

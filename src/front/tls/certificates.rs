@@ -1,4 +1,4 @@
-//! The files of a certificate, and what is made of them.
+//! Reads the certificate, key and client CA files and builds the TLS configuration from them.
 
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -14,22 +14,22 @@ use rustls::{RootCertStore, ServerConfig};
 use super::{Lifetime, TlsSettings};
 use crate::store::open_trusted;
 
-/// Largest file, in bytes.
+/// Maximum size of a file, in bytes.
 const FILE_MAX: u64 = 1024 * 1024;
 
-/// Why the files cannot be used.
+/// Why the TLS files cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error("`{path}` cannot be read: {source}")]
     Read { path: PathBuf, source: io::Error },
-    #[error("`{path}` holds no certificate in PEM (`-----BEGIN CERTIFICATE-----`)")]
+    #[error("`{path}` contains no certificate in PEM format (`-----BEGIN CERTIFICATE-----`)")]
     NoCertificate { path: PathBuf },
     #[error(
-        "`{path}` holds no private key in PEM that can be used: PKCS#8, PKCS#1 or SEC1, without a \
-         passphrase"
+        "`{path}` contains no usable private key: PEM with PKCS#8, PKCS#1 or SEC1 is required, \
+         without a passphrase"
     )]
     NoKey { path: PathBuf },
-    #[error("`{certificate}` and the private key in `{key}` do not belong together")]
+    #[error("the private key in `{key}` does not match the certificate in `{certificate}`")]
     Mismatch { certificate: PathBuf, key: PathBuf },
     #[error("`{certificate}` with the private key in `{key}` cannot be used: {why}")]
     Unusable {
@@ -37,24 +37,26 @@ pub enum TlsError {
         key: PathBuf,
         why: rustls::Error,
     },
-    #[error("`{path}` holds no authority for clients that can be used: {why}")]
+    #[error("`{path}` contains no usable CA certificate for clients: {why}")]
     ClientCa { path: PathBuf, why: String },
-    #[error("the new certificate has expired; the one that is served has not")]
+    #[error("the new certificate has expired; keeping the current one, which is still valid")]
     Expired,
 }
 
-/// The contents of the files.
+/// The parsed contents of the files.
 pub(super) struct Certificates {
     pub(super) config: Arc<ServerConfig>,
     pub(super) lifetime: Option<Lifetime>,
-    /// Tells two contents of the files apart.
+    /// Digest of all files, which reveals changes.
     pub(super) digest: Vec<u8>,
 }
 
 impl Certificates {
+    /// Reads the files.
+    ///
     /// # Errors
     ///
-    /// Says which file cannot be used, and why.
+    /// Returns an error that names the unusable file and the reason.
     pub(super) fn read(settings: &TlsSettings) -> Result<Self, TlsError> {
         let mut contents = Context::new(&SHA256);
         let mut read = |path: &Path| {
@@ -100,19 +102,19 @@ fn server_config(
 ) -> Result<ServerConfig, rustls::Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider);
-    // TLS 1.2 and 1.3.
+    // The safe defaults are TLS 1.2 and 1.3.
     let builder = builder.with_safe_default_protocol_versions()?;
     let builder = match clients {
         Some(verifier) => builder.with_client_cert_verifier(verifier),
         None => builder.with_no_client_auth(),
     };
     let mut config = builder.with_single_cert(chain, key)?;
-    // The front speaks nothing else.
+    // The front only supports HTTP/1.1.
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
 }
 
-/// The paths of the certificate and of its key, where there is a certificate.
+/// Returns the paths of the certificate and its key; empty paths if none are configured.
 fn paths(settings: &TlsSettings) -> (&Path, &Path) {
     let [certificate, key] =
         [&settings.certificate, &settings.key].map(|path| path.as_deref().unwrap_or(Path::new("")));
@@ -126,7 +128,7 @@ fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
             .take(FILE_MAX + 1)
             .read_to_end(&mut content)?;
         if content.len() as u64 > FILE_MAX {
-            let why = format!("it is larger than {FILE_MAX} bytes");
+            let why = format!("file is larger than {FILE_MAX} bytes");
             return Err(io::Error::other(why));
         }
         Ok(content)
@@ -137,7 +139,7 @@ fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     })
 }
 
-/// At least one.
+/// Parses a PEM file, which must contain at least one certificate.
 fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match read {

@@ -1,4 +1,4 @@
-//! Handshakes of one worker: each in its own time, and so many at once.
+//! The TLS handshakes of one worker, with a timeout for each and a limit on concurrent ones.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -23,14 +23,14 @@ use crate::front::http::tcp_server::Acceptor;
 use crate::front::state::FrontGate;
 use crate::telemetry::Counter;
 
-/// The first byte of a client that speaks TLS: the type of a record with a handshake (RFC 8446, 5.1).
+/// The first byte sent by a TLS client: the type of a handshake record (RFC 8446, 5.1).
 const HANDSHAKE: u8 = 22;
 
-/// Bytes of an answer that TLS takes before its client reads.
+/// Maximum number of bytes that TLS buffers for a client that does not read.
 const BUFFER_MAX: usize = 32 * 1024;
 
-/// How long a refused client may take to close its end, and what is read of it until then, so that
-/// it sees the refusal.
+/// How long a refused client may take to close its end, and how many bytes are read until then, so
+/// that the client sees the refusal.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 const CLOSE_READ_MAX: u64 = 64 * 1024;
 
@@ -39,39 +39,40 @@ const NO_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n
     Content-Length: 51\r\nConnection: close\r\n\r\n\
     this port speaks TLS: use https:// instead of http\n";
 
+/// Accepts TLS connections on one worker.
 pub(in crate::front) struct Handshakes {
     tls: FrontTls,
     gate: web::Data<FrontGate>,
     stopping: GracefulShutdownSignal,
-    under_way: RefCell<UnderWay>,
+    in_progress: RefCell<InProgress>,
 }
 
-/// Those that nobody waits for any more end.
+/// The handshakes in progress.
 #[derive(Default)]
-struct UnderWay {
+struct InProgress {
     last: u64,
-    /// The oldest first.
+    /// Handshakes by number, oldest first. Dropping a sender ends its handshake.
     all: BTreeMap<u64, oneshot::Sender<()>>,
 }
 
-/// One of them, until it is dropped.
+/// The slot of one handshake, released when dropped.
 struct Place {
     number: u64,
     handshakes: Rc<Handshakes>,
 }
 
-/// Why a connection has no TLS.
+/// Why a TLS handshake failed.
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
-    #[error("the client left")]
+    #[error("the client disconnected")]
     Left,
-    #[error("it does not speak TLS")]
+    #[error("the client does not use TLS")]
     NoTls,
-    #[error("it took too long")]
+    #[error("the handshake timed out")]
     TooLate,
-    #[error("there are too many at once")]
+    #[error("too many handshakes are in progress")]
     TooMany,
-    #[error("the gateway stops")]
+    #[error("the gateway is shutting down")]
     Stopping,
     #[error(transparent)]
     Failed(#[from] io::Error),
@@ -87,7 +88,7 @@ impl Handshakes {
             tls,
             gate,
             stopping,
-            under_way: RefCell::default(),
+            in_progress: RefCell::default(),
         })
     }
 
@@ -102,16 +103,17 @@ impl Handshakes {
         }
     }
 
-    /// Begins one. Whoever is in time takes milliseconds, so the oldest makes room.
+    /// Registers a handshake. At the limit, the oldest handshake makes room, because well-behaved
+    /// clients complete theirs within milliseconds.
     fn enter(self: &Rc<Self>) -> (Place, oneshot::Receiver<()>) {
         let (displace, displaced) = oneshot::channel();
-        let mut under_way = self.under_way.borrow_mut();
-        while under_way.all.len() >= self.tls.settings().handshakes_max {
-            under_way.all.pop_first();
+        let mut in_progress = self.in_progress.borrow_mut();
+        while in_progress.all.len() >= self.tls.settings().handshakes_max {
+            in_progress.all.pop_first();
         }
-        under_way.last += 1;
-        let number = under_way.last;
-        under_way.all.insert(number, displace);
+        in_progress.last += 1;
+        let number = in_progress.last;
+        in_progress.all.insert(number, displace);
         let place = Place {
             number,
             handshakes: Rc::clone(self),
@@ -127,7 +129,7 @@ impl Acceptor for Handshakes {
         let peer = stream.peer_addr().ok();
         let accepted = self.try_accept(stream).await;
         if let Err(why) = &accepted {
-            log::debug!(peer:?, why:%; "a TLS handshake fails");
+            log::debug!(peer:?, why:%; "TLS handshake failed");
             if let Some(front) = self.gate.front.get() {
                 front.counters.add(Counter::HandshakesFailed);
             }
@@ -138,8 +140,8 @@ impl Acceptor for Handshakes {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut under_way = self.handshakes.under_way.borrow_mut();
-        under_way.all.remove(&self.number);
+        let mut in_progress = self.handshakes.in_progress.borrow_mut();
+        in_progress.all.remove(&self.number);
     }
 }
 
@@ -167,8 +169,8 @@ async fn handshake(mut stream: TcpStream, config: Arc<ServerConfig>) -> Result<T
     }
 }
 
-/// Closes our end first: what the client still sends would make the system throw away what it has
-/// not read, which says why.
+/// Closes our end of the connection, then discards input until the client closes its end. Unread
+/// input would make the kernel reset the connection and discard the refusal.
 async fn close(stream: TcpStream) {
     let _ = SockRef::from(&stream).shutdown(Shutdown::Write);
     let mut rest = stream.take(CLOSE_READ_MAX);

@@ -1,4 +1,5 @@
-//! A client's connection under TLS, which ends as one over TCP does.
+//! A client's TLS connection. Unlike `TlsStream`, it treats a missing `close_notify` as a normal
+//! end.
 
 use std::io;
 use std::pin::Pin;
@@ -12,10 +13,10 @@ use webpki::EndEntityCert;
 
 use crate::front::http::client_socket::ClientStream;
 
-/// Longest name of a client, in bytes; with a longer one it has none.
+/// Maximum length of a client's name in bytes; longer names are ignored.
 const NAME_MAX: usize = 256;
 
-/// In a box, since it is moved a few times and large.
+/// A TLS stream, boxed because it is large and moved several times.
 pub(in crate::front) struct TlsSocket(Box<TlsStream<TcpStream>>);
 
 impl TlsSocket {
@@ -36,8 +37,8 @@ impl ClientStream for TlsSocket {
     }
 }
 
-/// The first URI among the alternative names of a certificate, as of SPIFFE, or else the first DNS
-/// name. Common names are not read (RFC 9525, section 2).
+/// Returns the first URI among the alternative names of a certificate (such as a SPIFFE ID), or
+/// else the first DNS name. Common names are ignored (RFC 9525, section 2).
 fn name_in(certificate: &CertificateDer<'_>) -> Option<String> {
     let certificate = EndEntityCert::try_from(certificate).ok()?;
     let uri = certificate.valid_uri_names().next();
@@ -53,7 +54,8 @@ impl AsyncRead for TlsSocket {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         match Pin::new(&mut self.0).poll_read(cx, buffer) {
-            // Many clients leave without a word of TLS. A message of HTTP says itself where it ends.
+            // Many clients disconnect without `close_notify`. Truncation is still detected, because
+            // HTTP requests are self-delimiting.
             Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 Poll::Ready(Ok(()))
             }

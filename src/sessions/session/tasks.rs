@@ -1,5 +1,5 @@
-//! Changes of tasks that the client follows itself: they belong to no call any more, so they go out
-//! on the general stream (B-TASK-01).
+//! Notifications about tasks that the client follows itself. Their calls have already ended, so
+//! they are sent on the session's general stream (B-TASK-01).
 
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -12,7 +12,7 @@ use crate::protocol::{Failure, Method, Notification, Outcome, Response};
 use crate::sessions::session::Session;
 
 impl Session {
-    /// Remembers the task that a call went on in, or that a task has ended.
+    /// Records the task that a call's answer names, or that a task has ended.
     pub(super) fn record_task(&mut self, call: &Call, answer: &Result<Response, Failure>) {
         let Ok(response) = answer else { return };
         let Outcome::Result(result) = &response.outcome else {
@@ -41,7 +41,7 @@ impl Session {
         }
     }
 
-    /// Whether something that is said under a call's number is about its task.
+    /// Returns whether a notification under a call's number is about the call's task.
     pub(super) fn is_about_task(&self, number: u64, notification: &Notification) -> bool {
         notification.method == Method::TaskStatus
             || self.followed.is_some() && self.calls.get(number).is_none()
@@ -63,12 +63,12 @@ impl Session {
         let frame = followed.and_then(|followed| followed.progress(number, notification));
         if let Some(frame) = frame.filter(|_| self.general_has_reader()) {
             let frame = self.with_public_ids(frame, of_server);
-            // Progress that comes faster than the client reads is left out (S-PROG-03).
+            // Progress that arrives faster than the client reads is dropped (S-PROG-03).
             self.streams().send_if_room(GENERAL_STREAM, &frame);
         }
     }
 
-    /// The state of a task; only the last one is kept while nobody reads.
+    /// Sends the status of a task. While no general stream is open, only the last status is kept.
     fn on_task_status(
         &mut self,
         number: u64,
@@ -105,7 +105,7 @@ impl Session {
         }
     }
 
-    /// A frame of a server that names its task by the id that the client knows.
+    /// Returns a server's frame with the task id that the client knows.
     pub(super) fn with_public_ids(&self, frame: Bytes, of_server: (&ServerName, Digest)) -> Bytes {
         let sealing = &self.context.calls.sealing;
         tasks::with_public_related(frame, of_server, &self.caller, sealing)

@@ -1,9 +1,9 @@
-//! A thin bridge: messages of one client go from stdin to a server behind a URL, a gateway for
-//! example, and those of the server to stdout.
+//! A relay for `mcpvisor stdio --connect`: forwards messages of one client from stdin to a server
+//! behind a URL, such as a gateway, and the server's messages to stdout.
 //!
 //! The client sees one unbroken connection. Streams are resumed, a session that the server forgot
-//! is opened anew with the client's own `initialize`, and a message that was certainly not sent is
-//! sent again. A request that may have run is never repeated.
+//! is reopened with the client's own `initialize`, and a message that was certainly not sent is
+//! sent again. A request that could have run is never repeated.
 
 mod pending_request;
 mod receive;
@@ -37,43 +37,43 @@ use crate::transport::{
 use pending_request::PendingRequest;
 use renew::RelayPhase;
 
-/// Messages of the server that wait for the client; with more, the relay ends.
+/// Maximum number of server messages queued for the client; with more, the relay ends.
 const EVENTS_MAX: usize = 4096;
 
-/// Messages that wait to be written.
+/// Maximum number of messages queued for stdout.
 const QUEUE_MAX: usize = 64;
 
-/// Requests of the client that are not answered.
+/// Maximum number of unanswered requests of the client.
 const PENDING_MAX: usize = 1024;
 
-/// Notifications and answers that wait for a session.
+/// Maximum number of notifications and responses queued until a session is open.
 const QUEUED_MAX: usize = 256;
 
-/// How long answers are waited for after the client's last message.
+/// How long the relay waits for answers after the client's input has ended.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
 
-/// How long each step of the end may take.
+/// Time limit for closing the link.
 const CLOSE_MAX: Duration = Duration::from_secs(2);
 
-/// How long a server that cannot be reached is tried again for one message.
+/// How long sending a message to an unreachable server is retried.
 const RETRY_FOR: Duration = Duration::from_secs(30);
 
-/// Where a relay leads to, and its limits.
+/// The destination and the limits of a relay.
 #[derive(Clone, Debug)]
 pub struct RelaySettings {
     pub url: Url,
     /// Sent with every request.
     pub headers: Vec<(String, SecretString)>,
-    /// Largest message, in bytes.
+    /// Maximum size of a message, in bytes.
     pub message_max: usize,
-    /// Time to connect, TLS included.
+    /// Time limit for connecting, including TLS.
     pub connect_timeout: Duration,
-    /// A stream that is silent for longer counts as broken.
+    /// How long a stream may be silent before it counts as broken.
     pub stream_idle_timeout: Duration,
 }
 
 impl RelaySettings {
-    /// With the limits that the configuration has by default.
+    /// Creates settings with the default limits of the configuration.
     pub fn new(url: Url, headers: Vec<(String, SecretString)>) -> Self {
         Self {
             url,
@@ -85,43 +85,42 @@ impl RelaySettings {
     }
 }
 
-/// Events other than messages of the client.
+/// An event other than a message of the client.
 enum RelayEvent {
     Event(LinkEvent),
-    /// Send this request again.
+    /// It is time to resend the request with this number.
     Retry(u64),
-    /// Open the link again.
+    /// It is time to reopen the link.
     Reopen,
 }
 
 /// The relay between one client and one server.
 pub struct Relay {
     connector: Arc<dyn Connector>,
-    /// Of the server's address and headers.
+    /// Secrets in the server's URL and headers, which are masked in logs.
     secrets: LiveSecrets,
     link: Option<Box<dyn Link>>,
     message_max: usize,
     phase: RelayPhase,
     pending: HashMap<u64, PendingRequest>,
     next_number: u64,
-    /// The client's `initialize`, for the next session.
+    /// The client's `initialize`, which is repeated to open the next session.
     initialize: Option<Request>,
-    /// Notifications and answers that wait for a session.
+    /// Notifications and responses to send once a session is open.
     queued: Vec<Bytes>,
     event_sender: mpsc::Sender<RelayEvent>,
-    /// Cancelled when there is no room for what the server says.
+    /// Cancelled when the queue of server messages is full.
     too_slow: CancellationToken,
     out: mpsc::Sender<Bytes>,
 }
 
 impl Relay {
-    /// Relays between stdin, stdout and the server until the client leaves or `stopped` ends.
+    /// Relays between stdin, stdout and the server until the client leaves or `stopped` completes.
     /// Must run on an arbiter.
     ///
     /// # Errors
     ///
-    /// Returns why the server can never be reached (settings that HTTP cannot carry), and fails
-    /// when the client reads too slowly.
+    /// Fails if the settings cannot be used for HTTP, or if the client reads too slowly.
     pub async fn run(settings: RelaySettings, stopped: impl Future<Output = ()>) -> io::Result<()> {
         let message_max = settings.message_max;
         let (ready, may_read) = oneshot::channel();
@@ -152,7 +151,8 @@ impl Relay {
             () = relay.run_loop(&mut lines, &mut event) => Ok(()),
             () = stopped => Ok(()),
             () = too_slow.cancelled() => {
-                let text = format!("the client reads too slowly: {EVENTS_MAX} messages wait for it");
+                let text =
+                    format!("the client reads too slowly: {EVENTS_MAX} unread messages are queued");
                 Err(io::Error::other(text))
             }
         };
@@ -161,7 +161,7 @@ impl Relay {
         ended
     }
 
-    /// Relays until the client reads no more, or its input has ended and all was answered.
+    /// Relays until the client stops reading, or its input has ended and all requests are answered.
     async fn run_loop(
         &mut self,
         lines: &mut mpsc::Receiver<Line>,
@@ -199,7 +199,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Ends the session.
+    /// Ends the session and closes the link.
     async fn close(mut self) {
         if let Some(link) = self.link.take() {
             link.close(CLOSE_MAX).await;
@@ -215,7 +215,7 @@ impl Relay {
         if !is_array(&line) {
             return self.on_message(line).await;
         }
-        // The server decides whether its revision has batches: each message is sent by itself.
+        // The server's revision might lack batches, so messages are sent individually.
         match intake::members(&line) {
             Ok(members) => {
                 for member in members {
@@ -240,20 +240,20 @@ impl Relay {
         if let Err(failure) = taken {
             match &id {
                 Some(_) => self.refuse(&RequestFailure { failure, id }).await,
-                // Notifications and answers have no answer that could tell.
-                None => log::warn!(failure:%; "a message of the client was not sent"),
+                // Notifications and responses have no reply that could report the failure.
+                None => log::warn!(failure:%; "could not forward a client message"),
             }
         }
     }
 
     async fn on_request(&mut self, request: Request) -> Result<(), Failure> {
         if self.pending.len() >= PENDING_MAX {
-            let message = format!("{PENDING_MAX} requests are not answered yet");
+            let message = format!("limit of {PENDING_MAX} unanswered requests reached");
             return Err(Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000));
         }
         if request.method == Method::Initialize {
             if self.initialize.is_some() {
-                let message = "this connection is initialized already";
+                let message = "this connection is already initialized";
                 return Err(Failure::new(ErrorKind::InvalidRequest, message));
             }
             self.initialize = Some(request.clone());
@@ -283,7 +283,7 @@ impl Relay {
         }
     }
 
-    /// Cancels a request of the client; one that is unknown or answered is ignored.
+    /// Cancels a request of the client. Unknown and answered requests are ignored.
     fn cancel(&mut self, notification: &Notification) -> Result<(), Failure> {
         let params = &notification.params;
         let id = notification.member(params.request_id.as_ref());
@@ -298,7 +298,7 @@ impl Relay {
         };
         self.pending.remove(&number);
         if sessionless {
-            // The end of its stream tells the server (C-CANC-02).
+            // Closing the request's stream cancels it at the server (C-CANC-02).
             if let Some(link) = &self.link {
                 link.forget(number);
             }
@@ -316,7 +316,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Sends a notification or answer, or keeps it for the next session.
+    /// Sends a notification or response, or queues it until a session is open.
     fn send_or_queue(&mut self, frame: Bytes) -> Result<(), Failure> {
         let overloaded = |why: String| Failure::new(ErrorKind::Overloaded, why);
         match (&self.phase, &self.link) {
@@ -329,7 +329,7 @@ impl Relay {
                 Ok(())
             }
             _ => Err(overloaded(format!(
-                "{QUEUED_MAX} messages wait for the server"
+                "limit of {QUEUED_MAX} queued messages reached"
             ))),
         }
     }
@@ -345,7 +345,7 @@ impl Relay {
     }
 
     async fn write(&self, message: Bytes) {
-        // A client that has left is noticed by the loop.
+        // Sending fails only if the client has left, which the loop detects.
         let _ = self.out.send(message).await;
     }
 }

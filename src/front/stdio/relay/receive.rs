@@ -1,4 +1,4 @@
-//! Messages of the server, and failures on the way to it.
+//! Handles messages of the server, and failures of the link to it.
 
 use tokio::time::{Instant, sleep};
 
@@ -36,10 +36,10 @@ impl Relay {
                     (false, None, _) => {}
                 }
             }
-            // Of programs only.
+            // Only child processes report sign-ins.
             RelayEvent::Event(LinkEvent::SignIn(_)) => {}
             RelayEvent::Event(LinkEvent::Closed(ending)) => {
-                self.log_words(&ending.reason);
+                self.log_reason(&ending.reason);
                 self.on_closed(&ending.to_string()).await
             }
         }
@@ -48,7 +48,7 @@ impl Relay {
     async fn on_response(&mut self, response: &Response) {
         let number = response.id.as_ref().and_then(RequestId::as_number);
         let found = number.and_then(|number| self.pending.remove(&number));
-        // An unknown one answers a request that was cancelled.
+        // A response with an unknown id answers a cancelled request.
         let Some(pending) = found else { return };
         if pending.is_initialize() {
             self.on_initialized(response);
@@ -57,15 +57,18 @@ impl Relay {
             (true, Outcome::Result(_)) => self.write(response.with_id(pending.id())).await,
             (true, Outcome::Error(_)) => {
                 if pending.is_initialize() {
-                    // The client may try another one.
+                    // The client can retry with another `initialize`.
                     self.initialize = None;
                 }
                 self.write(response.with_id(pending.id())).await;
             }
             (false, Outcome::Result(_)) => self.renewed().await,
             (false, Outcome::Error(error)) => {
-                self.log_words(&Reason::quoting("it refuses a new session", error.as_str()));
-                let message = "the server refuses a new session";
+                self.log_reason(&Reason::quoting(
+                    "the server refused a new session",
+                    error.as_str(),
+                ));
+                let message = "the server refused a new session";
                 let failure = Failure::new(ErrorKind::ServerUnavailable, message);
                 self.give_up_renewal(&failure).await;
             }
@@ -78,18 +81,18 @@ impl Relay {
         };
         let again = match error {
             LinkError::NotSent(_) => pending.retry_delay(Instant::now()),
-            // It may be repeated: it has no effect but a session that nobody uses.
+            // `initialize` can be repeated: its only effect is an unused session.
             LinkError::Lost(_) if pending.is_initialize() => pending.retry_delay(Instant::now()),
             _ => None,
         };
         if let Some(delay) = again {
-            log::info!(error:%, delay:?; "the server cannot be reached; it is tried again");
+            log::info!(error:%, delay:?; "server unreachable; retrying");
             return self.send_later(RelayEvent::Retry(number), delay);
         }
         let Some(pending) = self.pending.remove(&number) else {
             return;
         };
-        self.log_words(&Reason::of(error));
+        self.log_reason(&Reason::of(error));
         let failure = failure_of(error);
         if pending.from_client {
             if pending.is_initialize() {
@@ -100,17 +103,17 @@ impl Relay {
         self.give_up_renewal(&failure).await;
     }
 
-    /// The server's words about a failure are for the log, without secrets.
-    fn log_words(&self, reason: &Reason) {
+    /// Logs the reason for a failure, including the server's own text, with secrets masked.
+    fn log_reason(&self, reason: &Reason) {
         let reason = self.secrets.masked(&format!("{reason:#}"));
-        log::warn!(reason:%; "the server failed");
+        log::warn!(reason:%; "server failed");
     }
 
     pub(super) fn send_later(&self, event: RelayEvent, delay: std::time::Duration) {
         let event_sender = self.event_sender.clone();
         actix_rt::spawn(async move {
             sleep(delay).await;
-            // An error means that the relay has ended.
+            // Sending fails only if the relay has ended.
             let _ = event_sender.send(event).await;
         });
     }

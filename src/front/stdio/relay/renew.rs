@@ -1,4 +1,5 @@
-//! Sessions: opened by the client, and opened anew when the server forgot one.
+//! The relay's session at the server: opened by the client's `initialize`, and reopened when the
+//! server has forgotten it.
 
 use serde::Deserialize;
 use tokio::time::Instant;
@@ -8,18 +9,19 @@ use super::{Relay, RelayEvent};
 use crate::protocol::{Era, ErrorKind, Failure, Method, Outcome, Response, Revision, notification};
 use crate::transport::{HttpSession, LinkError, OutgoingFrame};
 
-/// Which session requests go to.
+/// The state of the session and its link.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum RelayPhase {
-    /// None was opened yet.
+    /// No session was opened yet.
     NoSession,
     Ready,
-    /// The server forgot it: another one is being opened, and everything waits for it.
+    /// The server forgot the session. A new one is being opened, and all messages wait for it.
     Renewing,
-    /// It was forgotten, and no other could be opened: the next request tries again.
+    /// The server forgot the session, and opening a new one failed. The next request tries again.
     Lost,
-    /// The link is dead; the number of attempts to open another.
+    /// The link is dead.
     Closed {
+        /// Number of attempts to reopen the link.
         attempts: u32,
     },
 }
@@ -51,7 +53,7 @@ impl Relay {
         }
     }
 
-    /// Takes the revision of later requests from the answer to `initialize`.
+    /// Sets the revision for later requests from the answer to `initialize`.
     pub(super) fn on_initialized(&mut self, response: &Response) {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -70,13 +72,14 @@ impl Relay {
         self.phase = RelayPhase::Ready;
     }
 
-    /// The server does not know our session. `call` was refused before it ran.
+    /// Opens a new session because the server does not know the current one. `call` was refused
+    /// before it ran.
     pub(super) async fn on_session_gone(&mut self, call: Option<u64>) {
         if let Some(pending) = call.and_then(|call| self.pending.get_mut(&call)) {
             pending.sent = false;
         }
         if self.phase == RelayPhase::Ready {
-            log::info!("the server forgot the session: another one is opened");
+            log::info!("server forgot the session; opening a new one");
             if let Some(link) = &self.link
                 && let Some(session) = link.http_session()
             {
@@ -94,7 +97,7 @@ impl Relay {
             self.phase = RelayPhase::NoSession;
             return self.resend().await;
         };
-        // The client's own `initialize` is in flight: it opens the session.
+        // If the client's own `initialize` is in flight, it opens the session.
         let own = self.pending.iter().find(|(_, it)| it.is_initialize());
         let own = own.map(|(number, _)| *number);
         self.phase = if own.is_some() {
@@ -111,23 +114,23 @@ impl Relay {
         self.send(number).await;
     }
 
-    /// The new session is ready: the messages that waited for it are sent.
+    /// Sends all waiting messages in the new session.
     pub(super) async fn renewed(&mut self) {
         self.phase = RelayPhase::Ready;
         if let Some(link) = &self.link {
             let initialized = notification::<()>(&Method::Initialized, None);
             if let Err(error) = link.send(OutgoingFrame::new(None, initialized)) {
-                log::warn!(error:%; "`notifications/initialized` was not sent");
+                log::warn!(error:%; "could not send `notifications/initialized`");
             }
             link.listen();
         }
         for frame in std::mem::take(&mut self.queued) {
             if let Err(failure) = self.send_or_queue(frame) {
-                log::warn!(failure:%; "a message of the client was not sent");
+                log::warn!(failure:%; "could not forward a client message");
             }
         }
         self.resend().await;
-        // The client knows the lists of the session before; these may be others.
+        // The lists can differ from the lists that the client read in the previous session.
         for method in [
             Method::ToolsListChanged,
             Method::PromptsListChanged,
@@ -146,9 +149,10 @@ impl Relay {
         }
     }
 
-    /// No session can be opened: messages that wait for one fail, and the next one tries again.
+    /// Fails all messages that wait for a session, because none could be opened. The next request
+    /// tries again.
     pub(super) async fn give_up_renewal(&mut self, failure: &Failure) {
-        log::warn!(failure:%; "no session can be opened");
+        log::warn!(failure:%; "could not open a session; failing the waiting requests");
         self.phase = RelayPhase::Lost;
         self.queued.clear();
         let waiting = self.pending.extract_if(|_, pending| !pending.sent);
@@ -158,9 +162,9 @@ impl Relay {
         }
     }
 
-    /// The link is dead: requests that were sent may have run.
+    /// Reopens a dead link. Requests that were sent fail, because they could have run.
     pub(super) async fn on_closed(&mut self, reason: &str) {
-        log::info!(reason; "the connection to the server ended; it is opened again");
+        log::info!(reason; "connection to the server ended; reopening it");
         self.link = None;
         self.phase = RelayPhase::Closed { attempts: 0 };
         let message = format!("connection lost before the answer: {reason}");
@@ -181,21 +185,21 @@ impl Relay {
         self.reopen().await;
     }
 
-    /// Opens a link in place of a dead one. Requests that waited for too long are answered with an
-    /// error.
+    /// Opens a link to replace a dead one. If that fails, requests that have waited too long are
+    /// answered with an error.
     pub(super) async fn reopen(&mut self) {
         let RelayPhase::Closed { attempts } = self.phase else {
             return;
         };
         match self.open().await {
             Ok(()) => return self.renew().await,
-            Err(error) => log::info!(error:%; "the server cannot be reached; it is tried again"),
+            Err(error) => log::info!(error:%; "server unreachable; retrying"),
         }
         self.phase = RelayPhase::Closed {
             attempts: attempts.saturating_add(1),
         };
         let (now, mut answers) = (Instant::now(), Vec::new());
-        let message = "the server cannot be reached; it is tried again";
+        let message = "the server cannot be reached; the relay keeps trying";
         let failure = Failure::new(ErrorKind::ServerUnavailable, message);
         self.pending.retain(|_, pending| {
             let keeps = pending.retry_delay(now).is_some();
