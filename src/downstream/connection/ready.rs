@@ -1,5 +1,5 @@
-//! Brings a connection into service after the handshake: opens worker channels, restores subscriptions,
-//! fetches lists.
+//! Brings a connection into service after the handshake: opens worker channels, restores
+//! subscriptions, fetches lists.
 
 use actix::{AsyncContext, Context};
 use serde_json::json;
