@@ -110,7 +110,7 @@ fn a_process_that_does_not_read_is_given_up_and_one_that_reads_again_is_not() {
             pass(seconds(2)).await;
             let view = world.view("a").shared;
             let exit = view.last_exit.unwrap_or_default();
-            assert_eq!(exit.contains("is not reading"), !reads_again, "{exit}");
+            assert_eq!(exit.contains("does not read"), !reads_again, "{exit}");
             if reads_again {
                 assert_eq!(server.of("ping").len(), 1);
                 client.call("a__echo").await.result();

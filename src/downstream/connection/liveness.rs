@@ -91,7 +91,7 @@ impl Connection {
         let now = Instant::now();
         match self.unread_since {
             Some(since) if since + within <= now => {
-                let reason = Reason::from("server is not reading: its write queue is full");
+                let reason = Reason::from("server does not read: its write queue is full");
                 self.fail(reason.because(Cause::Unresponsive), ctx);
             }
             Some(_) => {}

@@ -65,9 +65,9 @@ mod tests {
             ("http://host.example:8080@evil.example/m", "another origin"),
             ("data:text/plain,x", "another origin"),
             ("http://user:secret@host.example:8080/m", "credentials"),
-            ("http://[", "no URL"),
-            (" ", "no text"),
-            ("", "no text"),
+            ("http://[", "not a URL"),
+            (" ", "not text"),
+            ("", "not text"),
         ];
         for (data, expected) in bad {
             let error = resolve(&stream, data.as_bytes()).unwrap_err();
