@@ -139,10 +139,10 @@ fn log_end(process: &TaggedProcess, wanted: OrphanScope, at_once: bool) {
     let how = if at_once { "killed" } else { "asked to end" };
     match wanted {
         OrphanScope::EarlierRuns => {
-            log::warn!(pid, name; "process that an earlier gateway left behind is {how}");
+            log::warn!(pid, name; "process left behind by an earlier gateway was {how}");
         }
         OrphanScope::ThisRun | OrphanScope::Child(_) => {
-            log::info!(pid, name; "process that left its server's group is {how}");
+            log::info!(pid, name; "process that left its server's group was {how}");
         }
     }
 }

@@ -85,7 +85,8 @@ impl CallsInFlight {
         None
     }
 
-    /// Starts to follow the task in which the server continues a call; `None` if it cannot be read.
+    /// Starts to follow the task in which the server continues a call; `task` is `None` if the
+    /// server's description of it cannot be read.
     pub(super) fn begin_task(&mut self, number: u64, task: Option<Task>, now: Instant) {
         let Some(task) = task else {
             return self.fail_call(number, "task cannot be read");

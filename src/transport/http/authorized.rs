@@ -15,8 +15,7 @@ use super::dialer::wire_uri;
 use super::redirect;
 use crate::credentials::{AccessToken, Credential};
 
-/// A request with additional headers, and the client that sends it. An empty `body` is not
-/// sent.
+/// A request with additional headers, and the client that sends it. An empty `body` is not sent.
 pub(in crate::transport) struct AuthorizedRequest<'a> {
     pub(in crate::transport) credential: Option<&'a Arc<Credential>>,
     pub(in crate::transport) cookies: &'a CookieJar,
