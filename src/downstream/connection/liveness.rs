@@ -187,7 +187,8 @@ impl Connection {
         }
     }
 
-    /// Lets the refused calls fail, because the session exists and the refusals concerned the calls.
+    /// Lets the refused calls fail, because the session exists and the refusals concerned the
+    /// calls.
     fn session_confirmed(&mut self, ctx: &mut Context<Self>) {
         if let Some(calls) = self.state.calls_mut() {
             calls.session_confirmed(Instant::now());
