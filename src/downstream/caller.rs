@@ -1,4 +1,4 @@
-//! Who makes a call.
+//! The client on whose behalf a request is made, as authorization, routing and translation see it.
 
 use std::sync::Arc;
 
@@ -11,28 +11,28 @@ use crate::downstream::connection_key::Audience;
 use crate::id::{Principal, SessionId, ViewId};
 use crate::protocol::{DeclaredCapabilities, Era, Failure, LogLevel, Revision};
 
-/// The client that a request comes from: as its handshake said, or, in the sessionless revision,
-/// the request itself (B-SIDE-01). Shared by all calls that it holds for.
+/// The client that sent a request, as described by its handshake or, in the sessionless revision,
+/// by the request itself (B-SIDE-01). Shared by all calls that it applies to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     pub principal: Principal,
-    /// For policies.
+    /// Granted scopes, for policies.
     pub scopes: GrantedScopes,
     pub view: ViewId,
     /// `None` for a client without a session.
     pub session: Option<SessionId>,
     pub revision: Revision,
     pub profile: DeclaredCapabilities,
-    /// From which level on it wants log lines; `None` is all of them for a client with a session
-    /// and none for one without (S-LOG-01).
+    /// Minimum level of the log lines that the client receives. `None` means all levels for a
+    /// client with a session and no lines for one without (S-LOG-01).
     pub level: Option<LogLevel>,
-    /// The name that it gives itself, for people only.
+    /// Name that the client gives itself; only shown to people.
     pub client: Option<Arc<str>>,
     pub info: ClientInfo,
 }
 
 impl Caller {
-    /// Who makes a request that says so itself.
+    /// The caller of a sessionless request, which describes its own client.
     ///
     /// # Errors
     ///
@@ -56,14 +56,14 @@ impl Caller {
         })
     }
 
-    /// From which level on a sessionless server is asked for the log lines of a call. A client of
-    /// the older era reads all of them until it sets a level.
+    /// Log level that a sessionless server is asked to use for a call. A client of the older era
+    /// receives all levels until it sets one.
     pub fn level_of_calls(&self) -> Option<LogLevel> {
         let reads_all = self.session.is_some() && self.revision.era() == Era::Legacy;
         self.level.or(reads_all.then_some(LogLevel::Debug))
     }
 
-    /// Whom the client may share connections with.
+    /// The group of clients that this client can share connections with.
     pub fn audience(&self) -> Audience {
         Audience {
             principal: self.principal.clone(),

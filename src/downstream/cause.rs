@@ -1,15 +1,16 @@
-//! The kind of failure that stands behind a server that is not there.
+//! Maps the cause of a lost or failed connection to the error kind that callers receive.
 
 use crate::protocol::ErrorKind;
 use crate::supervision::ExitReason;
 use crate::telemetry::Cause;
 
-/// The cause for which a connection ended, where a program can tell.
+/// Error kind of a supervisor's exit reason; `None` if the reason has no known cause.
 pub(crate) fn cause_of_exit(why: &ExitReason) -> Option<ErrorKind> {
     why.known_cause().and_then(error_kind)
 }
 
-/// The kind of a failure to have a connection; `None` for what happens to one that is up.
+/// Error kind of a connection that could not be opened or crashed; `None` for causes that only
+/// affect an open connection.
 pub(crate) fn error_kind(cause: Cause) -> Option<ErrorKind> {
     match cause {
         Cause::SpawnFailed => Some(ErrorKind::SpawnFailed),
@@ -28,7 +29,7 @@ mod tests {
     use crate::telemetry::Reason;
 
     #[test]
-    fn an_end_tells_its_cause_if_it_has_one() {
+    fn an_exit_reason_has_an_error_kind_if_its_cause_is_known() {
         let crashed = Reason::quoting("process ended", "words").because(Cause::Crashed);
         let shown = crashed.map(|text| format!("server: {text}"));
         let table = [

@@ -1,4 +1,4 @@
-//! Who a client says it is.
+//! `clientInfo` of a client, kept as the client wrote it.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -8,26 +8,27 @@ use serde_json::value::RawValue;
 
 use crate::protocol::json;
 
-/// Longest text that is kept, in bytes.
+/// Longest `clientInfo` that is kept, in bytes.
 const CLIENT_INFO_MAX: usize = 4096;
 
-/// Longest name of a client that is shown, in bytes.
+/// Longest client name that is shown, in bytes.
 const CLIENT_NAME_MAX: usize = 64;
 
-/// `clientInfo` as a client wrote it: for people and for servers, never for decisions (S-LIFE-18).
-/// Any two are equal, so that clients share connections whatever they are called.
+/// `clientInfo` as the client wrote it: passed on and displayed, never used for decisions
+/// (S-LIFE-18). All values compare equal, so that clients share connections regardless of their
+/// names.
 #[derive(Clone, Debug, Default)]
 pub struct ClientInfo(Option<Arc<Known>>);
 
 #[derive(Debug)]
 struct Known {
     text: Box<RawValue>,
-    /// Whether it has the members that every revision requires.
+    /// Whether the object has the members that every revision requires.
     is_complete: bool,
 }
 
 impl ClientInfo {
-    /// Keeps an object; one that is too long is forgotten.
+    /// Keeps the object unless it is too long.
     pub fn new(text: Option<Box<RawValue>>) -> Self {
         let text = text.filter(|text| text.get().len() <= CLIENT_INFO_MAX);
         Self(text.map(|text| {
@@ -41,18 +42,19 @@ impl ClientInfo {
         }))
     }
 
-    /// The object, as the client wrote it.
+    /// The object exactly as the client sent it.
     pub fn as_str(&self) -> Option<&str> {
         self.0.as_ref().map(|known| known.text.get())
     }
 
-    /// The same for a server, which may refuse an object without name and version.
+    /// The object for servers, which may reject one without a name and version: `None` if
+    /// incomplete.
     pub(crate) fn for_servers(&self) -> Option<&str> {
         let known = self.0.as_ref().filter(|known| known.is_complete);
         known.map(|known| known.text.get())
     }
 
-    /// The name in it, shortened.
+    /// The client's name, truncated.
     pub fn name(&self) -> Option<Arc<str>> {
         let name = json::text(json::member(self.as_str()?, "name")?)?;
         let end = name.floor_char_boundary(CLIENT_NAME_MAX);

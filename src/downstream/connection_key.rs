@@ -1,4 +1,4 @@
-//! Whose connection to a server it is: the key of an entry in the server's pool.
+//! Keys of the connections in a server's pool: which clients a connection serves.
 
 use std::fmt;
 
@@ -7,49 +7,50 @@ use crate::id::{CredentialContext, Principal, SessionId};
 use crate::protocol::{DeclaredCapabilities, Era};
 use crate::telemetry::one_line;
 
-/// Whose connection it is.
+/// Identifies a connection to a server by credentials, owner and era.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ConnectionKey {
     pub credentials: CredentialContext,
     pub owner: ConnectionOwner,
-    /// The era that it is of, beside the connections of the era that the server prefers; `None`
-    /// for these.
+    /// The era, for a connection in another era than the one that the server prefers; otherwise
+    /// `None`.
     pub era: Option<Era>,
 }
 
-/// Clients that may share a connection on which they can be asked: those of one principal that
-/// declared the same capabilities.
+/// Clients that can share a connection on which the server can ask them: same principal, same
+/// declared capabilities.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Audience {
     pub principal: Principal,
     pub profile: DeclaredCapabilities,
-    /// The client that the key was made for; others can share the connection.
+    /// `clientInfo` of the client that the key was made for; other clients can share the
+    /// connection.
     pub info: ClientInfo,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ConnectionOwner {
-    /// Everybody's: for lists, reads, and clients that cannot be asked anything.
+    /// All clients: for lists, reads, and clients that cannot be asked anything.
     Shared,
-    /// All clients that may share it.
+    /// All clients of an audience.
     Audience(Audience),
-    /// One session, of a client of this audience.
+    /// One session of a client of this audience.
     Session(SessionId, Audience),
-    /// One call at a time, of clients of this audience that have no session; numbered.
+    /// One call at a time of clients of this audience that have no session; numbered.
     Lease(Audience, usize),
 }
 
-/// Clients that see the lists of the same connections.
+/// Clients that see the same lists of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Viewer {
-    /// A session or an audience.
+    /// Owner of their connections: a session, an audience, or all clients.
     pub owner: ConnectionOwner,
-    /// Of the clients.
+    /// Era that the clients speak.
     pub era: Era,
 }
 
 impl Viewer {
-    /// All clients of its audience; `None` for those who see what everybody sees.
+    /// All clients of this viewer's audience; `None` for clients of the shared connection.
     pub(crate) fn audience(&self) -> Option<Self> {
         let audience = self.owner.audience()?.clone();
         let owner = ConnectionOwner::Audience(audience);
@@ -57,7 +58,8 @@ impl Viewer {
         Some(Self { owner, era })
     }
 
-    /// All clients of its era that declare nothing, if it is one of these.
+    /// All clients of this era that declare no capabilities; `None` if this viewer does not include
+    /// them.
     pub(crate) fn of_era(&self) -> Option<Self> {
         let owner = ConnectionOwner::Shared;
         let era = self.era;
@@ -68,12 +70,12 @@ impl Viewer {
 }
 
 impl ConnectionOwner {
-    /// Whether it includes clients that declare nothing.
+    /// Whether clients that declare no capabilities are included.
     fn is_of_plain_clients(&self) -> bool {
         self.audience().is_none_or(|it| it.profile.is_plain())
     }
 
-    /// The audience of those whose connection it is, unless it is everybody's.
+    /// The audience of the connection; `None` for the shared connection.
     pub fn audience(&self) -> Option<&Audience> {
         match self {
             Self::Shared => None,
@@ -84,7 +86,7 @@ impl ConnectionOwner {
     }
 }
 
-/// For views and reports: no id is shown whole.
+/// For status and reports; session ids are abbreviated.
 impl fmt::Display for ConnectionOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -96,7 +98,7 @@ impl fmt::Display for ConnectionOwner {
     }
 }
 
-/// For views and reports, like that of its owner.
+/// For status and reports.
 impl fmt::Display for ConnectionKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.credentials.user() {
@@ -112,7 +114,7 @@ impl fmt::Display for ConnectionKey {
 }
 
 impl ConnectionKey {
-    /// Those who see its lists.
+    /// The viewers of the connection's lists.
     pub fn viewers(&self) -> impl Iterator<Item = Viewer> {
         let owner = self.list_key().owner;
         let eras = [Era::Legacy, Era::Modern].into_iter();
@@ -123,14 +125,14 @@ impl ConnectionKey {
         })
     }
 
-    /// The key under which its lists are known: connections that serve one call at a time list
-    /// the same to all clients of their audience.
+    /// Key under which the connection's lists are stored: connections that serve one call at a time
+    /// have the same lists as their whole audience.
     pub(crate) fn list_key(&self) -> Self {
         let of_lease = || self.audience_key().filter(|_| self.is_leased());
         of_lease().unwrap_or_else(|| self.clone())
     }
 
-    /// The key of the connection of its whole audience; `None` if it is everybody's.
+    /// Key of the connection for the whole audience; `None` for the shared connection.
     pub(crate) fn audience_key(&self) -> Option<Self> {
         let audience = self.owner.audience()?.clone();
         Some(Self {
@@ -147,13 +149,13 @@ impl ConnectionKey {
         }
     }
 
-    /// Whether it is the one that a server always has. Clients with a handshake may share another,
-    /// of the older era.
+    /// Whether this is the connection that every server has. Clients with a handshake can share
+    /// another one, of the older era.
     pub fn is_shared(&self) -> bool {
         self.owner == ConnectionOwner::Shared && self.era.is_none()
     }
 
-    /// The capabilities declared to the server.
+    /// Capabilities declared to the server.
     pub fn profile(&self) -> DeclaredCapabilities {
         let audience = self.owner.audience();
         audience.map_or_else(DeclaredCapabilities::default, |audience| {
@@ -161,7 +163,8 @@ impl ConnectionKey {
         })
     }
 
-    /// The `clientInfo` of the client, for the server, if no other client uses the connection.
+    /// `clientInfo` of the only client that uses the connection, for the server; `None` if several
+    /// can.
     pub(crate) fn client_info(&self) -> Option<&str> {
         match &self.owner {
             ConnectionOwner::Session(_, audience) => audience.info.for_servers(),
@@ -171,8 +174,8 @@ impl ConnectionKey {
         }
     }
 
-    /// Whether every question on this connection is for one client: that of its session, or of
-    /// the one call that it serves.
+    /// Whether all questions on this connection are for one client: the client of its session, or
+    /// of the single call that it serves.
     pub fn is_exclusive(&self) -> bool {
         matches!(
             self.owner,
@@ -180,12 +183,12 @@ impl ConnectionKey {
         )
     }
 
-    /// Whether it serves one call at a time, for whichever client of its audience.
+    /// Whether the connection serves one call at a time, of any client of its audience.
     pub fn is_leased(&self) -> bool {
         matches!(self.owner, ConnectionOwner::Lease(..))
     }
 
-    /// The session whose questions may arrive on any stream of this connection.
+    /// The session that questions on any stream of this connection are for.
     pub fn session(&self) -> Option<SessionId> {
         match &self.owner {
             ConnectionOwner::Session(session, _) => Some(*session),

@@ -1,4 +1,4 @@
-//! Events of a link on their way to the actor that owns it.
+//! Inbox for the events of a link, read by the actor that owns the link.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -8,18 +8,18 @@ use actix::{Actor, Addr, Handler, Message};
 
 use crate::transport::{EventSink, LinkEvent};
 
-/// The events that an actor has not taken yet. One message tells it of all that come before it is
-/// there.
+/// Events that the actor has not read yet. One message announces all events that arrive before the
+/// actor handles it.
 #[derive(Default)]
 pub(crate) struct LinkInbox(Rc<RefCell<Vec<LinkEvent>>>);
 
-/// Events have come.
+/// Announces that the inbox has events.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct EventsArrived;
 
 impl LinkInbox {
-    /// Where the link reports to.
+    /// The sink that the link reports to.
     pub(crate) fn sink<A>(&self, owner: Addr<A>) -> EventSink
     where
         A: Actor + Handler<EventsArrived>,
@@ -35,7 +35,7 @@ impl LinkInbox {
         })
     }
 
-    /// In the order in which they came.
+    /// Takes all events, in order of arrival.
     pub(crate) fn take(&self) -> Vec<LinkEvent> {
         self.0.take()
     }

@@ -1,4 +1,4 @@
-//! The parts that connections have in common.
+//! Parts that connections share: across all servers, and within one server.
 
 use std::sync::Arc;
 
@@ -24,11 +24,12 @@ use crate::supervision::{Arbiters, Random};
 use crate::telemetry::{Counters, EventFeed, LogRing};
 use crate::transport::Connector;
 
-/// Makes the connector of a server with these credentials: a seam, through which tests inject one in memory.
+/// Creates the connector of a server with these credentials; tests inject an in-memory connector
+/// here.
 pub type MakeConnector =
     Arc<dyn Fn(&ServerSettings, &LogRing, &CredentialContext) -> Arc<dyn Connector> + Send + Sync>;
 
-/// The parts that all connections of all servers share.
+/// Parts shared by all connections of all servers.
 #[derive(Clone)]
 pub struct PoolParts {
     pub arbiters: Arbiters,
@@ -36,34 +37,35 @@ pub struct PoolParts {
     pub subscription_registry: Arc<SubscriptionRegistry>,
     pub list_changes: ListChanges,
     pub listener: ServerEventListener,
-    /// Where it is kept which era a server speaks, and whether its clients share connections.
+    /// Remembers each server's era, and whether its clients need separate connections.
     pub store: Arc<dyn Store>,
     pub random: Arc<dyn Random>,
-    /// How many programs start at once.
+    /// Limits how many programs start at once.
     pub starts: StartQueue,
     pub make_connector: MakeConnector,
     pub counters: Counters,
     pub metrics: Metrics,
     pub crashes: CrashSink,
-    /// Masked in all that operators read of servers.
+    /// Masked in everything that operators see of servers.
     pub secrets: LiveSecrets,
-    /// Gets the states of servers as events.
+    /// Receives the state changes of servers as events.
     pub events: EventFeed,
 }
 
-/// The parts that all connections of a server share.
+/// Parts shared by all connections of one server.
 #[derive(Clone)]
 pub(crate) struct ServerParts {
     /// Replaced by a reload that needs no new connection.
     pub(crate) settings: Arc<ArcSwap<ServerSettings>>,
     pub(crate) connector: Arc<dyn Connector>,
-    /// Its calls in flight, and those that wait.
+    /// Limits the server's calls in flight, and queues the others.
     pub(crate) gate: Arc<AdmissionGate>,
     pub(crate) breakers: Arc<Breakers>,
     pub(crate) notification_budget: Arc<NotificationBudget>,
     pub(crate) era: Arc<ServerEra>,
     pub(crate) isolation: Arc<Isolation>,
     pub(crate) log: LogRing,
-    /// Servers that are on their way out; those of the same name come first.
+    /// Servers that are being closed; a server waits until its predecessor of the same name has
+    /// ended.
     pub(crate) retiring: RetiringServers,
 }

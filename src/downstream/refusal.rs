@@ -1,4 +1,4 @@
-//! How a call ends that a server, or a proxy in front of it, refused with an HTTP status. Pure.
+//! Outcomes of calls that a server, or a proxy in front of it, refused with an HTTP status. Pure.
 
 use std::time::Duration;
 
@@ -6,16 +6,16 @@ use crate::id::ServerName;
 use crate::protocol::{ErrorKind, Failure};
 use crate::telemetry::millis;
 
-/// The outcome of a call by the status that it was refused with.
+/// Outcome of a call that was refused with this status.
 struct StatusRule {
     status: u16,
-    /// Whether the caller may repeat the call, and whether a breaker counts it, follow from the kind.
+    /// Determines whether the caller can repeat the call and whether a breaker counts it.
     kind: ErrorKind,
-    /// The meaning of the status, and whether the call ran.
+    /// Meaning of the status, including whether the call ran.
     meaning: &'static str,
 }
 
-/// Statuses of a server that is busy, restarted or out of reach of its proxy (RFC 9110, RFC 6585).
+/// Statuses of a server that is busy, restarting or unreachable for its proxy (RFC 9110, RFC 6585).
 const RULES: [StatusRule; 6] = [
     StatusRule {
         status: 404,
@@ -53,13 +53,13 @@ fn rule(status: u16) -> Option<&'static StatusRule> {
     RULES.iter().find(|rule| rule.status == status)
 }
 
-/// The failure of a call that was refused with `status`.
+/// Failure of a call that was refused with `status`.
 pub(crate) fn failure(server: &ServerName, status: u16, retry_after: Option<Duration>) -> Failure {
     let rule = rule(status);
     let kind = rule.map_or(ErrorKind::ServerProtocol, |rule| rule.kind);
     let message = match rule {
         Some(rule) => format!("server `{server}` {} (HTTP status {status})", rule.meaning),
-        None => format!("server `{server}`: server answered with HTTP status {status}"),
+        None => format!("server `{server}` answered with HTTP status {status}"),
     };
     let failure = Failure::new(kind, message).server(server.as_str());
     match retry_after {
@@ -68,7 +68,7 @@ pub(crate) fn failure(server: &ServerName, status: u16, retry_after: Option<Dura
     }
 }
 
-/// The failure of a call whose session the server refused, in a new session as well.
+/// Failure of a call whose session the server refused, even after a new session was opened.
 pub(crate) fn session_refused(server: &ServerName, status: &str) -> Failure {
     let message = format!(
         "server `{server}` refused the session of the gateway ({status}); the call did not run"
@@ -76,14 +76,14 @@ pub(crate) fn session_refused(server: &ServerName, status: &str) -> Failure {
     Failure::new(ErrorKind::ServerUnavailable, message).server(server.as_str())
 }
 
-/// How a status on a request of the gateway's own is to be read.
+/// State of the server, as revealed by the status of a request of the gateway's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StatusSign {
     /// The server works, and only limits requests.
     Alive,
-    /// The server is out of service for now: no other request is worth a try.
+    /// The server is out of service: other requests would fail as well.
     Away,
-    /// The server works; perhaps it does not know the session, or the method.
+    /// The server works, but does not accept the session or the method.
     Refused,
 }
 
@@ -97,8 +97,8 @@ impl StatusSign {
     }
 }
 
-/// Whether another question after one that was refused so is refused in the same way, so that a
-/// connection that is being opened waits for its next attempt.
+/// Whether other requests would be refused in the same way for now, so that a connection that is
+/// being opened waits for its next attempt.
 pub(crate) fn holds_for_now(status: u16) -> bool {
     StatusSign::of(status) != StatusSign::Refused
 }

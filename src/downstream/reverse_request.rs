@@ -1,5 +1,5 @@
-//! Requests of a server: which the gateway answers itself, which go to a client, and the answer
-//! when there is nobody to ask.
+//! A server's requests to its client: decides whether the gateway or a client answers, and builds
+//! the answers.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use crate::protocol::{
     Failure, Method, Outcome, RawJson, Request, Response, Revision, code, error_frame, result_frame,
 };
 
-/// Whether a client, and not the gateway, has the answer.
+/// Whether a client, rather than the gateway, has to answer.
 pub(crate) fn asks_client(method: &Method) -> bool {
     matches!(
         method,
@@ -18,19 +18,19 @@ pub(crate) fn asks_client(method: &Method) -> bool {
     )
 }
 
-/// The gateway's own answer to a request that no client can be asked: `ping`, roots from the
-/// configuration, and refusals (B-ASK-01).
+/// The gateway's own answer when no client can be asked: `ping`, roots from the configuration, and
+/// refusals (B-ASK-01).
 pub(crate) fn gateway_answer(request: &Request, roots: &[String]) -> Bytes {
     frame(request, &gateway_outcome(request, roots))
 }
 
-/// The answer to a question that may be for any of several clients.
+/// Refuses a question that could be for any of several clients.
 pub(crate) fn refusal(request: &Request) -> Bytes {
     let message = "several clients share this connection, and this request does not say whose call it belongs to; from now on each client has a connection of its own";
     frame(request, &error(code::INTERNAL_ERROR, message))
 }
 
-/// The answer to a question as a server of revision `to` reads it, with the task that the question
+/// Formats the answer to a question for a server of revision `to`, with the task that the question
 /// belongs to (S-TASK-L-08).
 pub(crate) fn answer_frame(
     request: &Request,
@@ -46,8 +46,8 @@ pub(crate) fn answer_frame(
             Ok(Some(result)) => Outcome::Result(result),
             Err(unsupported) => error(code::INTERNAL_ERROR, &unsupported.to_string()),
         },
-        // Whoever asked a person and got no answer reads that the person went away; roots are
-        // known without one.
+        // To a server that asked a person, a missing answer means that the person cancelled; roots
+        // can be answered without a client.
         (Err(_), Method::ElicitationCreate | Method::RootsList) => gateway_outcome(request, roots),
         (Err(failure), _) => error(failure.kind.rpc_code(), &failure.message),
     };
@@ -59,8 +59,8 @@ pub(crate) fn answer_frame(
     }
 }
 
-/// An answer in several parts as a server reads it whose revision has no words for parts; `None`
-/// where it may stay as it is.
+/// Converts an answer in several parts for a server whose revision has only one; `None` if no
+/// change is needed.
 fn fitted(
     request: &Request,
     response: &Response,
@@ -79,7 +79,7 @@ fn gateway_outcome(request: &Request, roots: &[String]) -> Outcome {
         Method::RootsList => Outcome::Result(configured_roots(roots)),
         Method::ElicitationCreate => result(json!({ "action": "cancel" })),
         method => {
-            let message = format!("no client is there to answer `{method}`");
+            let message = format!("no client is available to answer `{method}`");
             error(code::METHOD_NOT_FOUND, &message)
         }
     }
@@ -132,7 +132,7 @@ mod tests {
             ),
             (
                 "sampling/createMessage",
-                r#"{"jsonrpc":"2.0","id":"q1","error":{"code":-32601,"message":"no client is there to answer `sampling/createMessage`"}}"#,
+                r#"{"jsonrpc":"2.0","id":"q1","error":{"code":-32601,"message":"no client is available to answer `sampling/createMessage`"}}"#,
             ),
         ];
         for (method, expected) in table {

@@ -20,14 +20,15 @@ use crate::transport::{
     FaultSettings, HttpKind, HttpSettings, Proxy, RecorderSettings, StdioSettings,
 };
 
-/// Maximum connections of their own that clients have to a program, where each is a process, and to a
-/// server over HTTP+SSE.
+/// Default limit of clients' own connections to a program, where each is a process, and to an
+/// HTTP+SSE server.
 const PROCESSES_MAX: usize = 8;
 
-/// The same for a server over HTTP, where each is a session, which costs a few KiB.
+/// Default limit of clients' own connections to an HTTP server, where each is a session of a few
+/// KiB.
 const SESSIONS_MAX: usize = 1000;
 
-/// One enabled, usable server.
+/// Settings of one enabled, usable server.
 #[derive(Clone, Debug)]
 pub struct ServerSettings {
     pub name: ServerName,
@@ -37,18 +38,19 @@ pub struct ServerSettings {
     pub start: StartMode,
     pub sharing: Sharing,
     pub credentials: CredentialsChoice,
-    /// Roots (`file://` URIs) sent to the server when no client that has roots is calling.
+    /// Roots (`file://` URIs) sent to the server when no calling client declares roots.
     pub roots: Vec<String>,
     pub names: NameSettings,
     pub limits: ServerLimits,
     pub resilience: Resilience,
     pub recorder: RecorderSettings,
-    /// Misbehaviour that somebody wants of its connections.
+    /// Faults to inject into its connections, if configured.
     pub faults: Option<FaultSettings>,
 }
 
 impl ServerSettings {
-    /// The proxy for requests to the server; an invalid one fails the connection, which reports it.
+    /// Proxy for requests to the server. An invalid one is ignored here; the connection fails and
+    /// reports it.
     pub fn proxy(&self) -> Option<Proxy> {
         match &self.transport {
             TransportSettings::Stdio(_) => None,
@@ -56,9 +58,9 @@ impl ServerSettings {
         }
     }
 
-    /// A text that is the same as long as it is the same server that is configured, for what is
-    /// kept of it. Nothing that may be a secret goes into it, not even hashed: no values of
-    /// arguments, variables and headers, and no query.
+    /// A hash that stays the same while the configuration describes the same server, as a key for
+    /// stored data. No potential secret is part of it, not even hashed: no values of arguments,
+    /// variables or headers, and no query.
     pub fn identity(&self) -> String {
         let parts: Vec<String> = match &self.transport {
             TransportSettings::Stdio(stdio) => {
@@ -89,8 +91,8 @@ impl ServerSettings {
         text
     }
 
-    /// Tells the server from any other that stands under its name before or after it: its program
-    /// with arguments and directory, or its URL. Variables and headers may change.
+    /// Distinguishes the server from others that have the same name before or after it, by its
+    /// program with arguments and directory, or by its URL. Variables and headers can change.
     pub fn declaration(&self) -> Digest {
         match &self.transport {
             TransportSettings::Stdio(stdio) => {
@@ -104,11 +106,11 @@ impl ServerSettings {
         }
     }
 
-    /// Checks that a client says in its credentials what the server reads of whose call it is.
+    /// Checks that the caller's credentials hold every claim that the server reads from headers.
     ///
     /// # Errors
     ///
-    /// Returns the failure that the client is to read, which has no value.
+    /// Returns the failure for the client; it contains no claim value.
     pub(crate) fn check_user(&self, said: Option<&ClientHeaders>) -> Result<(), Failure> {
         let TransportSettings::Http(http) = &self.transport else {
             return Ok(());
@@ -120,13 +122,14 @@ impl ServerSettings {
         };
         let name = self.name.as_str();
         let message = format!(
-            "server `{name}` reads `{claim}` of each client in `{header}`, and the credentials of \
-             this client do not say it, or not as a header can carry it; the call was not sent"
+            "server `{name}` requires each client's `{claim}` in the header `{header}`, but the \
+             credentials of this client lack it, or it does not fit into a header; the call was \
+             not sent"
         );
         Err(Failure::new(ErrorKind::PolicyDenied, message).server(name))
     }
 
-    /// Whether it is called with tokens in exchange for those of clients.
+    /// Whether calls use tokens exchanged for the clients' own tokens.
     pub fn exchanges_tokens(&self) -> bool {
         match &self.transport {
             TransportSettings::Http(http) => http.oauth.grant == GrantKind::TokenExchange,
@@ -134,7 +137,7 @@ impl ServerSettings {
         }
     }
 
-    /// Whose credentials serve this caller.
+    /// The credentials with which the server is called for this caller.
     pub(crate) fn credentials_of(&self, caller: &Caller) -> CredentialContext {
         match self.credentials {
             CredentialsChoice::Shared => CredentialContext::Shared,
@@ -145,7 +148,7 @@ impl ServerSettings {
         }
     }
 
-    /// Maximum connections of their own that clients have to this server.
+    /// Limit of clients' own connections to this server.
     pub(crate) fn entries_max(&self) -> usize {
         let of_transport = match &self.transport {
             TransportSettings::Http(http) if http.kind != HttpKind::Sse => SESSIONS_MAX,
@@ -154,16 +157,16 @@ impl ServerSettings {
         self.limits.entries_max.unwrap_or(of_transport)
     }
 
-    /// Whether its connection may be closed because nobody uses it.
+    /// Whether the shared connection can be stopped as unused.
     pub fn may_rest(&self) -> bool {
         self.start == StartMode::Lazy || !self.limits.idle_stop.is_zero()
     }
 }
 
-/// Which era a server is spoken to in.
+/// Era in which the gateway speaks to a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum EraChoice {
-    /// The newest that it knows, which it is asked once.
+    /// The newest era that the server supports, detected once.
     #[default]
     Auto,
     Legacy,
@@ -173,10 +176,10 @@ pub enum EraChoice {
 /// When a server is connected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum StartMode {
-    /// With the gateway.
+    /// When the gateway starts.
     #[default]
     Eager,
-    /// With the first call; before that only to read its lists, if they are not known.
+    /// On the first call; before that only to read its lists, if they are not known.
     Lazy,
 }
 
@@ -187,7 +190,7 @@ pub enum TransportSettings {
 }
 
 impl TransportSettings {
-    /// The secrets of the server.
+    /// Secrets in the server's settings.
     pub fn secrets(&self) -> Vec<String> {
         match self {
             Self::Stdio(stdio) => stdio.secrets(),
@@ -199,71 +202,71 @@ impl TransportSettings {
 /// Which clients share a connection to this server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Sharing {
-    /// One for all clients that cannot be asked anything; clients that can share it where the
-    /// transport tells whose call a question belongs to, and get their own elsewhere.
+    /// One connection for all clients that cannot be asked anything. Clients that can be asked
+    /// share one if the transport tells which call a question belongs to; otherwise each gets its
+    /// own.
     #[default]
     Auto,
-    /// One for all; a client that could be asked is not asked.
+    /// One connection for all clients; questions never reach a client.
     Shared,
-    /// One for each principal.
+    /// One connection for each principal.
     Principal,
-    /// One for each session.
+    /// One connection for each session.
     Session,
 }
 
-/// Whose credentials a server is called with.
+/// Choice of the credentials with which a server is called.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CredentialsChoice {
-    /// Those of the gateway, whoever calls.
+    /// The gateway's credentials, for all callers.
     #[default]
     Shared,
-    /// Those that each user gave for itself.
+    /// The credentials that each user provided.
     User,
 }
 
 /// Deadlines and limits of one server's connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerLimits {
-    /// Idle deadline of a call: progress starts it anew.
+    /// Idle deadline of a call; progress restarts it.
     pub request_timeout: Duration,
-    /// Deadline of a call, whatever its progress.
+    /// Maximum duration of a call, regardless of progress.
     pub request_timeout_max: Duration,
-    /// How long a call waits for a server that is restarting; zero fails at once.
+    /// How long a call waits for a server that is restarting; zero fails it at once.
     pub queue_while_restarting: Duration,
-    /// Calls in flight at this server, over all its connections.
+    /// Maximum calls in flight at this server, over all its connections.
     pub calls_max: usize,
-    /// Items of one list that are taken; more are left out with a warning.
+    /// Maximum items of one list; further items are dropped with a warning.
     pub list_items_max: usize,
-    /// Pages of one list that are fetched.
+    /// Maximum pages fetched of one list.
     pub list_pages_max: usize,
     /// Time between two full refreshes of the lists.
     pub refresh_every: Duration,
-    /// `list_changed` notifications within this time lead to one refresh.
+    /// Time within which `list_changed` notifications are combined into one refresh.
     pub refresh_debounce: Duration,
-    /// An idle connection is pinged this often; zero never.
+    /// Interval of pings on an idle connection; zero disables them.
     pub ping_every: Duration,
-    /// A ping unanswered for this long is a dead connection.
+    /// Time for the answer to a ping, after which the connection counts as dead.
     pub ping_timeout: Duration,
-    /// How long a server may still be at a call that was cancelled and that it does not answer.
+    /// How long a cancelled, unanswered call is assumed to keep the server busy.
     pub cancelled_timeout: Duration,
-    /// Time for a program to start: until it reads or writes.
+    /// Time for a program to start, until it first reads or writes.
     pub start_timeout: Duration,
-    /// From then on it has this long to answer which era it speaks before it gets a handshake.
+    /// Time to answer the era probe, before the server gets a handshake as well.
     pub era_probe_timeout: Duration,
-    /// Time for a person to sign in where a program asks for it.
+    /// Time for the user to sign in when a program asks for it.
     pub sign_in_timeout: Duration,
-    /// How long the answer is remembered.
+    /// How long the detected era is remembered.
     pub era_remembered: Duration,
-    /// Maximum connections of their own that clients have to this server; `None` is a default of
-    /// the transport.
+    /// Limit of clients' own connections to this server; `None` is the transport's default.
     pub entries_max: Option<usize>,
-    /// A connection of its own that is unused for this long is closed.
+    /// Idle time after which a client's own connection is closed.
     pub entry_idle: Duration,
-    /// The shared connection is closed when it was not used for this long; zero never.
+    /// Idle time after which the shared connection is stopped; zero disables it.
     pub idle_stop: Duration,
-    /// Bytes of progress and log lines of calls that wait for the threads of their callers.
+    /// Maximum bytes of progress and log lines of calls that wait for their callers' threads.
     pub undelivered_max: usize,
-    /// Lines kept of the server's stderr and of stray output.
+    /// Maximum lines kept of the server's stderr and stray output.
     pub log_lines: usize,
     /// Whether log lines that belong to no call go to all clients of a shared connection.
     pub share_logs: bool,

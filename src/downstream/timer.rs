@@ -1,4 +1,4 @@
-//! One timer for many deadlines: it is set to the earliest.
+//! A single timer for many deadlines, set to the earliest one.
 
 use actix::{Actor, AsyncContext, Context, SpawnHandle};
 use tokio::time::Instant;
@@ -7,8 +7,8 @@ use tokio::time::Instant;
 pub(crate) struct Timer(Option<(Instant, SpawnHandle)>);
 
 impl Timer {
-    /// Makes `fire` run at `earliest`, unless the timer is set to an earlier moment already: then
-    /// `fire` finds nothing due, and sets it again.
+    /// Runs `fire` at `earliest`. If the timer is already set to an earlier time, that stays:
+    /// `fire` then finds nothing due and sets the timer again.
     pub(crate) fn set<A: Actor<Context = Context<A>>>(
         &mut self,
         earliest: Option<Instant>,
@@ -26,7 +26,7 @@ impl Timer {
         self.0 = Some((at, ctx.run_later(wait, fire)));
     }
 
-    /// Says that the timer has fired.
+    /// Must be called when the timer has fired, so that it can be set again.
     pub(crate) fn fired(&mut self) {
         self.0 = None;
     }

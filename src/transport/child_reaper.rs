@@ -1,5 +1,5 @@
-//! The end of a child: waits for it, asks its process group to end, then kills it, and ends the
-//! descendants that left the group.
+//! Waits for the end of a child, stops its process group in steps, and ends the descendants that
+//! left the group.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use tokio_util::sync::CancellationToken;
 use super::orphans::{KILL_WAIT_MAX, OrphanFinder, POLL_FIRST, POLL_MAX};
 use super::process::{OrphanScope, ProcessExit, ProcessGroup};
 
-/// When descendants are looked for once more after the end of their child: on a busy machine one
-/// takes that long to become another program.
+/// When descendants are searched for again after the end of their child: a process that is
+/// executing another program cannot be found meanwhile, and on a busy machine that takes a while.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
-/// Power over all processes of one child. Dropping it kills them; so does the end of the spawner, of
-/// which its owner keeps a handle.
+/// Controls all processes of one child. Dropping it kills them, and so does the end of the spawner,
+/// of which its owner keeps a handle.
 #[derive(Debug)]
 pub(crate) struct GroupHandle {
     stage: watch::Sender<StopStage>,
@@ -31,19 +31,19 @@ enum StopStage {
 }
 
 impl GroupHandle {
-    /// Asks all processes to end (SIGTERM).
+    /// Asks all processes to exit (SIGTERM).
     pub(crate) fn terminate(&self) {
         self.stage.send_replace(StopStage::Terminate);
     }
 
-    /// Ends all processes (SIGKILL).
+    /// Kills all processes (SIGKILL).
     pub(crate) fn kill(&self) {
         self.stage.send_replace(StopStage::Kill);
     }
 
-    /// Ends when no process is left.
+    /// Resolves when no process is left.
     pub(crate) async fn gone(&mut self) {
-        // An error means that the spawner has ended, and the group with it.
+        // An error implies that the spawner has ended, and the group with it.
         let _ = (&mut self.gone).await;
     }
 }
@@ -54,7 +54,8 @@ struct StopStages {
 }
 
 impl StopStages {
-    /// The next order; a connection that is gone and a gateway that stops order to kill.
+    /// The next order. A dropped connection and a gateway that is stopping count as an order to
+    /// kill.
     async fn next(&mut self) -> StopStage {
         tokio::select! {
             changed = self.stages.changed() => match changed {
@@ -66,7 +67,7 @@ impl StopStages {
     }
 }
 
-/// The descendants of one child that left its group.
+/// Descendants of one child that left its process group.
 pub(super) struct ChildOrphans {
     pub(super) finder: OrphanFinder,
     pub(super) child: u64,
@@ -78,7 +79,8 @@ impl ChildOrphans {
         self.finder.end_all(wanted, grace, hurry).await;
     }
 
-    /// Ends those that nobody saw when their child ended. A gateway that stops looks by itself.
+    /// Ends descendants that were not visible when their child ended. A gateway that is stopping
+    /// makes its own search.
     pub(super) async fn end_late(&self, grace: Duration, stop: &CancellationToken) {
         if timeout(LOOK_AGAIN, stop.cancelled()).await.is_err() {
             self.end(grace, stop.cancelled()).await;
@@ -89,12 +91,13 @@ impl ChildOrphans {
 pub(super) struct ChildReaper {
     group: ProcessGroup,
     orders: StopStages,
-    /// Nobody is asked any more.
+    /// Whether the processes have been killed, so that none is asked to exit any more.
     killed: bool,
 }
 
 impl ChildReaper {
-    /// Of a group that lives. `gone` is sent when no process of it is left.
+    /// Creates the reaper of a running group and its handle. The sender of `gone` fires when no
+    /// process of the group is left.
     pub(super) fn new(
         group: ProcessGroup,
         stop: CancellationToken,
@@ -109,7 +112,7 @@ impl ChildReaper {
         (GroupHandle { stage, gone }, reaper)
     }
 
-    /// Waits for the leader's end and carries out orders meanwhile.
+    /// Waits until the leader exits, carrying out orders meanwhile.
     pub(super) async fn wait_for_leader(&mut self, mut child: Child) -> ProcessExit {
         let status = loop {
             tokio::select! {
@@ -120,7 +123,7 @@ impl ChildReaper {
                     StopStage::Kill => {
                         self.killed = true;
                         self.group.kill();
-                        // Where there are no groups; fails harmlessly where there are.
+                        // Needed on systems without process groups; fails harmlessly on others.
                         let _ = child.start_kill();
                         break child.wait().await;
                     }
@@ -130,7 +133,7 @@ impl ChildReaper {
         status.map_or(ProcessExit::Unknown, ProcessExit::from)
     }
 
-    /// Ends what the leader left behind: first asks, then kills.
+    /// Ends the processes that the leader left in its group: asks them to exit, then kills them.
     pub(super) async fn end_descendants(&mut self, grace: Duration) {
         if !self.group.is_alive() {
             return;
@@ -142,7 +145,8 @@ impl ChildReaper {
         }
     }
 
-    /// Ends those who left the group, as other sessions and daemons do.
+    /// Ends descendants that left the group, such as daemons and processes in sessions of their
+    /// own.
     pub(super) async fn end_child_orphans(&mut self, orphans: &ChildOrphans, grace: Duration) {
         let grace = if self.killed { Duration::ZERO } else { grace };
         let orders = &mut self.orders;
@@ -150,7 +154,8 @@ impl ChildReaper {
         orphans.end(grace, hurry).await;
     }
 
-    /// Whether the group is gone within `grace`. If it `heeds_orders`, one to kill ends the wait.
+    /// Waits up to `grace` for the group to end. If it `heeds_orders`, an order to kill ends the
+    /// wait early.
     async fn is_gone_within(&mut self, grace: Duration, heeds_orders: bool) -> bool {
         let deadline = Instant::now() + grace;
         let mut pause = POLL_FIRST;

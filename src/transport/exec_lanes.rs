@@ -1,7 +1,7 @@
-//! The threads that fork and execute. A program on a disk that hangs holds the thread that executes
-//! it, so each program has one of its own, with its directory: a hanging one delays its servers only.
-//! The threads live as long as the spawner, since the system ends a child with the thread that
-//! started it.
+//! The threads that fork and execute programs. A program on a hanging disk blocks the thread that
+//! executes it, so each program and working directory has its own thread, and only its own servers
+//! are delayed. The threads live as long as the spawner, because the system kills a child when the
+//! thread that started it ends.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -15,23 +15,23 @@ use tokio::process::{Child, Command};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-/// Threads at most; further programs share one with others.
+/// Maximum threads; further programs share existing ones.
 const LANES_MAX: usize = 64;
 
-/// Children that wait for one thread.
+/// Maximum children that wait for one thread.
 const WAITING_MAX: usize = 64;
 
-/// A command to execute, and where its child goes.
+/// A command to execute, and the channel for its child.
 type Execution = (Command, oneshot::Sender<io::Result<Child>>);
 
-/// What a thread executes: a program and its directory.
+/// Key of a thread: the program that it executes, and its working directory.
 #[derive(PartialEq, Eq, Hash)]
 struct LaneKey {
     program: OsString,
     directory: Option<PathBuf>,
 }
 
-/// The threads by what they execute.
+/// The threads, by program and working directory.
 #[derive(Default)]
 pub(super) struct ExecLanes {
     lanes: HashMap<LaneKey, SyncSender<Execution>>,
@@ -39,11 +39,12 @@ pub(super) struct ExecLanes {
 }
 
 impl ExecLanes {
-    /// Starts a child. To be called within the runtime that waits for it.
+    /// Starts a child. Must be called within the runtime that waits for it.
     ///
     /// # Errors
     ///
-    /// Returns the system's error when it gives no thread, or says that the program hangs.
+    /// Returns the system's error if no thread can be started, or an error if earlier starts of the
+    /// program hang.
     pub(super) fn spawn(
         &mut self,
         command: Command,
@@ -52,9 +53,11 @@ impl ExecLanes {
         match self.lane_of(&command)?.try_send((command, reply)) {
             Ok(()) => Ok(child),
             Err(TrySendError::Full(_)) => Err(io::Error::other(
-                "earlier starts of this program hang in the system",
+                "earlier starts of this program are still hanging",
             )),
-            Err(TrySendError::Disconnected(_)) => Err(io::Error::other("the thread has ended")),
+            Err(TrySendError::Disconnected(_)) => Err(io::Error::other(
+                "the thread that starts programs has ended",
+            )),
         }
     }
 
@@ -68,7 +71,8 @@ impl ExecLanes {
             let count = self.lanes.len() as u64;
             let index = usize::try_from(self.hasher.hash_one(&key) % count).unwrap_or_default();
             let shared = self.lanes.values().nth(index);
-            return shared.ok_or_else(|| io::Error::other("there is no thread"));
+            return shared
+                .ok_or_else(|| io::Error::other("no thread is available to start programs"));
         }
         match self.lanes.entry(key) {
             Entry::Occupied(lane) => Ok(lane.into_mut()),
@@ -84,9 +88,9 @@ fn start_lane() -> io::Result<SyncSender<Execution>> {
     thread.spawn(move || {
         let _runtime = runtime.enter();
         for (mut command, reply) in executions {
-            // The connection may have timed out while others hung.
+            // The connection can have timed out while earlier starts hung.
             if !reply.is_closed() {
-                // A child that nobody takes is killed when it is dropped.
+                // If the connection is gone, the child is dropped, which kills it.
                 let _ = reply.send(command.kill_on_drop(true).spawn());
             }
         }

@@ -1,10 +1,10 @@
-//! Where the tasks of a link report to.
+//! Sink to which the tasks of a link report events.
 
 use std::cell::Cell;
 
 use super::{EventSink, LinkEvent};
 
-/// Hands events on until the link is asked to end.
+/// Forwards events until the link is muted.
 pub(super) struct LinkSink {
     events: EventSink,
     is_muted: Cell<bool>,

@@ -1,5 +1,5 @@
-//! From the bytes of a peer to envelopes: single messages, arrays of them, and what can be told
-//! of a message that is too long to keep.
+//! Parses the bytes of a peer into envelopes: single messages, arrays of messages, and the
+//! essentials of a message that is too long to keep.
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
@@ -7,15 +7,15 @@ use serde_json::value::RawValue;
 use crate::protocol::{Envelope, EnvelopeError, RequestId, our_number, without_bom};
 use crate::telemetry::{Reason, is_unprintable};
 
-/// Most messages in one array (revision 2025-03-26 allows arrays, S-HTTP-10).
+/// Maximum messages in an array (only revision 2025-03-26 allows arrays, S-HTTP-10).
 const BATCH_MAX: usize = 1024;
 
-/// Hands each message in `bytes` to `take`: the message itself, or the members of an array. Bytes
-/// that are not UTF-8, which programs in another locale write, are replaced by U+FFFD.
+/// Passes each message in `bytes` to `take`: the message itself, or the members of an array. Bytes
+/// that are not UTF-8, as sent by programs in another locale, are replaced by U+FFFD.
 ///
 /// # Errors
 ///
-/// Returns the error of the first message that is none; those before it were taken.
+/// Returns the error of the first invalid message; `take` has received the messages before it.
 pub(crate) fn for_each_message(
     bytes: Bytes,
     mut take: impl FnMut(Envelope),
@@ -46,7 +46,8 @@ fn each_message(bytes: Bytes, mut take: impl FnMut(Envelope)) -> Result<(), Enve
     Ok(())
 }
 
-/// The answer to `call` in `bytes`, with or without its id: a server that did not read the request cannot know it.
+/// The answer to `call` in `bytes`. Its id is ignored, because a server that did not read the
+/// request cannot know it.
 pub(crate) fn answer(bytes: &Bytes, call: u64) -> Option<Envelope> {
     let Ok(Envelope::Response(response)) = Envelope::parse(bytes.clone()) else {
         return None;
@@ -54,7 +55,7 @@ pub(crate) fn answer(bytes: &Bytes, call: u64) -> Option<Envelope> {
     Envelope::parse(response.with_id(&RequestId::from(call))).ok()
 }
 
-/// Why what a server sent is no message; the parser may quote it.
+/// Why bytes from a server are not a message; the parser can quote them.
 pub(crate) fn fault(error: &EnvelopeError) -> Reason {
     match error {
         EnvelopeError::Json(why) => Reason::quoting("not valid JSON", why),
@@ -62,7 +63,7 @@ pub(crate) fn fault(error: &EnvelopeError) -> Reason {
     }
 }
 
-/// Printable beginning of what a peer sent, for error texts and logs.
+/// Printable excerpt from the start of a peer's bytes, for errors and logs.
 pub(crate) fn excerpt(bytes: &[u8], length_max: usize) -> String {
     let head = bytes.get(..length_max).unwrap_or(bytes);
     let text = String::from_utf8_lossy(head);
@@ -84,15 +85,15 @@ pub(crate) fn excerpt(bytes: &[u8], length_max: usize) -> String {
     }
 }
 
-/// Looks for the top-level `id` and `method` of a JSON-RPC message while its bytes pass by. Keeps a
-/// few bytes only, whatever the message's size.
+/// Finds the top-level `id` and `method` of a JSON-RPC message as its bytes pass by, keeping only a
+/// few bytes whatever the message's size.
 #[derive(Debug, Default)]
 pub(crate) struct MessageScanner {
     depth: usize,
     state: ScanState,
-    /// The string or number at the top level that is being read, up to a bound.
+    /// The top-level string or number that is being read, truncated.
     word: Vec<u8>,
-    /// The key at the top level whose value is being read.
+    /// The top-level key whose value is being read.
     key: Option<Vec<u8>>,
     id: Option<u64>,
     has_method: bool,
@@ -124,8 +125,7 @@ impl MessageScanner {
         }
     }
 
-    /// The number of the request that the message answers; `None` if it is no answer, or to
-    /// nothing of ours.
+    /// Number of our request that the message answers; `None` for any other message.
     pub(crate) fn response_id(&self) -> Option<u64> {
         self.id.filter(|_| !self.has_method)
     }
@@ -139,7 +139,7 @@ impl MessageScanner {
             b'\\' => self.state = ScanState::Escaped,
             b'"' => {
                 self.state = ScanState::Outside;
-                // At a key, the word waits for its colon.
+                // A word in the place of a key is kept until its colon.
                 if self.depth == 1
                     && let Some(key) = self.key.take()
                 {

@@ -1,7 +1,8 @@
-//! Ends what left the process group of its server, and what a gateway left that was killed.
+//! Ends processes that left the process group of their server, and processes that a killed gateway
+//! left behind.
 //!
-//! Each scan of all processes takes some milliseconds, on a thread of its own. Whoever asks while
-//! one is under way shares the next.
+//! Each scan of all processes takes some milliseconds, on a thread of its own. Requests that arrive
+//! during a scan share the next one.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -15,19 +16,19 @@ use tokio::time::{Instant, sleep};
 
 use super::process::{OrphanScope, ProcessOwner, TaggedProcess, end, find, reap};
 
-/// How long processes that were killed may take to vanish before the gateway looks away.
+/// Maximum wait for killed processes to disappear.
 pub(super) const KILL_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// How long to wait before looking again whether processes have left; doubled each time up to the
-/// second value.
+/// Delay before checking again whether processes have ended; doubled each time up to the second
+/// value.
 pub(super) const POLL_FIRST: Duration = Duration::from_millis(5);
 pub(super) const POLL_MAX: Duration = Duration::from_millis(160);
 
-/// Looks in a row that must find nothing: one may miss a process that forks, or that becomes another
-/// program and has no environment for that moment.
+/// Scans in a row that must find nothing, because one scan can miss a process that is forking, or
+/// that is executing another program and has no environment for a moment.
 const EMPTY_LOOKS: usize = 2;
 
-/// Finds the processes of one data directory.
+/// Finds the tagged processes of one data directory.
 #[derive(Clone, Debug)]
 pub(super) struct OrphanFinder {
     instance: ProcessOwner,
@@ -56,7 +57,7 @@ impl OrphanFinder {
         let asked = Instant::now();
         let mut last = self.last.lock().await;
         let scan = match last.take() {
-            // It began while somebody else was waited for.
+            // The scan started after this request, so its result can be shared.
             Some(scan) if scan.began > asked => scan,
             Some(_) | None => self.scan().await,
         };
@@ -71,13 +72,13 @@ impl OrphanFinder {
         let instance = self.instance;
         let began = Instant::now();
         let found = spawn_blocking(move || find(&instance)).await;
-        // It ends early only together with its runtime.
+        // The scan fails only if its runtime is shutting down.
         let found = Arc::new(found.unwrap_or_default());
         ProcessScan { began, found }
     }
 
-    /// Asks all that are wanted to end, and kills those that are there after `grace` or when
-    /// `hurry` is over. They may have others join them: it looks until none is left.
+    /// Asks the selected processes to exit, and kills those that remain after `grace`, or when
+    /// `hurry` resolves. Repeats this until none is left, because the processes can start others.
     pub(super) async fn end_all(
         &self,
         wanted: OrphanScope,
@@ -87,7 +88,7 @@ impl OrphanFinder {
         let begin = Instant::now();
         let mut hurry = Box::pin(hurry);
         let mut is_kill_due = false;
-        // And whether they were killed.
+        // The signalled processes, and whether they were killed.
         let mut signalled: HashMap<i32, (TaggedProcess, bool)> = HashMap::new();
         let mut pause = POLL_FIRST;
         let mut empty_looks = 0;
@@ -100,7 +101,7 @@ impl OrphanFinder {
                     break;
                 }
             } else if waited >= grace + KILL_WAIT_MAX {
-                log::error!(processes = found.len(); "killed processes do not end");
+                log::error!(processes = found.len(); "killed processes have not ended");
                 break;
             } else {
                 empty_looks = 0;
@@ -138,10 +139,10 @@ fn log_end(process: &TaggedProcess, wanted: OrphanScope, at_once: bool) {
     let how = if at_once { "killed" } else { "asked to end" };
     match wanted {
         OrphanScope::EarlierRuns => {
-            log::warn!(pid, name; "process that an earlier gateway left behind is {how}");
+            log::warn!(pid, name; "process left behind by an earlier gateway was {how}");
         }
         OrphanScope::ThisRun | OrphanScope::Child(_) => {
-            log::info!(pid, name; "process that left its server's group is {how}");
+            log::info!(pid, name; "process that left its server's group was {how}");
         }
     }
 }

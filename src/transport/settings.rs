@@ -1,4 +1,4 @@
-//! How a downstream server is reached, with the limits of its transport.
+//! Settings of a server's transport, including its limits.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,29 +17,29 @@ use crate::masking::{
     public_url, secrets_in_arguments, secrets_in_header, secrets_in_url, secrets_named,
 };
 
-/// A child process that speaks over its standard input and output.
+/// A child process that communicates over its standard input and output.
 #[derive(Clone, Debug)]
 pub struct StdioSettings {
     pub command: String,
     pub args: Vec<SecretString>,
-    /// Added to the environment of the child.
+    /// Variables added to the child's environment.
     pub env: BTreeMap<String, SecretString>,
     pub inherit_env: InheritEnv,
     pub cwd: Option<PathBuf>,
-    /// Longest line that is read from the child, in bytes.
+    /// Longest line read from the child, in bytes.
     pub line_max: usize,
-    /// Frames that wait for the child to read them; more are refused.
+    /// Maximum frames that wait for the child to read them; more are refused.
     pub write_queue_max: usize,
-    /// How long each step of stopping may take: after closing stdin, and after SIGTERM.
+    /// Duration of each step of stopping: after closing stdin, and after SIGTERM.
     pub stop_grace: Duration,
     pub limits: ChildLimits,
 }
 
-/// Which variables of the gateway's environment a child gets.
+/// Which variables of the gateway's environment a child inherits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InheritEnv {
-    /// [`PASSED_VARIABLES`](crate::transport::PASSED_VARIABLES), and those whose names match one
-    /// of these globs.
+    /// [`PASSED_VARIABLES`](crate::transport::PASSED_VARIABLES), and variables whose names match
+    /// one of these globs.
     Matching(Vec<String>),
     All,
 }
@@ -50,22 +50,22 @@ impl Default for InheritEnv {
     }
 }
 
-/// Limits that the system puts on each process of a child; `None` is no limit of ours.
+/// Limits that the system enforces on each process of a child; `None` sets no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChildLimits {
-    /// Private writable memory, in bytes (`RLIMIT_DATA`): what is only reserved, as by V8 or Go,
-    /// does not count.
+    /// Private writable memory, in bytes (`RLIMIT_DATA`). Memory that is only reserved, as by V8 or
+    /// Go, does not count.
     pub memory_max: Option<u64>,
-    /// CPU time from its start to its end, rounded up to whole seconds.
+    /// CPU time of the process in total, rounded up to whole seconds.
     pub cpu_max: Option<Duration>,
-    /// Files, sockets and pipes that are open at the same time.
+    /// Open files, sockets and pipes at the same time.
     pub open_files_max: Option<u64>,
 }
 
-/// Which of the two transports a server behind a URL speaks.
+/// Transport of a server behind a URL.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HttpKind {
-    /// Streamable HTTP; HTTP+SSE if the server refuses it.
+    /// Streamable HTTP, or HTTP+SSE if the server refuses it.
     #[default]
     Auto,
     Streamable,
@@ -73,48 +73,49 @@ pub enum HttpKind {
     Sse,
 }
 
-/// A header of clients that a server is to read.
+/// A client's header that is forwarded to a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForwardedHeader {
-    /// Its name in the client's request, in lower case.
+    /// Name in the client's request, in lower case.
     pub from: String,
-    /// Its name in the request to the server.
+    /// Name in the request to the server.
     pub to: String,
 }
 
-/// A server behind a URL.
+/// Settings of a server behind a URL.
 #[derive(Clone)]
 pub struct HttpSettings {
     pub url: Url,
     pub kind: HttpKind,
-    /// Sent with every request.
+    /// Headers of every request.
     pub headers: Vec<(String, SecretString)>,
-    /// Sent with the requests of a client's call, if the client says them.
+    /// Clients' headers that are forwarded with the requests of their calls.
     pub forward_headers: Vec<ForwardedHeader>,
-    /// Sent with the requests of a client's call, which says whose it is; no call goes without them.
+    /// Headers that identify the caller, sent with the requests of a call; a call without them is
+    /// refused.
     pub user_headers: Vec<(String, UserClaim)>,
-    /// How the gateway signs in, where the server wants a token.
+    /// How the gateway signs in if the server requires a token.
     pub oauth: Box<OAuthSettings>,
-    /// The token; `None` where `headers` or `forward_headers` say who asks.
+    /// The server's token; `None` if `headers` or `forward_headers` authenticate the requests.
     pub credential: Option<Arc<Credential>>,
-    /// The proxy for requests to the server and for its tokens.
+    /// Proxy for requests to the server and for its tokens.
     pub proxy: ProxyChoice,
     /// Certificates and a key in addition to the gateway's roots.
     pub tls_files: TlsFiles,
-    /// Time to connect, TLS included.
+    /// Time to connect, including TLS.
     pub connect_timeout: Duration,
     /// Largest JSON answer, in bytes.
     pub body_max: usize,
     /// Largest SSE event, in bytes.
     pub event_max: usize,
-    /// A stream that is silent for longer counts as broken.
+    /// Silence after which a stream counts as broken.
     pub stream_idle_timeout: Duration,
-    /// Connections of one arbiter to this server.
+    /// Maximum connections of one arbiter to this server.
     pub connections_max: usize,
 }
 
 impl StdioSettings {
-    /// The secrets in its variables and arguments.
+    /// Secrets in the variables and arguments.
     pub fn secrets(&self) -> Vec<String> {
         let named = self.env.iter();
         let named = named.flat_map(|(name, value)| secrets_named(name, value.expose_secret()));
@@ -124,7 +125,7 @@ impl StdioSettings {
 }
 
 impl HttpSettings {
-    /// The secrets in its headers, its URL and its proxy, and the one of its client.
+    /// Secrets in the headers, the URL, the proxy and the OAuth client.
     pub fn secrets(&self) -> Vec<String> {
         let proxy = match &self.proxy {
             ProxyChoice::Through(proxy) => Some(proxy),
@@ -142,7 +143,7 @@ impl HttpSettings {
             .collect()
     }
 
-    /// Whether `Authorization` is configured, so that the gateway gets no token of its own.
+    /// Whether `Authorization` is configured, in which case the gateway gets no token.
     pub fn has_authorization(&self) -> bool {
         let own = self.headers.iter().map(|(name, _)| name);
         let forwarded = self.forward_headers.iter().map(|header| &header.to);
@@ -151,7 +152,7 @@ impl HttpSettings {
     }
 }
 
-/// By hand, because the URL may hold a secret.
+/// Implemented manually, because the URL can contain a secret.
 impl fmt::Debug for HttpSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HttpSettings")

@@ -1,10 +1,9 @@
-//! One thread that keeps all child processes, and lives as long as they may.
+//! The thread that owns all child processes, and that ends them when it ends.
 //!
-//! The system ends a child with the *thread* that started it (`PR_SET_PDEATHSIG`), so neither a
-//! web worker nor a connection's arbiter may start one: threads of the spawner do
-//! ([`super::exec_lanes`]). The spawner also waits for every child, so
-//! that none stays behind as a zombie, and ends all process groups when it ends itself. Each child
-//! is given a tag, by which descendants are found that left the group.
+//! The system kills a child when the *thread* that started it ends (`PR_SET_PDEATHSIG`), so neither
+//! a web worker nor a connection's arbiter can start one; the threads of [`super::exec_lanes`] do.
+//! The spawner waits for every child, so that none remains as a zombie, and ends all process groups
+//! when it ends itself. Each child gets a tag by which descendants are found that left the group.
 
 use std::future::pending;
 use std::io;
@@ -25,11 +24,11 @@ use super::process::{
     TAG_VARIABLE, prepare,
 };
 
-/// Children that wait to be started.
+/// Maximum children that wait to be started.
 const COMMANDS_MAX: usize = 256;
 
-/// Handle of the thread that keeps the children. The thread ends, and all children with it, after
-/// [`Spawner::stop`], or when the last handle is dropped.
+/// Handle of the spawner thread. The thread and all its children end after [`Spawner::stop`], or
+/// when the last handle is dropped.
 #[derive(Clone, Debug)]
 pub struct Spawner {
     commands: mpsc::Sender<SpawnerCommand>,
@@ -38,25 +37,26 @@ pub struct Spawner {
 #[derive(Debug)]
 enum SpawnerCommand {
     Spawn(Box<SpawnRequest>, oneshot::Sender<io::Result<SpawnedChild>>),
-    /// End what earlier gateways left behind, after this grace.
+    /// Ends processes that earlier gateways left behind; they get this long to exit before they are
+    /// killed.
     EndOrphans(Duration, oneshot::Sender<()>),
     Stop(oneshot::Sender<()>),
 }
 
-/// The command to start.
+/// The command to start, with its limits.
 #[derive(Debug)]
 pub(crate) struct SpawnRequest {
     /// All three standard streams must be piped.
     pub(crate) command: Command,
-    /// How long descendants may take to leave after their leader, once asked.
+    /// Time for descendants to exit after their leader, before they are killed.
     pub(crate) grace: Duration,
     pub(crate) limits: ChildLimits,
 }
 
-/// A running child, for its connection.
+/// A running child, as handed to its connection.
 #[derive(Debug)]
 pub(crate) struct SpawnedChild {
-    /// Its number, which is that of its group, too.
+    /// Process id, which is also the id of its process group.
     pub(crate) leader: Option<u32>,
     pub(crate) pipes: ChildPipes,
     pub(crate) exit: oneshot::Receiver<ProcessExit>,
@@ -64,11 +64,11 @@ pub(crate) struct SpawnedChild {
 }
 
 impl Spawner {
-    /// Starts the thread; its children and all that they start carry a tag of this instance.
+    /// Starts the thread. Its children and all their descendants carry a tag of this instance.
     ///
     /// # Errors
     ///
-    /// Returns the system's error when it gives no thread or no event queue.
+    /// Returns the system's error if it cannot create the thread or the event queue.
     pub fn start(instance: ProcessOwner) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -80,18 +80,19 @@ impl Spawner {
         Ok(Self { commands })
     }
 
-    /// Ends all processes that earlier gateways of the same data directory left behind: asks them,
-    /// and kills them after `grace`. To be called only while no other gateway uses the directory.
+    /// Ends all processes that earlier gateways of the same data directory left behind: asks them
+    /// to exit, and kills them after `grace`. Must only be called while no other gateway uses the
+    /// directory.
     pub async fn end_orphans(&self, grace: Duration) {
         let command = |done| SpawnerCommand::EndOrphans(grace, done);
-        // An error means that the thread has ended.
+        // An error implies that the thread has ended.
         let _ = self.ask(command).await;
     }
 
-    /// Kills all children and ends the thread; nothing can be started afterwards. The future ends
-    /// when all are gone.
+    /// Kills all children and ends the thread, after which nothing can be started. Resolves when
+    /// all have ended.
     pub async fn stop(&self) {
-        // An error means that the thread has ended.
+        // An error implies that the thread has ended.
         let _ = self.ask(SpawnerCommand::Stop).await;
     }
 
@@ -101,7 +102,7 @@ impl Spawner {
         spawned.unwrap_or_else(|| Err(io::Error::other("the gateway is stopping")))
     }
 
-    /// Sends a command and waits for its answer; `None` when the thread has ended.
+    /// Sends a command and waits for its answer; `None` if the thread has ended.
     async fn ask<T>(
         &self,
         command: impl FnOnce(oneshot::Sender<T>) -> SpawnerCommand,
@@ -145,7 +146,7 @@ async fn run(mut queue: mpsc::Receiver<SpawnerCommand>, finder: OrphanFinder) {
     stop.cancel();
     let all = async { while children.join_next().await.is_some() {} };
     if timeout(KILL_WAIT_MAX, all).await.is_err() {
-        log::error!(children = children.len(); "child processes do not end");
+        log::error!(children = children.len(); "child processes have not ended");
     }
     drop(lanes);
     finder
@@ -167,12 +168,12 @@ async fn end_orphans(
             .end_all(OrphanScope::EarlierRuns, grace, stop.cancelled())
             .await;
     } else {
-        log::info!("what a killed gateway left behind cannot be found on this system");
+        log::info!("processes of a killed gateway cannot be found on this system");
     }
     let _ = reply.send(());
 }
 
-/// A child that is being started, and how long its descendants may take to leave.
+/// A child that is being started, and the time for its descendants to exit.
 struct Starting {
     child: io::Result<oneshot::Receiver<io::Result<Child>>>,
     grace: Duration,
@@ -181,7 +182,7 @@ struct Starting {
 fn execute(mut order: SpawnRequest, orphans: &ChildOrphans, lanes: &mut ExecLanes) -> Starting {
     prepare(&mut order.command, order.limits);
     let tag = orphans.finder.instance().tag(orphans.child);
-    // The last word on the environment: a child cannot be configured to hide.
+    // Set last, so that no configuration can hide a child.
     order.command.env(TAG_VARIABLE, tag);
     Starting {
         child: lanes.spawn(order.command),
@@ -189,7 +190,7 @@ fn execute(mut order: SpawnRequest, orphans: &ChildOrphans, lanes: &mut ExecLane
     }
 }
 
-/// Waits for a child, from its start to the end of all that it left behind.
+/// Waits for a child from its start until all its descendants have ended.
 async fn keep(
     starting: Starting,
     orphans: ChildOrphans,
@@ -199,12 +200,12 @@ async fn keep(
     let grace = starting.grace;
     let started = tokio::select! {
         started = started(starting) => started,
-        // The system may hang; a child that comes later is killed.
+        // The system can hang; a child that starts later is killed.
         () = stop.cancelled() => return,
         () = reply.closed() => return,
     };
     let taken = started.and_then(|mut child| {
-        // From here on an early return kills the child.
+        // From here on, an early return kills the child.
         let (leader, group) = (child.id(), ProcessGroup::of(&child));
         let pipes = ChildPipes::take(&mut child)?;
         Ok((child, leader, group, pipes))
@@ -216,7 +217,7 @@ async fn keep(
     let (exit_sender, exit) = oneshot::channel();
     let (gone_sender, gone) = oneshot::channel();
     let (group, mut reaper) = ChildReaper::new(group, stop.clone(), gone);
-    // A connection that is gone drops what it is sent, and the group is killed.
+    // If the connection is gone, the group is dropped, which kills it.
     let _ = reply.send(Ok(SpawnedChild {
         leader,
         pipes,

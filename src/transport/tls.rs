@@ -1,5 +1,5 @@
-//! TLS towards servers: one provider (ring), the roots of the system, and what a server's own
-//! settings add to them.
+//! TLS towards servers: one crypto provider (ring), the system's roots, and the files in a server's
+//! settings.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -12,28 +12,28 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, InconsistentKeys, RootCertStore};
 
-/// Largest file of certificates, in bytes.
+/// Largest certificate file, in bytes.
 const FILE_MAX: u64 = 1024 * 1024;
 
-/// Makes ring the provider of the process. Call it first in `main` and in tests that use TLS;
-/// calling it again does nothing.
+/// Installs ring as the crypto provider of the process. Must be called first in `main` and in tests
+/// that use TLS; further calls have no effect.
 pub fn install_crypto_provider() {
-    // An error means that one is installed already.
+    // An error implies that a provider is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// The files that a server's settings name, all in PEM.
+/// The PEM files that a server's settings name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// Authorities to trust in addition to the system's roots.
+    /// Certificate authorities to trust in addition to the system's roots.
     pub ca: Option<PathBuf>,
-    /// The client certificate of the gateway, followed by its chain.
+    /// The gateway's client certificate, followed by its chain.
     pub client_certificate: Option<PathBuf>,
-    /// The key of `client_certificate`.
+    /// Private key of `client_certificate`.
     pub client_key: Option<PathBuf>,
 }
 
-/// Why the files of a server cannot be used.
+/// Why a server's TLS files cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsFilesError {
     #[error("{} cannot be read: {source}", .path.display())]
@@ -46,26 +46,26 @@ pub enum TlsFilesError {
     Unusable(rustls::Error),
 }
 
-/// Which certificates servers may show. Built when the first https server is opened, since
-/// reading the system's roots takes a while; clones share it.
+/// TLS configuration for connections to servers. Built when the first https server is opened,
+/// because reading the system's roots takes a while; clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Tls(Arc<TlsState>);
 
 #[derive(Debug, Default)]
 struct TlsState {
-    /// The roots that all servers share.
+    /// Roots shared by all servers.
     roots: Arc<OnceLock<Arc<RootCertStore>>>,
     files: TlsFiles,
     config: ArcSwapOption<ClientConfig>,
 }
 
 impl Tls {
-    /// The roots of the system or, where there are none, Mozilla's.
+    /// Uses the system's roots or, if there are none, Mozilla's.
     pub fn system() -> Self {
         Self::default()
     }
 
-    /// These roots only.
+    /// Uses only these roots.
     pub fn with_roots(roots: RootCertStore) -> Self {
         Self(Arc::new(TlsState {
             roots: Arc::new(OnceLock::from(Arc::new(roots))),
@@ -73,7 +73,7 @@ impl Tls {
         }))
     }
 
-    /// The same roots, and the files of one server. Without any it is a clone.
+    /// The same roots with the files of one server. Returns a clone if there are no files.
     #[must_use]
     pub fn with_files(&self, files: &TlsFiles) -> Self {
         if *files == TlsFiles::default() {
@@ -86,12 +86,12 @@ impl Tls {
         }))
     }
 
-    /// Reads the system's roots once, and the server's files on every call, so that the next connection
-    /// uses a renewed certificate. Blocks.
+    /// Reads the system's roots once, and the server's files on every call, so that the next
+    /// connection uses a renewed certificate. Blocks.
     ///
     /// # Errors
     ///
-    /// Returns [`TlsFilesError`] when a file of the server cannot be used.
+    /// Returns [`TlsFilesError`] if a file of the server cannot be used.
     pub(crate) fn read(&self) -> Result<Arc<ClientConfig>, TlsFilesError> {
         let is_plain = self.0.files == TlsFiles::default();
         if let Some(config) = self.0.config.load_full().filter(|_| is_plain) {
@@ -103,7 +103,7 @@ impl Tls {
         Ok(config)
     }
 
-    /// The result of the last [`Tls::read`].
+    /// Result of the last [`Tls::read`].
     pub(crate) fn config(&self) -> Option<Arc<ClientConfig>> {
         self.0.config.load_full()
     }
@@ -113,12 +113,12 @@ fn system_roots() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     let found = rustls_native_certs::load_native_certs();
     for error in &found.errors {
-        log::warn!(error:% = error; "a root certificate of the system cannot be read");
+        log::warn!(error:% = error; "system root certificate cannot be read");
     }
     let (added, ignored) = roots.add_parsable_certificates(found.certs);
     log::debug!(added, ignored; "root certificates of the system");
     if roots.is_empty() {
-        log::info!("the system has no root certificates: Mozilla's are used");
+        log::info!("system has no root certificates; using Mozilla's");
         roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
     }
     roots
@@ -155,8 +155,8 @@ fn client_config(
     Ok(config)
 }
 
-/// A client certificate with its key, which must belong together. The server judges the certificate:
-/// rustls would reject one of X.509 version 1, which `openssl x509` makes by default.
+/// Combines a client certificate with its key and checks that they match. Validity is left to the
+/// server: rustls would reject X.509 version 1, which `openssl x509` creates by default.
 fn client_key(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
@@ -169,7 +169,7 @@ fn client_key(
     }
 }
 
-/// At least one.
+/// Reads the certificates in a file; it must contain at least one.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFilesError> {
     let content = read_file(path)?;
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&content).collect();
@@ -183,7 +183,7 @@ fn read_file(path: &Path) -> Result<Vec<u8>, TlsFilesError> {
         let file = File::open(path)?;
         file.take(FILE_MAX + 1).read_to_end(&mut content)?;
         if content.len() as u64 > FILE_MAX {
-            let why = format!("it is larger than {FILE_MAX} bytes");
+            let why = format!("file is larger than {FILE_MAX} bytes");
             return Err(io::Error::other(why));
         }
         Ok(content)

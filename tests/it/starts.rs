@@ -142,7 +142,7 @@ fn dead_servers(refusing: &HttpServer) -> [(&'static str, String, &'static str);
         (
             "tls",
             url(format!("https://{address}/mcp")),
-            "speaks no TLS",
+            "does not speak TLS",
         ),
         (
             "unknown",

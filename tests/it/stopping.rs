@@ -173,7 +173,7 @@ async fn processes_of_a_killed_gateway_are_gone_after_the_next_start() {
     gateway.all_up().await;
     assert!(!alive(left));
     let log = gateway.log();
-    let received = |how| format!("process that an earlier gateway left behind is {how}");
+    let received = |how| format!("process left behind by an earlier gateway was {how}");
     assert!(log.contains(&received("asked to end")) && log.contains(&received("killed")));
     assert!(log.contains(&format!("\"pid\":{left},")), "{log}");
     // Processes of this one are untouched until it stops.

@@ -107,7 +107,7 @@ fn assert_refused(answer: &Value, claim: &str, header: &str) {
     assert_eq!(result["isError"], true, "{answer}");
     assert_eq!(failure_of(result)["code"], "policy_denied", "{answer}");
     let text = text_of(result);
-    let names = format!("reads `{claim}` of each client in `{header}`");
+    let names = format!("requires each client's `{claim}` in the header `{header}`");
     assert!(
         text.contains(&names) && text.contains("was not sent"),
         "{text}"
@@ -214,7 +214,10 @@ async fn whose_credentials_do_not_say_it_is_refused_and_nothing_is_sent() {
     // The operator's own call is nobody's.
     let own = ["tools", "call", "docs__echo", "n=3"];
     let (good, said) = front.gateway.setup.run(&own);
-    assert!(!good && said.contains("reads `sub`"), "{said}");
+    assert!(
+        !good && said.contains("requires each client's `sub`"),
+        "{said}"
+    );
     assert_eq!(front.calls().len(), 1);
 }
 

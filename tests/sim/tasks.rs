@@ -397,7 +397,7 @@ fn a_task_outlives_what_goes_wrong_between_two_looks() {
         assert_eq!(again.json["id"], get.json["id"]);
         server.refuse(&again, -32602, "unknown task");
         settle().await;
-        assert!(exchange.sentence().contains("its task is lost"));
+        assert!(exchange.sentence().contains("task is lost"));
 
         // The server is gone.
         let (exchange, call) = begun(&server, &client).await;

@@ -154,7 +154,7 @@ fn faulty_answers_fail_their_call_and_say_why() {
         };
         assert_eq!(
             outcome(redirect).await,
-            "failed 7: server answered with HTTP status 307: it points to \
+            "failed 7: server answered with HTTP status 307: redirect to \
              `http://127.0.0.1:1/stolen`; only 307 and 308 within the same origin are followed, \
              at most 5 times"
         );

@@ -224,7 +224,7 @@ fn a_refused_message_fails_its_call_and_a_lost_session_the_link() {
         let failed = events.next().await;
         assert!(failed.starts_with("failed 2: not sent: "), "{failed}");
         let closed = events.next().await;
-        assert!(closed.contains("does not know the session"), "{closed}");
+        assert!(closed.contains("no longer knows the session"), "{closed}");
     });
 }
 

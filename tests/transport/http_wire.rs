@@ -85,7 +85,7 @@ fn a_body_that_was_cut_and_endless_interim_responses_fail_the_call() {
         (format!("{JSON}Connection: close\r\n\r\n"), "empty body"),
         (
             "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(100),
-            "interim responses without end",
+            "too many interim responses",
         ),
         (
             "HTTP/1.1 100 Continue\r\n\r\n".to_owned(),

@@ -102,7 +102,7 @@ fn a_redirect_to_another_origin_is_refused_and_nothing_is_sent_there() {
             send(&*link, 1, "initialize");
             let failed = events.next().await;
             let expected = format!(
-                "failed 1: server answered with HTTP status {status}: it points to `{}`; only 307",
+                "failed 1: server answered with HTTP status {status}: redirect to `{}`; only 307",
                 other.url
             );
             assert!(failed.starts_with(&expected), "{failed}");
@@ -124,7 +124,7 @@ fn redirects_that_lead_nowhere_end() {
         let (link, mut events) = open(settings(&peer.url)).await;
         send(&*link, 1, "tools/call");
         let failed = events.next().await;
-        assert!(failed.contains("it points to `/mcp`"), "{failed}");
+        assert!(failed.contains("redirect to `/mcp`"), "{failed}");
         assert!(failed.contains("at most 5 times"), "{failed}");
         assert_eq!(peer.seen().len(), 6);
     });

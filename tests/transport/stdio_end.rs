@@ -88,7 +88,7 @@ fn calls_that_were_never_written_are_distinguished() {
                 .unwrap();
         }
         let events = child.events.until_the_end().await;
-        let not_sent = "not sent: the server ended or stopped reading before";
+        let not_sent = "not sent: the server ended or stopped reading first";
         let expected = [
             format!("failed 2: {not_sent}"),
             format!("failed 3: {not_sent}"),
@@ -106,7 +106,7 @@ async fn a_request_is_refused(child: &mut Child) {
         let frame = OutgoingFrame::new(Some(id), Bytes::from(frame));
         child.link.send(frame).unwrap();
         if let Some(event) = child.events.next_within(A_MOMENT).await {
-            let refusal = ": not sent: the server ended or stopped reading before";
+            let refusal = ": not sent: the server ended or stopped reading first";
             assert!(
                 event.starts_with("failed ") && event.ends_with(refusal),
                 "{event}"

@@ -1,4 +1,4 @@
-//! Writing the report of a connection that ended badly.
+//! Builds the crash report of a connection that ended with an error.
 
 use tokio::time::Instant;
 
@@ -9,24 +9,24 @@ use crate::masking::public_url;
 use crate::telemetry::one_line;
 use crate::transport::LinkEnd;
 
-/// Lines of the server's log in a report.
+/// Maximum log lines of the server in a report.
 const LOG_MAX: usize = 50;
 
-/// Calls that are named in a report.
+/// Maximum pending calls listed in a report.
 const PENDING_MAX: usize = 100;
 
-/// When an incarnation began, and how far it came.
+/// When an incarnation of a connection started, and how far it got.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionLife {
     pub(crate) generation: u64,
     pub(crate) began: Instant,
-    /// Its link was opened.
+    /// Whether the link was opened.
     pub(crate) was_open: bool,
     pub(crate) was_up: bool,
 }
 
 impl ConnectionSpec {
-    /// Reports the end of an incarnation that had a link.
+    /// Reports the end of an incarnation whose link was opened.
     pub(crate) fn report_crash(&self, life: ConnectionLife, ending: &LinkEnd) {
         let settings = self.settings();
         let keep = settings.recorder.reports_max;
@@ -59,7 +59,8 @@ impl ConnectionSpec {
         });
     }
 
-    /// An end as it is shown: with the URL of a server that has one, without its secrets.
+    /// The ending as shown to operators: prefixed with the server's URL if it has one, secrets
+    /// masked.
     pub(crate) fn shown(&self, ending: LinkEnd) -> LinkEnd {
         let settings = self.settings();
         let secrets = &self.of_all.secrets;
@@ -74,7 +75,7 @@ impl ConnectionSpec {
         LinkEnd { reason, ..ending }
     }
 
-    /// Masks and escapes the words of a server, for operators.
+    /// Masks secrets in a server's text and escapes it to one line, for operators.
     pub(crate) fn masked(&self, text: &str) -> String {
         self.of_all.secrets.masked(&one_line(text))
     }

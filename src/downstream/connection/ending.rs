@@ -1,4 +1,4 @@
-//! How an incarnation ends: callers learn it at once, and what it was is reported.
+//! Ends an incarnation of a connection: fails its calls at once and reports the reason.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ use crate::telemetry::{Counter, Reason};
 use crate::transport::LinkEnd;
 
 impl Connection {
-    /// Ends this incarnation; the supervisor builds a fresh one.
+    /// Ends this incarnation with an error; the supervisor starts the next one.
     pub(super) fn fail(&mut self, reason: impl Into<Reason>, ctx: &mut Context<Self>) {
         self.closed(reason.into().into(), ctx);
     }
 
-    /// The same for a link that ended by itself. Callers learn the reason at once, without what
-    /// the server wrote.
+    /// Ends this incarnation because its link closed. Callers get the reason at once, without the
+    /// server's own text.
     pub(super) fn closed(&mut self, ending: LinkEnd, ctx: &mut Context<Self>) {
         let ending = self.spec.shown(ending);
         if ending.limit.is_some() {
@@ -69,7 +69,8 @@ impl Handler<Shutdown> for Connection {
     fn handle(&mut self, _: Shutdown, ctx: &mut Self::Context) {
         self.end_calls("the gateway closed the connection");
         self.count_end(None);
-        // Worker channels live until the link is closed: they still have to answer their calls.
+        // Worker channels stay until the link is closed, because they still have to answer their
+        // calls.
         let (calls, worker_channels) = match self.state.end() {
             ConnectionState::Handshaking { calls, .. } => (*calls, Vec::new()),
             ConnectionState::Ready(open) | ConnectionState::Renewing(open) => {
@@ -78,7 +79,7 @@ impl Handler<Shutdown> for Connection {
             ConnectionState::Opening | ConnectionState::Ending => return ctx.stop(),
         };
         if self.spec.own_session.is_left_open() {
-            // Another link continues in the session.
+            // The session stays open at the server: another link will resume it.
             return ctx.stop();
         }
         self.spec.own_session.lost();
@@ -91,8 +92,8 @@ impl Handler<Shutdown> for Connection {
     }
 }
 
-/// One that ends without having been asked to, and without having said why, has panicked or was
-/// ended by its supervisor.
+/// A connection that is dropped before it reached its ending state either panicked or was ended by
+/// its supervisor.
 impl Drop for Connection {
     fn drop(&mut self) {
         self.spec.progress.set(None);
@@ -102,8 +103,8 @@ impl Drop for Connection {
             return;
         }
         let reason = match self.birth.exit().reason() {
-            Some(reason) => format!("its connection {reason}"),
-            None => "its connection panicked".to_owned(),
+            Some(reason) => format!("connection {reason}"),
+            None => "connection panicked".to_owned(),
         };
         let ending = reason.into();
         self.report(&ending);

@@ -1,9 +1,9 @@
-//! The questions with which a conversation begins: which is sent when, what proves the era, and
-//! how long each step may take (C-LIFE-08, B-ERA-01). Pure.
+//! Decides how a new connection detects the server's era: which question is sent when, which answer
+//! proves an era, and how long each step can take (C-LIFE-08, B-ERA-01). Pure.
 //!
-//! All questions go over the same link. A server that refuses one or is silent is asked the other;
-//! an answer that comes late still counts, and the first that proves an era wins. Only a process
-//! that ended over `server/discover` is started again.
+//! All questions use the same link. If the server refuses one question or does not answer it, the
+//! other is sent; a late answer still counts, and the first answer that proves an era wins. The
+//! process is restarted only if it exited after it read `server/discover`.
 
 use std::time::Duration;
 
@@ -17,16 +17,16 @@ use crate::protocol::{Era, Method, Response, Revision};
 use crate::telemetry::{Cause, Reason};
 use crate::transport::LinkError;
 
-/// How long each step may take.
+/// Timeout of each step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StepTimeouts {
-    /// From the start of a program until it reads or writes.
+    /// Time from the start of the program until it reads or writes.
     pub(super) start: Duration,
-    /// From then on until `server/discover` is answered, before `initialize` is sent as well.
+    /// Time from then until `initialize` is sent as well, if `server/discover` is still unanswered.
     pub(super) probe: Duration,
-    /// For the answer to the last question.
+    /// Time for the answer to the last question.
     pub(super) answer: Duration,
-    /// For a person who is asked to sign in.
+    /// Time for the user to sign in.
     pub(super) sign_in: Duration,
 }
 
@@ -45,7 +45,7 @@ impl StepTimeouts {
 #[derive(Debug, PartialEq)]
 pub(super) enum Step {
     Wait,
-    /// Send the question of this era.
+    /// Send the question of this era: `server/discover` or `initialize`.
     Send(Era),
     Accept(Negotiated),
     Fail(Reason),
@@ -55,10 +55,10 @@ pub(super) enum Step {
 enum EraQuestion {
     NotSent,
     Sent,
-    /// The server refused it, or it failed.
+    /// The server refused the question, or sending it failed.
     Refused(Reason),
-    /// A server that has a handshake, too, answered after `initialize` was sent: whose turn it is
-    /// shows the answer to that.
+    /// A server that supports both eras answered `server/discover` after `initialize` was sent; the
+    /// answer to `initialize` decides which of the two is used.
     Kept(Box<Negotiated>),
 }
 
@@ -67,7 +67,7 @@ pub(super) struct Inquiry {
     known: KnownEra,
     timeouts: StepTimeouts,
     opened: Instant,
-    /// When the server was first known to read or write.
+    /// When the server was first seen to read or write.
     heard: Option<Instant>,
     /// When the last question was sent or answered.
     last_step: Instant,
@@ -75,9 +75,10 @@ pub(super) struct Inquiry {
     discover: EraQuestion,
     initialize: EraQuestion,
     sign_in_since: Option<Instant>,
-    /// `server/discover` failed in a way that says nothing of the era.
+    /// Whether `server/discover` failed in a way that reveals nothing about the era.
     is_uncertain: bool,
-    /// The revision that `initialize` offers: the newest, or an older one once that was refused.
+    /// Revision that `initialize` offers: the newest, or an older one after the server refused the
+    /// newest.
     offered: Revision,
 }
 
@@ -109,7 +110,7 @@ impl Inquiry {
         self.offered
     }
 
-    /// The era of the first question.
+    /// Era of the first question.
     pub(super) fn first(&self) -> Era {
         match self.known {
             KnownEra::Configured(era) | KnownEra::Remembered(era) | KnownEra::Guessed(era) => era,
@@ -121,12 +122,12 @@ impl Inquiry {
         self.heard.is_some()
     }
 
-    /// Whether the era that was found is to be remembered.
+    /// Whether the detected era is certain enough to be remembered.
     pub(super) fn is_certain(&self) -> bool {
         !self.is_uncertain && !matches!(self.known, KnownEra::Guessed(_))
     }
 
-    /// Whether the server did not answer as one does of the era that is remembered.
+    /// Whether the server refused the first question, which contradicts the remembered era.
     pub(super) fn disproves_memory(&self) -> bool {
         let first = match self.first() {
             Era::Modern => &self.discover,
@@ -135,13 +136,14 @@ impl Inquiry {
         matches!(first, EraQuestion::Refused(_))
     }
 
-    /// Whether a person is asked to sign in.
+    /// Whether the user has been asked to sign in.
     pub(super) fn awaits_sign_in(&self) -> bool {
         self.sign_in_since.is_some()
     }
 
-    /// Whether a process that has ended is started again without being asked for its era: it
-    /// ended over that question. `is_read` says whether it had read what was sent.
+    /// Whether the process exited because of `server/discover`, so that it is restarted without
+    /// that question. `is_read` is whether the process had read the question, if the transport
+    /// knows.
     pub(super) fn ended_when_asked(&self, is_read: Option<bool>) -> bool {
         self.known == KnownEra::Unknown
             && matches!(self.discover, EraQuestion::Sent)
@@ -154,7 +156,7 @@ impl Inquiry {
         self.last_step = now;
     }
 
-    /// The server reads or writes.
+    /// The server read or wrote something.
     pub(super) fn on_heard(&mut self, now: Instant) {
         self.heard.get_or_insert(now);
     }
@@ -175,9 +177,9 @@ impl Inquiry {
                 }
                 Step::Accept(found)
             }
-            // It never gets a handshake (C-LIFE-10).
+            // A server of the newer era never gets a handshake (C-LIFE-10).
             Err(error) if verdict == EraVerdict::Modern => Step::Fail(Reason::of(&error)),
-            Ok(_) => self.on_refused(Era::Modern, "server names no era".into()),
+            Ok(_) => self.on_refused(Era::Modern, "server declares no era".into()),
             Err(error) => self.on_refused(Era::Modern, Reason::of(&error)),
         }
     }
@@ -240,15 +242,15 @@ impl Inquiry {
         }
     }
 
-    /// Whether `initialize` follows when `server/discover` is not answered.
+    /// Whether `initialize` is sent next if `server/discover` stays unanswered.
     fn may_send_initialize(&self) -> bool {
         !matches!(self.known, KnownEra::Configured(_))
             && matches!(self.discover, EraQuestion::Sent)
             && matches!(self.initialize, EraQuestion::NotSent)
     }
 
-    /// When [`Self::on_time`] is due. `tells_reading` says whether the transport tells if the
-    /// server has read what was sent.
+    /// When [`Self::on_time`] is due. `tells_reading` is whether the transport knows if the server
+    /// has read what was sent.
     pub(super) fn deadline(&self, tells_reading: bool) -> Instant {
         let sends_next = self.may_send_initialize() && (self.is_heard() || !tells_reading);
         if sends_next {
@@ -270,7 +272,7 @@ impl Inquiry {
             .map_or(self.last_step, |heard| heard.max(self.last_step))
     }
 
-    /// The deadline has come.
+    /// The deadline has passed.
     pub(super) fn on_time(&mut self, tells_reading: bool, now: Instant) -> Step {
         if now < self.deadline(tells_reading) {
             return Step::Wait;
@@ -294,12 +296,12 @@ impl Inquiry {
         } = self.timeouts;
         if self.awaits_sign_in() {
             let sign_in = time(sign_in);
-            return format!("nobody signed in in time ({sign_in}, `sign_in_timeout`)").into();
+            return format!("sign-in timed out ({sign_in}, `sign_in_timeout`)").into();
         }
         if !self.is_heard() {
             let start = time(start);
             let text =
-                format!("it did not start to read or write in time ({start}, `start_timeout`)");
+                format!("server did not read or write anything in time ({start}, `start_timeout`)");
             return text.into();
         }
         let answer = time(answer);
@@ -325,16 +327,15 @@ impl Inquiry {
     }
 }
 
-/// Advice for a server that answers neither question as it should.
+/// Advice for a server that answers neither question properly.
 const ERA_HINT: &str = "if you know which era it speaks, set `era` in [servers.NAME]";
 
 fn with_hint(reason: &Reason) -> Reason {
     reason.map(|shown| format!("{shown}; {ERA_HINT}"))
 }
 
-/// Why a server of no era answered. If both questions failed in transport, another era would change
-/// nothing about it, and a reason that both have in common is given once, whatever the server wrote
-/// beside it.
+/// Why neither question revealed the era. If both failed in transport, choosing the era would not
+/// help, so the advice is omitted, and a reason common to both is given only once.
 fn both_refused(discover: &Reason, initialize: &Reason) -> Reason {
     let in_transport = |reason: &Reason, method: &Method| {
         let why = reason.to_string();
@@ -349,7 +350,7 @@ fn both_refused(discover: &Reason, initialize: &Reason) -> Reason {
     }
 }
 
-/// Why a question failed in transport, with what to do.
+/// Why a question failed in transport, with advice.
 fn failure(era: Era, error: &LinkError) -> Reason {
     let method = match era {
         Era::Modern => Method::Discover,
@@ -357,7 +358,7 @@ fn failure(era: Era, error: &LinkError) -> Reason {
     };
     let advice = match error {
         LinkError::Status { status: 401, .. } => {
-            "; it wants to know who asks: set a header such as `Authorization` in [servers.NAME.headers], or try `mcpvisor auth login NAME`"
+            "; the server requires authentication: set a header such as `Authorization` in [servers.NAME.headers], or try `mcpvisor auth login NAME`"
         }
         _ => "",
     };
@@ -402,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_tells_what_was_read_the_clocks_run_from_the_start() {
+    fn deadlines_run_from_the_start_if_the_transport_cannot_tell_what_was_read() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut inquiry = begun(KnownEra::Unknown, start);

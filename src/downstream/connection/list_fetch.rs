@@ -1,4 +1,4 @@
-//! Draining one list of a server, page by page, within bounds.
+//! Fetches one list of a server page by page, within limits.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -9,56 +9,52 @@ use tokio::time::Instant;
 use crate::catalog::{ItemKind, ListCaching, ListPage, ListedPage, NextCursor};
 use crate::protocol::RawJson;
 
-/// A list that is being read; holds the pages that came so far.
+/// A list that is being fetched, with the pages received so far.
 #[derive(Debug)]
 pub(crate) struct ListFetch {
     pub(crate) kind: ItemKind,
-    /// Changes after this time can be missing from it.
+    /// Start of the fetch; the list can lack changes made after it.
     pub(crate) begun: Instant,
     pages: Vec<ListedPage>,
-    /// How many pages came, with those that repeat others.
+    /// Number of pages received, including repeated ones.
     count: usize,
-    /// Cursors that were requested.
+    /// Cursors requested so far.
     cursors: HashSet<String>,
-    /// The last of them.
+    /// Cursor of the page that is being fetched.
     cursor: Option<String>,
     caching: Option<ListCaching>,
 }
 
-/// How a list came to its end.
+/// How a fetch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListEnd {
     Whole,
-    /// The list is longer than the limits.
+    /// The list exceeds the limits.
     Cut,
-    /// The server sent a cursor twice, and a page without a new item.
+    /// The server repeated a cursor and sent a page without new items.
     Repeats,
-    /// `nextCursor` was not a string.
+    /// `nextCursor` is not a string.
     OddCursor,
 }
 
-/// Why a list may lack items; empty for a whole one.
+/// Explains why the list can be incomplete; empty for a complete list.
 impl fmt::Display for ListEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Whole => "",
             Self::Cut => {
-                "the list is longer than the limit (`list_items`, `list_pages`): the rest is left out"
+                "the list exceeds the limit (`list_items`, `list_pages`); the rest is omitted"
             }
-            Self::Repeats => {
-                "the server repeats a page: the list ends before it"
-            }
-            Self::OddCursor => {
-                "`nextCursor` is not a string: the list ends with that page"
-            }
+            Self::Repeats => "the server repeated a page; the list ends before it",
+            Self::OddCursor => "`nextCursor` is not a string; the list ends with that page",
         })
     }
 }
 
-/// The next step after a page.
+/// Next step after a page was received.
 #[derive(Debug)]
 pub(crate) enum Page {
-    /// Ask for the next one with these parameters.
+    /// Request the next page with these parameters.
     Next(ListFetch, Value),
     Done {
         pages: Vec<ListedPage>,
@@ -88,17 +84,18 @@ impl ListFetch {
         }
     }
 
-    /// Whether no page came so far.
+    /// Whether no page has been received yet.
     pub(crate) fn is_first(&self) -> bool {
         self.count == 0
     }
 
-    /// Takes a page. Cursors are opaque, and an empty one is a cursor (C-CANC-05, C-CANC-06);
-    /// a server whose cursors never end is cut off at the limits, one that repeats itself at once.
+    /// Adds a page. Cursors are opaque, and an empty string is a valid cursor (C-CANC-05,
+    /// C-CANC-06). A server that never stops sending cursors is cut off at the limits, one that
+    /// repeats a page at once.
     ///
     /// # Errors
     ///
-    /// Returns what is wrong with the page.
+    /// Returns why the page is invalid.
     pub(crate) fn on_page(
         mut self,
         result: &RawJson,
@@ -141,7 +138,7 @@ impl ListFetch {
         })
     }
 
-    /// Whether a later page has an item that no earlier page had.
+    /// Whether the page has an item that no earlier page had.
     fn has_news(&self, page: &[RawJson]) -> bool {
         let known = self.pages.iter().flat_map(|page| &page.items);
         let known: HashSet<&RawJson> = known.collect();
@@ -192,8 +189,8 @@ mod tests {
         assert_eq!(caching, Some(expected));
     }
 
-    /// Fetches from a server whose `n`th page is `page(n)`; returns the names, the end and how many
-    /// pages were asked for.
+    /// Fetches from a server whose `n`th page is `page_of(n)`; returns the names, the end and the
+    /// number of pages requested.
     fn fetched(
         page_of: impl Fn(usize) -> Value,
         (items_max, pages_max): (usize, usize),
@@ -282,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cursor_that_is_no_string_ends_the_list_with_a_note() {
+    fn a_cursor_that_is_not_a_string_ends_the_list_with_a_note() {
         for cursor in [json!(2), json!({}), json!([1]), json!(true)] {
             let page_of = |_| json!({"tools": [{"name": "a"}], "nextCursor": cursor});
             let (items, end, asked) = fetched(page_of, (10, 10));

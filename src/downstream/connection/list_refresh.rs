@@ -1,4 +1,4 @@
-//! Keeping the lists of a server up to date.
+//! Keeps the lists of a connection's server up to date.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,58 +19,60 @@ use crate::downstream::worker_channel::WorkerChannelCommand;
 use crate::protocol::{Outcome, RawJson, Response, code};
 use crate::supervision::Backoff;
 
-/// A list is read again after this time at the earliest, however short its time to live.
+/// Minimum time before a list is fetched again, however short its time to live is.
 const TTL_MIN: Duration = Duration::from_secs(30);
 
-/// How often a list is read again at most because clients ask for it.
+/// Minimum time between two fetches of a list that clients trigger.
 const REREAD_EVERY: Duration = Duration::from_secs(10);
 
-/// Delays before a list that failed is read again.
+/// Delays before a failed list is fetched again.
 const RETRY: Backoff = Backoff::doubling(Duration::from_secs(1), Duration::from_secs(1 << 16));
 
-/// When a list is read again that failed so often in a row before.
+/// Delay before a list is fetched again after `failures` failures in a row.
 fn retry_in(failures: usize) -> Duration {
     RETRY.delay(u32::try_from(failures).unwrap_or(u32::MAX))
 }
 
-/// Which lists are to be fetched again, and when.
+/// Which lists have to be fetched again, and when.
 #[derive(Default)]
 pub(super) struct ListState {
     /// Kinds whose list changed since it was fetched.
     stale: Vec<ItemKind>,
-    /// The wait before the stale lists are fetched.
+    /// Pending timer that collects change notifications before the stale lists are fetched.
     debounce: Option<SpawnHandle>,
-    /// Kinds whose list failed, once for each time in a row.
+    /// Kinds whose list failed: one entry per failure in a row.
     failed: Vec<ItemKind>,
-    /// Whether the server refused `tools/list`, which it did not declare; the request is sent once.
+    /// Whether the server refused `tools/list` without having declared tools; it is requested only
+    /// once.
     tools_refused: bool,
-    /// When each list expires that the server gave a time to live.
+    /// Timers of the lists with a time to live.
     expiries: [Option<SpawnHandle>; 4],
     read_at: ListTimes,
-    /// When a client's request had each of them read again.
+    /// When a client's request last triggered a fetch of each list.
     reread_at: ListTimes,
 }
 
 impl ListState {
-    /// Whether any list was read over this connection.
+    /// Whether any list was fetched over this connection.
     pub(super) fn was_any_read(&self) -> bool {
         self.read_at.iter().any(Option::is_some)
     }
 
-    /// Whether a list was read over this connection.
+    /// Whether this list was fetched over this connection.
     pub(super) fn was_read(&self, kind: ItemKind) -> bool {
         self.read_at[kind.index()].is_some()
     }
 }
 
-/// How long a list is not read again, although clients ask for it.
+/// How long a list counts as fresh, so that a client's request does not trigger a fetch.
 pub(crate) fn holds_for(part: &ServerPart, kind: ItemKind) -> Duration {
     let said = part.caching(kind).map_or(0, |caching| caching.ttl_ms);
     Duration::from_millis(said).max(REREAD_EVERY)
 }
 
 impl Connection {
-    /// The server says that lists changed: several such notes in a short time are one refresh.
+    /// Schedules a refresh of lists that the server reported as changed. Notifications within a
+    /// short time lead to one refresh.
     pub(super) fn list_changed(&mut self, kinds: &[ItemKind], ctx: &mut Context<Self>) {
         for kind in kinds {
             if !self.lists.stale.contains(kind) {
@@ -86,8 +88,8 @@ impl Connection {
         }
     }
 
-    /// A client asks for a list that is old: reads it again, unless that was tried a moment ago, or
-    /// the server said that it still holds.
+    /// Fetches a stale list again because a client requested it, unless the list is still fresh or
+    /// a client triggered a fetch a moment ago.
     pub(super) fn reread(&mut self, kind: ItemKind, ctx: &mut Context<Self>) {
         let now = Instant::now();
         let is_recent = |at: Option<Instant>, within: Duration| {
@@ -104,7 +106,7 @@ impl Connection {
     }
 
     fn refresh_stale(&mut self, ctx: &mut Context<Self>) {
-        // A fetch under way might have missed the change: it starts when that is done.
+        // A fetch in progress might have missed the change; the refresh starts when it is done.
         if !self.own.has_page() {
             let stale = std::mem::take(&mut self.lists.stale);
             self.refresh(&stale, ctx);
@@ -118,14 +120,15 @@ impl Connection {
         }
     }
 
-    /// Fetches lists; what the server has no capability for stays empty.
+    /// Fetches lists; a list whose capability the server does not declare stays empty.
     pub(super) fn refresh(&mut self, kinds: &[ItemKind], ctx: &mut Context<Self>) {
-        // Until then it has a copy of the shared lists, which change independently.
+        // Until a session of its own is first read, it has a copy of the shared lists, which change
+        // independently, so all kinds are fetched.
         let kinds = match self.is_own_session && !self.lists.was_any_read() {
             true => &ItemKind::ALL,
             false => kinds,
         };
-        // A new handshake ends with a refresh of everything.
+        // A handshake in progress ends with a refresh of all lists.
         let negotiated = self.state.negotiated();
         let Some(negotiated) = negotiated.filter(|_| self.state.is_ready()) else {
             return;
@@ -173,7 +176,7 @@ impl Connection {
                 self.undeclared_refused(&error_text(error));
                 Ok(Page::EMPTY)
             }
-            // It has no such list, whatever its capabilities say: nothing is wrong.
+            // The server declares the capability but has no such list, which is harmless.
             Outcome::Error(error)
                 if fetch.is_first()
                     && modern::error_code(error) == Some(code::METHOD_NOT_FOUND) =>
@@ -218,7 +221,7 @@ impl Connection {
             self.part.add_note(kind, end.to_string());
         }
         if self.lists.tools_refused && kind == ItemKind::Tools {
-            let note = "the server declares no capability, and refuses `tools/list`";
+            let note = "the server does not declare `tools` and refused `tools/list`";
             self.part.add_note(kind, note.to_owned());
         }
     }
@@ -237,7 +240,7 @@ impl Connection {
     fn undeclared_refused(&mut self, why: &str) {
         let reason = self.spec.masked(why);
         let server = self.spec.server().as_str();
-        log::info!(server, reason:%; "it declares no capability, and refuses `tools/list`");
+        log::info!(server, reason:%; "server does not declare `tools` and refused `tools/list`");
         self.lists.tools_refused = true;
     }
 
@@ -253,9 +256,9 @@ impl Connection {
         }
     }
 
-    /// Tools whose annotations concern headers, and break a rule so that HTTP clients would have
-    /// to drop them (C-HTTP-08): dropped where the server reads headers; elsewhere the annotations
-    /// go, and the tool stays (B-HDR-01).
+    /// Handles tools with invalid header annotations, which HTTP clients would have to drop
+    /// (C-HTTP-08): if the server reads the headers, the tool is dropped; otherwise only its
+    /// annotations are removed (B-HDR-01).
     fn usable(&self, kind: ItemKind, items: Vec<RawJson>) -> Vec<RawJson> {
         if kind != ItemKind::Tools {
             return items;
@@ -268,7 +271,7 @@ impl Connection {
             Err(error) => {
                 log::warn!(
                     server = self.spec.server().as_str(), error:%;
-                    "a tool of it is left out: clients over HTTP cannot call it"
+                    "tool dropped: HTTP clients could not call it"
                 );
                 None
             }
@@ -276,8 +279,8 @@ impl Connection {
         items.into_iter().filter_map(usable).collect()
     }
 
-    /// Reads a list again when its time to live is over, if that is before the next full refresh
-    /// (C-CACHE-03); not so often that it would be polling (C-CACHE-05).
+    /// Fetches a list again when its time to live has passed, if that is before the next full
+    /// refresh (C-CACHE-03), but not often enough to amount to polling (C-CACHE-05).
     fn expires(&mut self, kind: ItemKind, caching: Option<ListCaching>, ctx: &mut Context<Self>) {
         let [tools, prompts, resources, templates] = &mut self.lists.expiries;
         let expiry = match kind {
@@ -307,24 +310,25 @@ impl Connection {
         self.list_failed(fetch.kind, reason, ctx);
     }
 
-    /// The items that were known stay: a stale list is better than none.
+    /// Keeps the known items, because a stale list is better than none, and schedules another
+    /// fetch.
     fn list_failed(&mut self, kind: ItemKind, reason: &str, ctx: &mut Context<Self>) {
         let reason = self.spec.masked(reason);
         if !self.lists.was_read(kind) {
-            // The words of the server are in the log: clients can read a status.
-            let why = format!("`{}` fails; the log has the reason", kind.method());
+            // The server's own text is only logged, because clients can read this status.
+            let why = format!("`{}` failed; see the log for the reason", kind.method());
             self.spec.session.set_listed(kind, Err(why));
         }
         log::warn!(
             server = self.spec.server().as_str(), list = kind.member(), reason:%;
-            "its list could not be fetched; the last known one stays"
+            "list could not be fetched; keeping the last known one"
         );
         self.fetch_again(kind, ctx);
         self.fetched(ctx);
     }
 
-    /// Reads a list that failed again, after a time that grows; the refresh of all lists is the
-    /// longest.
+    /// Fetches a failed list again with growing delays, until the next full refresh would come
+    /// sooner.
     fn fetch_again(&mut self, kind: ItemKind, ctx: &mut Context<Self>) {
         let in_row = self.lists.failed.iter().filter(|failed| **failed == kind);
         let wait = retry_in(in_row.count());
@@ -357,8 +361,7 @@ impl Connection {
         }
     }
 
-    /// Stores the arguments that calls repeat in headers; calls that waited for them are sent
-    /// again.
+    /// Stores which arguments calls repeat in headers, and resends calls that waited for that.
     fn publish_headers(&mut self) {
         let tools = self.part.items(ItemKind::Tools).iter();
         let annotated = tools.filter(|tool| !tool.headers().is_empty());

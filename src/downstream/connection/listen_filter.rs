@@ -1,4 +1,5 @@
-//! The stream of changes of a sessionless server: what is wanted of it, and what it granted.
+//! Filter of the change stream of a sessionless server: what is requested, and what the server
+//! granted.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +13,7 @@ use crate::protocol::{Envelope, Notification, RawJson, json as text};
 
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 
-/// The events that a stream reports. A filter cannot be changed: another one is another stream
+/// The events that a stream reports. A stream's filter is fixed: changing it requires a new stream
 /// (B-SUB-01).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -25,8 +26,8 @@ pub(crate) struct ListenFilter {
 }
 
 impl ListenFilter {
-    /// Changes of the lists, always, updates of these resources and status of these tasks, as far
-    /// as the server offers to tell.
+    /// List changes, updates of these resources and status of these tasks, limited to what the
+    /// server supports.
     pub(crate) fn wanted(negotiated: &Negotiated, uris: Vec<String>, tasks: Vec<String>) -> Self {
         let subscribes = negotiated.has_subscriptions();
         let has_tasks = task::is_declared(&negotiated.capabilities);
@@ -39,8 +40,9 @@ impl ListenFilter {
         }
     }
 
-    /// Whether a stream of this filter says all of what is wanted, and no more but of tasks: these
-    /// end by themselves, and another stream for each that did would be dear.
+    /// Whether a stream with this filter reports everything in `wanted` and nothing more apart
+    /// from further tasks. Tasks end on their own, and a new stream for each ended task would cost
+    /// too much.
     pub(crate) fn covers(&self, wanted: &Self) -> bool {
         let same_tasks = Self {
             task_ids: wanted.task_ids.clone(),
@@ -65,7 +67,7 @@ impl ListenFilter {
         self.task_ids.iter().map(String::as_str)
     }
 
-    /// The parameters of `subscriptions/listen`.
+    /// Parameters of `subscriptions/listen`.
     pub(crate) fn params(&self) -> Value {
         let flags = [
             ("toolsListChanged", self.tools_list_changed),
@@ -96,8 +98,8 @@ impl ListenFilter {
     }
 }
 
-/// The stream that a notification came on: our number of its request (C-SUB-02). `None` when it
-/// names none, or one that was never ours.
+/// The stream that a notification belongs to, by our request number (C-SUB-02): `None` if the
+/// notification names no stream, `Some(None)` if it names one that was never ours.
 pub(crate) fn subscription_of(notification: &Notification) -> Option<Option<u64>> {
     #[derive(Deserialize)]
     struct SubscriptionParams {
@@ -120,7 +122,7 @@ pub(crate) fn subscription_of(notification: &Notification) -> Option<Option<u64>
     )
 }
 
-/// The notification without the name of its stream, which is ours alone.
+/// Removes the stream's id from a notification, because it means nothing to clients.
 pub(crate) fn without_subscription(notification: Notification) -> Notification {
     if subscription_of(&notification).is_none() {
         return notification;
@@ -193,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_says_more_of_tasks_need_not_be_replaced() {
+    fn a_stream_that_reports_further_tasks_need_not_be_replaced() {
         let of = |uris: &[&str], tasks: &[&str]| ListenFilter {
             resource_subscriptions: uris.iter().map(|uri| (*uri).to_owned()).collect(),
             task_ids: tasks.iter().map(|id| (*id).to_owned()).collect(),

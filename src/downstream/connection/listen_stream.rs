@@ -1,5 +1,5 @@
-//! The stream of changes of a sessionless server: one at a time, replaced when something else is
-//! wanted, opened again when it breaks (B-SUB-01, C-SUB-03).
+//! The change stream of a sessionless server: one at a time, replaced when the filter changes,
+//! reopened when it breaks (B-SUB-01, C-SUB-03).
 
 use std::time::Duration;
 
@@ -22,26 +22,26 @@ use crate::supervision::Backoff;
 use crate::telemetry::Counter;
 use crate::transport::OutgoingFrame;
 
-/// Delays before a stream is opened again.
+/// Delays before a stream is reopened.
 const REOPEN: Backoff = Backoff::doubling(Duration::from_millis(500), Duration::from_secs(60));
 
-/// A stream that lasted so long was none to back off from.
+/// Minimum lifetime of a stream that resets the backoff.
 const STEADY_MIN: Duration = Duration::from_secs(30);
 
-/// Subscriptions that wait for an acknowledgement; more are refused.
+/// Maximum subscriptions that wait for an acknowledgement; more are refused.
 const WAITING_MAX: usize = 1024;
 
 #[derive(Default)]
 pub(super) struct ListenState {
-    /// Acknowledged.
+    /// The acknowledged stream.
     current: Option<ListenStream>,
     acknowledged: Option<Instant>,
     opening: Option<ListenStream>,
-    /// Subscriptions of clients, answered when a stream that has them is acknowledged.
+    /// Clients' subscriptions, answered when a stream that covers them is acknowledged.
     waiting: Vec<CallRequest>,
     attempts: u32,
     retry: Option<SpawnHandle>,
-    /// There was a time without a stream: nothing is known of it.
+    /// Whether there was a gap between streams, in which changes can have been missed.
     has_missed: bool,
 }
 
@@ -52,7 +52,7 @@ struct ListenStream {
 }
 
 impl ListenState {
-    /// Whether a notification counts: it is not of a stream that was replaced.
+    /// Whether a notification counts: false if it came on a stream that was replaced.
     pub(super) fn is_current(&self, notification: &Notification) -> bool {
         match subscription_of(notification) {
             None => true,
@@ -64,26 +64,27 @@ impl ListenState {
     }
 }
 
-/// Why a stream ended that was answered.
+/// Why a stream ended, taken from the response that ended it.
 pub(super) fn ended(response: &Response) -> String {
     match &response.outcome {
-        Outcome::Result(_) => "the server ended it".to_owned(),
+        Outcome::Result(_) => "server ended the stream".to_owned(),
         Outcome::Error(error) => error_text(error),
     }
 }
 
-/// How long to wait before attempt number `attempts`. `chance` is from 0.0 to below 1.0.
+/// Delay before attempt number `attempts`. `chance` is from 0.0 to below 1.0.
 fn delay(attempts: u32, chance: f64) -> Duration {
     REOPEN.delay(attempts).mul_f64(0.5 + chance / 2.0)
 }
 
 impl Connection {
-    /// Sees to it that the stream reports what is wanted now.
+    /// Makes the stream report what clients currently watch.
     pub(super) fn update_listen_stream(&mut self, ctx: &mut Context<Self>) {
         let Some(negotiated) = self.state.negotiated() else {
             return;
         };
-        // Its acknowledgement looks again; an attempt that is due does, too.
+        // Both the acknowledgement of a stream that is being opened and a pending attempt call this
+        // again.
         if self.listening.opening.is_some() || self.listening.retry.is_some() {
             return;
         }
@@ -136,10 +137,11 @@ impl Connection {
         self.update_listen_stream(ctx);
     }
 
-    /// Events are not replayed; after a gap assume that every watched resource changed.
-    /// After a time without a stream that is everything. Otherwise it is what the stream before
-    /// did not report: clients without a session believe it watched since they asked for it; the
-    /// others wait for their answer.
+    /// Reports resources as changed whose changes can have been missed, because events are not
+    /// replayed. After a gap without a stream these are all watched resources. Otherwise they are
+    /// the ones that the previous stream did not report, because clients without a session assume
+    /// that a resource is watched from their request on; clients that still wait for their answer
+    /// need no report.
     fn assume_updates(&self, granted: &ListenFilter, missed: bool) {
         let before = self.listening.current.as_ref();
         for uri in granted.uris() {
@@ -154,8 +156,8 @@ impl Connection {
         }
     }
 
-    /// A server that refuses a stream may not know a task any more: without tasks it reports the
-    /// rest again.
+    /// Stops watching tasks after the server refused a stream, because it may no longer know one of
+    /// them and would accept the stream without them.
     pub(super) fn listen_refused(&self, number: u64, response: &Response) {
         let opening = self.listening.opening.as_ref();
         let refused = opening.filter(|stream| stream.number == number);
@@ -173,18 +175,19 @@ impl Connection {
         }
     }
 
-    /// A stream is no more, or never was.
+    /// Handles a stream that ended or could not be opened, and schedules the next attempt.
     pub(super) fn listen_ended(&mut self, number: u64, why: &str, ctx: &mut Context<Self>) {
         let listening = &mut self.listening;
         let is = |stream: &mut ListenStream| stream.number == number;
         if listening.opening.take_if(is).is_some() {
             for exchange in std::mem::take(&mut listening.waiting) {
-                let message = format!("server does not report updates now: {why}");
+                let message = format!("server cannot report updates now: {why}");
                 exchange.reply.answer(Err(unavailable(message)));
             }
         } else if listening.current.take_if(is).is_some() {
             listening.has_missed = true;
-            // That it is acknowledged is not enough: it may end at once each time.
+            // An acknowledgement alone does not reset the backoff, because each stream can end
+            // right after it.
             let acknowledged = listening.acknowledged.take();
             if acknowledged.is_some_and(|since| since.elapsed() >= STEADY_MIN) {
                 listening.attempts = 0;
@@ -196,7 +199,7 @@ impl Connection {
         listening.attempts = listening.attempts.saturating_add(1);
         log::info!(
             server = self.spec.server().as_str(), why, retry_in:? = delay;
-            "its stream of changes ended"
+            "change stream ended; reopening it"
         );
         self.cancel_retry(ctx);
         self.listening.retry = Some(ctx.run_later(delay, |connection, ctx| {
@@ -211,7 +214,8 @@ impl Connection {
         }
     }
 
-    /// A client wants updates of a resource, or no more of them; what is wanted is known.
+    /// Answers a client's `resources/subscribe` or `resources/unsubscribe`; the subscription
+    /// registry has already recorded it.
     pub(super) fn on_subscription(&mut self, exchange: CallRequest, ctx: &mut Context<Self>) {
         if exchange.request.method != Method::ResourcesSubscribe {
             answer_empty(exchange);
@@ -224,11 +228,11 @@ impl Connection {
             return exchange.reply.answer(Err(failure));
         }
         if self.listening.waiting.len() >= WAITING_MAX {
-            let message = "too many subscriptions wait for the server".to_owned();
+            let message = "too many subscriptions are waiting for the server".to_owned();
             return exchange.reply.answer(Err(unavailable(message)));
         }
         self.listening.waiting.push(exchange);
-        // It has no time to wait for the next attempt.
+        // The client should not have to wait for the next attempt.
         self.cancel_retry(ctx);
         self.update_listen_stream(ctx);
     }
@@ -258,8 +262,8 @@ impl Connection {
         }
     }
 
-    /// Takes back a request of our own: by the end of its stream where it has one (C-CANC-02),
-    /// by a message elsewhere (C-STDIO-06).
+    /// Cancels one of our own requests: by ending its stream if it has one (C-CANC-02), otherwise
+    /// with a message (C-STDIO-06).
     pub(super) fn take_back(&self, number: u64) {
         let Some(calls) = self.state.calls() else {
             return;

@@ -1,5 +1,5 @@
-//! Checks that the server lives: pings after a silence, and at once when a call gives reason to
-//! doubt it; and whether it knows the session.
+//! Checks that the server is alive and still knows the session: pings after a silence, and at once
+//! when a failed call raises doubt.
 
 use actix::{AsyncContext, Context};
 use serde_json::json;
@@ -14,12 +14,12 @@ use crate::protocol::Method;
 use crate::telemetry::{Cause, Reason};
 use crate::transport::LinkError;
 
-/// The reason of a session that cannot be kept.
+/// Reason for ending a connection whose sessions do not last.
 const SESSION_REFUSED: &str = "server refuses a session that it opened (do several replicas share the address without sticky routing?)";
 
 impl Connection {
     pub(super) fn ping(&mut self, ctx: &mut Context<Self>) {
-        // In a session that is being renewed nothing is answered.
+        // During a session renewal, nothing is answered.
         if self.state.is_ready() && !self.own.has_question() {
             let method = if self.is_modern() {
                 Method::Discover
@@ -30,7 +30,7 @@ impl Connection {
         }
     }
 
-    /// Pings an idle server and refreshes the lists, as often as the settings say now.
+    /// Schedules pings and list refreshes with the current settings.
     pub(super) fn schedule_checks(&mut self, ctx: &mut Context<Self>) {
         for timer in self
             .refreshes
@@ -47,7 +47,7 @@ impl Connection {
         }));
     }
 
-    /// Pings when the server was silent for the whole time, and otherwise schedules the next look.
+    /// Pings if the server was silent for the whole interval, and schedules the next check.
     fn schedule_ping(&mut self, ctx: &mut Context<Self>) {
         let every = self.spec.settings().limits.ping_every;
         if every.is_zero() {
@@ -64,7 +64,7 @@ impl Connection {
         self.next_ping = Some(ctx.run_later(wait, Self::schedule_ping));
     }
 
-    /// What calls were told is passed on, and one that failed is looked into.
+    /// Delivers the notifications of calls, and checks the server if a call failed.
     pub(super) fn after_calls(&mut self, ctx: &mut Context<Self>) {
         let Some(calls) = self.state.calls_mut() else {
             return;
@@ -76,7 +76,7 @@ impl Connection {
         self.arm(ctx);
     }
 
-    /// A call ended in a way that raises doubt whether the server works.
+    /// Pings the server because a call ended in a way that suggests a fault.
     pub(super) fn suspect(&mut self, ctx: &mut Context<Self>) {
         let may_ping = !self.spec.settings().limits.ping_every.is_zero();
         if may_ping && self.session.suspects(Instant::now()) {
@@ -84,8 +84,8 @@ impl Connection {
         }
     }
 
-    /// The write queue of the server is full: a ping does not fit into it, and waits for as long as
-    /// an answer would.
+    /// Handles a full write queue, into which a ping does not fit: fails the connection if the
+    /// queue stays full for the ping timeout.
     pub(super) fn unread(&mut self, ctx: &mut Context<Self>) {
         let within = self.spec.settings().limits.ping_timeout;
         let now = Instant::now();
@@ -102,7 +102,7 @@ impl Connection {
         }
     }
 
-    /// The session of a request was refused: `number` is that of a request of our own.
+    /// Handles a refused session; `number` is set if the refused request was our own.
     pub(super) fn session_refused(
         &mut self,
         number: Option<u64>,
@@ -126,11 +126,12 @@ impl Connection {
 
     pub(super) fn question_answered(&mut self, is_ping: bool, ctx: &mut Context<Self>) {
         let verdict = self.session.on_question_answered(is_ping, Instant::now());
-        let error = LinkError::Protocol("some requests are answered in it, others are not".into());
+        let error =
+            LinkError::Protocol("the session works for some requests and not for others".into());
         self.judge_session(verdict, &error, ctx);
     }
 
-    /// `ping`, or the list in its place, was refused with a status.
+    /// Handles a `ping`, or a list requested instead, that was refused with a status.
     pub(super) fn question_refused(
         &mut self,
         is_ping: bool,
@@ -186,7 +187,8 @@ impl Connection {
         }
     }
 
-    /// The refusals were about single calls.
+    /// Lets the refused calls fail, because the session exists and the refusals concerned the
+    /// calls.
     fn session_confirmed(&mut self, ctx: &mut Context<Self>) {
         if let Some(calls) = self.state.calls_mut() {
             calls.session_confirmed(Instant::now());
@@ -198,7 +200,7 @@ impl Connection {
         self.arm(ctx);
     }
 
-    /// A kind of items that was listed in this session.
+    /// A kind whose list was read in this session.
     fn listed_kind(&self) -> Option<ItemKind> {
         let kinds = ItemKind::ALL.into_iter();
         kinds.into_iter().find(|kind| self.lists.was_read(*kind))

@@ -1,5 +1,5 @@
-//! For the metrics: how long the server takes for the connection's own requests, how long the
-//! connection lives, and how the server's process ended.
+//! Metrics of a connection: the duration of its own requests, its lifetime, and how the server's
+//! process ended.
 
 use tokio::time::Instant;
 
@@ -12,7 +12,7 @@ use crate::telemetry::Cause;
 use crate::transport::{LinkEnd, ProcessExit};
 
 impl Connection {
-    /// Takes a request of our own that ended, and counts how long it took.
+    /// Removes one of our own requests that ended, and records its duration.
     pub(super) fn take_own(
         &mut self,
         number: u64,
@@ -41,13 +41,13 @@ impl Connection {
         }
     }
 
-    /// The connection is ready from now on; a new handshake on the same link changes nothing.
+    /// Marks the connection as ready; a new handshake on the same link changes nothing.
     pub(super) fn set_up(&mut self) {
         self.up_since.get_or_insert_with(Instant::now);
     }
 
-    /// Counts the end of the connection, while it is still known what it was. `ending` is `None`
-    /// where the gateway wanted it.
+    /// Counts the end of the connection while its state is still known. `ending` is `None` if the
+    /// gateway closed it.
     pub(super) fn count_end(&mut self, ending: Option<&LinkEnd>) {
         let metrics = &self.spec.of_all.metrics;
         let server = self.spec.server().as_str();
@@ -68,7 +68,7 @@ impl Connection {
     }
 }
 
-/// The error of an answer to a request of our own.
+/// Error of a response to one of our own requests.
 pub(super) fn error_of_response(response: &Response) -> Option<ErrorType> {
     match &response.outcome {
         Outcome::Result(_) => None,
@@ -76,7 +76,7 @@ pub(super) fn error_of_response(response: &Response) -> Option<ErrorType> {
     }
 }
 
-/// Why a process ended, or was ended, that the gateway did not want to end.
+/// Label for why a process ended that the gateway did not ask to end.
 fn exit_cause(ending: &LinkEnd) -> &'static str {
     match ending {
         LinkEnd { limit: Some(_), .. } => "limit",
@@ -88,7 +88,7 @@ fn exit_cause(ending: &LinkEnd) -> &'static str {
             ProcessExit::Signal(_) => "signal",
             ProcessExit::Unknown => "unknown",
         },
-        // It closed its pipes.
+        // The process closed its pipes.
         LinkEnd { reason, .. } if reason.cause() == Some(Cause::Crashed) => "closed",
         LinkEnd { .. } => "given_up",
     }

@@ -1,4 +1,5 @@
-//! After the handshake: worker channels, subscriptions, lists.
+//! Brings a connection into service after the handshake: opens worker channels, restores
+//! subscriptions, fetches lists.
 
 use actix::{AsyncContext, Context};
 use serde_json::json;
@@ -75,13 +76,13 @@ impl Connection {
         self.refresh_all(ctx);
     }
 
-    /// Whether messages of the server outside of calls can reach a client.
+    /// Whether server messages outside of calls can reach a client.
     fn wants_events(&self) -> bool {
         let listens = |session| self.spec.of_all.subscription_registry.listens(session);
         !self.is_own_session || self.spec.key.session().is_some_and(listens)
     }
 
-    /// The client of this session starts to listen.
+    /// Opens the event stream because the client of this session started to listen.
     pub(super) fn listen_for_client(&mut self) {
         if let ConnectionState::Ready(open) = &self.state
             && self.is_own_session
@@ -94,8 +95,8 @@ impl Connection {
         self.state.calls()?.link().http_session()
     }
 
-    /// Opens a worker channel on each other arbiter, where the transport allows it. Calls in the session
-    /// of one client come from the arbiter of the connection.
+    /// Opens a worker channel on every other arbiter, if the transport allows it. A client's own
+    /// session needs none, because its calls come from the connection's own arbiter.
     fn open_worker_channels(
         &self,
         calls: &CallsInFlight,
@@ -129,7 +130,7 @@ impl Connection {
         CallSenders::new(ways, owner, self.part.revision, &self.spec)
     }
 
-    /// Asks a fresh connection for what the sessions wanted of the one before.
+    /// Restores the log level and the subscriptions that the previous connection had.
     pub(super) fn restore_subscriptions(&mut self, ctx: &mut Context<Self>) {
         let Some(negotiated) = self.state.negotiated() else {
             return;
@@ -165,7 +166,7 @@ impl Connection {
         self.change_subscription(&Method::ResourcesUnsubscribe, uri, own, ctx);
     }
 
-    /// Only where the server declared that it reports updates (S-LIFE-05).
+    /// Sent only to a server that declared subscriptions (S-LIFE-05).
     fn change_subscription(
         &mut self,
         method: &Method,

@@ -1,5 +1,5 @@
-//! A Streamable HTTP server forgot our session: a new handshake on the same link, which no
-//! client notices (C-HTTP-15).
+//! Renews a session that a Streamable HTTP server lost: a new handshake on the same link, unnoticed
+//! by clients (C-HTTP-15).
 
 use actix::{AsyncContext, Context, Handler};
 use tokio::time::Instant;
@@ -13,16 +13,17 @@ use crate::telemetry::{Counter, LogSource};
 use crate::transport::{HttpSession, LinkError};
 
 impl Connection {
-    /// Starts a new handshake, unless one is in progress: the session was refused with `error`.
+    /// Starts a new handshake after the session was refused with `error`, unless one is in
+    /// progress.
     pub(super) fn renew(&mut self, error: &LinkError, ctx: &mut Context<Self>) {
         let mut open = match self.state.end() {
             ConnectionState::Ready(open) => open,
-            // The handshake that is in progress opens a new session.
+            // The handshake in progress opens a new session.
             other => return self.state = other,
         };
         let why = self.spec.masked(&format!("{error:#}"));
-        log::warn!(server = self.spec.server().as_str(), why; "server lost the session: a new one is opened");
-        let remark = format!("it lost the session ({why}), a new one is opened");
+        log::warn!(server = self.spec.server().as_str(), why; "server lost the session; opening a new one");
+        let remark = format!("server lost the session ({why}); opening a new one");
         self.spec.of_server.log.push(LogSource::Gateway, &remark);
         self.spec.session.renewing();
         self.spec.own_session.lost();
@@ -57,7 +58,7 @@ impl OpenConnection {
         channels.find(|channel| channel.arbiter == arbiter)
     }
 
-    /// The new handshake is done: requests that the server refused are sent again.
+    /// Resends the requests that the server refused, now that the new handshake is done.
     pub(super) fn renewed(&mut self, wants_events: bool) {
         if !self.negotiated.is_modern() && wants_events {
             self.calls.link().listen();
@@ -76,7 +77,7 @@ impl Handler<WorkerChannelEvent> for Connection {
     type Result = ();
 
     fn handle(&mut self, message: WorkerChannelEvent, ctx: &mut Self::Context) {
-        // Worker channels end before the link is closed, which takes its time.
+        // Worker channels end before the link is closed, which takes a while.
         if self.state.is_ending() {
             return;
         }
@@ -92,7 +93,7 @@ impl Handler<WorkerChannelEvent> for Connection {
                     && current != session
                     && let Some(channel) = open.channel(arbiter)
                 {
-                    // The worker channel spoke in a session that was replaced meanwhile.
+                    // The worker channel used a session that has been replaced since.
                     let renewed = WorkerChannelCommand::Renewed(current);
                     return channel.address.do_send(renewed);
                 }

@@ -1,4 +1,4 @@
-//! Notifications of a server that belong to no call.
+//! Handles a server's notifications that belong to no call.
 
 use actix::Context;
 
@@ -28,14 +28,15 @@ impl Connection {
             | Method::PromptsListChanged
             | Method::ResourcesListChanged => {
                 self.list_changed(changed_kinds(&notification.method), ctx);
-                // The only client of this connection is notified even if the lists are the same as before.
+                // A client with a connection of its own is notified even if the lists are
+                // unchanged.
                 if self.spec.key.session().is_none() {
                     return;
                 }
                 ServerEvent::Other(notification)
             }
             Method::ResourcesUpdated => ServerEvent::ResourceUpdated(notification),
-            // Of some request, but nobody can tell whose.
+            // Belongs to a request, but the line does not say which one.
             Method::LogMessage if self.is_modern() => return,
             Method::LogMessage if self.spec.keeps_logs() => {
                 return self.on_unowned_line(notification);
@@ -46,7 +47,7 @@ impl Connection {
                 declaration: self.spec.settings().declaration(),
                 notification,
             },
-            // Of a task that nobody follows here any more.
+            // Belongs to a task that is no longer followed here.
             Method::TaskStatus => return,
             // A client of the other era would not understand it.
             Method::Other(_) if self.is_modern() => return,
@@ -55,8 +56,8 @@ impl Connection {
         self.send_event(event);
     }
 
-    /// A log line of no call goes to the client whose calls alone are under way, or were a moment
-    /// ago; otherwise it is for operators.
+    /// Sends a log line that names no call to the only client with calls in flight, or with calls
+    /// that just ended; otherwise keeps it for operators.
     fn on_unowned_line(&mut self, notification: Notification) {
         let line = UnownedLine::new(notification);
         let Some(calls) = self.state.calls_mut() else {

@@ -1,7 +1,7 @@
-//! Whether the server still knows the session, and what follows when it does not. Pure.
+//! Decides whether the server still knows the session, and what to do if it does not. Pure.
 //!
-//! A refusal alone proves nothing: its cause can be the one request. A question that was answered
-//! before in this session decides: `ping`, or a list for servers whose `ping` says nothing.
+//! A refusal alone proves nothing, because its cause can be that one request. The proof is a probe
+//! that worked before in this session: `ping`, or a list for servers that do not support `ping`.
 
 use std::time::Duration;
 
@@ -11,34 +11,33 @@ use crate::downstream::refusal::StatusSign;
 use crate::supervision::Backoff;
 use crate::transport::LinkError;
 
-/// Refusals of the session, contradicted by answers in it, after which it is dropped.
+/// Maximum refusals of a session that a probe then contradicts; one more ends the connection.
 const CONTRADICTIONS_MAX: u32 = 5;
 
-/// Renewals of sessions that each worked for a short time; one more ends the connection.
+/// Maximum renewals in a row of short-lived sessions; one more ends the connection.
 const RENEWALS_MAX: u32 = 10;
 
-/// Pauses before the second and each further of these renewals.
+/// Pauses before the second and later of these renewals.
 const RENEWAL: Backoff = Backoff::doubling(Duration::from_millis(100), Duration::from_secs(30));
 
-/// A server that answered a question works: another one is not asked within this time because
-/// a call failed.
+/// After an answered probe, failed calls trigger no further probe within this time.
 const TRUSTED_FOR: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 pub(super) struct SessionWatch {
-    /// Something was answered in the session.
+    /// Whether anything was answered in the session.
     worked: bool,
-    /// `ping` was answered in the session.
+    /// Whether `ping` was answered in the session.
     ping_works: bool,
     doubt: Doubt,
-    /// The session was refused in words, and existed nevertheless.
+    /// Refusals in which the server denied knowing the session, although it did.
     contradictions: u32,
-    /// When the session was renewed on the same connection.
+    /// When the session was last renewed on the same connection.
     renewed: Option<Instant>,
-    /// Renewals so far of sessions that did not last.
+    /// Renewals in a row of sessions that did not last.
     renewals: u32,
     answered: Option<Instant>,
-    /// Since when every question is refused by a server that is out of service.
+    /// Since when a server that is out of service has refused every probe.
     away_since: Option<Instant>,
 }
 
@@ -46,35 +45,36 @@ pub(super) struct SessionWatch {
 enum Doubt {
     #[default]
     None,
-    /// The next answer decides. `in_words`: the server said that it does not know the session.
+    /// The next answer decides. `in_words`: the server's text named the session.
     Asked { in_words: bool },
-    /// A question that was sent before the doubt is in flight: its answer decides nothing.
+    /// A probe from before the doubt is in flight: its answer decides nothing.
     AskAgain { in_words: bool },
 }
 
-/// The conclusion from an answer to a question, or from its refusal.
+/// Conclusion from the answer to a probe, or from its refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SessionVerdict {
     /// Nothing was in doubt, or nothing is proved.
     None,
-    /// The session exists: what was refused stays refused.
+    /// The session exists: refused requests stay refused.
     Exists,
     Ask,
-    /// The same with a list.
+    /// Send another probe: a list.
     AskList,
-    /// A new session is opened over the same connection.
+    /// Open a new session over the same connection.
     Renew,
-    /// The connection ends, and comes back after its backoff.
+    /// End the connection; it returns after its backoff.
     GiveUp,
 }
 
 impl SessionWatch {
-    /// Something was answered in the session.
+    /// Records that something was answered in the session.
     pub(super) fn on_answer(&mut self) {
         self.worked = true;
     }
 
-    /// A request was refused; whether a question is to be sent. `is_asked`: one is in flight.
+    /// Records a refused request; returns whether to send a probe. `is_asked`: a probe is in
+    /// flight.
     pub(super) fn on_refused(&mut self, error: &LinkError, is_asked: bool) -> bool {
         let in_words = names_session(error) || self.doubt.is_in_words();
         match self.doubt {
@@ -86,12 +86,12 @@ impl SessionWatch {
         !is_asked
     }
 
-    /// Whether a call that failed is a reason to check the server.
+    /// Whether a failed call is a reason to check the server.
     pub(super) fn suspects(&self, now: Instant) -> bool {
         self.answered.is_none_or(|at| at + TRUSTED_FOR <= now)
     }
 
-    /// A question was answered.
+    /// Records the answer to a probe.
     pub(super) fn on_question_answered(&mut self, is_ping: bool, now: Instant) -> SessionVerdict {
         self.worked = true;
         self.ping_works |= is_ping;
@@ -106,7 +106,7 @@ impl SessionWatch {
             Doubt::Asked { in_words } => {
                 self.contradictions += u32::from(in_words);
                 match self.contradictions > CONTRADICTIONS_MAX {
-                    // Another session fares no better.
+                    // A new session would be no better.
                     true => SessionVerdict::GiveUp,
                     false => SessionVerdict::Exists,
                 }
@@ -114,7 +114,7 @@ impl SessionWatch {
         }
     }
 
-    /// A question was refused. `has_list`: a list was read in this session.
+    /// Records the refusal of a probe. `has_list`: a list was read in this session.
     pub(super) fn on_question_refused(
         &mut self,
         error: &LinkError,
@@ -145,7 +145,7 @@ impl SessionWatch {
                 SessionVerdict::AskList
             }
             StatusSign::Refused if is_ping && !self.ping_works && !names_session(error) => {
-                // Some servers do not know `ping`, and nothing else can be asked.
+                // Some servers do not support `ping`, and no list can be requested instead.
                 match std::mem::take(&mut self.doubt) {
                     Doubt::None => SessionVerdict::None,
                     _ => self.lost(now, stable_after),
@@ -155,13 +155,13 @@ impl SessionWatch {
         }
     }
 
-    /// Whether questions are refused by a server that is out of service for now.
+    /// Whether the server refuses probes because it is out of service.
     pub(super) fn is_away(&self) -> bool {
         self.away_since.is_some()
     }
 
-    /// A session that worked is renewed; one that never worked is a failure, and so is one more
-    /// that does not last.
+    /// Renews a session that worked; ends the connection if it never worked or if too many sessions
+    /// did not last.
     fn lost(&self, now: Instant, stable_after: Duration) -> SessionVerdict {
         match self.worked && self.short_lived(now, stable_after) < RENEWALS_MAX {
             true => SessionVerdict::Renew,
@@ -169,7 +169,7 @@ impl SessionWatch {
         }
     }
 
-    /// Renewals of sessions that did not last, up to the present one.
+    /// Renewals in a row of sessions that did not last, including the present one.
     fn short_lived(&self, now: Instant, stable_after: Duration) -> u32 {
         match self.renewed {
             Some(at) if at + stable_after > now => self.renewals,
@@ -177,7 +177,7 @@ impl SessionWatch {
         }
     }
 
-    /// A new session is opened over the same connection, after the returned pause.
+    /// Records that a new session is opened over the same connection; returns the pause before it.
     pub(super) fn on_renewed(&mut self, now: Instant, stable_after: Duration) -> Duration {
         let before = self.short_lived(now, stable_after);
         *self = Self {
@@ -200,7 +200,7 @@ impl Doubt {
     }
 }
 
-/// Whether a refusal with a status of its own speaks of the session.
+/// Whether a refusal says that the session is the cause.
 fn names_session(error: &LinkError) -> bool {
     match error {
         LinkError::Status {
@@ -277,7 +277,7 @@ mod tests {
         watch.on_answer();
         assert_eq!(refused(&mut watch, 404, true, now), SessionVerdict::AskList);
         assert_eq!(refused(&mut watch, 404, false, now), SessionVerdict::Renew);
-        // One that has no list, and was not in doubt, is left alone.
+        // A server without `ping` and lists, whose session was not in doubt, is left alone.
         let error = LinkError::status(405, "");
         let verdict = watch.on_question_refused(&error, (true, false), now, (STABLE, AWAY));
         assert_eq!(verdict, SessionVerdict::None);
@@ -298,7 +298,7 @@ mod tests {
         assert_eq!(pauses[..4], [0, 100, 200, 400]);
         watch.on_answer();
         assert_eq!(refused(&mut watch, 404, false, now), SessionVerdict::GiveUp);
-        // A session that lasted ends the row.
+        // A session that lasts resets the count of renewals.
         let later = now + STABLE;
         assert_eq!(
             refused(&mut watch, 404, false, later),
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_out_of_service_is_given_up_after_a_while() {
+    fn a_server_that_stays_out_of_service_loses_its_connection() {
         let now = Instant::now();
         for status in [502, 503, 504] {
             let mut watch = worked(now);

@@ -1,4 +1,4 @@
-//! The sessionless revision towards servers: what a request says of itself (C-LIFE-06,
+//! Requests to servers of the sessionless revision, which carry their own description (C-LIFE-06,
 //! C-HTTP-04).
 
 use bytestring::ByteString;
@@ -10,23 +10,23 @@ use crate::bridge::task;
 use crate::protocol::{Method, RawJson, Revision, request};
 use crate::transport::OutgoingFrame;
 
-/// The revision that is spoken in this era.
+/// Revision that is spoken in this era.
 pub(crate) const REVISION: Revision = Revision::V2026_07_28;
 
-/// The same as [`client_info`], for what is sent with each call.
+/// [`client_info`] as a literal, for the requests of calls.
 pub(crate) const CLIENT_INFO: &str = concat!(
     r#"{"name":"mcpvisor","version":""#,
     env!("CARGO_PKG_VERSION"),
     r#""}"#
 );
 
-/// `Implementation` of the gateway.
+/// `Implementation` object of the gateway.
 pub(crate) fn client_info() -> Value {
     json!({ "name": "mcpvisor", "version": env!("CARGO_PKG_VERSION") })
 }
 
-/// A request of the gateway's own. It declares no capabilities, since nobody could be asked; only
-/// where it wants to hear of tasks, that it knows them (S-SUB-11).
+/// A request of the gateway's own. It declares no capabilities, because no client could answer a
+/// question; only a request to watch tasks declares the tasks extension (S-SUB-11).
 pub(crate) fn own(number: u64, method: &Method, params: &Value) -> OutgoingFrame {
     let of_tasks = params.pointer("/notifications/taskIds").is_some();
     let declared = of_tasks.then(|| task::with_tasks_extension(&Map::new()));
@@ -42,12 +42,12 @@ pub(crate) fn own(number: u64, method: &Method, params: &Value) -> OutgoingFrame
     }
 }
 
-/// The headers of a message; transports without headers ignore them.
+/// Headers of a message; transports without headers ignore them.
 pub(crate) fn headers(method: &Method, name: Option<ByteString>) -> Headers {
     Headers::new(REVISION.as_str(), method, name)
 }
 
-/// The code of a JSON-RPC error.
+/// Code of a JSON-RPC error.
 pub(crate) fn error_code(error: &RawJson) -> Option<i64> {
     #[derive(Deserialize)]
     struct CodeOnly {

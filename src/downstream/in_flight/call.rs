@@ -1,4 +1,4 @@
-//! One call in flight: what its caller wants, and where it stands on the wire.
+//! State of one call in flight.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,89 +16,89 @@ use crate::protocol::{Edit, Method, Request, json};
 use crate::transport::{OutgoingFrame, SessionRefusal};
 
 pub(super) struct InFlightCall {
-    /// The number that its caller knows it by.
+    /// Number by which the caller knows the call.
     pub(super) number: u64,
-    /// The JSON-RPC id of its last request: `number`, until another request is sent for it.
+    /// JSON-RPC id of the last request: `number`, until another request is sent for the call.
     pub(super) wire_id: u64,
-    /// The last request, kept in case that the server refuses it without having read it.
+    /// The last request, kept in case the server refuses it unread.
     pub(super) outgoing: OutgoingFrame,
     pub(super) state: WireState,
-    /// The client's own request, for a sessionless server, which may want it repeated.
+    /// The client's original request, kept for a sessionless server, which can ask for it again.
     pub(super) repeatable: Option<Box<RepeatableRequest>>,
     /// The task in which the server continues the call, if the gateway follows it.
     pub(super) task: Option<Box<FollowedTask>>,
     pub(super) caller: Arc<Caller>,
     pub(super) task_mode: TaskMode,
     pub(super) deadline: Deadline,
-    /// When the call fails, unless something arrives for it before.
+    /// When the call fails unless something arrives for it before.
     pub(super) expires: Instant,
     pub(super) reply: Reply,
-    /// It was sent again after the server forgot the session, which is done once for a call,
-    /// however often it is repeated for other reasons.
+    /// Whether the call was resent after the server lost the session. This is done once per call,
+    /// independent of other repeats.
     pub(super) is_resent: bool,
     pub(super) _permit: CallPermit,
     pub(super) lease: Option<Lease>,
 }
 
-/// Where a call stands on the wire.
+/// State of a call on the wire, by the event that it waits for.
 pub(super) enum WireState {
-    /// The server has its last request.
+    /// Waits for the server, which has the last request.
     Sent,
-    /// Its request waits for a new handshake.
+    /// Waits for a new handshake before the request is sent.
     AwaitsHandshake,
-    /// The server refused its session: whether that exists is being verified.
+    /// Waits for a probe that shows whether the session exists, after the server refused it.
     AwaitsVerdict(Box<SessionRefusal>),
-    /// The server refused its headers: it waits until the tools are listed anew.
+    /// Waits for the tools to be listed again, after the server refused the request's headers.
     AwaitsHeaders,
-    /// Its client is asked for input that the server wants.
+    /// Waits for the client's answers to the server's questions.
     AwaitsInput(Box<InputRound>),
-    /// It is sent again, or its task is asked for again, at this time; with the round of input in
-    /// which nobody had to be asked.
+    /// Waits until this time, when the call or the question about its task is sent again; `round`
+    /// is set if the server required input but no client had to be asked.
     Paused {
         until: Instant,
         round: Option<Box<InputRound>>,
     },
-    /// Its task is asked for when the client asks for it.
+    /// Waits for the client to ask about its task.
     AwaitsClient,
 }
 
-/// A client's request, kept so that it can be written again with something more.
+/// A client's request, kept so that it can be sent again with additions.
 pub(super) struct RepeatableRequest {
     pub(super) request: Request,
     pub(super) edits: Vec<Edit>,
     pub(super) headers: PassedHeaders,
     /// Rounds of input so far.
     pub(super) rounds: u32,
-    /// Elicitations by URL, of all rounds.
+    /// Ids of URL elicitations in all rounds.
     pub(super) elicitation_ids: Vec<String>,
-    /// Its headers were refused once.
+    /// Whether the request's headers were refused once.
     pub(super) headers_renewed: bool,
 }
 
-/// The task of a call, as its server described it last.
+/// The task of a call, as the server last described it.
 pub(super) struct FollowedTask {
     pub(super) task: Task,
     pub(super) request: TaskRequestKind,
-    /// Changes that the client received as progress.
+    /// Changes sent to the client as progress.
     pub(super) changes_sent: u64,
-    /// The server reports progress by itself.
+    /// Whether the server itself reports progress.
     pub(super) server_reports_progress: bool,
-    /// Keys of the input that the client was asked for already.
+    /// Keys of the inputs that the client was already asked for.
     pub(super) asked: HashSet<String>,
 }
 
-/// The last request about a task.
+/// Kind of the last request about a task.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum TaskRequestKind {
     Status,
-    /// `tasks/result` of 2025-11-25, which is answered when the task ends.
+    /// `tasks/result` of 2025-11-25, answered when the task ends.
     Result,
-    /// `tasks/update`, with the client's input.
+    /// `tasks/update` with the client's input.
     Update,
 }
 
 impl InFlightCall {
-    /// When something is to be done for it.
+    /// When the call next needs attention.
     pub(super) fn due(&self) -> Instant {
         match self.state {
             WireState::Paused { until, .. } => until.min(self.expires),
@@ -106,7 +106,7 @@ impl InFlightCall {
         }
     }
 
-    /// Whether the server has nothing of the call that could be cancelled there.
+    /// Whether there is nothing at the server that could be cancelled.
     pub(super) fn is_between_rounds(&self) -> bool {
         match self.state {
             WireState::AwaitsHeaders | WireState::AwaitsInput(_) | WireState::Paused { .. } => {
@@ -119,7 +119,7 @@ impl InFlightCall {
         }
     }
 
-    /// Whether it asks for a task that an earlier process of the gateway bridged.
+    /// Whether the call is about a task that an earlier process of the gateway bridged.
     pub(super) fn looks_for_task(&self) -> bool {
         let method = || {
             let frame = str::from_utf8(&self.outgoing.frame).ok()?;
@@ -138,7 +138,7 @@ impl InFlightCall {
         waits && self.task.is_none()
     }
 
-    /// The input for the server, if it asked for any. The call's next request carries it.
+    /// Takes the input that the server asked for, if any, for the call's next request.
     pub(super) fn take_input_answers(&mut self) -> Option<InputAnswers> {
         match std::mem::replace(&mut self.state, WireState::Sent) {
             WireState::AwaitsInput(round) => Some(round.given()),

@@ -1,5 +1,5 @@
-//! Tasks that clients follow themselves: what their server says of them after the call was
-//! answered goes to the client that made it, and to nobody else (B-TASK-01).
+//! Routes notifications about tasks that clients follow themselves to the client that made the
+//! call, and to no other client (B-TASK-01).
 
 use tokio::time::Instant;
 
@@ -10,9 +10,10 @@ use crate::downstream::in_flight::{CallsInFlight, progress_token};
 use crate::protocol::{Method, Notification, Outcome, Response, json};
 
 impl CallsInFlight {
-    /// Remembers a task that a call went on in, or that a client asks for after a restart, and
-    /// forgets one of which its client learns that it ended. Called before the client is answered, for servers with a handshake: in the newer
-    /// revision a client says itself what it wants to hear of.
+    /// Remembers a task that was created for a call, or that a client asks about after a restart,
+    /// and forgets one when its client learns that it ended. Called before the client is answered.
+    /// Only for servers with a handshake: in the newer revision, clients subscribe to tasks
+    /// themselves.
     pub(super) fn record_task(&self, call: &InFlightCall, response: &Response, now: Instant) {
         let tasks = &self.spec.client_tasks;
         match &response.outcome {
@@ -34,7 +35,7 @@ impl CallsInFlight {
         }
     }
 
-    /// Tells progress of a call that went on in a task to the client that follows it.
+    /// Sends progress of a call that continues as a task to the client that follows it.
     pub(super) fn send_task_progress(&self, notification: &Notification, now: Instant) {
         let token = progress_token(notification);
         if let Some(notifier) = token.and_then(|token| self.spec.client_tasks.of_token(token, now))
@@ -46,7 +47,7 @@ impl CallsInFlight {
         }
     }
 
-    /// Tells the state of a task to the client that follows it.
+    /// Sends the state of a task to the client that follows it.
     pub(super) fn send_task_status(&self, notification: Notification, now: Instant) {
         let params = notification.frame.member("params");
         let Some(id) = params.as_ref().and_then(id_of) else {
@@ -63,14 +64,14 @@ impl CallsInFlight {
     }
 }
 
-/// The state of a task that a client reads.
+/// State of a task as reported in a response to its client.
 #[derive(Debug, PartialEq)]
 enum TaskState {
     Ended(String),
     Running(Task),
 }
 
-/// The state of a task, by what was asked about it and what its server said.
+/// State of a task, derived from the client's request and the server's response.
 fn state_read(asked: &[u8], answered: &Outcome) -> Option<TaskState> {
     let asked = std::str::from_utf8(asked).ok()?;
     let method = json::member(asked, "method").and_then(json::text)?;
@@ -79,7 +80,7 @@ fn state_read(asked: &[u8], answered: &Outcome) -> Option<TaskState> {
         json::member(params, "taskId").and_then(json::text)
     };
     match Method::parse(&method) {
-        // It blocks until the task has ended (S-TASK-L-07).
+        // `tasks/result` blocks until the task has ended (S-TASK-L-07).
         Method::TasksResult => Some(TaskState::Ended(about()?.into())),
         Method::TasksGet | Method::TasksCancel => {
             let Outcome::Result(result) = answered else {

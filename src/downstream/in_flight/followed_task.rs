@@ -1,8 +1,8 @@
-//! Calls whose server continues them as a task (B-TASK-02, C-TASK-03).
+//! Calls that the server continues as a task (B-TASK-02, C-TASK-03).
 //!
-//! For a client that knows no tasks the gateway follows the task until it ends, and its end is
-//! the end of the call. For a client of the newer era a task of 2025-11-25 is bridged: it is asked
-//! for when the client asks, and otherwise left alone (B-TASK-03).
+//! For a client without support for tasks, the gateway follows the task until it ends and then
+//! answers the call. For a client of the newer era, a task of 2025-11-25 is bridged: the gateway
+//! asks about it only when the client does (B-TASK-03).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -32,8 +32,8 @@ impl CallsInFlight {
         call.is_some_and(|call| call.task.is_some())
     }
 
-    /// Takes the answer about a task that is followed, or one by which the server says that it
-    /// continues the call as a task; gives back any other.
+    /// Handles a response about a followed task, or one that creates a task; returns any other
+    /// response.
     pub(super) fn on_task_response(
         &mut self,
         number: u64,
@@ -53,7 +53,7 @@ impl CallsInFlight {
                 _ => return Some(response),
             };
             if call.task_mode == TaskMode::Bridged {
-                // Nobody should wait for the task's end to hear that the server works.
+                // The breaker must learn now that the server works, not when the task ends.
                 call.reply.report(&Ok(response));
             }
             self.begin_task(number, task, now);
@@ -69,26 +69,27 @@ impl CallsInFlight {
             (TaskRequestKind::Status, Outcome::Result(result)) if self.is_modern => {
                 match TaskDetail::from_modern(result) {
                     Ok(Some(detail)) => self.on_detail(number, detail, now),
-                    Ok(None) => self.fail_call(number, "a task that cannot be read"),
+                    Ok(None) => self.fail_call(number, "task cannot be read"),
                     Err(error) => self.fail_call(number, &error.to_string()),
                 }
             }
             (TaskRequestKind::Status, Outcome::Result(result)) => match Task::from_legacy(result) {
                 Some(task) => self.on_status(number, task, now),
-                None => self.fail_call(number, "a task that cannot be read"),
+                None => self.fail_call(number, "task cannot be read"),
             },
             (TaskRequestKind::Status, Outcome::Error(error)) => {
-                self.fail_call(number, &format!("its task is lost: {}", error_text(error)));
+                self.fail_call(number, &format!("task is lost: {}", error_text(error)));
             }
             (TaskRequestKind::Update, _) => self.ask_later(number, now),
         }
         None
     }
 
-    /// The server continues a call as a task. `None` is one that cannot be read.
+    /// Starts to follow the task in which the server continues a call; `task` is `None` if the
+    /// server's description of it cannot be read.
     pub(super) fn begin_task(&mut self, number: u64, task: Option<Task>, now: Instant) {
         let Some(task) = task else {
-            return self.fail_call(number, "a task that cannot be read");
+            return self.fail_call(number, "task cannot be read");
         };
         let Some(call) = self.calls.get_mut(&number) else {
             return;
@@ -97,7 +98,7 @@ impl CallsInFlight {
         call.reply.task_created();
         let status = task.status;
         if call.task_mode == TaskMode::Bridged {
-            // A task may be silent for as long as it lives.
+            // A task can be silent during its whole lifetime.
             let idle = task.retention();
             let latest = now + idle;
             call.deadline = Deadline { idle, latest };
@@ -126,7 +127,7 @@ impl CallsInFlight {
         }
     }
 
-    /// Takes the answer to `tasks/get` of 2025-11-25.
+    /// Handles the answer to `tasks/get` of 2025-11-25.
     fn on_status(&mut self, number: u64, task: Task, now: Instant) {
         let status = task.status;
         self.on_task_change(number, task, now);
@@ -135,11 +136,11 @@ impl CallsInFlight {
             TaskStatus::InputRequired | TaskStatus::Completed | TaskStatus::Failed => {
                 self.send_task_request(number, TaskRequestKind::Result, None, now);
             }
-            TaskStatus::Cancelled => self.fail_call(number, "its task was cancelled there"),
+            TaskStatus::Cancelled => self.fail_call(number, "task was cancelled at the server"),
         }
     }
 
-    /// Takes the answer to `tasks/get` of the extension.
+    /// Handles the answer to `tasks/get` of the extension.
     fn on_detail(&mut self, number: u64, detail: TaskDetail, now: Instant) {
         let status = detail.task.status;
         self.on_task_change(number, detail.task, now);
@@ -148,17 +149,17 @@ impl CallsInFlight {
                 self.end_task(number, &outcome);
             }
             (TaskStatus::Completed | TaskStatus::Failed, None) => {
-                self.fail_call(number, "a task that ended without a result");
+                self.fail_call(number, "task ended without a result");
             }
             (TaskStatus::Cancelled, _) => {
-                self.fail_call(number, "its task was cancelled there");
+                self.fail_call(number, "task was cancelled at the server");
             }
             (TaskStatus::InputRequired, _) => self.on_input_required(number, detail.requests, now),
             (TaskStatus::Working, _) => self.ask_later(number, now),
         }
     }
 
-    /// Asks the client for input that it was not asked for yet (C-SUB-04).
+    /// Asks the client for inputs that it was not asked for before (C-SUB-04).
     fn on_input_required(
         &mut self,
         number: u64,
@@ -180,8 +181,8 @@ impl CallsInFlight {
         self.begin_round(number, required, now);
     }
 
-    /// Takes in the task as the server describes it now. A change is a sign of life, and progress
-    /// for a client that asked for it.
+    /// Stores the task's new state. A change restarts the idle deadline, and is reported as
+    /// progress to a client that requested progress.
     fn on_task_change(&mut self, number: u64, task: Task, now: Instant) {
         let Some(call) = self.calls.get_mut(&number) else {
             return;
@@ -210,8 +211,8 @@ impl CallsInFlight {
         }
     }
 
-    /// Asks for the task when the server wants to be asked again; a bridged one when the client
-    /// asks.
+    /// Schedules the next question about the task: after the server's poll interval, or, for a
+    /// bridged task, when the client asks.
     pub(super) fn ask_later(&mut self, number: u64, now: Instant) {
         let Some(call) = self.calls.get_mut(&number) else {
             return;
@@ -236,7 +237,7 @@ impl CallsInFlight {
         self.deadlines.set(number, call.due());
     }
 
-    /// The server says by itself that a task changed: it is asked at once. Returns whether the
+    /// Handles a status notification: asks the server about the task at once. Returns whether the
     /// task is followed here.
     pub(super) fn on_task_status(&mut self, notification: &Notification, now: Instant) -> bool {
         let state = notification.frame.member("params");
@@ -255,7 +256,7 @@ impl CallsInFlight {
         true
     }
 
-    /// The call whose task a question belongs to, where the transport does not say (S-TASK-L-08).
+    /// The call whose task a question belongs to, if the transport does not tell (S-TASK-L-08).
     pub(super) fn of_task(&self, request: &Request) -> Option<u64> {
         if self.is_modern || self.calls.values().all(|call| call.task.is_none()) {
             return None;
@@ -270,8 +271,8 @@ impl CallsInFlight {
         calls.find(|call| call.task.as_ref().is_some_and(|it| it.task.id == id))
     }
 
-    /// The client asks for its bridged task. While the server is asked already, the client is told
-    /// what is known.
+    /// Handles a client's question about its bridged task. While a request to the server is
+    /// pending, the client receives the last known state.
     pub(super) fn check_task(&mut self, number: u64, now: Instant) {
         let Some(call) = self.calls.get_mut(&number) else {
             return;
@@ -290,7 +291,7 @@ impl CallsInFlight {
         }
     }
 
-    /// Asks for the task again, or gives it the client's input.
+    /// Asks the server about the task, or sends it the client's input.
     pub(super) fn ask_about_task(&mut self, number: u64, now: Instant) {
         let call = self.calls.get_mut(&number);
         let answers = call.and_then(InFlightCall::take_input_answers);
@@ -303,7 +304,7 @@ impl CallsInFlight {
         }
     }
 
-    /// Sends a request about the task, whose id is the call's id on the wire from now on.
+    /// Sends a request about the task; its id becomes the call's id on the wire.
     fn send_task_request(
         &mut self,
         number: u64,
@@ -344,7 +345,7 @@ impl CallsInFlight {
         }
     }
 
-    /// Nobody waits for a task any more (S-CANC-04).
+    /// Cancels a task whose result no client is waiting for (S-CANC-04).
     pub(super) fn cancel_task(
         &mut self,
         id: &str,
@@ -358,18 +359,18 @@ impl CallsInFlight {
             return;
         }
         let cancel = TaskRequest::cancel(id).frame(self.is_modern, wire_id, caller);
-        // If the server cannot be notified, the task ends with its time to live.
+        // If the message cannot be sent, the task ends when its time to live expires.
         let _ = self.link.send(cancel);
     }
 
-    /// Whether tasks can be cancelled here: a server of 2025-11-25 declares it (S-LIFE-05).
+    /// Whether the server can cancel tasks; servers of 2025-11-25 declare it (S-LIFE-05).
     fn takes_cancel(&self) -> bool {
         let part = self.spec.last_part.load();
         let declares = |part: &Arc<ServerPart>| task::supports_cancel(&part.capabilities);
         self.is_modern || part.as_ref().is_none_or(declares)
     }
 
-    /// A call that was cancelled is continued as a task after all.
+    /// Cancels a task that the server created for a call that was already cancelled.
     pub(super) fn cancel_late_task(&mut self, response: &Response) {
         let Outcome::Result(result) = &response.outcome else {
             return;
@@ -392,7 +393,7 @@ impl CallsInFlight {
     }
 }
 
-/// Tells the caller of a call a change of its task, as progress.
+/// Sends a change of a task to the caller as progress.
 fn send_progress(
     reply: &mut Reply,
     number: u64,
@@ -408,7 +409,7 @@ fn send_progress(
     reply.notify(Notification::new(Method::Progress, &params), budget);
 }
 
-/// Tells the caller of a bridged task how the task is now, under the server's own id.
+/// Sends the current state of a bridged task to the caller, under the server's own id.
 fn send_state(reply: &mut Reply, task: &Task, budget: &NotificationBudget) {
     let state = Notification::new(Method::TaskStatus, &task.legacy());
     reply.notify(state, budget);

@@ -1,4 +1,4 @@
-//! Calls that a sessionless server wants again: with input of the client, or with other headers.
+//! Calls that a sessionless server needs again: with input of the client, or with other headers.
 
 use tokio::time::Instant;
 
@@ -15,11 +15,11 @@ use crate::protocol::{ErrorKind, Failure, RawJson, RequestId, Response};
 use crate::telemetry::Counter;
 
 impl RepeatableRequest {
-    /// The failure that the caller reads when a request was not sent. If the server ran a part of
-    /// the call in earlier rounds, it must not be taken for one that did not run.
+    /// The caller's failure when a repeated request was not sent. If the server ran part of the
+    /// call in earlier rounds, the failure must not claim that the call did not run.
     pub(super) fn failed(&self, server: &ServerName, failure: Failure) -> Failure {
         if self.rounds > 0 && failure.kind.says_not_run() {
-            return lost(server, "it did not take what it had asked for");
+            return lost(server, "it did not accept the input that it had requested");
         }
         failure
     }
@@ -50,7 +50,7 @@ impl CallsInFlight {
             .extend(round.urls.iter().cloned());
         let round = Box::new(round);
         call.state = if questions.is_empty() {
-            // Nothing was asked, or nothing that this client could be asked.
+            // The server asked for nothing, or for nothing that this client can be asked.
             WireState::Paused {
                 until: now + input_round::pause(repeatable.rounds),
                 round: Some(round),
@@ -67,7 +67,7 @@ impl CallsInFlight {
         }
     }
 
-    /// Takes the answer to one question of a round.
+    /// Handles the answer to one question of a round.
     pub(super) fn on_input(
         &mut self,
         number: u64,
@@ -87,8 +87,8 @@ impl CallsInFlight {
         }
     }
 
-    /// Waits with a call whose headers were refused until the tools are listed anew, once
-    /// (C-HTTP-09).
+    /// Holds a call whose headers were refused until the tools are listed again; at most once per
+    /// call (C-HTTP-09).
     pub(super) fn on_headers_refused(
         &mut self,
         number: u64,
@@ -105,7 +105,7 @@ impl CallsInFlight {
         Some(UnhandledEvent::HeadersRefused)
     }
 
-    /// The tools were listed anew.
+    /// Resends the calls that waited for the tools to be listed again.
     pub(crate) fn on_headers_listed(&mut self, now: Instant) {
         let waiting = self.calls.values();
         let waiting = waiting.filter(|call| matches!(call.state, WireState::AwaitsHeaders));
@@ -115,7 +115,7 @@ impl CallsInFlight {
         }
     }
 
-    /// Sends a call again, under a new id (C-MRTR-03).
+    /// Sends a call again under a new id (C-MRTR-03).
     pub(super) fn repeat(&mut self, number: u64, now: Instant) {
         if self.is_followed(number) {
             return self.ask_about_task(number, now);
@@ -156,7 +156,7 @@ impl CallsInFlight {
 
     fn refuse_input(&mut self, number: u64, stop: &Stop) {
         let server = &self.spec.server;
-        let message = format!("server `{server}` needs more to answer this call: {stop}");
+        let message = format!("server `{server}` needs more input to answer this call: {stop}");
         let failure = Failure::new(ErrorKind::InputRefused, message).server(server.as_str());
         self.finish(number, Err(failure));
     }

@@ -1,5 +1,5 @@
-//! Calls whose session the server refused: they wait until it is known whether the session exists,
-//! and are sent again in a new one, once.
+//! Calls whose session the server refused: held until it is known whether the session exists, and
+//! resent once in a new session.
 
 use tokio::time::Instant;
 
@@ -12,7 +12,7 @@ use crate::protocol::Envelope;
 use crate::transport::SessionRefusal;
 
 impl CallsInFlight {
-    /// The server refused the session of a request.
+    /// Handles the refusal of a request's session.
     pub(super) fn on_session_refused(
         &mut self,
         wire_id: Option<u64>,
@@ -48,7 +48,7 @@ impl CallsInFlight {
         })
     }
 
-    /// The session exists: the refusals were about the calls.
+    /// Answers the refused calls with their refusals, because the session exists.
     pub(crate) fn session_confirmed(&mut self, now: Instant) {
         for number in self.refused_calls() {
             let call = self.calls.get_mut(&number);
@@ -59,7 +59,7 @@ impl CallsInFlight {
         }
     }
 
-    /// The refusal is the answer to the call.
+    /// Answers a call with its refusal.
     fn refuse(&mut self, number: u64, refusal: &SessionRefusal, now: Instant) {
         let is_resent = self.calls.get(&number).is_some_and(|call| call.is_resent);
         if is_resent && !refusal.may_have_run {
@@ -67,7 +67,7 @@ impl CallsInFlight {
                 return;
             };
             let (server, status) = (&self.spec.server, refusal.error.to_string());
-            // A task of the server runs whether it is asked for or not.
+            // The task continues at the server, whether or not the gateway asks about it.
             let failure = match call.task.is_some() {
                 true => lost(server, &status),
                 false => session_refused(server, &status),
@@ -83,12 +83,12 @@ impl CallsInFlight {
         }
     }
 
-    /// From now on calls wait for a new handshake.
+    /// Holds all calls until the new handshake is done.
     pub(crate) fn hold(&mut self) {
         self.awaits_handshake = true;
     }
 
-    /// There is a new session: what waited for it is sent, in the order of the calls.
+    /// Sends the held calls in the new session, in the order in which they were made.
     pub(crate) fn resend(&mut self, now: Instant) {
         self.awaits_handshake = false;
         for number in self.refused_calls() {
@@ -118,7 +118,7 @@ impl CallsInFlight {
         }
     }
 
-    /// The numbers of calls whose session was refused.
+    /// Numbers of the calls whose session was refused.
     fn refused_calls(&self) -> Vec<u64> {
         let refused = self.calls.values();
         let refused = refused.filter(|call| matches!(call.state, WireState::AwaitsVerdict(_)));

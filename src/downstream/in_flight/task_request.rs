@@ -1,4 +1,4 @@
-//! Requests about a task to its server, and the task that a message belongs to.
+//! Requests to a server about a task, and lookups of the task that a message belongs to.
 
 use std::sync::LazyLock;
 
@@ -15,14 +15,14 @@ use crate::downstream::era::modern;
 use crate::protocol::{Method, RawJson, Request, json as text, request};
 use crate::transport::OutgoingFrame;
 
-/// A result that is longer is no task, in bytes: the length of ids and messages is bounded by it.
+/// Maximum size of a result that can be a task, in bytes; bounds the length of ids and messages.
 const TASK_MAX: usize = 16 * 1024;
 
 /// A request about a task.
 pub(super) struct TaskRequest<'a> {
     pub(super) method: Method,
     pub(super) task: &'a str,
-    /// `inputResponses`, as JSON.
+    /// `inputResponses` as JSON.
     pub(super) responses: Option<&'a str>,
 }
 
@@ -35,7 +35,7 @@ impl<'a> TaskRequest<'a> {
         }
     }
 
-    /// In the words of the server's era.
+    /// The request in the format of the server's era.
     pub(super) fn frame(&self, is_modern: bool, wire_id: u64, caller: &Caller) -> OutgoingFrame {
         if is_modern {
             self.modern(wire_id, caller)
@@ -49,7 +49,7 @@ impl<'a> TaskRequest<'a> {
         OutgoingFrame::new(Some(number), request(number, &self.method, &params))
     }
 
-    /// A server of the extension serves only who declares it (S-TASK-X-11).
+    /// Servers of the extension serve only clients that declare it (S-TASK-X-11).
     fn modern(&self, number: u64, caller: &Caller) -> OutgoingFrame {
         let declared = client_capabilities(caller.profile.as_map(), modern::REVISION);
         let declared: Map<String, Value> = task::with_tasks_extension(&declared);
@@ -72,7 +72,7 @@ impl<'a> TaskRequest<'a> {
     }
 }
 
-/// Whether the result of a call is a task of 2025-11-25 and not what the tool said.
+/// Whether the result of a call is a task of 2025-11-25 rather than the output of the tool.
 pub(super) fn is_created(result: &RawJson) -> bool {
     static TASK_ID: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\"taskId\""));
     let bytes = result.as_bytes();
@@ -91,8 +91,8 @@ pub(super) fn related_id(request: &Request) -> Option<String> {
     task::related_task(&request.frame.member("params")?)
 }
 
-/// A question without the task that it belongs to, for a client that does not know of it; and
-/// the task.
+/// Splits a question into the question without its task, for a client that does not know the task,
+/// and the task's id.
 pub(super) fn detach_from_task(request: Request, tasks: TaskMode) -> (Request, Option<String>) {
     let Some(task) = related_id(&request).filter(|_| tasks != TaskMode::FollowedByClient) else {
         return (request, None);

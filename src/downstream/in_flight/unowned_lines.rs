@@ -1,5 +1,5 @@
-//! Log lines that name no call, such as lines on the general stream of an HTTP server. Official SDKs
-//! send the lines of a call there.
+//! Log lines that name no call, such as lines on the general stream of an HTTP server, on which
+//! official SDKs send the lines of calls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,17 +16,17 @@ use crate::downstream::server_event::{RoutedServerEvent, ServerEvent};
 use crate::protocol::Notification;
 use crate::telemetry::LogSource;
 
-/// How long after a call its client still gets such lines: the answer comes on another stream and can
-/// overtake them.
+/// How long after a call its client still receives such lines: the answer comes on another stream
+/// and can overtake them.
 const LATE_LINES: Duration = Duration::from_secs(1);
 
-/// A log line that passes through the links of a connection until one of them serves its client.
+/// A log line, passed along the links of a connection until one of them has the client's call.
 pub(crate) struct UnownedLine {
     pub(crate) notification: Notification,
     recent: RecentClient,
 }
 
-/// The client whose calls ended last.
+/// Client of the calls that ended last.
 #[derive(Clone, Default)]
 pub(crate) enum RecentClient {
     #[default]
@@ -37,7 +37,7 @@ pub(crate) enum RecentClient {
 }
 
 impl RecentClient {
-    /// A call of this client ended.
+    /// Records that a call of this client ended.
     fn add(&mut self, caller: &Arc<Caller>, at: Instant) {
         *self = match self {
             Self::One(last, before) if is_same(last, caller) => {
@@ -61,7 +61,7 @@ impl RecentClient {
         }
     }
 
-    /// The client that a late line is for.
+    /// The client that receives a late line.
     fn client(&self, now: Instant) -> Option<&Arc<Caller>> {
         match self {
             Self::One(caller, at) if are_close(*at, now) => Some(caller),
@@ -86,8 +86,8 @@ impl UnownedLine {
         }
     }
 
-    /// No link has a call for the line: sends it to the one client whose call has just ended, and
-    /// otherwise keeps it for operators.
+    /// Sends a line that no link has a call for to the one client whose call just ended; otherwise
+    /// keeps it for operators.
     pub(crate) fn settle(self, spec: &ConnectionSpec) {
         let is_idle = spec.load.has_only(0);
         let client = self.recent.client(Instant::now()).filter(|_| is_idle);
@@ -108,8 +108,8 @@ impl UnownedLine {
 }
 
 impl CallsInFlight {
-    /// Hands a line to the client whose calls are all that are in flight over the connection. Gives
-    /// it back if these are not here.
+    /// Sends a line to the client that owns all calls in flight over the connection; returns the
+    /// line if these calls are not on this link.
     pub(crate) fn take_line(&mut self, mut line: UnownedLine) -> Option<UnownedLine> {
         let is_here = self.spec.load.has_only(self.calls.len());
         let call = self.call_of_sole_client().filter(|_| is_here);
@@ -126,7 +126,7 @@ impl CallsInFlight {
         }
     }
 
-    /// The newest call in flight, if all are of one client.
+    /// The newest call in flight, if all calls belong to one client.
     pub(super) fn call_of_sole_client(&self) -> Option<u64> {
         let newest = self.calls.values().max_by_key(|call| call.wire_id)?;
         let mut others = self.calls.values();
@@ -142,7 +142,7 @@ impl CallsInFlight {
     }
 }
 
-/// A log line as operators read it.
+/// A log line as shown to operators.
 fn shown_log_line(notification: &Notification) -> String {
     #[derive(Deserialize)]
     struct LogParams {
@@ -154,7 +154,7 @@ fn shown_log_line(notification: &Notification) -> String {
     }
     let params = notification.frame.member("params");
     let Some(line) = params.and_then(|params| params.parse::<LogParams>().ok()) else {
-        return "a log line of an unexpected shape".to_owned();
+        return "log line of an unexpected shape".to_owned();
     };
     let source = format!("{} {}", line.level, line.logger);
     format!("{}: {}", source.trim(), line.data.get())
@@ -188,7 +188,8 @@ mod tests {
         let nobody = caller(None);
         let begun = Instant::now();
         let at = |millis| begun + Duration::from_millis(millis);
-        // The calls that ended and when, when the line comes, and whose it is.
+        // The calls that ended, with their times; the time of the line; the client that receives
+        // it.
         type Case<'a> = (&'a [(&'a Arc<Caller>, u64)], u64, Option<&'a Arc<Caller>>);
         let table: [Case<'_>; 8] = [
             (&[], 0, None),

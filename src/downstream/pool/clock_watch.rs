@@ -1,8 +1,8 @@
-//! A machine that slept: what was connected before may be gone, and nobody was notified.
+//! Detects that the machine slept, after which connections can be dead without any notice.
 //!
-//! The monotonic clock stands still while a machine sleeps and the wall clock goes on; a process
-//! that was stopped finds that more time has passed than it waited. After either, every live
-//! connection is pinged at once instead of at its next turn.
+//! While a machine sleeps, the monotonic clock stops and the wall clock continues; a process that
+//! was stopped finds that more time has passed than it waited for. After either, every live
+//! connection is pinged at once instead of at its next interval.
 
 use std::time::Duration;
 
@@ -16,11 +16,11 @@ use crate::telemetry::{Counter, Counters};
 /// How often the clocks are compared.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// Time that must be missing to count as sleep: more than a busy machine or a clock that is being
-/// adjusted loses between two looks.
+/// Minimum gap that counts as sleep: more than a busy machine or a clock adjustment can cause
+/// between two comparisons.
 const SLEEP_MIN: Duration = Duration::from_secs(5);
 
-/// Both clocks at one moment.
+/// Both clocks at the same moment.
 #[derive(Clone, Copy, Debug)]
 struct ClockReading {
     monotonic: Instant,
@@ -28,7 +28,8 @@ struct ClockReading {
     wall: u64,
 }
 
-/// For how long the process was away between two readings that were meant to be `every` apart.
+/// How long the process was away between two readings that were scheduled `every` apart; `None` if
+/// not long enough to matter.
 fn away(before: ClockReading, now: ClockReading, every: Duration) -> Option<Duration> {
     let monotonic = now.monotonic.saturating_duration_since(before.monotonic);
     let wall = Duration::from_millis(now.wall.saturating_sub(before.wall));
@@ -39,8 +40,8 @@ fn away(before: ClockReading, now: ClockReading, every: Duration) -> Option<Dura
 }
 
 impl Downstreams {
-    /// Watches the clocks, and has every live connection checked after a jump. `wall` tells the
-    /// milliseconds since 1970. Runs until it is dropped.
+    /// Compares the clocks forever, and has every live connection checked after a jump. `wall`
+    /// returns the milliseconds since 1970.
     pub async fn watch_clocks(self, wall: impl Fn() -> u64, counters: Counters) {
         let read = || ClockReading {
             monotonic: Instant::now(),
@@ -51,7 +52,7 @@ impl Downstreams {
             sleep(LOOK_EVERY).await;
             let now = read();
             if let Some(away) = away(before, now, LOOK_EVERY) {
-                log::info!(seconds = away.as_secs(); "the machine was asleep: connections are checked");
+                log::info!(seconds = away.as_secs(); "machine was asleep; checking connections");
                 counters.add(Counter::ClockJumps);
                 for server in self.all().values() {
                     server.check();
@@ -63,7 +64,7 @@ impl Downstreams {
 }
 
 impl Server {
-    /// Pings every live connection now, unless the server is never to be pinged.
+    /// Pings every live connection now, unless pings are disabled for the server.
     pub(crate) fn check(&self) {
         if !self.settings().limits.ping_every.is_zero() {
             self.each_connection(|_, child| {
@@ -88,18 +89,18 @@ mod tests {
         };
         let before = at(0, 1_000_000);
         let table = [
-            // Monotonic and wall clock after the look, in milliseconds from the one before.
+            // Monotonic and wall clock at the second reading, in milliseconds since the first.
             (2_000, 2_000, None),
             (2_500, 2_400, None),
             (6_900, 6_900, None),
             (2_000, 6_900, None),
-            // Asleep: only the wall clock went on.
+            // Asleep: only the wall clock advanced.
             (2_000, 62_000, Some(60_000)),
             (2_000, 7_000, Some(5_000)),
             // Stopped, or on a system whose clock counts sleep.
             (62_000, 62_000, Some(60_000)),
             (32_000, 62_000, Some(30_000)),
-            // A clock that was set back says nothing.
+            // A clock that was set back proves nothing.
             (2_000, -500_000, None),
             (2_000, -2_000_000, None),
         ];

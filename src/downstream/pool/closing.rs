@@ -1,4 +1,4 @@
-//! Closing connections of a server, and what is reported then.
+//! Closes connections of a server and reports it to the publisher.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use crate::downstream::pool::server::Server;
 use crate::downstream::server_event::{RoutedServerEvent, ServerEvent, ServerEventListener};
 use crate::supervision::{ChildPhase, ChildRef};
 
-/// Tells connections that were taken out to leave.
+/// Closes connections that were removed from the pool.
 pub(crate) fn close(listener: &ServerEventListener, server: &Server, own: Vec<OpenedConnection>) {
     for OpenedConnection { key, child, spec } in own {
         child.stop();
-        // The catalog knows only connections that have listed.
+        // The catalog knows only connections whose lists were read.
         if *spec.listed.borrow() {
             tell_closed(listener, server, key);
         }
@@ -33,7 +33,7 @@ pub(crate) fn end_idle(
     }
 }
 
-/// Ends idle sessions at their server.
+/// Ends idle sessions at the server.
 pub(super) fn ended(
     listener: &ServerEventListener,
     server: &Server,
@@ -49,7 +49,7 @@ pub(super) fn ended(
     end_all(sessions, server.settings().supervision.shutdown_timeout / 3)
 }
 
-/// Reports that a connection of a client's own is not to be used any more.
+/// Reports that a client's own connection is no longer in use.
 pub(crate) fn tell_closed(listener: &ServerEventListener, server: &Server, key: ConnectionKey) {
     listener(RoutedServerEvent {
         server: server.name().clone(),
@@ -58,7 +58,7 @@ pub(crate) fn tell_closed(listener: &ServerEventListener, server: &Server, key: 
     });
 }
 
-/// Reports that lists of closed connections are to be read again.
+/// Reports that lists which were read over closed connections have to be read again.
 pub(crate) fn lists_outdated(listener: &ServerEventListener, server: &Server) {
     listener(RoutedServerEvent {
         server: server.name().clone(),
@@ -67,7 +67,7 @@ pub(crate) fn lists_outdated(listener: &ServerEventListener, server: &Server) {
     });
 }
 
-/// Closes a connection of another era, once it turns out that the server does not speak it.
+/// Closes a connection of another era if the server turns out not to speak it.
 pub(super) async fn close_if_refused(
     listener: ServerEventListener,
     server: Arc<Server>,
@@ -79,7 +79,7 @@ pub(super) async fn close_if_refused(
         let phase = snapshot.status.phase();
         !matches!(phase, ChildPhase::Idle | ChildPhase::Starting)
     });
-    // A supervisor that is gone has closed it.
+    // On an error, the supervisor is gone and has closed the connection.
     drop(settled.await);
     if server.refuses(&spec.key) {
         let refused = server.own.take_out(|key| *key == spec.key);
@@ -87,8 +87,8 @@ pub(super) async fn close_if_refused(
     }
 }
 
-/// Stops a server's connections, and ends the idle sessions of clients. The future ends when all of
-/// them are gone.
+/// Stops all connections of a server and ends the idle sessions of clients. The future resolves
+/// when all of them have ended.
 pub(crate) fn stop(
     listener: &ServerEventListener,
     server: &Server,

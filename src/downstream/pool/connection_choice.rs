@@ -1,4 +1,4 @@
-//! Which connection of a server serves which client (B-SHARE-01, B-ERA-02). Pure.
+//! Decides which connection of a server serves which client (B-SHARE-01, B-ERA-02). Pure.
 
 use crate::downstream::caller::Caller;
 use crate::downstream::connection_key::ConnectionOwner;
@@ -11,14 +11,14 @@ use crate::protocol::Era;
 pub(crate) struct ServerFacts {
     pub(crate) sharing: Sharing,
     pub(crate) known: EraFacts,
-    /// Whether the transport tells on whose call's stream a question came.
+    /// Whether the transport tells which call a question belongs to.
     pub(crate) knows_call_of_requests: bool,
     /// Whether the server asked a question that could not be attributed.
     pub(crate) is_isolated: bool,
 }
 
 impl ServerFacts {
-    /// The same server as clients see it that have not used a session of their own.
+    /// The server as seen by clients that have not used a session of their own.
     pub(crate) fn without_sessions(self) -> Self {
         let known = EraFacts {
             has_sessions: Some(false),
@@ -27,7 +27,7 @@ impl ServerFacts {
         Self { known, ..self }
     }
 
-    /// The owner of the connection that serves a caller, in the era that the server prefers.
+    /// Owner of the connection that serves a caller, in the era that the server prefers.
     pub(crate) fn owner_for(&self, caller: &Caller) -> ConnectionOwner {
         let profile = &caller.profile;
         let audience = || ConnectionOwner::Audience(caller.audience());
@@ -48,14 +48,14 @@ impl ServerFacts {
         }
     }
 
-    /// The owner of the connection of the older era that serves a caller of an older revision, for a
-    /// server that prefers the newer era; `None` where the client would not gain from it.
+    /// Owner of the older-era connection that serves a caller of an older revision, for a server
+    /// that prefers the newer era; `None` if the client would not benefit.
     pub(crate) fn older_owner_for(&self, caller: &Caller) -> Option<ConnectionOwner> {
         let is_both = self.known.era == Some(Era::Modern) && self.known.speaks_older != Some(false);
         if !is_both || caller.revision.era() == Era::Modern || self.sharing == Sharing::Shared {
             return None;
         }
-        // Without a session, the older era would keep no state.
+        // The older era would keep no state without a session.
         let is_stateless = self.sharing == Sharing::Auto
             && self.knows_call_of_requests
             && !self.gives_own_session(caller);
@@ -63,9 +63,10 @@ impl ServerFacts {
         gains.then(|| self.owner_for(caller))
     }
 
-    /// Whether a client gets a session of its own at the server: that costs little over HTTP, and the
-    /// client would have one without the gateway. The gateway assumes that a server has
-    /// sessions until a handshake shows that it has not, because such a server keeps no state.
+    /// Whether a client gets a session of its own at the server: it costs little over HTTP, and the
+    /// client would have one without the gateway. Until a handshake shows otherwise, the server is
+    /// assumed to have sessions; a wrong guess does no harm, because a server without sessions
+    /// keeps no state.
     fn gives_own_session(&self, caller: &Caller) -> bool {
         caller.session.is_some()
             && caller.revision.era() == Era::Legacy

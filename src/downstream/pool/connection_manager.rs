@@ -1,8 +1,8 @@
 //! The actor that starts and changes supervised connections.
 //!
-//! It owns none of its data: the servers are found in [`crate::downstream::Downstreams`], each with
-//! the supervisors of its connections, and what is to be done waits in an inbox. Another
-//! incarnation goes on where one died, and no connection notices.
+//! It owns no state: the servers, with the supervisors of their connections, belong to
+//! [`crate::downstream::Downstreams`], and pending jobs wait in an inbox. If the actor dies, its
+//! next incarnation continues, and connections are not affected.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -47,10 +47,10 @@ use crate::supervision::{
 use crate::telemetry::{LogRing, LogRingSettings};
 use crate::transport::Recorder;
 
-/// How often connections are looked at that nobody uses any more.
+/// Time between two sweeps that close unused connections.
 pub(crate) const SWEEP_EVERY: Duration = Duration::from_secs(15);
 
-/// Approximate bytes of an open session, which are freed when it is idle.
+/// Approximate bytes of an open session, which are freed when it becomes idle.
 const OPEN_SIZE: usize = 24 << 10;
 
 /// Time between two searches for idle sessions.
@@ -62,22 +62,22 @@ pub(crate) struct ConnectionManager {
     jobs: Inbox<ServerJob>,
     pub(super) retiring: RetiringServers,
     pub(crate) parts: PoolParts,
-    /// The next sweep for connections that may be closed as unused.
+    /// Timer of the next sweep that closes unused shared connections.
     pub(crate) sweep: Option<SpawnHandle>,
     birth: SupervisorLink<Addr<ConnectionManager>>,
 }
 
-/// A change of one server.
+/// A change to one server.
 #[derive(Clone)]
 pub(crate) enum ServerJob {
-    /// A new one, or one that needs another connection; with what it is known to offer.
+    /// Starts a new server, or replaces one that needs a new connection; with its items, if known.
     Start(Arc<ServerSettings>, Option<Arc<ServerPart>>),
-    /// The connection can stay.
+    /// Applies settings that need no new connection.
     Retune(Arc<ServerSettings>),
     Stop(ServerName),
-    /// Somebody else may be signed in there.
+    /// Leaves the server's sessions, because the signed-in account can have changed.
     LeaveSessions(ServerName, CredentialContext),
-    /// Says that everything before is done.
+    /// Notifies the sender that all earlier jobs are done.
     Notify(Arc<Notify>),
 }
 
@@ -170,8 +170,8 @@ impl ConnectionManager {
         server
     }
 
-    /// Starts a permanent child for a connection; `spread` chooses its arbiter. Lists that the
-    /// server does not answer are those of the `known` part.
+    /// Starts a permanent child for a connection; `spread` selects its arbiter. Until the server
+    /// answers, the lists are those of `known`.
     fn supervise(
         &self,
         of_server: &ServerParts,
@@ -222,7 +222,7 @@ impl ConnectionManager {
         let mut child = ChildSpec::new(child, arbiters, start);
         child.settings = settings.supervision.clone();
         child.key = spread;
-        // Its known items are shown: it need not be started to be listed.
+        // A lazy server whose items are known need not be started to be listed.
         child.lazy = settings.start == StartMode::Lazy && is_known;
         let child = Supervisor::supervise(child);
         if spec.key.is_shared() {
@@ -247,7 +247,7 @@ impl ConnectionManager {
         if server.is_halted() && open.key.credentials != CredentialContext::Shared {
             return Err(server.halted());
         }
-        // Its caller finds out.
+        // The caller learns from the held connection that the server is stopped.
         if server.is_halted() {
             return Ok(server.shared.clone());
         }
@@ -269,8 +269,8 @@ impl ConnectionManager {
         Ok(child)
     }
 
-    /// Whether there may be one more connection of a client's own; closes one that nobody uses if
-    /// need be.
+    /// Makes room for one more connection of a client's own, by closing an unused one if necessary.
+    /// Returns whether there is room.
     fn make_room(&self, server: &Server) -> bool {
         if server.own.len() < server.settings().entries_max() {
             return true;
@@ -293,7 +293,7 @@ impl ConnectionManager {
             if server.own.is_empty() {
                 continue;
             }
-            // The shared connection can have the same trouble without knowing it.
+            // The shared connection can have lost its session as well without having noticed.
             if server.own.has_lost_session()
                 && let Ok(up) = server.shared.current()
             {
@@ -313,7 +313,8 @@ impl ConnectionManager {
         }
     }
 
-    /// One that died over a job has perhaps done a part of it: each can be done again.
+    /// Carries out a job. Every job can be repeated, because an incarnation that died can have done
+    /// part of it.
     fn execute(&mut self, job: ServerJob, ctx: &mut Context<Self>) {
         match job {
             ServerJob::Start(settings, known) => {
@@ -335,7 +336,7 @@ impl ConnectionManager {
         }
     }
 
-    /// A server of this name that runs makes way.
+    /// Starts a server, and retires a running one of the same name.
     pub(super) fn start_or_replace(
         &self,
         settings: &ServerSettings,
@@ -356,8 +357,8 @@ impl ConnectionManager {
         self.servers.store(Arc::new(servers));
     }
 
-    /// Lets a server finish that was taken out of the others: its calls get `shutdown_timeout` to end,
-    /// then its connections are closed.
+    /// Retires a server that was removed from the table: its calls get `shutdown_timeout` to
+    /// finish, then its connections are closed.
     fn retire(&self, server: Arc<Server>, succession: Succession) {
         let retirement = self.retiring.enter(server.name().clone(), succession);
         let listener = self.parts.listener.clone();
@@ -366,7 +367,7 @@ impl ConnectionManager {
             if timeout(drain, server.has_no_calls()).await.is_err() {
                 log::warn!(
                     server = server.name().as_str();
-                    "calls of a server that is changed or removed did not end in time"
+                    "calls did not finish in time before the changed or removed server was closed"
                 );
             }
             stop(&listener, &server).await;
@@ -403,7 +404,7 @@ impl Actor for ConnectionManager {
                 close(&manager.parts.listener, server, idle);
             }
         });
-        // The servers of the incarnation before this one.
+        // These servers were started by the previous incarnation.
         for server in self.servers.load().values() {
             Self::sweep_when_listed(server, ctx);
         }
@@ -426,7 +427,7 @@ impl StreamHandler<InboxItem<ServerJob>> for ConnectionManager {
                     ServerJob::Notify(_) => None,
                 };
                 let server = server.map_or("-", ServerName::as_str);
-                log::error!(server; "a change of it is given up: the gateway panics over it");
+                log::error!(server; "giving up this server change: applying it panicked twice");
             }
         }
         self.jobs.done();

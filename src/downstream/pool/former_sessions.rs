@@ -1,4 +1,4 @@
-//! Ends the sessions that a server opened before another sign-in, perhaps of somebody else.
+//! Leaves the sessions that a server opened before a new sign-in, which can be for another account.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ impl ConnectionManager {
         }
         let settings = server.settings();
         if settings.credentials == CredentialsChoice::User {
-            // It serves lists only.
+            // The shared connection is used only for lists.
             if is_opened(&server.spec, &server.shared) {
                 server.shared.reconnect_now("login");
             }
@@ -49,7 +49,8 @@ impl ConnectionManager {
         }
     }
 
-    /// The next call opens another connection; those over this one get `shutdown_timeout` to end.
+    /// Retires a connection: the next call opens a new one, and calls in flight get
+    /// `shutdown_timeout` to finish.
     fn retire_connection(&self, server: Arc<Server>, opened: OpenedConnection) {
         tell_closed(&self.parts.listener, &server, opened.key);
         lists_outdated(&self.parts.listener, &server);
@@ -57,7 +58,7 @@ impl ConnectionManager {
         actix_rt::spawn(async move {
             let ended = async {
                 loop {
-                    // A call that has found the connection may still be on its way.
+                    // A call that has already found the connection can still be in transit to it.
                     sleep(LOOK_EVERY).await;
                     if opened.spec.load.is_idle() {
                         break;
@@ -68,7 +69,7 @@ impl ConnectionManager {
             if timeout(drain, ended).await.is_err() {
                 log::warn!(
                     server = server.name().as_str();
-                    "calls of a user who signed in once more did not end in time"
+                    "calls over the connection from before the new sign-in did not finish in time"
                 );
             }
             opened.child.stop();

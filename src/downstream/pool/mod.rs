@@ -1,26 +1,27 @@
-//! Which connection serves whom: all servers and their connections, started, found and closed.
+//! The pool of all servers and their connections: starts, finds and closes connections, and decides
+//! which connection serves which client.
 //!
 //! Sessions and the gateway hold [`Downstreams`] and look servers up in it without a message. The
-//! [`ConnectionManager`](connection_manager::ConnectionManager) behind it is the one actor that
-//! starts and stops supervised connections. The manager is supervised itself: servers and
-//! outstanding jobs are kept outside of it, so that its next incarnation continues with them.
+//! [`ConnectionManager`](connection_manager::ConnectionManager) behind it is the only actor that
+//! starts and stops supervised connections. The manager is itself supervised: servers and pending
+//! jobs are kept outside it, so that its next incarnation continues with them.
 //!
 //! - `server`: one configured server: its shared connection, and which connection serves whom
 //! - `connection_choice`: which clients share a connection, as a pure function
-//! - `own_connections`: the connections that clients have of their own
+//! - `own_connections`: connections of single clients or audiences
 //! - `idle_sessions`: sessions of single clients at a server, without a connection
 //! - `connection_manager`: starts, replaces and closes supervised connections
-//! - `closing`: how connections of a server end
-//! - `retiring`: which servers were changed or removed and have not ended yet
-//! - `server_order`: taking a server in and out of service, by an operator or for want of use
-//! - `usage`: who uses a shared connection, and since when nobody does
-//! - `former_sessions`: what a server opened before somebody signed in once more
+//! - `closing`: closes the connections of a server
+//! - `retiring`: servers that were changed or removed and have not ended yet
+//! - `server_order`: operators' orders for a server, and the idle stop of unused servers
+//! - `usage`: which calls use a shared connection, and since when it has been unused
+//! - `former_sessions`: leaves the sessions from before a new sign-in
 //! - `lease`: connections that serve one call at a time
 //! - `server_view`: a server as status and logs show it
 //! - `clock_watch`: checks every connection after the machine slept
 //!
-//! The pool knows no frames and no calls: it hands out [`CallSenders`] and starts what answers
-//! them.
+//! The pool does not handle frames or calls: it hands out [`CallSenders`] and starts the
+//! connections that receive from them.
 
 pub(crate) mod clock_watch;
 mod closing;
@@ -70,13 +71,13 @@ use crate::supervision::{
 };
 use crate::telemetry::Counters;
 
-/// Changes that wait for the manager; each concerns one server.
+/// Maximum jobs that wait for the manager; each concerns one server.
 const JOBS_MAX: usize = 1_000_000;
 
-/// How long the manager is waited for: it is away only for moments.
+/// Maximum wait for the manager, which is absent only while it restarts.
 const MANAGER_WAIT: Duration = Duration::from_secs(5);
 
-/// How often a connection is asked for whose manager dies meanwhile.
+/// Attempts to open a connection, in case the manager dies meanwhile.
 const OPEN_TRIES: usize = 2;
 
 pub(crate) type Servers = BTreeMap<ServerName, Arc<Server>>;
@@ -95,12 +96,11 @@ pub struct Downstreams {
 }
 
 impl Downstreams {
-    /// Starts the manager on the calling arbiter, and keeps it; servers are added by
-    /// [`Downstreams::apply`].
+    /// Starts the manager on the calling arbiter; servers are added by [`Downstreams::apply`].
     ///
     /// # Errors
     ///
-    /// Fails when the calling thread is no arbiter.
+    /// Returns an error if the calling thread is not an arbiter.
     pub fn start(parts: PoolParts) -> io::Result<Self> {
         let servers = Arc::new(ArcSwap::default());
         let (subscription_registry, listener) =
@@ -127,7 +127,7 @@ impl Downstreams {
         })
     }
 
-    /// The actor that starts connections, as one sees it.
+    /// Supervision state of the connection manager, with the number of waiting jobs.
     pub fn connection_manager_view(&self) -> ChildView {
         ChildView {
             waiting: self.jobs.len(),
@@ -147,7 +147,7 @@ impl Downstreams {
         self.servers.load_full()
     }
 
-    /// Changes of lists that clients do not see yet.
+    /// List changes that clients do not see yet.
     pub(crate) fn list_changes(&self) -> &ListChanges {
         &self.list_changes
     }
@@ -156,12 +156,13 @@ impl Downstreams {
         &self.subscription_registry
     }
 
-    /// The connection of a key, started on the arbiter of this index if there is none yet. What
-    /// the server asks on it before anybody has called is for the session of the `opener`.
+    /// The connection of a key, started on the arbiter of this index if it does not exist yet.
+    /// Questions that the server asks on it before the first call go to the session `opener`.
     ///
     /// # Errors
     ///
-    /// When the server is gone, the gateway is ending, or there is no room for a connection of its own.
+    /// Returns a failure if the server was removed, the gateway is stopping, or the limit of
+    /// clients' own connections is reached.
     pub async fn open(
         &self,
         server: ServerName,
@@ -179,7 +180,8 @@ impl Downstreams {
         answer.unwrap_or_else(|| Err(server_removed(&server)))
     }
 
-    /// Asks the manager. If it dies meanwhile its successor is asked, `tries` times in all.
+    /// Sends a question to the manager. If the manager dies meanwhile, its next incarnation is
+    /// asked, up to `tries` attempts in total.
     pub(crate) async fn ask<M>(&self, question: M, tries: usize) -> Option<M::Result>
     where
         M: Message<Result: Send> + Clone + Send + 'static,
@@ -210,7 +212,7 @@ impl Downstreams {
         None
     }
 
-    /// Adds, replaces, retunes and removes servers; nothing else is touched.
+    /// Adds, replaces, retunes and removes servers; other servers are not affected.
     pub fn apply(&self, change: ServerChange) {
         let ServerChange {
             start,
@@ -230,14 +232,15 @@ impl Downstreams {
             .for_each(|job| self.put(job));
     }
 
-    /// Leaves the sessions that a server opened for who was signed in before; ends once later calls
-    /// go over new connections. Calls under way get `shutdown_timeout` to end.
+    /// Leaves the sessions that a server opened for the previous sign-in. Resolves when later calls
+    /// use new connections; calls in flight get `shutdown_timeout` to finish.
     pub async fn leave_sessions(&self, server: ServerName, whose: CredentialContext) {
         self.put(ServerJob::LeaveSessions(server, whose));
         self.jobs_done().await;
     }
 
-    /// The same; ends once the servers are known to whoever calls them, connected or not.
+    /// Like [`Downstreams::apply`], but resolves when callers can find the servers, connected or
+    /// not.
     pub async fn applied(&self, change: ServerChange) {
         self.apply(change);
         self.jobs_done().await;
@@ -248,21 +251,21 @@ impl Downstreams {
         self.put(ServerJob::Notify(done.clone()));
         tokio::select! {
             () = done.notified() => {}
-            // Nothing runs any more.
+            // The gateway is stopping: no job runs any more.
             () = self.manager.stopped() => {}
         }
     }
 
     fn put(&self, job: ServerJob) {
         if !self.jobs.put(job) {
-            log::error!("a change of the servers is lost: too many wait");
+            log::error!("server change dropped: too many changes are waiting");
         }
     }
 
-    /// A session has ended: its connections are closed, its subscriptions removed.
+    /// Closes the connections and removes the subscriptions of a session that ended.
     pub fn forget(&self, session: SessionId) {
         for watched in self.subscription_registry.forget(session) {
-            // One of its own ends with it.
+            // The session's own connections are closed below.
             if watched.key.session().is_none() {
                 self.unsubscribe(&watched);
             }
@@ -288,10 +291,10 @@ impl Downstreams {
         }
     }
 
-    /// Closes the connections that a session has of its own; a call opens them again.
+    /// Closes a session's own connections; its next call opens them again.
     pub fn close_own(&self, session: SessionId) {
         for server in self.servers.load().values() {
-            // Most sessions have none of their own.
+            // Most sessions have no connections of their own.
             let is_own = |key: &ConnectionKey| server.is_own(key, session);
             if server.own.any(is_own) {
                 close(&self.listener, server, server.own.take_out(is_own));
@@ -301,14 +304,15 @@ impl Downstreams {
         }
     }
 
-    /// Subscribes to a resource that is watched from now on, on one of the server's connections,
-    /// which is opened for that; if it is one of its own, on the arbiter of this index.
+    /// Subscribes to a resource on one of the server's connections, opening it if necessary; a
+    /// client's own connection is opened on the arbiter of this index.
     pub fn subscribe(&self, watched: SubscriptionKey, arbiter: usize) {
         let SubscriptionKey { server, key, uri } = watched;
         self.send_command(server, key, arbiter, ConnectionCommand::Subscribe(uri));
     }
 
-    /// Watches a task of a sessionless server, in the same way.
+    /// Watches a task of a sessionless server. Its connection is chosen and opened as by
+    /// [`Downstreams::subscribe`].
     pub fn watch_task(&self, task: TaskKey, watcher: SessionId, arbiter: usize) {
         let SubscriptionKey { server, key, .. } = task.at.clone();
         if self.subscription_registry.watch_task(task, watcher) == SubscriptionChange::Notify {
@@ -323,7 +327,7 @@ impl Downstreams {
         arbiter: usize,
         command: ConnectionCommand,
     ) {
-        // One that is not there yet is asked when it is.
+        // A connection that is opened later subscribes on its own.
         match self.get(&server).and_then(|server| server.find(&key)) {
             Some(child) => match child.current() {
                 Ok(up) => up.value.command(command),
@@ -338,7 +342,8 @@ impl Downstreams {
         }
     }
 
-    /// The most verbose level that a session wants has changed.
+    /// Changes the log level of shared connections to the most verbose level that a session
+    /// requested.
     pub fn set_level(&self, level: LogLevel) {
         for server in self.servers.load().values() {
             server.each_connection(|key, child| {
@@ -351,7 +356,8 @@ impl Downstreams {
         }
     }
 
-    /// Sends a command to a server's shared connection; one that is away receives it when it is back.
+    /// Sends a command to a server's shared connection if it is up; otherwise the connection
+    /// catches up when it is ready.
     pub fn command(&self, server: &ServerName, command: ConnectionCommand) {
         if let Some(up) = self
             .get(server)
@@ -361,7 +367,7 @@ impl Downstreams {
         }
     }
 
-    /// Stops every connection side by side, each within its own deadline. Nothing is started
+    /// Stops all connections concurrently, each within its own deadline. Nothing is started
     /// afterwards.
     pub async fn stop_all(&self) {
         self.manager.stop();
@@ -373,20 +379,20 @@ impl Downstreams {
     }
 }
 
-/// The difference between two configurations, as far as servers go.
+/// The difference between the servers of two configurations.
 #[derive(Default)]
 pub struct ServerChange {
-    /// New ones, and those that need another connection.
+    /// New servers, and servers that need a new connection.
     pub start: Vec<ServerSettings>,
-    /// The items that these offered to the process before this one: they hold until they are
+    /// Items that the started servers offered in an earlier process, used until the servers are
     /// listed.
     pub known: Vec<Arc<ServerPart>>,
-    /// Those whose connection can stay.
+    /// Servers that can keep their connection.
     pub retune: Vec<ServerSettings>,
     pub stop: Vec<ServerName>,
 }
 
-/// The failure of a call to a server that is not configured any more.
+/// Failure of a call to a server that is no longer configured.
 pub(crate) fn server_removed(name: &ServerName) -> Failure {
     let message = format!("server `{name}` was removed");
     Failure::new(ErrorKind::ServerUnavailable, message).server(name.as_str())

@@ -1,4 +1,4 @@
-//! Publishes in which state a server is, for operators who listen.
+//! Publishes the state of each server as events for operators.
 
 use serde_json::json;
 use tokio::sync::watch;
@@ -7,8 +7,8 @@ use crate::id::ServerName;
 use crate::supervision::{ChildPhase, ChildSnapshot};
 use crate::telemetry::{EventFeed, EventKind, unix_millis};
 
-/// Publishes each phase of the child behind a server, until its supervisor is gone. `on_up` is called
-/// whenever the child comes up.
+/// Publishes each phase of a server's connection until its supervisor is gone. Calls `on_up`
+/// whenever the connection comes up.
 pub(crate) async fn publish_phases<T>(
     events: EventFeed,
     server: ServerName,

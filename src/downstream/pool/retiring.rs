@@ -1,26 +1,26 @@
-//! The names of servers that were changed or removed, until their last connection has ended.
+//! Tracks servers that were changed or removed until their last connection has ended.
 //!
-//! Connections of a server that has the name next begin only afterwards, when ports and locks are
+//! A new server of the same name starts its connections only afterwards, when ports and locks are
 //! free.
 
 use tokio::sync::watch;
 
 use crate::id::ServerName;
 
-/// How a server, or a connection of it, follows what it replaces.
+/// When a successor starts, relative to the server or connection that it replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Succession {
-    /// When that has ended.
+    /// After the predecessor has ended.
     After,
-    /// At once: it is the same server, with another session.
+    /// At once, because it is the same server with a new session.
     Beside,
 }
 
-/// One name for each server, or connection of it, that retires.
+/// One entry for each retiring server or connection.
 #[derive(Clone, Default)]
 pub(crate) struct RetiringServers(watch::Sender<Vec<(ServerName, Succession)>>);
 
-/// A server retires until this is dropped.
+/// Keeps a server in the list of retiring servers until it is dropped.
 pub(crate) struct Retirement {
     all: RetiringServers,
     entry: (ServerName, Succession),
@@ -44,24 +44,24 @@ impl RetiringServers {
         Retirement { all, entry }
     }
 
-    /// Whether those wait that have the name next.
+    /// Whether a new server of this name still has to wait.
     pub(crate) fn has(&self, name: &ServerName) -> bool {
         holds(&self.0.borrow(), name)
     }
 
-    /// Waits until none of this name is left that these wait for.
+    /// Waits until a new server of this name can start.
     pub(crate) async fn gone(&self, name: &ServerName) {
         self.wait(|names| !holds(names, name)).await;
     }
 
-    /// Waits until none is left.
+    /// Waits until all retiring servers have ended.
     pub(crate) async fn all_gone(&self) {
         self.wait(|names| names.is_empty()).await;
     }
 
     async fn wait(&self, is_over: impl Fn(&[(ServerName, Succession)]) -> bool) {
         let mut names = self.0.subscribe();
-        // It fails only without a sender, and we hold one.
+        // This fails only without a sender, and `self` holds one.
         drop(names.wait_for(|names| is_over(names)).await.map(drop));
     }
 }

@@ -1,4 +1,4 @@
-//! Taking servers in and out of service: by operators, and for want of use.
+//! Starts, stops and restarts servers on operators' orders, and stops unused servers.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -24,35 +24,35 @@ use crate::protocol::{ErrorKind, Failure};
 use crate::supervision::{ChildPhase, ChildRef};
 use crate::telemetry::{Counter, LogSource};
 
-/// How long an operator waits for the outcome of an order.
+/// How long an order waits for its outcome before it answers.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(8);
-/// Shortest time between two looks for unused connections.
+/// Minimum time between two sweeps.
 const SWEEP_MIN: Duration = Duration::from_millis(50);
-/// When a server is looked at again that was put to rest, or is watched.
+/// When a server that was just stopped as idle, or is watched, is checked again.
 const SWEEP_AGAIN: Duration = Duration::from_secs(1);
 
 /// An operator's order for a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerOrder {
-    /// A fresh connection now: one that is up is renewed, a wait is skipped.
+    /// Reconnects now, even if the connection is up; skips a pending backoff.
     Restart,
-    /// Out of service until [`ServerOrder::Start`], a change of its configuration, or a restart of
-    /// the gateway.
+    /// Takes the server out of service until [`ServerOrder::Start`], a change of its configuration,
+    /// or a restart of the gateway.
     Stop,
-    /// In service again; one that waits for its next attempt is tried now.
+    /// Puts the server back into service; skips a pending backoff.
     Start,
-    /// Its processes killed, as if they had crashed.
+    /// Kills the server's processes, as if they had crashed.
     Kill,
-    /// The breaker of the server, or of the tool of this native name, open until it is reset.
+    /// Opens the breaker of the server, or of the tool of this native name, until it is reset.
     Trip(Option<String>),
-    /// The breaker of this tool closed; without a name all of the server's.
+    /// Closes the breaker of this tool; without a name, all breakers of the server.
     Reset(Option<String>),
 }
 
 /// Why an order was not carried out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ServerOrderError {
-    #[error("server `{0}` does not run")]
+    #[error("server `{0}` is not running")]
     NotRunning(ServerName),
     #[error("the order for server `{0}` may not have been carried out; see `mcpvisor status`")]
     Lost(ServerName),
@@ -75,9 +75,9 @@ impl From<ServerOrderError> for Failure {
     }
 }
 
-/// The event that ends an order.
+/// The condition that completes an order.
 pub(crate) enum OrderProgress {
-    /// An incarnation after this one, if it was not yet on its way.
+    /// The next incarnation is up, or the current one if it is still starting.
     Up {
         generation: u64,
         is_starting: bool,
@@ -91,18 +91,18 @@ pub(crate) enum OrderProgress {
 pub(crate) struct OrderMessage(ServerName, ServerOrder);
 
 impl Downstreams {
-    /// Carries out an order and tells its outcome in a sentence, after 8 s at the latest.
+    /// Carries out an order and describes its outcome in a sentence, after 8 s at the latest.
     ///
     /// # Errors
     ///
-    /// Returns [`ServerOrderError`] when there is no such server, when the order makes no sense
-    /// now, or when the server did not come up.
+    /// Returns [`ServerOrderError`] if the server does not exist, the order makes no sense in its
+    /// present state, or the server did not come up.
     pub async fn order(
         &self,
         name: ServerName,
         order: ServerOrder,
     ) -> Result<String, ServerOrderError> {
-        // Once: an order may have been carried out by a manager that did not say so.
+        // Asked only once: a manager that died can have carried out the order already.
         let answer = self.ask(OrderMessage(name.clone(), order), 1).await;
         let (server, awaited) = answer.ok_or_else(|| ServerOrderError::Lost(name.clone()))??;
         match awaited {
@@ -145,7 +145,7 @@ async fn wait_until_up(
         .is_err()
     {
         return Ok(format!(
-            "server `{name}` is starting and not up yet; `mcpvisor status` shows how it goes"
+            "server `{name}` is still starting; `mcpvisor status` shows its progress"
         ));
     }
     match server.shared.current() {
@@ -212,7 +212,7 @@ impl ConnectionManager {
         Ok((server, awaited))
     }
 
-    /// Takes a server out of service; returns the connections that leave.
+    /// Takes a server out of service; returns the connections that are closing.
     fn take_out_of_service(&self, server: &Server) -> Vec<ChildRef<CallSenders>> {
         log_remark(server, "stopped by an operator");
         server.halted.store(true, Ordering::SeqCst);
@@ -230,7 +230,7 @@ impl ConnectionManager {
         children
     }
 
-    /// A server that was started for its lists may be closed as soon as they are read.
+    /// Sweeps when the lists are read of a server that was started only to read them.
     pub(crate) fn sweep_when_listed(server: &Server, ctx: &mut Context<Self>) {
         if !server.usage.is_for_lists() {
             return;
@@ -241,7 +241,7 @@ impl ConnectionManager {
         ctx.spawn(sweep);
     }
 
-    /// Closes connections that nobody uses, and comes back when the next one is due.
+    /// Stops unused servers, and schedules the next sweep for when one is due.
     pub(crate) fn sweep(&mut self, ctx: &mut Context<Self>) {
         let mut next = SWEEP_EVERY;
         for server in self.servers.load().values() {
@@ -307,7 +307,7 @@ impl ConnectionManager {
                 key: ConnectionKey::shared(),
                 event: ServerEvent::Resting,
             });
-            log_remark(&used, "at rest until it is needed");
+            log_remark(&used, "idle; will start on demand");
             true
         });
     }
@@ -318,18 +318,18 @@ impl Server {
         self.usage.is_used() || self.spec.load.calls_in_flight() > 0
     }
 
-    /// Whether somebody waits for events of it, or for a task that runs there.
+    /// Whether a client watches events or a running task of the server.
     fn is_watched(&self, subscription_registry: &SubscriptionRegistry) -> bool {
         self.has_subscriptions(subscription_registry, &self.spec.key)
             || self.spec.client_tasks.any(Instant::now())
     }
 }
 
-/// Kills the processes of a server; its supervisor brings it back.
+/// Kills the server's processes; supervisors restart them.
 fn kill(server: &Server) -> Result<&'static str, ServerOrderError> {
     let name = server.name();
     if server.parts.connector.transport() != "stdio" {
-        let why = format!("server `{name}` has no process here: it is reached by its URL");
+        let why = format!("server `{name}` has no local process: it is reached by its URL");
         return Err(ServerOrderError::Refused(why));
     }
     let mut killed = 0;
@@ -341,14 +341,14 @@ fn kill(server: &Server) -> Result<&'static str, ServerOrderError> {
     });
     if killed == 0 {
         let phase = server.shared.snapshot().status.phase();
-        let why = format!("server `{name}` is not up, there is nothing to kill: it is {phase}");
+        let why = format!("server `{name}` is {phase}; there is nothing to kill");
         return Err(ServerOrderError::Refused(why));
     }
     log_remark(server, "killed by an operator");
-    Ok("is killed; `mcpvisor status` shows how it comes back")
+    Ok("was killed; `mcpvisor status` shows the restart")
 }
 
-/// Switches calls to a server or a tool of it off.
+/// Opens the breaker of a server or of one of its tools, so that calls are refused.
 fn trip(server: &Server, tool: Option<&str>) -> Result<String, ServerOrderError> {
     let Some(tool) = tool else {
         server.parts.breakers.trip(None);
@@ -374,27 +374,27 @@ fn trip(server: &Server, tool: Option<&str>) -> Result<String, ServerOrderError>
     server.parts.breakers.trip(Some(tool));
     log_remark(
         server,
-        &format!("left without its tool {tool:?} by an operator"),
+        &format!("tool {tool:?} switched off by an operator"),
     );
-    Ok(format!("is not called for its tool {tool:?} until a reset"))
+    Ok(format!("has its tool {tool:?} switched off until a reset"))
 }
 
 fn reset(server: &Server, tool: Option<&str>) -> String {
     server.parts.breakers.reset(tool);
     match tool {
         None => {
-            log_remark(server, "trusted again by an operator: all breakers closed");
+            log_remark(server, "all breakers closed by an operator");
             "has all its breakers closed".to_owned()
         }
         Some(tool) => {
-            let text = format!("called again for its tool {tool:?}, by an operator");
+            let text = format!("breaker of tool {tool:?} closed by an operator");
             log_remark(server, &text);
             format!("has the breaker of {tool:?} closed")
         }
     }
 }
 
-/// A remark in the server's log and in the gateway's.
+/// Writes a remark to the server's log and the gateway's.
 fn log_remark(server: &Server, text: &str) {
     log::info!(server = server.name().as_str(); "{text}");
     server.parts.log.push(LogSource::Gateway, text);

@@ -1,4 +1,4 @@
-//! Who uses a server's shared connection, and when it may be closed for want of use.
+//! Tracks the use of a server's shared connection, and decides when it is stopped as idle.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -7,19 +7,19 @@ use std::time::Duration;
 use crate::telemetry::millis;
 use tokio::time::Instant;
 
-/// Calls that need a server's shared connection, from before they look for it until they are
-/// answered.
+/// Counts the calls that need a server's shared connection, from before they look for it until they
+/// are answered.
 #[derive(Debug)]
 pub(crate) struct Usage {
     calls: AtomicUsize,
     epoch: Instant,
-    /// Milliseconds from `epoch` to the begin or end of the last use.
+    /// Milliseconds from `epoch` to the last start or end of a use.
     last: AtomicU64,
-    /// The server runs only so that its lists can be read.
+    /// Whether the server runs only so that its lists can be read.
     for_lists: AtomicBool,
 }
 
-/// One use of a server's shared connection; it lasts until this is dropped.
+/// One use of a server's shared connection, until it is dropped.
 #[derive(Debug)]
 pub struct UseGuard(Arc<Usage>);
 
@@ -33,21 +33,21 @@ impl Usage {
         }
     }
 
-    /// Counts a user. Orders with [`crate::supervision::ChildRef::rest_if`]: whoever is not seen
-    /// there finds the connection at rest.
+    /// Counts a use. Ordered with [`crate::supervision::ChildRef::rest_if`]: a use that `rest_if`
+    /// does not see finds the connection stopped.
     pub(crate) fn enter(self: &Arc<Self>) -> UseGuard {
         self.calls.fetch_add(1, Ordering::SeqCst);
         self.wanted();
         UseGuard(self.clone())
     }
 
-    /// Somebody wants the server to run, for more than its lists.
+    /// Records that the server is needed for more than its lists.
     pub(crate) fn wanted(&self) {
         self.for_lists.store(false, Ordering::SeqCst);
         self.touch();
     }
 
-    /// The server is at rest; when it runs again, it is for use.
+    /// Records that the server was stopped as idle; it is started again only for use.
     pub(crate) fn rested(&self) {
         self.for_lists.store(false, Ordering::SeqCst);
     }
@@ -65,7 +65,7 @@ impl Usage {
         self.last.fetch_max(now, Ordering::SeqCst);
     }
 
-    /// Since when nobody uses it.
+    /// Since when the connection has been unused.
     pub(crate) fn unused_since(&self) -> Instant {
         self.epoch + Duration::from_millis(self.last.load(Ordering::SeqCst))
     }
@@ -78,25 +78,25 @@ impl Drop for UseGuard {
     }
 }
 
-/// The use of a shared connection that is up.
+/// Use of a shared connection that is up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UsageSnapshot {
-    /// Its lists were read once.
+    /// Whether its lists were read.
     pub(crate) is_listed: bool,
     pub(crate) is_for_lists: bool,
-    /// By calls or subscriptions.
+    /// Whether calls or subscriptions use it.
     pub(crate) is_used: bool,
-    /// For how long it has been up without a call.
+    /// How long it has been up without a call.
     pub(crate) unused: Duration,
 }
 
-/// When a connection that is up is to be closed.
+/// When to stop a connection that is up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RestDecision {
     Now,
-    /// Not before this time has passed.
+    /// Check again after this time.
     In(Duration),
-    /// Not by the passing of time.
+    /// Do not stop it because of elapsed time.
     Never,
 }
 

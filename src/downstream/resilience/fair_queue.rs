@@ -1,12 +1,12 @@
-//! A bounded queue in which everybody gets a turn, however much others put in. Pure.
+//! A bounded queue that serves its keys in turns, however many entries one of them has. Pure.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-/// Entries by who put them in; taken out in turns, for each of them in order.
+/// Entries by key: keys take turns, and the entries of a key keep their order.
 #[derive(Debug)]
 pub(crate) struct FairQueue<K, T> {
-    /// Whose turn it is, first to last. Everybody here has an entry.
+    /// Keys in the order of their turns; each has at least one entry.
     turns: VecDeque<K>,
     entries: HashMap<K, VecDeque<(u64, T)>>,
     len: usize,
@@ -16,9 +16,9 @@ pub(crate) struct FairQueue<K, T> {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum PushOutcome<T> {
     Taken,
-    /// Taken; the newest entry of whoever had most made room.
+    /// Queued; the newest entry of the key with the most entries was removed to make room.
     Displaced(u64, T),
-    /// The queue is full, and nobody has more in it.
+    /// The queue is full, and no other key has enough entries to make room.
     Refused(T),
 }
 
@@ -37,7 +37,7 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
         self.len
     }
 
-    /// Puts an entry in, if there is room for it among at most `max`.
+    /// Adds an entry if the queue has fewer than `max`, or if another key can make room for it.
     pub(crate) fn push(&mut self, key: K, number: u64, entry: T, max: usize) -> PushOutcome<T> {
         if self.len < max {
             self.put(key, number, entry);
@@ -67,7 +67,7 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
         self.len += 1;
     }
 
-    /// The next entry in turn.
+    /// Takes the next entry in turn.
     pub(crate) fn pop(&mut self) -> Option<(u64, T)> {
         let key = self.turns.pop_front()?;
         let entries = self.entries.get_mut(&key)?;
@@ -81,7 +81,7 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
         next
     }
 
-    /// Takes an entry back, if it is still there.
+    /// Removes an entry if it is still queued.
     pub(crate) fn remove(&mut self, key: &K, number: u64) -> Option<T> {
         let entries = self.entries.get_mut(key)?;
         let at = entries.iter().position(|(known, _)| *known == number)?;
@@ -135,7 +135,7 @@ mod tests {
         let mut queue = queue(&[('a', 1), ('a', 2), ('a', 3), ('b', 4)]);
         assert_eq!(queue.push('a', 5, (), 4), PushOutcome::Refused(()));
         assert_eq!(queue.push('c', 6, (), 4), PushOutcome::Displaced(3, ()));
-        // Nobody has two more than these.
+        // No key has two entries more than the others.
         assert_eq!(queue.push('b', 7, (), 4), PushOutcome::Refused(()));
         assert_eq!(queue.push('d', 8, (), 4), PushOutcome::Displaced(2, ()));
         assert_eq!(queue.push('e', 9, (), 4), PushOutcome::Refused(()));
@@ -143,7 +143,7 @@ mod tests {
     }
 
     proptest! {
-        /// Nothing is lost, doubled or over the limit, whatever happens.
+        /// For any sequence of steps, no entry is lost or duplicated and the limit holds.
         #[test]
         fn entries_leave_once(steps in proptest::collection::vec((0..4u8, 0..5u8), 0..300)) {
             let mut queue = FairQueue::default();

@@ -1,12 +1,12 @@
 //! Protects callers from a failing or overloaded server.
 //!
-//! - `breakers`: a server or tool that keeps failing is not called for a while
-//! - `admission`: how many calls a server is given at once, and who is next
-//! - `fair_queue`: the order of those who wait: everybody gets a turn
-//! - [`RetryBudget`]: how many calls may be sent a second time
+//! - `breakers`: stops calls to a server or tool that keeps failing
+//! - `admission`: limits the calls in flight at a server, and queues the others
+//! - `fair_queue`: the order of queued calls, in which clients take turns
+//! - [`RetryBudget`]: limits how many calls are retried
 //!
-//! Servers of the pool own one of each; callers and calls in flight ask them. They know neither
-//! links nor messages, and the time comes from outside.
+//! Each server of the pool owns one of each, used by callers and by calls in flight. They do not
+//! use links or messages, and callers pass the time.
 
 pub(crate) mod admission;
 pub(crate) mod breakers;
@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use crate::downstream::resilience::breakers::BreakerSettings;
 
-/// Breakers, the queue before the server, and calls that are sent once more.
+/// Settings of a server's breakers, queue and retries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Resilience {
     pub breaker: BreakerSettings,
@@ -27,12 +27,12 @@ pub struct Resilience {
     pub retry: RetrySettings,
 }
 
-/// Calls that wait because the server has as many as it may.
+/// Settings of the queue for calls over the server's limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueSettings {
-    /// Calls that wait at one server; zero refuses at once.
+    /// Maximum queued calls per server; zero refuses them at once.
     pub max: usize,
-    /// How long one of them waits before it is refused.
+    /// Maximum wait in the queue before a call is refused.
     pub wait: Duration,
 }
 
@@ -45,12 +45,12 @@ impl Default for QueueSettings {
     }
 }
 
-/// Calls that the gateway itself sends once more.
+/// Settings of the retries that the gateway makes on its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetrySettings {
-    /// Whether calls are sent again at all: the server must be trusted for it.
+    /// Whether calls are retried at all; allowed only for trusted servers.
     pub is_allowed: bool,
-    /// Calls of one server that are sent again within a minute.
+    /// Maximum retries of a server's calls per minute.
     pub per_minute: usize,
 }
 
@@ -65,16 +65,16 @@ impl Default for RetrySettings {
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// How often calls of one server were sent again lately.
+/// Limits the retries of one server's calls.
 #[derive(Debug, Default)]
 pub(crate) struct RetryBudget {
-    /// Within the last minute, oldest first.
+    /// Times of the retries in the last minute, oldest first.
     lately: VecDeque<Instant>,
     taken: u64,
 }
 
 impl RetryBudget {
-    /// Takes one of the retries of this minute, if one is left.
+    /// Takes one of this minute's retries, if one is left.
     pub(crate) fn take(&mut self, per_minute: usize, now: Instant) -> bool {
         while self.lately.front().is_some_and(|at| *at + MINUTE <= now) {
             self.lately.pop_front();
@@ -87,7 +87,7 @@ impl RetryBudget {
         is_left
     }
 
-    /// How many were taken in all.
+    /// Total number of retries taken.
     pub(crate) const fn taken(&self) -> u64 {
         self.taken
     }

@@ -1,4 +1,4 @@
-//! One link that misbehaves: what goes to the server, and what comes from it.
+//! A link that injects faults into the messages to and from a server.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,19 +16,19 @@ use crate::transport::{
     EventSink, HttpSession, Link, LinkError, LinkEvent, OutgoingFrame, SendError, messages,
 };
 
-/// Messages that may wait out their delay; more are lost.
+/// Maximum messages that wait for their delay; more are lost.
 const QUEUE_MAX: usize = 10_000;
 
-/// Bytes of garbage that are kept for people.
+/// Maximum bytes of garbage that are logged.
 const EXCERPT_MAX: usize = 100;
 
-/// A link, as a [`LinkFaults`] lets it appear.
+/// A link with injected faults.
 pub(super) struct FaultyLink {
     pub(super) inner: Box<dyn Link>,
     pub(super) faults: LinkFaults,
 }
 
-/// The faults of one link, and its events that wait out their delay. Their delivery ends with it.
+/// The faults of one link, and its delayed events, whose delivery stops when this is dropped.
 pub(super) struct LinkFaults {
     state: Arc<FaultState>,
     connection: Arc<FaultyConnection>,
@@ -36,19 +36,19 @@ pub(super) struct LinkFaults {
     delivery: AbortOnDropHandle<()>,
 }
 
-/// Events on their way, in order.
+/// Delayed events, in order.
 #[derive(Clone)]
 struct DelayQueue(mpsc::Sender<(Instant, LinkEvent)>);
 
 impl LinkFaults {
-    /// With the sink that the real link reports to.
+    /// Returns the faults and the sink that the real link reports to.
     pub(super) fn new(
         state: &Arc<FaultState>,
         connection: Arc<FaultyConnection>,
         knows_call_of_requests: bool,
         sink: EventSink,
     ) -> (Self, EventSink) {
-        // One place is kept for the end of the link.
+        // One place is reserved for the end of the link.
         let (events, queue) = mpsc::channel(QUEUE_MAX + 1);
         let delayed = DelayQueue(events);
         let receiver = FaultyReceiver {
@@ -84,13 +84,13 @@ impl DelayQueue {
     fn push(&self, delay: Duration, event: LinkEvent) {
         let is_end = matches!(event, LinkEvent::Closed(_));
         if self.0.capacity() > 1 || is_end {
-            // An error means that the end is delivered, or on its way.
+            // An error here implies that the end of the link is delivered or queued.
             let _ = self.0.try_send((Instant::now() + delay, event));
         }
     }
 }
 
-/// The receiver of the real link's events.
+/// Receives the events of the real link.
 struct FaultyReceiver {
     state: Arc<FaultState>,
     connection: Arc<FaultyConnection>,
@@ -119,8 +119,8 @@ impl FaultyReceiver {
         self.delayed.push(settings.delay, event);
     }
 
-    /// The effect of garbage on the transport: over HTTP the call fails to which it belongs, a line
-    /// of a child belongs to nobody.
+    /// Returns the effect of garbage on the transport: over HTTP, the call to which it belongs
+    /// fails; garbage on stdout belongs to no call.
     fn garble(&self, call: Option<u64>, envelope: &Envelope) -> Option<LinkEvent> {
         let (frame, answered) = match envelope {
             Envelope::Request(request) => (&request.frame, None),

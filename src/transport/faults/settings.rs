@@ -1,33 +1,33 @@
-//! Which faults there are, and how often.
+//! Settings of the faults to inject, and their frequency.
 
 use std::fmt;
 use std::time::Duration;
 
-/// The faults of one server. Shares are 0.0 (never) to 1.0 (always).
+/// The faults of one server. Probabilities are 0.0 (never) to 1.0 (always).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FaultSettings {
-    /// Added to the way of each message from the server.
+    /// Delay of each message from the server.
     pub delay: Duration,
-    /// Share of messages that are lost, in either direction.
+    /// Probability that a message is lost, in either direction.
     pub drop: f64,
-    /// Share of the server's messages that arrive as garbage.
+    /// Probability that a server's message arrives as garbage.
     pub garbage: f64,
-    /// Share of connections that are refused.
+    /// Probability that a connection is refused.
     pub refuse: f64,
-    /// Calls of one connection after which it stays open and is silent, both ways.
+    /// Calls of a connection after which it stays open but silent in both directions.
     pub half_open_after: Option<u64>,
-    /// Calls of one connection after which it breaks.
+    /// Calls of a connection after which it breaks.
     pub crash_after: Option<u64>,
 }
 
 impl FaultSettings {
-    /// Whether anything can happen.
+    /// Whether any fault is enabled.
     pub fn is_on(&self) -> bool {
         *self != Self::default()
     }
 }
 
-/// The faults that are on, as `drop 10%, crash after 3 calls`.
+/// Lists the enabled faults, such as `drop 10%, crash after 3 calls`.
 impl fmt::Display for FaultSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let share = |name: &str, share: f64| {

@@ -1,4 +1,5 @@
-//! Requests with the server's token, and the second attempt when it is refused.
+//! Sends requests with the server's token, follows redirects, and retries once when the token is
+//! refused.
 
 use std::sync::Arc;
 
@@ -14,11 +15,11 @@ use super::dialer::wire_uri;
 use super::redirect;
 use crate::credentials::{AccessToken, Credential};
 
-/// A request with headers of its own, and who sends it; an empty body is none.
+/// A request with additional headers, and the client that sends it. An empty `body` is not sent.
 pub(in crate::transport) struct AuthorizedRequest<'a> {
     pub(in crate::transport) credential: Option<&'a Arc<Credential>>,
     pub(in crate::transport) cookies: &'a CookieJar,
-    /// Sends again what was redirected.
+    /// Sends the request again after a redirect.
     pub(in crate::transport) client: &'a Client,
     pub(in crate::transport) request: &'a FrozenClientRequest,
     pub(in crate::transport) extra: &'a HeaderMap,
@@ -26,12 +27,12 @@ pub(in crate::transport) struct AuthorizedRequest<'a> {
 }
 
 impl AuthorizedRequest<'_> {
-    /// Sends it with the token of the server, if there is one, until its answer is final. Returns
-    /// where that came from, if not from where the request went.
+    /// Sends the request with the server's token, if any, until the answer is final. Returns the
+    /// answer, and its URL if a redirect changed it.
     ///
     /// # Errors
     ///
-    /// Returns [`SendRequestError`] when a request failed on its way.
+    /// Returns [`SendRequestError`] if sending failed.
     pub(in crate::transport) async fn send(
         self,
     ) -> Result<(ClientResponse, Option<Url>), SendRequestError> {
@@ -40,12 +41,12 @@ impl AuthorizedRequest<'_> {
         self.settle(token, response).await
     }
 
-    /// Goes on after an answer: redirects are followed, and a refused token is renewed. Then the
-    /// request did not run, and is sent once more.
+    /// Continues after the first answer: follows redirects, and renews a refused token. A request
+    /// with a refused token did not run, so it is sent once more.
     ///
     /// # Errors
     ///
-    /// Returns [`SendRequestError`] when a request failed on its way.
+    /// Returns [`SendRequestError`] if sending failed.
     pub(in crate::transport) async fn settle(
         self,
         sent: Option<Arc<AccessToken>>,
@@ -57,7 +58,7 @@ impl AuthorizedRequest<'_> {
         };
         let challenge = challenge(&answer.0);
         if let Err(error) = credential.renew(sent, challenge.as_deref()).await {
-            log::debug!(error:%; "the refused token stands");
+            log::debug!(error:%; "refused token could not be renewed");
             return Ok(answer);
         }
         let token = credential.token();
@@ -86,7 +87,7 @@ impl AuthorizedRequest<'_> {
 
     fn headers(&self, token: Option<&AccessToken>) -> HeaderMap {
         let mut headers = with_token(self.extra, token);
-        // Looked up last, since most servers set no cookie.
+        // Configured cookies are looked up last, because most servers set no cookie.
         let configured = || self.request.headers().get(COOKIE);
         if let Some(cookie) = self.cookies.header(self.request.get_uri(), configured) {
             headers.insert(COOKIE, cookie);
@@ -112,12 +113,12 @@ impl AuthorizedRequest<'_> {
     }
 }
 
-/// Whether nothing is left to do about an answer.
+/// Whether an answer needs no redirect and no new token.
 pub(in crate::transport) fn is_final(response: &ClientResponse) -> bool {
     !redirect::leads_on(response) && !is_refusal(response)
 }
 
-/// Whether the server wants another token (RFC 6750, section 3.1).
+/// Whether the server asks for another token (RFC 6750, section 3.1).
 pub(in crate::transport) fn is_refusal(response: &ClientResponse) -> bool {
     match response.status() {
         StatusCode::UNAUTHORIZED => true,
@@ -128,7 +129,7 @@ pub(in crate::transport) fn is_refusal(response: &ClientResponse) -> bool {
     }
 }
 
-/// All challenges as one list: a server may write each into a header of its own (RFC 9110, section 5.3).
+/// All challenges as one list, because a server can send several headers (RFC 9110, section 5.3).
 fn challenge(response: &ClientResponse) -> Option<String> {
     let lines = response.headers().get_all(WWW_AUTHENTICATE);
     let lines: Vec<&str> = lines.filter_map(|line| line.to_str().ok()).collect();
@@ -137,7 +138,7 @@ fn challenge(response: &ClientResponse) -> Option<String> {
 
 fn with_token(extra: &HeaderMap, token: Option<&AccessToken>) -> HeaderMap {
     let mut headers = extra.clone();
-    // Tokens are visible ASCII: they were checked when they came.
+    // This cannot fail: tokens are checked to be visible ASCII when they are received.
     if let Some(token) = token
         && let Ok(mut value) = HeaderValue::from_str(token.expose())
     {

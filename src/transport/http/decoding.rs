@@ -1,4 +1,5 @@
-//! Bodies that a server, or a proxy before it, compressed though `identity` was asked for.
+//! Decodes bodies that a server, or a proxy before it, compressed although `identity` was
+//! requested.
 
 use std::collections::VecDeque;
 use std::io::Write as _;
@@ -16,11 +17,11 @@ use flate2::write::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 use futures_util::Stream;
 use futures_util::future::{MapOk, TryFutureExt as _};
 
-/// Compressed bytes that are decoded at once: deflate makes at most 1,032 of one, so this bounds
-/// what is held to half a MiB. Readers bound the whole.
+/// Compressed bytes decoded per step. Deflate expands a byte to at most 1,032, so this limits the
+/// output held at once to half a MiB; readers limit the whole body.
 const STEP: usize = 512;
 
-/// Middleware of an awc client: its responses have no `Content-Encoding` that can be decoded.
+/// Middleware of an awc client that removes `Content-Encoding` from responses by decoding them.
 pub(super) struct Decoding;
 
 impl<S> Transform<S, ConnectRequest> for Decoding
@@ -56,7 +57,7 @@ where
     }
 }
 
-/// Decodes the body. A response without `Content-Encoding`, which is the common case, does not change.
+/// Decodes the body. A response without `Content-Encoding`, the common case, is unchanged.
 fn decoded(response: ClientResponse) -> ClientResponse {
     let Some(coding) = response.headers().get(CONTENT_ENCODING) else {
         return response;
@@ -85,14 +86,14 @@ fn remove_coding(headers: &mut HeaderMap) {
 enum Decoder {
     Gzip(MultiGzDecoder<Vec<u8>>),
     /// `deflate` before its first byte, which shows whether the data has the zlib format (RFC 9110,
-    /// section 8.4.1.2) or, as some servers write it, none.
+    /// section 8.4.1.2) or, as some servers send it, no wrapper.
     Deflate,
     Zlib(ZlibDecoder<Vec<u8>>),
     Bare(DeflateDecoder<Vec<u8>>),
 }
 
 impl Decoder {
-    /// `None` for a coding that is not decoded.
+    /// The decoder for a coding; `None` for a coding that is not supported.
     fn of(coding: &[u8]) -> Option<Self> {
         let coding = coding.trim_ascii().to_ascii_lowercase();
         match coding.as_slice() {
@@ -132,11 +133,11 @@ impl Decoder {
     }
 }
 
-/// A body that is decoded step by step, as it is read.
+/// A body that is decoded in steps while it is read.
 struct Inflating {
     body: Payload,
     compressed: VecDeque<Bytes>,
-    /// `None` once it failed.
+    /// `None` after decoding failed.
     decoder: Option<Decoder>,
 }
 

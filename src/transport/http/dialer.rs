@@ -1,5 +1,5 @@
-//! Connections to servers: directly or through a proxy, with TLS of our own, so that what awc
-//! reads and writes are the bytes of HTTP ([`WireStream`]).
+//! Opens connections to servers, directly or through a proxy. TLS is done here, so that awc reads
+//! and writes plain HTTP bytes ([`WireStream`]).
 
 use std::io;
 use std::net::SocketAddr;
@@ -27,23 +27,23 @@ use super::wire_stream::{AbsoluteForm, WireStream};
 use crate::transport::Proxy;
 use crate::transport::proxy::{authority, tunnel_answer};
 
-/// Idle connections are closed after this time. Common servers close theirs after 5 s
-/// (Node, uvicorn); a request that meets the close would be lost.
+/// Idle time after which a connection is closed. Common servers close theirs after 5 s (Node,
+/// uvicorn), and a request that meets the close would be lost.
 const KEEP_ALIVE: Duration = Duration::from_secs(4);
 
-/// A connection is renewed after this time, so that a changed address is noticed.
+/// Age after which a connection is replaced, so that a changed address is noticed.
 const LIFETIME: Duration = Duration::from_secs(300);
 
-/// awc hands every address with one of these schemes to the [`Dialer`], which does TLS for the
-/// second. It would do TLS itself for `https`, and then we could not see the bytes of HTTP.
+/// awc passes addresses with one of these schemes to the [`Dialer`], which does TLS for the second.
+/// For `https`, awc would do TLS itself and hide the HTTP bytes.
 const PLAIN: &str = "http";
 pub(super) const OVER_TLS: &str = "ws";
 
-/// The address as awc gets it.
+/// Translates a URL into the address that awc receives.
 ///
 /// # Errors
 ///
-/// Says why the URL cannot be used, without its credentials.
+/// Returns why the URL cannot be used, without its credentials.
 pub(super) fn wire_uri(url: &Url) -> Result<Uri, String> {
     let scheme = match url.scheme() {
         "http" => PLAIN,
@@ -51,7 +51,7 @@ pub(super) fn wire_uri(url: &Url) -> Result<Uri, String> {
         other => return Err(format!("url scheme `{other}` is not http or https")),
     };
     if !url.username().is_empty() || url.password().is_some() {
-        return Err("url holds a user name or password; use `headers` instead".to_owned());
+        return Err("url contains a user name or password; use `headers` instead".to_owned());
     }
     let host = url.host_str().unwrap_or_default();
     let port = url.port_or_known_default().unwrap_or(80);
@@ -62,7 +62,7 @@ pub(super) fn wire_uri(url: &Url) -> Result<Uri, String> {
     Uri::try_from(text).map_err(|error| format!("url cannot be used: {error}"))
 }
 
-/// The URL of an address that awc got.
+/// Translates an address of awc back into its URL.
 pub(super) fn url_of_wire(uri: &Uri) -> Option<Url> {
     let scheme = match uri.scheme_str()? {
         OVER_TLS => "https",
@@ -72,17 +72,17 @@ pub(super) fn url_of_wire(uri: &Uri) -> Option<Url> {
     Url::parse(&format!("{scheme}://{}{path}", uri.authority()?)).ok()
 }
 
-/// How the connections of one client are made.
+/// Settings for the connections of one client.
 #[derive(Clone)]
 pub(super) struct Dialer {
     pub(super) proxy: Option<Arc<Proxy>>,
-    /// `None` where no address is `https`.
+    /// `None` if no address is `https`.
     pub(super) tls: Option<Arc<ClientConfig>>,
 }
 
 impl Dialer {
-    /// A client with at most `limit` connections (0: any number), each made within `within`. It
-    /// sets no deadline for answers.
+    /// Creates a client with at most `limit` connections (0: unlimited), each opened within
+    /// `within`. It sets no deadline for answers.
     pub(super) fn client(self, within: Duration, limit: usize) -> Client {
         let connector = Connector::new()
             .connector(self)
@@ -134,7 +134,7 @@ impl Dialer {
             let socket = IdleSocket::new(Socket::Plain(socket), KEEP_ALIVE);
             WireStream::new(socket, absolute)
         };
-        // awc moves it for each request.
+        // awc expects the request to be returned with the connection.
         Ok(Connection::new(target.request().clone(), Box::new(stream)))
     }
 
@@ -161,7 +161,7 @@ impl Service<ConnectInfo<Uri>> for Dialer {
     }
 }
 
-/// Connects to the first address that answers; `known` are the addresses, if they are known.
+/// Connects to the first address that answers; `known` holds addresses that were already resolved.
 async fn connect(
     host: &str,
     port: u16,
@@ -183,7 +183,7 @@ async fn connect(
     Err(last)
 }
 
-/// Adds the proxy to the error of a connection.
+/// Adds the proxy to a connection error.
 fn through(proxy: &Proxy, error: &ConnectError) -> ConnectError {
     let (kind, error) = match error {
         ConnectError::Io(error) => (error.kind(), error.to_string()),
@@ -206,7 +206,8 @@ async fn open_tunnel(
     socket.write_all(request.as_bytes()).await?;
     let mut head = Vec::new();
     loop {
-        // One byte at a time: later bytes belong to the server. This happens once per connection.
+        // Reads one byte at a time, because later bytes belong to the server. This happens once per
+        // connection.
         head.push(socket.read_u8().await?);
         if let Some(answer) = tunnel_answer(&head) {
             return answer.map_err(|why| io::Error::new(io::ErrorKind::ConnectionRefused, why));

@@ -1,4 +1,4 @@
-//! Closes connections that awc keeps and does not use: its pool looks at them only when it needs one.
+//! Closes idle connections in awc's pool, which checks them only when it needs one.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -10,16 +10,16 @@ use tokio::time::{sleep, timeout};
 
 use super::socket::Socket;
 
-/// Looks at a connection within its keep-alive time; it is closed when none of them saw it in use.
+/// Checks of a connection within its keep-alive time; it is closed if none of them saw it in use.
 const LOOKS: u32 = 4;
 
-/// Shortest keep-alive time that a server may ask for.
+/// Minimum keep-alive time that a server can request.
 const KEEP_ALIVE_MIN: Duration = Duration::from_millis(500);
 
-/// How long closing a connection may take.
+/// Maximum time for closing a connection.
 const CLOSE_MAX: Duration = Duration::from_secs(1);
 
-/// The socket of a connection, until it is closed for want of use.
+/// The socket of a connection, until it is closed as idle.
 #[derive(Debug)]
 pub(super) struct IdleSocket {
     socket: RefCell<Option<Socket>>,
@@ -27,12 +27,12 @@ pub(super) struct IdleSocket {
     keep_alive: Cell<Duration>,
 }
 
-/// Whether a connection is in use.
+/// Tracks whether a connection is in use.
 #[derive(Debug, Default)]
 struct Usage {
-    /// A request was written, or more of its response is waited for.
+    /// Whether a response, or more of it, is still expected.
     is_awaited: Cell<bool>,
-    /// Looks since the last use.
+    /// Checks since the last use.
     looks: Cell<u32>,
 }
 
@@ -42,7 +42,7 @@ impl Usage {
         self.looks.set(0);
     }
 
-    /// Looks once, and returns whether the connection has not been used for its keep-alive time.
+    /// Counts a check; returns whether the connection was unused for its keep-alive time.
     fn is_over(&self) -> bool {
         if !self.is_awaited.get() {
             self.looks.set(self.looks.get() + 1);
@@ -63,14 +63,15 @@ impl IdleSocket {
         kept
     }
 
-    /// The server closes idle connections after this time.
+    /// Shortens the keep-alive time to less than `time`, after which the server closes idle
+    /// connections.
     pub(super) fn server_keeps_for(&self, time: Duration) {
-        // The connection is to be closed before the server does it.
+        // The connection must be closed before the server closes it.
         let time = (time * 3 / 4).max(KEEP_ALIVE_MIN);
         self.keep_alive.set(self.keep_alive.get().min(time));
     }
 
-    /// Uses the socket for reading: while there is nothing to read, a response is waited for.
+    /// Uses the socket for reading; if nothing can be read, a response is still expected.
     pub(super) fn read<T>(
         &self,
         read: impl FnOnce(&mut Socket) -> Poll<io::Result<T>>,
@@ -80,7 +81,7 @@ impl IdleSocket {
         read
     }
 
-    /// Uses the socket for writing: a response is waited for afterwards.
+    /// Uses the socket for writing, after which a response is expected.
     pub(super) fn write<T>(
         &self,
         write: impl FnOnce(&mut Socket) -> Poll<io::Result<T>>,
@@ -127,12 +128,12 @@ mod tests {
         let usage = Usage::default();
         let looks = |count: u32| (0..count).map(|_| usage.is_over()).collect::<Vec<_>>();
         assert_eq!(looks(LOOKS), [false, false, false, true]);
-        // A response is read in parts.
+        // A response arrives in parts.
         usage.used(false);
         assert_eq!(looks(3), [false; 3]);
         usage.used(false);
         assert_eq!(looks(3), [false; 3]);
-        // A stream is silent for long.
+        // A stream is silent for a long time.
         usage.used(true);
         assert_eq!(looks(100), [false; 100]);
         usage.used(false);

@@ -1,7 +1,7 @@
-//! The messages that one link has under way: each is a POST of its own, and a task.
+//! The messages that one link is sending: each is a POST of its own, sent by a task of its own.
 //!
-//! Lives on one arbiter; nothing is borrowed while events go out, since their receiver may call the
-//! link.
+//! Lives on one arbiter. Nothing is borrowed while an event is emitted, because its receiver can
+//! call the link.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -17,23 +17,23 @@ use crate::protocol::Method;
 use crate::transport::link_sink::LinkSink;
 use crate::transport::{EventSink, LinkError, LinkEvent, SendError};
 
-/// Notifications and answers under way at once; more are refused.
+/// Maximum notifications and answers in flight; more are refused.
 const NOTES_MAX: usize = 256;
 
-/// How long a notification or an answer may take to be taken.
+/// Time for the server to accept a notification or an answer.
 pub(in crate::transport) const NOTE_MAX: Duration = Duration::from_secs(60);
 
-/// How long calls wait for `notifications/initialized` to be taken.
+/// Maximum time that calls wait for the server to accept `notifications/initialized`.
 const INITIALIZED_MAX: Duration = Duration::from_secs(5);
 
 pub(in crate::transport) struct LinkTasks {
     sink: LinkSink,
     calls: RefCell<QuickMap<u64, JoinHandle<()>>>,
-    /// Notifications and answers under way.
+    /// Notifications and answers in flight.
     notes: TaskTracker,
     notes_ended: CancellationToken,
-    /// Calls wait for it while `notifications/initialized` is under way: separate POSTs may
-    /// overtake each other, and servers refuse calls that come first.
+    /// Delays calls while `notifications/initialized` is in flight, because separate POSTs can
+    /// overtake each other and servers refuse calls that arrive first.
     initialized: RefCell<Option<CancellationToken>>,
 }
 
@@ -55,16 +55,16 @@ impl LinkTasks {
     pub(in crate::transport) fn fail(&self, call: Option<u64>, error: LinkError) {
         match call {
             Some(call) => self.emit(LinkEvent::Failed { call, error }),
-            None => log::debug!(error:%; "a message was not delivered"),
+            None => log::debug!(error:%; "message was not delivered"),
         }
     }
 
-    /// From now on nothing is reported.
+    /// Stops reporting events.
     pub(in crate::transport) fn mute(&self) {
         self.sink.mute();
     }
 
-    /// The task says itself when it has ended ([`LinkTasks::finish`]).
+    /// Starts the task of a call, which must report its end with [`LinkTasks::finish`].
     pub(in crate::transport) fn start_call(
         &self,
         call: u64,
@@ -76,7 +76,7 @@ impl LinkTasks {
         }
     }
 
-    /// The call is over: `forget` can do nothing to its task any more.
+    /// Forgets the task of a call that is over, so that `forget` cannot abort it.
     pub(in crate::transport) fn finish(&self, call: u64) {
         self.calls.borrow_mut().remove(&call);
     }
@@ -87,7 +87,7 @@ impl LinkTasks {
         }
     }
 
-    /// Ends when a call may be sent.
+    /// Resolves when a call can be sent.
     pub(in crate::transport) async fn wait_for_initialized(&self) {
         let initialized = (self.initialized.borrow().as_ref())
             .filter(|token| !token.is_cancelled())
@@ -97,11 +97,11 @@ impl LinkTasks {
         }
     }
 
-    /// Sends a message that is no call, `frame`, by running `task`.
+    /// Sends `frame`, a message that is not a call, by running `task`.
     ///
     /// # Errors
     ///
-    /// Returns [`SendError`] when too many are under way, or the link is closing.
+    /// Returns [`SendError`] if too many are in flight, or the link is closing.
     pub(in crate::transport) fn start_note(
         &self,
         frame: &[u8],
@@ -123,14 +123,14 @@ impl LinkTasks {
             let _calls_may_go = calls_may_go;
             let sent = ended.run_until_cancelled(timeout(NOTE_MAX, task)).await;
             if let Some(Err(_)) = sent {
-                log::debug!("a message was not taken in time");
+                log::debug!("message was not accepted in time");
             }
         };
         actix_rt::spawn(self.notes.track_future(task));
         Ok(())
     }
 
-    /// Takes no more notes and waits for those under way.
+    /// Refuses further notes, and waits for the notes in flight.
     pub(in crate::transport) async fn drain_notes(&self) {
         self.notes.close();
         self.notes.wait().await;
@@ -148,7 +148,7 @@ impl LinkTasks {
         self.notes_ended.cancel();
     }
 
-    /// After [`LinkTasks::end_all`].
+    /// Whether [`LinkTasks::end_all`] was called.
     pub(in crate::transport) fn has_ended(&self) -> bool {
         self.notes_ended.is_cancelled()
     }

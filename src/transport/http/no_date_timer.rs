@@ -1,9 +1,10 @@
-//! Requests without a clock of their own.
+//! Drops the clock task that awc spawns for each request.
 //!
-//! awc 3.11 gives each request over HTTP/1 a clock for the `Date` header, as a server has one: a
-//! task with a timer that rings at once. A client never reads it, and the ring costs each call a
-//! system call to wake its own worker and a needless round of the worker's loop, a tenth of its
-//! time. It is spawned when a request begins, and what is spawned then is dropped here.
+//! awc 3.11 creates a clock for the `Date` header for each HTTP/1 request, as a server does: a task
+//! with a timer that fires at once. A client never reads it, yet it costs each call a system call
+//! to wake its own worker and an extra round of the worker's loop, about a tenth of the call's
+//! time. The task is spawned when a request starts, and tasks spawned at that moment are dropped
+//! here.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -13,8 +14,8 @@ use awc::ConnectRequest;
 use awc::middleware::Transform;
 use tokio::task::LocalSet;
 
-/// Middleware of an awc client. Connections that were idle for too long are closed at once and
-/// not in a task. Not for HTTP/2, whose connections are tasks that must run.
+/// Middleware of an awc client. As a side effect, expired idle connections are closed at once
+/// rather than in a task. Not for HTTP/2, whose connections are tasks that must run.
 pub(super) struct NoDateTimer;
 
 impl<S: Service<ConnectRequest>> Transform<S, ConnectRequest> for NoDateTimer {
@@ -57,7 +58,7 @@ impl<F: Future> Future for NoDateTimerFuture<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        // A request for which a connection is made first has its clock, which is rare.
+        // A request that has to wait for a new connection keeps its clock, which is rare.
         if std::mem::replace(this.has_begun, true) {
             return this.answer.poll(cx);
         }
@@ -80,7 +81,7 @@ mod tests {
 
     use super::*;
 
-    /// Spawns a task when a request begins, as awc does, and another one later.
+    /// Spawns one task when a request starts, as awc does, and another one later.
     struct Spawning {
         task: Rc<()>,
         ran: Rc<Cell<u32>>,
@@ -126,7 +127,7 @@ mod tests {
         });
         let mut request = service.call(());
         assert!((&mut request).now_or_never().is_none());
-        // Ours, that of the service and that of the request.
+        // References: ours, the service's and the request's.
         assert_eq!(Rc::strong_count(&task), 3);
         let Ok(()) = request.await;
         yield_now().await;

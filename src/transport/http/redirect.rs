@@ -1,7 +1,8 @@
-//! Redirects to another path of the same origin, such as `/mcp` to `/mcp/`.
+//! Follows redirects to another path of the same origin, such as `/mcp` to `/mcp/`.
 //!
-//! Only 307 and 308 are followed, which keep the method and the body, and only within the origin,
-//! because requests carry credentials. Any other redirect is a refusal that names its target.
+//! Only 307 and 308 are followed, because they keep the method and the body, and only within the
+//! origin, because requests carry credentials. Any other redirect counts as a refusal that names
+//! its target.
 
 use awc::error::SendRequestError;
 use awc::http::StatusCode;
@@ -14,16 +15,16 @@ use super::dialer::{url_of_wire, wire_uri};
 use crate::masking::{public_path, public_url};
 use crate::transport::messages;
 
-/// Redirects in a row that are followed.
+/// Maximum redirects in a row.
 const HOPS_MAX: usize = 5;
 
 /// Longest address that is followed, in bytes.
 const LOCATION_MAX: usize = 4096;
 
-/// Bytes of a refused target that are shown.
+/// Maximum bytes of a refused target that are shown.
 const SHOWN_MAX: usize = 300;
 
-/// Whether an answer may point to where the request is to be sent.
+/// Whether an answer is a redirect that can be followed.
 pub(in crate::transport) fn leads_on(response: &ClientResponse) -> bool {
     matches!(
         response.status(),
@@ -31,12 +32,12 @@ pub(in crate::transport) fn leads_on(response: &ClientResponse) -> bool {
     )
 }
 
-/// Sends a request again to where its answer points, as often as it may be; returns the last
-/// answer and where it came from.
+/// Follows redirects by sending the request again, up to the limit; returns the last answer and its
+/// URL.
 ///
 /// # Errors
 ///
-/// Returns [`SendRequestError`] when a request failed on its way.
+/// Returns [`SendRequestError`] if sending failed.
 pub(in crate::transport) async fn follow(
     client: &Client,
     request: &FrozenClientRequest,
@@ -55,7 +56,7 @@ pub(in crate::transport) async fn follow(
         let Some((next, uri)) = next.and_then(|next| Some((wire_uri(&next).ok()?, next))) else {
             break;
         };
-        log::debug!(to:% = next.path(); "redirect is followed");
+        log::debug!(to:% = next.path(); "following redirect");
         let mut again = client
             .request(request.get_method().clone(), next)
             .camel_case()
@@ -76,7 +77,7 @@ pub(in crate::transport) async fn follow(
     Ok((response, url))
 }
 
-/// Where `location` points to, if that is within the origin.
+/// Resolves `location`; `None` if it is outside the origin.
 fn target(from: &Url, location: &[u8]) -> Option<Url> {
     if location.len() > LOCATION_MAX {
         return None;
@@ -90,7 +91,7 @@ fn target(from: &Url, location: &[u8]) -> Option<Url> {
     Some(to)
 }
 
-/// The sentence for a redirect that was not followed; `None` for another answer.
+/// Explains a redirect that was not followed; `None` if the answer is not a redirect.
 pub(in crate::transport) fn refusal(response: &ClientResponse) -> Option<String> {
     if !response.status().is_redirection() {
         return None;
@@ -98,12 +99,12 @@ pub(in crate::transport) fn refusal(response: &ClientResponse) -> Option<String>
     let location = response.headers().get(LOCATION)?;
     let shown = shown(location.as_bytes());
     Some(format!(
-        "it points to `{shown}`; only 307 and 308 within the same origin are followed, at most \
+        "redirect to `{shown}`; only 307 and 308 within the same origin are followed, at most \
          {HOPS_MAX} times"
     ))
 }
 
-/// A target without its query and credentials, which may be secret.
+/// A target without its query and credentials, which can be secret.
 fn shown(location: &[u8]) -> String {
     let text = String::from_utf8_lossy(location);
     let path_end = text.find(['?', '#']).unwrap_or(text.len());
@@ -111,7 +112,7 @@ fn shown(location: &[u8]) -> String {
     let text = match Url::parse(text) {
         Ok(url) if url.has_host() => public_url(&url),
         _ => match text.strip_prefix("//") {
-            // Text before an `@` in a host may be a password.
+            // Text before an `@` in a host can be a password.
             Some(rest) => {
                 let rest = rest.rsplit('@').next().unwrap_or_default();
                 let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));

@@ -1,4 +1,4 @@
-//! Reads refusals with an HTTP status: when to come back, and whether the session is refused. Pure.
+//! Interprets HTTP error responses: when to retry, and whether they reject the session. Pure.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::protocol::{Envelope, RequestId};
 use crate::telemetry::http_date;
 
-/// Longest time for which a server is left alone because it asked for it.
+/// Longest `Retry-After` that is honored.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60 * 60);
 
 /// How long the server asks clients to wait: seconds or a date (RFC 9110, section 10.2.3).
@@ -22,14 +22,13 @@ pub(in crate::transport) fn retry_after(headers: &HeaderMap, now: u64) -> Option
     Some(wait.min(RETRY_AFTER_MAX))
 }
 
-/// Digits that are too many for a number.
+/// Whether the text is a number, even one too large to parse.
 fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Whether the refusal of a request in a session is one in which servers refuse a session that
-/// they do not know: 404 (C-HTTP-15), 410, 401, or any other 4xx that speaks of the session.
-/// Nothing ran then.
+/// Whether the status and body are of the kind with which servers reject an unknown session: 404
+/// (C-HTTP-15), 410, 401, or any other 4xx that mentions the session. The request did not run then.
 pub(in crate::transport) fn refuses_session(status: u16, body: &[u8]) -> bool {
     match status {
         401 | 404 | 410 => true,
@@ -38,8 +37,8 @@ pub(in crate::transport) fn refuses_session(status: u16, body: &[u8]) -> bool {
     }
 }
 
-/// Whether the body is an error of the server's own for this call, so that it knows the session:
-/// some servers choose a status by the code of the error.
+/// Whether the body is the server's own error for this call, which proves that it knows the
+/// session: some servers derive the status from the error code.
 pub(in crate::transport) fn is_own_answer(status: u16, body: &Bytes, call: u64) -> bool {
     let is_about_session = matches!(status, 401 | 410) || names_session(body);
     let Ok(Envelope::Response(response)) = Envelope::parse(body.clone()) else {
@@ -49,12 +48,12 @@ pub(in crate::transport) fn is_own_answer(status: u16, body: &Bytes, call: u64) 
     !is_about_session && id == Some(call)
 }
 
-/// Whether another refusal makes it doubtful that the server knows the session.
+/// Whether any other refusal raises doubt that the server knows the session.
 pub(in crate::transport) fn puts_session_in_doubt(status: u16) -> bool {
     !matches!(status, 408 | 429)
 }
 
-/// Whether a refusal speaks of the session, as the SDKs do in several ways.
+/// Whether a refusal mentions the session, which the SDKs word in several ways.
 pub(in crate::transport) fn names_session(text: &[u8]) -> bool {
     text.windows(b"session".len())
         .any(|word| word.eq_ignore_ascii_case(b"session"))

@@ -1,4 +1,4 @@
-//! The common start of every request to a server.
+//! Creates the requests to a server from its settings.
 
 use std::sync::Arc;
 
@@ -17,25 +17,25 @@ use super::dialer::{Dialer, wire_uri};
 use crate::credentials::Credential;
 use crate::transport::{HttpSettings, LinkOpenError, Proxy, Tls};
 
-/// The parts of a server's settings that every request is made of. Belongs to one arbiter.
+/// The parts of a server's settings that every request uses. Belongs to one arbiter.
 pub(in crate::transport) struct RequestFactory {
     uri: Uri,
     headers: HeaderMap,
-    /// The token that requests carry.
+    /// Source of the token that requests carry.
     pub(in crate::transport) credential: Option<Arc<Credential>>,
-    /// The cookies that the server set.
+    /// Cookies that the server set.
     pub(in crate::transport) cookies: CookieJar,
-    /// For calls; as many connections as the settings allow.
+    /// Client for calls, with as many connections as the settings allow.
     pub(in crate::transport) calls: Client,
-    /// For streams, notifications and answers. They have connections of their own, because a call
-    /// may wait for one of them while calls hold all of theirs.
+    /// Client for streams, notifications and answers. It has connections of its own, because a call
+    /// can depend on one of these while calls use all of theirs.
     pub(in crate::transport) streams: Client,
 }
 
 impl RequestFactory {
     /// # Errors
     ///
-    /// Returns [`LinkOpenError::Other`] when the settings hold what HTTP cannot carry.
+    /// Returns [`LinkOpenError::Other`] if the settings contain something that HTTP cannot carry.
     pub(in crate::transport) fn new(
         settings: &HttpSettings,
         tls: &Tls,
@@ -54,7 +54,7 @@ impl RequestFactory {
         let client = |limit| dialer.clone().client(settings.connect_timeout, limit);
         Ok(Self {
             calls: client(settings.connections_max.max(1)),
-            // Bounded by the notes, resumed calls and the one stream that the link allows.
+            // Bounded by the limits on notes, on resumed calls and on streams (one per link).
             streams: client(0),
             credential: settings.credential.clone(),
             cookies: CookieJar::default(),
@@ -67,13 +67,13 @@ impl RequestFactory {
     ///
     /// # Errors
     ///
-    /// Returns [`LinkOpenError::Other`] when the address cannot be used.
+    /// Returns [`LinkOpenError::Other`] if the address cannot be used.
     pub(in crate::transport) fn set_url(&mut self, url: &Url) -> Result<(), LinkOpenError> {
         self.uri = wire_uri(url).map_err(LinkOpenError::Other)?;
         Ok(())
     }
 
-    /// A request of this factory with headers of its own.
+    /// Combines a prepared request with additional headers and a body.
     pub(in crate::transport) fn authorized<'a>(
         &'a self,
         request: &'a FrozenClientRequest,
@@ -91,7 +91,7 @@ impl RequestFactory {
     }
 
     pub(in crate::transport) fn request(&self, client: &Client, method: Method) -> ClientRequest {
-        // Broken servers and proxies look for `Mcp-Session-Id` as it is written.
+        // Some broken servers and proxies compare `Mcp-Session-Id` case-sensitively.
         let mut request = client
             .request(method, self.uri.clone())
             .camel_case()
@@ -103,11 +103,11 @@ impl RequestFactory {
     }
 }
 
-/// Reads the files of certificates before a connection uses them.
+/// Reads the certificate files before a connection needs them.
 ///
 /// # Errors
 ///
-/// Returns [`LinkOpenError::Other`] when a file of the settings cannot be used.
+/// Returns [`LinkOpenError::Other`] if a file from the settings cannot be used.
 pub(in crate::transport) async fn prepare(
     settings: &HttpSettings,
     tls: &Tls,
@@ -142,19 +142,19 @@ fn host_of(url: &Url) -> Option<HeaderValue> {
     HeaderValue::try_from(host).ok()
 }
 
-/// The configured headers; their values are marked, so that nothing prints them.
+/// The configured headers, with values marked as sensitive so that they are never printed.
 fn headers_of(settings: &HttpSettings) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::new();
     headers.insert(
         USER_AGENT,
         HeaderValue::from_static(concat!("mcpvisor/", env!("CARGO_PKG_VERSION"))),
     );
-    // Compression costs time, and delays the events of a stream.
+    // Compression costs time and delays the events of a stream.
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     let mut configured = HeaderMap::new();
     for (name, value) in &settings.headers {
         let parsed = HeaderName::try_from(name.as_str());
-        let parsed = parsed.map_err(|_| format!("`{name}` is no header name"))?;
+        let parsed = parsed.map_err(|_| format!("`{name}` is not a header name"))?;
         let value = HeaderValue::from_str(value.expose_secret());
         let mut value = value.map_err(|_| {
             format!("value of header `{name}` holds characters that a header cannot carry")
@@ -215,7 +215,7 @@ pub(in crate::transport) mod tests {
     fn settings_that_http_cannot_carry_are_refused_without_showing_secrets() {
         let good = "http://localhost/mcp";
         let cases = [
-            (good, "a b", "x", "`a b` is no header name"),
+            (good, "a b", "x", "`a b` is not a header name"),
             (good, "X-Key", "se\ncret", "value of header `X-Key`"),
             (
                 "http://user:secret@localhost/",

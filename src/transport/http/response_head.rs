@@ -1,4 +1,4 @@
-//! The head of an HTTP/1 response, as far as awc does not understand it: interim responses, and
+//! Parses the parts of an HTTP/1 response head that awc does not understand: interim responses, and
 //! bodies that end with the connection. Pure.
 
 use std::ops::Range;
@@ -6,29 +6,29 @@ use std::time::Duration;
 
 use memchr::memchr;
 
-/// The first response in some bytes.
+/// Result of parsing the first response in a buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ResponseHead {
     /// More bytes are needed.
     Partial,
-    /// `100`, `102`, `103` or another interim response, which ends at `length` (RFC 9110, section
+    /// `100`, `102`, `103` or another interim response, ending at `length` (RFC 9110, section
     /// 15.2).
     Interim { length: usize },
     /// The final response, or bytes that are not HTTP.
     Final(Framing),
 }
 
-/// Defines the end of a response's body.
+/// How the end of a response's body is determined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Framing {
     /// The headers define the end, or the response has no body.
     Announced,
-    /// The end of the connection ends it (RFC 9112, section 6.3). awc reads such a body only in
-    /// HTTP/1.0, so the version is overwritten at `minor_version`.
+    /// The body ends with the connection (RFC 9112, section 6.3). awc supports this only in
+    /// HTTP/1.0, so the version at `minor_version` has to be overwritten.
     ToTheEnd { minor_version: Range<usize> },
 }
 
-/// Reads the head of the first response in `bytes`.
+/// Parses the head of the first response in `bytes`.
 pub(super) fn read(bytes: &[u8]) -> ResponseHead {
     let mut status = None;
     let mut start = 0;
@@ -42,10 +42,11 @@ pub(super) fn read(bytes: &[u8]) -> ResponseHead {
         let line_start = start;
         start += end + 1;
         match status {
-            // Some servers send an empty line after the body before.
+            // Some servers send an empty line after the previous body.
             None if line.is_empty() => {}
             None => match status_code(line) {
-                // A 202 has no body in MCP, and some servers omit its length and keep the connection.
+                // In MCP, a 202 has no body; some servers omit its length and keep the connection
+                // open.
                 None | Some(101 | 202 | 204 | 304) => {
                     return ResponseHead::Final(Framing::Announced);
                 }
@@ -60,7 +61,7 @@ pub(super) fn read(bytes: &[u8]) -> ResponseHead {
                     minor_version: minor..minor + 1,
                 });
             }
-            // awc reads the rest of the head.
+            // awc parses the rest of the head.
             Some((false, _)) if announces_end(line) => {
                 return ResponseHead::Final(Framing::Announced);
             }
@@ -69,8 +70,7 @@ pub(super) fn read(bytes: &[u8]) -> ResponseHead {
     }
 }
 
-/// The time for which the server keeps the connection when it is idle, if the head says so
-/// (`Keep-Alive: timeout=5`).
+/// How long the server keeps an idle connection, according to the head (`Keep-Alive: timeout=5`).
 pub(super) fn keep_alive(head: &[u8]) -> Option<Duration> {
     let lines = head.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
     // An empty line may precede the head.
@@ -112,9 +112,9 @@ fn status_code(line: &[u8]) -> Option<u16> {
         })
 }
 
-/// Whether a header defines the end of the body.
+/// Whether a header determines the end of the body.
 fn announces_end(line: &[u8]) -> bool {
-    // The first letter excludes most headers.
+    // Comparing the first letter rules out most headers.
     if !matches!(line.first(), Some(b'c' | b'C' | b't' | b'T')) {
         return false;
     }

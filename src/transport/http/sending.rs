@@ -1,4 +1,4 @@
-//! One POST, sent once more where an idle connection was closed, and why it failed.
+//! Sends one POST, again if an idle connection had been closed, and explains failures.
 
 use std::io;
 
@@ -10,15 +10,15 @@ use crate::protocol::{Envelope, Method};
 use crate::telemetry::{Cause, Reason};
 use crate::transport::LinkError;
 
-/// Most bytes that are read of an answer that only says no.
+/// Maximum bytes read of the body of a refusal.
 pub(in crate::transport) const REFUSAL_MAX: usize = 64 * 1024;
 
-/// Bytes of a refusal that its error text shows.
+/// Maximum bytes of a refusal that an error message shows.
 pub(in crate::transport) const EXCERPT_MAX: usize = 300;
 
-/// Sends a message, and once more if the connection broke in a way that an idle connection does
-/// which its server closed as we used it. The first may nevertheless have run: `may_repeat` says
-/// whether it may run twice.
+/// Sends a message, and sends it again if the connection broke in the way of an idle connection
+/// that its server closed at that moment. The first message can have run nevertheless: `may_repeat`
+/// returns whether it may run twice.
 ///
 /// # Errors
 ///
@@ -32,14 +32,14 @@ where
 {
     match send().await {
         Err(error) if matches!(link_error(&error), LinkError::Lost(_)) && may_repeat() => {
-            log::debug!(error:%; "idle connection was closed, request is sent again");
+            log::debug!(error:%; "idle connection was closed; resending the request");
             send().await
         }
         sent => sent,
     }
 }
 
-/// Whether a request changes nothing, so that it may run twice.
+/// Whether a request changes nothing, so that it can run twice.
 pub(in crate::transport) fn is_repeatable(frame: &Bytes) -> bool {
     let Ok(Envelope::Request(request)) = Envelope::parse(frame.clone()) else {
         return false;
@@ -56,7 +56,7 @@ pub(in crate::transport) fn is_repeatable(frame: &Bytes) -> bool {
     )
 }
 
-/// Whether a request asks a server who it is, before anything else.
+/// Whether a request starts a conversation with a server.
 pub(in crate::transport) fn is_opening(frame: &Bytes) -> bool {
     let Ok(Envelope::Request(request)) = Envelope::parse(frame.clone()) else {
         return false;
@@ -91,11 +91,13 @@ fn cause(error: &ConnectError) -> Option<Cause> {
     }
 }
 
-/// Why a connection was not made. A server that speaks no TLS answers with bytes that are none.
+/// Explains why connecting failed. A server without TLS answers with bytes that are not TLS.
 fn not_connected(error: &str) -> String {
     const NO_TLS: [&str; 2] = ["InvalidContentType", "corrupt message"];
     if NO_TLS.iter().any(|sign| error.contains(sign)) {
-        return format!("the port speaks no TLS, use `http://` instead of `https://` ({error})");
+        return format!(
+            "the port does not speak TLS; use `http://` instead of `https://` ({error})"
+        );
     }
     error.to_owned()
 }

@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-/// A socket, perhaps with TLS over it.
+/// A TCP socket, optionally with TLS.
 #[derive(Debug)]
 pub(super) enum Socket {
     Plain(TcpStream),
@@ -53,7 +53,7 @@ impl Socket {
         }
     }
 
-    /// Closes it, with the farewell of TLS.
+    /// Closes the socket, with a TLS close notification.
     pub(super) async fn shutdown(&mut self) -> io::Result<()> {
         poll_fn(|task| self.poll_shutdown(task)).await
     }

@@ -1,6 +1,6 @@
 //! Sends the requests of an OAuth client. A server on the public internet cannot make the gateway
-//! ask a private address: the address is checked after its name was resolved, and that one is
-//! connected to.
+//! call a private address: the address is checked after its name is resolved, and the connection
+//! goes to exactly that address.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -23,24 +23,24 @@ use crate::credentials::{ANSWER_MAX, Web, WebAnswer, WebBody, WebRequest};
 use crate::protocol::without_bom;
 use crate::transport::{LinkError, Proxy, ProxyChoice, Tls};
 
-/// How long a request may take, with its answer.
+/// Maximum duration of a request, including its answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
-/// Sends what the credential of one server asks for.
+/// HTTP client for the OAuth requests of one server.
 #[derive(Clone, Debug)]
 pub struct WebClient {
     tls: Tls,
-    /// URLs whose answers name further URLs. If one of them has only private addresses, the further
-    /// URLs can have some, also.
+    /// Configured URLs whose answers name further URLs. If one of them has only private addresses,
+    /// the further URLs can also have private ones.
     speakers: Vec<Url>,
-    /// Further URLs that the operator wrote down: their own hosts can have private addresses.
+    /// Other configured URLs, whose hosts can have private addresses.
     written: Vec<Url>,
     answer_max: usize,
     proxy: ProxyChoice,
 }
 
 impl WebClient {
-    /// The operator wrote these URLs down, and what they answer names others.
+    /// Creates a client for configured URLs whose answers name others.
     pub fn new(tls: Tls, speakers: Vec<Url>) -> Self {
         Self {
             tls,
@@ -51,19 +51,19 @@ impl WebClient {
         }
     }
 
-    /// Reads so many bytes of an answer instead of [`ANSWER_MAX`].
+    /// Limits answers to `answer_max` bytes instead of [`ANSWER_MAX`].
     #[must_use]
     pub fn with_answer_max(self, answer_max: usize) -> Self {
         Self { answer_max, ..self }
     }
 
-    /// The operator wrote these URLs down as well, and they name no others.
+    /// Adds configured URLs whose answers name no others.
     #[must_use]
     pub fn with_written(self, written: Vec<Url>) -> Self {
         Self { written, ..self }
     }
 
-    /// Sends its requests through this proxy, or directly, whatever the environment says.
+    /// Uses this proxy, or none, regardless of the environment.
     #[must_use]
     pub fn with_proxy(self, proxy: ProxyChoice) -> Self {
         Self { proxy, ..self }
@@ -93,7 +93,7 @@ impl WebClient {
             .insert_header((USER_AGENT, concat!("mcpvisor/", env!("CARGO_PKG_VERSION"))));
         if let Some(authorization) = &request.authorization {
             let value = HeaderValue::from_str(authorization.expose_secret());
-            let mut value = value.map_err(|_| "its credentials fit in no header".to_owned())?;
+            let mut value = value.map_err(|_| "credentials do not fit into a header".to_owned())?;
             value.set_sensitive(true);
             sent = sent.insert_header((AUTHORIZATION, value));
         }
@@ -121,11 +121,11 @@ impl WebClient {
         Ok(dialer.client(ANSWER_WITHIN, 0))
     }
 
-    /// The address to connect to.
+    /// Resolves the address to connect to, and checks that it is allowed.
     async fn address(&self, url: &Url) -> Result<SocketAddr, String> {
         let addresses = addresses(url).await?;
         let first = addresses.first().copied();
-        let first = first.ok_or_else(|| "its name has no address".to_owned())?;
+        let first = first.ok_or_else(|| "host name has no address".to_owned())?;
         if !addresses.iter().any(|address| is_private(address.ip()))
             || self.may_be_private(url).await
         {
@@ -133,12 +133,12 @@ impl WebClient {
         }
         let host = url.host_str().unwrap_or_default();
         Err(format!(
-            "{host} is a private address, and the server is not"
+            "{host} is a private address, but the server is public"
         ))
     }
 
-    /// A proxy also resolves names that this machine cannot resolve. A name that resolves to a private
-    /// address here is still refused.
+    /// Checks the address if it can be resolved. A proxy also resolves names that this machine
+    /// cannot, but a name that resolves to a private address here is still refused.
     async fn check_behind_proxy(&self, url: &Url) -> Result<Option<SocketAddr>, String> {
         if addresses(url).await.is_ok() {
             self.address(url).await?;
@@ -184,7 +184,7 @@ async fn read(
     let status = response.status().as_u16();
     let body = body::read(&mut response, answer_max, ANSWER_WITHIN).await;
     let body = body.map_err(|error| match error {
-        LinkError::TooLarge { limit, .. } => format!("its answer is larger than {limit} bytes"),
+        LinkError::TooLarge { limit, .. } => format!("answer is larger than {limit} bytes"),
         error => error.to_string(),
     })?;
     let is_whole = status == 204
@@ -205,13 +205,13 @@ async fn addresses(url: &Url) -> Result<Vec<SocketAddr>, String> {
     Ok(found.collect())
 }
 
-/// Whether a host is not on the public internet at all. One with addresses of both kinds is: the
-/// owner of its public name can add a private address to it at will.
+/// Whether a host has only private addresses. A host with addresses of both kinds counts as public,
+/// because the owner of a public name can add a private address to it at will.
 fn is_wholly_private(addresses: &[SocketAddr]) -> bool {
     !addresses.is_empty() && addresses.iter().all(|address| is_private(address.ip()))
 }
 
-/// Whether an address is not one of the public internet.
+/// Whether an address is not on the public internet.
 fn is_private(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(v4) => {
@@ -232,7 +232,7 @@ fn is_private(address: IpAddr) -> bool {
     }
 }
 
-/// NAT64 and 6to4 hold an address of IPv4, which may be private.
+/// NAT64 and 6to4 addresses embed an IPv4 address, which can be private.
 fn is_translated(address: Ipv6Addr) -> bool {
     matches!(address.segments(), [0x64, 0xff9b, ..] | [0x2002, ..])
 }

@@ -1,7 +1,7 @@
-//! The bytes of one connection to a server, between awc and the socket.
+//! Corrects the bytes of a connection between awc and the socket.
 //!
-//! awc 3.11 takes an interim response for the response itself, reads no body that ends with the
-//! connection in HTTP/1.1, and does not write the absolute URI that a proxy requires. This stream
+//! awc 3.11 mistakes an interim response for the final one, cannot read an HTTP/1.1 body that ends
+//! with the connection, and does not write the absolute URI that a proxy requires. This stream
 //! corrects the heads; bodies pass unchanged and are not copied.
 
 use std::io;
@@ -18,18 +18,18 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::idle_socket::IdleSocket;
 use super::response_head::{Framing, ResponseHead, keep_alive, read};
 
-/// Largest head that is waited for; awc refuses a longer one.
+/// Longest head that is buffered; awc refuses longer ones.
 const HEAD_MAX: usize = 128 * 1024;
 
 /// Maximum number of interim responses to one request.
 const INTERIM_MAX: usize = 32;
 
-/// The form of requests that a proxy forwards over plain HTTP (RFC 9112, section 3.2.2).
+/// Absolute-form requests, which a proxy requires over plain HTTP (RFC 9112, section 3.2.2).
 #[derive(Clone, Debug)]
 pub(super) struct AbsoluteForm {
-    /// `http://host:port`, before the path.
+    /// `http://host:port`, inserted before the path.
     pub(super) origin: String,
-    /// Header lines for the proxy, each with its end.
+    /// Header lines for the proxy, each with its line end.
     pub(super) headers: String,
 }
 
@@ -37,20 +37,21 @@ pub(super) struct AbsoluteForm {
 #[derive(Debug)]
 pub(super) struct WireStream {
     socket: Rc<IdleSocket>,
-    /// The first response says for how long the server keeps the connection.
+    /// Whether the keep-alive time was read, which only the first response states.
     knows_keep_alive: bool,
     absolute: Option<AbsoluteForm>,
     turn: Turn,
-    /// Bytes of a head that came in parts, or what came with it.
+    /// Bytes of an incomplete head, or bytes that followed it.
     held: BytesMut,
-    /// The first line of a request as the proxy gets it, until it is written.
+    /// Part of the request line for the proxy that is not written yet.
     unwritten: BytesMut,
     interim: usize,
-    /// Whether the end of the connection ends the body.
+    /// Whether the body ends with the connection.
     ends_with_connection: bool,
 }
 
-/// awc writes a whole request before it reads the response, and reads that before the next one.
+/// Position in the exchange: awc writes a whole request before it reads the response, and reads
+/// that before the next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
     /// The next write starts a request.
@@ -73,7 +74,7 @@ impl WireStream {
         }
     }
 
-    /// Processes bytes of a response's head.
+    /// Processes bytes of a response head.
     fn read_head(&mut self, buffer: &mut ReadBuf<'_>, before: usize) -> io::Result<()> {
         let read_now = buffer.filled_mut().get_mut(before..).unwrap_or_default();
         if self.held.is_empty()
@@ -94,7 +95,7 @@ impl WireStream {
                 ResponseHead::Interim { length } => {
                     self.interim += 1;
                     if self.interim > INTERIM_MAX {
-                        let why = "the server sends interim responses without end";
+                        let why = "the server sends too many interim responses";
                         return Err(io::Error::new(io::ErrorKind::InvalidData, why));
                     }
                     self.held.advance(length);
@@ -155,10 +156,10 @@ impl WireStream {
     }
 }
 
-/// Builds the first line of a request with an absolute URI; awc writes only the path. Returns how many
-/// bytes of the request it replaces.
+/// Builds the request line with an absolute URI, because awc writes only the path. Returns it with
+/// the number of bytes that it replaces.
 fn absolute_line(request: &[u8], absolute: &AbsoluteForm) -> io::Result<(BytesMut, usize)> {
-    let malformed = || io::Error::new(io::ErrorKind::InvalidInput, "a request without a line");
+    let malformed = || io::Error::new(io::ErrorKind::InvalidInput, "request has no request line");
     let end = memchr(b'\n', request).ok_or_else(malformed)? + 1;
     let line = request.get(..end).unwrap_or_default();
     let space = memchr(b' ', line).ok_or_else(malformed)? + 1;
@@ -186,14 +187,14 @@ impl AsyncRead for WireStream {
             let before = buffer.filled().len();
             let read = ready!(stream.socket.read(|it| it.poll_read(task, buffer)));
             if stream.turn == Turn::Request {
-                // Many servers end such a body without the farewell of TLS.
+                // Many servers end such a body without a TLS close notification.
                 let is_end = stream.ends_with_connection
                     && matches!(&read, Err(error) if error.kind() == io::ErrorKind::UnexpectedEof);
                 return Poll::Ready(if is_end { Ok(()) } else { read });
             }
             read?;
             if buffer.filled().len() == before {
-                // The server closed the connection before the head was complete; awc reports it.
+                // The server closed the connection before the head was complete; awc reports this.
                 stream.turn = Turn::Request;
                 if stream.held.is_empty() {
                     return Poll::Ready(Ok(()));

@@ -1,34 +1,35 @@
-//! Where messages go, as the first event of the stream says it. Pure.
+//! Resolves the message address that a server sends in the stream's first event. Pure.
 
 use url::Url;
 
-/// Longest address that is taken, in bytes.
+/// Longest address that is accepted, in bytes.
 const LENGTH_MAX: usize = 4096;
 
-/// Resolves what an `endpoint` event holds against the URL of its stream (C-SSE-02).
+/// Resolves the content of an `endpoint` event against the URL of its stream (C-SSE-02).
 ///
 /// # Errors
 ///
-/// Says what is wrong with it. The address is a credential, so its path and query are not shown.
+/// Returns what is wrong with the address. It is a credential, so the error omits its path and
+/// query.
 pub(super) fn resolve(stream: &Url, data: &[u8]) -> Result<Url, String> {
     if data.len() > LENGTH_MAX {
         return Err(format!(
-            "the address for messages is longer than {LENGTH_MAX} bytes"
+            "the message address is longer than {LENGTH_MAX} bytes"
         ));
     }
     let text = std::str::from_utf8(data).ok().map(str::trim);
     let text = text.filter(|text| !text.is_empty());
-    let text = text.ok_or("the address for messages is no text")?;
+    let text = text.ok_or("the message address is not text")?;
     let url = stream.join(text);
-    let mut url = url.map_err(|error| format!("the address for messages is no URL: {error}"))?;
+    let mut url = url.map_err(|error| format!("the message address is not a URL: {error}"))?;
     if url.origin() != stream.origin() {
         return Err(format!(
-            "the server wants messages sent to another origin, `{}`, which is refused",
+            "the server asks for messages to another origin, `{}`, which is not allowed",
             url.origin().ascii_serialization()
         ));
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err("the address for messages holds credentials".to_owned());
+        return Err("the message address contains credentials".to_owned());
     }
     url.set_fragment(None);
     Ok(url)
@@ -64,9 +65,9 @@ mod tests {
             ("http://host.example:8080@evil.example/m", "another origin"),
             ("data:text/plain,x", "another origin"),
             ("http://user:secret@host.example:8080/m", "credentials"),
-            ("http://[", "no URL"),
-            (" ", "no text"),
-            ("", "no text"),
+            ("http://[", "not a URL"),
+            (" ", "not text"),
+            ("", "not text"),
         ];
         for (data, expected) in bad {
             let error = resolve(&stream, data.as_bytes()).unwrap_err();

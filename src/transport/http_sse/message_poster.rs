@@ -1,4 +1,5 @@
-//! Messages to the server: each is a POST of its own, whose answer only says that it was taken.
+//! Sends messages to an HTTP+SSE server: each is a POST of its own, which the server only
+//! acknowledges.
 
 use std::rc::Rc;
 
@@ -25,19 +26,19 @@ pub(super) struct MessagePoster {
     server: RequestFactory,
 }
 
-/// Why a message was not taken.
+/// Why the server did not accept a message.
 enum PostError {
-    /// The server knows no such session: the stream is of no use any more.
+    /// The server does not know the session, so the stream is useless.
     SessionGone,
     Other(LinkError),
 }
 
 impl MessagePoster {
-    /// `factory` makes requests to the address for messages.
+    /// `factory` must create requests to the message address.
     ///
     /// # Errors
     ///
-    /// Returns [`LinkOpenError::Other`] when the HTTP client refuses a request.
+    /// Returns [`LinkOpenError::Other`] if the HTTP client rejects a request.
     pub(super) fn new(factory: RequestFactory, sink: EventSink) -> Result<Self, LinkOpenError> {
         let request = |client: &Client| {
             let request = factory.request(client, Method::POST);
@@ -53,14 +54,14 @@ impl MessagePoster {
         })
     }
 
-    /// The stream is over: nothing that is asked from now on can be answered.
+    /// Ends all tasks and reports the end of the stream, after which no request can be answered.
     pub(super) fn closed(&self, reason: String) {
         self.tasks.end_all();
         self.tasks.emit(LinkEvent::Closed(reason.into()));
         self.tasks.mute();
     }
 
-    /// Sends a request; its answer comes on the stream.
+    /// Sends a request, whose answer arrives on the stream.
     pub(super) fn call(self: &Rc<Self>, call: u64, frame: Bytes) -> Result<(), SendError> {
         if self.tasks.has_ended() {
             return Err(SendError::Closed);
@@ -72,7 +73,7 @@ impl MessagePoster {
             let sent = timeout(NOTE_MAX, poster.post(&poster.call, &frame, may_repeat)).await;
             poster.tasks.finish(call);
             match sent {
-                // A server that holds its answer to the POST may answer on the stream.
+                // A server that delays its response to the POST can still answer on the stream.
                 Ok(Ok(())) | Err(_) => {}
                 Ok(Err(PostError::Other(error))) => poster.tasks.fail(Some(call), error),
                 Ok(Err(PostError::SessionGone)) => {
@@ -89,7 +90,7 @@ impl MessagePoster {
     pub(super) fn note(self: &Rc<Self>, frame: Bytes) -> Result<(), SendError> {
         let (poster, of_task) = (Rc::clone(self), frame.clone());
         self.tasks.start_note(&frame, async move {
-            // Twice the same notification or answer says the same.
+            // Notifications and answers can be repeated without harm.
             match poster.post(&poster.note, &of_task, || true).await {
                 Ok(()) => {}
                 Err(PostError::SessionGone) => poster.closed(SESSION_GONE.to_owned()),
@@ -119,7 +120,7 @@ impl MessagePoster {
         if is_taken && body_kind(&response) == BodyKind::Events {
             return Ok(());
         }
-        // Read, so that the connection can be used again.
+        // The body is read so that the connection can be reused.
         let body = body::read(&mut response, REFUSAL_MAX, NOTE_MAX).await;
         if is_taken {
             return Ok(());
@@ -128,7 +129,7 @@ impl MessagePoster {
     }
 }
 
-const SESSION_GONE: &str = "the server does not know the session of the event stream any more";
+const SESSION_GONE: &str = "the server no longer knows the session of the event stream";
 
 fn refusal(response: &ClientResponse, body: &[u8]) -> PostError {
     let status = response.status();
@@ -146,8 +147,8 @@ fn refusal(response: &ClientResponse, body: &[u8]) -> PostError {
     })
 }
 
-/// Whether a refusal is about the session: 404, or what servers after the examples of the SDKs
-/// say with 400 ("No transport found for sessionId", "Invalid session ID").
+/// Whether a refusal is about the session: 404, or the text that servers based on the SDKs'
+/// examples send with 400 ("No transport found for sessionId", "Invalid session ID").
 fn is_session_gone(status: StatusCode, text: &str) -> bool {
     match status {
         StatusCode::NOT_FOUND | StatusCode::GONE => true,

@@ -1,17 +1,18 @@
-//! The limit of open files: the gateway uses all that it is allowed, children get the limit that the
-//! gateway was started with.
+//! The limit of open files: the gateway raises its own to the maximum, and children get the
+//! original limit.
 
 use std::sync::OnceLock;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// More descriptors than any gateway needs, where the hard limit is none.
+/// Limit to set if the hard limit is infinite; more than any gateway needs.
 const WANTED_MAX: u64 = 1 << 20;
 
-/// The limit that the process was started with, if it was raised.
+/// The original limit of the process, if it was raised.
 static BEFORE: OnceLock<Rlimit> = OnceLock::new();
 
-/// Raises the soft limit of open files to the hard one. To be called before the first child starts.
+/// Raises the soft limit of open files to the hard limit. Must be called before the first child
+/// starts.
 pub fn raise_open_files() {
     let before = getrlimit(Resource::Nofile);
     let wanted = before.maximum.unwrap_or(WANTED_MAX).min(WANTED_MAX);
@@ -23,13 +24,13 @@ pub fn raise_open_files() {
         ..before
     };
     match setrlimit(Resource::Nofile, raised) {
-        // A second call finds a limit that is raised.
+        // A second call changes nothing.
         Ok(()) => drop(BEFORE.set(before)),
-        Err(error) => log::warn!(error:%; "the limit of open files cannot be raised"),
+        Err(error) => log::warn!(error:%; "could not raise the limit of open files"),
     }
 }
 
-/// The limit for children; `None` is the limit of this process.
+/// The limit for children; `None` if they inherit the limit of this process.
 pub(super) fn limit_of_children() -> Option<Rlimit> {
     BEFORE.get().copied()
 }

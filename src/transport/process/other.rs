@@ -1,4 +1,4 @@
-//! Systems without process groups: only the child itself can be ended.
+//! Process handling on systems without process groups, where only the child itself can be ended.
 
 use std::io;
 
@@ -12,8 +12,7 @@ pub(crate) fn prepare(command: &mut Command, limits: ChildLimits) {
     command.kill_on_drop(true);
 }
 
-/// Stands for the processes of a child, which cannot be reached together here: the child itself
-/// is killed when its owner drops it.
+/// Placeholder for a process group. The child itself is killed when its owner drops it.
 #[derive(Debug)]
 pub(crate) struct ProcessGroup;
 
@@ -49,13 +48,13 @@ impl ChildPipes {
         })
     }
 
-    /// Pipes of these systems are bound to no runtime.
+    /// Pipes on these systems are not bound to a runtime.
     pub(crate) fn adopt(self) -> io::Result<(ChildStdin, ChildStdout, ChildStderr)> {
         Ok((self.stdin, self.stdout, self.stderr))
     }
 }
 
-/// Nothing is known of what a child has read.
+/// Placeholder: these systems do not show how much a child has read.
 #[derive(Debug)]
 pub(crate) struct PipeGauge;
 

@@ -1,18 +1,18 @@
-//! Processes as `/proc` shows them.
+//! Reads processes from `/proc`.
 
 use std::fs;
 use std::io;
 
-/// The numbers of all processes.
+/// Ids of all processes.
 pub(super) fn pids() -> io::Result<impl Iterator<Item = i32>> {
     let processes = fs::read_dir("/proc")?.flatten();
     Ok(processes.filter_map(|process| process.file_name().to_str()?.parse().ok()))
 }
 
-/// A process as `/proc/*/stat` shows it.
+/// State of a process from `/proc/*/stat`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ProcStat {
-    /// It has ended, and its parent did not reap it yet.
+    /// Whether the process has ended and was not reaped yet.
     pub(super) is_zombie: bool,
     pub(super) parent: i32,
     pub(super) group: i32,
@@ -23,7 +23,7 @@ impl ProcStat {
         Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// The name, in parentheses, may hold anything; after it stand state, parent and group.
+    /// The name, in parentheses, can contain any character; state, parent and group follow it.
     fn parse(stat: &str) -> Option<Self> {
         let (_, fields) = stat.rsplit_once(')')?;
         let mut fields = fields.split_ascii_whitespace();

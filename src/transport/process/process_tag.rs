@@ -1,53 +1,54 @@
-//! The tag that every process of a server carries, however far it went from its parent.
+//! The tag that every process of a server carries, however far it moved from its parent.
 //!
-//! A process group and a death signal reach those who stay; the environment is inherited by all
-//! who do not ask for another one. Who is found by it is decided here, and nothing else.
+//! A process group and a death signal reach only processes that stay in them; the environment is
+//! inherited by every process that does not replace it. This module only decides which processes a
+//! tag selects.
 
 use uuid::Uuid;
 
-/// The variable that holds the tag.
+/// Environment variable that holds the tag.
 pub(crate) const TAG_VARIABLE: &str = "MCPVISOR_INSTANCE";
 
-/// Whose processes they are: a data directory, which one gateway uses at a time, and the run of
-/// the gateway that started them.
+/// Identifies the owner of processes: a data directory, used by one gateway at a time, and the run
+/// of the gateway that started them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessOwner {
     owner: Uuid,
     run: Uuid,
 }
 
-/// The tag of a process that was started for the same data directory.
+/// Tag of a process that was started for the same data directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProcessTag {
     run: Uuid,
-    /// Which of the processes that the run started for its servers; descendants have the same.
+    /// Number of the child within the run; its descendants have the same number.
     child: u64,
 }
 
-/// Which of them are meant.
+/// Selects processes by their tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OrphanScope {
     /// Processes that an earlier gateway left behind.
     EarlierRuns,
-    /// The processes left of this run, whose children have all ended.
+    /// All processes of this run, after its children have ended.
     ThisRun,
     /// One child of this run, and the processes that it started.
     Child(u64),
 }
 
 impl ProcessOwner {
-    /// `owner` is the same for every gateway of a data directory, `run` for no other.
+    /// `owner` is the same for all gateways of a data directory; `run` is unique.
     pub fn new(owner: Uuid, run: Uuid) -> Self {
         Self { owner, run }
     }
 
-    /// The value of [`TAG_VARIABLE`] for a child of this run.
+    /// Value of [`TAG_VARIABLE`] for a child of this run.
     pub(crate) fn tag(&self, child: u64) -> String {
         let Self { owner, run } = self;
         format!("{}.{}.{child}", owner.simple(), run.simple())
     }
 
-    /// The tag in an environment as the system shows it, if it is one of this data directory.
+    /// The tag in an environment in the system's format; `None` for another data directory.
     #[cfg(any(target_os = "linux", test))]
     pub(crate) fn tag_in(&self, environ: &[u8]) -> Option<ProcessTag> {
         let value = variable(environ)?;
@@ -69,7 +70,7 @@ impl ProcessOwner {
     }
 }
 
-/// The tag's text. Of a variable that is there twice, programs read the first.
+/// The tag's text. If a variable occurs twice, programs read the first.
 #[cfg(any(target_os = "linux", test))]
 fn variable(environ: &[u8]) -> Option<&str> {
     let mut variables = environ.split(|byte| *byte == 0);

@@ -1,4 +1,4 @@
-//! Looks for tagged processes in `/proc`, and ends them one by one.
+//! Finds tagged processes in `/proc` and ends them one by one.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -13,10 +13,10 @@ use rustix::process::{
 use super::proc_stat::{ProcStat, pids};
 use super::process_tag::{ProcessOwner, ProcessTag};
 
-/// How much of an environment is read: more than the system takes by default.
+/// Maximum bytes read of an environment: more than the system accepts by default.
 const ENVIRON_MAX: u64 = 8 << 20;
 
-/// More parents than this are no line of parents.
+/// Maximum length of the chain of parents; a longer one is invalid.
 const PARENTS_MAX: usize = 1000;
 
 /// A process that was started for our data directory.
@@ -24,13 +24,13 @@ const PARENTS_MAX: usize = 1000;
 pub(crate) struct TaggedProcess {
     pub(crate) pid: i32,
     pub(crate) tag: ProcessTag,
-    /// Its name, for people.
+    /// Name of the process, for logs.
     pub(crate) name: String,
 }
 
-/// All processes that carry a tag of this data directory, but for ourselves and those who
-/// started us: a gateway may be started from what an earlier one left. Those of other users
-/// cannot be read and are not found. Takes some milliseconds.
+/// All processes with a tag of this data directory, except this one and its ancestors, because a
+/// gateway can be started from a process that an earlier gateway left behind. Processes of other
+/// users cannot be read and are not found. Takes some milliseconds.
 pub(crate) fn find(instance: &ProcessOwner) -> Vec<TaggedProcess> {
     let found = pids().into_iter().flatten().filter_map(|pid| {
         let tag = tag_of(instance, pid)?;
@@ -47,8 +47,8 @@ pub(crate) fn find(instance: &ProcessOwner) -> Vec<TaggedProcess> {
     found
 }
 
-/// Signals a process if it still is the one that was found: its number may be another's by now,
-/// and so may the tag. Returns whether it was signalled.
+/// Signals a process if it still is the one that was found, because its id can have been reused,
+/// even by another tagged process. Returns whether it was signalled.
 pub(crate) fn end(instance: &ProcessOwner, process: &TaggedProcess, at_once: bool) -> bool {
     let signal = if at_once { Signal::KILL } else { Signal::TERM };
     let is_it = || tag_of(instance, process.pid) == Some(process.tag);
@@ -56,10 +56,10 @@ pub(crate) fn end(instance: &ProcessOwner, process: &TaggedProcess, at_once: boo
         return false;
     };
     match pidfd_open(pid, PidfdFlags::empty()) {
-        // The tag is read after the handle was taken, so it is of the process that the handle
-        // holds, if that one still lives when the signal comes.
+        // The tag is read after the handle is opened, so it belongs to the process that the handle
+        // refers to, while that process is alive.
         Ok(handle) => is_it() && pidfd_send_signal(handle, signal).is_ok(),
-        // A system without handles, or one that forbids them.
+        // The system does not support handles, or forbids them.
         Err(Errno::NOSYS | Errno::PERM | Errno::INVAL | Errno::MFILE | Errno::NFILE) => {
             is_it() && kill_process(pid, signal).is_ok()
         }
@@ -67,15 +67,15 @@ pub(crate) fn end(instance: &ProcessOwner, process: &TaggedProcess, at_once: boo
     }
 }
 
-/// Reaps an ended process that became our child, as it does of a gateway that is process 1.
+/// Reaps an ended process that became our child, as happens if the gateway is process 1.
 pub(crate) fn reap(process: &TaggedProcess) {
     if let Some(pid) = Pid::from_raw(process.pid) {
-        // For all others it fails.
+        // This fails for processes that are not our children.
         let _ = waitpid(Some(pid), WaitOptions::NOHANG);
     }
 }
 
-/// A zombie has no environment.
+/// The tag of a process; a zombie has no environment and therefore no tag.
 fn tag_of(instance: &ProcessOwner, pid: i32) -> Option<ProcessTag> {
     let mut environ = Vec::new();
     let file = File::open(format!("/proc/{pid}/environ")).ok()?;
@@ -134,7 +134,7 @@ mod tests {
             tag,
             name: String::new(),
         };
-        // It may not have become another program yet.
+        // The child can still be about to execute the other program.
         while !find(&instance).iter().any(|process| process.pid == pid) {
             assert!(child.try_wait().unwrap().is_none());
         }

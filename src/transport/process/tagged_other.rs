@@ -1,8 +1,9 @@
-//! Systems on which the environment of a process cannot be read: nothing is found by its tag.
+//! Placeholder for systems on which the environment of a process cannot be read: no process is
+//! found by its tag.
 
 use super::process_tag::{ProcessOwner, ProcessTag};
 
-/// Stands for a process that is never found.
+/// A process that is never found.
 #[derive(Clone, Debug)]
 pub(crate) struct TaggedProcess {
     pub(crate) pid: i32,

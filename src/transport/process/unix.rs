@@ -1,4 +1,4 @@
-//! Process groups, signals and pipes of Unix systems.
+//! Process groups, signals and pipes on Unix systems.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -14,17 +14,17 @@ use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use super::open_files::limit_of_children;
 use crate::transport::ChildLimits;
 
-/// Seconds of CPU time after `SIGXCPU` until the system kills a process that does not heed it.
+/// Seconds of CPU time between `SIGXCPU` and the kill of a process that ignores it.
 const CPU_GRACE: u64 = 2;
 
-/// Bytes that a child's stdout holds until they are read: with the 64 KiB of Linux, a child that
-/// writes a large result waits for the gateway at every other step.
+/// Size of a child's stdout pipe, in bytes: with Linux's 64 KiB, a child that writes a large result
+/// waits for the gateway repeatedly.
 #[cfg(target_os = "linux")]
 const STDOUT_PIPE: usize = 256 * 1024;
 
-/// Makes the child the leader of a process group of its own, sets its limits and, where the
-/// system can, has it killed when the calling thread ends: call it only from a thread that lives
-/// as long as the gateway.
+/// Makes the child the leader of a new process group, sets its limits and, if the system supports
+/// it, has it killed when the calling thread ends. Call it only from a thread that lives until
+/// the gateway ends.
 pub(crate) fn prepare(command: &mut Command, limits: ChildLimits) {
     command.process_group(0);
     #[cfg(target_os = "linux")]
@@ -50,7 +50,7 @@ pub(crate) fn prepare(command: &mut Command, limits: ChildLimits) {
 #[cfg(target_os = "linux")]
 fn die_with(parent: Pid) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-    // The parent may have died before the call: then no signal will ever come.
+    // If the parent died before this call, no signal will ever come.
     if rustix::process::getppid() == Some(parent) {
         Ok(())
     } else {
@@ -58,10 +58,10 @@ fn die_with(parent: Pid) -> io::Result<()> {
     }
 }
 
-/// Limits the calling process and all that it starts.
+/// Limits the calling process and all processes that it starts.
 fn set(limits: ChildLimits) -> io::Result<()> {
     let limit = |resource, soft: u64, hard: u64| {
-        // Only a privileged process may go beyond what it was given itself.
+        // Only a privileged process can exceed the limit that it was started with.
         let given = getrlimit(resource).maximum.unwrap_or(u64::MAX);
         let new = Rlimit {
             current: Some(soft.min(given)),
@@ -86,7 +86,7 @@ fn set(limits: ChildLimits) -> io::Result<()> {
 /// All processes of one child. Dropping it kills them.
 #[derive(Debug)]
 pub(crate) struct ProcessGroup {
-    /// `None` once nobody is left: the number may belong to others by then.
+    /// `None` once no process is left, because the id can be reused then.
     leader: Option<Pid>,
 }
 
@@ -106,8 +106,8 @@ impl ProcessGroup {
         self.signal(Signal::KILL);
     }
 
-    /// Whether processes are left. To be asked only after the leader was waited for; reaps
-    /// descendants that became our children (as for a gateway that is process 1).
+    /// Whether processes are left. Must be called only after the leader was waited for; reaps
+    /// descendants that became our children, as happens if the gateway is process 1.
     pub(crate) fn is_alive(&mut self) -> bool {
         let Some(leader) = self.leader else {
             return false;
@@ -117,7 +117,7 @@ impl ProcessGroup {
         if exists && runs(leader) {
             return true;
         }
-        // One that forked while we looked may have been missed.
+        // The check can have missed a process that forked meanwhile.
         self.kill();
         self.leader = None;
         false
@@ -125,14 +125,14 @@ impl ProcessGroup {
 
     fn signal(&self, signal: Signal) {
         if let Some(leader) = self.leader {
-            // It fails only when nobody is left.
+            // This fails only if no process is left.
             let _ = kill_process_group(leader, signal);
         }
     }
 }
 
-/// Whether a group holds more than zombies, for which a signal says that they exist: some inits
-/// take seconds to reap what was left to them.
+/// Whether a group contains a process that is not a zombie. A signal does not tell, because zombies
+/// exist until they are reaped, for which some inits take seconds.
 #[cfg(target_os = "linux")]
 fn runs(group: Pid) -> bool {
     let Ok(mut pids) = super::proc_stat::pids() else {
@@ -154,7 +154,7 @@ impl Drop for ProcessGroup {
     }
 }
 
-/// The gateway's ends of a child's pipes, on their way to another thread.
+/// The gateway's ends of a child's pipes, detached so that they can move to another thread.
 #[derive(Debug)]
 pub(crate) struct ChildPipes {
     stdin: OwnedFd,
@@ -163,13 +163,14 @@ pub(crate) struct ChildPipes {
 }
 
 impl ChildPipes {
-    /// Takes the pipes out of a child that was started with all three piped.
+    /// Takes the pipes of a child that was started with all three piped.
     pub(crate) fn take(child: &mut Child) -> io::Result<Self> {
         let missing = || io::Error::other("the child has no pipes");
         let stdin = child.stdin.take().ok_or_else(missing)?;
         let stdout = child.stdout.take().ok_or_else(missing)?;
         let stderr = child.stderr.take().ok_or_else(missing)?;
-        // A user who has many pipes may be refused a larger one; the smaller one serves, too.
+        // The kernel can refuse a larger pipe to a user with many pipes; the default size also
+        // works.
         #[cfg(target_os = "linux")]
         let _ = rustix::pipe::fcntl_setpipe_size(&stdout, STDOUT_PIPE);
         Ok(Self {
@@ -189,7 +190,7 @@ impl ChildPipes {
     }
 }
 
-/// Tells how much of what was written to a pipe is not read yet. Holds the pipe open.
+/// Measures how many bytes written to a pipe have not been read. Keeps the pipe open.
 #[derive(Debug)]
 pub(crate) struct PipeGauge(OwnedFd);
 

@@ -1,4 +1,4 @@
-//! The resources that processes use, as `/proc/*/stat` shows them.
+//! Reads the resource usage of processes from `/proc/*/stat`.
 
 use std::fs;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::ProcessUsage;
 use super::proc_stat::pids;
 
-/// All processes that may be looked at.
+/// Usage of all processes that can be read.
 pub(crate) fn process_usage() -> Vec<ProcessUsage> {
     let page = rustix::param::page_size() as u64;
     let ticks = rustix::param::clock_ticks_per_second();
@@ -18,7 +18,7 @@ pub(crate) fn process_usage() -> Vec<ProcessUsage> {
     stats.collect()
 }
 
-/// The name, in parentheses, may hold anything.
+/// The name, in parentheses, can contain any character.
 fn parse(pid: u32, stat: &str, page: u64, ticks: u64) -> Option<ProcessUsage> {
     let (_, fields) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = fields.split_ascii_whitespace().collect();

@@ -1,5 +1,5 @@
-//! Chooses the proxy of a request: the one in the server's settings, or the one that the environment
-//! names for all programs. Only [`ProxyChoice::for_url`] reads the environment.
+//! Chooses the proxy of a request: the one in the server's settings, or the one in the environment.
+//! Only [`ProxyChoice::for_url`] reads the environment.
 
 mod no_proxy;
 
@@ -15,10 +15,10 @@ use url::Url;
 use self::no_proxy::NoProxy;
 use super::messages::excerpt;
 
-/// Longest answer of a proxy to `CONNECT`, in bytes.
+/// Longest response of a proxy to `CONNECT`, in bytes.
 const TUNNEL_HEAD_MAX: usize = 16 * 1024;
 
-/// Bytes of a proxy's status line that an error shows.
+/// Maximum bytes of a proxy's status line that an error shows.
 const LINE_SHOWN_MAX: usize = 200;
 
 /// An HTTP proxy.
@@ -26,18 +26,18 @@ const LINE_SHOWN_MAX: usize = 200;
 pub struct Proxy {
     pub host: String,
     pub port: u16,
-    /// The value of `Proxy-Authorization`.
+    /// Value of `Proxy-Authorization`.
     authorization: Option<SecretString>,
     password: Option<SecretString>,
 }
 
-/// A text that is not a usable proxy. The error omits the text, which can contain a password.
+/// The text is not a usable proxy. The error omits it, because it can contain a password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("it must be the URL of an HTTP proxy, such as `http://proxy.example.com:3128`")]
 pub struct InvalidProxy;
 
 impl Proxy {
-    /// Reads `http://user:password@host:port`. Without a scheme it is HTTP, as in curl.
+    /// Parses `http://user:password@host:port`. Without a scheme, HTTP is assumed, as in curl.
     ///
     /// # Errors
     ///
@@ -71,7 +71,7 @@ impl Proxy {
         })
     }
 
-    /// The texts in it that nothing may show.
+    /// Secrets in the proxy's settings, which must be masked.
     pub(super) fn secrets(&self) -> impl Iterator<Item = &str> {
         let both = self.authorization.iter().chain(&self.password);
         both.map(|secret| secret.expose_secret().trim_start_matches("Basic "))
@@ -87,7 +87,7 @@ impl Proxy {
         )
     }
 
-    /// The header line with the user's credentials for the proxy; empty without a user.
+    /// Header line with the user's credentials for the proxy; empty without a user.
     pub(crate) fn authorization_line(&self) -> String {
         let line =
             |value: &SecretString| format!("Proxy-Authorization: {}\r\n", value.expose_secret());
@@ -95,7 +95,7 @@ impl Proxy {
     }
 }
 
-/// Shows the URL without the credentials.
+/// Shows the URL without credentials.
 impl fmt::Display for Proxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let user = if self.authorization.is_some() {
@@ -122,7 +122,7 @@ pub(crate) fn authority(host: &str, port: u16) -> String {
     }
 }
 
-/// Reads the answer to [`Proxy::tunnel_request`]; `None` while the answer is incomplete.
+/// Reads the response to [`Proxy::tunnel_request`]; `None` while it is incomplete.
 ///
 /// # Errors
 ///
@@ -130,7 +130,7 @@ pub(crate) fn authority(host: &str, port: u16) -> String {
 pub(crate) fn tunnel_answer(head: &[u8]) -> Option<Result<(), String>> {
     if !head.ends_with(b"\r\n\r\n") && !head.ends_with(b"\n\n") {
         let is_endless = head.len() >= TUNNEL_HEAD_MAX;
-        return is_endless.then(|| Err("its answer to CONNECT does not end".to_owned()));
+        return is_endless.then(|| Err("its response to CONNECT is too long".to_owned()));
     }
     let line = head.split(|byte| matches!(byte, b'\r' | b'\n')).next();
     let line = excerpt(line.unwrap_or_default(), LINE_SHOWN_MAX);
@@ -139,13 +139,13 @@ pub(crate) fn tunnel_answer(head: &[u8]) -> Option<Result<(), String>> {
         return Some(Ok(()));
     }
     let advice = match status {
-        "407" => "; write the user into its URL: `http://user:password@host:port`",
+        "407" => "; put the user into its URL: `http://user:password@host:port`",
         _ => "",
     };
-    Some(Err(format!("it refuses the connection: {line}{advice}")))
+    Some(Err(format!("it refused the connection: {line}{advice}")))
 }
 
-/// The choice of the proxy for one server.
+/// Choice of the proxy for one server.
 #[derive(Clone, Debug, Default)]
 pub enum ProxyChoice {
     /// The variables `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY`.
@@ -156,11 +156,11 @@ pub enum ProxyChoice {
 }
 
 impl ProxyChoice {
-    /// Reads the key `proxy` of a server: a URL, or `none`.
+    /// Parses the key `proxy` of a server: a URL, or `none`.
     ///
     /// # Errors
     ///
-    /// As [`Proxy::parse`].
+    /// Returns the error of [`Proxy::parse`].
     pub fn parse(text: &str) -> Result<Self, InvalidProxy> {
         match text {
             "none" => Ok(Self::Direct),
@@ -172,7 +172,7 @@ impl ProxyChoice {
     ///
     /// # Errors
     ///
-    /// Names the variable with an invalid value.
+    /// Returns an error that names the environment variable with an invalid value.
     pub fn for_url(&self, url: &Url) -> Result<Option<Proxy>, String> {
         match self {
             Self::Environment => of_variables(url, |name| std::env::var(name).ok()),
@@ -182,8 +182,8 @@ impl ProxyChoice {
     }
 }
 
-/// The proxy that the environment names for `url`. Loopback addresses never use it: a proxy would
-/// look for the server on its own machine.
+/// The proxy that the environment specifies for `url`. Never used for loopback addresses, because a
+/// proxy would look for the server on its own machine.
 fn of_variables(
     url: &Url,
     variable: impl Fn(&str) -> Option<String>,

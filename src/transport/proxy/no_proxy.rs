@@ -12,20 +12,20 @@ pub(super) struct NoProxy(Vec<Entry>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
     hosts: Hosts,
-    /// `None` is any port.
+    /// `None` matches any port.
     port: Option<u16>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Hosts {
     All,
-    /// A domain and all below it, in lower case and without a leading dot.
+    /// A domain and all its subdomains, in lower case and without a leading dot.
     Domain(String),
     Network(IpAddr, u8),
 }
 
 impl NoProxy {
-    /// Entries are separated by commas or spaces. What cannot be read matches nothing.
+    /// Parses entries separated by commas or spaces. An invalid entry matches nothing.
     pub(super) fn parse(text: &str) -> Self {
         let entries = text.split([',', ' ', '\t', '\n']);
         let entries = entries.filter(|entry| !entry.is_empty());

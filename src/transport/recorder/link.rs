@@ -1,4 +1,4 @@
-//! A link and a sink that write to a recording what passes.
+//! A link and a sink that record the messages passing through them.
 
 use std::rc::Rc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The content of a recording, and what a report shows of it.
+//! Tests of what a recording keeps and what a report shows of it.
 
 use std::rc::Rc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The command line and environment of a child.
+//! Builds the command line and environment of a child.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -11,10 +11,9 @@ use tokio::process::Command;
 
 use crate::transport::{InheritEnv, StdioSettings};
 
-/// Variables that a child gets even if it does not inherit the gateway's environment: what
-/// programs need to find other programs, their home, their language, the screen, the network and
-/// the services that they are made for. Each has its full name here: a pattern would also match
-/// secrets.
+/// Variables that a child always inherits: what programs need to find other programs, their home
+/// directory, language, display, network and the services that they exist for. All names are
+/// complete, because a pattern would also match secrets.
 pub const PASSED_VARIABLES: &[&str] = &[
     "PATH",
     "HOME",
@@ -82,7 +81,7 @@ pub const PASSED_VARIABLES: &[&str] = &[
     "JAVA_HOME",
 ];
 
-/// Without these, no program starts on Windows.
+/// No program starts on Windows without these.
 const NEEDED_ON_WINDOWS: &[&str] = &[
     "SystemRoot",
     "SystemDrive",
@@ -101,8 +100,8 @@ const NEEDED_ON_WINDOWS: &[&str] = &[
     "ProgramFiles",
 ];
 
-/// Variables that only their full name lets through: the way to the user's SSH agent and keyring, and
-/// proxies, whose addresses may hold a password.
+/// Variables that are only passed if listed by their full name: access to the user's SSH agent and
+/// keyring, and proxies, whose addresses can contain a password.
 fn needs_its_name(name: &str) -> bool {
     let is_proxy = name.to_ascii_lowercase().ends_with("_proxy");
     is_proxy || matches!(name, "SSH_AUTH_SOCK" | "DBUS_SESSION_BUS_ADDRESS")
@@ -118,7 +117,7 @@ const GATEWAY_ONLY: [&str; 6] = [
     "WATCHDOG_USEC",
 ];
 
-/// The part of `environment` that a child gets.
+/// The part of `environment` that a child inherits.
 fn passed(
     environment: impl Iterator<Item = (OsString, OsString)>,
     inherit: &InheritEnv,
@@ -131,7 +130,7 @@ fn passed(
     let named = [PASSED_VARIABLES, NEEDED_ON_WINDOWS].concat().into_iter();
     let named: HashSet<&str> = named.chain(more.iter().map(String::as_str)).collect();
     let mut globs = GlobSetBuilder::new();
-    // The configuration has none that is no glob.
+    // The configuration was checked to contain only valid globs.
     for glob in more.iter().filter_map(|text| Glob::new(text).ok()) {
         globs.add(glob);
     }
@@ -163,10 +162,10 @@ pub(super) fn build(settings: &StdioSettings) -> Command {
     command
 }
 
-/// Why a start failed, with what to do.
+/// Explains why a start failed, with advice.
 pub(super) fn explain(settings: &StdioSettings, error: &io::Error) -> String {
     if let Some(cwd) = settings.cwd.as_ref().filter(|cwd| !cwd.is_dir()) {
-        return format!("its working directory {} does not exist", cwd.display());
+        return format!("working directory {} does not exist", cwd.display());
     }
     match error.kind() {
         io::ErrorKind::NotFound => {

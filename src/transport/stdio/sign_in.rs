@@ -1,14 +1,14 @@
-//! The page on which a server wants its user to sign in, told from its standard error.
+//! Detects the page on which a server asks its user to sign in, from lines on stderr.
 
 use url::Url;
 
-/// Lines that are looked at, in bytes: an address with its words is shorter.
+/// Longest line that is examined, in bytes; real sign-in requests are shorter.
 const LINE_MAX: usize = 8 * 1024;
 
-/// Requests that one process may make; more are ignored.
+/// Maximum requests per process; more are ignored.
 const REQUESTS_MAX: usize = 3;
 
-/// Words that ask for a sign-in, one after the other.
+/// Word sequences that ask for a sign-in.
 const REQUESTS: [&[&str]; 5] = [
     &["authorize"],
     &["authenticate"],
@@ -17,19 +17,19 @@ const REQUESTS: [&[&str]; 5] = [
     &["login"],
 ];
 
-/// Words of lines that report something else.
+/// Words that mark a line as a report rather than a request.
 const REPORTS: [&str; 4] = ["error", "failed", "deprecated", "warn"];
 
-/// Looks at the lines of a server's standard error, one after the other.
+/// Examines the lines of a server's stderr in order.
 #[derive(Debug, Default)]
 pub(super) struct SignInWatch {
-    /// The line before, unless it was empty.
+    /// The previous line that was not empty.
     before: String,
     requests: usize,
 }
 
 impl SignInWatch {
-    /// The page that this line, after the line before, asks a person to sign in at.
+    /// The page at which this line, together with the previous one, asks a person to sign in.
     pub(super) fn request(&mut self, line: &str) -> Option<Url> {
         let line = line.trim();
         if line.is_empty() || line.len() > LINE_MAX || self.requests >= REQUESTS_MAX {
@@ -53,7 +53,7 @@ fn page(before: &str, line: &str) -> Option<Url> {
     Url::parse(address).ok().filter(|_| asks)
 }
 
-/// Whether a text asks somebody to sign in.
+/// Whether a text asks a person to sign in.
 fn asks(text: &str) -> bool {
     let text = text.to_lowercase();
     let words: Vec<&str> = text

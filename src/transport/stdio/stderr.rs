@@ -1,4 +1,4 @@
-//! A child's standard error: kept as lines, never taken for a fault by itself (C-STDIO-03).
+//! Reads a child's stderr into its log; output there is never treated as a fault (C-STDIO-03).
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,10 +13,10 @@ use crate::telemetry::{LogRing, LogSource};
 use crate::transport::link_sink::LinkSink;
 use crate::transport::{LinkEvent, SignInPlace};
 
-/// Longest line, in bytes; of a longer one only its presence is kept.
+/// Longest line, in bytes; a longer one is only noted.
 const LINE_MAX: usize = 64 * 1024;
 
-/// Reads to the end.
+/// Reads until the child closes its stderr.
 pub(super) async fn read(
     mut pipe: ChildStderr,
     log: LogRing,

@@ -1,5 +1,5 @@
-//! How much of what was sent a child has not read yet: tells a program that is still being
-//! downloaded from one that reads and is silent.
+//! Tracks how much sent data a child has not read: distinguishes a program that is still being
+//! downloaded from one that reads but stays silent.
 
 use std::cell::{Cell, RefCell};
 
@@ -11,7 +11,7 @@ use crate::transport::process::PipeGauge;
 pub(super) struct Unread {
     /// Frames that are not in the pipe yet.
     queued: Cell<usize>,
-    /// Dropped when nobody asks any more: the pipe is closed by its last holder.
+    /// Dropped when the link stops, because the pipe is closed only when all holders drop it.
     gauge: RefCell<Option<PipeGauge>>,
 }
 
@@ -31,7 +31,7 @@ impl Unread {
         self.queued.set(self.queued.get().saturating_sub(frames));
     }
 
-    /// Whether the child has read everything; `None` where the system does not tell.
+    /// Whether the child has read everything; `None` if the system does not tell.
     pub(super) fn is_empty(&self) -> Option<bool> {
         let in_pipe = self.gauge.borrow().as_ref()?.bytes()?;
         Some(in_pipe == 0 && self.queued.get() == 0)

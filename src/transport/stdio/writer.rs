@@ -1,4 +1,4 @@
-//! Frames into a child's standard input, as many per write as are waiting.
+//! Writes frames to a child's standard input, combining waiting frames into one write.
 
 use std::rc::Rc;
 
@@ -12,10 +12,10 @@ use super::unread::Unread;
 use crate::transport::link_sink::LinkSink;
 use crate::transport::{LinkError, LinkEvent, OutgoingFrame};
 
-/// Bytes that one write gathers, if they come in several frames.
+/// Maximum bytes of several frames that are combined into one write.
 const BATCH_SIZE: usize = 64 * 1024;
 
-/// A larger buffer is given back after the write.
+/// Largest buffer that is kept after a write.
 const BUFFER_KEPT: usize = 4 * BATCH_SIZE;
 
 pub(super) struct Writer {
@@ -25,15 +25,15 @@ pub(super) struct Writer {
     sink: Rc<LinkSink>,
     unread: Rc<Unread>,
     batch: Vec<u8>,
-    /// Frames of the batch.
+    /// Frames in the batch.
     gathered: usize,
-    /// Where each call of the batch begins in it.
+    /// Offset of each call in the batch.
     starts: Vec<(usize, u64)>,
 }
 
-/// The pipe is broken, or nobody wants the rest to be written.
+/// The pipe broke, or the writer was stopped.
 struct Ended {
-    /// Bytes of the batch that the pipe took.
+    /// Bytes of the batch that the pipe accepted.
     written: usize,
 }
 
@@ -57,8 +57,8 @@ impl Writer {
         }
     }
 
-    /// Writes until the queue is closed, the pipe breaks or `stop` is given, and closes the pipe.
-    /// Calls that never came into the pipe are reported as not sent.
+    /// Writes until the queue is closed, the pipe breaks or `stop` is cancelled, then closes the
+    /// pipe. Calls that never reached the pipe are reported as not sent.
     pub(super) async fn run(mut self) {
         let ended = self.write_all().await;
         let unwritten = self.starts.iter();
@@ -129,13 +129,13 @@ impl Writer {
     }
 
     fn not_sent(&self, call: u64) {
-        let error = LinkError::NotSent("the server ended or stopped reading before".into());
+        let error = LinkError::NotSent("the server ended or stopped reading first".into());
         self.sink.send(LinkEvent::Failed { call, error });
     }
 }
 
-/// One frame, one line (C-STDIO-01): a raw line end can only stand between the tokens of JSON,
-/// where a space means the same.
+/// Appends a frame as one line (C-STDIO-01). A raw line break can only be between the tokens of
+/// JSON, where a space is equivalent.
 fn append_line(batch: &mut Vec<u8>, frame: &[u8]) {
     let start = batch.len();
     batch.extend_from_slice(frame);

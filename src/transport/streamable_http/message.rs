@@ -1,4 +1,4 @@
-//! A message with the headers that go with it alone.
+//! A message with its own HTTP headers.
 
 use std::sync::Arc;
 
@@ -29,17 +29,17 @@ impl HttpMessage {
         }
     }
 
-    /// It says of itself what it is, and belongs to no session.
+    /// Whether the message describes itself and belongs to no session.
     pub(super) const fn is_sessionless(&self) -> bool {
         self.headers.is_some()
     }
 
-    /// It was sent in a session.
+    /// Whether the message is sent in a session.
     pub(super) const fn has_session(&self, requests: &SessionRequests) -> bool {
         requests.has_session && !self.is_sessionless()
     }
 
-    /// Sends it: as a part of the session, `in_session`, unless it belongs to none.
+    /// Sends the message, based on the request `in_session` unless it belongs to no session.
     pub(super) async fn post(
         &self,
         link_state: &HttpLinkState,
@@ -47,7 +47,7 @@ impl HttpMessage {
     ) -> Result<ClientResponse, SendRequestError> {
         let mut extra = self.forwarded(&link_state.settings);
         let Some(headers) = &self.headers else {
-            // A server of the newer era may refuse the handshake of the older one without it.
+            // Some servers of the newer era refuse the older era's handshake without this header.
             if !link_state.requests().has_session && is_handshake(&self.frame) {
                 extra.insert(
                     HeaderName::from_static(METHOD),
@@ -60,7 +60,7 @@ impl HttpMessage {
         for (name, value) in headers.params.iter().filter_map(readable) {
             extra.append(name, value);
         }
-        // A header of the gateway itself or of its operator is not changed by a client.
+        // A client's header must not replace one of the gateway or its operator.
         let is_said = |name: &HeaderName| {
             let mut params = headers.params.iter();
             let is_param = params.any(|(said, _)| name.as_str().eq_ignore_ascii_case(said));
@@ -74,7 +74,7 @@ impl HttpMessage {
         self.send(link_state, &request, &extra).await
     }
 
-    /// The client's headers that this server is to read, and the context of its trace.
+    /// Headers that are forwarded from the client to this server, and the trace context.
     fn forwarded(&self, settings: &HttpSettings) -> HeaderMap {
         let mut headers = HeaderMap::new();
         let Some(said) = &self.forwarded else {
@@ -99,8 +99,8 @@ impl HttpMessage {
         headers
     }
 
-    /// Most servers need no token, set no cookies and answer at once; the rest is boxed, since each call would pay
-    /// for its size.
+    /// Sends a request. The common case, a server that needs no token, sets no cookies and answers
+    /// directly, is handled here; the rest is boxed, because every call would pay for its size.
     async fn send(
         &self,
         link_state: &HttpLinkState,
@@ -131,9 +131,9 @@ impl HttpMessage {
     }
 }
 
-/// Whether this is the gateway's `initialize`, which names its method at its beginning.
+/// Whether the frame is the gateway's `initialize`, which has its method near the start.
 fn is_handshake(frame: &[u8]) -> bool {
-    // After the version and an id, which is a number.
+    // The method follows the version and a numeric id.
     let (head, _) = frame.split_at(frame.len().min(80));
     memchr::memmem::find(head, br#""method":"initialize""#).is_some()
 }
@@ -145,7 +145,8 @@ fn insert_secret(headers: &mut HeaderMap, name: &str, value: &str) {
     }
 }
 
-/// As HTTP carries it; of one that cannot be sent the server says that it misses it.
+/// Converts a header for HTTP. One that HTTP cannot carry is dropped, and the server reports that
+/// it is missing.
 fn readable((name, value): &(String, String)) -> Option<(HeaderName, HeaderValue)> {
     match (HeaderName::try_from(name), HeaderValue::from_str(value)) {
         (Ok(name), Ok(value)) => Some((name, value)),

@@ -1,23 +1,23 @@
-//! When a stream that ended is opened again. Pure.
+//! Decides when an ended stream is reopened. Pure.
 
 use std::time::Duration;
 
 use crate::supervision::Backoff;
 
-/// Delays while streams bring nothing. The first is the least, whatever a server asks for.
+/// Delays after streams without events. The first is the minimum, whatever the server asks for.
 const FRUITLESS: Backoff = Backoff::doubling(Duration::from_millis(250), Duration::from_secs(30));
 
-/// Delays after streams that end at once, though they bring something: a server may have its
-/// clients poll, but not without a pause.
+/// Delays after streams that end at once, even with events: a server can make its clients poll, but
+/// not without a pause.
 const HASTY: Backoff = Backoff::doubling(Duration::from_millis(250), Duration::from_secs(2));
 
-/// A stream that lasts less ended at once.
+/// Lifetime below which a stream counts as ended at once.
 const HASTY_MAX: Duration = Duration::from_secs(1);
 
-/// The streams so far, one after the other.
+/// Counters of the recent streams.
 #[derive(Debug, Default)]
 pub(super) struct Reconnects {
-    /// Attempts in a row that brought nothing new.
+    /// Attempts in a row without new events.
     fruitless: u32,
     /// Streams in a row that ended at once.
     hasty: u32,
@@ -38,8 +38,8 @@ impl Reconnects {
         self.fruitless
     }
 
-    /// How long to wait before the next attempt: what the server asked for, but not less than the
-    /// streams before it call for.
+    /// Delay before the next attempt: the time that the server asked for, or more if earlier
+    /// streams require it.
     pub(super) fn next_delay(&mut self, retry: Option<Duration>) -> Duration {
         let fruitless = FRUITLESS.delay(self.fruitless);
         let hasty = HASTY.delay(self.hasty.saturating_sub(1));
@@ -86,7 +86,7 @@ mod tests {
         }
     }
 
-    /// The finding: a server that wrote `retry: 0` had 226 reconnects in 5 seconds.
+    /// Regression test: a server that sent `retry: 0` caused 226 reconnects in 5 seconds.
     #[test]
     fn no_server_makes_us_reconnect_without_a_pause() {
         let mut reconnects = Reconnects::default();
@@ -97,7 +97,7 @@ mod tests {
         }
         let expected = [250, 500, 1000, 2000, 2000, 2000].map(ms);
         assert_eq!(delays, expected);
-        // One that lasts begins anew.
+        // A stream that lasts resets the delay.
         reconnects.ended(LONG, true);
         assert_eq!(reconnects.next_delay(Some(ms(10))), ms(250));
     }

@@ -1,4 +1,4 @@
-//! The requests of one session, prepared once: a call clones a reference and adds its body.
+//! Requests of one session, prepared once: a call clones a reference and adds its body.
 
 use awc::error::FreezeRequestError;
 use awc::http::Method;
@@ -14,7 +14,7 @@ pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-i
 pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const PROTOCOL_VERSION: HeaderName = HeaderName::from_static(headers::PROTOCOL_VERSION);
 
-/// The headers that the handshake added.
+/// Headers that result from the handshake.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SessionHeaders {
     pub(super) id: Option<HeaderValue>,
@@ -34,7 +34,7 @@ pub(super) struct SessionRequests {
 impl SessionRequests {
     /// # Errors
     ///
-    /// Returns [`LinkOpenError::Other`] when the HTTP client refuses a request.
+    /// Returns [`LinkOpenError::Other`] if the HTTP client rejects a request.
     pub(super) fn new(
         factory: &RequestFactory,
         session: &SessionHeaders,
@@ -68,18 +68,18 @@ impl SessionHeaders {
     }
 }
 
-/// A request of the sessionless revision. A header that HTTP cannot carry is left out: the server
-/// says what it misses.
+/// Creates a request of the sessionless revision. A header that HTTP cannot carry is omitted, and
+/// the server reports that it is missing.
 ///
 /// # Errors
 ///
-/// Returns [`FreezeRequestError`] when the HTTP client refuses the request.
+/// Returns [`FreezeRequestError`] if the HTTP client rejects the request.
 pub(super) fn sessionless(
     factory: &RequestFactory,
     standard: &StandardHeaders,
 ) -> Result<FrozenClientRequest, FreezeRequestError> {
     let client = match standard.method {
-        // Its answer is a stream that stays open.
+        // The answer is a stream that stays open.
         RpcMethod::Listen => &factory.streams,
         _ => &factory.calls,
     };

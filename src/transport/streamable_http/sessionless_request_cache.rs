@@ -1,5 +1,4 @@
-//! Requests of the sessionless revision: many calls have the same headers, so those are put
-//! together once.
+//! Cache of requests of the sessionless revision, because many calls have the same headers.
 
 use std::cell::RefCell;
 
@@ -11,10 +10,10 @@ use crate::bridge::headers::StandardHeaders;
 use crate::id::{QuickCache, quick_cache};
 use crate::transport::http::request_factory::RequestFactory;
 
-/// Maximum cached requests; more evict the least used.
+/// Maximum cached requests; the least recently used are evicted.
 const KEPT_MAX: usize = 256;
 
-/// A request with a longer name, in bytes, is prepared each time.
+/// Longest name whose request is cached, in bytes.
 const NAME_MAX: usize = 256;
 
 pub(super) struct SessionlessRequestCache(
@@ -30,7 +29,7 @@ impl Default for SessionlessRequestCache {
 impl SessionlessRequestCache {
     /// # Errors
     ///
-    /// Returns [`FreezeRequestError`] when the HTTP client refuses the request.
+    /// Returns [`FreezeRequestError`] if the HTTP client rejects the request.
     pub(super) fn of(
         &self,
         headers: &StandardHeaders,
@@ -49,7 +48,8 @@ impl SessionlessRequestCache {
     }
 }
 
-/// A copy that does not keep the message in memory that its name was cut out of.
+/// Copies the headers, so that the cache does not keep the message alive from which the name was
+/// sliced.
 fn detached_copy(headers: &StandardHeaders) -> StandardHeaders {
     StandardHeaders {
         name: headers.name.as_ref().map(|name| name.to_string().into()),

@@ -84,7 +84,7 @@ fn c_mrtr_01_all_questions_are_asked_and_all_answers_given_back() {
     round
         .answered(&41.into(), response(41, "result", &declined), &[])
         .unwrap();
-    // Twice the same answer is one.
+    // A repeated answer changes nothing.
     round
         .answered(&41.into(), response(41, "result", &declined), &[])
         .unwrap();

@@ -1,4 +1,4 @@
-//! One breaker: closed, open, half-open. Pure: the time comes from outside.
+//! A circuit breaker: closed, open or half-open. Pure: the caller passes the time.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use tokio::time::Instant;
 /// When a breaker opens, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BreakerSettings {
-    /// Failures in a row that open it; zero never does.
+    /// Failures in a row that open the breaker; zero disables it.
     pub failures: usize,
-    /// All of them within this time.
+    /// Time within which these failures must occur.
     pub within: Duration,
-    /// Time from its opening to the one call that is let through to try, and from that to the next
-    /// if it is not answered.
+    /// Time from opening until one trial call is let through, and until the next one if the trial
+    /// is not answered.
     pub open_for: Duration,
-    /// Whether each tool has a breaker of its own beside that of its server.
+    /// Whether each tool has a breaker of its own besides the server's.
     pub tools: bool,
     /// Whether a result with `isError` is a failure of the tool.
     pub tool_errors: bool,
@@ -33,23 +33,23 @@ impl Default for BreakerSettings {
     }
 }
 
-/// How a call ended, as far as a breaker is concerned.
+/// How a call ended, from a breaker's point of view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CallVerdict {
     Success,
     Failure,
-    /// It ended with its connection. Calls that end together are one failure.
+    /// The call ended with its connection. Calls lost together count as one failure.
     Loss,
-    /// It says nothing: taken back, refused by the gateway.
+    /// Proves nothing: the call was cancelled, or refused by the gateway.
     Nothing,
 }
 
 /// A call that a breaker let through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
-    /// The newest event when the call was let through: events are numbered upwards.
+    /// Number of the latest event when the call was let through; event numbers increase.
     pub(crate) event_number: u64,
-    /// It is the one that tries whether things work again.
+    /// Whether this is the trial call of an open breaker.
     pub(crate) is_trial: bool,
 }
 
@@ -62,16 +62,16 @@ pub(crate) enum BreakerTransition {
 
 #[derive(Debug, PartialEq, Eq)]
 enum BreakerState {
-    /// With the failures in a row, oldest first.
+    /// Times of the failures in a row, oldest first.
     Closed(VecDeque<Instant>),
     Open {
         until: Instant,
     },
-    /// A call is trying; if it takes longer, another one tries as well.
+    /// A trial call is in flight; if it is unanswered by `until`, another one is let through.
     HalfOpen {
         until: Instant,
     },
-    /// Opened by an operator, until it is reset.
+    /// Opened by an operator until it is reset.
     Tripped,
 }
 
@@ -87,24 +87,24 @@ pub(crate) enum BreakerSnapshot {
 #[derive(Debug)]
 pub(crate) struct Breaker {
     state: BreakerState,
-    /// The event with which it closed: calls from before say nothing any more.
+    /// Number of the event that closed the breaker; calls from before it no longer count.
     closed_at: u64,
-    /// The last failure that was counted.
+    /// Number of the last failure that was counted.
     failed_at: u64,
     /// Failures since the last success, however long ago.
     in_a_row: usize,
 }
 
-/// Why a call is not let through.
+/// Why a call was not let through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BreakerRefusal {
-    /// The next one is let through after this time.
+    /// The breaker is open; a trial call is let through after this time.
     For(Duration),
     Tripped,
 }
 
 impl Breaker {
-    /// A closed one.
+    /// A closed breaker.
     pub(crate) fn new(event_number: u64) -> Self {
         Self {
             state: BreakerState::Closed(VecDeque::new()),
@@ -114,7 +114,7 @@ impl Breaker {
         }
     }
 
-    /// Whether it knows nothing that a new one would not know.
+    /// Whether the breaker is in the same state as a new one.
     pub(crate) fn is_at_rest(&self) -> bool {
         matches!(&self.state, BreakerState::Closed(failures) if failures.is_empty())
     }
@@ -123,12 +123,12 @@ impl Breaker {
         matches!(self.state, BreakerState::Closed(_))
     }
 
-    /// How many calls failed since one succeeded.
+    /// Failures since the last success.
     pub(crate) fn in_a_row(&self) -> usize {
         self.in_a_row
     }
 
-    /// Whether a call may go; if so, whether it tries if things work again.
+    /// Lets a call through or refuses it; returns whether the call is a trial.
     pub(crate) fn ask(
         &mut self,
         now: Instant,
@@ -148,7 +148,8 @@ impl Breaker {
         }
     }
 
-    /// A call that was let through has ended; `event_number` is the number of this event.
+    /// Records the outcome of a call that was let through; `event_number` is the number of this
+    /// event.
     pub(crate) fn record(
         &mut self,
         ticket: Ticket,
@@ -200,7 +201,7 @@ impl Breaker {
                 self.in_a_row += 1;
                 Some(self.open(now + settings.open_for))
             }
-            // The next call tries.
+            // The next call is the trial.
             CallVerdict::Nothing => {
                 self.state = BreakerState::Open { until: now };
                 None
@@ -213,7 +214,7 @@ impl Breaker {
         BreakerTransition::Opened
     }
 
-    /// The next call tries: there is reason to think that things are different now.
+    /// Lets a trial call through at once, because something changed.
     pub(crate) fn retry_now(&mut self, now: Instant) {
         if let BreakerState::Open { until } = &mut self.state {
             *until = now;
@@ -224,7 +225,7 @@ impl Breaker {
         self.state = BreakerState::Tripped;
     }
 
-    /// Closes it; `event_number` is the number of this event.
+    /// Closes the breaker; `event_number` is the number of this event.
     pub(crate) fn reset(&mut self, event_number: u64) {
         *self = Self::new(event_number);
     }

@@ -21,7 +21,7 @@ const SETTINGS: BreakerSettings = BreakerSettings {
     tool_errors: false,
 };
 
-/// A breaker with the clock and the numbers that it is given.
+/// A breaker with its own clock and event numbers.
 struct Bench {
     breaker: Breaker,
     event_number: u64,
@@ -127,7 +127,7 @@ fn one_call_tries_and_decides() {
     let trial = bench.ask().unwrap();
     assert!(trial.is_trial);
     assert!(bench.ask().is_err());
-    // A call that began before it opened decides nothing.
+    // A call from before the breaker opened decides nothing.
     assert_eq!(bench.record(late, CallVerdict::Success), None);
     assert!(bench.ask().is_err());
     assert_eq!(
@@ -139,7 +139,7 @@ fn one_call_tries_and_decides() {
         Err(BreakerRefusal::For(Duration::from_secs(5)))
     );
     bench.pass(5);
-    // Nobody learns anything from a trial that was taken back: the next call tries.
+    // A trial that was cancelled proves nothing, so the next call is the trial.
     let trial = bench.ask().unwrap();
     assert_eq!(bench.record(trial, CallVerdict::Nothing), None);
     assert_eq!(
@@ -232,8 +232,8 @@ fn a_reason_to_try_opens_the_way_for_one_call() {
 }
 
 proptest! {
-    /// Whatever happens: at most one trial at a time but for slow ones, and successes always close
-    /// it again.
+    /// For any sequence of events, at most one trial runs at a time except for slow ones, and
+    /// successes eventually close the breaker.
     #[test]
     fn it_never_lets_two_try_and_never_stays_shut(
         steps in proptest::collection::vec((0..6u8, 0..4u64), 0..200)
