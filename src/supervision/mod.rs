@@ -67,7 +67,7 @@
 //!
 //! # Guarantees
 //!
-//! Each with the tests that prove it, in `tests/supervision/` unless the path starts with
+//! Each with the tests that prove it, in `tests/parts/supervision/` unless the path starts with
 //! `machine` (`machine/tests.rs`), `backoff` or `inbox` (unit tests here).
 //!
 //! 1. Every death is seen, with its reason and a panic's text: a stop, a failure, a kill, a
