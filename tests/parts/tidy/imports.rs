@@ -7,6 +7,12 @@ use crate::tidy::{Source, body};
 /// A module by its path, such as `["downstream", "pool"]`.
 type Module = Vec<String>;
 
+/// The names that the `use` lines of each module bring into it, with the paths that they lead to.
+type UsedNames = BTreeMap<Module, BTreeMap<String, Module>>;
+
+/// How many `use` lines of other files a path is followed through.
+const HOPS_MAX: usize = 8;
+
 /// The files of `src/` and what they name in each other.
 pub(crate) struct Imports {
     edges: BTreeMap<Module, BTreeSet<Module>>,
@@ -16,10 +22,13 @@ impl Imports {
     pub(crate) fn of(sources: &[Source]) -> Self {
         let sources: Vec<&Source> = sources.iter().filter(|source| !source.is_test()).collect();
         let modules: BTreeSet<Module> = sources.iter().map(|source| module(source)).collect();
+        let used: UsedNames = (sources.iter())
+            .map(|source| (module(source), used_names(&body(source), source, &modules)))
+            .collect();
         let edges = sources.iter().map(|source| {
             let from = module(source);
             let named = paths(&body(source), &from);
-            let files = named.iter().filter_map(|path| file_of(path, &modules));
+            let files = named.iter().filter_map(|path| file_of(path, &used));
             let others = files.filter(|to| *to != from).collect();
             (from, others)
         });
@@ -28,8 +37,8 @@ impl Imports {
         }
     }
 
-    /// Files that import each other in a circle. A folder's `mod.rs` and the files of that folder
-    /// may: they are one story.
+    /// Files that import each other in a circle. A folder's `mod.rs` and the files of that folder may import
+    /// each other. Where a `mod.rs` only passes a name on, the edge leads to the file that declares it.
     pub(crate) fn circles(&self) -> Vec<Vec<String>> {
         let reach: BTreeMap<&Module, BTreeSet<&Module>> = (self.edges.keys())
             .map(|from| (from, self.reachable(from)))
@@ -84,12 +93,43 @@ fn module(source: &Source) -> Module {
     module
 }
 
-/// The file that a path leads into: its longest beginning that is a module.
-fn file_of(path: &[String], modules: &BTreeSet<Module>) -> Option<Module> {
-    (1..=path.len())
-        .rev()
-        .map(|length| path[..length].to_vec())
-        .find(|start| modules.contains(start))
+/// The file that a path leads into: the longest beginning of the path that is a module, or the module from
+/// which that one has the name that follows.
+fn file_of(path: &[String], used: &UsedNames) -> Option<Module> {
+    let mut path = path.to_vec();
+    let mut file = None;
+    for _ in 0..HOPS_MAX {
+        let length = (1..=path.len())
+            .rev()
+            .find(|length| used.contains_key(&path[..*length]));
+        let Some(length) = length else { break };
+        let (module, rest) = path.split_at(length);
+        file = Some(module.to_vec());
+        let Some(target) = rest.first().and_then(|name| used[module].get(name)) else {
+            break;
+        };
+        path = [target, &rest[1..]].concat();
+    }
+    file
+}
+
+/// The names that the `use` lines of a file bring into it, where they lead to other files of the crate.
+fn used_names(text: &str, source: &Source, modules: &BTreeSet<Module>) -> BTreeMap<String, Module> {
+    let from = module(source);
+    let mut named = Vec::new();
+    for (start, word) in text.match_indices("use ") {
+        let line = text[..start].rsplit('\n').next().unwrap_or_default().trim();
+        if line.is_empty() || line.starts_with("pub") {
+            tree(&text[start + word.len()..], from.clone(), &mut named);
+        }
+    }
+    // A relative path leads to a module of this one, or out of the crate.
+    let child = |path: &Module| path.get(..=from.len()).map(<[String]>::to_vec);
+    let is_of_crate = |path: &Module| {
+        !path.starts_with(&from) || child(path).is_some_and(|child| modules.contains(&child))
+    };
+    let named = named.into_iter().filter(|(_, path)| is_of_crate(path));
+    named.collect()
 }
 
 /// All paths of a text that begin with `crate::` or `super::`, from the crate's root on.
@@ -112,11 +152,12 @@ fn paths(text: &str, from: &Module) -> Vec<Module> {
         };
         tree(path.strip_prefix(word).unwrap_or(path), base, &mut found);
     }
-    found
+    found.into_iter().map(|(_, path)| path).collect()
 }
 
-/// Reads one path, or a tree of them in braces, and returns what follows it.
-fn tree<'t>(text: &'t str, base: Module, found: &mut Vec<Module>) -> &'t str {
+/// Reads one path, or a tree of them in braces, and returns what follows it. Each path is found with the name
+/// by which the file knows it.
+fn tree<'t>(text: &'t str, base: Module, found: &mut Vec<(String, Module)>) -> &'t str {
     let text = text.trim_start();
     if let Some(mut rest) = text.strip_prefix('{') {
         loop {
@@ -138,6 +179,7 @@ fn tree<'t>(text: &'t str, base: Module, found: &mut Vec<Module>) -> &'t str {
     let (name, rest) = text.split_at(end);
     let mut path = base;
     match name {
+        "crate" => path.clear(),
         "super" => drop(path.pop()),
         "" | "self" => {}
         name => path.push(name.to_owned()),
@@ -145,13 +187,13 @@ fn tree<'t>(text: &'t str, base: Module, found: &mut Vec<Module>) -> &'t str {
     if let Some(rest) = rest.strip_prefix("::") {
         return tree(rest, path, found);
     }
-    found.push(path);
     // `as OTHER`
-    match rest.trim_start().strip_prefix("as ") {
-        Some(alias) => {
-            let alias = alias.trim_start();
-            alias.trim_start_matches(|c: char| c.is_alphanumeric() || c == '_')
-        }
-        None => rest,
+    if let Some(alias) = rest.trim_start().strip_prefix("as ") {
+        let alias = alias.trim_start();
+        let after = alias.trim_start_matches(|c: char| c.is_alphanumeric() || c == '_');
+        found.push((alias[..alias.len() - after.len()].to_owned(), path));
+        return after;
     }
+    found.push((path.last().cloned().unwrap_or_default(), path));
+    rest
 }
