@@ -389,7 +389,7 @@ fn a_killed_gateway_leaves_no_children() {
     let mut owner = std::process::Command::new(std::env::current_exe().unwrap())
         .args([
             "--exact",
-            "stdio_end::a_killed_gateway_leaves_no_children",
+            "transport::stdio_end::a_killed_gateway_leaves_no_children",
             "--nocapture",
         ])
         .env(OWNER, "1")

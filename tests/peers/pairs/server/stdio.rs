@@ -46,7 +46,7 @@ impl StdioPeer {
 [servers.{name}]
 share_logs = true
 command = "sh"
-args = ["-c", "exec '{program}' --exact the_child_of_the_gateway 3>&1 >/dev/null 2>&1"]
+args = ["-c", "exec '{program}' --exact pairs::the_child_of_the_gateway 3>&1 >/dev/null 2>&1"]
 env = {{ IT_MARK = "${{IT_MARK}}", {RELAY} = "{address}" }}
 "#
         )
