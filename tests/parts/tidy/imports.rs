@@ -118,9 +118,11 @@ fn used_names(text: &str, source: &Source, modules: &BTreeSet<Module>) -> BTreeM
     let from = module(source);
     let mut named = Vec::new();
     for (start, word) in text.match_indices("use ") {
-        let line = text[..start].rsplit('\n').next().unwrap_or_default().trim();
+        let (before, used) = text.split_at(start);
+        let line = before.rsplit('\n').next().unwrap_or_default().trim();
         if line.is_empty() || line.starts_with("pub") {
-            tree(&text[start + word.len()..], from.clone(), &mut named);
+            let used = used.strip_prefix(word).unwrap_or(used);
+            tree(used, from.clone(), &mut named);
         }
     }
     // A relative path leads to a module of this one, or out of the crate.
@@ -191,7 +193,8 @@ fn tree<'t>(text: &'t str, base: Module, found: &mut Vec<(String, Module)>) -> &
     if let Some(alias) = rest.trim_start().strip_prefix("as ") {
         let alias = alias.trim_start();
         let after = alias.trim_start_matches(|c: char| c.is_alphanumeric() || c == '_');
-        found.push((alias[..alias.len() - after.len()].to_owned(), path));
+        let name = alias.strip_suffix(after).unwrap_or(alias);
+        found.push((name.to_owned(), path));
         return after;
     }
     found.push((path.last().cloned().unwrap_or_default(), path));

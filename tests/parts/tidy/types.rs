@@ -23,17 +23,18 @@ const SPREAD: &[(&str, &str, usize)] = &[
 fn implemented(header: &str) -> Option<&str> {
     let mut rest = header.strip_prefix("impl")?;
     if rest.starts_with('<') {
-        let mut depth = 0_usize;
-        let end = rest.char_indices().find(|&(at, letter)| {
+        let (mut depth, mut before) = (0_usize, ' ');
+        let end = rest.find(|letter| {
             match letter {
                 '<' => depth += 1,
                 // `->` closes nothing.
-                '>' if !rest[..at].ends_with('-') => depth -= 1,
+                '>' if before != '-' => depth -= 1,
                 _ => {}
             }
+            before = letter;
             depth == 0
         });
-        rest = &rest[end?.0 + 1..];
+        rest = rest.get(end? + 1..)?;
     }
     let rest = rest.strip_prefix(' ')?;
     let rest = rest.split(" where ").next()?;

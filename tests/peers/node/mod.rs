@@ -1,7 +1,7 @@
 //! Shared by the tests that drive the gateway from Node: Node itself, packages from npm, a
 //! gateway of their own, and waiting with a deadline.
 
-#![allow(dead_code, reason = "each of the tests uses its part")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
 use std::io::Write as _;

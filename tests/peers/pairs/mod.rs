@@ -2,11 +2,7 @@
 //! scripted server, each of which knows its revision and nothing else, speak through the real
 //! binary; everything that comes to them is checked against the schema of their revision.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "in a test that is the answer"
-)]
+#![expect(clippy::unwrap_used, reason = "in a test that is the answer")]
 
 mod client;
 mod pair;
