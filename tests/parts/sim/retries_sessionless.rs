@@ -6,8 +6,8 @@ use mcpvisor::protocol::Revision;
 use mcpvisor::transport::LinkError;
 use serde_json::{Value, json};
 
-use crate::sim::again::{trusted, trusted_with_tasks};
 use crate::sim::modern::sessionless;
+use crate::sim::retries::{trusted, trusted_with_tasks};
 use crate::sim::served::{Served, with_extension};
 use crate::sim::server::{Server, ask, text};
 use crate::sim::tasks::task;
