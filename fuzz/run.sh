@@ -2,7 +2,7 @@
 # The fuzz targets, guided by coverage, on any toolchain: the flags below are what cargo-fuzz passes
 # but for the sanitizers, which need a nightly one. It needs a C++ compiler for libFuzzer.
 #
-#   fuzz/run.sh [SECONDS [TARGET...]]     by default a minute of each target
+#   fuzz/run.sh [SECONDS [TARGET...]]     by default a minute of each target; 0 only builds them
 #
 # It starts from `fuzz/corpus`. Inputs that reached something new are kept in the target directory
 # for the next time, and so is one that fails; its path is printed. `MINIMIZE=1` writes the smallest
@@ -28,6 +28,9 @@ coverage=(
 # With a target named, the flags are not for build scripts and macros.
 RUSTFLAGS="--cfg fuzzing ${coverage[*]}" cargo build --quiet --release --locked \
   --manifest-path fuzz/Cargo.toml --target "$host" --target-dir "$directory"
+if [ "$seconds" = 0 ]; then
+  exit
+fi
 
 for target in "${targets[@]}"; do
   printf '\n%s for %s s\n' "$target" "$seconds"

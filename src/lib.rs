@@ -2,7 +2,7 @@
 //!
 //! Clients connect to a single endpoint in front of many MCP servers. The modules below are in
 //! reading order, from the leaves to the top; a module imports only from those above it
-//! (`tests/tidy` enforces the layers of `docs/architecture.md`).
+//! (`tests/parts/tidy` enforces the layers of `docs/architecture.md`).
 
 #[cfg(not(unix))]
 compile_error!(

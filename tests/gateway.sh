@@ -1,8 +1,7 @@
-# Sourced by scripts that test a gateway of the debug build: `program` is its path, `here` a
-# directory that goes with the script, as the gateway does.
+# Sourced by scripts that test a gateway of the debug build: `program` is its path. `here` is a directory
+# that is removed when the script ends; the gateway ends then as well.
 
-cargo build --locked --quiet --bin mcpvisor
-program=$(realpath "${CARGO_TARGET_DIR:-$PWD/target}/debug/mcpvisor")
+. tests/program.sh
 here=$(mktemp -d)
 gateway=
 clean_up() {

@@ -437,7 +437,7 @@ fn assemble(reader: &Reader<'_>, tree: &DeTable<'_>) -> Config {
     }
     if let Some(command) = config.credentials.key_command.first_mut() {
         let directory = reader.interpolation.directory;
-        *command = SecretText::new(&server::program(command.expose(), directory));
+        *command = SecretText::new(&programs::program(command.expose(), directory));
     }
     config.front.peer_share = config.session.peer_share;
     let by_client = LimitsByClient::of_keys(&config.front.auth);

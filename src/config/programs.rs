@@ -8,10 +8,9 @@ use std::path::{Path, PathBuf};
 
 use toml::Value;
 
+use super::declaration::texts::SecretText;
 use super::environment::Environment;
-use super::keys::ServerKeys;
 use super::section::Section;
-use super::server::program;
 use super::{Config, ServerState};
 use crate::downstream::TransportSettings;
 use crate::transport::StdioSettings;
@@ -84,6 +83,16 @@ pub fn find_program(name: &str, path: &OsStr) -> Option<PathBuf> {
     places.find(|place| is_program(place))
 }
 
+/// A bare name is looked for in `PATH`; a relative path starts at the configuration, not at
+/// whatever directory the gateway was started in.
+pub(super) fn program(command: &str, directory: &Path) -> String {
+    let path = PathBuf::from(command);
+    if path.is_absolute() || path.components().count() < 2 && !command.starts_with('.') {
+        return command.to_owned();
+    }
+    directory.join(path).to_string_lossy().into_owned()
+}
+
 fn is_program(path: &Path) -> bool {
     #[cfg(unix)]
     let is_executable = |about: &Metadata| {
@@ -97,8 +106,8 @@ fn is_program(path: &Path) -> bool {
 }
 
 /// Refuses a `command` that is not a file and looks like a shell command line.
-pub(super) fn check_command(keys: &ServerKeys, section: &Section<'_>) {
-    let (Some(command), Some(written)) = (&keys.command, section.written_text("command")) else {
+pub(super) fn check_command(command: Option<&str>, section: &Section<'_>) {
+    let (Some(command), Some(written)) = (command, section.written_text("command")) else {
         return;
     };
     let interpolation = section.reader.interpolation;
@@ -126,8 +135,8 @@ pub(super) fn check_command(keys: &ServerKeys, section: &Section<'_>) {
 }
 
 /// Warns about arguments that only a shell would expand.
-pub(super) fn warn_of_home(keys: &ServerKeys, section: &Section<'_>) {
-    for (index, argument) in keys.args.iter().enumerate() {
+pub(super) fn warn_of_home(args: &[SecretText], section: &Section<'_>) {
+    for (index, argument) in args.iter().enumerate() {
         if argument.expose().starts_with("~/") {
             let key = section.path("args");
             section.reader.warn(&format!(

@@ -1,7 +1,7 @@
 //! Reads `[servers.NAME]` into the settings of each server.
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use url::Url;
@@ -14,6 +14,7 @@ use super::env_file;
 use super::forward_headers;
 use super::keys::{ServerKeys, ServerTable, TransportKind};
 use super::problem::Problem;
+use super::programs::program;
 use super::section::Section;
 use super::user_credentials;
 use super::user_headers;
@@ -243,16 +244,6 @@ fn secrets(texts: &NamedSecrets) -> impl Iterator<Item = (String, secrecy::Secre
     texts
         .iter()
         .map(|(name, text)| (name.clone(), text.to_secret()))
-}
-
-/// A bare name is looked up in `PATH`; a relative path is resolved against the configuration's
-/// directory, not the gateway's working directory.
-pub(super) fn program(command: &str, directory: &Path) -> String {
-    let path = PathBuf::from(command);
-    if path.is_absolute() || path.components().count() < 2 && !command.starts_with('.') {
-        return command.to_owned();
-    }
-    directory.join(path).to_string_lossy().into_owned()
 }
 
 fn http(kind: HttpKind, keys: &ServerKeys, directory: &Path) -> Option<HttpSettings> {

@@ -67,8 +67,8 @@
 //!
 //! # Guarantees
 //!
-//! Each with the tests that prove it, in `tests/supervision/` unless the path starts with `machine`
-//! (`machine/tests.rs`), `backoff` or `inbox` (unit tests here).
+//! Each with the tests that prove it, in `tests/parts/supervision/` unless the path starts with
+//! `machine` (`machine/tests.rs`), `backoff` or `inbox` (unit tests here).
 //!
 //! 1. Every exit is detected, with its reason and the panic message: a stop, a failure, a kill, a
 //!    panic in `started`, a handler, a spawned future, `stopping`, `stopped`, `Drop` or the

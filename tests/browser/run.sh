@@ -40,10 +40,10 @@ fi
 
 "$cache/node_modules/.bin/tsc" -p $here/tsconfig.json
 
-cargo build --locked --quiet --bin mcpvisor
+. tests/program.sh
 # Beside the packages that it imports.
 cp $here/*.mjs "$cache"
-MCPVISOR=$(realpath "$target/debug/mcpvisor")
+MCPVISOR=$program
 CHROMIUM=$(command -v "$CHROMIUM")
 FIREFOX=$(command -v "$FIREFOX")
 export MCPVISOR CHROMIUM FIREFOX

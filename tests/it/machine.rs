@@ -1,5 +1,5 @@
 //! A machine that fails in single ways: a file system that hangs, a directory that is emptied, few
-//! descriptors, a clock that jumps. `tests/chaos` has all of them under load.
+//! descriptors, a clock that jumps. `tests/peers/chaos` has all of them under load.
 
 use std::fs;
 use std::os::unix::fs::FileTypeExt as _;
@@ -124,20 +124,29 @@ async fn files_that_are_removed_from_the_data_directory_are_written_again() {
 
 #[tokio::test]
 async fn no_default_is_warned_of_and_the_number_of_clients_is_shown() {
-    let shown = async |config: &str| {
+    let start = async |config: &str| {
         let setup = Setup::new(config).open_files(1024, 1024);
-        let gateway = setup.serve().await;
-        let warned = gateway.log().contains("gateway.connections_max");
-        (warned, run(&gateway, &["status"]).await.unwrap())
+        setup.serve().await
     };
-    let (warned, tree) = shown("").await;
-    assert!(tree.contains("up to 720 client connections"), "{tree}");
-    assert!(!warned);
-    let (warned, tree) = shown("[gateway]\nworkers = 2\nconnections_max = 100\n").await;
-    assert!(tree.contains("up to 200 client connections"), "{tree}");
-    assert!(!warned);
-    let (warned, _) = shown("[gateway]\nworkers = 2\nconnections_max = 1000\n").await;
-    assert!(warned);
+    let is_warned = |gateway: &Gateway| gateway.log().contains("gateway.connections_max");
+    for (config, shown) in [
+        ("", "up to 720 client connections"),
+        (
+            "[gateway]\nworkers = 2\nconnections_max = 100\n",
+            "up to 200 client connections",
+        ),
+    ] {
+        let gateway = start(config).await;
+        let tree = run(&gateway, &["status"]).await.unwrap();
+        assert!(tree.contains(shown), "{tree}");
+        assert!(!is_warned(&gateway));
+    }
+    let gateway = start("[gateway]\nworkers = 2\nconnections_max = 1000\n").await;
+    // The log is written in the background.
+    until("the warning", || async {
+        is_warned(&gateway).then_some(())
+    })
+    .await;
 }
 
 /// The soft limit of open files of a process.

@@ -77,7 +77,7 @@ async fn a_body_that_does_not_come_is_cut_off() {
 
 #[tokio::test]
 async fn a_head_that_does_not_come_is_cut_off() {
-    let gateway = Gateway::start("[gateway]\nhead_timeout = \"200ms\"\n").await;
+    let gateway = Gateway::start("[gateway]\nhead_timeout = \"2s\"\n").await;
     let mut stream = TcpStream::connect(gateway.address).await.unwrap();
     stream
         .write_all(b"POST /mcp HTTP/1.1\r\nHost: loc")
@@ -93,7 +93,7 @@ async fn a_head_that_does_not_come_is_cut_off() {
 
 #[tokio::test]
 async fn every_head_of_a_connection_has_its_time() {
-    let gateway = Gateway::start("[gateway]\nhead_timeout = \"200ms\"\n").await;
+    let gateway = Gateway::start("[gateway]\nhead_timeout = \"2s\"\n").await;
     let mut stream = served(&gateway).await;
     stream
         .write_all(b"POST /mcp HTTP/1.1\r\nHost: loc")
@@ -110,7 +110,7 @@ async fn every_head_of_a_connection_has_its_time() {
 
 #[tokio::test]
 async fn a_head_that_comes_in_drops_has_no_more_time() {
-    let gateway = Gateway::start("[gateway]\nhead_timeout = \"300ms\"\n").await;
+    let gateway = Gateway::start("[gateway]\nhead_timeout = \"2s\"\n").await;
     let mut stream = served(&gateway).await;
     let drops = async {
         let mut buffer = [0; 64];

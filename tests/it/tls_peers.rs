@@ -119,7 +119,7 @@ async fn of_too_many_handshakes_the_oldest_ends() {
 
 #[tokio::test]
 async fn heads_have_their_time_over_tls() {
-    let (gateway, tls) = gateway("", "[gateway]\nhead_timeout = \"300ms\"\n").await;
+    let (gateway, tls) = gateway("", "[gateway]\nhead_timeout = \"2s\"\n").await;
     let mut stream = tls.connect(gateway.address).await.unwrap();
     be_served(&gateway, &mut stream).await;
     stream

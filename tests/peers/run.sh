@@ -19,7 +19,7 @@ for version in 1.30.0 2.3.0; do
 done
 cargo build --quiet --locked --manifest-path tests/peers/rmcp-0.10/Cargo.toml \
   --target-dir "$target/peers"
-cargo build --quiet --locked --bin mcpvisor
+. tests/program.sh
 
 python3 tests/peers/readme.py "$target"
 exec python3 tests/peers/pairs.py "$target" "${1:-}"

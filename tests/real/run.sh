@@ -67,7 +67,7 @@ for job in "${jobs[@]}"; do
   wait "$job"
 done
 
-cargo build --quiet --locked --bin mcpvisor
+. tests/program.sh
 
 parts=("$@")
 if [ ${#parts[@]} = 0 ]; then

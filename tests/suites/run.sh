@@ -77,8 +77,7 @@ fastmcp() {
     --ignore tests/downstream --ignore tests/utilities/openapi tests "$@"
 }
 
-cargo build --quiet --locked --bin mcpvisor
-program=$(realpath "${CARGO_TARGET_DIR:-target}/debug/mcpvisor")
+. tests/program.sh
 wrong=no
 part=${1:-part}
 shift || true

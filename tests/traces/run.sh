@@ -20,5 +20,5 @@ if [ "$(cat "$venv/packages" 2> /dev/null)" != "${packages[*]}" ]; then
   echo "${packages[*]}" > "$venv/packages"
 fi
 
-cargo build --locked --quiet --bin mcpvisor
-PYTHONPATH=tests/traces "$venv/bin/python" tests/traces/check.py "$(realpath "$target/debug/mcpvisor")"
+. tests/program.sh
+PYTHONPATH=tests/traces "$venv/bin/python" tests/traces/check.py "$program"

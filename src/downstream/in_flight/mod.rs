@@ -7,7 +7,7 @@
 //! - `abandoned`: calls that were taken back and that the server may still be at
 //! - `call`: one call, and where it stands on the wire
 //! - `rewrite`: the client's bytes to the server's bytes: id, name, `_meta`, headers
-//! - `answers`: the server's answers on their way back to the caller
+//! - `responses`: the server's answers on their way back to the caller
 //! - `queue`: calls that wait for their turn at a busy server
 //! - `session_refusals`: calls whose session the server refused
 //! - `endings`: calls that are cancelled, time out, or lose the link
