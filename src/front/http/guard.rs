@@ -29,7 +29,8 @@ pub(in crate::front) fn check(
     }
 }
 
-/// Patterns are origins in which `*` stands for any text without `/`; alone it is every origin.
+/// Patterns are origins in which `*` stands for any text without `/`, or for any port; alone it is every
+/// origin.
 pub(in crate::front) fn origin_is_allowed(patterns: &[String], origin: &str) -> bool {
     patterns
         .iter()
@@ -78,8 +79,11 @@ fn matches_pattern(pattern: &str, text: &str) -> bool {
         }
         rest = after;
     }
-    rest.strip_suffix(last)
-        .is_some_and(|wild| !wild.contains('/'))
+    let is_port = pattern.ends_with(":*");
+    rest.strip_suffix(last).is_some_and(|wild| match is_port {
+        true => wild.bytes().all(|byte| byte.is_ascii_digit()),
+        false => !wild.contains('/'),
+    })
 }
 
 fn strip_prefix_ignoring_case<'a>(text: &'a str, prefix: &str) -> Option<&'a str> {
@@ -106,6 +110,8 @@ mod tests {
             ("http://localhost", false),
             ("http://localhost.evil.com:80", false),
             ("http://localhost:80/evil", false),
+            ("http://localhost:80.evil.com", false),
+            ("http://localhost:80@evil.com", false),
             ("https://a.example.com", true),
             ("https://a.example.com.evil", false),
             ("https://evil/x.example.com", false),
