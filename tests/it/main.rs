@@ -72,6 +72,7 @@ mod supervision;
 mod support;
 mod support_bundle;
 mod survival;
+mod tasks;
 mod tls;
 mod tls_peers;
 mod tls_rotation;
