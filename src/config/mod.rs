@@ -119,6 +119,8 @@ pub struct Config {
     pub orphan_grace: Duration,
     /// Programs of servers that may start at the same time, if the file says it.
     pub starts_at_once: Option<usize>,
+    /// Bytes of large answers on their way to clients.
+    pub answer_bytes_max: usize,
     pub log: LogFormat,
     /// Whether a change of the file is applied without being asked for.
     pub watch: bool,
@@ -159,6 +161,7 @@ impl Default for Config {
             shutdown_grace: Duration::from_secs(10),
             orphan_grace: Duration::from_secs(1),
             starts_at_once: None,
+            answer_bytes_max: 256 << 20,
             log: LogFormat::default(),
             watch: true,
             front: FrontSettings::default(),

@@ -105,6 +105,10 @@ counters! {
     StreamsReopened = "streams_reopened",
     /// Times that a server's stream of changes was opened.
     ServersListened = "servers_listened",
+    /// Large answers of servers that waited for room among others (`limits.answer_bytes`).
+    AnswersWaited = "answers_waited",
+    /// Those of them that were discarded because there was none in time.
+    AnswersDiscarded = "answers_discarded",
     /// Calls that a server asked for more input for, which was fetched from the client.
     InputRounds = "input_rounds",
     /// Calls that their server went on with in a task, which the gateway followed.

@@ -33,6 +33,7 @@ mod http_servers;
 mod includes;
 mod items;
 mod kills;
+mod large_answers;
 mod lazy;
 mod lazy_auth;
 mod legacy_sse;

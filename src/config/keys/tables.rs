@@ -147,6 +147,10 @@ keys! {
         /// The same per client (0: up to its share, `sessions.peer_share`). A body larger than this
         /// is always refused.
         bytes_per_client in front.bytes_per_client: size(0..=64 * GIB);
+        /// Answers over 256 KiB that are read from servers or sent to clients, in total. Above it, the
+        /// next one is read further when another has been sent; after 30 s (5 s for a stdio server) its
+        /// call fails and can be retried.
+        answer_bytes in answer_bytes_max: size(MIB..=64 * GIB), NeedsRestart;
         /// Answers that clients have not read, in total. Above it, a client that reads nothing for
         /// a second is disconnected, instead of after `gateway.body_timeout`.
         unread_bytes in front.unread_bytes_max: size(MIB..=64 * GIB);
