@@ -27,6 +27,9 @@ pub struct Status {
     /// Bytes of events that are kept for clients that come back.
     #[serde(skip)]
     pub event_bytes: usize,
+    /// Bytes of large answers on their way to clients: now, and at most so far.
+    #[serde(skip)]
+    pub answer_bytes: (usize, usize),
     /// Threads that had to be replaced because a child blocked them.
     pub arbiters_replaced: u64,
     /// The actors that keep the servers and the catalog.

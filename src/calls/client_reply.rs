@@ -11,6 +11,7 @@ use crate::calls::observation::Observation;
 use crate::calls::stream_event::StreamEvent;
 use crate::history::CallEnding;
 use crate::id::ServerName;
+use crate::memory::HeldRoom;
 use crate::protocol::{ErrorKind, RawJson, Request, RequestId, Response};
 
 /// A request whose client waits for the reply.
@@ -88,6 +89,21 @@ impl ClientReply {
             Self::Json(response.with_id(id))
         } else {
             Self::Parts(response.parts_with_id(id))
+        }
+    }
+
+    /// The same answer, whose bytes hold this room.
+    pub(crate) fn holding(self, room: HeldRoom) -> Self {
+        match self {
+            Self::Json(frame) => Self::Json(room.hold(frame)),
+            Self::Parts([head, body, tail]) => {
+                Self::Parts([head, room.clone().hold(body), room.hold(tail)])
+            }
+            Self::Error { error, frame } => {
+                let frame = room.hold(frame);
+                Self::Error { error, frame }
+            }
+            other @ (Self::Accepted | Self::Stream(_) | Self::Over) => other,
         }
     }
 

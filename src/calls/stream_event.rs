@@ -4,6 +4,7 @@ use bytes::Bytes;
 use url::form_urlencoded;
 
 use crate::calls::queue_room::QueuedBytes;
+use crate::memory::HeldRoom;
 use crate::protocol::RequestId;
 
 /// Longest request id that is written into an event id, in bytes.
@@ -20,6 +21,8 @@ pub struct StreamEvent {
     pub is_answer: bool,
     /// Its bytes in the queue, until it is read.
     pub(crate) queued: Option<QueuedBytes>,
+    /// The room of a large answer.
+    pub(crate) room: Option<HeldRoom>,
 }
 
 impl StreamEvent {
@@ -30,6 +33,7 @@ impl StreamEvent {
             frame: Some(frame),
             is_answer: false,
             queued: None,
+            room: None,
         }
     }
 

@@ -119,6 +119,8 @@ pub struct Config {
     pub orphan_grace: Duration,
     /// Maximum number of server programs that start concurrently, if configured.
     pub starts_at_once: Option<usize>,
+    /// Bytes of large answers on their way to clients.
+    pub answer_bytes_max: usize,
     pub log: LogFormat,
     /// Whether changes to the file are applied automatically.
     pub watch: bool,
@@ -159,6 +161,7 @@ impl Default for Config {
             shutdown_grace: Duration::from_secs(10),
             orphan_grace: Duration::from_secs(1),
             starts_at_once: None,
+            answer_bytes_max: 256 << 20,
             log: LogFormat::default(),
             watch: true,
             front: FrontSettings::default(),

@@ -31,7 +31,8 @@ use crate::supervision::{Arbiters, Random, SystemRandom};
 use crate::telemetry::{Counters, LogRecords, unix_millis};
 use crate::traces::Traces;
 use crate::transport::{
-    Connector, FaultParts, FaultyConnector, HttpConnector, Spawner, StdioConnector, Tls,
+    Connector, FaultParts, FaultyConnector, HttpConnector, LargeAnswers, Spawner, StdioConnector,
+    Tls,
 };
 
 /// The parts that exist before the tree.
@@ -64,6 +65,7 @@ pub(super) fn build(
         inputs.log.secrets().clone(),
     );
     let numbers = CallNumbers::random();
+    let answers = LargeAnswers::new(config.answer_bytes_max, inputs.counters.clone());
     let metrics = metrics(config, inputs.arbiters);
     let restored = restored(config, &inputs, known);
     let (publisher, catalog) = CatalogPublisher::start(inputs.counters.clone(), Some(restored))?;
@@ -76,7 +78,7 @@ pub(super) fn build(
         store: inputs.store.clone(),
         random: Arc::new(SystemRandom::new()),
         starts: StartQueue::new(config.starts_at_once),
-        make_connector: make_connector(inputs.spawner, &inputs.counters, &credentials),
+        make_connector: make_connector(inputs.spawner, &inputs.counters, &credentials, &answers),
         counters: inputs.counters.clone(),
         metrics: metrics.clone(),
         crashes: inputs.crashes,
@@ -111,6 +113,7 @@ pub(super) fn build(
         counters: inputs.counters,
         metrics,
         traces: inputs.traces,
+        answers,
         arbiters: inputs.arbiters.clone(),
         history: inputs.history,
         sources: SourceStates::default(),
@@ -153,22 +156,23 @@ fn make_connector(
     spawner: &Spawner,
     counters: &Counters,
     credentials: &Credentials,
+    answers: &LargeAnswers,
 ) -> MakeConnector {
     let random: Arc<dyn Random> = Arc::new(SystemRandom::new());
     let (spawner, tls) = (spawner.clone(), Tls::system());
-    let (counters, credentials) = (counters.clone(), credentials.clone());
+    let (counters, credentials, answers) = (counters.clone(), credentials.clone(), answers.clone());
     Arc::new(move |server, log, context| -> Arc<dyn Connector> {
         let connector: Arc<dyn Connector> = match &server.transport {
-            TransportSettings::Stdio(stdio) => Arc::new(StdioConnector::new(
-                stdio.clone(),
-                spawner.clone(),
-                log.clone(),
-            )),
+            TransportSettings::Stdio(stdio) => {
+                let connector = StdioConnector::new(stdio.clone(), spawner.clone(), log.clone());
+                Arc::new(connector.with_answers(answers.clone()))
+            }
             TransportSettings::Http(http) => {
                 let tls = tls.with_files(&http.tls_files);
                 let http = with_credential(server, http, &tls, &credentials, context);
                 let connector = HttpConnector::new(http, tls);
-                Arc::new(connector.with_counters(counters.clone()))
+                let connector = connector.with_counters(counters.clone());
+                Arc::new(connector.with_answers(answers.clone()))
             }
         };
         let Some(faults) = server.faults.clone() else {

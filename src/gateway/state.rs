@@ -39,6 +39,7 @@ use crate::store::DurableStore;
 use crate::supervision::Arbiters;
 use crate::telemetry::{Counters, LogLine, LogRecords, unix_millis};
 use crate::traces::Traces;
+use crate::transport::LargeAnswers;
 
 /// A server of the configuration.
 pub(super) struct ConfiguredServer {
@@ -71,6 +72,7 @@ pub(super) struct GatewayState {
     pub(super) counters: Counters,
     pub(super) metrics: Metrics,
     pub(super) traces: Traces,
+    pub(super) answers: LargeAnswers,
     pub(super) arbiters: Arbiters,
     pub(super) history: History,
     pub(super) store: Arc<DurableStore>,
@@ -412,6 +414,7 @@ impl GatewayState {
             sessions: self.sessions.len(),
             clients_max: None,
             event_bytes: self.sessions.event_bytes(),
+            answer_bytes: self.answers.bytes(),
             arbiters_replaced: self.arbiters.replaced(),
             actors: vec![
                 self.downstreams.connection_manager_view(),

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::names::{names_place, names_secret};
 use super::tokens::random_words;
+use super::user_info::{password_before_host, password_of_user, takes_user};
 use super::{hide, text_spans, url_spans};
 
 /// Maximum length of an option, in bytes; a longer text after `-` is a value.
@@ -43,6 +44,11 @@ pub fn argument_spans(previous: &str, argument: &str) -> Vec<Range<usize>> {
     if is_option && takes_secret(previous) && !is_option_name(argument) {
         return std::iter::once(0..argument.len()).collect();
     }
+    if takes_user(previous)
+        && let Some(password) = password_of_user(argument)
+    {
+        return vec![password];
+    }
     for sign in ["=", ": "] {
         if let Some((name, value)) = argument.split_once(sign)
             && !name.contains(['/', '?', '{', '"', ' '])
@@ -52,7 +58,8 @@ pub fn argument_spans(previous: &str, argument: &str) -> Vec<Range<usize>> {
             let start = argument.len() - value.len();
             let spans = match holds_secret(name) && !is_variable(value) {
                 true => std::iter::once(0..value.len()).collect(),
-                false => argument_spans("", value),
+                // The value of `--user=` is read like one that follows `--user`.
+                false => argument_spans(name, value),
             };
             let shifted = |span: Range<usize>| span.start + start..span.end + start;
             return spans.into_iter().map(shifted).collect();
@@ -61,6 +68,7 @@ pub fn argument_spans(previous: &str, argument: &str) -> Vec<Range<usize>> {
     let mut spans = text_spans(argument);
     spans.extend(url_spans(argument));
     spans.extend(random_words(argument));
+    spans.extend(password_before_host(argument));
     // A shell command.
     if argument.contains(' ') {
         spans.extend(word_spans(argument, 0));

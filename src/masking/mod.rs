@@ -14,6 +14,7 @@ mod spelling;
 mod text;
 mod tokens;
 mod url;
+mod user_info;
 
 use std::ops::Range;
 

@@ -161,6 +161,8 @@ kinds! {
     ToolSuspended = "tool_suspended", code::INTERNAL_ERROR, 403, false;
     /// The client's user has to sign in to the server first.
     ConsentRequired = "consent_required", code::INTERNAL_ERROR, 502, false;
+    /// The server answered, and the gateway had no room for the answer.
+    NoRoom = "no_room", code::INTERNAL_ERROR, 503, true;
     /// The response did not arrive before the deadline.
     Timeout = "timeout", code::INTERNAL_ERROR, 504, true;
     /// The client cancelled the call.

@@ -105,6 +105,10 @@ counters! {
     StreamsReopened = "streams_reopened",
     /// Times that a server's change stream was opened.
     ServersListened = "servers_listened",
+    /// Large answers of servers that waited for room (`limits.answer_bytes`).
+    AnswersWaited = "answers_waited",
+    /// Large answers that were discarded because no room became free in time.
+    AnswersDiscarded = "answers_discarded",
     /// Rounds of input that a server requested during a call and that the client provided.
     InputRounds = "input_rounds",
     /// Calls that their server continued in a task, which the gateway followed.

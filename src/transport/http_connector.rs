@@ -14,9 +14,11 @@ use futures_util::future::{FutureExt as _, LocalBoxFuture};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::http::request_factory::prepare;
+use super::streamable_http::CommonParts;
 use super::{
-    Connector, EventSink, HttpKind, HttpSession, HttpSettings, Link, LinkError, LinkEvent,
-    LinkOpenError, OutgoingFrame, SendError, SignInPlace, Tls, http_sse, streamable_http,
+    Connector, EventSink, HttpKind, HttpSession, HttpSettings, LargeAnswers, Link, LinkError,
+    LinkEvent, LinkOpenError, OutgoingFrame, SendError, SignInPlace, Tls, http_sse,
+    streamable_http,
 };
 use crate::credentials::Credential;
 use crate::protocol::{Envelope, Outcome, Revision};
@@ -28,6 +30,7 @@ pub struct HttpConnector {
     settings: Arc<HttpSettings>,
     tls: Tls,
     counters: Counters,
+    answers: LargeAnswers,
     /// Whether it was HTTP+SSE the last time; forgotten when that fails.
     spoke_sse: Arc<AtomicBool>,
 }
@@ -38,6 +41,7 @@ impl HttpConnector {
             settings: Arc::new(settings),
             tls,
             counters: Counters::default(),
+            answers: LargeAnswers::default(),
             spoke_sse: Arc::default(),
         }
     }
@@ -46,6 +50,21 @@ impl HttpConnector {
     pub fn with_counters(mut self, counters: Counters) -> Self {
         self.counters = counters;
         self
+    }
+
+    /// Shares the room for large answers with other servers.
+    pub fn with_answers(mut self, answers: LargeAnswers) -> Self {
+        self.answers = answers;
+        self
+    }
+
+    fn common(&self) -> CommonParts<'_> {
+        CommonParts {
+            settings: &self.settings,
+            tls: &self.tls,
+            counters: &self.counters,
+            answers: &self.answers,
+        }
     }
 
     fn speaks_sse(&self) -> bool {
@@ -61,7 +80,7 @@ impl HttpConnector {
             credential.opened().await;
         }
         loop {
-            let opened = http_sse::open(&self.settings, &self.tls, Rc::clone(&sink)).await;
+            let opened = http_sse::open(self.common(), Rc::clone(&sink)).await;
             let credential = self.settings.credential.as_ref();
             let needing = credential.filter(|it| opened.is_err() && it.needs_login());
             let Some(credential) = needing else {
@@ -74,7 +93,7 @@ impl HttpConnector {
     }
 
     fn open_streamable(&self, sink: EventSink) -> Result<Box<dyn Link>, LinkOpenError> {
-        streamable_http::open(&self.settings, &self.tls, &self.counters, sink)
+        streamable_http::open(self.common(), sink)
     }
 }
 
@@ -101,14 +120,14 @@ impl Connector for HttpConnector {
         if self.speaks_sse() {
             return None;
         }
-        streamable_http::worker_link(&self.settings, &self.tls, &self.counters, session, sink)
+        streamable_http::worker_link(self.common(), session, sink)
     }
 
     fn resume(&self, session: HttpSession, sink: EventSink) -> Option<Box<dyn Link>> {
         if self.speaks_sse() {
             return None;
         }
-        streamable_http::resume(&self.settings, &self.tls, &self.counters, session, sink)
+        streamable_http::resume(self.common(), session, sink)
     }
 
     fn credential(&self) -> Option<&Arc<Credential>> {

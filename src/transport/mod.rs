@@ -10,6 +10,7 @@ mod faults;
 mod http;
 mod http_connector;
 mod http_sse;
+mod large_answers;
 mod link_sink;
 mod messages;
 mod orphans;
@@ -41,6 +42,7 @@ pub use http::cookies::CookieJar;
 pub use http::sse::read_events;
 pub use http::web_client::WebClient;
 pub use http_connector::HttpConnector;
+pub use large_answers::LargeAnswers;
 pub use process::{ProcessExit, ProcessOwner, raise_open_files};
 pub(crate) use process::{ProcessUsage, process_usage};
 pub use proxy::{InvalidProxy, Proxy, ProxyChoice};
@@ -83,6 +85,20 @@ pub enum LinkEvent {
     /// The link is dead; nothing comes after this, and it should be dropped or closed. Calls that
     /// were never written were reported as [`LinkError::NotSent`] before; others may have run.
     Closed(LinkEnd),
+}
+
+impl LinkEvent {
+    /// Whether it is an answer that had to have room among others, or failed for want of it.
+    pub(crate) fn is_of_large_answer(&self) -> bool {
+        match self {
+            Self::Received {
+                envelope: Envelope::Response(response),
+                ..
+            } => response.room.is_some(),
+            Self::Failed { error, .. } => matches!(error, LinkError::NoRoom(_)),
+            _ => false,
+        }
+    }
 }
 
 /// The refusal of a request that was sent in a session.
@@ -176,6 +192,9 @@ pub enum LinkError {
     },
     #[error("answer is larger than the limit of {limit} bytes ({name})")]
     TooLarge { name: &'static str, limit: usize },
+    /// The answer waited for room among other large answers.
+    #[error("the gateway had no room for the answer for {} s (`limits.answer_bytes`)", .0.as_secs())]
+    NoRoom(Duration),
     #[error(fmt = show_protocol)]
     Protocol(Reason),
 }
@@ -194,6 +213,7 @@ impl LinkError {
         match self {
             Self::Status { retry_after, .. } => *retry_after,
             Self::NotSent(reason) => reason.retry_after(),
+            Self::NoRoom(_) => Some(Duration::from_secs(1)),
             Self::Lost(_) | Self::TooLarge { .. } | Self::Protocol(_) => None,
         }
     }
@@ -202,7 +222,11 @@ impl LinkError {
     pub fn cause(&self) -> Option<Cause> {
         match self {
             Self::NotSent(reason) => reason.cause(),
-            Self::Lost(_) | Self::Status { .. } | Self::TooLarge { .. } | Self::Protocol(_) => None,
+            Self::Lost(_)
+            | Self::Status { .. }
+            | Self::TooLarge { .. }
+            | Self::NoRoom(_)
+            | Self::Protocol(_) => None,
         }
     }
 }

@@ -39,7 +39,7 @@ fn documented() -> BTreeSet<String> {
     names.map(str::to_owned).collect()
 }
 
-async fn start(servers: &str) -> (Gateway, Http) {
+pub(crate) async fn start(servers: &str) -> (Gateway, Http) {
     let config = format!("{}{servers}[metrics]\nlisten = \"127.0.0.1:0\"\n", quick());
     let gateway = Gateway::start(&config).await;
     gateway.all_up().await;
@@ -52,6 +52,13 @@ pub(crate) async fn scrape(metrics: &Http) -> String {
     let answer = metrics.clone().header("Accept", accept).send().await;
     assert_eq!(answer.status, 200);
     String::from_utf8(answer.bytes().await).unwrap()
+}
+
+/// The value of a metric without labels.
+pub(crate) fn metric(text: &str, name: &str) -> u64 {
+    let mut samples = text.lines().filter_map(|line| line.split_once(' '));
+    let (_, value) = samples.find(|(found, _)| *found == name).unwrap();
+    value.parse().unwrap()
 }
 
 #[track_caller]

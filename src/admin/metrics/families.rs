@@ -129,6 +129,16 @@ fn of_gateway(status: &Status) -> Vec<Family> {
             "Bytes of events that are kept for clients that come back",
             signed(status.event_bytes as u64),
         ),
+        Family::gauge(
+            "mcpvisor_answer_bytes",
+            "Bytes of large answers on their way from servers to clients",
+            signed(status.answer_bytes.0 as u64),
+        ),
+        Family::gauge(
+            "mcpvisor_answer_bytes_peak",
+            "The most that these bytes were since the start",
+            signed(status.answer_bytes.1 as u64),
+        ),
         Family::counter(
             "mcpvisor_threads_replaced",
             "Threads that were replaced because something blocked them",
@@ -250,6 +260,7 @@ mod tests {
             sessions: 3,
             clients_max: None,
             event_bytes: 9,
+            answer_bytes: (5, 6),
             arbiters_replaced: 0,
             actors: Vec::new(),
             config: ConfigView::default(),
@@ -323,6 +334,8 @@ mod tests {
             "mcpvisor_downstream_state{server=\"s0\",state=\"up\"} 0",
             "mcpvisor_catalog_items{server=\"s0\",kind=\"tools\"} 2",
             "mcpvisor_session_bytes 9",
+            "mcpvisor_answer_bytes 5",
+            "mcpvisor_answer_bytes_peak 6",
             "mcpvisor_mailbox_wait_seconds{thread=\"0\"} 0.5",
             "mcpvisor_catalog_age_seconds{server=\"s0\"} 0",
             "mcpvisor_oauth_token_expiry_seconds{server=\"s0\"} 5000000000",

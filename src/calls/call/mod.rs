@@ -41,6 +41,7 @@ use crate::downstream::{
     Deadline, Delivery, TaskMode,
 };
 use crate::id::{Peer, ServerName};
+use crate::memory::HeldRoom;
 use crate::protocol::{
     Era, ErrorKind, Failure, LogLevel, Method, Notification, Request, RequestId, Response, Revision,
 };
@@ -78,6 +79,8 @@ pub(crate) struct Call {
     rounds: Option<Box<ClientRounds>>,
     /// Of the request that the client waits for.
     observation: Option<Box<Observation>>,
+    /// The room of its answer, if that is large.
+    room: Option<HeldRoom>,
     /// Among the calls of its client, where they are limited.
     _place: Option<PeerPlace>,
 }
@@ -145,8 +148,7 @@ pub(crate) struct NewCall {
     pub(crate) reply_to: Arc<Recipient<Delivery>>,
     /// Among the calls of its client, where they are limited.
     pub(crate) place: Option<PeerPlace>,
-    /// Of the worker of a client without a session, where the client is, and how often it was
-    /// asked already.
+    /// For a client without a session: its worker, its place, and the questions asked so far.
     pub(crate) sessionless: Option<(Arc<WorkerInbox>, Peer, u8)>,
 }
 
@@ -155,8 +157,7 @@ pub(crate) trait CallOwner {
     /// The streams that its client can resume; `None` for clients without a session.
     fn event_log(&mut self) -> Option<&mut EventLog>;
 
-    /// The server has nothing to do with the call any more: it is over with this answer, or, with
-    /// `None`, about to be sent again.
+    /// The server is done with the call: it ends with this answer, or is sent again (`None`).
     fn on_call_returned(&mut self, call: &Call, answer: Option<&Result<Response, Failure>>);
 
     /// A result of this server names a URI, which the client may read next.
@@ -217,6 +218,7 @@ impl Call {
             alarms: Alarms::default(),
             rounds,
             observation,
+            room: None,
         };
         (Box::new(call), request)
     }
@@ -332,8 +334,7 @@ impl Call {
         });
     }
 
-    /// Headers of the client that go with it; with tracing, also the span that its server works
-    /// for.
+    /// Headers of the client for the server; with tracing, also the span of the call.
     fn forwarded_headers(
         &mut self,
         senders: &CallSenders,

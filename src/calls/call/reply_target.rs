@@ -7,6 +7,7 @@ use super::CallOwner;
 use crate::calls::client_reply::ClientReply;
 use crate::calls::event_queue::{EventSender, event_queue};
 use crate::calls::stream_event::StreamEvent;
+use crate::memory::HeldRoom;
 use crate::protocol::RequestId;
 
 /// The client's end of a call.
@@ -79,22 +80,33 @@ impl ReplyTarget {
     }
 
     /// Hands the client what its request ends with; [`ClientReply::Accepted`] is the end without an
-    /// answer.
-    pub(crate) fn answer(&mut self, call: u64, answer: ClientReply, owner: &mut impl CallOwner) {
+    /// answer. A large answer holds its room until the client has read it.
+    pub(crate) fn answer(
+        &mut self,
+        call: u64,
+        answer: ClientReply,
+        room: Option<HeldRoom>,
+        owner: &mut impl CallOwner,
+    ) {
         match std::mem::replace(self, Self::Away) {
             Self::Reply { reply, .. } => {
+                let answer = match room {
+                    Some(room) => answer.holding(room),
+                    None => answer,
+                };
                 // A client that left does not need it.
                 let _ = reply.send(answer);
             }
             Self::Stream(events) => {
                 if let Some(frame) = answer.into_frame() {
-                    let _ = events.try_send_uncounted(StreamEvent::answer(frame));
+                    let event = StreamEvent::answer(frame);
+                    let _ = events.try_send_uncounted(StreamEvent { room, ..event });
                 }
             }
             Self::ResumableStream => {
                 let Some(log) = owner.event_log() else { return };
                 match answer.into_frame() {
-                    Some(frame) => log.answer(call, &frame),
+                    Some(frame) => log.answer(call, &frame, room),
                     None => log.end(call),
                 }
             }

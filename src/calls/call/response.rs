@@ -59,12 +59,15 @@ impl Call {
         answer: Result<Response, Failure>,
         owner: &mut impl CallOwner,
     ) {
-        let answer = answer.map_err(|failure| self.of_all_attempts(failure));
+        let mut answer = answer.map_err(|failure| self.of_all_attempts(failure));
+        let room = answer.as_mut().ok().and_then(|it| it.room.take());
         if let Some(adopted) = self.take_adopted() {
             return self.refuse_adopted(*adopted, &answer);
         }
         let is_task = matches!(self.state, CallState::Task(_));
         if matches!(self.client, ReplyTarget::Away) && !is_task {
+            // A client that is away can come back much later.
+            drop(room);
             self.state = CallState::Answered(Box::new(answer));
             return;
         }
@@ -74,6 +77,13 @@ impl Call {
         }
         self.state = CallState::Done;
         owner.on_call_returned(self, Some(&answer));
+        self.room = room;
+        self.end_with(answer, owner);
+        // The client does not read every answer now.
+        self.room = None;
+    }
+
+    fn end_with(&mut self, answer: Result<Response, Failure>, owner: &mut impl CallOwner) {
         match answer {
             Ok(response) => match &response.outcome {
                 Outcome::Result(result) => self.on_result(&response, result, owner),
@@ -262,7 +272,8 @@ impl Call {
         if let Some(observation) = self.observation.take() {
             observation.end(ending, reply.size());
         }
-        self.client.answer(self.number, reply, owner);
+        let room = self.room.take();
+        self.client.answer(self.number, reply, room, owner);
     }
 
     /// The client reads a failure, and the server is told that nobody waits.

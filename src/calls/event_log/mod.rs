@@ -13,7 +13,7 @@ use tokio::time::{Duration, Instant};
 use crate::calls::event_queue::{EventSender, event_queue};
 use crate::calls::{EventId, StreamEvent};
 use crate::id::QuickMap;
-use crate::memory::{KeptBytes, KeptShare};
+use crate::memory::{HeldRoom, KeptBytes, KeptShare};
 use crate::protocol::RequestId;
 
 /// The general stream, opened by GET. It never carries an answer (S-HTTP-27).
@@ -77,6 +77,7 @@ impl LoggedEvent {
             frame: self.frame.clone(),
             is_answer: self.is_answer,
             queued: None,
+            room: None,
         }
     }
 
@@ -141,7 +142,7 @@ impl EventLog {
         });
         stream.reader = Some(reader);
         if priming {
-            self.push(number, None, false);
+            self.push(number, None, false, None);
         }
         events
     }
@@ -174,7 +175,7 @@ impl EventLog {
     /// Sends a message on an open stream and keeps it; a reader that does not keep up loses the
     /// stream and may resume it.
     pub(crate) fn send(&mut self, number: u64, message: &[u8]) {
-        self.push(number, Some(message), false);
+        self.push(number, Some(message), false, None);
     }
 
     /// Like [`EventLog::send`] for what may be left out: a reader that lags behind does not get
@@ -182,13 +183,14 @@ impl EventLog {
     pub(crate) fn send_if_room(&mut self, number: u64, message: &[u8]) {
         let reader = self.streams.get(&number).and_then(|s| s.reader.as_ref());
         if reader.is_none_or(|reader| reader.has_room_to_spare(message.len())) {
-            self.push(number, Some(message), false);
+            self.push(number, Some(message), false, None);
         }
     }
 
-    /// Sends the answer that ends a stream.
-    pub(crate) fn answer(&mut self, number: u64, message: &[u8]) {
-        self.push(number, Some(message), true);
+    /// Sends the answer that ends a stream. Its room is held until the client has read it; what is kept
+    /// for a client that comes back counts among the bytes of the log.
+    pub(crate) fn answer(&mut self, number: u64, message: &[u8], room: Option<HeldRoom>) {
+        self.push(number, Some(message), true, room);
         self.end(number);
     }
 
@@ -261,7 +263,13 @@ impl EventLog {
         }
     }
 
-    fn push(&mut self, number: u64, message: Option<&[u8]>, is_answer: bool) {
+    fn push(
+        &mut self,
+        number: u64,
+        message: Option<&[u8]>,
+        is_answer: bool,
+        room: Option<HeldRoom>,
+    ) {
         let Some(stream) = self.streams.get_mut(&number) else {
             return;
         };
@@ -279,6 +287,7 @@ impl EventLog {
                 sequence: stream.sequence,
                 request: stream.request.clone(),
             });
+            let event = StreamEvent { room, ..event };
             let sent = if is_answer {
                 reader.try_send_uncounted(event)
             } else {

@@ -42,7 +42,7 @@ fn a_client_goes_on_where_it_stopped() {
     );
     drop(events);
     streams.send(5, b"{}");
-    streams.answer(5, b"[]");
+    streams.answer(5, b"[]", None);
     let ResumeOutcome::Stream(mut events) = streams.resume("7.5.2.%22a+b%22") else {
         panic!()
     };
@@ -98,7 +98,7 @@ fn a_burst_leaves_room_for_the_answer() {
     for _ in 0..100 {
         streams.send_if_room(1, b"{}");
     }
-    streams.answer(1, b"[]");
+    streams.answer(1, b"[]", None);
     let read = read(&mut events);
     assert_eq!(read.len(), 7);
     assert_eq!(read[6].1, "[]");
@@ -138,7 +138,7 @@ fn streams_that_finished_make_room_before_those_that_are_open() {
     drop(streams.open(1, Some(id("1")), true));
     for number in 2..20 {
         drop(streams.open(number, Some(id("2")), false));
-        streams.answer(number, &[b'2'; 2000]);
+        streams.answer(number, &[b'2'; 2000], None);
     }
     assert!(streams.bytes.own() <= LIMITS.bytes_max);
     for (event, is_known) in [("1.1.0.1", true), ("1.2.0.2", false), ("1.19.0.2", true)] {
@@ -178,7 +178,7 @@ async fn all_sessions_together_keep_no_more_than_the_limit() {
         for _ in 0..5000 {
             session.send(1, &[b'1'; 100]);
         }
-        session.answer(1, b"[]");
+        session.answer(1, b"[]", None);
     }
     let kept = || all.share().all();
     assert!(kept() <= 4 << 20, "{}", kept());
@@ -197,9 +197,9 @@ async fn finished_streams_are_dropped_in_time_and_others_stay() {
     for number in [1, 2, 3] {
         drop(streams.open(number, Some(id("1")), true));
     }
-    streams.answer(1, b"[]");
+    streams.answer(1, b"[]", None);
     tokio::time::advance(Duration::from_secs(30)).await;
-    streams.answer(2, b"[]");
+    streams.answer(2, b"[]", None);
     tokio::time::advance(Duration::from_secs(30)).await;
     assert_eq!(streams.next_drop(), Some(Instant::now()));
     streams.drop_finished();

@@ -143,6 +143,10 @@ keys! {
         bytes_in_flight in front.bytes_in_flight_max: size(MIB..=64 * GIB);
         /// The same per client (0: up to `sessions.peer_share`). A larger body is always refused.
         bytes_per_client in front.bytes_per_client: size(0..=64 * GIB);
+        /// Answers over 256 KiB that are read from servers or sent to clients, in total. At the limit,
+        /// the next one is read after another was sent; after 30 s (5 s for a stdio server) its call
+        /// fails and can be retried.
+        answer_bytes in answer_bytes_max: size(MIB..=64 * GIB), NeedsRestart;
         /// Unread answers in total. Above it, a client that reads nothing for a second is
         /// disconnected, instead of after `gateway.body_timeout`.
         unread_bytes in front.unread_bytes_max: size(MIB..=64 * GIB);

@@ -329,6 +329,31 @@ mod tests {
     }
 
     #[test]
+    fn a_server_is_declared_only_what_its_revision_knows() {
+        let declared = json!({"elicitation": {"form": {}}, "sampling": {"tools": {}}});
+        let profile = DeclaredCapabilities::from_declared(declared.as_object().unwrap());
+        use Revision::{V2024_10_07, V2024_11_05, V2025_03_26, V2025_06_18, V2025_11_25};
+        let table = [
+            (V2024_10_07, false),
+            (V2024_11_05, false),
+            (V2025_03_26, false),
+            (V2025_06_18, true),
+            (V2025_11_25, true),
+        ];
+        for (revision, expected) in table {
+            let params = initialize_params(&profile, revision, None);
+            let sent = &params["capabilities"];
+            let is_sent = |name: &str| sent.get(name).is_some();
+            assert_eq!(is_sent("elicitation"), expected, "{revision}: {sent}");
+            assert!(
+                is_sent("sampling") && is_sent("roots"),
+                "{revision}: {sent}"
+            );
+            assert_eq!(params["protocolVersion"], revision.as_str());
+        }
+    }
+
+    #[test]
     fn a_bad_answer_says_what_is_wrong() {
         let table = [
             (

@@ -92,6 +92,8 @@ pub(crate) struct Connection {
     /// Since when the write queue of the server is full.
     unread_since: Option<Instant>,
     last_received: Instant,
+    /// When a large answer came last, or was discarded.
+    last_large: Option<Instant>,
     began: Instant,
     /// Since when it is ready.
     up_since: Option<Instant>,
@@ -131,6 +133,7 @@ impl Connection {
             session: SessionWatch::default(),
             unread_since: None,
             last_received: Instant::now(),
+            last_large: None,
             began: Instant::now(),
             up_since: None,
             is_own_session: false,
@@ -287,7 +290,7 @@ impl Connection {
                     self.question_refused(matches!(own, OwnRequest::Ping), error, ctx);
                 }
                 // It answered, so it is alive.
-                LinkError::Protocol(_) | LinkError::TooLarge { .. } => {}
+                LinkError::Protocol(_) | LinkError::TooLarge { .. } | LinkError::NoRoom(_) => {}
                 LinkError::NotSent(_) | LinkError::Lost(_) => {
                     self.fail(format!("`ping`: {error}"), ctx);
                 }
@@ -297,7 +300,7 @@ impl Connection {
                 match error {
                     LinkError::NotSent(_) | LinkError::Lost(_) => self.ping(ctx),
                     LinkError::Status { .. } => self.session_doubted(error, ctx),
-                    LinkError::TooLarge { .. } | LinkError::Protocol(_) => {}
+                    LinkError::TooLarge { .. } | LinkError::NoRoom(_) | LinkError::Protocol(_) => {}
                 }
             }
             Some(OwnRequest::ConnectionCommand(name)) => {
@@ -336,6 +339,7 @@ impl Connection {
         }
         let timeout = || Some(ErrorType::Failure(ErrorKind::Timeout, false));
         while let Some(number) = self.own.pop_due(now) {
+            let sent = self.own.begun(number).map(|(_, sent)| sent);
             let Some(own) = self.take_own(number, timeout) else {
                 continue;
             };
@@ -350,6 +354,8 @@ impl Connection {
                     self.take_back(number);
                     self.listen_ended(number, "it was not acknowledged in time", ctx);
                 }
+                // Its answer waits behind large ones, for which there was no room at once.
+                OwnRequest::Ping | OwnRequest::Probe if self.last_large > sent => self.ping(ctx),
                 OwnRequest::Ping | OwnRequest::Probe => {
                     let late = Reason::from("`ping` was not answered in time");
                     self.fail(late.because(Cause::Unresponsive), ctx);
@@ -383,6 +389,9 @@ impl Handler<EventsArrived> for Connection {
                 if self.state.is_ready() {
                     self.spec.session.answered();
                 }
+            }
+            if event.is_of_large_answer() {
+                self.last_large = Some(now);
             }
             self.on_event(event, now, ctx);
         }

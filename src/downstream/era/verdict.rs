@@ -38,6 +38,7 @@ pub(crate) fn of_failure(error: &LinkError) -> EraVerdict {
         },
         LinkError::NotSent(_) => EraVerdict::Unreachable,
         LinkError::Lost(_) => EraVerdict::Unknown,
+        LinkError::NoRoom(_) => EraVerdict::Unknown,
         LinkError::TooLarge { .. } | LinkError::Protocol(_) => EraVerdict::Legacy,
     }
 }

@@ -14,7 +14,7 @@ use crate::downstream::pool::lease::Lease;
 use crate::downstream::refusal;
 use crate::id::{ServerName, SessionId};
 use crate::protocol::{self, Era, ErrorKind, Failure};
-use crate::telemetry::Counter;
+use crate::telemetry::{Counter, millis};
 use crate::transport::{LinkError, OutgoingFrame, SendError};
 
 impl CallsInFlight {
@@ -220,6 +220,17 @@ fn link_failure(server: &ServerName, error: &LinkError) -> Failure {
             retry_after,
             ..
         } => refusal::failure(server, *status, *retry_after),
+        LinkError::NoRoom(_) => {
+            let message = format!(
+                "server `{server}` answered, but {error}; the call may have run, retry it later if \
+                 that does no harm"
+            );
+            let failure = Failure::new(ErrorKind::NoRoom, message).server(server.as_str());
+            match error.retry_after() {
+                Some(wait) => failure.retry_after_ms(millis(wait)),
+                None => failure,
+            }
+        }
         LinkError::TooLarge { .. } | LinkError::Protocol(_) => {
             protocol_failure(server, &error.to_string())
         }

@@ -130,7 +130,6 @@ impl OwnConnections {
         }
     }
 
-    /// Number of connections of some clients only, including idle sessions.
     /// Skips the wait of connections that failed, because the server answers again.
     pub(crate) fn retry(&self) {
         self.each(|_, child| {
@@ -141,6 +140,7 @@ impl OwnConnections {
         });
     }
 
+    /// Number of connections of some clients only, including idle sessions.
     pub(crate) fn len(&self) -> usize {
         let limited = {
             let table = self.table();

@@ -32,7 +32,7 @@ pub(in crate::front) fn check(
 }
 
 /// Returns whether an origin matches one of the patterns. In a pattern, `*` matches any text
-/// without `/`; the pattern `*` matches every origin.
+/// without `/`, or any port; the pattern `*` matches every origin.
 pub(in crate::front) fn origin_is_allowed(patterns: &[String], origin: &str) -> bool {
     patterns
         .iter()
@@ -81,8 +81,11 @@ fn matches_pattern(pattern: &str, text: &str) -> bool {
         }
         rest = after;
     }
-    rest.strip_suffix(last)
-        .is_some_and(|wild| !wild.contains('/'))
+    let is_port = pattern.ends_with(":*");
+    rest.strip_suffix(last).is_some_and(|wild| match is_port {
+        true => wild.bytes().all(|byte| byte.is_ascii_digit()),
+        false => !wild.contains('/'),
+    })
 }
 
 fn strip_prefix_ignoring_case<'a>(text: &'a str, prefix: &str) -> Option<&'a str> {
@@ -109,6 +112,8 @@ mod tests {
             ("http://localhost", false),
             ("http://localhost.evil.com:80", false),
             ("http://localhost:80/evil", false),
+            ("http://localhost:80.evil.com", false),
+            ("http://localhost:80@evil.com", false),
             ("https://a.example.com", true),
             ("https://a.example.com.evil", false),
             ("https://evil/x.example.com", false),

@@ -82,15 +82,23 @@ fn poll_events(
     task: &mut Context<'_>,
 ) -> Poll<Option<Bytes>> {
     let mut text = Vec::new();
+    let mut room = None;
     while text.len() < TOGETHER_MAX {
         match stream.poll_recv(task) {
-            Poll::Ready(Some(event)) => encode::stream_event(&event, &mut text),
+            Poll::Ready(Some(event)) => {
+                encode::stream_event(&event, &mut text);
+                room = room.or(event.room);
+            }
             Poll::Ready(None) if text.is_empty() => return Poll::Ready(None),
             Poll::Pending if text.is_empty() => return Poll::Pending,
             Poll::Ready(None) | Poll::Pending => break,
         }
     }
-    Poll::Ready(Some(Bytes::from(text)))
+    let text = Bytes::from(text);
+    Poll::Ready(Some(match room {
+        Some(room) => room.hold(text),
+        None => text,
+    }))
 }
 
 /// A JSON-RPC message, status 200.

@@ -19,6 +19,7 @@ impl Response {
             frame: RawJson::from_valid_parts(frame),
             id: Some(id.clone()),
             outcome: outcome.clone(),
+            room: None,
         }
     }
 }

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{Method, json};
+use crate::memory::HeldRoom;
 use peek::EnvelopePeek;
 pub(crate) use raw_json::our_number;
 pub use raw_json::{RawJson, RequestId};
@@ -88,6 +89,8 @@ pub struct Response {
     pub id: Option<RequestId>,
     pub outcome: Outcome,
     id_span: Span,
+    /// The room of a large answer, until its client has read it.
+    pub(crate) room: Option<HeldRoom>,
 }
 
 /// The content of a response: either a result or an error, never both (B-RPC-05).
@@ -142,6 +145,13 @@ impl Envelope {
     /// Fails like [`Envelope::parse`], and with [`EnvelopeError::Misspelled`].
     pub fn parse_of_client(frame: Bytes) -> Result<Self, EnvelopeError> {
         Self::parse_with(frame, true)
+    }
+
+    /// A response holds the room of its bytes.
+    pub(crate) fn take_room(&mut self, room: &mut Option<HeldRoom>) {
+        if let Self::Response(response) = self {
+            response.room = room.take();
+        }
     }
 
     fn parse_with(frame: Bytes, is_strict: bool) -> Result<Self, EnvelopeError> {
@@ -203,6 +213,7 @@ impl Envelope {
                     id,
                     outcome,
                     id_span,
+                    room: None,
                 }))
             }
             (Some(_), Some(_)) | (None, None) => Err(EnvelopeError::Shape),

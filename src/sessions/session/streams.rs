@@ -113,7 +113,8 @@ impl Session {
         let number = self.context.calls.numbers.next();
         let streams = self.streams();
         let events = streams.open(number, Some(request.clone()), false);
-        streams.answer(number, failure.answer(request.as_str()).as_bytes());
+        let answer = failure.answer(request.as_str());
+        streams.answer(number, answer.as_bytes(), None);
         events
     }
 

@@ -9,8 +9,10 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use serde::de::IgnoredAny;
 use tokio::time::timeout;
 
+use crate::memory::{AnswerShare, HeldRoom};
 use crate::protocol::EnvelopeError;
-use crate::transport::{LinkError, messages};
+use crate::transport::large_answers::CALL_WAIT_MAX;
+use crate::transport::{LargeAnswers, LinkError, messages};
 
 /// The kind of an answer's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,41 +75,99 @@ pub(in crate::transport) async fn read(
     length_max: usize,
     idle_max: Duration,
 ) -> Result<Bytes, LinkError> {
-    let too_large = || LinkError::TooLarge {
-        name: "limits.body",
-        limit: length_max,
-    };
-    let announced = announced_length(response.headers());
-    if announced.is_some_and(|length| length > length_max) {
-        return Err(too_large());
+    let mut reader = BodyReader::new(length_max, idle_max, None);
+    reader.read(response).await
+}
+
+/// Reads one body.
+pub(in crate::transport) struct BodyReader<'a> {
+    length_max: usize,
+    idle_max: Duration,
+    /// A large body is read further only while there is room for it.
+    answers: Option<&'a LargeAnswers>,
+    share: Option<Box<AnswerShare>>,
+}
+
+impl<'a> BodyReader<'a> {
+    pub(in crate::transport) const fn new(
+        length_max: usize,
+        idle_max: Duration,
+        answers: Option<&'a LargeAnswers>,
+    ) -> Self {
+        Self {
+            length_max,
+            idle_max,
+            answers,
+            share: None,
+        }
     }
-    let mut first = Bytes::new();
-    let mut all: Option<BytesMut> = None;
-    while let Some(chunk) = next_chunk(response, idle_max)
-        .await
-        .map_err(LinkError::Lost)?
-    {
-        let length = all.as_ref().map_or(first.len(), BytesMut::len);
-        if length + chunk.len() > length_max {
+
+    /// The room of the body that was read, if it is large.
+    pub(in crate::transport) fn room(&mut self, body: &Bytes) -> Option<HeldRoom> {
+        self.share.take()?.settle(body.len())
+    }
+
+    /// The room that a body of so many bytes lacks; `None` when it can be read.
+    fn lacks_room(&mut self, bytes: usize) -> Option<&'a LargeAnswers> {
+        let answers = self.answers?;
+        (!answers.try_take(&mut self.share, bytes)).then_some(answers)
+    }
+
+    /// The whole body.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`], and [`LinkError::NoRoom`].
+    pub(in crate::transport) async fn read(
+        &mut self,
+        response: &mut ClientResponse,
+    ) -> Result<Bytes, LinkError> {
+        let length_max = self.length_max;
+        let too_large = || LinkError::TooLarge {
+            name: "limits.body",
+            limit: length_max,
+        };
+        let announced = announced_length(response.headers());
+        if announced.is_some_and(|length| length > length_max) {
             return Err(too_large());
         }
-        if length == 0 {
-            first = chunk;
-            continue;
+        if let Some(length) = announced
+            && let Some(answers) = self.lacks_room(length)
+        {
+            Box::pin(answers.take(&mut self.share, length, CALL_WAIT_MAX)).await?;
         }
-        let all = all.get_or_insert_with(|| {
-            let mut all = BytesMut::with_capacity(announced.unwrap_or(2 * first.len()));
-            all.extend_from_slice(&first);
-            all
-        });
-        all.extend_from_slice(&chunk);
+        let mut first = Bytes::new();
+        let mut all: Option<BytesMut> = None;
+        while let Some(chunk) = next_chunk(response, self.idle_max)
+            .await
+            .map_err(LinkError::Lost)?
+        {
+            let length = all.as_ref().map_or(first.len(), BytesMut::len);
+            if length + chunk.len() > length_max {
+                return Err(too_large());
+            }
+            if let Some(answers) = self.lacks_room(length + chunk.len()) {
+                let bytes = length + chunk.len();
+                Box::pin(answers.take(&mut self.share, bytes, CALL_WAIT_MAX)).await?;
+            }
+            if length == 0 {
+                first = chunk;
+                continue;
+            }
+            let all = all.get_or_insert_with(|| {
+                let mut all = BytesMut::with_capacity(announced.unwrap_or(2 * first.len()));
+                all.extend_from_slice(&first);
+                all
+            });
+            all.extend_from_slice(&chunk);
+        }
+        let body = all.map_or(first, BytesMut::freeze);
+        // The HTTP client takes the end of the connection for the end of the body.
+        if announced.is_some_and(|length| body.len() < length) {
+            return Err(LinkError::Lost(BROKE_OFF.to_owned()));
+        }
+        Ok(body)
     }
-    let body = all.map_or(first, BytesMut::freeze);
-    // The HTTP client takes the end of the connection for the end of the body.
-    if announced.is_some_and(|length| body.len() < length) {
-        return Err(LinkError::Lost(BROKE_OFF.to_owned()));
-    }
-    Ok(body)
 }
 
 /// Why `body` holds no message; a chunked body that broke off shows only in its JSON.

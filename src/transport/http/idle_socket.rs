@@ -101,10 +101,16 @@ impl IdleSocket {
     }
 
     fn take_if_idle(&self) -> Option<Socket> {
-        match self.use_of.is_over() {
-            true => self.socket.borrow_mut().take(),
-            false => None,
+        if !self.use_of.is_over() {
+            return None;
         }
+        let mut socket = self.socket.borrow_mut();
+        // The rest of a large response waits until there is room for it.
+        if socket.as_ref().is_some_and(Socket::has_unread) {
+            self.use_of.used(false);
+            return None;
+        }
+        socket.take()
     }
 }
 
@@ -121,7 +127,26 @@ async fn close_when_idle(kept: Weak<IdleSocket>) {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncWriteExt as _;
+    use tokio::net::{TcpListener, TcpStream};
+
     use super::*;
+
+    #[actix::test]
+    async fn a_connection_whose_response_is_not_read_yet_is_in_use() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let connecting = TcpStream::connect(listener.local_addr().unwrap());
+        let (ours, theirs) = tokio::join!(connecting, listener.accept());
+        let (ours, (mut theirs, _)) = (ours.unwrap(), theirs.unwrap());
+        theirs.write_all(b"more").await.unwrap();
+        ours.readable().await.unwrap();
+        let kept = IdleSocket::new(Socket::Plain(ours), Duration::from_secs(3600));
+        assert!((0..3 * LOOKS).all(|_| kept.take_if_idle().is_none()));
+        let read = kept.with(|socket| Poll::Ready(socket.tcp().try_read(&mut [0; 10])));
+        assert!(matches!(read, Poll::Ready(Ok(4))), "{read:?}");
+        assert!((1..LOOKS).all(|_| kept.take_if_idle().is_none()));
+        assert!(kept.take_if_idle().is_some());
+    }
 
     #[test]
     fn only_a_connection_without_a_response_to_come_is_idle() {

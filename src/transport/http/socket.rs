@@ -5,6 +5,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use futures_util::FutureExt as _;
 use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
@@ -56,6 +57,11 @@ impl Socket {
     /// Closes the socket, with a TLS close notification.
     pub(super) async fn shutdown(&mut self) -> io::Result<()> {
         poll_fn(|task| self.poll_shutdown(task)).await
+    }
+
+    /// Whether bytes have arrived that were not read.
+    pub(super) fn has_unread(&self) -> bool {
+        matches!(self.tcp().peek(&mut [0]).now_or_never(), Some(Ok(1..)))
     }
 
     pub(super) fn tcp(&self) -> &TcpStream {

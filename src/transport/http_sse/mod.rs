@@ -9,16 +9,14 @@ mod message_poster;
 mod stream;
 
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{FutureExt as _, LocalBoxFuture};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{
-    EventSink, HttpSession, HttpSettings, Link, LinkOpenError, OutgoingFrame, SendError, Tls,
-};
+use super::streamable_http::CommonParts;
+use super::{EventSink, HttpSession, Link, LinkOpenError, OutgoingFrame, SendError};
 use crate::protocol::Revision;
 
 use message_poster::MessagePoster;
@@ -30,12 +28,11 @@ use message_poster::MessagePoster;
 ///
 /// Returns [`LinkOpenError::Other`] when there is no such stream, or no address that may be used.
 pub(super) async fn open(
-    settings: &Arc<HttpSettings>,
-    tls: &Tls,
+    common: CommonParts<'_>,
     sink: EventSink,
 ) -> Result<Box<dyn Link>, LinkOpenError> {
-    let patience = settings.connect_timeout;
-    let opening = timeout(patience, stream::open(settings, tls)).await;
+    let patience = common.settings.connect_timeout;
+    let opening = timeout(patience, stream::open(common)).await;
     let opened = opening.unwrap_or_else(|_| {
         let seconds = patience.as_secs_f32();
         let text = format!("the event stream named no address for messages within {seconds} s");

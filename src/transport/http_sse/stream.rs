@@ -13,11 +13,14 @@ use super::endpoint;
 use super::message_poster::MessagePoster;
 use crate::telemetry::unix_millis;
 use crate::transport::http::body::{BodyKind, body_kind, next_chunk};
+use crate::transport::http::event_room::{EventRoom, IncompleteEvent};
 use crate::transport::http::request_factory::{RequestFactory, freeze};
 use crate::transport::http::sending::link_error;
 use crate::transport::http::sse::{SseDecoder, SseEvent};
 use crate::transport::http::{redirect, refusals};
-use crate::transport::{HttpSettings, LinkError, LinkEvent, LinkOpenError, Tls, messages};
+use crate::transport::large_answers::SHARED_WAIT_MAX;
+use crate::transport::streamable_http::CommonParts;
+use crate::transport::{HttpSettings, LargeAnswers, LinkEvent, LinkOpenError, messages};
 
 /// Bytes of a faulty event that are logged.
 const FAULT_MAX: usize = 200;
@@ -34,8 +37,11 @@ pub(super) struct OpenedStream {
 
 pub(super) struct EventStream {
     settings: Arc<HttpSettings>,
+    answers: LargeAnswers,
     response: ClientResponse,
     decoder: SseDecoder,
+    /// The room of the event that is being read, if it is large.
+    room: IncompleteEvent,
     /// Events that came together with the address.
     early: Vec<SseEvent>,
 }
@@ -45,11 +51,9 @@ pub(super) struct EventStream {
 /// # Errors
 ///
 /// Returns [`LinkOpenError::Other`] when there is no such stream, or no address that may be used.
-pub(super) async fn open(
-    settings: &Arc<HttpSettings>,
-    tls: &Tls,
-) -> Result<OpenedStream, LinkOpenError> {
-    let mut factory = RequestFactory::new(settings, tls)?;
+pub(super) async fn open(common: CommonParts<'_>) -> Result<OpenedStream, LinkOpenError> {
+    let settings = common.settings;
+    let mut factory = RequestFactory::new(settings, common.tls)?;
     let request = factory
         .request(&factory.streams, Method::GET)
         .insert_header((ACCEPT, HeaderValue::from_static("text/event-stream")))
@@ -77,6 +81,8 @@ pub(super) async fn open(
     let mut stream = EventStream {
         decoder: SseDecoder::new(settings.event_max),
         settings: Arc::clone(settings),
+        answers: common.answers.clone(),
+        room: IncompleteEvent::default(),
         response,
         early: Vec::new(),
     };
@@ -115,15 +121,24 @@ impl EventStream {
     /// Hands on what comes until the stream ends, and then says so.
     pub(super) async fn follow(mut self, message_poster: Rc<MessagePoster>) {
         for event in std::mem::take(&mut self.early) {
-            take(&message_poster, event, self.settings.event_max);
+            let room = EventRoom::default();
+            take(&message_poster, event, room, self.settings.event_max);
         }
         let idle_max = self.settings.stream_idle_timeout;
         let reason = loop {
             match next_chunk(&mut self.response, idle_max).await {
                 Ok(Some(chunk)) => {
                     let event_max = self.settings.event_max;
-                    self.decoder
-                        .feed(&chunk, |event| take(&message_poster, event, event_max));
+                    let Self {
+                        answers,
+                        decoder,
+                        room,
+                        ..
+                    } = &mut self;
+                    decoder.feed(&chunk, |event| {
+                        take(&message_poster, event, room.take(), event_max);
+                    });
+                    room.wait(answers, decoder, SHARED_WAIT_MAX).await;
                 }
                 Ok(None) => break "the server ended the event stream".to_owned(),
                 Err(reason) => break reason,
@@ -133,13 +148,15 @@ impl EventStream {
     }
 }
 
-fn take(message_poster: &MessagePoster, event: SseEvent, event_max: usize) {
+fn take(message_poster: &MessagePoster, event: SseEvent, room: EventRoom, event_max: usize) {
     match event {
         // Events of another kind are no messages of the protocol; empty ones keep a stream open.
         SseEvent::Message(message) if !message.kind.is_empty() || message.data.is_empty() => {}
         SseEvent::Message(message) => {
-            let received = messages::for_each_message(message.data.clone(), |envelope| {
+            let mut room = room.settle(message.data.len());
+            let received = messages::for_each_message(message.data.clone(), |mut envelope| {
                 let call = None;
+                envelope.take_room(&mut room);
                 message_poster
                     .tasks
                     .emit(LinkEvent::Received { call, envelope });
@@ -152,9 +169,9 @@ fn take(message_poster: &MessagePoster, event: SseEvent, event_max: usize) {
         SseEvent::TooLarge { response_id } => {
             log::warn!(limit = event_max; "an event over the limit (`limits.event`) was discarded");
             if let Some(call) = response_id {
-                let (name, limit) = ("limits.event", event_max);
-                let error = LinkError::TooLarge { name, limit };
-                message_poster.tasks.fail(Some(call), error);
+                message_poster
+                    .tasks
+                    .fail(Some(call), room.discarded(event_max));
             }
         }
     }

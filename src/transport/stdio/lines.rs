@@ -56,6 +56,19 @@ impl LineSplitter {
         &mut self.buffer
     }
 
+    /// Bytes that are kept of a line that is not complete.
+    pub(crate) fn incomplete(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Drops these bytes, and what follows of the line: it is handed out as one that is too long.
+    pub(crate) fn discard(&mut self) {
+        let scanner = self.discarding.get_or_insert_default();
+        scanner.feed(&self.buffer);
+        self.buffer.clear();
+        self.scanned = 0;
+    }
+
     /// The next line that is complete.
     pub(crate) fn next_line(&mut self) -> Option<Line> {
         let unseen = self.buffer.get(self.scanned..).unwrap_or_default();
@@ -63,10 +76,7 @@ impl LineSplitter {
             self.scanned = self.buffer.len();
             // One byte more than the limit may be the CR of a line that is just short enough.
             if self.discarding.is_some() || self.buffer.len() > self.length_max + 1 {
-                let scanner = self.discarding.get_or_insert_default();
-                scanner.feed(&self.buffer);
-                self.buffer.clear();
-                self.scanned = 0;
+                self.discard();
             }
             return None;
         };

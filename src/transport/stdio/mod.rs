@@ -6,6 +6,7 @@
 
 mod child_groups;
 mod command;
+mod line_room;
 pub(super) mod lines;
 mod link_end;
 mod reader;
@@ -30,13 +31,14 @@ use super::child_reaper::GroupHandle;
 use super::link_sink::LinkSink;
 use super::spawner::{SpawnRequest, Spawner};
 use super::{
-    Connector, EventSink, HttpSession, Link, LinkEvent, LinkOpenError, OutgoingFrame, SendError,
-    StdioSettings,
+    Connector, EventSink, HttpSession, LargeAnswers, Link, LinkEvent, LinkOpenError, OutgoingFrame,
+    SendError, StdioSettings,
 };
 use crate::protocol::Revision;
 use crate::telemetry::LogRing;
 
 use child_groups::{ChildGroups, RunningChild};
+use line_room::LineRoom;
 use reader::Reader;
 use unread::Unread;
 use writer::Writer;
@@ -50,6 +52,7 @@ pub struct StdioConnector {
     settings: Arc<StdioSettings>,
     spawner: Spawner,
     log: LogRing,
+    answers: LargeAnswers,
     children: ChildGroups,
 }
 
@@ -60,8 +63,15 @@ impl StdioConnector {
             settings: Arc::new(settings),
             spawner,
             log,
+            answers: LargeAnswers::default(),
             children: ChildGroups::default(),
         }
+    }
+
+    /// Shares the room for large answers with other servers.
+    pub fn with_answers(mut self, answers: LargeAnswers) -> Self {
+        self.answers = answers;
+        self
     }
 }
 
@@ -123,6 +133,7 @@ impl StdioConnector {
             stop_writing: stop_writing.clone(),
             line_max: settings.line_max,
             limits: settings.limits,
+            room: LineRoom::new(self.answers.clone()),
         };
         let reader = watch(reader.run(stdout, stderr, writer), Rc::clone(&sink));
         Ok(StdioLink {

@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::line_room::LineRoom;
 use super::lines::{Line, LineSplitter};
 use super::link_end::{ReadStop, TailLines, link_end};
 use super::stderr;
@@ -43,6 +44,7 @@ pub(super) struct Reader {
     pub(super) stop_writing: CancellationToken,
     pub(super) line_max: usize,
     pub(super) limits: ChildLimits,
+    pub(super) room: LineRoom,
 }
 
 impl Reader {
@@ -114,6 +116,7 @@ impl Reader {
                     while let Some(line) = lines.next_line() {
                         self.take(line);
                     }
+                    self.room.wait(&mut lines, &self.log).await;
                     if count >= FLOOD {
                         // Lets the receiver work through its mailbox, which has no limit.
                         tokio::task::yield_now().await;
@@ -127,12 +130,14 @@ impl Reader {
         end.unwrap_or(ReadStop::OutputClosed)
     }
 
-    fn take(&self, line: Line) {
+    fn take(&mut self, line: Line) {
+        let (mut room, no_room) = self.room.take(&line);
         match line {
             Line::Whole(bytes) if bytes.trim_ascii().is_empty() => {}
             Line::Whole(bytes) => {
-                let received = messages::for_each_message(bytes.clone(), |envelope| {
+                let received = messages::for_each_message(bytes.clone(), |mut envelope| {
                     let call = None;
+                    envelope.take_room(&mut room);
                     self.sink.send(LinkEvent::Received { call, envelope });
                 });
                 if received.is_err() {
@@ -141,11 +146,12 @@ impl Reader {
                 }
             }
             Line::TooLong { id } => {
-                let limit = self.line_max;
-                let text = format!("discarded a line longer than {limit} bytes (limits.line)");
-                self.log.push(LogSource::Gateway, &text);
-                let name = "limits.line";
-                let error = LinkError::TooLarge { name, limit };
+                let (name, limit) = ("limits.line", self.line_max);
+                let error = no_room.unwrap_or_else(|| {
+                    let text = format!("discarded a line longer than {limit} bytes ({name})");
+                    self.log.push(LogSource::Gateway, &text);
+                    LinkError::TooLarge { name, limit }
+                });
                 if let Some(call) = id {
                     self.sink.send(LinkEvent::Failed { call, error });
                 }

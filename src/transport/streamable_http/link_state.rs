@@ -14,11 +14,13 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::CommonParts;
 use super::requests::{SessionHeaders, SessionRequests};
 use super::sessionless_request_cache::SessionlessRequestCache;
 use crate::bridge::headers::StandardHeaders;
 use crate::credentials::Credential;
 use crate::masking::public_url;
+use crate::memory::HeldRoom;
 use crate::protocol::{Envelope, EnvelopeError, Outcome, RequestId, Revision, code};
 use crate::telemetry::Counters;
 use crate::transport::http::authorized::AuthorizedRequest;
@@ -26,8 +28,8 @@ use crate::transport::http::link_tasks::LinkTasks;
 use crate::transport::http::refusals::names_session;
 use crate::transport::http::request_factory::RequestFactory;
 use crate::transport::{
-    CookieJar, EventSink, HttpSession, HttpSettings, LinkError, LinkEvent, LinkOpenError,
-    SessionRefusal, Tls, messages,
+    CookieJar, EventSink, HttpSession, HttpSettings, LargeAnswers, LinkError, LinkEvent,
+    LinkOpenError, SessionRefusal, messages,
 };
 
 /// How long the first calls wait for the stream of messages that belong to no call; some servers answer
@@ -41,6 +43,7 @@ pub(super) struct HttpLinkState {
     pub(super) settings: Arc<HttpSettings>,
     pub(super) tasks: LinkTasks,
     pub(super) counters: Counters,
+    pub(super) answers: LargeAnswers,
     server: RequestFactory,
     session: RefCell<SessionHeaders>,
     requests: RefCell<Rc<SessionRequests>>,
@@ -54,19 +57,19 @@ pub(super) struct HttpLinkState {
 
 impl HttpLinkState {
     pub(super) fn new(
-        settings: Arc<HttpSettings>,
-        tls: &Tls,
-        counters: &Counters,
+        common: CommonParts<'_>,
         sink: EventSink,
         session: SessionHeaders,
     ) -> Result<Rc<Self>, LinkOpenError> {
-        let mut server = RequestFactory::new(&settings, tls)?;
+        let settings = Arc::clone(common.settings);
+        let mut server = RequestFactory::new(&settings, common.tls)?;
         server.cookies = session.cookies.clone();
         let requests = SessionRequests::new(&server, &session)?;
         Ok(Rc::new(Self {
             settings,
             tasks: LinkTasks::new(sink),
-            counters: counters.clone(),
+            counters: common.counters.clone(),
+            answers: common.answers.clone(),
             server,
             session: RefCell::new(session),
             requests: RefCell::new(Rc::new(requests)),
@@ -179,7 +182,7 @@ impl HttpLinkState {
         }
     }
 
-    /// Hands on what came for `call`; whether its answer was among it.
+    /// Hands on what came for `call`; whether its answer was among it. `room` is that of the bytes.
     ///
     /// # Errors
     ///
@@ -189,10 +192,12 @@ impl HttpLinkState {
         call: Option<u64>,
         bytes: Bytes,
         is_whole_answer: bool,
+        mut room: Option<HeldRoom>,
     ) -> Result<bool, EnvelopeError> {
         let mut answered = false;
         messages::for_each_message(bytes, |envelope| {
             let mut envelope = envelope;
+            envelope.take_room(&mut room);
             if let (Some(number), Envelope::Response(response)) = (call, &envelope) {
                 let id = response.id.as_ref();
                 if id.and_then(RequestId::as_number) == Some(number) {

@@ -21,7 +21,8 @@ use futures_util::future::{FutureExt as _, LocalBoxFuture};
 use tokio::time::timeout;
 
 use super::{
-    EventSink, HttpSession, HttpSettings, Link, LinkOpenError, OutgoingFrame, SendError, Tls,
+    EventSink, HttpSession, HttpSettings, LargeAnswers, Link, LinkOpenError, OutgoingFrame,
+    SendError, Tls,
 };
 use crate::protocol::Revision;
 use crate::telemetry::Counters;
@@ -30,19 +31,26 @@ use link_state::HttpLinkState;
 use message::HttpMessage;
 use requests::SessionHeaders;
 
+/// The parts that all links to one server share.
+#[derive(Clone, Copy)]
+pub(super) struct CommonParts<'a> {
+    pub(super) settings: &'a Arc<HttpSettings>,
+    pub(super) tls: &'a Tls,
+    pub(super) counters: &'a Counters,
+    pub(super) answers: &'a LargeAnswers,
+}
+
 /// Opens a link, and sends nothing yet: the first request connects.
 ///
 /// # Errors
 ///
 /// Returns [`LinkOpenError::Other`] when the settings hold what HTTP cannot carry.
 pub(super) fn open(
-    settings: &Arc<HttpSettings>,
-    tls: &Tls,
-    counters: &Counters,
+    common: CommonParts<'_>,
     sink: EventSink,
 ) -> Result<Box<dyn Link>, LinkOpenError> {
     let session = SessionHeaders::default();
-    let link_state = HttpLinkState::new(Arc::clone(settings), tls, counters, sink, session)?;
+    let link_state = HttpLinkState::new(common, sink, session)?;
     let is_owner = true;
     Ok(Box::new(HttpLink {
         link_state,
@@ -52,13 +60,11 @@ pub(super) fn open(
 
 /// A second link into the same session.
 pub(super) fn worker_link(
-    settings: &Arc<HttpSettings>,
-    tls: &Tls,
-    counters: &Counters,
+    common: CommonParts<'_>,
     session: HttpSession,
     sink: EventSink,
 ) -> Option<Box<dyn Link>> {
-    let link_state = link_into(settings, tls, counters, session, sink)?;
+    let link_state = link_into(common, session, sink)?;
     let is_owner = false;
     Some(Box::new(HttpLink {
         link_state,
@@ -68,13 +74,11 @@ pub(super) fn worker_link(
 
 /// A link that takes a session over from one that is gone.
 pub(super) fn resume(
-    settings: &Arc<HttpSettings>,
-    tls: &Tls,
-    counters: &Counters,
+    common: CommonParts<'_>,
     session: HttpSession,
     sink: EventSink,
 ) -> Option<Box<dyn Link>> {
-    let link_state = link_into(settings, tls, counters, session, sink)?;
+    let link_state = link_into(common, session, sink)?;
     let is_owner = true;
     Some(Box::new(HttpLink {
         link_state,
@@ -83,9 +87,7 @@ pub(super) fn resume(
 }
 
 fn link_into(
-    settings: &Arc<HttpSettings>,
-    tls: &Tls,
-    counters: &Counters,
+    common: CommonParts<'_>,
     session: HttpSession,
     sink: EventSink,
 ) -> Option<Rc<HttpLinkState>> {
@@ -94,7 +96,7 @@ fn link_into(
         revision: Some(session.revision),
         cookies: session.cookies,
     };
-    HttpLinkState::new(Arc::clone(settings), tls, counters, sink, session).ok()
+    HttpLinkState::new(common, sink, session).ok()
 }
 
 struct HttpLink {

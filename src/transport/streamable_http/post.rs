@@ -16,7 +16,7 @@ use super::stream;
 use crate::credentials::{Credential, NotRenewed};
 use crate::telemetry::{Reason, unix_millis};
 use crate::transport::http::authorized::is_refusal;
-use crate::transport::http::body::{self, BodyKind, body_kind};
+use crate::transport::http::body::{self, BodyKind, BodyReader, body_kind};
 use crate::transport::http::link_tasks::NOTE_MAX;
 use crate::transport::http::sending::{
     EXCERPT_MAX, REFUSAL_MAX, is_opening, is_repeatable, link_error, send_or_repeat,
@@ -168,15 +168,17 @@ async fn answer(
 /// An answer in one body.
 async fn whole_answer(link_state: &Rc<HttpLinkState>, call: u64, response: &mut ClientResponse) {
     let settings = &link_state.settings;
-    let body = body::read(response, settings.body_max, settings.stream_idle_timeout).await;
-    let received = match body {
+    let (length_max, idle_max) = (settings.body_max, settings.stream_idle_timeout);
+    let mut reader = BodyReader::new(length_max, idle_max, Some(&link_state.answers));
+    let received = match reader.read(response).await {
         Ok(body) if body.is_empty() => {
             let status = response.status().as_u16();
             let text = format!("empty body with HTTP status {status}");
             Err(LinkError::Protocol(text.into()))
         }
         Ok(body) => {
-            let received = link_state.receive(Some(call), body.clone(), true);
+            let room = reader.room(&body);
+            let received = link_state.receive(Some(call), body.clone(), true, room);
             received.map_err(|error| body::malformed_body(response.headers(), &body, &error))
         }
         Err(error) => Err(error),
@@ -218,7 +220,7 @@ async fn handle_refusal(
     if !is_for_now
         && call.is_some()
         && (!has_session || is_own_answer())
-        && link_state.receive(call, body.clone(), true) == Ok(true)
+        && link_state.receive(call, body.clone(), true, None) == Ok(true)
     {
         return;
     }

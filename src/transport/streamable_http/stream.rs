@@ -15,8 +15,10 @@ use super::requests::{LAST_EVENT_ID, SessionRequests};
 use crate::masking::public_url;
 use crate::telemetry::{Counter, Reason};
 use crate::transport::http::body::{BodyKind, body_kind, next_chunk};
+use crate::transport::http::event_room::{EventRoom, IncompleteEvent};
 use crate::transport::http::sending::link_error;
 use crate::transport::http::sse::{SseDecoder, SseEvent};
+use crate::transport::large_answers::{CALL_WAIT_MAX, SHARED_WAIT_MAX};
 use crate::transport::{LinkError, SessionRefusal, messages};
 
 /// Attempts in a row to resume the stream of a call that bring nothing new.
@@ -180,6 +182,8 @@ struct ResumableStream<'a> {
     link_state: &'a HttpLinkState,
     call: Option<u64>,
     decoder: SseDecoder,
+    /// The room of the event that is being read, if it is large.
+    room: IncompleteEvent,
     /// An event that was no message; the answer, perhaps.
     fault: Option<Reason>,
     /// Why the last connection ended.
@@ -200,6 +204,7 @@ impl<'a> ResumableStream<'a> {
             link_state,
             call,
             decoder: SseDecoder::new(link_state.settings.event_max),
+            room: IncompleteEvent::default(),
             fault: None,
             reason: String::new(),
             reconnects: Reconnects::default(),
@@ -217,12 +222,13 @@ impl<'a> ResumableStream<'a> {
 
     async fn read(&mut self, mut response: ClientResponse) -> FollowOutcome {
         self.decoder.reconnected();
+        self.room = IncompleteEvent::default();
         loop {
             let idle_max = self.link_state.settings.stream_idle_timeout;
             match next_chunk(&mut response, idle_max).await {
                 Ok(Some(chunk)) => match self.take(&chunk) {
                     Ok(true) => return FollowOutcome::Answered(response),
-                    Ok(false) => {}
+                    Ok(false) => self.wait_for_room().await,
                     Err(error) => return FollowOutcome::Failed(error),
                 },
                 Ok(None) => return FollowOutcome::Broken("the stream ended".to_owned()),
@@ -231,19 +237,33 @@ impl<'a> ResumableStream<'a> {
         }
     }
 
+    /// Reads a large event further only while there is room for it.
+    async fn wait_for_room(&mut self) {
+        let wait_max = match self.call {
+            Some(_) => CALL_WAIT_MAX,
+            None => SHARED_WAIT_MAX,
+        };
+        let answers = &self.link_state.answers;
+        let waiting = self.room.wait(answers, &mut self.decoder, wait_max);
+        waiting.await;
+    }
+
     /// Hands on the events that a chunk completes; whether the answer was among them.
     fn take(&mut self, chunk: &[u8]) -> Result<bool, LinkError> {
         let Self {
             link_state,
             call,
             decoder,
+            room,
             fault,
             ..
         } = self;
         let mut outcome = Ok(false);
         decoder.feed(chunk, |event| {
             if matches!(outcome, Ok(false)) {
-                outcome = take_event(link_state, *call, event, fault);
+                outcome = take_event(link_state, *call, event, room.take(), fault);
+            } else {
+                room.take();
             }
         });
         outcome
@@ -270,6 +290,7 @@ fn take_event(
     link_state: &HttpLinkState,
     call: Option<u64>,
     event: SseEvent,
+    room: EventRoom,
     fault: &mut Option<Reason>,
 ) -> Result<bool, LinkError> {
     match event {
@@ -278,7 +299,8 @@ fn take_event(
             Ok(false)
         }
         SseEvent::Message(message) => {
-            let received = link_state.receive(call, message.data.clone(), false);
+            let room = room.settle(message.data.len());
+            let received = link_state.receive(call, message.data.clone(), false, room);
             received.or_else(|error| {
                 let text = messages::excerpt(&message.data, FAULT_MAX);
                 log::debug!(error:%, text = text.as_str(); "event is no message");
@@ -286,10 +308,9 @@ fn take_event(
                 Ok(false)
             })
         }
-        SseEvent::TooLarge { .. } if call.is_some() => Err(LinkError::TooLarge {
-            name: "limits.event",
-            limit: link_state.settings.event_max,
-        }),
+        SseEvent::TooLarge { .. } if call.is_some() => {
+            Err(room.discarded(link_state.settings.event_max))
+        }
         SseEvent::TooLarge { .. } => {
             let url = public_url(&link_state.settings.url);
             log::warn!(url, limit = link_state.settings.event_max; "an event over the limit (`limits.event`) was discarded");

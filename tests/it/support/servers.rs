@@ -5,12 +5,13 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
+use actix_web::body::SizedStream;
 use actix_web::dev::ServerHandle;
 use actix_web::http::StatusCode;
 use actix_web::http::header::HeaderValue;
 use actix_web::{App, HttpRequest, HttpResponse, web};
 use bytes::Bytes;
-use futures_util::stream;
+use futures_util::{TryStreamExt as _, stream};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
@@ -408,7 +409,7 @@ async fn call(message: Value, behaviour: &Shared) -> HttpResponse {
             let parts = [progress(1), progress(2), event(&text_answer(&id, "done"))];
             return events(stream::iter(parts.map(Ok)));
         }
-        "long" => "x".repeat(usize::try_from(arguments["bytes"].as_u64().unwrap()).unwrap()),
+        "long" => return long(&id, arguments["bytes"].as_u64().unwrap(), streams),
         _ => format!("http {arguments}"),
     };
     let answer = text_answer(&id, &text);
@@ -437,6 +438,36 @@ fn ask(id: Value, arguments: &Value, behaviour: &Shared) -> HttpResponse {
     };
     let first = stream::once(async move { Ok(event(&asking)) });
     events(futures_util::StreamExt::chain(first, stream::once(answer)))
+}
+
+/// A text of so many bytes, which are made while they are sent.
+fn long(id: &Value, bytes: u64, streams: bool) -> HttpResponse {
+    static PART: [u8; 65_536] = [b'x'; 65_536];
+
+    let answer = text_answer(id, "").to_string();
+    let (head, tail) = answer.split_at(answer.find("\"\"").unwrap() + 1);
+    let (before, after) = if streams {
+        ("data: ", "\n\n")
+    } else {
+        ("", "")
+    };
+    let head = Bytes::from(format!("{before}{head}"));
+    let tail = Bytes::from(format!("{tail}{after}"));
+    let length = (head.len() + tail.len()) as u64 + bytes;
+    let part = PART.len() as u64;
+    let text = (0..bytes.div_ceil(part)).map(move |number| {
+        let rest = bytes - number * part;
+        Bytes::from_static(&PART[..usize::try_from(rest.min(part)).unwrap()])
+    });
+    let parts = std::iter::once(head).chain(text).chain([tail]);
+    let parts = stream::iter(parts.map(Ok::<_, &'static str>));
+    if streams {
+        return events(parts);
+    }
+    let body = SizedStream::new(length, parts.map_err(std::io::Error::other));
+    HttpResponse::Ok()
+        .content_type("application/json")
+        .body(body)
 }
 
 fn text_answer(id: &Value, text: &str) -> Value {

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use mcpvisor::publisher::{Arrangement, PartStore, Pins, RestoredCatalog, StartTimes};
 use mcpvisor::store::MemoryStore;
-use mcpvisor::supervision::{Arbiters, ChildView};
+use mcpvisor::supervision::{Arbiters, ChildPhase, ChildView};
 use serde_json::{Value, json};
 
 use crate::sim::served::Served;
@@ -328,5 +328,34 @@ fn a_call_whose_admission_panics_ends_alone() {
         settle().await;
         other.result();
         assert_eq!(world.counted("sessions_rebuilt"), 0);
+    });
+}
+
+#[test]
+fn connections_of_clients_are_retried_as_soon_as_their_server_is_up_again() {
+    run(async {
+        let world = Rc::new(World::new());
+        let server = world.stdio("a", |_| {}).await;
+        pass(millis(50)).await;
+        let client = world.client(json!({"elicitation": {"form": {}}})).await;
+        client.call("a__echo").await.result();
+        let [shared, own] = server.open_links()[..] else {
+            panic!("links: {:?}", server.open_links());
+        };
+        let phases = || {
+            let view = world.view("a");
+            (view.shared.phase, view.own[0].connection.phase)
+        };
+        // Both fail after 1, 2, 4, 8 and 16 s, and the one of the client begins later.
+        server.refuse_links(Some("away"));
+        server.crash_link(shared, "gone");
+        pass(seconds(14)).await;
+        server.crash_link(own, "gone");
+        pass(seconds(16)).await;
+        server.refuse_links(None);
+        assert_eq!(phases(), (ChildPhase::Backoff, ChildPhase::Backoff));
+        pass(seconds(2)).await;
+        assert_eq!(phases(), (ChildPhase::Up, ChildPhase::Up));
+        client.call("a__echo").await.result();
     });
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use mcpvisor::protocol::Revision;
 use mcpvisor::transport::OutgoingFrame;
 
 use crate::transport::http_peer::{call, open, result, settings};
@@ -56,6 +57,87 @@ pub(crate) fn read_request(stream: &mut TcpStream) -> String {
 fn answer(body: &str) -> Option<String> {
     let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length:";
     Some(format!("{head} {}\r\n\r\n{body}", body.len()))
+}
+
+/// The first header of this name in a request.
+fn header<'a>(request: &'a str, name: &str) -> Option<&'a str> {
+    let mut headers = request.lines().filter_map(|line| line.split_once(": "));
+    let (_, value) = headers.find(|(found, _)| found.eq_ignore_ascii_case(name))?;
+    Some(value)
+}
+
+#[test]
+fn only_a_handshake_names_its_method_in_a_header() {
+    run(async {
+        let session = answer(&result(1)).unwrap();
+        let session = session.replacen("\r\n", "\r\nMcp-Session-Id: s-1\r\n", 1);
+        let rest = [answer(&result(2)), answer(&result(3))];
+        let script = [vec![Some(session)], rest.to_vec()].concat();
+        let (url, seen) = serve(vec![script]);
+        let (link, mut events) = open(settings(&url)).await;
+        for (number, method) in [(1, "initialize"), (2, "tools/list"), (3, "tools/call")] {
+            let frame = OutgoingFrame::new(Some(number), call(number, method));
+            link.send(frame).unwrap();
+            let expected = format!("result of {number} {number} {{}}");
+            assert_eq!(events.next().await, expected);
+            link.set_revision(Revision::NEWEST_LEGACY);
+        }
+        let seen = seen.lock().unwrap();
+        let methods: Vec<_> = seen.iter().map(|it| header(it, "mcp-method")).collect();
+        assert_eq!(methods, [Some("initialize"), None, None]);
+    });
+}
+
+/// Serves a stream of its own, and then a call. The stream is answered a moment after it was asked for,
+/// if at all.
+fn serve_stream(answers_stream: bool) -> (String, Arc<Mutex<Vec<&'static str>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let of_thread = Arc::clone(&seen);
+    std::thread::spawn(move || {
+        for connection in listener.incoming() {
+            let (mut stream, seen) = (connection.unwrap(), Arc::clone(&of_thread));
+            std::thread::spawn(move || {
+                let request = read_request(&mut stream);
+                if request.starts_with("GET") {
+                    seen.lock().unwrap().push("stream asked");
+                    std::thread::sleep(Duration::from_millis(50));
+                    if answers_stream {
+                        seen.lock().unwrap().push("stream answered");
+                        let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n";
+                        stream.write_all(head.as_bytes()).unwrap();
+                    }
+                    std::thread::park();
+                } else {
+                    seen.lock().unwrap().push("call");
+                    stream
+                        .write_all(answer(&result(7)).unwrap().as_bytes())
+                        .unwrap();
+                }
+            });
+        }
+    });
+    (url, seen)
+}
+
+#[test]
+fn the_first_call_waits_until_the_stream_is_open_and_no_longer_than_a_moment() {
+    run(async {
+        let table = [
+            (true, vec!["stream asked", "stream answered", "call"]),
+            (false, vec!["stream asked", "call"]),
+        ];
+        for (answers_stream, expected) in table {
+            let (url, seen) = serve_stream(answers_stream);
+            let (link, mut events) = open(settings(&url)).await;
+            link.listen();
+            link.send(OutgoingFrame::new(Some(7), call(7, "tools/call")))
+                .unwrap();
+            assert_eq!(events.next().await, "result of 7 7 {}");
+            assert_eq!(*seen.lock().unwrap(), expected);
+        }
+    });
 }
 
 #[test]

@@ -138,6 +138,7 @@ pub(super) fn failure_of(error: &LinkError) -> Failure {
     let kind = match error {
         LinkError::NotSent(_) => ErrorKind::ServerUnavailable,
         LinkError::Lost(_) => ErrorKind::ServerLost,
+        LinkError::NoRoom(_) => ErrorKind::NoRoom,
         LinkError::Status { .. } | LinkError::TooLarge { .. } | LinkError::Protocol(_) => {
             ErrorKind::ServerProtocol
         }

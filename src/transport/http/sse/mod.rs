@@ -105,6 +105,29 @@ impl SseDecoder {
         self.count
     }
 
+    /// Bytes that are kept of an event that is not complete.
+    pub(crate) fn incomplete(&self) -> usize {
+        self.line.len() + self.event.length()
+    }
+
+    /// Drops these bytes, and what follows of the event but for the id of the request that it answers:
+    /// it is handed out as one that was too large.
+    pub(crate) fn discard(&mut self) {
+        self.event.exceed();
+        let line = std::mem::take(&mut self.line);
+        if let Some(value) = line.strip_prefix(b"data:") {
+            self.line_rest = LineRest::Scanned;
+            self.event.scan(value);
+        } else if line.len() > NAME_MAX {
+            self.line_rest = LineRest::Dropped;
+        } else {
+            self.line = line;
+            return;
+        }
+        // It tells the line from an empty one.
+        self.line.extend(line.first());
+    }
+
     /// How long the server wants us to wait before we connect again.
     pub(crate) fn retry(&self) -> Option<Duration> {
         self.retry

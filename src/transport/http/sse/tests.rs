@@ -212,3 +212,28 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn an_event_that_is_discarded_names_its_call_and_does_not_spoil_the_next() {
+    let long = format!("data: {{\"id\":7,\"result\":\"{}\"}}", "x".repeat(500));
+    for cut in [3, 7, 40, 300] {
+        let mut decoder = SseDecoder::new(10_000);
+        let mut events = Vec::new();
+        let (head, tail) = long.split_at(cut);
+        decoder.feed(head.as_bytes(), |event| events.push(event));
+        assert!(decoder.incomplete() > 0);
+        decoder.discard();
+        assert!(decoder.incomplete() < 8);
+        for text in [tail, "\n\n", "data: {}\n\n"] {
+            decoder.feed(text.as_bytes(), |event| events.push(event));
+        }
+        let [SseEvent::TooLarge { response_id }, SseEvent::Message(next)] = &events[..] else {
+            panic!("{cut}: {events:?}");
+        };
+        assert_eq!(
+            (*response_id, &next.data[..]),
+            (Some(7), &b"{}"[..]),
+            "{cut}"
+        );
+    }
+}
