@@ -309,17 +309,22 @@ impl CredentialContext {
 
 /// Numbers calls, once per process. The number is a call's name in the log, its JSON-RPC id on the
 /// way to the server, and its progress token there, so that no table has to map one to the other.
+/// Only in a client's own session at a server, the id of the client takes its place.
 /// Questions to clients are numbered with them.
 #[derive(Clone, Debug)]
 pub struct CallNumbers(Arc<AtomicU64>);
 
 impl CallNumbers {
+    /// Lower ones are left to clients, which count their requests: in a session of its own at a server,
+    /// a client's request keeps its id.
+    pub const FIRST: u64 = 1 << 32;
+
     /// They begin at random, so that a late answer to the process before this one meets no request
     /// of this one, and below 2^52: as many are left until 2^53, from where on some JSON readers
     /// round.
     pub fn random() -> Self {
         let (_, bits) = Uuid::new_v4().as_u64_pair();
-        Self::after(bits & ((1 << 52) - 1))
+        Self::after(Self::FIRST | bits & ((1 << 52) - 1))
     }
 
     /// The first is the one after `last`.

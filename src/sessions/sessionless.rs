@@ -160,6 +160,11 @@ impl Sessions {
         if let Some(tree) = self.context().tree.read(request) {
             return Ok(ServeOutcome::Done(decorator().tree(&request.id, &tree, to)));
         }
+        if to.era() == Era::Modern
+            && calls.is_for_only_server(&request.method, &sessionless.caller, &catalog)
+        {
+            return self.call(sessionless, &catalog, observation);
+        }
         let answer = match &request.method {
             Method::Discover | Method::Listen if to.era() == Era::Legacy => {
                 return Err(unknown(request));

@@ -76,6 +76,7 @@ const NO_LIMITS: &[(&str, &str)] = &[
     ("src/history/redaction/mod.rs", "IS_REDACTED"),
     ("src/history/redaction/mod.rs", "SERVER_NAMES"),
     ("src/history/redaction/mod.rs", "WHOLE"),
+    ("src/id.rs", "FIRST"),
     ("src/masking/arguments.rs", "OPTION_MAX"),
     ("src/masking/names.rs", "LENGTH_MAX"),
     ("src/masking/registry.rs", "BEGINNING"),

@@ -91,6 +91,9 @@ impl Session {
             None => {}
         }
         let request = &waiting.request;
+        if calls.is_for_only_server(&request.method, &self.caller, &self.catalog()) {
+            return self.call(waiting, ctx);
+        }
         let answer = match &request.method {
             Method::Ping => Ok(self.done(request)),
             Method::LoggingSetLevel => self.set_level(request),
@@ -105,7 +108,12 @@ impl Session {
                         let decorator = self.context.calls.decorator(&self.caller);
                         Ok(decorator.tree(&request.id, &tree, self.record.revision))
                     }
-                    None => return self.call(waiting, ctx),
+                    None => {
+                        if let Some(waiting) = self.subscribe_later(waiting, ctx) {
+                            self.call(waiting, ctx);
+                        }
+                        return;
+                    }
                 },
             },
         };
