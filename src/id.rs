@@ -308,16 +308,21 @@ impl CredentialContext {
 /// Issues call numbers that are unique in the process. A call's number is its name in the log, its
 /// JSON-RPC id towards the server, and its progress token there, so that no table has to map
 /// between them. Questions to clients use the same sequence.
+/// In a client's own session at a server, the client's id takes the place of the number.
 #[derive(Clone, Debug)]
 pub struct CallNumbers(Arc<AtomicU64>);
 
 impl CallNumbers {
+    /// First number. Lower numbers belong to clients, which count their requests: in its own session
+    /// at a server, a client's request keeps its id.
+    pub const FIRST: u64 = 1 << 32;
+
     /// Starts at a random number, so that a late response to the previous process matches no
     /// request of this one. It is below 2^52, which leaves as many numbers until 2^53, where some
     /// JSON parsers start to round.
     pub fn random() -> Self {
         let (_, bits) = Uuid::new_v4().as_u64_pair();
-        Self::after(bits & ((1 << 52) - 1))
+        Self::after(Self::FIRST | bits & ((1 << 52) - 1))
     }
 
     /// Starts with the number after `last`.

@@ -17,7 +17,7 @@ use crate::downstream::{
     Reply, Reservation, Server, UseGuard, server_removed,
 };
 use crate::id::{ServerName, SessionId};
-use crate::protocol::{ErrorKind, Failure, Method, Response};
+use crate::protocol::{ErrorKind, Failure, Response};
 use crate::supervision::{ChildPhase, ChildRef};
 use crate::telemetry::Counter;
 
@@ -91,7 +91,6 @@ pub(crate) enum ConnectionAccess {
 /// Returns why the request cannot be sent now; nothing was sent.
 pub(crate) fn find_route(
     downstreams: &Downstreams,
-    method: &Method,
     target: &CallTarget,
     caller: &Caller,
     arbiter: usize,
@@ -121,13 +120,7 @@ pub(crate) fn find_route(
     consent::check_known(&settings, caller)?;
     let permit = Some(server.permit(target.listed_tool().map(|tool| &tool.native))?);
     let awaits_era = server.awaits_era(caller);
-    let Reservation {
-        key,
-        lease,
-        older,
-        speaks_older,
-    } = server.reserve(caller)?;
-    let older = older.filter(|_| may_ask(method) || speaks_older);
+    let Reservation { key, lease, older } = server.reserve(caller)?;
     let wanted = older.as_ref().unwrap_or(&key);
     let own = (!wanted.is_shared()).then(|| server.find(wanted)).flatten();
     let is_own = own.is_some_and(|own| older.is_none() || own.current().is_ok());
@@ -149,21 +142,13 @@ pub(crate) fn find_route(
     Ok(CallRoute {
         deadline,
         access: match older {
-            _ if awaits_era => search.find_in_era(caller.clone(), may_ask(method)),
+            _ if awaits_era => search.find_in_era(caller.clone()),
             Some(older) => search.find_or_else(older, key)?,
             None => search.find(key)?,
         },
         permit,
         may_retry: settings.resilience.retry.is_allowed,
     })
-}
-
-/// Whether a server may ask the client while it serves such a request.
-const fn may_ask(method: &Method) -> bool {
-    matches!(
-        method,
-        Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead
-    )
 }
 
 impl ConnectionSearch {
@@ -242,19 +227,14 @@ impl ConnectionSearch {
 
     /// The connection that serves a caller, once the first handshake with the server has shown its
     /// era: all calls of a client must leave their state in the same session.
-    fn find_in_era(self, caller: Caller, may_ask: bool) -> ConnectionAccess {
+    fn find_in_era(self, caller: Caller) -> ConnectionAccess {
         let opening = async move {
             let shared = self.server.shared().clone();
             // The failure of the connection that serves the caller says why, if this one fails.
             let first = ConnectionKey::shared();
             drop(self.opened(shared, &first, self.opened_by).await);
-            let Reservation {
-                key,
-                older,
-                speaks_older,
-                ..
-            } = self.server.reserve(&caller)?;
-            let access = match older.filter(|_| may_ask || speaks_older) {
+            let Reservation { key, older, .. } = self.server.reserve(&caller)?;
+            let access = match older {
                 Some(older) => self.find_or_else(older, key)?,
                 None => self.find(key)?,
             };

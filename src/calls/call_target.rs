@@ -148,6 +148,14 @@ fn owner(
             resource(request, catalog, linked)
         }
         Method::CompletionComplete => completion(request, catalog),
+        // Such a request gets here only if its server is the only one (`is_for_only_server`).
+        Method::LoggingSetLevel
+        | Method::PromptsList
+        | Method::ResourcesList
+        | Method::ResourceTemplatesList => match catalog.one_server() {
+            Some(server) => Ok(CallTarget::new(server.part.server().clone(), Vec::new())),
+            None => of_extension(&request.method, request, catalog),
+        },
         method => of_extension(method, request, catalog),
     }
 }

@@ -4,9 +4,9 @@ use tokio::time::Instant;
 
 use crate::calls::call_context::CallContext;
 use crate::calls::client_reply::ClientReply;
-use crate::catalog::{ItemKind, Snapshot};
+use crate::catalog::{ItemKind, PinMode, Snapshot};
 use crate::downstream::{Caller, ConnectionCommand, ConnectionKey};
-use crate::protocol::{Failure, Request};
+use crate::protocol::{Era, Failure, Method, Request};
 
 impl CallContext {
     /// One page of a list, as a client sees it.
@@ -27,6 +27,33 @@ impl CallContext {
         let published = (&caller.view, &self.catalog);
         let decorator = self.decorator(caller);
         decorator.list(kind, request, catalog, published, caller.revision)
+    }
+
+    /// Whether a request that the gateway usually answers is sent to the only server of the view: the
+    /// server does not declare what it needs. Official servers serve such a request or refuse it. Policies
+    /// and pins do not see the items of this answer, so it is sent only where there are none.
+    pub(crate) fn is_for_only_server(
+        &self,
+        method: &Method,
+        caller: &Caller,
+        catalog: &Snapshot,
+    ) -> bool {
+        let needed = match method {
+            Method::LoggingSetLevel => "logging",
+            Method::PromptsList => "prompts",
+            Method::ResourcesList | Method::ResourceTemplatesList => "resources",
+            _ => return false,
+        };
+        let Some(server) = catalog.one_server() else {
+            return false;
+        };
+        let settings = self.downstreams.get(server.part.server());
+        let is_unpinned = settings.is_some_and(|it| it.settings().names.pins == PinMode::Off);
+        // Only a server of the newer era adds what its clients expect of a list.
+        let is_readable =
+            caller.revision.era() == Era::Legacy || server.part.revision.era() == Era::Modern;
+        let is_shown_whole = is_unpinned && self.policy.load().is_none();
+        !server.part.declares(needed) && is_readable && is_shown_whole
     }
 
     /// Has the lists read again, in the background, that this client sees and that are old: not every

@@ -15,7 +15,9 @@ use crate::downstream::pool::lease::Lease;
 use crate::downstream::resilience::breakers::BreakerPermit;
 use crate::id::ServerName;
 use crate::memory::KeptShare;
-use crate::protocol::{Edit, ErrorKind, Failure, Notification, Request, Response, Span, json};
+use crate::protocol::{
+    Edit, ErrorKind, Failure, Notification, Request, RequestId, Response, Span, json,
+};
 
 /// A request of a client on its way to one server, whatever revision either of them speaks
 /// (B-SIDE-01). Inputs that the client gave already stand in the request itself; that it
@@ -133,6 +135,8 @@ pub enum CallEvent {
     Notifications(Vec<CallNotification>),
     /// The server asks the client something while the call runs.
     Question(Question),
+    /// The server cancelled a question.
+    QuestionCancelled(CancelledQuestion),
     /// The server goes on in a task, which the call waits for: sent again, there would be two.
     TaskCreated,
 }
@@ -151,6 +155,13 @@ pub struct Question {
     /// The transport could not tell which of the client's calls to this server it belongs to.
     pub is_unattributed: bool,
     asker: Option<Recipient<ClientAnswer>>,
+}
+
+/// A question that its server cancelled.
+pub struct CancelledQuestion {
+    /// The id that the server gave it.
+    pub(crate) id: RequestId,
+    pub(crate) reason: Option<String>,
 }
 
 /// The answer of a client to a question of a server.
@@ -179,6 +190,11 @@ impl Question {
 
     pub fn answer(mut self, answer: Result<Response, Failure>) {
         self.answer_once(answer);
+    }
+
+    /// The server cancelled it: no answer is sent.
+    pub(crate) fn discard(mut self) {
+        self.asker = None;
     }
 
     fn answer_once(&mut self, answer: Result<Response, Failure>) {
@@ -328,6 +344,10 @@ impl Reply {
 
     pub fn ask(&mut self, question: Question) {
         self.deliver(CallEvent::Question(question));
+    }
+
+    pub(crate) fn cancel_question(&mut self, cancelled: CancelledQuestion) {
+        self.deliver(CallEvent::QuestionCancelled(cancelled));
     }
 
     fn deliver(&mut self, what: CallEvent) {

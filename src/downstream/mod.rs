@@ -50,8 +50,8 @@ mod timer;
 mod worker_channel;
 
 pub use call_request::{
-    CallEvent, CallMessage, CallNotification, CallRequest, CancelCall, ClientAnswer, Deadline,
-    Delivery, Question, Reply, TaskMode,
+    CallEvent, CallMessage, CallNotification, CallRequest, CancelCall, CancelledQuestion,
+    ClientAnswer, Deadline, Delivery, Question, Reply, TaskMode,
 };
 pub use caller::Caller;
 pub use client_info::ClientInfo;

@@ -8,6 +8,10 @@
 #   tests/suites/run.sh all          the Python SDK over every transport: ten minutes
 #   tests/suites/run.sh NAME [WORDS] `python-sdk` or `fastmcp`; options of pytest, such as `-k WORD`.
 #                                    The differences of FastMCP are not all listed yet
+#   tests/suites/run.sh typescript-sdk [WORDS]
+#                                    the TypeScript SDK 2, whose packages have no suite: its sources come
+#                                    with git, or from a checkout that TYPESCRIPT_SDK names; options of
+#                                    vitest, such as `-t WORD`. It needs Node 20 and half an hour
 set -euo pipefail
 
 cd "$(dirname "$0")/../.."
@@ -77,6 +81,40 @@ fastmcp() {
     --ignore tests/downstream --ignore tests/utilities/openapi tests "$@"
 }
 
+# The sources of the TypeScript SDK, with our helpers between its clients and its servers.
+typescript_sources() {
+  local place=$cache/typescript-sdk commit=3924de99df834302d89f5997a1b64ca268282284
+  local helpers=$place/source/test/e2e/helpers
+  if [ "$(cat "$place/installed" 2> /dev/null)" != $commit ]; then
+    rm -rf "$place"
+    git clone --quiet --no-checkout "${TYPESCRIPT_SDK:-https://github.com/modelcontextprotocol/typescript-sdk}" "$place/source"
+    git -C "$place/source" checkout --quiet $commit
+    (cd "$place/source" && npx --yes pnpm@10.26.1 install --silent --frozen-lockfile --ignore-scripts --filter "@modelcontextprotocol/test-e2e...")
+    mv "$helpers/index.ts" "$helpers/direct.ts"
+    # The limit of a test; through the gateway each begins with a server that is added to it.
+    sed -i 's/15_000/60_000/' "$helpers/verifies.ts"
+    echo $commit > "$place/installed"
+  fi
+  cp "$here/typescript/wire.ts" "$helpers/index.ts"
+  cp "$here/typescript/gateway.config.js" "$place/source/test/e2e/gateway.config.js"
+}
+
+typescript_sdk() {
+  typescript_sources
+  local place=$cache/typescript-sdk
+  local results=$place/results.jsonl again=$place/again.jsonl
+  local compare=(python3 "$here/compare.py" "$here/expected/typescript-sdk.txt" "$results")
+  rm -f "$results" "$again" "$place/wired"
+  (
+    cd "$place/source/test/e2e"
+    mapfile -t files < <(grep --recursive --files-with-matches 'wire(' scenarios)
+    MCPVISOR=$program SUITE_HERE=$here/typescript SUITE_RELAY=$here/relay.py SUITE_RESULTS=$results SUITE_WIRED=$place/wired \
+      node "$place/source/node_modules/vitest/vitest.mjs" run --config gateway.config.js "${files[@]}" "$@" > "$results.output" 2>&1
+  ) || true
+  touch "$again"
+  "${compare[@]}" "$again" || wrong=yes
+}
+
 . tests/program.sh
 wrong=no
 part=${1:-part}
@@ -86,8 +124,9 @@ case $part in
   all) python_sdk ;;
   python-sdk) python_sdk "$@" ;;
   fastmcp) fastmcp "$@" ;;
+  typescript-sdk) typescript_sdk "$@" ;;
   *)
-    echo "there is no suite $part: python-sdk, fastmcp, or all" >&2
+    echo "there is no suite $part: python-sdk, fastmcp, typescript-sdk, or all" >&2
     exit 2
     ;;
 esac

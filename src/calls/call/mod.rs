@@ -207,7 +207,8 @@ impl Call {
             server_revision: None,
             declaration: None,
             item,
-            progress: Progress::of(&request, new_call.caller.revision),
+            progress: Progress::of(&request, new_call.caller.revision)
+                .of_view(&new_call.caller.view),
             caller: new_call.caller,
             client: ReplyTarget::Reply {
                 reply,
@@ -251,14 +252,7 @@ impl Call {
     /// Sends the call for the first time.
     pub(crate) fn dispatch(&mut self, request: Request, owner: &mut impl CallOwner) {
         let downstreams = &self.context.downstreams;
-        match find_route(
-            downstreams,
-            &self.method,
-            &self.target,
-            &self.caller,
-            self.arbiter,
-            None,
-        ) {
+        match find_route(downstreams, &self.target, &self.caller, self.arbiter, None) {
             Ok(route) => {
                 if route.may_retry {
                     self.retry = Some(Box::new(self.retry_state(&request, route.deadline)));
@@ -377,6 +371,8 @@ impl Call {
             }
             CallEvent::Question(question) => self.on_question(question),
             CallEvent::TaskCreated => self.retry = None,
+            // A client that gathers questions reads them only in the answer.
+            CallEvent::QuestionCancelled(_) => {}
         }
     }
 

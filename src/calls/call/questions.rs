@@ -143,7 +143,8 @@ impl Call {
         rounds.request_number = back.number;
         self.observation = back.take_observation(&self.target.server, &self.item);
         self.id = back.request.id.clone();
-        self.progress = Progress::of(&back.request, self.caller.revision);
+        self.progress =
+            Progress::of(&back.request, self.caller.revision).of_view(&self.caller.view);
         self.client = ReplyTarget::Reply {
             reply: back.reply,
             accepts_stream: back.accepts_stream,

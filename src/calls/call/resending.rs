@@ -42,7 +42,6 @@ impl Call {
         let (downstreams, before) = (&self.context.downstreams, Some(retry.deadline));
         match find_route(
             downstreams,
-            &self.method,
             &retry.target,
             &self.caller,
             self.arbiter,

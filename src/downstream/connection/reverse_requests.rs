@@ -27,6 +27,8 @@ impl Connection {
         let is_of_nobody = of_ended_call && key.is_leased();
         let profile = key.profile();
         let has_answer = match request.method {
+            // The session decides: it knows whether its client sees only this server.
+            _ if key.session().is_some() => true,
             Method::RootsList => profile.has_roots(),
             _ => profile.can_be_asked(),
         };

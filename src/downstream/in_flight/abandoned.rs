@@ -41,6 +41,10 @@ impl AbandonedRequests {
         self.by_wire_id.remove(&wire_id).is_some()
     }
 
+    pub(super) fn has(&self, wire_id: u64) -> bool {
+        self.by_wire_id.contains_key(&wire_id)
+    }
+
     /// Whether all are of this session.
     pub(super) fn are_of(&self, session: SessionId, now: Instant) -> bool {
         let has_others = self.others_until.is_some_and(|until| until > now);

@@ -42,12 +42,12 @@ use actix::{Actor, Addr, Context, Handler, Recipient};
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use crate::downstream::call_request::{CallMessage, CallRequest, ClientAnswer};
+use crate::downstream::call_request::{CallMessage, CallRequest, ClientAnswer, TaskMode};
 use crate::downstream::connection::spec::ConnectionSpec;
 use crate::downstream::deadlines::Deadlines;
 use crate::downstream::list_changes::changed_kinds;
 use crate::downstream::resilience::admission::{Admission, CallPermit, QueueTurn};
-use crate::id::QuickMap;
+use crate::id::{CallNumbers, QuickMap};
 use crate::protocol::{Envelope, Era, Method, Notification, Request, RequestId, Response};
 use crate::transport::{
     Link, LinkEnd, LinkError, LinkEvent, OutgoingFrame, SendError, SignInPlace,
@@ -189,7 +189,7 @@ impl CallsInFlight {
         None
     }
 
-    /// Sends a client's call. Its number is its id on the wire.
+    /// Sends a client's call. Its number is its id on the wire, unless that can be the client's id.
     fn send(&mut self, request: CallRequest, permit: CallPermit, now: Instant) {
         let CallRequest {
             number,
@@ -204,6 +204,7 @@ impl CallsInFlight {
             mut reply,
         } = request;
         let traceparent = forwarded.as_ref().and_then(|said| said.traceparent());
+        let mut wire_id = number;
         let (mut outgoing, repeatable) = if self.is_modern {
             let repeatable = RepeatableRequest {
                 request,
@@ -224,7 +225,8 @@ impl CallsInFlight {
             );
             (outgoing, Some(Box::new(repeatable)))
         } else {
-            let outgoing = rewrite::legacy(&request, edits, &caller, number, traceparent);
+            wire_id = self.id_of_client(&request, tasks).unwrap_or(number);
+            let outgoing = rewrite::legacy(&request, edits, &caller, wire_id, traceparent);
             (outgoing, None)
         };
         outgoing.forwarded = forwarded;
@@ -242,7 +244,7 @@ impl CallsInFlight {
         self.deadlines.set(number, expires);
         let call = InFlightCall {
             number,
-            wire_id: number,
+            wire_id,
             outgoing,
             state,
             repeatable,
@@ -256,7 +258,22 @@ impl CallsInFlight {
             _permit: permit,
             lease,
         };
+        let renumbered = (wire_id != number).then_some((wire_id, number));
+        self.renumbered.extend(renumbered);
         self.calls.insert(number, call);
+    }
+
+    /// The id that the client gave a request, if the request can keep it at the server: in a session of
+    /// this client alone, where no other request in flight has it. Tools of the server can read it.
+    /// Tasks are looked up by the number of their call, so a call with a task gets that.
+    fn id_of_client(&self, request: &Request, tasks: TaskMode) -> Option<u64> {
+        let is_own = self.spec.key.session().is_some() && tasks == TaskMode::NotRequested;
+        let id = request
+            .id
+            .as_number()
+            .filter(|id| *id < CallNumbers::FIRST)?;
+        let is_taken = self.by_wire_id(id).is_some() || self.abandoned.has(id);
+        (is_own && !is_taken).then_some(id)
     }
 
     /// Whether a call ended since the last look in a way that raises doubt whether the server
@@ -317,6 +334,10 @@ impl CallsInFlight {
                 None if self.is_modern => self.sole_logging_call(),
                 None => self.sole_call(),
             },
+            Method::Cancelled => {
+                self.on_question_cancelled(&notification, now);
+                return None;
+            }
             Method::Other(_) => self.extension_call(wire_id),
             _ => {
                 self.note_list_change(&notification.method);

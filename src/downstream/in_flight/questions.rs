@@ -1,12 +1,13 @@
 //! Requests of the server to the client of a call, and the clients' answers.
 
+use serde::Deserialize;
 use tokio::time::Instant;
 
-use crate::downstream::call_request::{ClientAnswer, Question};
+use crate::downstream::call_request::{CancelledQuestion, ClientAnswer, Question};
 use crate::downstream::in_flight::{CallsInFlight, UnhandledEvent, task_request};
 use crate::downstream::reverse_request;
 use crate::id::SessionId;
-use crate::protocol::{Request, Revision};
+use crate::protocol::{Notification, Request, RequestId, Revision};
 use crate::transport::OutgoingFrame;
 
 /// A question that a client is asked, and the calls that wait for its answer.
@@ -141,6 +142,39 @@ impl CallsInFlight {
         // A dead link reports its own end.
         let _ = self.link.send(OutgoingFrame::new(None, frame));
         for number in calls {
+            if !self.is_client_asked(number) {
+                self.extend(number, now);
+            }
+        }
+    }
+
+    /// The server cancels a request of its own. The client is notified, so that it stops asking its user.
+    /// A cancellation of an unknown request is ignored.
+    pub(super) fn on_question_cancelled(&mut self, notification: &Notification, now: Instant) {
+        #[derive(Deserialize)]
+        struct CancelledParams {
+            reason: Option<String>,
+        }
+        let id = notification.member(notification.params.request_id.as_ref());
+        let Some(id) = id.and_then(|raw| RequestId::try_new(raw).ok()) else {
+            return;
+        };
+        let mut cancelled = self.questions.extract_if(|question, open| {
+            *question == id && matches!(open, OpenQuestion::FromServer { .. })
+        });
+        let Some((_, OpenQuestion::FromServer { calls, .. })) = cancelled.next() else {
+            return;
+        };
+        drop(cancelled);
+        let params: Option<CancelledParams> = notification.params_as().ok();
+        let reason = params.and_then(|params| params.reason);
+        for number in calls {
+            if let Some(call) = self.calls.get_mut(&number) {
+                call.reply.cancel_question(CancelledQuestion {
+                    id: id.clone(),
+                    reason: reason.clone(),
+                });
+            }
             if !self.is_client_asked(number) {
                 self.extend(number, now);
             }

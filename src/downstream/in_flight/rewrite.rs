@@ -65,10 +65,10 @@ pub(super) fn legacy(
     request: &Request,
     mut edits: Vec<Edit>,
     caller: &Caller,
-    number: u64,
+    wire_id: u64,
     traceparent: Option<&str>,
 ) -> OutgoingFrame {
-    let id = RequestId::from(number);
+    let id = RequestId::from(wire_id);
     edits.push(request.edit_id(&id));
     let meta = match (traceparent, caller.revision.era()) {
         (Some(context), era) => Some(trace_for_legacy(request, era, &id, context)),
@@ -77,7 +77,7 @@ pub(super) fn legacy(
     };
     edits.extend(meta.or_else(|| request.edit_progress_token(&id)));
     let frame = splice(request.frame.as_bytes(), &mut edits);
-    OutgoingFrame::new(Some(number), frame)
+    OutgoingFrame::new(Some(wire_id), frame)
 }
 
 /// A call for a sessionless server, under this id and with the input that it asked for.

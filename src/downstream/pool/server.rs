@@ -55,8 +55,6 @@ pub(crate) struct Reservation {
     pub(crate) lease: Option<Lease>,
     /// The one of the older era, which is better for this caller.
     pub(crate) older: Option<ConnectionKey>,
-    /// The server is known to speak the older era.
-    pub(crate) speaks_older: bool,
 }
 
 impl Server {
@@ -82,6 +80,14 @@ impl Server {
         let older = self.older_key_for(caller);
         let older = older.filter(|_| self.parts.era.speaks_older() == Some(true));
         older.unwrap_or_else(|| self.preferred_key_for(caller))
+    }
+
+    /// The connection that will serve this caller, if it must be opened: its own, or one never tried.
+    pub(crate) fn unopened_key_for(&self, caller: &Caller) -> Option<ConnectionKey> {
+        let older = self.older_key_for(caller);
+        let untried = older.filter(|_| self.parts.era.speaks_older().is_none());
+        let own = Some(self.connection_key_for(caller)).filter(|key| key.session().is_some());
+        untried.or_else(|| own.filter(|key| self.find(key).is_none()))
     }
 
     /// Which connection of the era that the server prefers serves this caller.
@@ -251,7 +257,6 @@ impl Server {
             key: self.preferred_key(&facts, caller),
             lease: None,
             older: self.older_key(&facts, caller),
-            speaks_older: facts.known.speaks_older == Some(true),
         };
         let ConnectionOwner::Audience(audience) = &reserved.key.owner else {
             return Ok(reserved);

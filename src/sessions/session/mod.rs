@@ -4,6 +4,7 @@
 //! It is a temporary child: what must outlive it is in its [`SessionRecord`].
 
 mod calls;
+mod own_sessions;
 mod questions;
 mod requests;
 mod streams;
@@ -364,7 +365,7 @@ impl Handler<FromClient> for Session {
                 self.on_request(request, ctx);
             }
             Envelope::Notification(notification) => {
-                self.on_notification(&notification, ctx);
+                self.notify(notification, ctx);
                 // A client that is gone needs no 202.
                 let _ = reply.send(ClientReply::Accepted);
             }
@@ -390,6 +391,9 @@ impl Handler<Delivery> for Session {
         }
         match delivery.what {
             CallEvent::Question(question) => self.on_question(number, question, ctx),
+            CallEvent::QuestionCancelled(cancelled) => {
+                self.on_question_cancelled(number, cancelled)
+            }
             what => {
                 let delivery = Delivery { what, ..delivery };
                 self.with_call(number, ctx, |call, session| {

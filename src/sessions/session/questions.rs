@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::bridge::question::{self as bridge, UnsupportedQuestion};
 use crate::calls::{Call, GENERAL_STREAM, ReplyTarget};
-use crate::downstream::Question;
+use crate::downstream::{CancelledQuestion, Question, Server};
 use crate::id::ServerName;
 use crate::protocol::{
     ErrorKind, Failure, Method, Request, RequestId, Response, Revision, cancelled, splice,
@@ -88,6 +88,9 @@ impl Session {
         let declared = self.record.profile.as_map();
         let written = bridge::Question::of_request(request);
         let written = written.ok_or_else(|| cannot_be_asked(request))?;
+        if self.refuses_itself(request) {
+            return Ok(splice(request.frame.as_bytes(), &mut [request.edit_id(id)]));
+        }
         let older = revision < Revision::V2025_11_25 && request.method != Method::RootsList;
         let asked = if older {
             let asked = bridge::Question::from_server(request, declared);
@@ -108,11 +111,46 @@ impl Session {
         }
     }
 
+    /// Whether the client gets a question that it did not declare, and refuses it itself: in a view of one
+    /// server it gets what it would get from the server directly. The configured roots answer for clients
+    /// without roots.
+    fn refuses_itself(&self, request: &Request) -> bool {
+        let catalog = self.catalog();
+        let server = catalog.one_server().map(|server| server.part.server());
+        let server = server.and_then(|name| self.context.calls.downstreams.get(name));
+        let has_roots = |server: &Server| !server.settings().roots.is_empty();
+        server.is_some_and(|server| match request.method {
+            Method::RootsList => self.record.profile.has_roots() || !has_roots(&server),
+            _ => self.record.revision >= Revision::V2025_11_25,
+        })
+    }
+
     pub(super) fn on_client_answer(&mut self, response: Response) {
         let number = response.id.as_ref().and_then(RequestId::as_number);
         // An unknown one was answered before, or its call is over.
         if let Some(asked) = number.and_then(|number| self.questions.remove(&number)) {
             asked.question.answer(Ok(response));
+        }
+    }
+
+    /// The server cancelled a question.
+    pub(super) fn on_question_cancelled(&mut self, call: u64, cancelled: CancelledQuestion) {
+        let CancelledQuestion { id, reason } = cancelled;
+        let mut questions = self
+            .questions
+            .extract_if(|_, asked| asked.call == call && asked.question.request.id == id);
+        let found = questions.next();
+        drop(questions);
+        if let Some((
+            number,
+            SentQuestion {
+                question, stream, ..
+            },
+        )) = found
+        {
+            question.discard();
+            let reason = reason.unwrap_or_else(|| "the server cancelled its request".to_owned());
+            self.withdraw(number, stream, &reason);
         }
     }
 

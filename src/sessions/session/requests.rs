@@ -85,13 +85,16 @@ impl Session {
                 if let Some(named) = named {
                     waiting.request = named;
                 }
-                return self.call(waiting, &catalog, ctx);
+                if let Some(waiting) = self.subscribe_later(waiting, ctx) {
+                    self.call(waiting, &catalog, ctx);
+                }
+                return;
             }
             Ok(Dispatch::Answer(answer)) => Ok(answer),
             Ok(Dispatch::SetLevel) => self.set_level(request),
             // No revision with sessions has these.
             Ok(Dispatch::Listen | Dispatch::Task(_)) => {
-                let message = format!("method `{}` does not exist here", request.method);
+                let message = format!("method `{}` is not supported", request.method);
                 Err(Failure::new(ErrorKind::MethodNotFound, message))
             }
             Err(failure) => Err(failure),

@@ -1,5 +1,6 @@
 //! The view of one server: its clients find what they would find at the server itself.
 
+mod own;
 mod whole;
 
 use rmcp::handler::server::ServerHandler;

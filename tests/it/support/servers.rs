@@ -419,7 +419,8 @@ async fn call(message: Value, behaviour: &Shared) -> HttpResponse {
     HttpResponse::Ok().json(answer)
 }
 
-/// Asks the client with an elicitation on the stream of the call, and tells what it said.
+/// Asks the client with an elicitation on the stream of the call, and tells what it said. With
+/// `cancels` it does not wait for that, and cancels the question.
 fn ask(id: Value, arguments: &Value, behaviour: &Shared) -> HttpResponse {
     let question = format!("question-{id}");
     let (asked, answered) = oneshot::channel();
@@ -436,8 +437,16 @@ fn ask(id: Value, arguments: &Value, behaviour: &Shared) -> HttpResponse {
         let said = answered.await.unwrap_or_default();
         Ok(event(&text_answer(&id, &said.to_string())))
     };
-    let first = stream::once(async move { Ok(event(&asking)) });
-    events(futures_util::StreamExt::chain(first, stream::once(answer)))
+    let cancelling = json!({
+        "jsonrpc": "2.0", "method": "notifications/cancelled",
+        "params": { "requestId": asking["id"], "reason": "too late" },
+    });
+    let cancelling = (arguments["cancels"] == true).then(|| Ok(event(&cancelling)));
+    let first = std::iter::once(Ok(event(&asking))).chain(cancelling);
+    events(futures_util::StreamExt::chain(
+        stream::iter(first),
+        stream::once(answer),
+    ))
 }
 
 /// A text of so many bytes, which are made while they are sent.
