@@ -1,9 +1,13 @@
-//! Memory: what is kept of others is counted, and free pages are given back to the system.
+//! Memory: bounds on what is held for others. Free pages are given back to the system.
 
+mod byte_budget;
+mod byte_gauge;
 mod heap;
-mod kept_bytes;
 mod passed;
+mod ring;
 
+pub(crate) use byte_budget::ByteBudget;
+pub(crate) use byte_gauge::{ByteGauge, ByteShare};
 pub(crate) use heap::trim_heap;
-pub(crate) use kept_bytes::{KeptBytes, KeptShare};
 pub(crate) use passed::{PassedMemory, note_freed, note_passed};
+pub(crate) use ring::{Ring, RingEntry, RingLimits};

@@ -2,30 +2,23 @@
 //! brought to the sessions loses what it says itself; no other events are lost for it.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::downstream::{RoutedServerEvent, ServerEvent};
 use crate::id::ServerName;
-use crate::memory::{KeptBytes, KeptShare};
+use crate::memory::{ByteBudget, ByteShare};
 
 /// Overhead of a message besides its frame, in bytes.
 const OVERHEAD: usize = 512;
 
 /// Bytes that wait, by server.
 #[derive(Default)]
-pub(super) struct EventBudget(Mutex<HashMap<ServerName, Arc<ServerBudget>>>);
-
-#[derive(Default)]
-struct ServerBudget {
-    bytes: KeptBytes,
-    is_dropping: AtomicBool,
-}
+pub(super) struct EventBudget(Mutex<HashMap<ServerName, Arc<ByteBudget>>>);
 
 /// A message with the place that it takes until nobody holds it any more.
 pub(super) struct QueuedEvent {
     pub(super) message: RoutedServerEvent,
-    _share: Option<KeptShare>,
+    _share: Option<ByteShare>,
 }
 
 impl EventBudget {
@@ -44,27 +37,29 @@ impl EventBudget {
             ServerEvent::Log(_) => max / 2,
             _ => max,
         };
-        let of_server = self.of_server(&message.server);
-        let _share = of_server.bytes.try_keep(frame + OVERHEAD, max);
-        let is_full = _share.is_none();
-        let was_dropping = of_server.is_dropping.swap(is_full, Ordering::Relaxed);
-        if !is_full {
-            return Some(QueuedEvent { message, _share });
+        let budget = self.of_server(&message.server);
+        match budget.take(frame + OVERHEAD, max) {
+            Ok(share) => Some(QueuedEvent {
+                message,
+                _share: Some(share),
+            }),
+            Err(exhausted) => {
+                if exhausted.is_first {
+                    let server = message.server.as_str();
+                    log::warn!(server, limit_bytes = max; "server events dropped: over `limits.events_per_server`");
+                }
+                None
+            }
         }
-        if !was_dropping {
-            let server = message.server.as_str();
-            log::warn!(server, limit_bytes = max; "it says more than can be passed on: some of it is lost (`limits.events_per_server`)");
-        }
-        None
     }
 
-    fn of_server(&self, server: &ServerName) -> Arc<ServerBudget> {
+    fn of_server(&self, server: &ServerName) -> Arc<ByteBudget> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = all.get(server) {
             return found.clone();
         }
         // Servers come and go with the configuration.
-        all.retain(|_, of_server| of_server.bytes.all() > 0);
+        all.retain(|_, budget| !budget.is_unused());
         all.entry(server.clone()).or_default().clone()
     }
 }

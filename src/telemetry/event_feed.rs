@@ -3,7 +3,6 @@
 //! One bounded ring holds the events of all, and each listener has a place in it: nobody queues for
 //! a slow one, which learns how much it missed. Nothing is gathered while nobody listens.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,12 +13,18 @@ use tokio::time::Instant;
 
 use super::clock::unix_millis;
 use crate::masking::LiveSecrets;
+use crate::memory::{Ring, RingEntry, RingLimits};
 
-/// Events that are kept for listeners that are behind, or come back.
+/// Events that are kept for listeners that are behind or come back.
 const EVENTS_MAX: usize = 10_000;
 
 /// Bytes of these events.
 const BYTES_MAX: usize = 8 << 20;
+
+const KEPT: RingLimits = RingLimits {
+    entries: EVENTS_MAX,
+    bytes: BYTES_MAX,
+};
 
 /// Listeners at the same time; one more is refused.
 const LISTENERS_MAX: usize = 32;
@@ -85,20 +90,24 @@ struct Feed {
     /// Masked in every event.
     secrets: LiveSecrets,
     gathers: AtomicBool,
-    ring: Mutex<Ring>,
+    gathered: Mutex<Gathered>,
     /// The number of the newest event.
     newest: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
-struct Ring {
-    events: VecDeque<(u64, EventKind, Arc<str>)>,
-    bytes: usize,
-    newest: u64,
+struct Gathered {
+    events: Ring<(EventKind, Arc<str>)>,
     listeners: usize,
     /// When the last listener left.
     left: Option<Instant>,
     is_closed: bool,
+}
+
+impl RingEntry for (EventKind, Arc<str>) {
+    fn bytes(&self) -> usize {
+        self.1.len()
+    }
 }
 
 impl Default for EventFeed {
@@ -114,7 +123,7 @@ impl EventFeed {
             secrets,
             origin: unix_millis(),
             gathers: AtomicBool::new(false),
-            ring: Mutex::default(),
+            gathered: Mutex::default(),
             newest: watch::Sender::new(0),
         }))
     }
@@ -132,30 +141,31 @@ impl EventFeed {
         let mut data = data();
         self.0.secrets.mask_json(&mut data);
         let data: Arc<str> = data.to_string().into();
-        let mut ring = self.lock();
+        let mut gathered = self.lock();
         let is_over = |left: Instant| left.elapsed() >= RETURN_WITHIN;
-        if ring.listeners == 0 && ring.left.is_none_or(is_over) {
+        if gathered.listeners == 0 && gathered.left.is_none_or(is_over) {
             self.0.gathers.store(false, Ordering::Relaxed);
-            ring.forget();
+            gathered.events.clear();
             return;
         }
-        ring.push(kind, data);
-        self.0.newest.send_replace(ring.newest);
+        gathered.events.push((kind, data), KEPT);
+        self.0.newest.send_replace(gathered.events.newest());
     }
 
     /// Listens from now on, or from behind the event of this id. `None` if as many listen as may.
     pub fn listen(&self, after: Option<&str>) -> Option<EventListener> {
-        let mut ring = self.lock();
-        if ring.listeners >= LISTENERS_MAX || ring.is_closed {
+        let mut gathered = self.lock();
+        if gathered.listeners >= LISTENERS_MAX || gathered.is_closed {
             return None;
         }
-        ring.listeners += 1;
-        let number = after.map(|id| self.number_of(id).filter(|number| *number <= ring.newest));
+        gathered.listeners += 1;
+        let events = &gathered.events;
+        let number = after.map(|id| self.number_of(id).filter(|it| *it <= events.newest()));
         let (at, missed) = match number {
-            None => (ring.newest, 0),
+            None => (events.newest(), 0),
             Some(Some(number)) => (number, 0),
-            // Of another process: how many there were is not known.
-            Some(None) => (ring.oldest() - 1, 1),
+            // Another process gave the id: how many events it had is not known.
+            Some(None) => (events.oldest() - 1, 1),
         };
         self.0.gathers.store(true, Ordering::Relaxed);
         Some(EventListener {
@@ -184,35 +194,11 @@ impl EventFeed {
     }
 
     /// A panic elsewhere leaves whole events behind.
-    fn lock(&self) -> MutexGuard<'_, Ring> {
-        self.0.ring.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Ring {
-    fn push(&mut self, kind: EventKind, data: Arc<str>) {
-        self.newest += 1;
-        self.bytes += data.len();
-        self.events.push_back((self.newest, kind, data));
-        while self.events.len() > EVENTS_MAX || self.bytes > BYTES_MAX {
-            let Some((_, _, oldest)) = self.events.pop_front() else {
-                return;
-            };
-            self.bytes -= oldest.len();
-        }
-    }
-
-    /// The number of the oldest event that is there, or of the next one.
-    fn oldest(&self) -> u64 {
-        let oldest = self.events.front().map(|(number, _, _)| *number);
-        oldest.unwrap_or(self.newest + 1)
-    }
-
-    /// The gap in the numbers tells a listener that comes back that it missed something.
-    fn forget(&mut self) {
-        self.events.clear();
-        self.bytes = 0;
-        self.newest += 1;
+    fn lock(&self) -> MutexGuard<'_, Gathered> {
+        self.0
+            .gathered
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -242,28 +228,27 @@ impl EventListener {
     }
 
     fn take(&mut self) -> (EventBatch, bool) {
-        let ring = self.feed.lock();
-        let oldest = ring.oldest();
+        let gathered = self.feed.lock();
+        let oldest = gathered.events.oldest();
         let missed = std::mem::take(&mut self.missed) + oldest.saturating_sub(self.at + 1);
-        let skipped = usize::try_from((self.at + 1).saturating_sub(oldest)).unwrap_or(usize::MAX);
         let origin = self.feed.0.origin;
-        let events = ring.events.iter().skip(skipped).take(BATCH_MAX);
-        let events = events.map(|(number, kind, data)| Event {
+        let events = gathered.events.after(self.at).take(BATCH_MAX);
+        let events = events.map(|(number, (kind, data))| Event {
             id: format!("{origin}-{number}"),
             kind: *kind,
             data: data.clone(),
         });
         let events: Vec<Event> = events.collect();
         self.at = self.at.max(oldest - 1) + events.len() as u64;
-        (EventBatch { missed, events }, ring.is_closed)
+        (EventBatch { missed, events }, gathered.is_closed)
     }
 }
 
 impl Drop for EventListener {
     fn drop(&mut self) {
-        let mut ring = self.feed.lock();
-        ring.listeners -= 1;
-        ring.left = Some(Instant::now());
+        let mut gathered = self.feed.lock();
+        gathered.listeners -= 1;
+        gathered.left = Some(Instant::now());
     }
 }
 
@@ -335,7 +320,7 @@ mod tests {
             feed.publish(EventKind::Log, || json!({ "number": 1, "text": large }));
         }
         assert!(read(&mut listener).0 > 0);
-        assert!(feed.lock().bytes <= BYTES_MAX);
+        assert!(feed.lock().events.bytes() <= BYTES_MAX);
     }
 
     #[tokio::test]

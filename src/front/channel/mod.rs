@@ -17,7 +17,6 @@ use tokio_util::task::TaskTracker;
 use super::intake::{self, Incoming, RequestFailure, request_id_of};
 use crate::auth::{GrantedScopes, Requester};
 use crate::bridge::headers::ClientHeaders;
-use crate::calls::{QueueRoom, QueuedBytes};
 use crate::id::{Peer, SessionId, SessionOwner};
 use crate::protocol::{
     Envelope, ErrorKind, Failure, Method, RawJson, Request, RequestId, Revision,
@@ -30,7 +29,7 @@ use sessionless::CancellableRequests;
 const QUEUE_MAX: usize = 64;
 
 /// Bytes of these; one message may be larger.
-const QUEUE_BYTES_MAX: usize = 1 << 20;
+const QUEUE_BYTES_MAX: u32 = 1 << 20;
 
 /// Requests in flight: those without an answer, and answers that wait to be written.
 const REQUESTS_MAX: usize = 1024;
@@ -53,7 +52,7 @@ pub(super) struct ChannelParts {
 /// A message that waits to be written.
 pub(super) struct QueuedMessage {
     text: Bytes,
-    _room: Option<QueuedBytes>,
+    _bytes: Option<OwnedSemaphorePermit>,
 }
 
 impl From<QueuedMessage> for Bytes {
@@ -65,7 +64,7 @@ impl From<QueuedMessage> for Bytes {
 #[cfg(test)]
 impl From<Bytes> for QueuedMessage {
     fn from(text: Bytes) -> Self {
-        Self { text, _room: None }
+        Self { text, _bytes: None }
     }
 }
 
@@ -74,7 +73,8 @@ pub(super) struct Channel {
     parts: ChannelParts,
     /// `None` once the channel is closed, so that its reader sees the end.
     out: Mutex<Option<mpsc::Sender<QueuedMessage>>>,
-    room: QueueRoom,
+    /// Bytes that may still be queued.
+    free_bytes: Arc<Semaphore>,
     /// Set once the session exists.
     initialized: OnceLock<()>,
     /// Held while the session is opened.
@@ -96,7 +96,7 @@ impl Channel {
         let channel = Arc::new(Self {
             parts,
             out: Mutex::new(Some(out)),
-            room: QueueRoom::new(QUEUE_BYTES_MAX),
+            free_bytes: Arc::new(Semaphore::new(QUEUE_BYTES_MAX as usize)),
             initialized: OnceLock::new(),
             opening: tokio::sync::Mutex::default(),
             general_stream_started: OnceLock::new(),
@@ -353,10 +353,13 @@ impl Channel {
     pub(super) async fn write(&self, message: Bytes) {
         let Some(out) = self.out() else { return };
         let sending = async {
-            let room = self.room.take(message.len()).await;
+            let counted = u32::try_from(message.len()).unwrap_or(u32::MAX);
+            let free = Arc::clone(&self.free_bytes);
+            let taken = free.acquire_many_owned(counted.min(QUEUE_BYTES_MAX)).await;
             out.send(QueuedMessage {
                 text: message,
-                _room: room,
+                // The semaphore is never closed.
+                _bytes: taken.ok(),
             })
             .await
         };

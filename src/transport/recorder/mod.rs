@@ -7,7 +7,6 @@
 mod link;
 mod recorded_message;
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -17,6 +16,7 @@ use tokio::time::Instant;
 use super::{EventSink, Link};
 use crate::id::QuickMap;
 use crate::masking::LiveSecrets;
+use crate::memory::{Ring, RingLimits};
 use crate::telemetry::millis;
 pub use recorded_message::MessageReport;
 use recorded_message::RecordedMessage;
@@ -62,9 +62,7 @@ pub struct LinkRecording {
 
 #[derive(Debug, Default)]
 struct RecordingBuffer {
-    entries: VecDeque<RecordedMessage>,
-    /// Bytes that the entries hold.
-    bytes: usize,
+    entries: Ring<RecordedMessage>,
     pending: QuickMap<u64, OpenRequest>,
 }
 
@@ -193,16 +191,11 @@ impl LinkRecording {
     }
 
     fn push(&self, buffer: &mut RecordingBuffer, entry: RecordedMessage) {
-        buffer.bytes += entry.retained_bytes();
-        buffer.entries.push_back(entry);
-        while buffer.entries.len() > self.settings.messages_max
-            || buffer.bytes > self.settings.bytes_max
-        {
-            let Some(oldest) = buffer.entries.pop_front() else {
-                break;
-            };
-            buffer.bytes -= oldest.retained_bytes();
-        }
+        let limits = RingLimits {
+            entries: self.settings.messages_max,
+            bytes: self.settings.bytes_max,
+        };
+        buffer.entries.push(entry, limits);
     }
 
     fn answered(&self, call: u64) {
