@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
-use ring::rand::{SecureRandom as _, SystemRandom};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::key_command::KeyCommand;
+use crate::id::random_bytes;
 use crate::store::{open_trusted, private_file};
 
 /// Bytes of the key, which is written in base64.
@@ -110,8 +110,7 @@ impl Cipher {
     ///
     /// Returns that it is too large, or that the system gives no random numbers.
     pub(super) fn seal(&self, name: &str, plain: &[u8]) -> io::Result<Vec<u8>> {
-        let mut nonce = [0; NONCE_LEN];
-        random(&mut nonce)?;
+        let nonce = random_bytes::<NONCE_LEN>()?;
         let (sealing, mut text) = (Nonce::assume_unique_for_key(nonce), plain.to_vec());
         let sealed = (self.0).seal_in_place_append_tag(sealing, Aad::from(name), &mut text);
         sealed.map_err(|_| io::Error::other("it is too large"))?;
@@ -125,14 +124,8 @@ impl Cipher {
 ///
 /// Returns that the system gives no random numbers.
 pub(super) fn new_key() -> io::Result<SecretString> {
-    let mut bytes = [0; KEY_BYTES];
-    random(&mut bytes)?;
+    let bytes = random_bytes::<KEY_BYTES>()?;
     Ok(STANDARD.encode(bytes).into())
-}
-
-fn random(bytes: &mut [u8]) -> io::Result<()> {
-    let filled = SystemRandom::new().fill(bytes);
-    filled.map_err(|_| io::Error::other("the system gives no random numbers"))
 }
 
 /// Where the key is unless the configuration or the environment says so: beside the configuration
