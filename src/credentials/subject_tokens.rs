@@ -1,13 +1,13 @@
 //! The tokens with which principals came, for servers that get another one in exchange (RFC 8693). In
 //! memory only, and of each principal the newest of those that allow the same.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use secrecy::SecretString;
 
 use crate::id::Subject;
+use crate::memory::TimerTable;
 use crate::telemetry::unix_millis;
 
 /// Tokens that are kept; with more, the one that expires first makes room, and is asked for
@@ -29,7 +29,7 @@ pub struct SubjectTokens(Arc<Subjects>);
 #[derive(Debug, Default)]
 struct Subjects {
     is_wanted: AtomicBool,
-    newest: Mutex<HashMap<Subject, Arc<SubjectToken>>>,
+    newest: Mutex<TimerTable<Subject, Arc<SubjectToken>, u64>>,
 }
 
 impl SubjectTokens {
@@ -46,17 +46,11 @@ impl SubjectTokens {
         if !self.is_wanted() {
             return;
         }
-        let now = unix_millis();
-        let mut newest = self.newest();
-        newest.retain(|_, token| token.until > now);
-        if newest.len() >= SUBJECTS_MAX && !newest.contains_key(&subject) {
-            let first = newest.iter().min_by_key(|(_, token)| token.until);
-            if let Some(first) = first.map(|(subject, _)| subject.clone()) {
-                newest.remove(&first);
-            }
-        }
         let text = token.to_owned().into();
-        newest.insert(subject, Arc::new(SubjectToken { text, until }));
+        let token = Arc::new(SubjectToken { text, until });
+        let entry = (subject, until, token);
+        self.newest()
+            .insert_within(SUBJECTS_MAX, unix_millis(), entry);
     }
 
     /// Whether a server may want the token of this subject, and it is not here.
@@ -66,9 +60,9 @@ impl SubjectTokens {
 
     /// The newest token of a subject, if it still holds.
     pub fn get(&self, subject: &Subject) -> Option<Arc<SubjectToken>> {
-        let now = unix_millis();
-        let found = self.newest().get(subject).cloned();
-        found.filter(|token| token.until > now)
+        let newest = self.newest();
+        let (until, token) = newest.get(subject)?;
+        (until > unix_millis()).then(|| token.clone())
     }
 
     /// Whether any server wants them.
@@ -76,7 +70,7 @@ impl SubjectTokens {
         self.0.is_wanted.load(Ordering::Acquire)
     }
 
-    fn newest(&self) -> MutexGuard<'_, HashMap<Subject, Arc<SubjectToken>>> {
+    fn newest(&self) -> MutexGuard<'_, TimerTable<Subject, Arc<SubjectToken>, u64>> {
         let newest = self.0.newest.lock();
         newest.unwrap_or_else(PoisonError::into_inner)
     }
