@@ -1,9 +1,10 @@
 //! The tokens with which principals came, for servers that get another one in exchange (RFC 8693). In
 //! memory only, and of each principal the newest of those that allow the same.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use secrecy::SecretString;
 
 use crate::id::Subject;
@@ -37,7 +38,7 @@ impl SubjectTokens {
     pub fn set_wanted(&self, is_wanted: bool) {
         self.0.is_wanted.store(is_wanted, Ordering::Release);
         if !is_wanted {
-            self.newest().clear();
+            self.0.newest.lock().clear();
         }
     }
 
@@ -49,7 +50,9 @@ impl SubjectTokens {
         let text = token.to_owned().into();
         let token = Arc::new(SubjectToken { text, until });
         let entry = (subject, until, token);
-        self.newest()
+        self.0
+            .newest
+            .lock()
             .insert_within(SUBJECTS_MAX, unix_millis(), entry);
     }
 
@@ -60,7 +63,7 @@ impl SubjectTokens {
 
     /// The newest token of a subject, if it still holds.
     pub fn get(&self, subject: &Subject) -> Option<Arc<SubjectToken>> {
-        let newest = self.newest();
+        let newest = self.0.newest.lock();
         let (until, token) = newest.get(subject)?;
         (until > unix_millis()).then(|| token.clone())
     }
@@ -68,11 +71,6 @@ impl SubjectTokens {
     /// Whether any server wants them.
     pub fn is_wanted(&self) -> bool {
         self.0.is_wanted.load(Ordering::Acquire)
-    }
-
-    fn newest(&self) -> MutexGuard<'_, TimerTable<Subject, Arc<SubjectToken>, u64>> {
-        let newest = self.0.newest.lock();
-        newest.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -131,7 +129,7 @@ mod tests {
             let until = later + (number as u64 + 1) % 7;
             tokens.keep(of(number), "a", until);
         }
-        assert_eq!(tokens.newest().len(), SUBJECTS_MAX);
+        assert_eq!(tokens.0.newest.lock().len(), SUBJECTS_MAX);
         assert!(tokens.get(&of(SUBJECTS_MAX)).is_some());
         let gone = (0..SUBJECTS_MAX).filter(|number| tokens.lacks(&of(*number)));
         assert_eq!(gone.map(|number| (number + 1) % 7).collect::<Vec<_>>(), [0]);

@@ -3,10 +3,11 @@
 //! One bounded ring holds the events of all, and each listener has a place in it: nobody queues for
 //! a slow one, which learns how much it missed. Nothing is gathered while nobody listens.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -141,7 +142,7 @@ impl EventFeed {
         let mut data = data();
         self.0.secrets.mask_json(&mut data);
         let data: Arc<str> = data.to_string().into();
-        let mut gathered = self.lock();
+        let mut gathered = self.0.gathered.lock();
         let is_over = |left: Instant| left.elapsed() >= RETURN_WITHIN;
         if gathered.listeners == 0 && gathered.left.is_none_or(is_over) {
             self.0.gathers.store(false, Ordering::Relaxed);
@@ -154,7 +155,7 @@ impl EventFeed {
 
     /// Listens from now on, or from behind the event of this id. `None` if as many listen as may.
     pub fn listen(&self, after: Option<&str>) -> Option<EventListener> {
-        let mut gathered = self.lock();
+        let mut gathered = self.0.gathered.lock();
         if gathered.listeners >= LISTENERS_MAX || gathered.is_closed {
             return None;
         }
@@ -178,27 +179,19 @@ impl EventFeed {
 
     /// Listeners read what there is, and then the end.
     pub fn close(&self) {
-        self.lock().is_closed = true;
+        self.0.gathered.lock().is_closed = true;
         self.0.newest.send_modify(|_| {});
     }
 
     /// Whether the gateway stops.
     pub fn is_closed(&self) -> bool {
-        self.lock().is_closed
+        self.0.gathered.lock().is_closed
     }
 
     fn number_of(&self, id: &str) -> Option<u64> {
         let (origin, number) = id.split_once('-')?;
         let is_own = origin.parse() == Ok(self.0.origin);
         number.parse().ok().filter(|_| is_own)
-    }
-
-    /// A panic elsewhere leaves whole events behind.
-    fn lock(&self) -> MutexGuard<'_, Gathered> {
-        self.0
-            .gathered
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -228,7 +221,7 @@ impl EventListener {
     }
 
     fn take(&mut self) -> (EventBatch, bool) {
-        let gathered = self.feed.lock();
+        let gathered = self.feed.0.gathered.lock();
         let oldest = gathered.events.oldest();
         let missed = std::mem::take(&mut self.missed) + oldest.saturating_sub(self.at + 1);
         let origin = self.feed.0.origin;
@@ -246,7 +239,7 @@ impl EventListener {
 
 impl Drop for EventListener {
     fn drop(&mut self) {
-        let mut gathered = self.feed.lock();
+        let mut gathered = self.feed.0.gathered.lock();
         gathered.listeners -= 1;
         gathered.left = Some(Instant::now());
     }
@@ -320,7 +313,7 @@ mod tests {
             feed.publish(EventKind::Log, || json!({ "number": 1, "text": large }));
         }
         assert!(read(&mut listener).0 > 0);
-        assert!(feed.lock().events.bytes() <= BYTES_MAX);
+        assert!(feed.0.gathered.lock().events.bytes() <= BYTES_MAX);
     }
 
     #[tokio::test]

@@ -1,9 +1,10 @@
 //! The last records of the gateway's own log, for operators who ask later.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use log::kv::{Error, Key, Value, VisitSource};
 use log::{Level, Record};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
 
@@ -280,7 +281,7 @@ impl LogRecords {
         let record = record.masked(&self.secrets).bounded();
         self.events
             .publish(EventKind::Log, || record.json("timestamp"));
-        self.lock().push(record, KEPT);
+        self.kept.lock().push(record, KEPT);
     }
 
     /// Gets each record as an event.
@@ -306,7 +307,7 @@ impl LogRecords {
                     .is_none_or(|wanted| server == Some(wanted))
                 && text.as_ref().is_none_or(|text| record.contains(text))
         };
-        let kept = self.lock();
+        let kept = self.kept.lock();
         // An id that was never given comes from an earlier process.
         let after = Some(query.after).filter(|id| *id <= kept.newest());
         let newer = kept.after(after.unwrap_or(0)).rev();
@@ -323,11 +324,6 @@ impl LogRecords {
             total,
             limit: query.limit,
         }
-    }
-
-    /// A panic elsewhere leaves whole records behind.
-    fn lock(&self) -> MutexGuard<'_, Ring<LogRecord>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -456,7 +452,7 @@ mod tests {
         for _ in 0..3 * BYTES_MAX / TEXT_MAX {
             push(&records, Level::Info, "a", &"x".repeat(2 * TEXT_MAX));
         }
-        let kept = records.lock();
+        let kept = records.kept.lock();
         assert!(kept.bytes() <= BYTES_MAX && kept.len() > 100);
         let sizes = kept.iter().map(RingEntry::bytes);
         assert_eq!(kept.bytes(), sizes.sum::<usize>());

@@ -1,8 +1,9 @@
 //! The last lines that a server wrote beside its messages, for people who look for the cause of a
 //! failure.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::clock::unix_millis;
@@ -119,30 +120,25 @@ impl LogRing {
     /// can forge lines or colours in a terminal.
     pub fn push(&self, source: LogSource, text: &str) {
         let text = self.secrets.masked(text);
-        self.lock().push(source, &text);
+        self.kept.lock().push(source, &text);
     }
 
     /// The kept lines with a sequence number above `sequence`, oldest first; 0 for all.
     pub fn after(&self, sequence: u64) -> Vec<LogLine> {
-        let kept = self.lock();
+        let kept = self.kept.lock();
         let newer = kept.lines.after(sequence);
         newer.map(|(_, line)| line.clone()).collect()
     }
 
     /// The last lines, at most so many.
     pub fn tail(&self, lines: usize) -> Vec<LogLine> {
-        let kept = self.lock();
+        let kept = self.kept.lock();
         let skipped = kept.lines.len().saturating_sub(lines);
         kept.lines.iter().skip(skipped).cloned().collect()
     }
 
     pub fn counters(&self) -> LogCounters {
-        self.lock().counters
-    }
-
-    /// A panic elsewhere leaves complete lines behind: the lock may be taken over.
-    fn lock(&self) -> MutexGuard<'_, KeptLines> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock().counters
     }
 }
 
@@ -241,7 +237,7 @@ mod tests {
         let ring = ring(10, 100, 100);
         let other = ring.clone();
         let panicked = std::thread::spawn(move || {
-            let _held = other.lock();
+            let _held = other.kept.lock();
             panic!("while locked");
         });
         assert!(panicked.join().is_err());

@@ -1,9 +1,10 @@
 //! The credential that a principal has at a server: a sign-in of its own, as the client that the gateway
 //! registered for all of them.
 
-use std::sync::{Arc, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::MutexGuard;
 use ring::digest::{SHA256, digest};
 use tokio::task::spawn_blocking;
 use url::Url;
@@ -117,7 +118,7 @@ impl Credential {
 
     /// Whether nothing would be lost with it.
     pub fn is_unused(&self) -> bool {
-        self.is_exchanged() || !self.has_token() && self.waiting().is_empty()
+        self.is_exchanged() || !self.has_token() && self.waiting.lock().is_empty()
     }
 
     /// The step that the server waits for, if it waits for this user.
@@ -141,8 +142,8 @@ impl Credential {
             let challenge = needs.challenge.as_ref().or(needs.answered.as_ref());
             challenge.cloned()
         };
-        let of_gateway = || last(self.user.as_ref()?.gateway.needs());
-        last(self.needs()).or_else(of_gateway)
+        let of_gateway = || last(self.user.as_ref()?.gateway.needs.lock());
+        last(self.needs.lock()).or_else(of_gateway)
     }
 
     pub(in crate::credentials) fn login_name(&self) -> LoginName {
@@ -155,7 +156,7 @@ impl Credential {
     /// The links that a user was given a moment ago, and has not come back from.
     pub(super) fn recent_links(&self, redirect_uri: &Url) -> Option<SignInLinks> {
         self.user.as_ref()?;
-        let waiting = self.waiting();
+        let waiting = self.waiting.lock();
         let recent = waiting.iter().rev().find(|sign_in| {
             sign_in.began.elapsed() < LINK_FRESH
                 && sign_in.kept.redirect_uri.as_ref() == Some(redirect_uri)

@@ -1,8 +1,7 @@
 //! Tasks that clients follow themselves, on one connection of a server: who receives what the server
 //! says of them after the call has been answered (B-TASK-01).
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::bridge::task::Task;
@@ -32,19 +31,19 @@ impl ClientTasks {
             now + task.retention(),
             ClientTask { token, notifier },
         );
-        self.tasks().insert_within(TASKS_MAX, now, entry);
+        self.0.lock().insert_within(TASKS_MAX, now, entry);
     }
 
     /// Who receives the status of a task, by its server's id.
     pub(crate) fn of_task(&self, id: &str, now: Instant) -> Option<CallNotifier> {
-        let tasks = self.tasks();
+        let tasks = self.0.lock();
         let known = tasks.get(id).filter(|(until, _)| *until > now);
         known.map(|(_, known)| known.notifier.clone())
     }
 
     /// Who receives progress under a token of a call that was answered already.
     pub(crate) fn of_token(&self, token: u64, now: Instant) -> Option<CallNotifier> {
-        let tasks = self.tasks();
+        let tasks = self.0.lock();
         let mut known = tasks.iter();
         let known = known.find(|(_, until, known)| known.token == token && *until > now);
         known.map(|(_, _, known)| known.notifier.clone())
@@ -52,21 +51,17 @@ impl ClientTasks {
 
     /// The task has ended: nothing follows (S-PROG-04).
     pub(crate) fn forget(&self, id: &str) {
-        self.tasks().remove(id);
+        self.0.lock().remove(id);
     }
 
     /// Whether some task may still run: its server is not at rest.
     pub(crate) fn any(&self, now: Instant) -> bool {
-        self.tasks().last().is_some_and(|until| until > now)
+        self.0.lock().last().is_some_and(|until| until > now)
     }
 
     /// The server is another one from now on, which may use the same ids.
     pub(crate) fn forget_all(&self) {
-        self.tasks().clear();
-    }
-
-    fn tasks(&self) -> MutexGuard<'_, TimerTable<String, ClientTask>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().clear();
     }
 }
 

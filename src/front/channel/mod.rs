@@ -4,10 +4,11 @@
 mod outgoing;
 mod sessionless;
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::timeout;
@@ -225,8 +226,7 @@ impl Channel {
     /// Closes the channel: what is in flight is cancelled. The session goes on without it.
     pub(super) fn close(&self) {
         self.ended.cancel();
-        let out = self.out.lock();
-        out.unwrap_or_else(PoisonError::into_inner).take();
+        self.out.lock().take();
     }
 
     /// Closes the channel and ends its session.
@@ -345,7 +345,7 @@ impl Channel {
     }
 
     fn out(&self) -> Option<mpsc::Sender<QueuedMessage>> {
-        let out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
+        let out = self.out.lock();
         out.clone()
     }
 
