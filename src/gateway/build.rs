@@ -27,11 +27,15 @@ use crate::publisher::{CatalogPublisher, PartStore, Pins, RestoredCatalog, Start
 use crate::sessions::{Sessions, SessionsSpec};
 use crate::sources::SourceStates;
 use crate::store::DurableStore;
-use crate::supervision::{Arbiters, Random, SystemRandom};
+use crate::supervision::{Arbiters, SystemRandom};
 use crate::telemetry::{Counters, LogRecords, unix_millis};
 use crate::traces::Traces;
-use crate::transport::{
-    Connector, FaultParts, FaultyConnector, HttpConnector, Spawner, StdioConnector, Tls,
+use crate::transport::{Connector, HttpConnector, Spawner, StdioConnector, Tls};
+#[cfg(feature = "faults")]
+use crate::{
+    downstream::ServerSettings,
+    telemetry::LogRing,
+    transport::{FaultParts, FaultyConnector},
 };
 
 /// The parts that exist before the tree.
@@ -154,7 +158,6 @@ fn make_connector(
     counters: &Counters,
     credentials: &Credentials,
 ) -> MakeConnector {
-    let random: Arc<dyn Random> = Arc::new(SystemRandom::new());
     let (spawner, tls) = (spawner.clone(), Tls::system());
     let (counters, credentials) = (counters.clone(), credentials.clone());
     Arc::new(move |server, log, context| -> Arc<dyn Connector> {
@@ -171,16 +174,28 @@ fn make_connector(
                 Arc::new(connector.with_counters(counters.clone()))
             }
         };
-        let Some(faults) = server.faults.clone() else {
-            return connector;
-        };
-        let name = server.name.as_str();
-        log::warn!(server = name, faults:%; "FAULTS ARE INJECTED into its connections (`faults`)");
-        let parts = FaultParts {
-            random: random.clone(),
-            log: log.clone(),
-            counters: counters.clone(),
-        };
-        Arc::new(FaultyConnector::new(connector, faults, parts))
+        #[cfg(feature = "faults")]
+        let connector = with_faults(server, connector, log, &counters);
+        connector
     })
+}
+
+#[cfg(feature = "faults")]
+fn with_faults(
+    server: &ServerSettings,
+    connector: Arc<dyn Connector>,
+    log: &LogRing,
+    counters: &Counters,
+) -> Arc<dyn Connector> {
+    let Some(faults) = server.faults.clone() else {
+        return connector;
+    };
+    let name = server.name.as_str();
+    log::warn!(server = name, faults:%; "FAULTS ARE INJECTED into its connections (`faults`)");
+    let parts = FaultParts {
+        random: Arc::new(SystemRandom::new()),
+        log: log.clone(),
+        counters: counters.clone(),
+    };
+    Arc::new(FaultyConnector::new(connector, faults, parts))
 }

@@ -4,7 +4,6 @@
 //! silence and crashes as it would meet them for real. Off unless it is configured.
 
 mod link;
-mod settings;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,14 +13,13 @@ use bytes::Bytes;
 use futures_util::future::{FutureExt as _, LocalBoxFuture};
 use parking_lot::Mutex;
 
-use super::{Connector, EventSink, HttpSession, Link, LinkOpenError};
+use super::{Connector, EventSink, FaultSettings, HttpSession, Link, LinkOpenError};
 use crate::credentials::Credential;
 use crate::protocol::{Envelope, Method};
 use crate::supervision::Random;
 use crate::telemetry::{Counter, Counters, LogRing, LogSource};
 
 use link::{FaultyLink, LinkFaults};
-pub use settings::FaultSettings;
 
 /// The settings and state of injected faults.
 #[derive(Clone, Debug)]
