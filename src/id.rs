@@ -4,12 +4,14 @@ use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hash;
+use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use quick_cache::UnitWeighter;
 use quick_cache::unsync::{Cache, DefaultLifecycle};
+use ring::rand::{SecureRandom as _, SystemRandom};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -25,6 +27,18 @@ pub(crate) fn quick_cache<K: Eq + Hash, V>(entries_max: usize) -> QuickCache<K, 
     let (hasher, lifecycle) = (Default::default(), DefaultLifecycle::default());
     let weight_max = entries_max as u64;
     Cache::with(entries_max, weight_max, UnitWeighter, hasher, lifecycle)
+}
+
+/// Random bytes of the system, for keys and for names that must not be guessed.
+///
+/// # Errors
+///
+/// Fails when the system gives no random numbers.
+pub(crate) fn random_bytes<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    let filled = SystemRandom::new().fill(&mut bytes);
+    filled.map_err(|_| io::Error::other("the system gives no random numbers"))?;
+    Ok(bytes)
 }
 
 /// Name of a downstream server: the key of its `[servers.NAME]` table.

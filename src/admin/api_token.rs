@@ -4,10 +4,11 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use parking_lot::RwLock;
 use ring::hmac;
 use secrecy::{ExposeSecret as _, SecretString};
 use subtle::ConstantTimeEq as _;
@@ -94,7 +95,7 @@ impl ApiToken {
             && let Some(kept) = read(&self.path)
         {
             self.ended.read();
-            *self.token.write().unwrap_or_else(PoisonError::into_inner) = kept;
+            *self.token.write() = kept;
         }
         self.is_kept.store(true, Ordering::Relaxed);
         Ok(())
@@ -110,19 +111,19 @@ impl ApiToken {
         let minting = timeout(KEEP_MAX, spawn_blocking(move || mint_into(&path)));
         let minted = minting.await.map_err(io::Error::other)?;
         let minted = minted.map_err(io::Error::other)??;
-        *self.token.write().unwrap_or_else(PoisonError::into_inner) = minted;
+        *self.token.write() = minted;
         Ok(())
     }
 
     /// The whole token, for its owner.
     pub fn expose(&self) -> String {
-        let token = self.token.read().unwrap_or_else(PoisonError::into_inner);
+        let token = self.token.read();
         token.expose_secret().to_owned()
     }
 
     /// Whether this is the token, in a time that does not tell how much of it is right.
     pub fn matches(&self, presented: &str) -> bool {
-        let token = self.token.read().unwrap_or_else(PoisonError::into_inner);
+        let token = self.token.read();
         let token = token.expose_secret().as_bytes();
         bool::from(token.ct_eq(presented.as_bytes()))
     }
@@ -130,7 +131,7 @@ impl ApiToken {
     /// A tag that only the owner of the token can make, as hexadecimal digits. Tags for one purpose
     /// are of no use for another, and none outlives the token.
     pub fn tag(&self, purpose: &str, text: &str) -> String {
-        let token = self.token.read().unwrap_or_else(PoisonError::into_inner);
+        let token = self.token.read();
         let key = hmac::Key::new(hmac::HMAC_SHA256, token.expose_secret().as_bytes());
         let tag = hmac::sign(&key, format!("{purpose}\n{text}").as_bytes());
         let digits = tag.as_ref().iter().map(|byte| format!("{byte:02x}"));

@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use log::Level;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::downstream::{CrashReport, CrashSink};
@@ -94,7 +95,7 @@ impl CrashWriter {
     pub fn sink(&self) -> CrashSink {
         let (queue, counters) = (self.queue.clone(), self.counters.clone());
         Arc::new(move |report| {
-            let queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
+            let queue = queue.lock();
             let taken = queue.as_ref().map(|queue| queue.try_send(report).is_ok());
             if taken != Some(true) {
                 counters.add(Counter::CrashesUnreported);
@@ -104,8 +105,7 @@ impl CrashWriter {
 
     /// Writes what waits; later reports are dropped. Blocks for the disk.
     pub fn stop(self) {
-        let queue = self.queue.lock();
-        queue.unwrap_or_else(PoisonError::into_inner).take();
+        self.queue.lock().take();
         if self.thread.join().is_err() {
             log::error!("the writer of crash reports has panicked");
         }

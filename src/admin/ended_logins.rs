@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::store::write_private;
 
@@ -39,7 +40,7 @@ impl EndedLogins {
     /// Adds the logins of the file.
     pub(super) fn read(&self) {
         let text = fs::read_to_string(&self.path).unwrap_or_default();
-        let mut ended = self.lock();
+        let mut ended = self.ended.lock();
         for line in text.lines() {
             if let Some((expires, nonce)) = line.split_once(' ')
                 && let Ok(expires) = expires.parse()
@@ -60,13 +61,13 @@ impl EndedLogins {
 
     /// Ends a login in this process; [`EndedLogins::save`] persists it.
     pub(super) fn end(&self, expires: u64, nonce: &str, now: u64) {
-        let mut ended = self.lock();
+        let mut ended = self.ended.lock();
         ended.logins.retain(|(expires, _)| *expires > now);
         ended.add(expires, nonce);
     }
 
     pub(super) fn has(&self, expires: u64, nonce: &str) -> bool {
-        let ended = self.lock();
+        let ended = self.ended.lock();
         expires <= ended.floor || ended.logins.contains(&(expires, nonce.to_owned()))
     }
 
@@ -76,13 +77,9 @@ impl EndedLogins {
     ///
     /// Returns the system's error.
     pub(super) fn save(&self) -> io::Result<()> {
-        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let text = self.lock().text();
+        let _writing = self.writing.lock();
+        let text = self.ended.lock().text();
         write_private(&self.path, text.as_bytes())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Ended> {
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -133,11 +130,11 @@ mod tests {
         let ended = EndedLogins::open(directory.path());
         ended.end(100, "a", 1);
         ended.end(300, "b", 200);
-        assert_eq!(ended.lock().logins.len(), 1);
+        assert_eq!(ended.ended.lock().logins.len(), 1);
         for number in 0..2 * ENDED_MAX as u64 {
             ended.end(1000 + number, "c", 200);
         }
-        assert_eq!(ended.lock().logins.len(), ENDED_MAX);
+        assert_eq!(ended.ended.lock().logins.len(), ENDED_MAX);
         ended.save().unwrap();
         for ended in [ended, EndedLogins::open(directory.path())] {
             assert!(ended.has(300, "b"));

@@ -1,9 +1,9 @@
 //! Codes that sign in to the dashboard once, in the place of the token.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// Codes that are good at the same time; one more ends the oldest.
@@ -18,7 +18,7 @@ pub(super) struct LoginCodes(Mutex<VecDeque<(Instant, String)>>);
 
 impl LoginCodes {
     pub(super) fn keep(&self, tag: String) {
-        let mut codes = self.lock();
+        let mut codes = self.0.lock();
         if codes.len() >= CODES_MAX {
             codes.pop_front();
         }
@@ -27,16 +27,11 @@ impl LoginCodes {
 
     /// Whether this was the tag of a good code, which is none any more.
     pub(super) fn take(&self, tag: &str) -> bool {
-        let mut codes = self.lock();
+        let mut codes = self.0.lock();
         codes.retain(|(minted, _)| minted.elapsed() < CODE_LIFETIME);
         let before = codes.len();
         codes.retain(|(_, kept)| kept != tag);
         codes.len() < before
-    }
-
-    /// A panic elsewhere leaves whole codes behind.
-    fn lock(&self) -> MutexGuard<'_, VecDeque<(Instant, String)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -62,6 +57,6 @@ mod tests {
             codes.keep(number.to_string());
         }
         assert!(!codes.take("0") && codes.take("1"));
-        assert_eq!(codes.lock().len(), CODES_MAX - 1);
+        assert_eq!(codes.0.lock().len(), CODES_MAX - 1);
     }
 }

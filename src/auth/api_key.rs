@@ -5,13 +5,12 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
-use ring::rand::{SecureRandom as _, SystemRandom};
 use secrecy::SecretString;
 
 use super::client_limits::ClientLimits;
 use super::identity::GrantedScopes;
 use super::last_use::LastUse;
-use crate::id::Principal;
+use crate::id::{Principal, random_bytes};
 
 /// Length of a token in bytes; it is written as twice as many hexadecimal digits.
 const TOKEN_BYTES: usize = 32;
@@ -77,9 +76,7 @@ pub fn expiry_millis(text: &str) -> Option<u64> {
 ///
 /// Fails if the system cannot provide random numbers.
 pub fn random_token() -> std::io::Result<SecretString> {
-    let mut bytes = [0; TOKEN_BYTES];
-    let filled = SystemRandom::new().fill(&mut bytes);
-    filled.map_err(|_| std::io::Error::other("the system cannot provide random numbers"))?;
+    let bytes = random_bytes::<TOKEN_BYTES>()?;
     let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     Ok(token.into())
 }

@@ -4,8 +4,9 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::api_key::TokenHash;
@@ -97,7 +98,7 @@ impl<K: Copy + Eq + Hash> Places<K> {
     async fn take(&self, key: K) -> Place<K> {
         loop {
             let handed_on = {
-                let mut by_key = self.0.lock();
+                let mut by_key = self.0.by_key.lock();
                 let taken = by_key.entry(key).or_insert_with(|| Taken {
                     number: 0,
                     waiting: Vec::new(),
@@ -119,14 +120,9 @@ impl<K: Copy + Eq + Hash> Places<K> {
 }
 
 impl<K: Copy + Eq + Hash> Shared<K> {
-    /// Recovers from poisoning: a panic elsewhere leaves the entries consistent.
-    fn lock(&self) -> MutexGuard<'_, HashMap<K, Taken<K>>> {
-        self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Pops the newest request that waits for this key, or frees the permit.
     fn next(&self, key: K) -> Option<oneshot::Sender<Place<K>>> {
-        let mut by_key = self.lock();
+        let mut by_key = self.by_key.lock();
         let taken = by_key.get_mut(&key)?;
         if let Some(next) = taken.waiting.pop() {
             return Some(next);
@@ -195,7 +191,7 @@ mod tests {
         drop(waiting.pop());
         assert!(waiting.pop().unwrap().as_mut().now_or_never().is_some());
         drop(waiting);
-        assert!(places.0.lock().is_empty(), "no entry is left");
+        assert!(places.0.by_key.lock().is_empty(), "no entry is left");
     }
 
     #[tokio::test]

@@ -2,15 +2,15 @@
 
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
-use crate::calls::queue_room::QueueRoom;
 use crate::calls::stream_event::StreamEvent;
+use crate::memory::ByteGauge;
 
 /// The sender of a stream's events.
 #[derive(Clone, Debug)]
 pub(crate) struct EventSender {
     events: Sender<StreamEvent>,
     events_max: usize,
-    room: QueueRoom,
+    bytes: ByteGauge,
     bytes_max: usize,
 }
 
@@ -27,7 +27,7 @@ pub(crate) fn event_queue(
     let sender = EventSender {
         events,
         events_max,
-        room: QueueRoom::new(bytes_max),
+        bytes: ByteGauge::default(),
         bytes_max,
     };
     (sender, receiver)
@@ -39,7 +39,10 @@ impl EventSender {
     /// Fails when there is no room, or nobody reads any more.
     pub(crate) fn try_send(&self, mut event: StreamEvent) -> Result<(), NotQueued> {
         let size = event.frame.as_ref().map_or(0, bytes::Bytes::len);
-        event.queued = Some(self.room.try_take(size).ok_or(NotQueued)?);
+        // A message that exceeds the whole limit waits alone.
+        let counted = size.min(self.bytes_max);
+        let taken = self.bytes.take_within(counted, self.bytes_max);
+        event.queued = Some(taken.ok_or(NotQueued)?);
         self.events.try_send(event).map_err(|_| NotQueued)
     }
 
@@ -55,7 +58,7 @@ impl EventSender {
     /// Whether a quarter of the queue is free beside a message of so many bytes, for what must not
     /// be left out.
     pub(crate) fn has_room_to_spare(&self, bytes: usize) -> bool {
-        let free = self.room.free();
+        let free = self.bytes_max.saturating_sub(self.bytes.all());
         self.events.capacity() > self.events_max / 4
             && (free == self.bytes_max || free.saturating_sub(bytes) >= self.bytes_max / 4)
     }

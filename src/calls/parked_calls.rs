@@ -1,8 +1,9 @@
 //! Calls whose client has to come back with answers before they can go on (B-ASK-02).
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use uuid::Uuid;
 
 use crate::calls::peer_places::{NoPlace, PeerPlace, PeerPlaces, PlaceLimit};
@@ -52,7 +53,7 @@ impl ParkedCalls {
     ) -> Result<ParkedPermit, NoPlace> {
         let _place = self.places.take(holder, limit)?;
         let number = call.number;
-        self.calls().entry(handle).or_insert(call);
+        self.calls.lock().entry(handle).or_insert(call);
         Ok(ParkedPermit {
             parked: self.clone(),
             handle,
@@ -62,17 +63,13 @@ impl ParkedCalls {
     }
 
     pub(crate) fn find(&self, handle: Uuid) -> Option<CallAddress> {
-        self.calls().get(&handle).cloned()
-    }
-
-    fn calls(&self) -> MutexGuard<'_, HashMap<Uuid, CallAddress>> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+        self.calls.lock().get(&handle).cloned()
     }
 }
 
 impl Drop for ParkedPermit {
     fn drop(&mut self) {
-        let mut calls = self.parked.calls();
+        let mut calls = self.parked.calls.lock();
         // Another call has the handle if two adopted the same task at once.
         if calls
             .get(&self.handle)

@@ -2,7 +2,9 @@
 //! bytes in flight.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::id::Holder;
 use crate::protocol::{ErrorKind, Failure};
@@ -93,7 +95,7 @@ impl PeerPlaces {
     /// Takes a place regardless of limits, for an entry that an earlier process already admitted.
     pub(crate) fn restore(&self, holder: Holder) -> PeerPlace {
         let mut place = self.none(holder);
-        place.count(self.lock(), 1);
+        place.count(self.0.lock(), 1);
         place
     }
 
@@ -107,11 +109,7 @@ impl PeerPlaces {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.lock().all
-    }
-
-    fn lock(&self) -> MutexGuard<'_, TakenPlaces> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().all
     }
 }
 
@@ -127,7 +125,7 @@ impl PeerPlace {
     /// Returns the reason for refusing this client; no place was taken.
     pub(crate) fn grow(&mut self, amount: usize, limit: &PlaceLimit) -> Result<(), NoPlace> {
         let places = self.places.clone();
-        let taken = places.lock();
+        let taken = places.0.lock();
         let (free, share) = (limit.max.saturating_sub(taken.all), limit.share());
         let own = taken.by_holder.get(&self.holder).copied().unwrap_or(0);
         let has_others = !self.holder.is_alone();
@@ -161,7 +159,7 @@ impl Drop for PeerPlace {
         if self.amount == 0 {
             return;
         }
-        let mut taken = self.places.lock();
+        let mut taken = self.places.0.lock();
         taken.all -= self.amount;
         if let Some(own) = taken.by_holder.get_mut(&self.holder) {
             *own -= self.amount;
@@ -221,7 +219,7 @@ mod tests {
             assert_eq!(places.len(), 100);
             drop((first, second));
             assert_eq!(places.len(), 0);
-            assert!(places.lock().by_holder.is_empty());
+            assert!(places.0.lock().by_holder.is_empty());
         }
     }
 
@@ -279,7 +277,7 @@ mod tests {
         assert_eq!(other.grow(10, &held), Ok(()));
         drop(other);
         assert_eq!(places.len(), 0);
-        assert!(places.lock().by_holder.is_empty());
+        assert!(places.0.lock().by_holder.is_empty());
     }
 
     #[test]

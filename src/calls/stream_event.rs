@@ -3,8 +3,7 @@
 use bytes::Bytes;
 use url::form_urlencoded;
 
-use crate::calls::queue_room::QueuedBytes;
-use crate::memory::HeldRoom;
+use crate::memory::{ByteShare, HeldRoom};
 use crate::protocol::RequestId;
 
 /// Longest request id that is written into an event id, in bytes.
@@ -20,7 +19,7 @@ pub struct StreamEvent {
     /// Whether it is the answer to the request that the stream belongs to.
     pub is_answer: bool,
     /// Its bytes in the queue, until it is read.
-    pub(crate) queued: Option<QueuedBytes>,
+    pub(crate) queued: Option<ByteShare>,
     /// The room of a large answer.
     pub(crate) room: Option<HeldRoom>,
 }

@@ -219,7 +219,7 @@ fn plan_text(plan: &Plan) -> String {
     let keys = plan.needs_restart.iter();
     let keys = keys.map(|key| format!("restart of the gateway needed for `{}`\n", one_line(key)));
     let others = plan
-        .gateway_changed()
+        .gateway_changed
         .then(|| "changed    keys of the gateway\n".to_owned());
     servers.chain(others).chain(keys).collect()
 }

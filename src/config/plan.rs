@@ -28,15 +28,9 @@ pub struct Plan {
     pub retune: Vec<Arc<ServerSettings>>,
     /// Keys whose changes need a restart of the gateway.
     pub needs_restart: Vec<String>,
-    /// `front` differs in keys that can be applied immediately.
-    pub front_changed: bool,
-    pub session_changed: bool,
-    /// `catalog`, a view, a policy or the order of the servers differs; the order decides between
-    /// equal names.
-    pub catalog_changed: bool,
-    pub history_changed: bool,
-    pub sources_changed: bool,
-    pub shutdown_grace_changed: bool,
+    /// Something besides the servers differs that can be applied immediately, or the order of the
+    /// servers, which decides between equal names.
+    pub gateway_changed: bool,
     /// The reported state of a server differs although nothing runs differently: disabled instead
     /// of removed, or a different reason for being unusable.
     pub states_changed: bool,
@@ -83,7 +77,7 @@ impl Plan {
             .collect();
         json!({
             "servers": servers,
-            "gatewayChanged": self.gateway_changed(),
+            "gatewayChanged": self.gateway_changed,
             "needsRestart": self.needs_restart,
         })
     }
@@ -116,15 +110,15 @@ impl Plan {
                 .map(|(table, key)| format!("{table}.{}", key.name))
                 .chain(kept.map(|(key, _)| key.to_owned()))
                 .collect(),
-            front_changed: running.front != live.front,
-            session_changed: running.session != wanted.session,
-            catalog_changed: running.catalog != wanted.catalog
+            gateway_changed: running.front != live.front
+                || running.session != wanted.session
+                || running.catalog != wanted.catalog
                 || running.views != wanted.views
                 || running.policies != wanted.policies
+                || running.history != wanted.history
+                || running.sources != wanted.sources
+                || running.shutdown_grace != wanted.shutdown_grace
                 || reordered(running, wanted),
-            history_changed: running.history != wanted.history,
-            sources_changed: running.sources != wanted.sources,
-            shutdown_grace_changed: running.shutdown_grace != wanted.shutdown_grace,
             ..Self::default()
         };
         let (old, new) = (&running.every_server, &wanted.every_server);
@@ -151,18 +145,8 @@ impl Plan {
         servers.iter().all(|servers| servers.is_empty())
             && self.stop.is_empty()
             && self.needs_restart.is_empty()
-            && !self.gateway_changed()
+            && !self.gateway_changed
             && !self.states_changed
-    }
-
-    /// Whether anything besides the servers can be applied immediately.
-    pub fn gateway_changed(&self) -> bool {
-        self.front_changed
-            || self.session_changed
-            || self.catalog_changed
-            || self.history_changed
-            || self.sources_changed
-            || self.shutdown_grace_changed
     }
 
     /// Adds the step for one server; `shared` are the changed keys that affect every server.

@@ -116,25 +116,8 @@ fn steps(plan: &Plan) -> String {
         ("retune", names(&plan.retune)),
         ("needs", plan.needs_restart.join(",")),
         (
-            "front",
-            if plan.front_changed { "yes" } else { "" }.to_owned(),
-        ),
-        (
-            "session",
-            if plan.session_changed { "yes" } else { "" }.to_owned(),
-        ),
-        (
-            "catalog",
-            if plan.catalog_changed { "yes" } else { "" }.to_owned(),
-        ),
-        (
-            "grace",
-            if plan.shutdown_grace_changed {
-                "yes"
-            } else {
-                ""
-            }
-            .to_owned(),
+            "gateway",
+            if plan.gateway_changed { "yes" } else { "" }.to_owned(),
         ),
         (
             "states",
@@ -248,26 +231,26 @@ fn only_what_changed_is_touched() {
     check(
         BASE,
         &under("[limits]\nbody = \"1MiB\""),
-        "retune=b front=yes",
+        "retune=b gateway=yes",
     );
     check(
         BASE,
         &under("[limits]\ncalls_per_session = 5"),
-        "session=yes",
+        "gateway=yes",
     );
-    check(BASE, &under("[sessions]\nmax = 5"), "session=yes");
-    check(BASE, &under("[gateway]\nsse_after = \"2s\""), "front=yes");
+    check(BASE, &under("[sessions]\nmax = 5"), "gateway=yes");
+    check(BASE, &under("[gateway]\nsse_after = \"2s\""), "gateway=yes");
     check(
         BASE,
         &under("[gateway]\nallow_unauthenticated = true\nallowed_hosts = [\"x\"]"),
-        "front=yes",
+        "gateway=yes",
     );
     check(
         BASE,
         &under("[gateway]\nshutdown_grace = \"2s\""),
-        "grace=yes",
+        "gateway=yes",
     );
-    check(BASE, &under("[gateway]\npage_items = 7"), "catalog=yes");
+    check(BASE, &under("[gateway]\npage_items = 7"), "gateway=yes");
     check(
         BASE,
         &under("[gateway]\nlisten = \"127.0.0.1:1\"\ndata_dir = \"x\"\nlog = \"json\""),
@@ -276,11 +259,11 @@ fn only_what_changed_is_touched() {
     check(
         BASE,
         &under("[gateway]\nendpoint = \"/x\"\nkeep_alive = \"1s\"\nsse_after = \"2s\""),
-        "needs=gateway.endpoint,gateway.keep_alive front=yes",
+        "needs=gateway.endpoint,gateway.keep_alive gateway=yes",
     );
     let moved = "[servers.c]\ncommand = \"y\"\n".to_owned()
         + &BASE.replace("[servers.c]\ncommand = \"y\"\n", "");
-    check(BASE, &moved, "catalog=yes");
+    check(BASE, &moved, "gateway=yes");
 }
 
 #[test]
@@ -299,7 +282,7 @@ fn keys_that_need_a_restart_keep_their_values_until_then() {
     let text = "[gateway]\nlisten = \"127.0.0.1:1\"\nworkers = 77\nsse_after = \"2s\"";
     let wanted = config(text, &[]);
     let in_force = wanted.clone().with_fixed_of(&running);
-    assert_eq!(steps(&Plan::between(&running, &in_force)), "front=yes");
+    assert_eq!(steps(&Plan::between(&running, &in_force)), "gateway=yes");
     let still = Plan::between(&in_force, &wanted);
     assert_eq!(steps(&still), "needs=gateway.listen,gateway.workers");
     assert_eq!(in_force.front.sse_after, Duration::from_secs(2));
@@ -320,7 +303,7 @@ fn what_guards_a_gateway_stays_until_its_restart() {
         ),
         (
             &format!("{public}allow_unauthenticated = true"),
-            "front=yes",
+            "gateway=yes",
         ),
     ];
     for (text, expected) in cases {

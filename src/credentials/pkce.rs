@@ -4,8 +4,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::digest::{SHA256, digest};
 use ring::error::Unspecified;
-use ring::rand::{SecureRandom as _, SystemRandom};
 use secrecy::{ExposeSecret as _, SecretString};
+
+use crate::id::random_bytes;
 
 /// The secret that proves who started a sign-in.
 #[derive(Clone, Debug)]
@@ -33,8 +34,7 @@ impl Verifier {
 
 /// 256 random bits in 43 URL-safe characters.
 pub(super) fn random_text() -> Result<SecretString, Unspecified> {
-    let mut bytes = [0; 32];
-    SystemRandom::new().fill(&mut bytes)?;
+    let bytes = random_bytes::<32>().map_err(|_| Unspecified)?;
     Ok(URL_SAFE_NO_PAD.encode(bytes).into())
 }
 

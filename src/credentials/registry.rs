@@ -1,8 +1,9 @@
 //! The credentials for all remote servers: the gateway's own, and the users'.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use secrecy::SecretString;
 use url::Url;
 
@@ -75,7 +76,7 @@ impl Credentials {
         settings: &OAuthSettings,
         web: impl FnOnce() -> Arc<dyn Web>,
     ) -> Arc<Credential> {
-        let mut by_server = self.by_server();
+        let mut by_server = self.by_server.lock();
         if let Some(known) = by_server.get(server)
             && known.gateway.is_of(url, settings)
         {
@@ -105,7 +106,7 @@ impl Credentials {
             CredentialContext::Exchanged(subject) => (&subject.principal, Some(subject)),
         };
         let open = || Credential::of_user(gateway, whose, &self.callback, &self.subjects);
-        let mut by_server = self.by_server();
+        let mut by_server = self.by_server.lock();
         let of_server = by_server
             .values_mut()
             .find(|it| Arc::ptr_eq(&it.gateway, gateway));
@@ -140,13 +141,16 @@ impl Credentials {
 
     /// The gateway's credential.
     pub fn get(&self, server: &ServerName) -> Option<Arc<Credential>> {
-        self.by_server().get(server).map(|it| it.gateway.clone())
+        self.by_server
+            .lock()
+            .get(server)
+            .map(|it| it.gateway.clone())
     }
 
     /// The credentials of the user with this name: issuer and subject, or only the subject if it is
     /// unambiguous. There are several if tokens with different rights exist.
     pub fn find_user(&self, server: &ServerName, name: &str) -> Vec<Arc<Credential>> {
-        let by_server = self.by_server();
+        let by_server = self.by_server.lock();
         let Some(of_server) = by_server.get(server) else {
             return Vec::new();
         };
@@ -173,15 +177,15 @@ impl Credentials {
     /// Deletes the tokens of users for whom `is_gone` holds, now and whenever users are loaded.
     /// Called on an arbiter.
     pub fn forget_users(&self, is_gone: Arc<IsGone>) {
-        *self.is_gone() = Some(is_gone);
+        *self.is_gone.lock() = Some(is_gone);
         self.forget_gone();
     }
 
     fn forget_gone(&self) {
-        let Some(is_gone) = self.is_gone().clone() else {
+        let Some(is_gone) = self.is_gone.lock().clone() else {
             return;
         };
-        for of_server in self.by_server().values_mut() {
+        for of_server in self.by_server.lock().values_mut() {
             let users = &mut of_server.users;
             let gone = users.extract_if(.., |whose, _| whose.user().is_some_and(|it| is_gone(it)));
             for (whose, user) in gone {
@@ -193,10 +197,6 @@ impl Credentials {
                 });
             }
         }
-    }
-
-    fn is_gone(&self) -> MutexGuard<'_, Option<Arc<IsGone>>> {
-        self.is_gone.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Completes a sign-in with an authorization server's callback, whichever credential it belongs
@@ -246,7 +246,7 @@ impl Credentials {
     }
 
     fn all(&self) -> Vec<Arc<Credential>> {
-        let by_server = self.by_server();
+        let by_server = self.by_server.lock();
         let of_server = |it: &ServerCredentials| {
             [
                 vec![it.gateway.clone()],
@@ -254,11 +254,5 @@ impl Credentials {
             ]
         };
         by_server.values().flat_map(of_server).flatten().collect()
-    }
-
-    fn by_server(&self) -> MutexGuard<'_, BTreeMap<ServerName, ServerCredentials>> {
-        self.by_server
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,13 +1,14 @@
 //! The tokens that principals presented, for servers that need them in an exchange (RFC 8693). Kept
 //! in memory only: for each principal, the newest token of each set of rights.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use secrecy::SecretString;
 
 use crate::id::Subject;
+use crate::memory::TimerTable;
 use crate::telemetry::unix_millis;
 
 /// Maximum number of stored tokens; above it, the token that expires first is evicted, and its
@@ -29,7 +30,7 @@ pub struct SubjectTokens(Arc<Subjects>);
 #[derive(Debug, Default)]
 struct Subjects {
     is_wanted: AtomicBool,
-    newest: Mutex<HashMap<Subject, Arc<SubjectToken>>>,
+    newest: Mutex<TimerTable<Subject, Arc<SubjectToken>, u64>>,
 }
 
 impl SubjectTokens {
@@ -37,7 +38,7 @@ impl SubjectTokens {
     pub fn set_wanted(&self, is_wanted: bool) {
         self.0.is_wanted.store(is_wanted, Ordering::Release);
         if !is_wanted {
-            self.newest().clear();
+            self.0.newest.lock().clear();
         }
     }
 
@@ -46,17 +47,13 @@ impl SubjectTokens {
         if !self.is_wanted() {
             return;
         }
-        let now = unix_millis();
-        let mut newest = self.newest();
-        newest.retain(|_, token| token.until > now);
-        if newest.len() >= SUBJECTS_MAX && !newest.contains_key(&subject) {
-            let first = newest.iter().min_by_key(|(_, token)| token.until);
-            if let Some(first) = first.map(|(subject, _)| subject.clone()) {
-                newest.remove(&first);
-            }
-        }
         let text = token.to_owned().into();
-        newest.insert(subject, Arc::new(SubjectToken { text, until }));
+        let token = Arc::new(SubjectToken { text, until });
+        let entry = (subject, until, token);
+        self.0
+            .newest
+            .lock()
+            .insert_within(SUBJECTS_MAX, unix_millis(), entry);
     }
 
     /// Whether a server may need the token of this subject, but it is not stored.
@@ -66,19 +63,14 @@ impl SubjectTokens {
 
     /// The newest token of a subject, if it has not expired.
     pub fn get(&self, subject: &Subject) -> Option<Arc<SubjectToken>> {
-        let now = unix_millis();
-        let found = self.newest().get(subject).cloned();
-        found.filter(|token| token.until > now)
+        let newest = self.0.newest.lock();
+        let (until, token) = newest.get(subject)?;
+        (until > unix_millis()).then(|| token.clone())
     }
 
     /// Whether any server needs the tokens.
     pub fn is_wanted(&self) -> bool {
         self.0.is_wanted.load(Ordering::Acquire)
-    }
-
-    fn newest(&self) -> MutexGuard<'_, HashMap<Subject, Arc<SubjectToken>>> {
-        let newest = self.0.newest.lock();
-        newest.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -137,7 +129,7 @@ mod tests {
             let until = later + (number as u64 + 1) % 7;
             tokens.keep(of(number), "a", until);
         }
-        assert_eq!(tokens.newest().len(), SUBJECTS_MAX);
+        assert_eq!(tokens.0.newest.lock().len(), SUBJECTS_MAX);
         assert!(tokens.get(&of(SUBJECTS_MAX)).is_some());
         let gone = (0..SUBJECTS_MAX).filter(|number| tokens.lacks(&of(*number)));
         assert_eq!(gone.map(|number| (number + 1) % 7).collect::<Vec<_>>(), [0]);

@@ -10,8 +10,8 @@ use rustls::{ClientConnection, StreamOwned};
 use secrecy::ExposeSecret as _;
 use tokio::time::Instant;
 
-use super::certificate::not_after;
 use super::finding::Finding;
+use crate::front::Lifetime;
 use crate::masking::public_url;
 use crate::telemetry::{one_line, unix_millis};
 use crate::transport::{HttpSettings, Proxy, Tls, tunnel_answer};
@@ -36,7 +36,7 @@ const DAYS_LOW: u64 = 14;
 /// Seconds that clocks may differ: tokens and certificates allow for about so much.
 const CLOCK_SKEW_MAX: u64 = 60;
 
-const SECONDS_OF_A_DAY: u64 = 86_400;
+const DAY: u64 = 24 * 3600 * 1000;
 
 /// Reaches a server as far as it goes. Sends the headers of the configuration, as the gateway does.
 pub(super) fn findings(name: &str, settings: &HttpSettings, tls: &Tls) -> Vec<Finding> {
@@ -75,9 +75,9 @@ fn reach(subject: &str, settings: &HttpSettings, tls: &Tls) -> Result<Vec<Findin
         let mut stream = tls_stream(stream, host, tls)
             .map_err(|error| failed("TLS", &error, tls_advice(&error.to_string())))?;
         let certificates = stream.conn.peer_certificates();
-        let ends = certificates.and_then(|them| not_after(them.first()?));
-        if let Some(ends) = ends {
-            let days = ends.saturating_sub(unix_millis() / 1000) / SECONDS_OF_A_DAY;
+        let lifetime = certificates.and_then(|them| Lifetime::of_certificate(them.first()?));
+        if let Some(lifetime) = lifetime {
+            let days = lifetime.not_after.saturating_sub(unix_millis()) / DAY;
             facts.push(format!("certificate for {days} more days"));
             if days < DAYS_LOW {
                 let message = format!("{subject}: its certificate ends in {days} days");

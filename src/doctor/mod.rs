@@ -1,7 +1,6 @@
 //! `mcpvisor doctor`: looks for what is wrong with this machine and this configuration, all at the
 //! same time, and says what to do. Findings hold no secrets.
 
-mod certificate;
 mod endpoint;
 mod finding;
 mod machine;

@@ -14,7 +14,7 @@ use crate::downstream::notification_budget::NotificationBudget;
 use crate::downstream::pool::lease::Lease;
 use crate::downstream::resilience::breakers::BreakerPermit;
 use crate::id::ServerName;
-use crate::memory::KeptShare;
+use crate::memory::ByteShare;
 use crate::protocol::{
     Edit, ErrorKind, Failure, Notification, Request, RequestId, Response, Span, json,
 };
@@ -145,7 +145,7 @@ pub enum CallEvent {
 pub struct CallNotification {
     notification: Notification,
     /// Its part of what its server may have on the way, until it is taken.
-    _share: KeptShare,
+    _share: ByteShare,
 }
 
 /// A request of a server to the client (sampling, elicitation, roots), and the way back to the

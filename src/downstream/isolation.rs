@@ -2,12 +2,13 @@
 //! could not be attributed to one of the clients that shared a connection (B-SHARE-01).
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 use crate::downstream::connection_key::Audience;
 use crate::downstream::settings::ServerSettings;
@@ -74,7 +75,10 @@ impl Isolation {
 
     /// The connection of this audience is this session's from now on, unless it is another's.
     pub(crate) fn claim(&self, audience: &Audience, session: SessionId) {
-        self.claims().entry(audience.clone()).or_insert(session);
+        self.claims
+            .lock()
+            .entry(audience.clone())
+            .or_insert(session);
     }
 
     /// Whose the connection of this audience is, if it is one session's.
@@ -82,18 +86,16 @@ impl Isolation {
         if !self.is_needed() {
             return None;
         }
-        self.claims().get(audience).copied()
+        self.claims.lock().get(audience).copied()
     }
 
     /// A session has left.
     pub(crate) fn release(&self, session: SessionId) {
         if self.is_needed() {
-            self.claims().retain(|_, claimant| *claimant != session);
+            self.claims
+                .lock()
+                .retain(|_, claimant| *claimant != session);
         }
-    }
-
-    fn claims(&self) -> MutexGuard<'_, HashMap<Audience, SessionId>> {
-        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

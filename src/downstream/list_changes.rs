@@ -1,9 +1,10 @@
 //! Changes of lists that servers announced, until they were read and clients see them.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::catalog::ItemKind;
@@ -37,7 +38,7 @@ impl ListChanges {
     /// A connection of a server announced that these lists changed.
     pub(crate) fn announce(&self, server: &ServerName, key: &ConnectionKey, kinds: &[ItemKind]) {
         let now = Instant::now();
-        let mut lists = self.lock();
+        let mut lists = self.0.lists.lock();
         let times = lists.entry((server.clone(), key.list_key())).or_default();
         for kind in kinds {
             times[kind.index()] = Some(now);
@@ -57,7 +58,7 @@ impl ListChanges {
         key: &ConnectionKey,
         kind: ItemKind,
     ) -> Option<Instant> {
-        self.lock().get(&(server.clone(), key.list_key()))?[kind.index()]
+        self.0.lists.lock().get(&(server.clone(), key.list_key()))?[kind.index()]
     }
 
     /// Clients see a list as it was at this time, or the wait for it timed out.
@@ -67,7 +68,7 @@ impl ListChanges {
         key: &ConnectionKey,
         (kind, at): (ItemKind, Instant),
     ) {
-        let mut lists = self.lock();
+        let mut lists = self.0.lists.lock();
         let list = (server.clone(), key.list_key());
         if let Some(times) = lists.get_mut(&list) {
             times[kind.index()].take_if(|announced| *announced <= at);
@@ -81,14 +82,10 @@ impl ListChanges {
     /// A connection has ended.
     pub(crate) fn forget(&self, server: &ServerName, key: &ConnectionKey) {
         if !self.are_shown() {
-            let mut lists = self.lock();
+            let mut lists = self.0.lists.lock();
             lists.remove(&(server.clone(), key.list_key()));
             self.0.count.store(lists.len(), Ordering::Release);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<(ServerName, ConnectionKey), ListTimes>> {
-        self.0.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -29,7 +29,6 @@ mod client_info;
 mod connection;
 mod connection_key;
 mod crash;
-mod deadlines;
 mod era;
 mod in_flight;
 mod isolation;

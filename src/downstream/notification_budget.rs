@@ -1,12 +1,11 @@
 //! How much of what one server says in its calls may be on its way to the threads of their callers.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 
 use crate::downstream::settings::ServerSettings;
-use crate::memory::{KeptBytes, KeptShare};
+use crate::memory::{ByteBudget, ByteShare};
 use crate::protocol::{Method, Notification};
 use crate::telemetry::{Counter, Counters};
 
@@ -18,8 +17,7 @@ const OVERHEAD: usize = 512;
 pub(crate) struct NotificationBudget {
     settings: Arc<ArcSwap<ServerSettings>>,
     counters: Counters,
-    bytes: KeptBytes,
-    is_dropping: AtomicBool,
+    bytes: ByteBudget,
 }
 
 impl NotificationBudget {
@@ -27,13 +25,12 @@ impl NotificationBudget {
         Self {
             settings,
             counters,
-            bytes: KeptBytes::default(),
-            is_dropping: AtomicBool::new(false),
+            bytes: ByteBudget::default(),
         }
     }
 
     /// Gives a notification its place until it is taken; `None` when there is none.
-    pub(crate) fn admit(&self, notification: &Notification) -> Option<KeptShare> {
+    pub(crate) fn admit(&self, notification: &Notification) -> Option<ByteShare> {
         let settings = self.settings.load();
         // A client waits for this one, of which there are few.
         let max = match notification.method {
@@ -41,21 +38,16 @@ impl NotificationBudget {
             _ => settings.limits.undelivered_max,
         };
         let size = notification.frame.as_bytes().len() + OVERHEAD;
-        let share = self.bytes.try_keep(size, max);
-        let is_full = share.is_none();
-        if is_full {
-            self.counters.add(Counter::CallNotificationsLost);
+        match self.bytes.take(size, max) {
+            Ok(share) => Some(share),
+            Err(exhausted) => {
+                self.counters.add(Counter::CallNotificationsLost);
+                if exhausted.is_first {
+                    let (server, limit_bytes) = (settings.name.as_str(), max);
+                    log::warn!(server, limit_bytes; "progress and log notifications dropped: over `limits.undelivered_per_server`");
+                }
+                None
+            }
         }
-        if is_full && !self.is_dropping.swap(true, Ordering::Relaxed) {
-            let (server, limit_bytes) = (settings.name.as_str(), max);
-            log::warn!(server, limit_bytes; "it says more of its calls than can be passed on: some progress and log lines are lost (`limits.undelivered_per_server`)");
-        } else if share
-            .as_ref()
-            .is_some_and(|share| share.all() == share.own())
-        {
-            // Everything that waited was taken.
-            self.is_dropping.store(false, Ordering::Relaxed);
-        }
-        share
     }
 }

@@ -1,7 +1,8 @@
 //! Events of servers that belong to no call, and where they go.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::bridge::seal::Digest;
@@ -63,6 +64,6 @@ impl SharedQuestion {
 
     /// `None` if somebody else took it.
     pub fn take(&self) -> Option<Question> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.0.lock().take()
     }
 }

@@ -1,9 +1,9 @@
 //! How the session of a connection fares, for operators.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::catalog::ItemKind;
@@ -46,7 +46,7 @@ impl SessionStatus {
     /// A new incarnation of the connection starts.
     pub(crate) fn begin(&self) {
         self.worked.store(false, Ordering::Relaxed);
-        let mut facts = self.lock();
+        let mut facts = self.facts.lock();
         facts.is_renewing = false;
         facts.lists = Default::default();
         facts.cookies = CookieJar::default();
@@ -55,7 +55,7 @@ impl SessionStatus {
     /// The server lost the session, and another one is being opened.
     pub(crate) fn renewing(&self) {
         self.worked.store(false, Ordering::Relaxed);
-        let mut facts = self.lock();
+        let mut facts = self.facts.lock();
         facts.is_renewing = true;
         facts.renewals += 1;
     }
@@ -73,7 +73,7 @@ impl SessionStatus {
 
     /// There is a session, which these cookies go with.
     pub(crate) fn opened(&self, cookies: CookieJar) {
-        let mut facts = self.lock();
+        let mut facts = self.facts.lock();
         facts.is_renewing = false;
         facts.cookies = cookies;
     }
@@ -81,17 +81,17 @@ impl SessionStatus {
     /// A list is read for the first time over the connection.
     pub(crate) fn expect_list(&self, kind: ItemKind) {
         let waits = || Err(format!("`{}` is not answered yet", kind.method()));
-        self.lock().lists[kind.index()].get_or_insert_with(waits);
+        self.facts.lock().lists[kind.index()].get_or_insert_with(waits);
     }
 
     /// A list was read over the connection, or was not, and why.
     pub(crate) fn set_listed(&self, kind: ItemKind, outcome: Result<(), String>) {
-        self.lock().lists[kind.index()] = Some(outcome);
+        self.facts.lock().lists[kind.index()] = Some(outcome);
     }
 
     /// Whether a refusal with this status was not shown lately.
     pub(crate) fn is_news(&self, status: u16, now: Instant) -> bool {
-        let mut facts = self.lock();
+        let mut facts = self.facts.lock();
         let is_known = facts
             .refusal
             .is_some_and(|(known, at)| known == status && now < at + REFUSAL_EVERY);
@@ -103,7 +103,7 @@ impl SessionStatus {
 
     /// Why the connection is not simply up, if it is open.
     pub(crate) fn trouble(&self) -> Option<String> {
-        let facts = self.lock();
+        let facts = self.facts.lock();
         let renewing = facts
             .is_renewing
             .then(|| "lost its session, opens a new one".to_owned());
@@ -112,16 +112,12 @@ impl SessionStatus {
 
     /// How often the session was renewed.
     pub(crate) fn renewals(&self) -> u64 {
-        self.lock().renewals
+        self.facts.lock().renewals
     }
 
     /// The cookies of the session, masked.
     pub(crate) fn cookies(&self) -> Vec<String> {
-        self.lock().cookies.masked()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, SessionFacts> {
-        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.facts.lock().cookies.masked()
     }
 }
 

@@ -1,9 +1,10 @@
 //! The starts of servers' programs: how many there are at once, and how far each has come.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use url::Url;
 
@@ -78,12 +79,11 @@ pub(crate) struct StartProgress(Mutex<Option<StartStage>>);
 
 impl StartProgress {
     pub(crate) fn set(&self, stage: Option<StartStage>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = stage;
+        *self.0.lock() = stage;
     }
 
     pub(crate) fn get(&self) -> Option<StartStage> {
-        let stage = self.0.lock();
-        stage.unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 }
 

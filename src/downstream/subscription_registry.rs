@@ -2,7 +2,8 @@
 //! asked for again after a restart: subscriptions, status of tasks, and the log level.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::bridge::seal::Digest;
 use crate::downstream::connection_key::ConnectionKey;
@@ -164,25 +165,25 @@ impl SubscriptionChange {
 impl SubscriptionRegistry {
     /// The client of a session listens; whether it did not before.
     pub fn set_listening(&self, session: SessionId) -> bool {
-        self.state().listening.insert(session)
+        self.0.lock().listening.insert(session)
     }
 
     pub(crate) fn listens(&self, session: SessionId) -> bool {
-        self.state().listening.contains(&session)
+        self.0.lock().listening.contains(&session)
     }
 
     /// A session wants `resources/updated` for a URI.
     pub fn watch(&self, watched: SubscriptionKey, session: SessionId) -> SubscriptionChange {
-        self.state().resources.add(watched, session)
+        self.0.lock().resources.add(watched, session)
     }
 
     pub fn unwatch(&self, watched: &SubscriptionKey, session: SessionId) -> SubscriptionChange {
-        self.state().resources.remove(watched, session)
+        self.0.lock().resources.remove(watched, session)
     }
 
     /// The resources that a session watches.
     pub fn watched_by(&self, watcher: SessionId) -> Vec<SubscriptionKey> {
-        let state = self.state();
+        let state = self.0.lock();
         let watched = state.resources.by_watcher.get(&watcher);
         watched.into_iter().flatten().cloned().collect()
     }
@@ -191,7 +192,7 @@ impl SubscriptionRegistry {
     /// it, since a server may report a part of what was subscribed to. What the shared connection
     /// says is for all: it also serves those for whom no connection of their own was free.
     pub fn watchers(&self, updated: &SubscriptionKey) -> Vec<(String, SessionId)> {
-        let state = self.state();
+        let state = self.0.lock();
         let Some(of_server) = state.resources.servers.get(&updated.server) else {
             return Vec::new();
         };
@@ -212,20 +213,20 @@ impl SubscriptionRegistry {
 
     /// The URIs that a fresh connection must subscribe to.
     pub fn subscriptions(&self, server: &ServerName, key: &ConnectionKey) -> Vec<String> {
-        let state = self.state();
+        let state = self.0.lock();
         state.resources.on(server, key).map(str::to_owned).collect()
     }
 
     /// Somebody wants to hear of a task of a sessionless server.
     pub fn watch_task(&self, task: TaskKey, watcher: SessionId) -> SubscriptionChange {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         let of_server = state.tasks.entry(task.declaration).or_default();
         of_server.add(task.at, watcher)
     }
 
     /// A task has ended: nobody receives its status any more. Returns who did until now.
     pub fn end_task(&self, task: &TaskKey) -> BTreeSet<SessionId> {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         let Some(of_server) = state.tasks.get_mut(&task.declaration) else {
             return BTreeSet::new();
         };
@@ -237,7 +238,7 @@ impl SubscriptionRegistry {
     }
 
     pub fn task_watchers(&self, task: &TaskKey) -> BTreeSet<SessionId> {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         let of_server = state.tasks.get_mut(&task.declaration);
         let watchers = of_server.and_then(|of_server| of_server.watchers_mut(&task.at));
         watchers.map(|all| all.clone()).unwrap_or_default()
@@ -250,7 +251,7 @@ impl SubscriptionRegistry {
         declaration: Digest,
         key: &ConnectionKey,
     ) -> Vec<String> {
-        let state = self.state();
+        let state = self.0.lock();
         let of_server = state.tasks.get(&declaration).into_iter();
         let tasks = of_server.flat_map(|tasks| tasks.on(server, key));
         tasks.map(str::to_owned).collect()
@@ -263,7 +264,7 @@ impl SubscriptionRegistry {
         declaration: Digest,
         key: &ConnectionKey,
     ) -> bool {
-        let state = self.state();
+        let state = self.0.lock();
         let tasks = state.tasks.get(&declaration).into_iter();
         let mut tables = tasks.chain([&state.resources]);
         tables.any(|table| table.of(server, key).is_some())
@@ -271,13 +272,13 @@ impl SubscriptionRegistry {
 
     /// Whether nobody wants anything.
     pub fn is_empty(&self) -> bool {
-        let state = self.state();
+        let state = self.0.lock();
         state.resources.is_empty() && state.tasks.is_empty() && state.levels.is_empty()
     }
 
     /// Sets a session's log level and returns the most verbose one of all, if that changed.
     pub fn set_level(&self, session: SessionId, level: LogLevel) -> Option<LogLevel> {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         let before = state.levels.values().min().copied();
         state.levels.insert(session, level);
         let now = state.levels.values().min().copied();
@@ -286,17 +287,17 @@ impl SubscriptionRegistry {
 
     /// The level that one session asked for.
     pub fn level_of(&self, session: SessionId) -> Option<LogLevel> {
-        self.state().levels.get(&session).copied()
+        self.0.lock().levels.get(&session).copied()
     }
 
     /// The most verbose level that a session asked for.
     pub fn level(&self) -> Option<LogLevel> {
-        self.state().levels.values().min().copied()
+        self.0.lock().levels.values().min().copied()
     }
 
     /// A session has ended; returns what no other session watches any more.
     pub fn forget(&self, session: SessionId) -> Vec<SubscriptionKey> {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         state.levels.remove(&session);
         state.listening.remove(&session);
         state.tasks.retain(|_, of_server| {
@@ -304,10 +305,6 @@ impl SubscriptionRegistry {
             !of_server.is_empty()
         });
         state.resources.forget(session)
-    }
-
-    fn state(&self) -> MutexGuard<'_, SubscriptionRegistryState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

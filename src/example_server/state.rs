@@ -1,8 +1,9 @@
 //! State shared by the handlers of one session, and its output queue.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, mpsc, oneshot};
 
@@ -71,7 +72,7 @@ impl ExampleSession {
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, ExampleState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     pub(super) fn revision(&self) -> Option<&'static str> {

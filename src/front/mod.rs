@@ -16,4 +16,4 @@ pub use http::{FrontServer, clients_max};
 pub use settings::FrontSettings;
 pub use state::Front;
 pub use stdio::{LocalClients, Relay, RelaySettings};
-pub use tls::{FrontTls, Renewal, Standing, TlsError, TlsSettings};
+pub use tls::{FrontTls, Lifetime, Renewal, Standing, TlsError, TlsSettings};

@@ -27,12 +27,15 @@ use crate::publisher::{CatalogPublisher, PartStore, Pins, RestoredCatalog, Start
 use crate::sessions::{Sessions, SessionsSpec};
 use crate::sources::SourceStates;
 use crate::store::DurableStore;
-use crate::supervision::{Arbiters, Random, SystemRandom};
+use crate::supervision::{Arbiters, SystemRandom};
 use crate::telemetry::{Counters, LogRecords, unix_millis};
 use crate::traces::Traces;
-use crate::transport::{
-    Connector, FaultParts, FaultyConnector, HttpConnector, LargeAnswers, Spawner, StdioConnector,
-    Tls,
+use crate::transport::{Connector, HttpConnector, LargeAnswers, Spawner, StdioConnector, Tls};
+#[cfg(feature = "faults")]
+use crate::{
+    downstream::ServerSettings,
+    telemetry::LogRing,
+    transport::{FaultParts, FaultyConnector},
 };
 
 /// The parts that exist before the tree.
@@ -158,7 +161,6 @@ fn make_connector(
     credentials: &Credentials,
     answers: &LargeAnswers,
 ) -> MakeConnector {
-    let random: Arc<dyn Random> = Arc::new(SystemRandom::new());
     let (spawner, tls) = (spawner.clone(), Tls::system());
     let (counters, credentials, answers) = (counters.clone(), credentials.clone(), answers.clone());
     Arc::new(move |server, log, context| -> Arc<dyn Connector> {
@@ -175,16 +177,28 @@ fn make_connector(
                 Arc::new(connector.with_answers(answers.clone()))
             }
         };
-        let Some(faults) = server.faults.clone() else {
-            return connector;
-        };
-        let name = server.name.as_str();
-        log::warn!(server = name, faults:%; "FAULTS ARE INJECTED into its connections (`faults`)");
-        let parts = FaultParts {
-            random: random.clone(),
-            log: log.clone(),
-            counters: counters.clone(),
-        };
-        Arc::new(FaultyConnector::new(connector, faults, parts))
+        #[cfg(feature = "faults")]
+        let connector = with_faults(server, connector, log, &counters);
+        connector
     })
+}
+
+#[cfg(feature = "faults")]
+fn with_faults(
+    server: &ServerSettings,
+    connector: Arc<dyn Connector>,
+    log: &LogRing,
+    counters: &Counters,
+) -> Arc<dyn Connector> {
+    let Some(faults) = server.faults.clone() else {
+        return connector;
+    };
+    let name = server.name.as_str();
+    log::warn!(server = name, faults:%; "FAULTS ARE INJECTED into its connections (`faults`)");
+    let parts = FaultParts {
+        random: Arc::new(SystemRandom::new()),
+        log: log.clone(),
+        counters: counters.clone(),
+    };
+    Arc::new(FaultyConnector::new(connector, faults, parts))
 }

@@ -63,3 +63,29 @@ pub(super) fn configured_servers(config: &Config) -> Vec<ConfiguredServer> {
     };
     config.servers.iter().map(server).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    use super::*;
+
+    fn arrangement_of(text: &str) -> Arrangement {
+        let environment = BTreeMap::<String, String>::new();
+        let loaded = Config::parse(text, "test", Path::new("/"), &environment).unwrap();
+        arrangement(&loaded.config)
+    }
+
+    /// A reload that changed one timeout merged the whole catalog again.
+    #[test]
+    fn a_changed_timeout_leaves_the_catalog_alone() {
+        let base = "[servers.a]\ncommand = \"x\"\n[servers.b]\ncommand = \"y\"\n";
+        let before = arrangement_of(base);
+        let with = |text: &str| arrangement_of(&format!("{base}{text}\n"));
+        assert_eq!(before, with("request_timeout = \"7s\""));
+        assert_ne!(before, with("enabled = false"));
+        assert_ne!(before, with("tools = { prefix = \"z\" }"));
+        assert_ne!(before, with("[gateway]\npage_items = 7"));
+    }
+}

@@ -229,6 +229,7 @@ impl Gateway {
         log_start(self.server.address, &self.config);
         let known = known.into_iter().map(|(part, _)| part).collect();
         self.offer_tree();
+        self.identify();
         self.arrange();
         key_uses::restore(&self.config.front.auth, uses);
         know_keys(&self.config, &self.state);
@@ -325,11 +326,15 @@ impl Gateway {
         self.state.downstreams.applied(change).await;
     }
 
-    /// Tells the catalog which servers there are, in which order, under which names.
-    fn arrange(&self) {
+    /// Tells the catalog what the lists of each server are kept under.
+    fn identify(&self) {
         let servers = ready_servers(&self.config).into_iter();
         let identities = servers.map(|server| (server.name.clone(), server.identity()));
         self.state.publisher.identify(identities.collect());
+    }
+
+    /// Tells the catalog which servers there are, in which order, under which names.
+    fn arrange(&self) {
         self.state.publisher.arrange(arrangement(&self.config));
     }
 
@@ -379,14 +384,13 @@ impl Gateway {
         log::info!("configuration is applied: {}", plan.words());
         let auth_changed = self.config.front.auth != loaded.config.front.auth;
         key_uses::take_over(&mut loaded.config.front.auth, &self.config.front.auth);
+        let before = arrangement(&self.config);
         self.config = loaded.config.with_fixed_of(&self.config);
         add_secrets_of(&self.config, self.state.log.secrets());
         self.state
             .servers
             .store(Arc::new(configured_servers(&self.config)));
-        if plan.front_changed {
-            self.server.configure(self.config.front.clone());
-        }
+        self.server.configure(self.config.front.clone());
         if auth_changed {
             // Of no call: whoever may still read opens another.
             let auth = self.config.front.auth.clone();
@@ -394,14 +398,17 @@ impl Gateway {
             self.server.close_channels();
             know_keys(&self.config, &self.state);
         }
-        if plan.session_changed {
-            self.state.sessions.configure(self.config.session.clone());
-        }
+        self.state.sessions.configure(self.config.session.clone());
         self.state.sessions.set_policy(policy(&self.config));
         self.sources.follow(&self.config.sources, &self.state);
         self.state.history.configure(self.config.history.clone());
         self.offer_tree();
-        self.arrange();
+        self.identify();
+        // A server that starts again may have to be listed first.
+        let has_starts = !(plan.start.is_empty() && plan.restart.is_empty());
+        if has_starts || arrangement(&self.config) != before {
+            self.arrange();
+        }
         self.state.downstreams.apply(ServerChange {
             start: plan
                 .start

@@ -23,11 +23,12 @@ mod tests;
 use std::fmt;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use parking_lot::Mutex;
 use rusqlite::Connection;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
@@ -99,7 +100,7 @@ impl History {
         let state = history.0.state.clone();
         let thread = std::thread::Builder::new().name("history".to_owned());
         let thread = thread.spawn(move || writer::run(&state))?;
-        *lock(&history.0.thread) = Some(thread);
+        *history.0.thread.lock() = Some(thread);
         Ok(history)
     }
 
@@ -197,7 +198,7 @@ impl History {
         );
         if let Some(failure) = self.failure() {
             // The connection can belong to a file that is about to be moved away.
-            *lock(&self.0.idle) = None;
+            *self.0.idle.lock() = None;
             return Err(HistoryError::Unavailable(failure));
         }
         let history = self.clone();
@@ -216,21 +217,21 @@ impl History {
         let unavailable = |error: String| HistoryError::Unavailable(error);
         let number = self.0.state.lease.number();
         let number = number.ok_or_else(|| unavailable(DIRECTORY_AWAY.to_owned()))?;
-        let idle = lock(&self.0.idle).take();
+        let idle = self.0.idle.lock().take();
         let connection = match idle {
             Some((of, connection)) if of == number => connection,
             _ => database::connect(&self.0.state.path)
                 .map_err(|error| unavailable(error.to_string()))?,
         };
         let found = read(&connection).map_err(|error| unavailable(error.to_string()))?;
-        *lock(&self.0.idle) = Some((number, connection));
+        *self.0.idle.lock() = Some((number, connection));
         Ok(found)
     }
 
     /// Writes all waiting records, and ends the thread. Blocks until then.
     pub fn stop(&self) {
         self.0.state.queue.close();
-        if let Some(thread) = lock(&self.0.thread).take() {
+        if let Some(thread) = self.0.thread.lock().take() {
             // A panic was reported where it happened.
             drop(thread.join());
         }
@@ -260,9 +261,4 @@ impl Drop for HistoryParts {
     fn drop(&mut self) {
         self.state.queue.close();
     }
-}
-
-/// Recovers from poisoning: a panic elsewhere leaves the value consistent.
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

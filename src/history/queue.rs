@@ -1,8 +1,8 @@
 //! The queue of records for the writing thread. Calls never wait for it.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
 use super::record::CallRecord;
@@ -41,7 +41,7 @@ impl RecordQueue {
     /// Adds a record. Returns false, and drops the record, if `bytes_max` is reached.
     pub(super) fn push(&self, record: CallRecord, bytes_max: usize) -> bool {
         let size = record.size();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.is_closed || state.bytes + size > bytes_max {
             return false;
         }
@@ -60,7 +60,7 @@ impl RecordQueue {
     /// Resolves once all earlier records are written, or cannot be.
     pub(super) fn flush(&self) -> oneshot::Receiver<()> {
         let (done, flushed) = oneshot::channel();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if !state.is_closed {
             state.waiting.flushes.push(done);
         }
@@ -71,31 +71,24 @@ impl RecordQueue {
 
     /// Ends the thread after all waiting records are written.
     pub(super) fn close(&self) {
-        self.lock().is_closed = true;
+        self.state.lock().is_closed = true;
         self.changed.notify_one();
     }
 
     /// Waits for work; `None` when there will be no more.
     pub(super) fn take(&self) -> Option<Batch> {
-        let state = self.lock();
+        let mut state = self.state.lock();
         let is_idle = |state: &mut QueueState| state.waiting.is_empty() && !state.is_closed;
-        let waited = self.changed.wait_timeout_while(state, IDLE_MAX, is_idle);
-        let (mut state, idle) = waited.unwrap_or_else(PoisonError::into_inner);
+        let idle = self.changed.wait_while_for(&mut state, is_idle, IDLE_MAX);
         if !idle.timed_out() {
             let gathers = |state: &mut QueueState| !state.is_urgent();
-            let waited = self.changed.wait_timeout_while(state, GATHER, gathers);
-            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait_while_for(&mut state, gathers, GATHER);
         }
         if state.is_closed && state.waiting.is_empty() {
             return None;
         }
         state.bytes = 0;
         Some(std::mem::take(&mut state.waiting))
-    }
-
-    /// Recovers from poisoning: a panic elsewhere leaves the records consistent.
-    fn lock(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

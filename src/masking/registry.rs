@@ -9,9 +9,10 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::hash::BuildHasher as _;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use parking_lot::RwLock;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 
@@ -123,7 +124,7 @@ impl LiveSecrets {
 
     /// Adds several secrets.
     pub fn add_all(&self, origin: SecretOrigin, texts: impl IntoIterator<Item = impl AsRef<str>>) {
-        let mut table = self.write();
+        let mut table = self.0.table.write();
         for text in texts {
             let text = text.as_ref().trim();
             let text = text
@@ -150,13 +151,13 @@ impl LiveSecrets {
 
     /// Replaces each secret in the text; `None` if it has none.
     pub fn replaced(&self, text: &str, mask: &str) -> Option<String> {
-        let spans = self.read().spans(text);
+        let spans = self.0.table.read().spans(text);
         (!spans.is_empty()).then(|| hide(text, spans, mask))
     }
 
     /// Like [`Self::replaced`], for a truncated text, whose end can be the start of a secret.
     pub fn replaced_in_cut(&self, text: &str, mask: &str) -> Option<String> {
-        let table = self.read();
+        let table = self.0.table.read();
         let mut spans = table.spans(text);
         spans.extend(table.cut_span(text));
         drop(table);
@@ -180,7 +181,7 @@ impl LiveSecrets {
         is_cut: bool,
         more: impl IntoIterator<Item = Range<usize>>,
     ) -> String {
-        let table = self.read();
+        let table = self.0.table.read();
         let mut spans = table.spans(text);
         if is_cut {
             spans.extend(table.cut_span(text.strip_suffix('…').unwrap_or(text)));
@@ -214,15 +215,6 @@ impl LiveSecrets {
             _ => {}
         }
     }
-
-    /// Recovers from poisoning: a panic elsewhere leaves the entries consistent.
-    fn read(&self) -> RwLockReadGuard<'_, Table> {
-        self.0.table.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, Table> {
-        self.0.table.write().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Default for Registry {
@@ -237,7 +229,7 @@ impl Default for Registry {
 
 impl fmt::Debug for LiveSecrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "LiveSecrets({})", self.read().secrets.len())
+        write!(f, "LiveSecrets({})", self.0.table.read().secrets.len())
     }
 }
 

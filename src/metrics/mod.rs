@@ -9,8 +9,10 @@ mod series;
 mod shard;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 pub use histogram::{Exemplar, HistogramView};
 pub use otlp_settings::OtlpSettings;
@@ -50,7 +52,7 @@ impl MetricsShard {
         span: Option<SpanNumbers>,
     ) {
         let exemplar = span.map(|span| (span, unix_millis()));
-        lock(&self.0).add(series, duration, exemplar);
+        self.0.lock().add(series, duration, exemplar);
     }
 }
 
@@ -77,7 +79,7 @@ impl Metrics {
     /// Counts the exit of a server's process.
     pub fn count_exit(&self, server: &str, cause: &'static str) {
         let Some(parts) = &self.0 else { return };
-        let mut exits = lock(&parts.exits);
+        let mut exits = parts.exits.lock();
         let key = (Arc::from(server), cause);
         let has_place = exits.len() < EXITS_MAX || exits.contains_key(&key);
         let key = if has_place {
@@ -93,10 +95,10 @@ impl Metrics {
         let Some(parts) = &self.0 else {
             return Vec::new();
         };
-        let mut totals = lock(&parts.totals);
+        let mut totals = parts.totals.lock();
         for MetricsShard(shard) in &parts.shards {
             // The worker continues with an empty shard immediately.
-            let measured = std::mem::take(&mut *lock(shard));
+            let measured = std::mem::take(&mut *shard.lock());
             totals.merge(measured);
         }
         totals.view()
@@ -119,12 +121,8 @@ impl Metrics {
     /// Process exits, by server and cause.
     pub fn exits(&self) -> BTreeMap<(Arc<str>, &'static str), u64> {
         let parts = self.0.as_ref();
-        parts.map_or_else(BTreeMap::new, |parts| lock(&parts.exits).clone())
+        parts.map_or_else(BTreeMap::new, |parts| parts.exits.lock().clone())
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -2,30 +2,25 @@
 //! sessions can take loses its own events, but no other server's.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::downstream::{RoutedServerEvent, ServerEvent};
 use crate::id::ServerName;
-use crate::memory::{KeptBytes, KeptShare};
+use crate::memory::{ByteBudget, ByteShare};
 
 /// Overhead of a message in addition to its frame, in bytes.
 const OVERHEAD: usize = 512;
 
 /// Queued bytes, by server.
 #[derive(Default)]
-pub(super) struct EventBudget(Mutex<HashMap<ServerName, Arc<ServerBudget>>>);
-
-#[derive(Default)]
-struct ServerBudget {
-    bytes: KeptBytes,
-    is_dropping: AtomicBool,
-}
+pub(super) struct EventBudget(Mutex<HashMap<ServerName, Arc<ByteBudget>>>);
 
 /// A message with its share of the budget, which is returned when the message is dropped.
 pub(super) struct QueuedEvent {
     pub(super) message: RoutedServerEvent,
-    _share: Option<KeptShare>,
+    _share: Option<ByteShare>,
 }
 
 impl EventBudget {
@@ -44,27 +39,29 @@ impl EventBudget {
             ServerEvent::Log(_) => max / 2,
             _ => max,
         };
-        let of_server = self.of_server(&message.server);
-        let _share = of_server.bytes.try_keep(frame + OVERHEAD, max);
-        let is_full = _share.is_none();
-        let was_dropping = of_server.is_dropping.swap(is_full, Ordering::Relaxed);
-        if !is_full {
-            return Some(QueuedEvent { message, _share });
+        let budget = self.of_server(&message.server);
+        match budget.take(frame + OVERHEAD, max) {
+            Ok(share) => Some(QueuedEvent {
+                message,
+                _share: Some(share),
+            }),
+            Err(exhausted) => {
+                if exhausted.is_first {
+                    let server = message.server.as_str();
+                    log::warn!(server, limit_bytes = max; "server events dropped: over `limits.events_per_server`");
+                }
+                None
+            }
         }
-        if !was_dropping {
-            let server = message.server.as_str();
-            log::warn!(server, limit_bytes = max; "server events dropped: over `limits.events_per_server`");
-        }
-        None
     }
 
-    fn of_server(&self, server: &ServerName) -> Arc<ServerBudget> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    fn of_server(&self, server: &ServerName) -> Arc<ByteBudget> {
+        let mut all = self.0.lock();
         if let Some(found) = all.get(server) {
             return found.clone();
         }
         // Servers are added and removed with the configuration.
-        all.retain(|_, of_server| of_server.bytes.all() > 0);
+        all.retain(|_, budget| !budget.is_unused());
         all.entry(server.clone()).or_default().clone()
     }
 }
@@ -168,6 +165,6 @@ mod tests {
         for number in 0..100 {
             drop(event_budget.admit(log_line(&format!("s{number}"), 1), 10_000));
         }
-        assert_eq!(event_budget.0.lock().unwrap().len(), 1);
+        assert_eq!(event_budget.0.lock().len(), 1);
     }
 }

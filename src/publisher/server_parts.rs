@@ -18,7 +18,7 @@ use crate::publisher::pins::Pins;
 use crate::publisher::views::{ArrangedViews, NamedViews};
 
 /// The servers in config order, with their names; servers that are missing were removed.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Arrangement {
     pub servers: Vec<(ServerName, NameSettings)>,
     pub catalog: CatalogSettings,

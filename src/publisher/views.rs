@@ -3,10 +3,11 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 
 use crate::auth::{AccessRequest, Annotations, AskedItem, GrantedScopes, Policies, Policy as _};
 use crate::catalog::{
@@ -70,8 +71,8 @@ impl Views {
 
     /// Drops the cached catalogs, whose base is no longer shown.
     pub(super) fn forget_merged(&self) {
-        self.kept().clear();
-        self.kept_permitted().clear();
+        self.merged.lock().clear();
+        self.permitted.lock().clear();
     }
 
     /// Whether any policies restrict access.
@@ -92,7 +93,7 @@ impl Views {
                 && Arc::ptr_eq(&one.base, &base)
                 && Arc::ptr_eq(&one.policies, policies)
         };
-        if let Some(found) = self.kept_permitted().iter().find(is_it) {
+        if let Some(found) = self.permitted.lock().iter().find(is_it) {
             return found.permitted.clone();
         }
         // Runs without the lock, as above.
@@ -100,7 +101,7 @@ impl Views {
         let permits =
             |item: &PolicyItem<'_>| permits(policies, (principal, scopes), &caller.view, item);
         let permitted = Arc::new(base.permitted(permits));
-        let mut kept = self.kept_permitted();
+        let mut kept = self.permitted.lock();
         if kept.len() >= MERGED_MAX {
             kept.remove(0);
         }
@@ -115,12 +116,6 @@ impl Views {
         permitted
     }
 
-    fn kept_permitted(&self) -> MutexGuard<'_, Vec<PermittedView>> {
-        self.permitted
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The catalog of a view, as a part of `base`. The catalog of an unknown view is empty.
     pub(super) fn catalog(&self, view: &ViewId, base: &Arc<Snapshot>) -> Arc<Snapshot> {
         if let Some(found) = self.find(view, base) {
@@ -131,7 +126,7 @@ impl Views {
         let (servers, settings) = (arranged.servers(view), arranged.catalog(view));
         // Runs without the lock, so that other look-ups do not wait.
         let merged = Arc::new(merge_view(base, &servers, &settings));
-        let mut kept = self.kept();
+        let mut kept = self.merged.lock();
         if kept.len() >= MERGED_MAX {
             kept.remove(0);
         }
@@ -144,13 +139,9 @@ impl Views {
     }
 
     fn find(&self, view: &ViewId, base: &Arc<Snapshot>) -> Option<Arc<Snapshot>> {
-        let kept = self.kept();
+        let kept = self.merged.lock();
         let is_it = |one: &&MergedView| one.view == *view && Arc::ptr_eq(&one.base, base);
         kept.iter().find(is_it).map(|found| found.merged.clone())
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Vec<MergedView>> {
-        self.merged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn is_used(&self) -> bool {

@@ -1,10 +1,11 @@
 //! All client sessions: opened, found, ended.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -17,7 +18,7 @@ use crate::calls::{
 use crate::downstream::Downstreams;
 use crate::history::{CallEnding, History};
 use crate::id::{CallNumbers, Holder, Peer, Principal, SessionId, SessionOwner, ViewId};
-use crate::memory::{self, KeptBytes, PassedMemory};
+use crate::memory::{self, ByteGauge, PassedMemory};
 use crate::metrics::Metrics;
 use crate::protocol::{ErrorKind, Failure, Request, Revision, result_frame};
 use crate::publisher::CatalogView;
@@ -101,7 +102,7 @@ impl Sessions {
             registry: SessionRegistry::new(count),
             workers: CallWorkers::new(count),
             listeners: ListenStreams::default(),
-            kept_events: KeptBytes::default(),
+            kept_events: ByteGauge::default(),
             tree: TreeResource::default(),
             random: spec.random,
             clock: spec.clock,

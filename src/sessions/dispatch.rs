@@ -45,7 +45,8 @@ impl SessionContext {
             None => {}
         }
         // The only server of a view also answers what it does not declare.
-        if (has_session || !is_legacy) && calls.is_for_only_server(&request.method, caller, catalog) {
+        if (has_session || !is_legacy) && calls.is_for_only_server(&request.method, caller, catalog)
+        {
             return Ok(Dispatch::Call(None));
         }
         if let Some(kind) = ItemKind::listed_by(&request.method) {

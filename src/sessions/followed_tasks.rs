@@ -1,7 +1,7 @@
 //! The tasks that the client of a session follows itself: what it receives of them after the calls
 //! that made them were answered. Pure.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -10,6 +10,7 @@ use crate::bridge::seal::Digest;
 use crate::bridge::task::Task;
 use crate::calls::Progress;
 use crate::id::ServerName;
+use crate::memory::TimerTable;
 use crate::protocol::{Notification, RawJson};
 
 /// Tasks of one session that are remembered; of more, the one that ends first is forgotten.
@@ -18,7 +19,7 @@ const TASKS_MAX: usize = 256;
 /// By the numbers of the calls that made them.
 #[derive(Default)]
 pub(super) struct FollowedTasks {
-    tasks: HashMap<u64, FollowedTask>,
+    tasks: TimerTable<u64, FollowedTask>,
     /// The last state of each task that changed while no stream was open.
     missed: BTreeMap<u64, Bytes>,
 }
@@ -30,7 +31,6 @@ struct FollowedTask {
     /// The task's id in the server's own words.
     native: String,
     progress: Progress,
-    until: Instant,
 }
 
 impl FollowedTask {
@@ -66,7 +66,7 @@ impl FollowedTasks {
         now: Instant,
     ) {
         let is = |entry: &FollowedTask| entry.server() == of_server && entry.native == task.id;
-        if !self.tasks.values().any(is) {
+        if !self.tasks.iter().any(|(_, _, entry)| is(entry)) {
             self.insert(call, of_server, task, progress, now);
         }
     }
@@ -79,28 +79,22 @@ impl FollowedTasks {
         progress: Progress,
         now: Instant,
     ) {
-        self.tasks.retain(|_, entry| entry.until > now);
-        if self.tasks.len() >= TASKS_MAX {
-            let first = self.tasks.iter().min_by_key(|(_, entry)| entry.until);
-            if let Some(first) = first.map(|(call, _)| *call) {
-                self.end(first);
-                self.missed.remove(&first);
-            }
-        }
         let until = now + task.retention();
         let entry = FollowedTask {
             server: server.clone(),
             declaration,
             native: task.id,
             progress,
-            until,
         };
-        self.tasks.insert(call, entry);
+        let entry = (call, until, entry);
+        if let Some(dropped) = self.tasks.insert_within(TASKS_MAX, now, entry) {
+            self.missed.remove(&dropped);
+        }
     }
 
     /// The server that made a call's task.
     pub(super) fn server(&self, call: u64) -> Option<(&ServerName, Digest)> {
-        self.tasks.get(&call).map(FollowedTask::server)
+        self.tasks.get(&call).map(|(_, entry)| entry.server())
     }
 
     /// Progress of a task in the client's words, if it wants any.
@@ -116,9 +110,8 @@ impl FollowedTasks {
     /// The client learns by an answer that a task has ended.
     pub(super) fn ended(&mut self, of_server: (&ServerName, Digest), native: &str) {
         let is = |entry: &FollowedTask| entry.server() == of_server && entry.native == native;
-        let mut tasks = self.tasks.iter();
-        let call = tasks.find(|(_, entry)| is(entry)).map(|(call, _)| *call);
-        if let Some(call) = call {
+        let found = self.tasks.iter().find(|(_, _, entry)| is(entry));
+        if let Some(call) = found.map(|(call, ..)| *call) {
             self.end(call);
             self.missed.remove(&call);
         }

@@ -2,11 +2,12 @@
 //! (B-SUB-02, S-SUB-02, S-SUB-04).
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use actix::fut::wrap_future;
 use actix::{Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message};
 use bytes::Bytes;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -153,15 +154,11 @@ impl ListenFilter {
 
 impl ListenStreams {
     pub(crate) fn address(&self, name: SessionId) -> Option<Addr<ListenStream>> {
-        self.all().get(&name).cloned()
+        self.all.lock().get(&name).cloned()
     }
 
     pub(crate) fn addresses(&self) -> Vec<Addr<ListenStream>> {
-        self.all().values().cloned().collect()
-    }
-
-    fn all(&self) -> MutexGuard<'_, HashMap<SessionId, Addr<ListenStream>>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock().values().cloned().collect()
     }
 }
 
@@ -192,7 +189,11 @@ impl ListenStream {
             is_acknowledged: false,
             events,
         };
-        context.listeners.all().insert(name, Actor::start(listener));
+        context
+            .listeners
+            .all
+            .lock()
+            .insert(name, Actor::start(listener));
         stream
     }
 
@@ -322,7 +323,7 @@ impl Actor for ListenStream {
 
 impl Drop for ListenStream {
     fn drop(&mut self) {
-        self.context.listeners.all().remove(&self.name);
+        self.context.listeners.all.lock().remove(&self.name);
         self.context.calls.downstreams.forget(self.name);
     }
 }

@@ -32,16 +32,17 @@ pub use session_record::SessionRecord;
 pub use sessionless::{ServeOutcome, SessionlessRequest};
 pub use tree_resource::TreeSource;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::calls::{CallContext, CallWorkers};
 use crate::catalog::Changes;
 use crate::id::SessionId;
-use crate::memory::KeptBytes;
+use crate::memory::ByteGauge;
 use crate::protocol::Method;
 use crate::store::{Store, StoreError};
 use crate::supervision::{Arbiters, Random};
@@ -61,7 +62,7 @@ pub(crate) struct SessionContext {
     pub(crate) workers: CallWorkers,
     pub(crate) listeners: ListenStreams,
     /// Of the events that sessions keep for clients that come back.
-    pub(crate) kept_events: KeptBytes,
+    pub(crate) kept_events: ByteGauge,
     pub(crate) tree: TreeResource,
     pub(crate) random: Arc<dyn Random>,
     /// Tells the milliseconds since 1970.

@@ -1,10 +1,11 @@
 //! All live session ids and where their actors are. Only ids in here exist: any other is
 //! answered with 404 without a look at the store.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use actix::Addr;
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::time::Instant;
 
 use crate::auth::RememberedCredentials;
@@ -364,8 +365,7 @@ impl SessionRegistry {
     }
 
     fn write(&self, id: SessionId) -> RwLockWriteGuard<'_, Shard> {
-        let shard = self.shard(id).write();
-        shard.unwrap_or_else(PoisonError::into_inner)
+        self.shard(id).write()
     }
 
     fn shard(&self, id: SessionId) -> &RwLock<Shard> {
@@ -375,7 +375,7 @@ impl SessionRegistry {
 }
 
 fn read(shard: &RwLock<Shard>) -> RwLockReadGuard<'_, Shard> {
-    shard.read().unwrap_or_else(PoisonError::into_inner)
+    shard.read()
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Sessions that were opened and never used: they make room before anybody is refused.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::id::{Holder, SessionId};
 
@@ -20,21 +21,21 @@ struct OrderedSessions {
 
 impl UnusedSessions {
     pub(crate) fn add(&self, holder: &Holder, opened: u32, id: SessionId) {
-        let mut sessions = self.lock();
+        let mut sessions = self.0.lock();
         sessions.by_age.insert((opened, id));
         sessions.by_holder.insert((holder.clone(), opened, id));
     }
 
     /// It was used, or is over.
     pub(crate) fn remove(&self, holder: &Holder, opened: u32, id: SessionId) {
-        let mut sessions = self.lock();
+        let mut sessions = self.0.lock();
         sessions.by_age.remove(&(opened, id));
         sessions.by_holder.remove(&(holder.clone(), opened, id));
     }
 
     /// The one that has been there longest, of one client or of all.
     pub(crate) fn oldest(&self, of: Option<&Holder>, now: u32) -> Option<SessionId> {
-        let sessions = self.lock();
+        let sessions = self.0.lock();
         let oldest = match of {
             None => sessions.by_age.first().copied(),
             Some(holder) => {
@@ -47,10 +48,6 @@ impl UnusedSessions {
         };
         let (_, id) = oldest.filter(|(opened, _)| opened.saturating_add(AGE_MIN) <= now)?;
         Some(id)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, OrderedSessions> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
@@ -28,7 +29,7 @@ pub struct SourceStates(Arc<Mutex<BTreeMap<ServerName, Vec<String>>>>);
 impl SourceStates {
     /// One sentence for each problem.
     pub fn notices(&self) -> Vec<String> {
-        let states = self.states();
+        let states = self.0.lock();
         let each = states.iter();
         let each = each.flat_map(|(name, all)| all.iter().map(move |it| (name, it)));
         each.map(|(name, what)| format!("source `{name}`: {what}"))
@@ -37,11 +38,11 @@ impl SourceStates {
 
     /// Forgets a source.
     pub fn remove(&self, name: &ServerName) {
-        self.states().remove(name);
+        self.0.lock().remove(name);
     }
 
     fn set(&self, name: &ServerName, sentences: Vec<String>) {
-        let before = self.states().insert(name.clone(), sentences.clone());
+        let before = self.0.lock().insert(name.clone(), sentences.clone());
         if before.unwrap_or_default() == sentences {
             return;
         }
@@ -51,10 +52,6 @@ impl SourceStates {
         for sentence in sentences {
             log::warn!("source `{name}`: {sentence}");
         }
-    }
-
-    fn states(&self) -> MutexGuard<'_, BTreeMap<ServerName, Vec<String>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

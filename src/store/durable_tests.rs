@@ -1,7 +1,8 @@
 //! Tests of the durable store on a disk that fails, hangs, is damaged, or disappears.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::*;
@@ -53,20 +54,20 @@ impl World {
     }
 
     fn file(&self) -> Arc<MemoryStore> {
-        self.file.lock().unwrap().clone()
+        self.file.lock().clone()
     }
 }
 
 impl StatePlace for Place {
     fn open(&mut self) -> Result<OpenedStore, OpenError> {
-        if let Some(error) = self.0.refused.lock().unwrap().take() {
+        if let Some(error) = self.0.refused.lock().take() {
             return Err(error);
         }
         let mode = self.0.mode.subscribe();
         while *mode.borrow() == Mode::Hung {
             std::thread::yield_now();
         }
-        *self.0.is_lost.lock().unwrap() = false;
+        *self.0.is_lost.lock() = false;
         let file = self.0.file();
         Ok(OpenedStore {
             store: Arc::new(Disk { file, mode }),
@@ -76,12 +77,12 @@ impl StatePlace for Place {
     }
 
     fn lost(&mut self) -> Option<String> {
-        let is_lost = *self.0.is_lost.lock().unwrap();
+        let is_lost = *self.0.is_lost.lock();
         is_lost.then(|| "it was removed".to_owned())
     }
 
     fn set_aside(&mut self) -> Result<String, OpenError> {
-        *self.0.file.lock().unwrap() = Arc::default();
+        *self.0.file.lock() = Arc::default();
         self.0.mode.send_replace(Mode::Good);
         Ok("it was moved aside".to_owned())
     }
@@ -223,9 +224,9 @@ async fn the_content_of_a_removed_file_moves_to_a_new_one() {
     let world = World::new(Mode::Good);
     let store = world.opened().await;
     put(&store, "a").await;
-    *world.file.lock().unwrap() = Arc::default();
-    *world.is_lost.lock().unwrap() = true;
-    until("the file is missed", || !*world.is_lost.lock().unwrap()).await;
+    *world.file.lock() = Arc::default();
+    *world.is_lost.lock() = true;
+    until("the file is missed", || !*world.is_lost.lock()).await;
     until("there is a new one", || store.summary().failure.is_none()).await;
     assert_eq!(keys(&world.file().scan("").await.unwrap()), ["a"]);
     assert!(store.summary().notice.is_some());
@@ -238,7 +239,7 @@ async fn the_content_of_a_removed_file_moves_to_a_new_one() {
 async fn a_locked_file_is_retried_and_the_first_attempt_reports_why() {
     let world = World::new(Mode::Good);
     let reason = "used".to_owned();
-    *world.refused.lock().unwrap() = Some(OpenError::Refused { reason });
+    *world.refused.lock() = Some(OpenError::Refused { reason });
     let (store, opened) = DurableStore::start(Place(world.clone())).unwrap();
     assert!(opened.await.unwrap().is_err_and(|error| error.is_final()));
     put(&store, "a").await;

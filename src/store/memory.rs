@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::future::ready;
 use std::ops::Bound;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::{Store, StoreError, StoredEntry};
@@ -22,13 +22,10 @@ struct MemoryEntry {
 }
 
 impl MemoryStore {
-    fn entries(&self) -> MutexGuard<'_, BTreeMap<Box<str>, MemoryEntry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn live(&self, key: &str) -> Option<Bytes> {
         let now = Instant::now();
-        self.entries()
+        self.0
+            .lock()
             .get(key)
             .filter(|entry| entry.is_live(now))
             .map(|entry| entry.value.clone())
@@ -36,7 +33,8 @@ impl MemoryStore {
 
     fn write(&self, key: &str, value: Bytes, ttl: Option<Duration>) {
         let expires = ttl.and_then(|ttl| Instant::now().checked_add(ttl));
-        self.entries()
+        self.0
+            .lock()
             .insert(key.into(), MemoryEntry { value, expires });
     }
 }
@@ -63,7 +61,7 @@ impl Store for MemoryStore {
     }
 
     fn delete(&self, key: &str) -> BoxFuture<'_, Result<(), StoreError>> {
-        let mut entries = self.entries();
+        let mut entries = self.0.lock();
         entries.remove(key);
         let below = format!("{key}/");
         let from = entries.range::<str, _>((Bound::Included(&*below), Bound::Unbounded));
@@ -77,7 +75,7 @@ impl Store for MemoryStore {
 
     fn scan(&self, prefix: &str) -> BoxFuture<'_, Result<Vec<StoredEntry>, StoreError>> {
         let now = Instant::now();
-        let entries = self.entries();
+        let entries = self.0.lock();
         let from = entries.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
         let matching = from.take_while(|(key, _)| key.starts_with(prefix));
         let live = matching.filter(|(_, entry)| entry.is_live(now));

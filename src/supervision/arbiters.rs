@@ -5,13 +5,14 @@
 
 use std::io;
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use actix::System;
 use actix_rt::{Arbiter, ArbiterHandle};
+use parking_lot::Mutex;
 
 /// A slot in the pool, with the arbiter that currently fills it.
 #[derive(Clone, Debug)]
@@ -157,7 +158,7 @@ impl Arbiters {
     /// The slot at an index, modulo the number of arbiters.
     pub fn at(&self, index: usize) -> ArbiterSite {
         let index = index % self.0.count;
-        let mut slots = self.slots();
+        let mut slots = self.0.slots.lock();
         if !slots.places[index].handle.alive() && !slots.stopped {
             // A dead thread needs no shutdown.
             drop(self.replace(&mut slots, index));
@@ -175,7 +176,7 @@ impl Arbiters {
     ///
     /// Does nothing if the slot already has a different arbiter.
     pub fn retire(&self, site: &ArbiterSite) {
-        let mut slots = self.slots();
+        let mut slots = self.0.slots.lock();
         let index = site.index % self.0.count;
         let place = &slots.places[index];
         if place.serial != site.serial || place.only || slots.stopped {
@@ -217,7 +218,7 @@ impl Arbiters {
     /// unblocked.
     pub async fn stop(&self, within: Duration) -> Result<(), ArbitersStillRunning> {
         let own: Vec<Arbiter> = {
-            let mut slots = self.slots();
+            let mut slots = self.0.slots.lock();
             slots.stopped = true;
             let retired = std::mem::take(&mut slots.retired);
             let places = slots.places.iter_mut().filter_map(|place| place.own.take());
@@ -227,10 +228,6 @@ impl Arbiters {
             arbiter.stop();
         }
         join(own, within).await
-    }
-
-    fn slots(&self) -> MutexGuard<'_, Slots> {
-        self.0.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -4,12 +4,13 @@ use std::any::Any;
 use std::error::Error;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
+use parking_lot::Mutex;
 
 use crate::telemetry::{Cause, Reason};
 
@@ -180,7 +181,7 @@ impl Exit {
 
     /// For the child: states any reason for the upcoming stop. The first stated reason is kept.
     pub fn say(&self, reason: ExitReason) {
-        self.stated_reason().get_or_insert(reason);
+        self.0.stated_reason.lock().get_or_insert(reason);
     }
 
     /// Ends the incarnation the next time its thread is free, without asking it: its `stopping` and
@@ -194,7 +195,7 @@ impl Exit {
 
     /// Like [`Exit::kill`], with a different reason in the exit event.
     pub(crate) fn kill_with_reason(&self, reason: ExitReason) {
-        *self.stated_reason() = Some(reason);
+        *self.0.stated_reason.lock() = Some(reason);
         self.0.killed.store(true, Ordering::Release);
         self.0.task.wake();
     }
@@ -205,18 +206,11 @@ impl Exit {
 
     /// The stated reason, if there is one.
     pub(crate) fn reason(&self) -> Option<ExitReason> {
-        self.stated_reason().clone()
+        self.0.stated_reason.lock().clone()
     }
 
     pub(crate) fn wake_on_kill(&self, waker: &Waker) {
         self.0.task.register(waker);
-    }
-
-    fn stated_reason(&self) -> MutexGuard<'_, Option<ExitReason>> {
-        self.0
-            .stated_reason
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 

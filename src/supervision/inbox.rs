@@ -7,9 +7,10 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures_util::stream::{self, Stream};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 /// Maximum number of attempts for a message.
@@ -66,7 +67,7 @@ impl<T> Inbox<T> {
     /// Adds a message; returns `false` if the queue is full.
     #[must_use]
     pub fn put(&self, message: T) -> bool {
-        let mut queue = self.queue();
+        let mut queue = self.0.queue.lock();
         if queue.waiting.len() >= self.0.max {
             return false;
         }
@@ -78,23 +79,19 @@ impl<T> Inbox<T> {
 
     /// Acknowledges the message in progress.
     pub fn done(&self) {
-        let done = self.queue().in_progress.take();
+        let done = self.0.queue.lock().in_progress.take();
         // Drop it only after the lock is released.
         drop(done);
     }
 
     /// Number of waiting messages.
     pub fn len(&self) -> usize {
-        self.queue().waiting.len()
+        self.0.queue.lock().waiting.len()
     }
 
     /// Whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    fn queue(&self) -> MutexGuard<'_, InboxQueue<T>> {
-        self.0.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -104,7 +101,7 @@ impl<T: Clone + 'static> Inbox<T> {
     pub fn stream(&self) -> impl Stream<Item = InboxItem<T>> + 'static {
         stream::unfold(self.clone(), |inbox| async {
             loop {
-                let taken = inbox.queue().take();
+                let taken = inbox.0.queue.lock().take();
                 if let Some(taken) = taken {
                     return Some((taken, inbox));
                 }

@@ -1,7 +1,8 @@
 //! The audit trail: one log record for each denied request, call and login.
 
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::clock::unix_millis;
 use super::counters::{Counter, Counters};
@@ -43,10 +44,7 @@ impl Denial<'_> {
             "" => &OF_STRANGERS,
             _ => &OF_PRINCIPALS,
         };
-        let taken = budget
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take(unix_millis() / 1000);
+        let taken = budget.lock().take(unix_millis() / 1000);
         let Some(left_out) = taken else { return };
         if left_out > 0 {
             log::warn!(target: AUDIT, "type" = "audit", records = left_out; "audit records suppressed: too many denials per second");
@@ -109,13 +107,13 @@ mod tests {
             from: None,
             reason: "none",
         };
-        while OF_STRANGERS.lock().unwrap().records < RECORDS_PER_SECOND {
+        while OF_STRANGERS.lock().records < RECORDS_PER_SECOND {
             denial("").record(&counters);
             records += 1;
         }
-        assert_eq!(OF_PRINCIPALS.lock().unwrap().records, 0);
+        assert_eq!(OF_PRINCIPALS.lock().records, 0);
         denial("key ada").record(&counters);
-        assert_eq!(OF_PRINCIPALS.lock().unwrap().records, 1);
+        assert_eq!(OF_PRINCIPALS.lock().records, 1);
         assert_eq!(counters.view()["denials"], records + 1);
     }
 

@@ -4,23 +4,29 @@
 //! do not cause queues, but learn how many events they missed. Nothing is recorded while there are
 //! no listeners.
 
-use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::clock::unix_millis;
 use crate::masking::LiveSecrets;
+use crate::memory::{Ring, RingEntry, RingLimits};
 
 /// Number of events kept for listeners that lag or return.
 const EVENTS_MAX: usize = 10_000;
 
 /// Maximum size of these events, in bytes.
 const BYTES_MAX: usize = 8 << 20;
+
+const KEPT: RingLimits = RingLimits {
+    entries: EVENTS_MAX,
+    bytes: BYTES_MAX,
+};
 
 /// Maximum number of concurrent listeners; one more is refused.
 const LISTENERS_MAX: usize = 32;
@@ -86,20 +92,24 @@ struct Feed {
     /// Secrets masked in every event.
     secrets: LiveSecrets,
     gathers: AtomicBool,
-    ring: Mutex<Ring>,
+    gathered: Mutex<Gathered>,
     /// The number of the newest event.
     newest: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
-struct Ring {
-    events: VecDeque<(u64, EventKind, Arc<str>)>,
-    bytes: usize,
-    newest: u64,
+struct Gathered {
+    events: Ring<(EventKind, Arc<str>)>,
     listeners: usize,
     /// When the last listener left.
     left: Option<Instant>,
     is_closed: bool,
+}
+
+impl RingEntry for (EventKind, Arc<str>) {
+    fn bytes(&self) -> usize {
+        self.1.len()
+    }
 }
 
 impl Default for EventFeed {
@@ -115,7 +125,7 @@ impl EventFeed {
             secrets,
             origin: unix_millis(),
             gathers: AtomicBool::new(false),
-            ring: Mutex::default(),
+            gathered: Mutex::default(),
             newest: watch::Sender::new(0),
         }))
     }
@@ -134,31 +144,32 @@ impl EventFeed {
         let mut data = data();
         self.0.secrets.mask_json(&mut data);
         let data: Arc<str> = data.to_string().into();
-        let mut ring = self.lock();
+        let mut gathered = self.0.gathered.lock();
         let is_over = |left: Instant| left.elapsed() >= RETURN_WITHIN;
-        if ring.listeners == 0 && ring.left.is_none_or(is_over) {
+        if gathered.listeners == 0 && gathered.left.is_none_or(is_over) {
             self.0.gathers.store(false, Ordering::Relaxed);
-            ring.forget();
+            gathered.events.clear();
             return;
         }
-        ring.push(kind, data);
-        self.0.newest.send_replace(ring.newest);
+        gathered.events.push((kind, data), KEPT);
+        self.0.newest.send_replace(gathered.events.newest());
     }
 
     /// Listens from now on, or after the event with this id. `None` if the limit of listeners is
     /// reached.
     pub fn listen(&self, after: Option<&str>) -> Option<EventListener> {
-        let mut ring = self.lock();
-        if ring.listeners >= LISTENERS_MAX || ring.is_closed {
+        let mut gathered = self.0.gathered.lock();
+        if gathered.listeners >= LISTENERS_MAX || gathered.is_closed {
             return None;
         }
-        ring.listeners += 1;
-        let number = after.map(|id| self.number_of(id).filter(|number| *number <= ring.newest));
+        gathered.listeners += 1;
+        let events = &gathered.events;
+        let number = after.map(|id| self.number_of(id).filter(|it| *it <= events.newest()));
         let (at, missed) = match number {
-            None => (ring.newest, 0),
+            None => (events.newest(), 0),
             Some(Some(number)) => (number, 0),
             // From another process: the number of missed events is unknown.
-            Some(None) => (ring.oldest() - 1, 1),
+            Some(None) => (events.oldest() - 1, 1),
         };
         self.0.gathers.store(true, Ordering::Relaxed);
         Some(EventListener {
@@ -171,51 +182,19 @@ impl EventFeed {
 
     /// Ends the feed: listeners read the remaining events, and then the end.
     pub fn close(&self) {
-        self.lock().is_closed = true;
+        self.0.gathered.lock().is_closed = true;
         self.0.newest.send_modify(|_| {});
     }
 
     /// Whether the gateway is shutting down.
     pub fn is_closed(&self) -> bool {
-        self.lock().is_closed
+        self.0.gathered.lock().is_closed
     }
 
     fn number_of(&self, id: &str) -> Option<u64> {
         let (origin, number) = id.split_once('-')?;
         let is_own = origin.parse() == Ok(self.0.origin);
         number.parse().ok().filter(|_| is_own)
-    }
-
-    /// Recovers from poisoning: a panic elsewhere leaves the events consistent.
-    fn lock(&self) -> MutexGuard<'_, Ring> {
-        self.0.ring.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Ring {
-    fn push(&mut self, kind: EventKind, data: Arc<str>) {
-        self.newest += 1;
-        self.bytes += data.len();
-        self.events.push_back((self.newest, kind, data));
-        while self.events.len() > EVENTS_MAX || self.bytes > BYTES_MAX {
-            let Some((_, _, oldest)) = self.events.pop_front() else {
-                return;
-            };
-            self.bytes -= oldest.len();
-        }
-    }
-
-    /// The number of the oldest event, or of the next one if there are none.
-    fn oldest(&self) -> u64 {
-        let oldest = self.events.front().map(|(number, _, _)| *number);
-        oldest.unwrap_or(self.newest + 1)
-    }
-
-    /// Clears the events. The gap in the numbers tells a returning listener that it missed some.
-    fn forget(&mut self) {
-        self.events.clear();
-        self.bytes = 0;
-        self.newest += 1;
     }
 }
 
@@ -245,28 +224,27 @@ impl EventListener {
     }
 
     fn take(&mut self) -> (EventBatch, bool) {
-        let ring = self.feed.lock();
-        let oldest = ring.oldest();
+        let gathered = self.feed.0.gathered.lock();
+        let oldest = gathered.events.oldest();
         let missed = std::mem::take(&mut self.missed) + oldest.saturating_sub(self.at + 1);
-        let skipped = usize::try_from((self.at + 1).saturating_sub(oldest)).unwrap_or(usize::MAX);
         let origin = self.feed.0.origin;
-        let events = ring.events.iter().skip(skipped).take(BATCH_MAX);
-        let events = events.map(|(number, kind, data)| Event {
+        let events = gathered.events.after(self.at).take(BATCH_MAX);
+        let events = events.map(|(number, (kind, data))| Event {
             id: format!("{origin}-{number}"),
             kind: *kind,
             data: data.clone(),
         });
         let events: Vec<Event> = events.collect();
         self.at = self.at.max(oldest - 1) + events.len() as u64;
-        (EventBatch { missed, events }, ring.is_closed)
+        (EventBatch { missed, events }, gathered.is_closed)
     }
 }
 
 impl Drop for EventListener {
     fn drop(&mut self) {
-        let mut ring = self.feed.lock();
-        ring.listeners -= 1;
-        ring.left = Some(Instant::now());
+        let mut gathered = self.feed.0.gathered.lock();
+        gathered.listeners -= 1;
+        gathered.left = Some(Instant::now());
     }
 }
 
@@ -338,7 +316,7 @@ mod tests {
             feed.publish(EventKind::Log, || json!({ "number": 1, "text": large }));
         }
         assert!(read(&mut listener).0 > 0);
-        assert!(feed.lock().bytes <= BYTES_MAX);
+        assert!(feed.0.gathered.lock().events.bytes() <= BYTES_MAX);
     }
 
     #[tokio::test]

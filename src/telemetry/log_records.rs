@@ -1,10 +1,10 @@
 //! Recent records of the gateway's own log, for later queries by operators.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use log::kv::{Error, Key, Value, VisitSource};
 use log::{Level, Record};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
 
@@ -13,12 +13,18 @@ use super::event_feed::{EventFeed, EventKind};
 use super::log_scope::span_fields;
 use super::one_line::one_line;
 use crate::masking::{LiveSecrets, MASK};
+use crate::memory::{Ring, RingEntry, RingLimits};
 
 /// Maximum number of kept records.
 const RECORDS_MAX: usize = 10_000;
 
 /// Maximum size of all kept records, in bytes.
 const BYTES_MAX: usize = 8 << 20;
+
+const KEPT: RingLimits = RingLimits {
+    entries: RECORDS_MAX,
+    bytes: BYTES_MAX,
+};
 
 /// Maximum size of one text in a record, in bytes; longer ones are truncated.
 const TEXT_MAX: usize = 4096;
@@ -85,16 +91,9 @@ impl LogEntry {
 /// A handle; clones share the records.
 #[derive(Clone, Debug)]
 pub struct LogRecords {
-    kept: Arc<Mutex<Kept>>,
+    kept: Arc<Mutex<Ring<LogRecord>>>,
     events: EventFeed,
     secrets: LiveSecrets,
-}
-
-#[derive(Debug, Default)]
-struct Kept {
-    records: VecDeque<(u64, LogRecord)>,
-    bytes: usize,
-    last_id: u64,
 }
 
 /// Which records to find.
@@ -194,20 +193,22 @@ impl LogRecord {
         self
     }
 
-    fn size(&self) -> usize {
-        let fields = self.fields.iter().chain(&self.data);
-        let fields = fields.map(|(name, value)| {
-            size_of::<Json>() + name.len() + value.as_str().map_or(0, str::len)
-        });
-        size_of::<Self>() + self.message.len() + fields.sum::<usize>()
-    }
-
     fn contains(&self, text: &str) -> bool {
         let values = self.fields.values().chain(self.data.values());
         let mut texts = values
             .filter_map(Json::as_str)
             .chain([self.message.as_str()]);
         texts.any(|own| own.to_lowercase().contains(text))
+    }
+}
+
+impl RingEntry for LogRecord {
+    fn bytes(&self) -> usize {
+        let fields = self.fields.iter().chain(&self.data);
+        let fields = fields.map(|(name, value)| {
+            size_of::<Json>() + name.len() + value.as_str().map_or(0, str::len)
+        });
+        size_of::<Self>() + self.message.len() + fields.sum::<usize>()
     }
 }
 
@@ -280,17 +281,7 @@ impl LogRecords {
         let record = record.masked(&self.secrets).bounded();
         self.events
             .publish(EventKind::Log, || record.json("timestamp"));
-        let mut kept = self.lock();
-        kept.last_id += 1;
-        kept.bytes += record.size();
-        let id = kept.last_id;
-        kept.records.push_back((id, record));
-        while kept.records.len() > RECORDS_MAX || kept.bytes > BYTES_MAX {
-            let Some((_, oldest)) = kept.records.pop_front() else {
-                return;
-            };
-            kept.bytes -= oldest.size();
-        }
+        self.kept.lock().push(record, KEPT);
     }
 
     /// Receives each record as an event.
@@ -316,17 +307,16 @@ impl LogRecords {
                     .is_none_or(|wanted| server == Some(wanted))
                 && text.as_ref().is_none_or(|text| record.contains(text))
         };
-        let kept = self.lock();
-        // A number beyond all is from a previous process.
-        let after = query.after;
-        let newer = kept.records.iter().rev();
-        let newer = newer.take_while(|(id, _)| *id > after || after > kept.last_id);
+        let kept = self.kept.lock();
+        // An id that was never assigned comes from a previous process.
+        let after = Some(query.after).filter(|id| *id <= kept.newest());
+        let newer = kept.after(after.unwrap_or(0)).rev();
         let mut entries = Vec::new();
         let mut total = 0_usize;
         for (id, record) in newer.filter(|(_, record)| matches(record)) {
             total += 1;
             if entries.len() < query.limit {
-                entries.push(record.entry(*id));
+                entries.push(record.entry(id));
             }
         }
         LogPage {
@@ -334,11 +324,6 @@ impl LogRecords {
             total,
             limit: query.limit,
         }
-    }
-
-    /// Recovers from poisoning: a panic elsewhere leaves the records consistent.
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -469,9 +454,9 @@ mod tests {
         for _ in 0..3 * BYTES_MAX / TEXT_MAX {
             push(&records, Level::Info, "a", &"x".repeat(2 * TEXT_MAX));
         }
-        let kept = records.lock();
-        assert!(kept.bytes <= BYTES_MAX && kept.records.len() > 100);
-        let sizes = kept.records.iter().map(|(_, record)| record.size());
-        assert_eq!(kept.bytes, sizes.sum::<usize>());
+        let kept = records.kept.lock();
+        assert!(kept.bytes() <= BYTES_MAX && kept.len() > 100);
+        let sizes = kept.iter().map(RingEntry::bytes);
+        assert_eq!(kept.bytes(), sizes.sum::<usize>());
     }
 }

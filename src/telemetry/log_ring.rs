@@ -1,13 +1,14 @@
 //! The last lines that a server wrote outside of its messages, for diagnosing failures.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::clock::unix_millis;
 use super::one_line::is_unprintable;
 use crate::masking::LiveSecrets;
+use crate::memory::{Ring, RingEntry, RingLimits};
 
 /// The origin of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -84,28 +85,32 @@ pub struct LogCounters {
 /// readers can be on different threads.
 #[derive(Clone, Debug, Default)]
 pub struct LogRing {
-    ring: Arc<Mutex<Ring>>,
+    kept: Arc<Mutex<KeptLines>>,
     secrets: LiveSecrets,
 }
 
 #[derive(Debug, Default)]
-struct Ring {
+struct KeptLines {
     settings: LogRingSettings,
-    lines: VecDeque<LogLine>,
-    bytes: usize,
-    sequence: u64,
+    lines: Ring<LogLine>,
     counters: LogCounters,
+}
+
+impl RingEntry for LogLine {
+    fn bytes(&self) -> usize {
+        self.text.len()
+    }
 }
 
 impl LogRing {
     /// `secrets` are masked in every line.
     pub fn new(settings: LogRingSettings, secrets: LiveSecrets) -> Self {
-        let ring = Ring {
+        let kept = KeptLines {
             settings,
-            ..Ring::default()
+            ..KeptLines::default()
         };
         Self {
-            ring: Arc::new(Mutex::new(ring)),
+            kept: Arc::new(Mutex::new(kept)),
             secrets,
         }
     }
@@ -114,34 +119,29 @@ impl LogRing {
     /// cannot forge lines or colours in a terminal.
     pub fn push(&self, source: LogSource, text: &str) {
         let text = self.secrets.masked(text);
-        self.lock().push(source, &text);
+        self.kept.lock().push(source, &text);
     }
 
     /// The kept lines with a sequence number above `sequence`, oldest first; 0 for all.
     pub fn after(&self, sequence: u64) -> Vec<LogLine> {
-        let ring = self.lock();
-        let newer = ring.lines.iter().filter(|line| line.sequence > sequence);
-        newer.cloned().collect()
+        let kept = self.kept.lock();
+        let newer = kept.lines.after(sequence);
+        newer.map(|(_, line)| line.clone()).collect()
     }
 
     /// The last lines, at most this many.
     pub fn tail(&self, lines: usize) -> Vec<LogLine> {
-        let ring = self.lock();
-        let skipped = ring.lines.len().saturating_sub(lines);
-        ring.lines.iter().skip(skipped).cloned().collect()
+        let kept = self.kept.lock();
+        let skipped = kept.lines.len().saturating_sub(lines);
+        kept.lines.iter().skip(skipped).cloned().collect()
     }
 
     pub fn counters(&self) -> LogCounters {
-        self.lock().counters
-    }
-
-    /// Recovers from poisoning: a panic elsewhere leaves the lines complete.
-    fn lock(&self) -> MutexGuard<'_, Ring> {
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock().counters
     }
 }
 
-impl Ring {
+impl KeptLines {
     fn push(&mut self, source: LogSource, text: &str) {
         let counter = match source {
             LogSource::Stderr => &mut self.counters.stderr,
@@ -154,21 +154,18 @@ impl Ring {
         let kept = text.get(..end).unwrap_or_default();
         self.counters.cut += u64::from(end < text.len());
         let text: String = kept.chars().map(printable).collect();
-        self.sequence += 1;
-        self.bytes += text.len();
-        self.lines.push_back(LogLine {
-            sequence: self.sequence,
+        let line = LogLine {
+            sequence: self.lines.newest() + 1,
             at: unix_millis(),
             source,
             text,
-        });
-        while self.lines.len() > self.settings.lines_max || self.bytes > self.settings.bytes_max {
-            let Some(oldest) = self.lines.pop_front() else {
-                return;
-            };
-            self.bytes -= oldest.text.len();
-            self.counters.dropped += 1;
-        }
+        };
+        let limits = RingLimits {
+            entries: self.settings.lines_max,
+            bytes: self.settings.bytes_max,
+        };
+        self.lines.push(line, limits);
+        self.counters.dropped = self.lines.oldest() - 1;
     }
 }
 
@@ -198,18 +195,15 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_lines_are_dropped() {
-        let by_lines = ring(2, 1000, 1000);
-        let by_bytes = ring(1000, 4, 1000);
-        for ring in [&by_lines, &by_bytes] {
-            for text in ["aa", "bb", "cc"] {
-                ring.push(LogSource::Stderr, text);
-            }
-            assert_eq!(texts(ring), ["bb", "cc"]);
-            assert_eq!(ring.counters().dropped, 1);
-            assert_eq!(ring.after(2).len(), 1);
-            assert_eq!(ring.after(0)[0].sequence, 2);
+    fn the_oldest_lines_make_room() {
+        let ring = ring(2, 1000, 1000);
+        for text in ["aa", "bb", "cc"] {
+            ring.push(LogSource::Stderr, text);
         }
+        assert_eq!(texts(&ring), ["bb", "cc"]);
+        assert_eq!(ring.counters().dropped, 1);
+        assert_eq!(ring.after(0)[0].sequence, 2);
+        assert_eq!((ring.after(2).len(), ring.tail(1)[0].sequence), (1, 3));
     }
 
     #[test]
@@ -242,7 +236,7 @@ mod tests {
         let ring = ring(10, 100, 100);
         let other = ring.clone();
         let panicked = std::thread::spawn(move || {
-            let _held = other.lock();
+            let _held = other.kept.lock();
             panic!("while locked");
         });
         assert!(panicked.join().is_err());

@@ -3,8 +3,10 @@
 
 use std::io::{self, Write};
 use std::mem;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
 
 use super::counters::{Counter, Counters};
 
@@ -49,7 +51,7 @@ impl LogQueue {
 
     /// Adds a line, which must end with its newline. Never blocks.
     pub(super) fn push(&self, line: &[u8]) {
-        let mut queued = self.lock();
+        let mut queued = self.0.queued.lock();
         // A single line always fits, however long.
         if !queued.text.is_empty() && queued.text.len() + line.len() > QUEUE_MAX {
             queued.lost += 1;
@@ -73,11 +75,10 @@ impl LogQueue {
     /// Waits until all lines are written, but no longer than `deadline`.
     pub(super) fn flush(&self, deadline: Duration) {
         let is_busy = |queued: &mut Queued| queued.is_writing || !queued.is_empty();
-        let waited = self
-            .0
+        let mut queued = self.0.queued.lock();
+        self.0
             .changed
-            .wait_timeout_while(self.lock(), deadline, is_busy);
-        drop(waited);
+            .wait_while_for(&mut queued, is_busy, deadline);
     }
 
     fn write_to(&self, mut out: impl Write, lost_line: &LostLine) {
@@ -94,21 +95,13 @@ impl LogQueue {
 
     /// Waits for lines.
     fn take(&self) -> (Vec<u8>, u64) {
-        let mut queued = self.lock();
+        let mut queued = self.0.queued.lock();
         queued.is_writing = false;
         self.0.changed.notify_all();
-        let waited = self
-            .0
-            .changed
-            .wait_while(queued, |queued| queued.is_empty());
-        let mut queued = waited.unwrap_or_else(PoisonError::into_inner);
+        let changed = &self.0.changed;
+        changed.wait_while(&mut queued, |queued| queued.is_empty());
         queued.is_writing = true;
         (mem::take(&mut queued.text), mem::take(&mut queued.lost))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Queued> {
-        let queued = self.0.queued.lock();
-        queued.unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -6,6 +6,8 @@
 
 mod child_reaper;
 mod exec_lanes;
+mod fault_settings;
+#[cfg(feature = "faults")]
 mod faults;
 mod http;
 mod http_connector;
@@ -37,7 +39,9 @@ use crate::credentials::Credential;
 use crate::protocol::{Envelope, Revision};
 use crate::telemetry::{Cause, Reason, one_line};
 
-pub use faults::{FaultParts, FaultSettings, FaultyConnector};
+pub use fault_settings::FaultSettings;
+#[cfg(feature = "faults")]
+pub use faults::{FaultParts, FaultyConnector};
 pub use http::cookies::CookieJar;
 pub use http::sse::read_events;
 pub use http::web_client::WebClient;

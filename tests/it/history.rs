@@ -155,7 +155,10 @@ async fn a_history_that_cannot_be_used_costs_nothing_but_records() {
     assert_eq!(health["reason"], "calls cannot be recorded", "{health}");
     let tree = run(&gateway, &["status"]).await.unwrap();
     assert!(tree.contains("calls are not recorded: file `"), "{tree}");
-    assert_eq!(gateway.log().matches("call history is unavailable").count(), 1);
+    assert_eq!(
+        gateway.log().matches("call history is unavailable").count(),
+        1
+    );
 }
 
 #[tokio::test]

@@ -13,12 +13,13 @@ mod server_metrics;
 
 use std::io;
 use std::net::{IpAddr, TcpListener};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::dev::ServerHandle;
 use actix_web::http::header;
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
+use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use super::operator::Operator;
@@ -100,10 +101,7 @@ impl Scraper {
         let status = self.operator.status();
         let metrics = self.operator.metrics();
         let processes = process_usage();
-        let mut cpu_times = self
-            .cpu_times
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut cpu_times = self.cpu_times.lock();
         let servers = status.servers.iter().enumerate();
         let groups = servers.filter_map(|(index, server)| {
             let connection = server.connection.as_ref()?;

@@ -1,10 +1,10 @@
 //! The last hour in plots, for the overview, from the gateway's own memory.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use maud::{Markup, html};
+use parking_lot::Mutex;
 
 use super::text;
 use crate::admin::Status;
@@ -105,7 +105,7 @@ pub(super) struct Traffic(Mutex<VecDeque<Look>>);
 
 impl Traffic {
     pub(super) fn note(&self, look: Look) {
-        let mut looks = self.lock();
+        let mut looks = self.0.lock();
         if looks.len() >= LOOKS_MAX {
             looks.pop_front();
         }
@@ -114,14 +114,14 @@ impl Traffic {
 
     /// The changes between one look and the next.
     fn intervals(&self) -> Vec<Look> {
-        let looks = self.lock();
+        let looks = self.0.lock();
         let pairs = looks.iter().zip(looks.iter().skip(1));
         pairs.map(|(before, after)| after.since(before)).collect()
     }
 
     /// The changes in the whole hour.
     fn hour(&self) -> Look {
-        let looks = self.lock();
+        let looks = self.0.lock();
         match (looks.front(), looks.back()) {
             (Some(first), Some(last)) => last.since(first),
             _ => Look::default(),
@@ -139,11 +139,6 @@ impl Traffic {
                 (losses(&intervals, &hour))
             }
         }
-    }
-
-    /// A panic elsewhere leaves whole looks behind.
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Look>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

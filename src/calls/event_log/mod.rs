@@ -13,7 +13,7 @@ use tokio::time::{Duration, Instant};
 use crate::calls::event_queue::{EventSender, event_queue};
 use crate::calls::{EventId, StreamEvent};
 use crate::id::QuickMap;
-use crate::memory::{HeldRoom, KeptBytes, KeptShare};
+use crate::memory::{ByteGauge, ByteShare, HeldRoom, Ring, RingEntry, RingLimits};
 use crate::protocol::RequestId;
 
 /// The general stream, opened by GET. It never carries an answer (S-HTTP-27).
@@ -40,7 +40,7 @@ pub(crate) struct EventLog {
     pushed: u64,
     /// Events that are kept, on all streams.
     kept: usize,
-    bytes: KeptShare,
+    bytes: ByteShare,
     /// Streams that have ended, and when, the oldest first.
     finished: VecDeque<(Instant, u64)>,
 }
@@ -48,10 +48,7 @@ pub(crate) struct EventLog {
 struct LogStream {
     /// The request whose answer ends the stream.
     request: Option<RequestId>,
-    /// The number of the newest event.
-    sequence: u64,
-    /// The newest events without a gap, the oldest first.
-    events: VecDeque<LoggedEvent>,
+    events: Ring<LoggedEvent>,
     ended: bool,
     /// `None` while no client reads.
     reader: Option<EventSender>,
@@ -63,6 +60,12 @@ struct LoggedEvent {
     frame: Option<Bytes>,
     is_answer: bool,
 }
+
+/// The log counts the events of all its streams, and drops the oldest of them all.
+const NO_LIMITS: RingLimits = RingLimits {
+    entries: usize::MAX,
+    bytes: usize::MAX,
+};
 
 /// A queue that grows has room for twice as many events; the rest is for the memory of a frame.
 const EVENT_OVERHEAD: usize = 2 * size_of::<LoggedEvent>() + 64;
@@ -80,17 +83,12 @@ impl LoggedEvent {
             room: None,
         }
     }
-
-    /// Bytes that it takes, with its part in the queue that holds it.
-    fn size(&self) -> usize {
-        EVENT_OVERHEAD + self.frame.as_ref().map_or(0, Bytes::len)
-    }
 }
 
-impl LogStream {
-    /// The number of the oldest event that is kept, or of the next one.
-    fn first_kept(&self) -> u64 {
-        self.sequence + 1 - self.events.len() as u64
+impl RingEntry for LoggedEvent {
+    /// Includes its part in the ring.
+    fn bytes(&self) -> usize {
+        EVENT_OVERHEAD + self.frame.as_ref().map_or(0, Bytes::len)
     }
 }
 
@@ -108,7 +106,7 @@ pub(crate) enum ResumeOutcome {
 }
 
 impl EventLog {
-    pub(crate) fn new(limits: EventLogLimits, epoch: u32, all: &KeptBytes) -> Self {
+    pub(crate) fn new(limits: EventLogLimits, epoch: u32, all: &ByteGauge) -> Self {
         Self {
             limits,
             epoch,
@@ -134,8 +132,7 @@ impl EventLog {
             bytes.add(STREAM_OVERHEAD);
             LogStream {
                 request: request.map(|id| id.detached()),
-                sequence: 0,
-                events: VecDeque::new(),
+                events: Ring::default(),
                 ended: false,
                 reader: None,
             }
@@ -199,7 +196,7 @@ impl EventLog {
         if let Some(stream) = self.streams.get_mut(&number) {
             stream.ended = true;
             stream.reader = None;
-            if stream.events.is_empty() {
+            if stream.events.len() == 0 {
                 self.remove(number);
             } else {
                 self.finished.push_back((Instant::now(), number));
@@ -235,16 +232,12 @@ impl EventLog {
         let Some(stream) = self.streams.get_mut(&id.stream).filter(|_| known) else {
             return ResumeOutcome::Unknown(id.request);
         };
-        let first_kept = stream.first_kept();
-        let first_missed = id.sequence.saturating_add(1);
-        let seen = usize::try_from(first_missed.saturating_sub(first_kept)).unwrap_or(usize::MAX);
-        let missed = stream.events.len().saturating_sub(seen);
-        if stream.ended && missed == 0 {
+        let missed = stream.events.after(id.sequence);
+        if stream.ended && missed.len() == 0 {
             return ResumeOutcome::Over;
         }
         let limits = self.limits;
-        let (reader, events) = event_queue(limits.queue_max + missed, limits.queue_bytes_max);
-        let missed = (first_kept..).zip(&stream.events).skip(seen);
+        let (reader, events) = event_queue(limits.queue_max + missed.len(), limits.queue_bytes_max);
         for (sequence, event) in missed {
             let id = EventId {
                 epoch: self.epoch,
@@ -256,7 +249,7 @@ impl EventLog {
             let _ = reader.try_send_uncounted(event.event(id));
         }
         stream.reader = (!stream.ended).then_some(reader);
-        if first_missed >= first_kept || id.stream != GENERAL_STREAM {
+        if id.sequence.saturating_add(1) >= stream.events.oldest() || id.stream != GENERAL_STREAM {
             ResumeOutcome::Stream(events)
         } else {
             ResumeOutcome::Gap(events)
@@ -273,7 +266,6 @@ impl EventLog {
         let Some(stream) = self.streams.get_mut(&number) else {
             return;
         };
-        stream.sequence += 1;
         let event = LoggedEvent {
             age: self.pushed,
             // Copied, since a slice of what a server sent would keep all of that in memory.
@@ -284,7 +276,7 @@ impl EventLog {
             let event = event.event(EventId {
                 epoch: self.epoch,
                 stream: number,
-                sequence: stream.sequence,
+                sequence: stream.events.newest() + 1,
                 request: stream.request.clone(),
             });
             let event = StreamEvent { room, ..event };
@@ -299,8 +291,8 @@ impl EventLog {
         }
         self.pushed += 1;
         self.kept += 1;
-        self.bytes.add(event.size());
-        stream.events.push_back(event);
+        self.bytes.add(event.bytes());
+        stream.events.push(event, NO_LIMITS);
         let has_too_many = stream.events.len() > self.limits.events_per_stream;
         if has_too_many {
             self.drop_first(number);
@@ -333,7 +325,7 @@ impl EventLog {
     /// Drops the oldest event.
     fn drop_oldest(&mut self) {
         let streams = self.streams.iter();
-        let ages = streams.filter_map(|(number, it)| Some((it.events.front()?.age, *number)));
+        let ages = streams.filter_map(|(number, it)| Some((it.events.iter().next()?.age, *number)));
         if let Some((_, number)) = ages.min() {
             self.drop_first(number);
         }
@@ -342,17 +334,16 @@ impl EventLog {
     /// Drops the oldest event of a stream.
     fn drop_first(&mut self, number: u64) {
         let stream = self.streams.get_mut(&number);
-        if let Some(event) = stream.and_then(|stream| stream.events.pop_front()) {
+        if let Some(event) = stream.and_then(|stream| stream.events.pop_oldest()) {
             self.kept -= 1;
-            self.bytes.subtract(event.size());
+            self.bytes.subtract(event.bytes());
         }
     }
 
     fn remove(&mut self, number: u64) {
         if let Some(stream) = self.streams.remove(&number) {
-            let events: usize = stream.events.iter().map(LoggedEvent::size).sum();
             self.kept -= stream.events.len();
-            self.bytes.subtract(STREAM_OVERHEAD + events);
+            self.bytes.subtract(STREAM_OVERHEAD + stream.events.bytes());
         }
     }
 }

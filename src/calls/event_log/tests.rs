@@ -30,7 +30,7 @@ fn id(text: &str) -> RequestId {
 
 #[test]
 fn a_client_goes_on_where_it_stopped() {
-    let mut streams = EventLog::new(LIMITS, 7, &KeptBytes::default());
+    let mut streams = EventLog::new(LIMITS, 7, &ByteGauge::default());
     let mut events = streams.open(5, Some(id("\"a b\"")), true);
     streams.send(5, b"{\"n\":\n1}");
     assert_eq!(
@@ -57,7 +57,7 @@ fn a_client_goes_on_where_it_stopped() {
 
 #[test]
 fn s_sess_08_only_events_of_the_same_stream_are_replayed() {
-    let mut streams = EventLog::new(LIMITS, 1, &KeptBytes::default());
+    let mut streams = EventLog::new(LIMITS, 1, &ByteGauge::default());
     drop((
         streams.open(1, Some(id("1")), true),
         streams.open(2, Some(id("2")), true),
@@ -72,7 +72,7 @@ fn s_sess_08_only_events_of_the_same_stream_are_replayed() {
 
 #[test]
 fn a_stream_of_another_process_names_its_request() {
-    let mut streams = EventLog::new(LIMITS, 1, &KeptBytes::default());
+    let mut streams = EventLog::new(LIMITS, 1, &ByteGauge::default());
     for (text, request) in [
         ("2.5.1.%22a%22", Some(id("\"a\""))),
         ("1.5.1.7", Some(id("7"))),
@@ -93,7 +93,7 @@ fn a_burst_leaves_room_for_the_answer() {
         queue_max: 8,
         ..LIMITS
     };
-    let mut streams = EventLog::new(limits, 1, &KeptBytes::default());
+    let mut streams = EventLog::new(limits, 1, &ByteGauge::default());
     let mut events = streams.open(1, Some(id("1")), false);
     for _ in 0..100 {
         streams.send_if_room(1, b"{}");
@@ -106,7 +106,7 @@ fn a_burst_leaves_room_for_the_answer() {
 
 #[test]
 fn the_log_is_bounded_and_a_slow_reader_is_let_go() {
-    let mut streams = EventLog::new(LIMITS, 1, &KeptBytes::default());
+    let mut streams = EventLog::new(LIMITS, 1, &ByteGauge::default());
     let events = streams.open(1, Some(id("1")), false);
     for _ in 0..10 {
         streams.send(1, b"{}");
@@ -134,7 +134,7 @@ fn the_log_is_bounded_and_a_slow_reader_is_let_go() {
 
 #[test]
 fn streams_that_finished_make_room_before_those_that_are_open() {
-    let mut streams = EventLog::new(LIMITS, 1, &KeptBytes::default());
+    let mut streams = EventLog::new(LIMITS, 1, &ByteGauge::default());
     drop(streams.open(1, Some(id("1")), true));
     for number in 2..20 {
         drop(streams.open(number, Some(id("2")), false));
@@ -169,7 +169,7 @@ async fn all_sessions_together_keep_no_more_than_the_limit() {
         all_bytes_max: 4 << 20,
         ..LIMITS
     };
-    let all = KeptBytes::default();
+    let all = ByteGauge::default();
     let mut sessions: Vec<EventLog> = (0..SESSIONS)
         .map(|_| EventLog::new(limits, 1, &all))
         .collect();
@@ -193,7 +193,7 @@ async fn all_sessions_together_keep_no_more_than_the_limit() {
 
 #[tokio::test(start_paused = true)]
 async fn finished_streams_are_dropped_in_time_and_others_stay() {
-    let mut streams = EventLog::new(LIMITS, 1, &KeptBytes::default());
+    let mut streams = EventLog::new(LIMITS, 1, &ByteGauge::default());
     for number in [1, 2, 3] {
         drop(streams.open(number, Some(id("1")), true));
     }

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::{ArcSwap, Guard};
 use bytes::Bytes;
-use ring::rand::{SecureRandom as _, SystemRandom};
 
 use super::state_keys::StateKeys;
 use super::used_states::UsedStates;
 use crate::bridge::seal::{SealError, Sealer, SealingKey};
 use crate::calls::settings::SessionSettings;
+use crate::id::random_bytes;
 use crate::store::{Store, StoreError, WallClock};
 
 /// Where the key of task ids is in the store. It never changes, since clients compare ids.
@@ -140,10 +140,7 @@ fn no_random(error: SealError) -> StoreError {
 }
 
 pub(super) fn random<const N: usize>() -> Result<[u8; N], SealError> {
-    let mut bytes = [0; N];
-    let filled = SystemRandom::new().fill(&mut bytes);
-    filled.map_err(|_| SealError::Random)?;
-    Ok(bytes)
+    random_bytes().map_err(|_| SealError::Random)
 }
 
 impl fmt::Debug for SealingKeys {

@@ -2,10 +2,11 @@
 //! process, so that none is taken twice (S-MRTR-09).
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use crate::bridge::seal::RequestState;
@@ -83,7 +84,7 @@ impl UsedStates {
 
     /// Takes a state; from now on nobody else can. `now` is in seconds since 1970.
     pub(super) fn take(&self, state: ReturnedState, max: usize, now: u64) -> Result<(), TakeError> {
-        let mut used = self.used();
+        let mut used = self.used.lock();
         while used
             .first()
             .is_some_and(|first| first.forgotten_at() <= now)
@@ -112,12 +113,8 @@ impl UsedStates {
             ))
         });
         if kept.is_err() {
-            self.used().remove(&state);
+            self.used.lock().remove(&state);
         }
         kept
-    }
-
-    fn used(&self) -> MutexGuard<'_, BTreeSet<ReturnedState>> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

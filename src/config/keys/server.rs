@@ -340,6 +340,11 @@ fn check(keys: &mut ServerKeys, section: &Section<'_>) {
         let message = format!("`{retry}` needs `{trusted}`");
         section.refuse(&["retry"], message, help.to_owned());
     }
+    if keys.faults.is_on() && !cfg!(feature = "faults") {
+        let message = "this build of mcpvisor cannot inject faults".to_owned();
+        let help = "build it with the feature `faults`, which is on by default";
+        section.refuse(&["faults"], message, help.to_owned());
+    }
     // The order of variables means nothing; a file in which only that changed is the same.
     keys.env.sort_by(|one, other| one.0.cmp(&other.0));
     check_tls_files(keys, section);

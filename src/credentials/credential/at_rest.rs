@@ -47,7 +47,7 @@ impl Credential {
         if let Some(kept) = &mut exchange.kept {
             kept.set_secret(&self.settings);
             self.carry(kept);
-            self.needs().answered = kept.challenge();
+            self.needs.lock().answered = kept.challenge();
         }
         self.is_read.store(true, Ordering::Release);
     }

@@ -42,7 +42,7 @@ impl Credential {
     /// passed.
     pub fn look_again(&self) {
         let newest = self.subject();
-        let mut needs = self.needs();
+        let mut needs = self.needs.lock();
         if !matches!(needs.refused, Some(NotRenewed::NotExchanged(_))) {
             return;
         }
@@ -71,10 +71,10 @@ impl Credential {
             return Err(SignInError::ByExchange);
         }
         let subject = self.subject();
-        self.needs().refused_subject.clone_from(&subject);
+        self.needs.lock().refused_subject.clone_from(&subject);
         let subject = subject.ok_or(SignInError::NoSubject)?;
         let until = subject.expires_at();
-        let challenge = self.needs().challenge.clone();
+        let challenge = self.needs.lock().challenge.clone();
         let authority = self.authority(None).await?;
         let scopes = self.scopes(&authority, exchange, challenge.as_ref())?;
         let (web, settings) = (&*self.web, &self.settings);

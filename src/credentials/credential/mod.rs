@@ -15,11 +15,12 @@ mod view;
 
 use std::fmt;
 use std::io::Read as _;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
 use secrecy::SecretString;
 use tokio::sync::{Mutex as AsyncMutex, watch};
 use tokio::time::Instant;
@@ -195,7 +196,7 @@ impl Credential {
 
     /// Why the last refused token was not replaced.
     pub fn refused(&self) -> Option<NotRenewed> {
-        self.needs().refused.clone()
+        self.needs.lock().refused.clone()
     }
 
     /// Waits for the next sign-in.
@@ -232,7 +233,7 @@ impl Credential {
             .is_some_and(|kept| kept.access.is_some());
         let is_person = self.settings.grant == GrantKind::AuthorizationCode;
         if is_person && !has_tokens && challenge.is_none() {
-            self.needs().refused = None;
+            self.needs.lock().refused = None;
             let why = "the server does not declare that it accepts tokens";
             return Err(NotRenewed::Failed(why.to_owned()));
         }
@@ -240,7 +241,7 @@ impl Credential {
             .as_ref()
             .is_some_and(BearerChallenge::wants_more_scopes);
         if let Some(challenge) = challenge {
-            self.needs().ask(challenge);
+            self.needs.lock().ask(challenge);
         }
         if is_person && wants_more {
             return Err(self
@@ -279,7 +280,7 @@ impl Credential {
                 failed
             }
         };
-        self.needs().refuse(refused.clone());
+        self.needs.lock().refuse(refused.clone());
         self.changes.send_replace(());
         refused
     }
@@ -287,7 +288,7 @@ impl Credential {
     /// Discards the client and tokens of an authorization server that the server no longer uses:
     /// they must never be sent to a different one.
     async fn discard_former_authority(&self, exchange: &mut Exchange) {
-        let challenge = self.needs().challenge.clone();
+        let challenge = self.needs.lock().challenge.clone();
         let (Some(kept), Some(challenge)) = (&exchange.kept, challenge) else {
             return;
         };
@@ -313,7 +314,7 @@ impl Credential {
 
     /// Obtains a token for the gateway itself.
     async fn obtain(&self, exchange: &mut Exchange) -> Result<(), SignInError> {
-        let challenge = self.needs().challenge.clone();
+        let challenge = self.needs.lock().challenge.clone();
         let authority = self.authority(challenge.as_ref()).await?;
         let scopes = self.scopes(&authority, exchange, challenge.as_ref())?;
         let nowhere = self.url.clone();
@@ -348,7 +349,7 @@ impl Credential {
         };
         self.sign_out(&mut exchange).await;
         exchange.kept = None;
-        *self.take_back() = None;
+        *self.take_back.lock() = None;
         if let Err(error) = self.vault.remove(&self.kept_as) {
             log::warn!(server = self.name.as_str(), error:%; "stored tokens could not be removed");
         }
@@ -401,7 +402,7 @@ impl Credential {
         exchange.failed = None;
         // The vault's content is older.
         self.is_read.store(true, Ordering::Release);
-        self.needs().answer();
+        self.needs.lock().answer();
         self.changes.send_replace(());
         self.store(kept).await
     }
@@ -423,20 +424,6 @@ impl Credential {
                 log::warn!(server = self.name.as_str(), error:%; "stored tokens could not be removed");
             }
         }
-    }
-
-    fn needs(&self) -> MutexGuard<'_, Needs> {
-        self.needs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn take_back(&self) -> MutexGuard<'_, Option<SecretString>> {
-        self.take_back
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, Vec<WaitingSignIn>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

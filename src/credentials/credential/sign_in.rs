@@ -119,7 +119,7 @@ impl Credential {
 
     fn wait_for(&self, sign_in: WaitingSignIn) -> SignInLinks {
         let links = sign_in.links();
-        let mut waiting = self.waiting();
+        let mut waiting = self.waiting.lock();
         waiting.retain(|sign_in| sign_in.began.elapsed() < SIGN_IN_WITHIN);
         if waiting.len() >= SIGN_INS_MAX {
             waiting.remove(0);
@@ -130,13 +130,13 @@ impl Credential {
 
     /// Whether the callback with this state belongs to a pending sign-in of this credential.
     pub fn awaits(&self, state: &str) -> bool {
-        let waiting = self.waiting();
+        let waiting = self.waiting.lock();
         waiting.iter().any(|sign_in| sign_in.is_of(state))
     }
 
     /// The facts to show on the page of the sign-in with this state.
     pub fn offer(&self, state: &str) -> Option<SignInOffer> {
-        let waiting = self.waiting();
+        let waiting = self.waiting.lock();
         let sign_in = waiting.iter().find(|sign_in| sign_in.is_of(state))?;
         Some(SignInOffer {
             server: self.name.clone(),
@@ -150,7 +150,7 @@ impl Credential {
     /// Continues the sign-in in the browser with this cookie: returns the page of the authorization
     /// server.
     pub fn continue_in(&self, state: &str, cookie: &str) -> Option<Url> {
-        let mut waiting = self.waiting();
+        let mut waiting = self.waiting.lock();
         let sign_in = waiting.iter_mut().find(|sign_in| sign_in.is_of(state))?;
         sign_in.browser.bind(cookie);
         Some(sign_in.pending.page())
@@ -158,7 +158,7 @@ impl Credential {
 
     /// Whether this is the secret with which the last sign-in can be revoked.
     pub fn takes_back(&self, word: &str) -> bool {
-        let expected = self.take_back().clone();
+        let expected = self.take_back.lock().clone();
         expected.is_some_and(|expected| {
             bool::from(expected.expose_secret().as_bytes().ct_eq(word.as_bytes()))
         })
@@ -177,7 +177,7 @@ impl Credential {
     ) -> Result<(Granted, SecretString), SignInError> {
         let state = state_of(query)?;
         let sign_in = {
-            let mut waiting = self.waiting();
+            let mut waiting = self.waiting.lock();
             let is_it = |sign_in: &WaitingSignIn| sign_in.is_of(&state);
             let place = waiting.iter().position(is_it).ok_or(CallbackError::State)?;
             // It stays pending: a callback from a different person does not end the sign-in.
@@ -205,7 +205,7 @@ impl Credential {
         // Determined before the new token can be used.
         let is_another = self.has_token() || self.is_used.swap(false, Ordering::Relaxed);
         self.adopt(&mut exchange, kept).await?;
-        *self.take_back() = Some(word.clone());
+        *self.take_back.lock() = Some(word.clone());
         match self.principal() {
             None => log::info!(server = self.name.as_str(); "signed in"),
             Some(principal) => {
@@ -250,7 +250,7 @@ impl Credential {
     /// Whether a sign-in as this client was started but never completed: the authorization server
     /// has possibly forgotten the client.
     fn is_unanswered(&self, client_id: &str) -> bool {
-        let waiting = self.waiting();
+        let waiting = self.waiting.lock();
         waiting
             .iter()
             .any(|sign_in| sign_in.kept.client_id == client_id)

@@ -1,9 +1,10 @@
 //! The credential of a principal at a server: a separate sign-in that shares the client registered
 //! by the gateway.
 
-use std::sync::{Arc, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::MutexGuard;
 use ring::digest::{SHA256, digest};
 use tokio::task::spawn_blocking;
 use url::Url;
@@ -118,7 +119,7 @@ impl Credential {
 
     /// Whether it can be dropped without losing state.
     pub fn is_unused(&self) -> bool {
-        self.is_exchanged() || !self.has_token() && self.waiting().is_empty()
+        self.is_exchanged() || !self.has_token() && self.waiting.lock().is_empty()
     }
 
     /// The step that the server waits for, if it waits for this user.
@@ -142,8 +143,8 @@ impl Credential {
             let challenge = needs.challenge.as_ref().or(needs.answered.as_ref());
             challenge.cloned()
         };
-        let of_gateway = || last(self.user.as_ref()?.gateway.needs());
-        last(self.needs()).or_else(of_gateway)
+        let of_gateway = || last(self.user.as_ref()?.gateway.needs.lock());
+        last(self.needs.lock()).or_else(of_gateway)
     }
 
     pub(in crate::credentials) fn login_name(&self) -> LoginName {
@@ -156,7 +157,7 @@ impl Credential {
     /// The links given to a user recently that are still pending.
     pub(super) fn recent_links(&self, redirect_uri: &Url) -> Option<SignInLinks> {
         self.user.as_ref()?;
-        let waiting = self.waiting();
+        let waiting = self.waiting.lock();
         let recent = waiting.iter().rev().find(|sign_in| {
             sign_in.began.elapsed() < LINK_FRESH
                 && sign_in.kept.redirect_uri.as_ref() == Some(redirect_uri)

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
-use ring::rand::{SecureRandom as _, SystemRandom};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::key_command::KeyCommand;
+use crate::id::random_bytes;
 use crate::store::{open_trusted, private_file};
 
 /// Length of the key in bytes; it is written in base64.
@@ -112,8 +112,7 @@ impl Cipher {
     ///
     /// Fails if the text is too large, or the system cannot provide random numbers.
     pub(super) fn seal(&self, name: &str, plain: &[u8]) -> io::Result<Vec<u8>> {
-        let mut nonce = [0; NONCE_LEN];
-        random(&mut nonce)?;
+        let nonce = random_bytes::<NONCE_LEN>()?;
         let (sealing, mut text) = (Nonce::assume_unique_for_key(nonce), plain.to_vec());
         let sealed = (self.0).seal_in_place_append_tag(sealing, Aad::from(name), &mut text);
         sealed.map_err(|_| io::Error::other("it is too large"))?;
@@ -127,14 +126,8 @@ impl Cipher {
 ///
 /// Fails if the system cannot provide random numbers.
 pub(super) fn new_key() -> io::Result<SecretString> {
-    let mut bytes = [0; KEY_BYTES];
-    random(&mut bytes)?;
+    let bytes = random_bytes::<KEY_BYTES>()?;
     Ok(STANDARD.encode(bytes).into())
-}
-
-fn random(bytes: &mut [u8]) -> io::Result<()> {
-    let filled = SystemRandom::new().fill(bytes);
-    filled.map_err(|_| io::Error::other("the system cannot provide random numbers"))
 }
 
 /// The default location of the key: beside this user's configuration, so that it is not part of the

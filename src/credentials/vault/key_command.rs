@@ -3,11 +3,12 @@
 use std::fmt;
 use std::io::{self, Read as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::time::Instant;
 
@@ -55,7 +56,7 @@ impl KeyCommand {
     ///
     /// Returns the reason for a failure, without any output of the command.
     pub(super) fn text(&self) -> io::Result<SecretString> {
-        let mut last = self.last_run();
+        let mut last = self.last.lock();
         match &*last {
             LastRun::Printed(text) => return Ok(text.clone()),
             LastRun::Failed(why, at) if at.elapsed() < FAILED_FOR => {
@@ -77,12 +78,8 @@ impl KeyCommand {
     /// Discards the result so that the command runs again. Returns whether there was a successful
     /// one.
     pub(super) fn forget(&self) -> bool {
-        let last = std::mem::take(&mut *self.last_run());
+        let last = std::mem::take(&mut *self.last.lock());
         matches!(last, LastRun::Printed(_))
-    }
-
-    fn last_run(&self) -> MutexGuard<'_, LastRun> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn run(&self) -> Result<SecretString, String> {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::downstream::connection::list_fetch::ListFetch;
-use crate::downstream::deadlines::Deadlines;
 use crate::id::QuickMap;
+use crate::memory::TimerTable;
 use crate::metrics::MethodLabel;
 
 /// The purpose of a request of our own, which decides where its answer goes.
@@ -33,7 +33,7 @@ struct UnderWay {
 #[derive(Default)]
 pub(crate) struct OwnRequests {
     under_way: QuickMap<u64, UnderWay>,
-    deadlines: Deadlines,
+    deadlines: TimerTable<u64>,
 }
 
 impl OwnRequests {
@@ -58,11 +58,11 @@ impl OwnRequests {
 
     /// The request may take for ever from now on.
     pub(crate) fn keep(&mut self, number: u64) {
-        self.deadlines.remove(number);
+        self.deadlines.remove(&number);
     }
 
     pub(crate) fn take(&mut self, number: u64) -> Option<OwnRequest> {
-        self.deadlines.remove(number);
+        self.deadlines.remove(&number);
         self.under_way.remove(&number).map(|request| request.own)
     }
 
@@ -81,7 +81,7 @@ impl OwnRequests {
 
     /// The next request whose answer did not come in time.
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<u64> {
-        self.deadlines.pop_due(now)
+        self.deadlines.pop_due(now).map(|(number, ())| number)
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Instant> {

@@ -1,12 +1,13 @@
 //! One entry of a server's pool of connections: what every incarnation of it is built from.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use actix::{Message, Recipient};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -76,20 +77,20 @@ impl OwnSession {
 
     /// A handshake has opened the session.
     pub(crate) fn opened(&self, session: HttpSession, negotiated: Negotiated) {
-        *self.lock() = Some((session, Arc::new(negotiated)));
+        *self.open.lock() = Some((session, Arc::new(negotiated)));
     }
 
     /// The server does not know it any more, or its connection ended.
     pub(crate) fn lost(&self) {
-        self.lock().take();
+        self.open.lock().take();
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        self.lock().is_some()
+        self.open.lock().is_some()
     }
 
     pub(crate) fn take(&self) -> Option<(HttpSession, Arc<Negotiated>)> {
-        self.lock().take()
+        self.open.lock().take()
     }
 
     /// Takes the session from its connection, which does not end it.
@@ -101,10 +102,6 @@ impl OwnSession {
 
     pub(crate) fn is_left_open(&self) -> bool {
         self.is_left_open.load(Ordering::Relaxed)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<(HttpSession, Arc<Negotiated>)>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

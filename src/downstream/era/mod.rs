@@ -7,11 +7,12 @@ pub(crate) mod modern;
 pub(crate) mod verdict;
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
@@ -111,13 +112,13 @@ impl ServerEra {
 
     /// The era that was found out, or the one that was configured.
     pub(crate) fn current(&self) -> Option<Era> {
-        configured(self.settings.load().era).or(self.known().era)
+        configured(self.settings.load().era).or(self.known.lock().era)
     }
 
     /// Known facts about the server, for the choice of a connection.
     pub(crate) fn facts(&self) -> EraFacts {
         let configured = configured(self.settings.load().era);
-        let known = self.known();
+        let known = self.known.lock();
         EraFacts {
             era: configured.or(known.era),
             speaks_older: known.speaks_older,
@@ -133,9 +134,9 @@ impl ServerEra {
         self.load().await;
         if let Some(era) = self.usable() {
             KnownEra::Remembered(era)
-        } else if self.known().ended_when_asked {
+        } else if self.known.lock().ended_when_asked {
             KnownEra::Remembered(Era::Legacy)
-        } else if self.known().is_undecided {
+        } else if self.known.lock().is_undecided {
             KnownEra::Guessed(Era::Legacy)
         } else {
             KnownEra::Unknown
@@ -145,7 +146,7 @@ impl ServerEra {
     /// Reads what was remembered, for those who choose the connections of a server that was not
     /// started yet.
     pub(crate) async fn load(&self) {
-        if self.usable().is_some() || self.known().is_doubted {
+        if self.usable().is_some() || self.known.lock().is_doubted {
             return;
         }
         if let Some((kept, left)) = self.recall().await {
@@ -162,14 +163,14 @@ impl ServerEra {
 
     /// Whether a server of the newer era speaks the older one as well, once it was tried.
     pub(crate) fn speaks_older(&self) -> Option<bool> {
-        self.known().speaks_older
+        self.known.lock().speaks_older
     }
 
     /// A connection of the older era was tried beside those of the newer one (B-ERA-02).
     pub(crate) fn tried_older(&self, speaks_older: bool) {
         let speaks_older = Some(speaks_older);
         let (era, known, has_sessions) = {
-            let known = self.known();
+            let known = self.known.lock();
             (known.era, known.speaks_older, known.has_sessions)
         };
         if era == Some(Era::Modern) && known != speaks_older {
@@ -181,7 +182,7 @@ impl ServerEra {
     pub(crate) fn saw_handshake(&self, has_sessions: bool) {
         let has_sessions = Some(has_sessions);
         let (era, speaks_older) = {
-            let mut known = self.known();
+            let mut known = self.known.lock();
             if known.has_sessions == has_sessions {
                 return;
             }
@@ -221,7 +222,7 @@ impl ServerEra {
     /// The server is spoken to in this era, but may know another: the next connection asks again.
     pub(crate) fn presume(&self, era: Era) {
         if self.usable().is_none() {
-            let mut known = self.known();
+            let mut known = self.known.lock();
             known.era = Some(era);
             known.is_undecided = false;
         }
@@ -229,18 +230,18 @@ impl ServerEra {
 
     /// The verdict failed in use: the next connection asks again.
     pub(crate) fn forget(&self) {
-        self.known().forget();
+        self.known.lock().forget();
     }
 
     /// The first question, of this era, was refused for now: the next connection asks the other
     /// one, so that each attempt is one request and a server that knows only one is found.
     pub(crate) fn refused_for_now(&self, asked: Era) {
-        self.known().is_undecided = asked == Era::Modern;
+        self.known.lock().is_undecided = asked == Era::Modern;
     }
 
     /// A process ended when it was asked: the next one gets a handshake first.
     pub(crate) fn ended_when_asked(&self) {
-        self.known().ended_when_asked = true;
+        self.known.lock().ended_when_asked = true;
     }
 
     /// Keeps the verdict from expiring as long as the connection lives.
@@ -265,7 +266,7 @@ impl ServerEra {
         (speaks_older, has_sessions): (Option<bool>, Option<bool>),
         remembered: Duration,
     ) {
-        *self.known() = EraMemory {
+        *self.known.lock() = EraMemory {
             speaks_older,
             has_sessions,
             ..EraMemory::found(era, Instant::now() + remembered)
@@ -274,11 +275,7 @@ impl ServerEra {
 
     fn usable(&self) -> Option<Era> {
         let is_in_use = self.living.load(Ordering::SeqCst) > 0;
-        self.known().usable(Instant::now(), is_in_use)
-    }
-
-    fn known(&self) -> MutexGuard<'_, EraMemory> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().usable(Instant::now(), is_in_use)
     }
 }
 

@@ -1,13 +1,12 @@
 //! Tasks that clients follow themselves, on one connection of a server: who receives what the server
 //! says of them after the call has been answered (B-TASK-01).
 
-use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::bridge::task::Task;
 use crate::downstream::call_request::CallNotifier;
+use crate::memory::TimerTable;
 
 /// Tasks of one connection that are remembered: with more, no status is sent for the one that ends
 /// first. Its client asks for it anyway, since status notifications are optional.
@@ -15,70 +14,54 @@ const TASKS_MAX: usize = 1000;
 
 /// Shared by a connection and its worker channels: status of a task comes on any of their streams.
 #[derive(Default)]
-pub(crate) struct ClientTasks(Mutex<HashMap<String, ClientTask>>);
+pub(crate) struct ClientTasks(Mutex<TimerTable<String, ClientTask>>);
 
 struct ClientTask {
     /// Our token of its progress: the number of the call that made it.
     token: u64,
     notifier: CallNotifier,
-    until: Instant,
 }
 
 impl ClientTasks {
     /// A call of a client went on in a task; must come before its answer is sent, since
     /// notifications may be as fast as that.
     pub(crate) fn remember(&self, task: &Task, token: u64, notifier: CallNotifier, now: Instant) {
-        let mut tasks = self.tasks();
-        if tasks.len() >= TASKS_MAX {
-            tasks.retain(|_, known| known.until > now);
-        }
-        if tasks.len() >= TASKS_MAX {
-            let first = tasks.iter().min_by_key(|(_, known)| known.until);
-            if let Some(first) = first.map(|(id, _)| id.clone()) {
-                tasks.remove(&first);
-            }
-        }
-        let until = now + task.retention();
-        let known = ClientTask {
-            token,
-            notifier,
-            until,
-        };
-        tasks.insert(task.id.clone(), known);
+        let entry = (
+            task.id.clone(),
+            now + task.retention(),
+            ClientTask { token, notifier },
+        );
+        self.0.lock().insert_within(TASKS_MAX, now, entry);
     }
 
     /// Who receives the status of a task, by its server's id.
     pub(crate) fn of_task(&self, id: &str, now: Instant) -> Option<CallNotifier> {
-        let tasks = self.tasks();
-        let known = tasks.get(id).filter(|known| known.until > now);
-        known.map(|known| known.notifier.clone())
+        let tasks = self.0.lock();
+        let known = tasks.get(id).filter(|(until, _)| *until > now);
+        known.map(|(_, known)| known.notifier.clone())
     }
 
     /// Who receives progress under a token of a call that was answered already.
     pub(crate) fn of_token(&self, token: u64, now: Instant) -> Option<CallNotifier> {
-        let tasks = self.tasks();
-        let mut known = tasks.values();
-        let known = known.find(|known| known.token == token && known.until > now);
-        known.map(|known| known.notifier.clone())
+        let tasks = self.0.lock();
+        let mut known = tasks.iter();
+        let known = known.find(|(_, until, known)| known.token == token && *until > now);
+        known.map(|(_, _, known)| known.notifier.clone())
     }
 
     /// The task has ended: nothing follows (S-PROG-04).
     pub(crate) fn forget(&self, id: &str) {
-        self.tasks().remove(id);
+        self.0.lock().remove(id);
     }
 
     /// Whether some task may still run: its server is not at rest.
     pub(crate) fn any(&self, now: Instant) -> bool {
-        self.tasks().values().any(|known| known.until > now)
+        self.0.lock().last().is_some_and(|until| until > now)
     }
 
     /// The server is another one from now on, which may use the same ids.
     pub(crate) fn forget_all(&self) {
-        self.tasks().clear();
-    }
-
-    fn tasks(&self) -> MutexGuard<'_, HashMap<String, ClientTask>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().clear();
     }
 }
 

@@ -6,7 +6,6 @@ use tokio::time::Instant;
 use crate::bridge::task;
 use crate::downstream::call_request::{CancelCall, TaskMode, lost};
 use crate::downstream::cause::error_kind;
-use crate::downstream::deadlines::Deadlines;
 use crate::downstream::in_flight::CallsInFlight;
 use crate::downstream::in_flight::abandoned::{AbandonedRequest, AbandonedRequests};
 use crate::downstream::in_flight::call::{InFlightCall, WireState};
@@ -36,7 +35,7 @@ impl CallsInFlight {
     /// passed and cancels them at the server (S-LIFE-23), forgets cancelled ones. Returns whether
     /// that raises doubt whether the server works.
     pub(crate) fn expire(&mut self, now: Instant) -> bool {
-        while let Some(number) = self.deadlines.pop_due(now) {
+        while let Some((number, ())) = self.deadlines.pop_due(now) {
             if self.expire_queued(number) || self.abandoned.remove(number) {
                 continue;
             }
@@ -90,7 +89,7 @@ impl CallsInFlight {
 
     /// The link is dead: every caller learns it now, with the reason.
     pub(crate) fn fail_all(&mut self, why: &str) {
-        self.deadlines = Deadlines::default();
+        self.deadlines.clear();
         self.abandoned = AbandonedRequests::default();
         self.renumbered.clear();
         self.questions.clear();

@@ -44,10 +44,10 @@ use tokio::time::Instant;
 
 use crate::downstream::call_request::{CallMessage, CallRequest, ClientAnswer, TaskMode};
 use crate::downstream::connection::spec::ConnectionSpec;
-use crate::downstream::deadlines::Deadlines;
 use crate::downstream::list_changes::changed_kinds;
 use crate::downstream::resilience::admission::{Admission, CallPermit, QueueTurn};
 use crate::id::{CallNumbers, QuickMap};
+use crate::memory::TimerTable;
 use crate::protocol::{Envelope, Era, Method, Notification, Request, RequestId, Response};
 use crate::transport::{
     Link, LinkEnd, LinkError, LinkEvent, OutgoingFrame, SendError, SignInPlace,
@@ -112,7 +112,8 @@ pub(crate) struct CallsInFlight {
     abandoned: AbandonedRequests,
     /// When something is to be done for a call, by its number, or for an abandoned request, by its
     /// id on the wire.
-    deadlines: Deadlines,
+    /// When each of them fails.
+    deadlines: TimerTable<u64>,
     /// Questions that clients are asked for a call.
     questions: HashMap<RequestId, OpenQuestion>,
     declared: DeclarationCache,
@@ -140,7 +141,7 @@ impl CallsInFlight {
             calls: QuickMap::default(),
             renumbered: QuickMap::default(),
             abandoned: AbandonedRequests::default(),
-            deadlines: Deadlines::default(),
+            deadlines: TimerTable::default(),
             questions: HashMap::new(),
             declared: DeclarationCache::default(),
             holding: Vec::new(),
@@ -454,7 +455,7 @@ impl CallsInFlight {
     /// Takes a call out of the tables.
     fn take(&mut self, number: u64) -> Option<InFlightCall> {
         let call = self.calls.remove(&number)?;
-        self.deadlines.remove(number);
+        self.deadlines.remove(&number);
         if call.wire_id != number {
             self.renumbered.remove(&call.wire_id);
         }

@@ -24,7 +24,7 @@ impl CallsInFlight {
         let Some(request) = self.admission.take(turn.number) else {
             return;
         };
-        self.deadlines.remove(turn.number);
+        self.deadlines.remove(&turn.number);
         match turn.permit {
             Some(permit) => self.send(request, permit, now),
             None => request.reply.answer(Err(self.shed())),
@@ -36,7 +36,7 @@ impl CallsInFlight {
         let Some(request) = self.admission.take(number) else {
             return false;
         };
-        self.deadlines.remove(number);
+        self.deadlines.remove(&number);
         request.reply.answer(Err(cancelled()));
         true
     }

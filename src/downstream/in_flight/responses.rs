@@ -26,7 +26,7 @@ impl CallsInFlight {
         let Some(number) = number.filter(|number| !self.is_between_rounds(*number)) else {
             // Answered before, or too late for the caller, but now the server is done with it.
             if let Some(wire_id) = wire_id.filter(|wire_id| self.abandoned.remove(*wire_id)) {
-                self.deadlines.remove(wire_id);
+                self.deadlines.remove(&wire_id);
                 self.cancel_late_task(&response);
             }
             return Some(UnhandledEvent::Response(response));

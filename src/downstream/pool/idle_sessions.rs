@@ -3,10 +3,11 @@
 
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use parking_lot::Mutex;
 
 use crate::downstream::connection::handshake::Negotiated;
 use crate::downstream::connection_key::ConnectionKey;
@@ -41,16 +42,16 @@ pub(crate) struct IdleSessions {
 impl IdleSessions {
     pub(crate) fn add(&self, key: ConnectionKey, mut idle: IdleSession) {
         idle.negotiated = self.shared_answer(idle.negotiated);
-        self.table().insert(key, idle);
+        self.by_key.lock().insert(key, idle);
     }
 
     pub(crate) fn take(&self, key: &ConnectionKey) -> Option<IdleSession> {
-        self.table().remove(key)
+        self.by_key.lock().remove(key)
     }
 
     /// Takes the one that was not used for the longest time.
     pub(crate) fn take_oldest(&self) -> Option<(ConnectionKey, IdleSession)> {
-        let mut table = self.table();
+        let mut table = self.by_key.lock();
         let (key, _) = table.iter().min_by_key(|(_, idle)| idle.last_used)?;
         let key = key.clone();
         table.remove_entry(&key)
@@ -60,7 +61,7 @@ impl IdleSessions {
         &self,
         leaves: impl Fn(&ConnectionKey) -> bool,
     ) -> Vec<(ConnectionKey, IdleSession)> {
-        let mut table = self.table();
+        let mut table = self.by_key.lock();
         table.extract_if(|key, _| leaves(key)).collect()
     }
 
@@ -70,26 +71,19 @@ impl IdleSessions {
         key: &ConnectionKey,
         look: impl FnOnce(&IdleSession) -> T,
     ) -> Option<T> {
-        self.table().get(key).map(look)
+        self.by_key.lock().get(key).map(look)
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.table().len()
+        self.by_key.lock().len()
     }
 
     fn shared_answer(&self, answer: Arc<Negotiated>) -> Arc<Negotiated> {
-        let mut last = self
-            .negotiated
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.negotiated.lock();
         match &*last {
             Some(last) if *last == answer => last.clone(),
             _ => last.insert(answer).clone(),
         }
-    }
-
-    fn table(&self) -> MutexGuard<'_, HashMap<ConnectionKey, IdleSession>> {
-        self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

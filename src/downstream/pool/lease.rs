@@ -1,7 +1,9 @@
 //! Connections that serve one call at a time.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::downstream::connection_key::Audience;
 
@@ -21,17 +23,13 @@ pub struct Lease {
 impl Leases {
     /// Takes the first free place of an audience; `None` when `places` are taken.
     pub(crate) fn take(&self, audience: &Audience, places: usize) -> Option<Lease> {
-        let mut taken = self.taken();
+        let mut taken = self.0.lock();
         let mut free = (0..places).map(|place| (audience.clone(), place));
         let place = free.find(|place| !taken.contains(place))?;
         taken.insert(place.clone());
         drop(taken);
         let all = self.clone();
         Some(Lease { all, place })
-    }
-
-    fn taken(&self) -> MutexGuard<'_, HashSet<(Audience, usize)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -43,7 +41,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.all.taken().remove(&self.place);
+        self.all.0.lock().remove(&self.place);
     }
 }
 

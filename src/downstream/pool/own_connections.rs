@@ -1,10 +1,11 @@
 //! The connections of one server that do not belong to everybody: found, added, and taken out
 //! when nobody uses them any more.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
+use parking_lot::RwLock;
 use tokio::time::Instant;
 
 use crate::catalog::ItemKind;
@@ -98,7 +99,7 @@ impl OwnConnections {
     }
 
     pub(crate) fn find(&self, key: &ConnectionKey) -> Option<ChildRef<CallSenders>> {
-        let table = self.table();
+        let table = self.by_key.read();
         let found = table.get(key)?;
         let now = self.now();
         found.last_used.store(now, Ordering::Relaxed);
@@ -108,7 +109,7 @@ impl OwnConnections {
     /// The credential of the user whose connection it is, if it is one user's.
     pub(crate) fn credential(&self, key: &ConnectionKey) -> Option<Arc<Credential>> {
         key.credentials.user()?;
-        let table = self.table();
+        let table = self.by_key.read();
         table
             .get(key)?
             .spec
@@ -119,13 +120,13 @@ impl OwnConnections {
     }
 
     pub(crate) fn each_spec(&self, mut visit: impl FnMut(&ConnectionSpec, &ChildRef<CallSenders>)) {
-        for own in self.table().values() {
+        for own in self.by_key.read().values() {
             visit(&own.spec, &own.child);
         }
     }
 
     pub(crate) fn each(&self, mut visit: impl FnMut(&ConnectionKey, &ChildRef<CallSenders>)) {
-        for (key, own) in &*self.table() {
+        for (key, own) in &*self.by_key.read() {
             visit(key, &own.child);
         }
     }
@@ -143,7 +144,7 @@ impl OwnConnections {
     /// Number of connections of some clients only, including idle sessions.
     pub(crate) fn len(&self) -> usize {
         let limited = {
-            let table = self.table();
+            let table = self.by_key.read();
             table.keys().filter(|key| is_limited(key)).count()
         };
         limited + self.idle.len()
@@ -151,7 +152,7 @@ impl OwnConnections {
 
     /// Whether the connection of a client's session was lost, with the credentials that all share.
     pub(crate) fn has_lost_session(&self) -> bool {
-        let table = self.table();
+        let table = self.by_key.read();
         table.iter().any(|(key, own)| {
             let phase = own.child.snapshot().status.phase();
             let is_lost = matches!(phase, ChildPhase::Backoff | ChildPhase::Broken);
@@ -162,12 +163,12 @@ impl OwnConnections {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.table().is_empty() && self.idle.len() == 0
+        self.by_key.read().is_empty() && self.idle.len() == 0
     }
 
     /// Whether the lists of a connection can differ from what other clients see.
     pub(crate) fn has_lists(&self, key: &ConnectionKey) -> bool {
-        if let Some(own) = self.table().get(key) {
+        if let Some(own) = self.by_key.read().get(key) {
             return own.spec.called.any() || *own.spec.listed.borrow();
         }
         let idle = self.idle.look(key, |it| it.called != 0 || it.is_listed);
@@ -177,7 +178,7 @@ impl OwnConnections {
     /// Whether calls of a client could have changed this list since the connection read it. If the
     /// connection is open, it reads the list again.
     pub(crate) fn relist(&self, key: &ConnectionKey, kind: ItemKind) -> bool {
-        if let Some(own) = self.table().get(key) {
+        if let Some(own) = self.by_key.read().get(key) {
             let Ok(up) = own.child.current() else {
                 return own.spec.called.is_set(kind);
             };
@@ -206,7 +207,7 @@ impl OwnConnections {
                 .saturating_add(millis(idle))
                 < now
         };
-        let mut table = self.by_key.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.by_key.write();
         let idle = table.extract_if(|key, own| {
             let may_rest = own.spec.own_session.is_open() && own.child.current().is_ok();
             if !may_rest || !is_idle(own, IDLE_AFTER) {
@@ -237,7 +238,7 @@ impl OwnConnections {
     }
 
     pub(crate) fn any(&self, is_meant: impl Fn(&ConnectionKey) -> bool) -> bool {
-        self.table().keys().any(is_meant)
+        self.by_key.read().keys().any(is_meant)
     }
 
     pub(crate) fn count_refusal(&self) {
@@ -259,7 +260,7 @@ impl OwnConnections {
             spec,
             last_used: AtomicU64::new(self.now()),
         };
-        let mut table = self.by_key.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.by_key.write();
         table.insert(key, own);
     }
 
@@ -303,7 +304,7 @@ impl OwnConnections {
         &self,
         is_watched: impl Fn(&ConnectionKey) -> bool,
     ) -> Option<OpenedConnection> {
-        let mut table = self.by_key.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.by_key.write();
         let used_before = self.now().saturating_sub(millis(REST_MIN));
         let unused = table.iter().filter(|(key, _)| is_limited(key));
         let unused = unused.filter(|(key, own)| {
@@ -320,7 +321,7 @@ impl OwnConnections {
     /// Takes out the connections with these credentials over which the server is spoken to; they still
     /// run.
     pub(crate) fn take_opened(&self, credentials: &CredentialContext) -> Vec<OpenedConnection> {
-        let mut table = self.by_key.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.by_key.write();
         let out = table.extract_if(|key, own| {
             key.credentials == *credentials && is_opened(&own.spec, &own.child)
         });
@@ -331,16 +332,12 @@ impl OwnConnections {
         &self,
         leaves: impl Fn(&ConnectionKey, &OwnConnection) -> bool,
     ) -> Vec<OpenedConnection> {
-        let mut table = self.by_key.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.by_key.write();
         let out = table.extract_if(|key, own| leaves(key, own));
         out.map(OpenedConnection::from).collect()
     }
 
     fn now(&self) -> u64 {
         millis(self.began.elapsed())
-    }
-
-    fn table(&self) -> RwLockReadGuard<'_, OwnConnectionTable> {
-        self.by_key.read().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,9 +1,10 @@
 //! One configured server: its shared connection, and the ones that clients have of their own.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::{Instant, sleep};
 
 use crate::catalog::{ItemKind, ServerPart};
@@ -340,7 +341,7 @@ impl Server {
     }
 
     pub(crate) fn retries(&self) -> MutexGuard<'_, RetryBudget> {
-        self.retries.lock().unwrap_or_else(PoisonError::into_inner)
+        self.retries.lock()
     }
 
     pub fn shared(&self) -> &ChildRef<CallSenders> {

@@ -4,10 +4,11 @@
 //! arrived, on its own thread; only its turn is kept in the queue of the server. Whoever gives a
 //! permit back hands out the next turn.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use actix::{Message, Recipient};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::downstream::call_request::CallRequest;
@@ -65,7 +66,7 @@ impl AdmissionGate {
     /// Goes over to other limits; what waits already stays.
     pub(crate) fn configure(&self, running_max: usize, settings: QueueSettings) {
         self.running_max.store(running_max, Ordering::SeqCst);
-        self.lock().settings = settings;
+        self.queue.lock().settings = settings;
         self.grant_permits();
     }
 
@@ -101,17 +102,13 @@ impl AdmissionGate {
     }
 
     fn next(&self) -> Option<(u64, Waiter)> {
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         if queue.turns.len() == 0 || !self.take() {
             return None;
         }
         let next = queue.turns.pop();
         self.waiting.store(queue.turns.len(), Ordering::SeqCst);
         next
-    }
-
-    fn lock(&self) -> MutexGuard<'_, TurnQueue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -211,7 +208,7 @@ impl Drop for QueueTicket {
     fn drop(&mut self) {
         self.load.waiting.fetch_sub(1, Ordering::Relaxed);
         let gate = &self.load.gate;
-        let mut queue = gate.lock();
+        let mut queue = gate.queue.lock();
         let waiter = queue.turns.remove(&self.key, self.number);
         gate.waiting.store(queue.turns.len(), Ordering::SeqCst);
         drop(queue);
@@ -252,7 +249,7 @@ impl Admission {
             load: self.load.clone(),
             notify: self.notify.clone(),
         };
-        let mut queue = gate.lock();
+        let mut queue = gate.queue.lock();
         let QueueSettings { max, wait } = queue.settings;
         let pushed = queue.turns.push(key.clone(), number, waiter, max);
         gate.waiting.store(queue.turns.len(), Ordering::SeqCst);

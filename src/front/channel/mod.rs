@@ -4,10 +4,11 @@
 mod outgoing;
 mod sessionless;
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::timeout;
@@ -17,7 +18,6 @@ use tokio_util::task::TaskTracker;
 use super::intake::{self, Incoming, RequestFailure, request_id_of};
 use crate::auth::{GrantedScopes, Requester};
 use crate::bridge::headers::ClientHeaders;
-use crate::calls::{QueueRoom, QueuedBytes};
 use crate::id::{Peer, SessionId, SessionOwner};
 use crate::protocol::{
     Envelope, ErrorKind, Failure, Method, RawJson, Request, RequestId, Revision,
@@ -30,7 +30,7 @@ use sessionless::CancellableRequests;
 const QUEUE_MAX: usize = 64;
 
 /// Bytes of these; one message may be larger.
-const QUEUE_BYTES_MAX: usize = 1 << 20;
+const QUEUE_BYTES_MAX: u32 = 1 << 20;
 
 /// Requests in flight: those without an answer, and answers that wait to be written.
 const REQUESTS_MAX: usize = 1024;
@@ -53,7 +53,7 @@ pub(super) struct ChannelParts {
 /// A message that waits to be written.
 pub(super) struct QueuedMessage {
     text: Bytes,
-    _room: Option<QueuedBytes>,
+    _bytes: Option<OwnedSemaphorePermit>,
 }
 
 impl From<QueuedMessage> for Bytes {
@@ -65,7 +65,7 @@ impl From<QueuedMessage> for Bytes {
 #[cfg(test)]
 impl From<Bytes> for QueuedMessage {
     fn from(text: Bytes) -> Self {
-        Self { text, _room: None }
+        Self { text, _bytes: None }
     }
 }
 
@@ -74,7 +74,8 @@ pub(super) struct Channel {
     parts: ChannelParts,
     /// `None` once the channel is closed, so that its reader sees the end.
     out: Mutex<Option<mpsc::Sender<QueuedMessage>>>,
-    room: QueueRoom,
+    /// Bytes that may still be queued.
+    free_bytes: Arc<Semaphore>,
     /// Set once the session exists.
     initialized: OnceLock<()>,
     /// Held while the session is opened.
@@ -96,7 +97,7 @@ impl Channel {
         let channel = Arc::new(Self {
             parts,
             out: Mutex::new(Some(out)),
-            room: QueueRoom::new(QUEUE_BYTES_MAX),
+            free_bytes: Arc::new(Semaphore::new(QUEUE_BYTES_MAX as usize)),
             initialized: OnceLock::new(),
             opening: tokio::sync::Mutex::default(),
             general_stream_started: OnceLock::new(),
@@ -225,8 +226,7 @@ impl Channel {
     /// Closes the channel: what is in flight is cancelled. The session goes on without it.
     pub(super) fn close(&self) {
         self.ended.cancel();
-        let out = self.out.lock();
-        out.unwrap_or_else(PoisonError::into_inner).take();
+        self.out.lock().take();
     }
 
     /// Closes the channel and ends its session.
@@ -345,7 +345,7 @@ impl Channel {
     }
 
     fn out(&self) -> Option<mpsc::Sender<QueuedMessage>> {
-        let out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
+        let out = self.out.lock();
         out.clone()
     }
 
@@ -353,10 +353,13 @@ impl Channel {
     pub(super) async fn write(&self, message: Bytes) {
         let Some(out) = self.out() else { return };
         let sending = async {
-            let room = self.room.take(message.len()).await;
+            let counted = u32::try_from(message.len()).unwrap_or(u32::MAX);
+            let free = Arc::clone(&self.free_bytes);
+            let taken = free.acquire_many_owned(counted.min(QUEUE_BYTES_MAX)).await;
             out.send(QueuedMessage {
                 text: message,
-                _room: room,
+                // The semaphore is never closed.
+                _bytes: taken.ok(),
             })
             .await
         };

@@ -2,9 +2,10 @@
 //! client cancels each by its id.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -26,19 +27,15 @@ pub(super) struct CancellableRequests {
 }
 
 impl CancellableRequests {
-    fn all(&self) -> MutexGuard<'_, HashMap<RequestId, (u64, CancellationToken)>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn start(&self, id: RequestId) -> (u64, CancellationToken) {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let request = (number, CancellationToken::new());
-        self.all().insert(id, request.clone());
+        self.all.lock().insert(id, request.clone());
         request
     }
 
     fn finish(&self, id: &RequestId, number: u64) {
-        let mut all = self.all();
+        let mut all = self.all.lock();
         if all.get(id).is_some_and(|(found, _)| *found == number) {
             all.remove(id);
         }
@@ -46,7 +43,7 @@ impl CancellableRequests {
 
     /// False when no request of this id is in flight.
     fn cancel(&self, id: &RequestId) -> bool {
-        let found = self.all().remove(id);
+        let found = self.all.lock().remove(id);
         found.inspect(|(_, token)| token.cancel()).is_some()
     }
 }

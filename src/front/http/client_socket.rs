@@ -16,7 +16,7 @@ use super::client_seats::{ClientSeat, ClientSeats, OpenSocket, OpenSockets};
 use super::request_clock::RequestClock;
 use crate::front::settings::FrontSettings;
 use crate::front::state::FrontGate;
-use crate::memory::{KeptBytes, KeptShare, note_passed};
+use crate::memory::{ByteGauge, ByteShare, note_passed};
 use crate::telemetry::Counter;
 
 /// While clients leave more unread than they may in all, one that reads nothing for so long is
@@ -47,7 +47,7 @@ pub(super) struct ClientSocket<S> {
     /// Since when the client reads nothing of what is to be written.
     stalled: Option<Instant>,
     /// The bytes of that.
-    unread: KeptShare,
+    unread: ByteShare,
 }
 
 /// The limits of all sockets of a worker.
@@ -63,7 +63,7 @@ pub(super) struct SocketLimits {
 /// The answers that clients leave unread.
 #[derive(Clone, Default)]
 pub(super) struct UnreadAnswers {
-    bytes: KeptBytes,
+    bytes: ByteGauge,
 }
 
 /// The socket that HTTP is read from.

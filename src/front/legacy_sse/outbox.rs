@@ -1,7 +1,6 @@
 //! Messages on their way to the client of a channel, over one event stream after the other: when a
 //! stream breaks, the next one goes on after the last event that the client has read.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::task::{Context, Poll, ready};
 
@@ -11,12 +10,18 @@ use tokio::sync::mpsc;
 use crate::front::channel::QueuedMessage;
 use crate::front::encode::sse_event;
 use crate::id::SessionId;
+use crate::memory::{Ring, RingEntry, RingLimits};
 
 /// Written messages that are kept for the next stream.
 const KEPT_MAX: usize = 64;
 
-/// Bytes of these.
+/// Bytes of these messages.
 const KEPT_BYTES_MAX: usize = 256 * 1024;
+
+const KEPT: RingLimits = RingLimits {
+    entries: KEPT_MAX,
+    bytes: KEPT_BYTES_MAX,
+};
 
 /// The id of an event: whose channel it is, and how many messages were written with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,14 +53,17 @@ impl fmt::Display for SseEventId {
     }
 }
 
+impl RingEntry for Bytes {
+    fn bytes(&self) -> usize {
+        self.len()
+    }
+}
+
 pub(super) struct Outbox {
     channel: SessionId,
     messages: mpsc::Receiver<QueuedMessage>,
-    /// The last messages that were written; the last one has the number `written`.
-    kept: VecDeque<Bytes>,
-    kept_bytes: usize,
-    written: u64,
-    /// Of the next message for the stream that reads.
+    written: Ring<Bytes>,
+    /// Number of the next message for the stream that reads.
     next: u64,
     /// The stream that reads, by its number; earlier ones end.
     reader: u64,
@@ -66,9 +74,7 @@ impl Outbox {
         Self {
             channel,
             messages,
-            kept: VecDeque::new(),
-            kept_bytes: 0,
-            written: 0,
+            written: Ring::default(),
             next: 1,
             reader: 0,
         }
@@ -76,8 +82,8 @@ impl Outbox {
 
     /// A new stream reads from here on, after the message `read`. Its number.
     pub(super) fn attach(&mut self, read: u64) -> u64 {
-        let first_kept = self.written - self.kept.len() as u64 + 1;
-        self.next = read.saturating_add(1).clamp(first_kept, self.written + 1);
+        let (first_kept, last) = (self.written.oldest(), self.written.newest());
+        self.next = read.saturating_add(1).clamp(first_kept, last + 1);
         self.reader += 1;
         self.reader
     }
@@ -91,17 +97,15 @@ impl Outbox {
         if self.reader != reader {
             return Poll::Ready(None);
         }
-        let message = if self.next > self.written {
+        let message = if let Some(written) = self.written.get(self.next) {
+            written.clone()
+        } else {
             let Some(message) = ready!(self.messages.poll_recv(task)) else {
                 return Poll::Ready(None);
             };
             let message = Bytes::from(message);
-            self.keep(message.clone());
+            self.written.push(message.clone(), KEPT);
             message
-        } else {
-            let from_end = usize::try_from(self.written - self.next).unwrap_or(usize::MAX);
-            let at = self.kept.len() - 1 - from_end;
-            self.kept[at].clone()
         };
         let id = SseEventId {
             channel: self.channel,
@@ -109,18 +113,6 @@ impl Outbox {
         };
         self.next += 1;
         Poll::Ready(Some(sse_event(&id.to_string(), &message)))
-    }
-
-    fn keep(&mut self, message: Bytes) {
-        self.written += 1;
-        self.kept_bytes += message.len();
-        self.kept.push_back(message);
-        while self.kept.len() > KEPT_MAX || self.kept_bytes > KEPT_BYTES_MAX {
-            let Some(oldest) = self.kept.pop_front() else {
-                return;
-            };
-            self.kept_bytes -= oldest.len();
-        }
     }
 }
 
@@ -178,7 +170,7 @@ mod tests {
         let large = Bytes::from(vec![b' '; KEPT_BYTES_MAX + 1]);
         sender.try_send(large.into()).ok().unwrap();
         read(&mut outbox, reader);
-        assert_eq!((outbox.kept.len(), outbox.kept_bytes), (0, 0));
+        assert_eq!((outbox.written.len(), outbox.written.bytes()), (0, 0));
         let reader = outbox.attach(0);
         assert!(read(&mut outbox, reader).is_empty());
     }

@@ -3,12 +3,13 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{Stream, stream};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -36,7 +37,7 @@ impl SseChannel {
 
     /// The events after the one with this number, for a new stream. An earlier stream ends.
     pub(super) fn attach(self: &Arc<Self>, read: u64) -> impl Stream<Item = Bytes> + use<> {
-        let reader = self.outbox().attach(read);
+        let reader = self.outbox.lock().attach(read);
         self.is_attached.send_replace(true);
         let reader = SseReader {
             channel: Arc::clone(self),
@@ -67,10 +68,6 @@ impl SseChannel {
             }
         }
     }
-
-    fn outbox(&self) -> MutexGuard<'_, Outbox> {
-        self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// The end of a stream that reads from a channel.
@@ -81,13 +78,13 @@ struct SseReader {
 
 impl SseReader {
     fn poll(&self, task: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        self.channel.outbox().poll(self.reader, task)
+        self.channel.outbox.lock().poll(self.reader, task)
     }
 }
 
 impl Drop for SseReader {
     fn drop(&mut self) {
-        let outbox = self.channel.outbox();
+        let outbox = self.channel.outbox.lock();
         if outbox.is_read_by(self.reader) {
             self.channel.is_attached.send_replace(false);
         }
@@ -101,7 +98,7 @@ pub(in crate::front) struct SseChannels(Mutex<HashMap<SessionId, Arc<SseChannel>
 
 impl SseChannels {
     pub(super) fn find(&self, id: SessionId) -> Option<Arc<SseChannel>> {
-        self.all().get(&id).cloned()
+        self.0.lock().get(&id).cloned()
     }
 
     /// The channel of this id, which is this one if there is no other, and whether it is.
@@ -110,24 +107,20 @@ impl SseChannels {
         id: SessionId,
         channel: Arc<SseChannel>,
     ) -> (Arc<SseChannel>, bool) {
-        match self.all().entry(id) {
+        match self.0.lock().entry(id) {
             Entry::Occupied(found) => (Arc::clone(found.get()), false),
             Entry::Vacant(place) => (Arc::clone(place.insert(channel)), true),
         }
     }
 
     pub(super) fn remove(&self, id: SessionId) {
-        self.all().remove(&id);
+        self.0.lock().remove(&id);
     }
 
     /// Closes every channel; a client that may come back opens another stream.
     pub(in crate::front) fn close_all(&self) {
-        for sse in self.all().values() {
+        for sse in self.0.lock().values() {
             sse.channel.close();
         }
-    }
-
-    fn all(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<SseChannel>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,5 +1,5 @@
-//! From when and until when a certificate holds: of its DER, only what leads to these two times is
-//! read (RFC 5280, 4.1). Pure.
+//! When a certificate is valid. Reads only the part of its DER that leads to the two times (RFC 5280,
+//! 4.1). Pure.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub enum Standing {
 
 impl Lifetime {
     /// `None` for bytes that are no certificate.
-    pub(super) fn of_certificate(der: &[u8]) -> Option<Self> {
+    pub fn of_certificate(der: &[u8]) -> Option<Self> {
         let (certificate, _) = expect(der, SEQUENCE)?;
         let (mut fields, _) = expect(certificate, SEQUENCE)?;
         if let Some((_, rest)) = expect(fields, VERSION) {

@@ -15,8 +15,7 @@ use rustls::ServerConfig;
 use certificates::Certificates;
 pub use certificates::TlsError;
 pub(super) use handshakes::Handshakes;
-use lifetime::Lifetime;
-pub use lifetime::Standing;
+pub use lifetime::{Lifetime, Standing};
 pub(super) use tls_socket::TlsSocket;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

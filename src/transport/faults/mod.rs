@@ -4,23 +4,22 @@
 //! silence and crashes as it would meet them for real. Off unless it is configured.
 
 mod link;
-mod settings;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use futures_util::future::{FutureExt as _, LocalBoxFuture};
+use parking_lot::Mutex;
 
-use super::{Connector, EventSink, HttpSession, Link, LinkOpenError};
+use super::{Connector, EventSink, FaultSettings, HttpSession, Link, LinkOpenError};
 use crate::credentials::Credential;
 use crate::protocol::{Envelope, Method};
 use crate::supervision::Random;
 use crate::telemetry::{Counter, Counters, LogRing, LogSource};
 
 use link::{FaultyLink, LinkFaults};
-pub use settings::FaultSettings;
 
 /// The settings and state of injected faults.
 #[derive(Clone, Debug)]
@@ -155,21 +154,15 @@ impl FaultState {
     }
 
     fn remember(&self, session: HttpSession, connection: &Arc<FaultyConnection>) {
-        let mut connections = self.connections();
+        let mut connections = self.connections.lock();
         connections.retain(|(known, of)| *known != session && of.strong_count() > 0);
         connections.push((session, Arc::downgrade(connection)));
     }
 
     fn connection_of(&self, session: &HttpSession) -> Arc<FaultyConnection> {
-        let connections = self.connections();
+        let connections = self.connections.lock();
         let found = connections.iter().find(|(known, _)| known == session);
         found.and_then(|(_, of)| of.upgrade()).unwrap_or_default()
-    }
-
-    fn connections(&self) -> MutexGuard<'_, Vec<(HttpSession, Weak<FaultyConnection>)>> {
-        self.connections
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn fate(&self, connection: &FaultyConnection, frame: &Bytes) -> FrameFate {

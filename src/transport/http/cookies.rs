@@ -3,11 +3,12 @@
 //! A connection asks one host only, so every cookie is host-only, whatever `Domain` says (RFC 6265).
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use awc::http::Uri;
 use awc::http::header::{HeaderMap, HeaderValue, SET_COOKIE};
+use parking_lot::Mutex;
 
 use super::dialer::OVER_TLS;
 use crate::telemetry::{http_date, unix_millis};
@@ -65,7 +66,7 @@ impl CookieJar {
         }
         let now = unix_millis();
         let lines = headers.get_all(SET_COOKIE).take(COOKIES_MAX);
-        let mut cookies = self.lock();
+        let mut cookies = self.0.cookies.lock();
         for cookie in lines.filter_map(|line| Cookie::parse(line.as_bytes(), uri, now)) {
             cookies.retain(|it| it.name != cookie.name || it.path != cookie.path);
             cookies.push(cookie);
@@ -93,7 +94,7 @@ impl CookieJar {
         let now = unix_millis();
         let mut pairs: Vec<String> = Vec::new();
         let mut length = 0;
-        for cookie in self.lock().iter().rev() {
+        for cookie in self.0.cookies.lock().iter().rev() {
             let pair = format!("{}={}", cookie.name, cookie.value);
             if cookie.is_for(uri) && !cookie.is_expired(now) && length + pair.len() <= HEADER_MAX {
                 length += pair.len() + 2;
@@ -113,22 +114,15 @@ impl CookieJar {
 
     /// A new session starts without the cookies of the former one.
     pub(in crate::transport) fn clear(&self) {
-        self.lock().clear();
+        self.0.cookies.lock().clear();
         self.0.is_used.store(false, Ordering::Release);
     }
 
     /// The cookies as operators see them: a value may be a secret.
     pub fn masked(&self) -> Vec<String> {
-        let cookies = self.lock();
+        let cookies = self.0.cookies.lock();
         let masked = cookies.iter().map(|cookie| format!("{}=***", cookie.name));
         masked.collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Cookie>> {
-        self.0
-            .cookies
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -7,16 +7,17 @@
 mod link;
 mod recorded_message;
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::{EventSink, Link};
 use crate::id::QuickMap;
 use crate::masking::LiveSecrets;
+use crate::memory::{Ring, RingLimits};
 use crate::telemetry::millis;
 pub use recorded_message::MessageReport;
 use recorded_message::RecordedMessage;
@@ -62,9 +63,7 @@ pub struct LinkRecording {
 
 #[derive(Debug, Default)]
 struct RecordingBuffer {
-    entries: VecDeque<RecordedMessage>,
-    /// Bytes that the entries hold.
-    bytes: usize,
+    entries: Ring<RecordedMessage>,
     pending: QuickMap<u64, OpenRequest>,
 }
 
@@ -112,7 +111,7 @@ impl Recorder {
             buffer: Arc::default(),
         };
         if self.settings.messages_max > 0 {
-            lock(&self.recordings).push(recording.clone());
+            self.recordings.lock().push(recording.clone());
         }
         recording
     }
@@ -122,8 +121,8 @@ impl Recorder {
         let body_max = self.settings.body_max;
         let mut messages = Vec::new();
         let mut pending = Vec::new();
-        for recording in &*lock(&self.recordings) {
-            let buffer = lock(&recording.buffer);
+        for recording in &*self.recordings.lock() {
+            let buffer = recording.buffer.lock();
             let report = |entry: &RecordedMessage| (entry.at, entry.report(now, body_max, secrets));
             messages.extend(buffer.entries.iter().map(report));
             let open = buffer.pending.iter();
@@ -176,7 +175,7 @@ impl LinkRecording {
     /// A message was sent; `frame` if it is a request.
     fn sent(&self, call: Option<u64>, frame: Bytes, entry: RecordedMessage) {
         let since = entry.at;
-        let mut buffer = lock(&self.buffer);
+        let mut buffer = self.buffer.lock();
         self.push(&mut buffer, entry);
         if let Some(call) = call {
             buffer.pending.insert(call, OpenRequest { since, frame });
@@ -185,7 +184,7 @@ impl LinkRecording {
 
     /// Something came; `answered` if it ends a request.
     fn received(&self, answered: Option<u64>, entry: RecordedMessage) {
-        let mut buffer = lock(&self.buffer);
+        let mut buffer = self.buffer.lock();
         self.push(&mut buffer, entry);
         if let Some(call) = answered {
             buffer.pending.remove(&call);
@@ -193,26 +192,16 @@ impl LinkRecording {
     }
 
     fn push(&self, buffer: &mut RecordingBuffer, entry: RecordedMessage) {
-        buffer.bytes += entry.retained_bytes();
-        buffer.entries.push_back(entry);
-        while buffer.entries.len() > self.settings.messages_max
-            || buffer.bytes > self.settings.bytes_max
-        {
-            let Some(oldest) = buffer.entries.pop_front() else {
-                break;
-            };
-            buffer.bytes -= oldest.retained_bytes();
-        }
+        let limits = RingLimits {
+            entries: self.settings.messages_max,
+            bytes: self.settings.bytes_max,
+        };
+        buffer.entries.push(entry, limits);
     }
 
     fn answered(&self, call: u64) {
-        lock(&self.buffer).pending.remove(&call);
+        self.buffer.lock().pending.remove(&call);
     }
-}
-
-/// A panic elsewhere leaves whole entries behind: the lock may be taken over.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use tokio::time::Instant;
 
 use crate::masking::LiveSecrets;
+use crate::memory::RingEntry;
 use crate::protocol::{Envelope, Method, Notification, Outcome, RawJson, Request, RequestId};
 use crate::telemetry::millis;
 use crate::transport::messages::MessageScanner;
@@ -160,18 +161,6 @@ impl RecordedMessage {
         }
     }
 
-    /// Bytes that it holds in memory.
-    pub(super) fn retained_bytes(&self) -> usize {
-        let own = size_of::<Self>();
-        own + match &self.what {
-            RecordedContent::Sent(kept) => kept.len(),
-            RecordedContent::Received { head, id, .. } => {
-                head.len() + id.as_ref().map_or(0, |id| id.len())
-            }
-            RecordedContent::Event(_, text) => text.len(),
-        }
-    }
-
     pub(super) fn report(
         &self,
         now: Instant,
@@ -213,6 +202,20 @@ impl RecordedMessage {
                 .or(self.call.map(|call| call.to_string())),
             bytes: self.size,
             text,
+        }
+    }
+}
+
+impl RingEntry for RecordedMessage {
+    /// Bytes that it holds in memory.
+    fn bytes(&self) -> usize {
+        let own = size_of::<Self>();
+        own + match &self.what {
+            RecordedContent::Sent(kept) => kept.len(),
+            RecordedContent::Received { head, id, .. } => {
+                head.len() + id.as_ref().map_or(0, |id| id.len())
+            }
+            RecordedContent::Event(_, text) => text.len(),
         }
     }
 }

@@ -1,7 +1,9 @@
 //! The process groups of a server's children, for whoever measures them.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// Of all connections to one server. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -16,25 +18,21 @@ pub(super) struct RunningChild {
 
 impl ChildGroups {
     pub(super) fn enter(&self, leader: Option<u32>) -> RunningChild {
-        self.groups().extend(leader);
+        self.0.lock().extend(leader);
         let groups = self.clone();
         RunningChild { groups, leader }
     }
 
     /// The numbers of their leaders.
     pub(super) fn all(&self) -> Vec<u32> {
-        self.groups().iter().copied().collect()
-    }
-
-    fn groups(&self) -> MutexGuard<'_, BTreeSet<u32>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().iter().copied().collect()
     }
 }
 
 impl Drop for RunningChild {
     fn drop(&mut self) {
         if let Some(leader) = self.leader {
-            self.groups.groups().remove(&leader);
+            self.groups.0.lock().remove(&leader);
         }
     }
 }

@@ -6,9 +6,10 @@ mod message;
 
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use secrecy::ExposeSecret as _;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
@@ -128,7 +129,7 @@ impl Trials {
     }
 
     fn keep(&self, trial: &Arc<Trial>) -> Result<(), Failure> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.0.lock();
         kept.retain(|trial| trial.ended_for().is_none_or(|ago| ago < KEPT_FOR));
         let is_open = |other: &&Arc<Trial>| other.ended_for().is_none();
         let own = kept.iter().filter(|other| other.owner == trial.owner);
@@ -151,7 +152,7 @@ impl Trials {
 
     /// A call of a login.
     pub(super) fn find(&self, owner: &str, id: &str) -> Option<Arc<Trial>> {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.0.lock();
         let mut kept = kept.iter();
         let found = kept.find(|trial| trial.id == id && trial.owner == owner);
         found.cloned()

@@ -9,9 +9,10 @@ mod tests;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
@@ -166,11 +167,11 @@ impl Breakers {
         let (now, settings) = (Instant::now(), self.settings.load());
         let server = self.server.as_str();
         let name = tool.and_then(text_of);
-        let asked = self.lock().ask_server(now, &settings);
+        let asked = self.known.lock().ask_server(now, &settings);
         permit.is_server_trial = asked.map_err(|why| refused(server, None, why))?;
         if let Some(name) = name {
             // Refused here, what was let through for the server is given back with the permit.
-            let asked = self.lock().ask_tool(&name, now, &settings);
+            let asked = self.known.lock().ask_tool(&name, now, &settings);
             permit.is_tool_trial = asked.map_err(|why| refused(server, Some(&name), why))?;
         }
         Ok(permit)
@@ -183,7 +184,7 @@ impl Breakers {
             return;
         }
         let now = Instant::now();
-        let mut known = self.lock();
+        let mut known = self.known.lock();
         let KnownBreakers { server, tools } = &mut *known;
         for breaker in server.iter_mut().chain(tools.values_mut()) {
             breaker.retry_now(now);
@@ -193,7 +194,7 @@ impl Breakers {
     /// Opens a breaker until it is reset.
     pub(crate) fn trip(&self, tool: Option<&str>) {
         let event_number = self.event_number.load(Ordering::Acquire);
-        let mut known = self.lock();
+        let mut known = self.known.lock();
         match tool {
             None => known.server_breaker(event_number).trip(),
             Some(tool) => {
@@ -209,7 +210,7 @@ impl Breakers {
 
     /// Closes a breaker, or without a name all of them.
     pub(crate) fn reset(&self, tool: Option<&str>) {
-        let mut known = self.lock();
+        let mut known = self.known.lock();
         let event_number = self.event_number.fetch_add(1, Ordering::AcqRel) + 1;
         match tool {
             None => {
@@ -226,7 +227,7 @@ impl Breakers {
     /// The server's breaker, and those of tools that are not at rest, by name.
     pub(crate) fn view(&self) -> (BreakerView, Vec<BreakerView>) {
         let now = Instant::now();
-        let known = self.lock();
+        let known = self.known.lock();
         let at_rest = Breaker::new(0);
         let server = known.server.as_ref().unwrap_or(&at_rest);
         let tools = known.tools.iter();
@@ -248,7 +249,7 @@ impl Breakers {
             return Vec::new();
         }
         let (now, settings) = (Instant::now(), self.settings.load());
-        let mut known = self.lock();
+        let mut known = self.known.lock();
         let event_number = self.event_number.fetch_add(1, Ordering::AcqRel) + 1;
         let ticket = |is_trial| Ticket {
             event_number: permit.event_number,
@@ -303,10 +304,6 @@ impl Breakers {
         let is_troubled =
             server.is_some_and(|server| !server.is_at_rest()) || !known.tools.is_empty();
         self.is_troubled.store(is_troubled, Ordering::Release);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, KnownBreakers> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,39 +1,39 @@
-//! Counts the bytes held in memory in total: session events, data that clients have not read, and
-//! server messages that are not consumed yet.
+//! Counts the bytes that one part of the gateway holds in memory: session events, data that clients
+//! have not read, and server messages that are not consumed yet.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The total. Cheap to clone.
-#[derive(Clone, Default)]
-pub(crate) struct KeptBytes(Arc<AtomicUsize>);
+/// The sum of all shares. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ByteGauge(Arc<AtomicUsize>);
 
-/// The share of one session, client or message in the total; subtracted when dropped.
-#[derive(Default)]
-pub(crate) struct KeptShare {
-    all: KeptBytes,
+/// The share of one session, client or message in the sum; subtracted when dropped.
+#[derive(Debug, Default)]
+pub(crate) struct ByteShare {
+    all: ByteGauge,
     own: usize,
 }
 
-impl KeptBytes {
-    pub(crate) fn share(&self) -> KeptShare {
+impl ByteGauge {
+    pub(crate) fn share(&self) -> ByteShare {
         let all = self.clone();
-        KeptShare { all, own: 0 }
+        ByteShare { all, own: 0 }
     }
 
     pub(crate) fn all(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Adds the bytes of a message, unless the total would exceed `max`.
-    pub(crate) fn try_keep(&self, bytes: usize, max: usize) -> Option<KeptShare> {
+    /// Adds the bytes of a message, unless the sum would exceed `max`.
+    pub(crate) fn take_within(&self, bytes: usize, max: usize) -> Option<ByteShare> {
         let mut share = self.share();
         share.add(bytes);
         (share.all() <= max).then_some(share)
     }
 }
 
-impl KeptShare {
+impl ByteShare {
     pub(crate) fn add(&mut self, bytes: usize) {
         self.own += bytes;
         self.all.0.fetch_add(bytes, Ordering::Relaxed);
@@ -54,7 +54,7 @@ impl KeptShare {
     }
 }
 
-impl Drop for KeptShare {
+impl Drop for ByteShare {
     fn drop(&mut self) {
         self.subtract(self.own);
     }
@@ -66,11 +66,11 @@ mod tests {
 
     #[test]
     fn messages_above_the_limit_are_not_counted() {
-        let bytes = KeptBytes::default();
-        let held = bytes.try_keep(60, 100).unwrap();
-        assert!(bytes.try_keep(41, 100).is_none());
+        let bytes = ByteGauge::default();
+        let held = bytes.take_within(60, 100).unwrap();
+        assert!(bytes.take_within(41, 100).is_none());
         assert_eq!(held.all(), 60);
-        let other = bytes.try_keep(40, 100).unwrap();
+        let other = bytes.take_within(40, 100).unwrap();
         drop(held);
         assert_eq!(other.all(), 40);
     }
