@@ -9,8 +9,8 @@ mod jwt;
 mod last_use;
 mod policy;
 mod rate_limits;
-mod remembered;
 mod rights;
+mod session_credentials;
 mod token_answer;
 mod tokens;
 mod verified_token;
@@ -27,8 +27,8 @@ pub use policy::{
     Policy, PolicyCase, PolicyRule, TriedCase, is_judged, read_cases,
 };
 pub use rate_limits::{CountedCall, Rate, RateLimitSettings, RateLimits};
-pub use remembered::{RememberSettings, RememberedCredentials};
 pub use rights::Rights;
+pub use session_credentials::{RememberSettings, SessionCredentials};
 pub use tokens::{TokenSettings, TokenVerifier};
 pub use verified_token::PresentedToken;
 pub use webhook::WebhookSettings;

@@ -8,9 +8,9 @@ use crate::bridge::headers::{HeaderMismatch, McpHeaders, ParamHeaders, PassedHea
 use crate::calls::answer_decorator::call_lost;
 use crate::calls::call_context::CallContext;
 use crate::calls::call_target::CallTarget;
-use crate::calls::input_requests::ReturnedRound;
+use crate::calls::open_questions::ReturnedRound;
 use crate::calls::parked_calls::CallAddress;
-use crate::calls::peer_places::PeerPlace;
+use crate::calls::quota::QuotaShare;
 use crate::calls::tasks;
 use crate::catalog::Snapshot;
 use crate::downstream::Caller;
@@ -36,7 +36,7 @@ pub(crate) struct AdmittedCall {
     pub(crate) target: CallTarget,
     /// The slot among the client's calls in flight; `None` for a parked call, which already has
     /// one, and if these calls are not limited.
-    pub(crate) place: Option<PeerPlace>,
+    pub(crate) place: Option<QuotaShare>,
     /// Number of times that the client was already asked for input.
     pub(crate) round: u8,
     /// The parked call that the request resumes.

@@ -11,9 +11,9 @@ use crate::auth::{CountedCall, Policy, RateLimits};
 use crate::bridge::headers::ClientHeaders;
 use crate::bridge::meta::TRACEPARENT;
 use crate::calls::answer_decorator::AnswerDecorator;
-use crate::calls::observation::Observation;
+use crate::calls::call_telemetry::CallTelemetry;
 use crate::calls::parked_calls::ParkedCalls;
-use crate::calls::peer_places::{PeerPlace, PeerPlaces};
+use crate::calls::quota::{Quota, QuotaShare};
 use crate::calls::request_trace::RequestTrace;
 use crate::calls::sealing::Sealing;
 use crate::calls::settings::SessionSettings;
@@ -35,7 +35,7 @@ pub(crate) struct CallContext {
     pub(crate) policy: ArcSwapOption<Box<dyn Policy>>,
     pub(crate) rate_limits: RateLimits,
     /// Calls in flight of clients that may have so many.
-    pub(crate) in_flight: PeerPlaces,
+    pub(crate) in_flight: Quota,
     pub(crate) numbers: CallNumbers,
     pub(crate) counters: Counters,
     pub(crate) history: History,
@@ -65,32 +65,32 @@ impl CallContext {
         }
     }
 
-    /// Begins the observation of a request that came in on the worker thread of this index.
+    /// Begins the telemetry of a request that came in on the worker thread of this index.
     pub(crate) fn observe(
         &self,
         request: &Request,
         revision: Revision,
         worker: usize,
         headers: Option<&Arc<ClientHeaders>>,
-    ) -> Option<Box<Observation>> {
+    ) -> Option<Box<CallTelemetry>> {
         let header = headers.and_then(|headers| headers.get(TRACEPARENT));
         let trace = RequestTrace::begin(&self.traces, request, revision, header);
-        Observation::begin(&self.metrics, request, revision, worker, trace)
+        CallTelemetry::begin(&self.metrics, request, revision, worker, trace)
     }
 
-    /// The observation of a request that is a call, with its record in the history, if there is
+    /// The telemetry of a request that is a call, with its record in the history, if there is
     /// one.
     pub(crate) fn observe_call(
         &self,
-        mut begun: Option<Box<Observation>>,
+        mut begun: Option<Box<CallTelemetry>>,
         request: &Request,
         caller: &Caller,
-    ) -> Option<Box<Observation>> {
+    ) -> Option<Box<CallTelemetry>> {
         if let Some(trace) = begun.as_mut().and_then(|begun| begun.trace()) {
             let session = caller.session.map(SessionId::handle);
             trace.of_caller(session.map(|it| it.to_string()), view_name(&caller.view));
         }
-        let _log = Observation::log_scope(begun.as_deref());
+        let _log = CallTelemetry::log_scope(begun.as_deref());
         let record = self.history.begin(
             request,
             &RecordedCaller {
@@ -103,7 +103,7 @@ impl CallContext {
                 },
             },
         );
-        Observation::of_call(begun, request, record)
+        CallTelemetry::of_call(begun, request, record)
     }
 
     /// Whether a name that no list has may be that of an item of a server, as this client sees it.
@@ -162,7 +162,7 @@ impl CallContext {
     /// # Errors
     ///
     /// Returns the failure that the client is to read.
-    pub(crate) fn place_of_call(&self, holder: Holder) -> Result<Option<PeerPlace>, Failure> {
+    pub(crate) fn place_of_call(&self, holder: Holder) -> Result<Option<QuotaShare>, Failure> {
         let limit = self.settings.load().calls_in_flight(&holder);
         if limit.per_client.is_none() {
             return Ok(None);

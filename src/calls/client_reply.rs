@@ -7,7 +7,7 @@ use bytestring::ByteString;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::bridge::headers::ClientHeaders;
-use crate::calls::observation::Observation;
+use crate::calls::call_telemetry::CallTelemetry;
 use crate::calls::stream_event::StreamEvent;
 use crate::history::CallEnding;
 use crate::id::ServerName;
@@ -25,25 +25,25 @@ pub(crate) struct ClientRequest {
     pub(crate) reply: oneshot::Sender<ClientReply>,
     /// Headers that servers are to read.
     pub(crate) forwarded: Option<Arc<ClientHeaders>>,
-    pub(crate) observation: Option<Box<Observation>>,
+    pub(crate) call_telemetry: Option<Box<CallTelemetry>>,
 }
 
 impl ClientRequest {
-    /// Its observation, from now on that of a call of this item of a server.
-    pub(crate) fn take_observation(
+    /// Its telemetry, from now on that of a call of this item of a server.
+    pub(crate) fn take_call_telemetry(
         &mut self,
         server: &ServerName,
         item: &ByteString,
-    ) -> Option<Box<Observation>> {
-        let mut observation = self.observation.take()?;
-        observation.goes_to(server, item);
-        Some(observation)
+    ) -> Option<Box<CallTelemetry>> {
+        let mut call_telemetry = self.call_telemetry.take()?;
+        call_telemetry.goes_to(server, item);
+        Some(call_telemetry)
     }
 
     /// Answers a request of which no call was made.
     pub(crate) fn answer(self, reply: ClientReply, ending: CallEnding<'_>) {
-        if let Some(observation) = self.observation {
-            observation.end(ending, reply.size());
+        if let Some(call_telemetry) = self.call_telemetry {
+            call_telemetry.end(ending, reply.size());
         }
         // A client that left does not need it.
         let _ = self.reply.send(reply);

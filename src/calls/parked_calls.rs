@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use uuid::Uuid;
 
-use crate::calls::peer_places::{NoPlace, PeerPlace, PeerPlaces, PlaceLimit};
+use crate::calls::quota::{Quota, QuotaExceeded, QuotaLimit, QuotaShare};
 use crate::calls::worker_inbox::{ClientAction, WorkerInbox};
 use crate::id::Holder;
 
@@ -14,7 +14,7 @@ use crate::id::Holder;
 #[derive(Clone, Default)]
 pub(crate) struct ParkedCalls {
     calls: Arc<Mutex<HashMap<Uuid, CallAddress>>>,
-    places: PeerPlaces,
+    places: Quota,
 }
 
 /// Where a call of a client without a session is.
@@ -35,7 +35,7 @@ pub(crate) struct ParkedPermit {
     parked: ParkedCalls,
     pub(crate) handle: Uuid,
     number: u64,
-    _place: PeerPlace,
+    _place: QuotaShare,
 }
 
 impl ParkedCalls {
@@ -49,8 +49,8 @@ impl ParkedCalls {
         handle: Uuid,
         call: CallAddress,
         holder: Holder,
-        limit: &PlaceLimit,
-    ) -> Result<ParkedPermit, NoPlace> {
+        limit: &QuotaLimit,
+    ) -> Result<ParkedPermit, QuotaExceeded> {
         let _place = self.places.take(holder, limit)?;
         let number = call.number;
         self.calls.lock().entry(handle).or_insert(call);

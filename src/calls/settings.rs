@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::auth::{ClientLimits, LimitsByClient, RateLimitSettings};
-use crate::calls::peer_places::PlaceLimit;
+use crate::calls::quota::QuotaLimit;
 use crate::id::Holder;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,7 +69,7 @@ impl SessionSettings {
         (self.stream_queue_max, self.stream_queue_bytes_max)
     }
 
-    pub(crate) fn sessions(&self, holder: &Holder) -> PlaceLimit {
+    pub(crate) fn sessions(&self, holder: &Holder) -> QuotaLimit {
         let all = (self.sessions_per_client, "sessions.max_per_client");
         let one = (
             |it: &ClientLimits| it.sessions,
@@ -79,7 +79,7 @@ impl SessionSettings {
         self.places("sessions", ("sessions.max", self.sessions_max), own)
     }
 
-    pub(crate) fn listeners(&self, holder: &Holder) -> PlaceLimit {
+    pub(crate) fn listeners(&self, holder: &Holder) -> QuotaLimit {
         let of = "streams of clients that listen";
         let all = (self.listeners_per_client, "sessions.listeners_per_client");
         let one = (
@@ -90,13 +90,13 @@ impl SessionSettings {
         self.places(of, ("sessions.listeners", self.listeners_max), own)
     }
 
-    pub(crate) fn parked_calls(&self) -> PlaceLimit {
+    pub(crate) fn parked_calls(&self) -> QuotaLimit {
         let of = "calls that wait for their clients";
         self.places(of, ("sessions.parked_calls", self.parked_max), None)
     }
 
     /// Without a limit for all together: each server has one.
-    pub(crate) fn calls_in_flight(&self, holder: &Holder) -> PlaceLimit {
+    pub(crate) fn calls_in_flight(&self, holder: &Holder) -> QuotaLimit {
         let all = (self.calls_per_client, "limits.calls_per_client");
         let one = (
             |it: &ClientLimits| it.calls_in_flight,
@@ -123,9 +123,9 @@ impl SessionSettings {
         of: &'static str,
         (key, max): (&'static str, usize),
         per_client: Option<(usize, &'static str)>,
-    ) -> PlaceLimit {
+    ) -> QuotaLimit {
         let peer_share = self.peer_share;
-        PlaceLimit {
+        QuotaLimit {
             of,
             key,
             max,

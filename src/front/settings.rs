@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::tls::TlsSettings;
 use crate::auth::{AuthSettings, LimitsByClient};
-use crate::calls::PlaceLimit;
+use crate::calls::QuotaLimit;
 use crate::id::Holder;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,13 +107,13 @@ impl FrontSettings {
     }
 
     /// Bytes of the request bodies of this client.
-    pub(super) fn body_bytes(&self, holder: &Holder) -> PlaceLimit {
+    pub(super) fn body_bytes(&self, holder: &Holder) -> QuotaLimit {
         let own = self.by_client.find(holder);
         let (max, key) = match own.and_then(|own| own.bytes_in_flight) {
             Some(own) => (own, "auth.keys.NAME.limits.bytes_in_flight"),
             None => (self.bytes_per_client, "limits.bytes_per_client"),
         };
-        PlaceLimit {
+        QuotaLimit {
             of: "bytes of request bodies in flight",
             key: "limits.bytes_in_flight",
             max: self.bytes_in_flight_max,

@@ -13,7 +13,7 @@ use super::http::guard::origin_is_allowed;
 use super::legacy_sse::sse_channel::SseChannels;
 use super::settings::FrontSettings;
 use crate::auth::{TokenSettings, TokenVerifier};
-use crate::calls::PeerPlaces;
+use crate::calls::Quota;
 use crate::credentials::{SubjectTokens, Web};
 use crate::masking::LiveSecrets;
 use crate::sessions::Sessions;
@@ -32,7 +32,7 @@ pub struct Front {
     pub(super) sessions: Sessions,
     pub(super) counters: Counters,
     /// Bytes of the bodies of all requests in flight.
-    pub(super) bytes: PeerPlaces,
+    pub(super) bytes: Quota,
     /// Cancelled when the gateway stops.
     pub(super) draining: CancellationToken,
     /// Cancelled with `draining`, and earlier when the socket is handed over to another process:
@@ -86,7 +86,7 @@ impl Front {
             settings: ArcSwap::from_pointee(settings),
             sessions,
             counters,
-            bytes: PeerPlaces::default(),
+            bytes: Quota::default(),
             draining: CancellationToken::new(),
             closing: CancellationToken::new(),
             channels: SseChannels::default(),

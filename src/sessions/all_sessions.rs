@@ -12,8 +12,8 @@ use uuid::Uuid;
 
 use crate::auth::{Policy, RateLimits, Requester};
 use crate::calls::{
-    AnswerDecorator, CallContext, CallWorkers, ListWait, NoPlace, ParkedCalls, PeerPlace,
-    PeerPlaces, PlaceLimit, Sealing, SealingKeys, SessionSettings,
+    AnswerDecorator, CallContext, CallWorkers, ListWait, ParkedCalls, Quota, QuotaExceeded,
+    QuotaLimit, QuotaShare, Sealing, SealingKeys, SessionSettings,
 };
 use crate::downstream::Downstreams;
 use crate::history::{CallEnding, History};
@@ -86,7 +86,7 @@ impl Sessions {
             catalog: spec.catalog,
             policy: ArcSwapOption::from_pointee(spec.policy),
             rate_limits: RateLimits::default(),
-            in_flight: PeerPlaces::default(),
+            in_flight: Quota::default(),
             numbers: spec.numbers,
             counters: spec.counters,
             history: spec.history,
@@ -206,16 +206,16 @@ impl Sessions {
         arbiter: usize,
     ) -> Result<(Revision, Bytes), Failure> {
         let mut record = record_of(request, requester)?;
-        let observation = self
+        let call_telemetry = self
             .0
             .calls
             .observe(request, record.revision, arbiter, None);
         record.peer = peer;
         let opened = self.try_open(id, request, record, arbiter).await;
-        if let Some(observation) = observation {
+        if let Some(call_telemetry) = call_telemetry {
             match &opened {
-                Ok((_, answer)) => observation.end(CallEnding::Done, answer.len()),
-                Err(failure) => observation.end(CallEnding::Failed(failure), 0),
+                Ok((_, answer)) => call_telemetry.end(CallEnding::Done, answer.len()),
+                Err(failure) => call_telemetry.end(CallEnding::Failed(failure), 0),
             }
         }
         opened
@@ -254,14 +254,14 @@ impl Sessions {
 
     /// A place for a new session. Sessions that were never used make room before anybody is refused:
     /// those of the client itself where it has its share.
-    async fn place_for(&self, holder: Holder, limit: &PlaceLimit) -> Result<PeerPlace, Failure> {
+    async fn place_for(&self, holder: Holder, limit: &QuotaLimit) -> Result<QuotaShare, Failure> {
         let (registry, counters) = (&self.0.registry, &self.0.calls.counters);
         loop {
             let why = match registry.reserve(holder.clone(), limit) {
                 Ok(place) => return Ok(place),
                 Err(why) => why,
             };
-            let of = (why != NoPlace::Full).then_some(&holder);
+            let of = (why != QuotaExceeded::Full).then_some(&holder);
             let Some(unused) = registry.take_unused(of) else {
                 counters.add(Counter::SessionsRefused);
                 return Err(limit.failure(why));

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use crate::bridge::meta::with_meta;
 use crate::calls::{
-    EventSender, PeerPlace, PeerPlaces, SessionSettings, StreamEvent, event_queue, tasks,
+    EventSender, Quota, QuotaShare, SessionSettings, StreamEvent, event_queue, tasks,
 };
 use crate::catalog::{Changes, Snapshot};
 use crate::downstream::{Caller, SubscriptionChange, SubscriptionKey, TaskKey};
@@ -52,13 +52,13 @@ fn is_false(value: &bool) -> bool {
 #[derive(Default)]
 pub(crate) struct ListenStreams {
     all: Mutex<HashMap<SessionId, Addr<ListenStream>>>,
-    pub(super) places: PeerPlaces,
+    pub(super) places: Quota,
 }
 
 /// The actor of one stream. It lives until its client closes the stream or the gateway stops.
 pub(crate) struct ListenStream {
     name: SessionId,
-    _place: PeerPlace,
+    _place: QuotaShare,
     context: Arc<SessionContext>,
     caller: Arc<Caller>,
     /// Index of the arbiter that it lives on.
@@ -166,7 +166,7 @@ impl ListenStream {
     /// Starts the actor on the calling arbiter, whose index is `arbiter`.
     pub(super) fn start(
         context: &Arc<SessionContext>,
-        place: PeerPlace,
+        place: QuotaShare,
         caller: Arc<Caller>,
         arbiter: usize,
         request: &Request,

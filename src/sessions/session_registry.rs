@@ -8,8 +8,8 @@ use actix::Addr;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::time::Instant;
 
-use crate::auth::RememberedCredentials;
-use crate::calls::{NoPlace, PeerPlace, PeerPlaces, PlaceLimit};
+use crate::auth::SessionCredentials;
+use crate::calls::{Quota, QuotaExceeded, QuotaLimit, QuotaShare};
 use crate::id::{Holder, Principal, QuickMap, SessionId, SessionOwner};
 use crate::protocol::Revision;
 use crate::sessions::message::SessionCommand;
@@ -19,7 +19,7 @@ use crate::sessions::unused_sessions::UnusedSessions;
 
 pub(crate) struct SessionRegistry {
     shards: Box<[RwLock<Shard>]>,
-    places: PeerPlaces,
+    places: Quota,
     unused: UnusedSessions,
     started: Instant,
 }
@@ -36,7 +36,7 @@ struct SessionSlot {
     /// For anybody else it does not exist.
     owner: SessionOwner,
     /// Those of its owner, for requests without any.
-    credentials: Option<Arc<RememberedCredentials>>,
+    credentials: Option<Arc<SessionCredentials>>,
     /// Whether it was opened without credentials. Other clients can know its id, so the session never
     /// remembers credentials.
     is_adopted: bool,
@@ -48,7 +48,7 @@ struct SessionSlot {
     unused_since: Option<u32>,
     /// It is over, but its record may still be there.
     is_ending: bool,
-    place: PeerPlace,
+    place: QuotaShare,
 }
 
 /// The second in which the registry is made.
@@ -77,7 +77,7 @@ impl SessionRegistry {
     pub(crate) fn new(shards: usize) -> Self {
         Self {
             shards: (0..shards.max(1)).map(|_| RwLock::default()).collect(),
-            places: PeerPlaces::default(),
+            places: Quota::default(),
             unused: UnusedSessions::default(),
             started: Instant::now(),
         }
@@ -92,7 +92,11 @@ impl SessionRegistry {
     /// # Errors
     ///
     /// Says why there is none.
-    pub(crate) fn reserve(&self, holder: Holder, limit: &PlaceLimit) -> Result<PeerPlace, NoPlace> {
+    pub(crate) fn reserve(
+        &self,
+        holder: Holder,
+        limit: &QuotaLimit,
+    ) -> Result<QuotaShare, QuotaExceeded> {
         self.places.take(holder, limit)
     }
 
@@ -120,7 +124,7 @@ impl SessionRegistry {
     /// Puts a session in the place that was reserved for it.
     pub(crate) fn insert(
         &self,
-        place: PeerPlace,
+        place: QuotaShare,
         (id, owner): (SessionId, SessionOwner),
         address: SessionAddr,
         revision: Revision,
@@ -226,12 +230,12 @@ impl SessionRegistry {
     }
 
     /// The credentials that a session remembers.
-    pub(crate) fn credentials(&self, id: SessionId) -> Option<Arc<RememberedCredentials>> {
+    pub(crate) fn credentials(&self, id: SessionId) -> Option<Arc<SessionCredentials>> {
         self.read(id).get(&id)?.credentials.clone()
     }
 
     /// A session remembers credentials of its owner instead of what it did.
-    pub(crate) fn remember(&self, id: SessionId, credentials: Arc<RememberedCredentials>) {
+    pub(crate) fn remember(&self, id: SessionId, credentials: Arc<SessionCredentials>) {
         let mut shard = self.write(id);
         let slot = shard.get_mut(&id).filter(|slot| !slot.is_ending);
         let slot = slot.filter(|slot| !slot.is_adopted);
@@ -244,7 +248,7 @@ impl SessionRegistry {
     pub(crate) fn forget_credentials(
         &self,
         id: SessionId,
-        credentials: Option<&Arc<RememberedCredentials>>,
+        credentials: Option<&Arc<SessionCredentials>>,
     ) {
         if let Some(slot) = self.write(id).get_mut(&id) {
             let is_meant = |it: &mut _| credentials.is_none_or(|meant| Arc::ptr_eq(it, meant));

@@ -9,9 +9,8 @@ use tokio::sync::oneshot;
 
 use crate::bridge::headers::{ClientHeaders, McpHeaders};
 use crate::calls::{
-    CallAddress, CallClient, CallWorker, ClientAction, ClientReply, ClientRequest, ListWait,
-    NewCall, Observation, OrphanedTask, RequestGuard, RunningRequest, TaskLookup, WaitingList,
-    tasks,
+    CallAddress, CallClient, CallTelemetry, CallWorker, ClientAction, ClientReply, ClientRequest,
+    ListWait, NewCall, OrphanedTask, RequestGuard, RunningRequest, TaskLookup, WaitingList, tasks,
 };
 use crate::catalog::Snapshot;
 use crate::downstream::{Caller, ClientInfo};
@@ -52,23 +51,23 @@ impl Sessions {
     ) -> Either<Ready<ServeOutcome>, LocalBoxFuture<'a, ServeOutcome>> {
         let calls = &self.context().calls;
         let (request, caller) = (&sessionless.request, &sessionless.caller);
-        let observation = calls.observe(
+        let call_telemetry = calls.observe(
             request,
             caller.revision,
             sessionless.arbiter,
             sessionless.forwarded.as_ref(),
         );
         let Some(wait) = ListWait::of(calls, request, caller, sessionless.arbiter) else {
-            return Either::Left(ready(self.start_serving(sessionless, observation)));
+            return Either::Left(ready(self.start_serving(sessionless, call_telemetry)));
         };
         let (request, to) = (&sessionless.request, sessionless.caller.revision);
         if let Some(open) = WaitingList::open(request, sessionless.accepts_stream, to) {
-            let stream = self.answer_later(open, (sessionless, observation), wait);
+            let stream = self.answer_later(open, (sessionless, call_telemetry), wait);
             return Either::Left(ready(ServeOutcome::Done(stream)));
         }
         let listed = async move {
             wait.end().await;
-            self.start_serving(sessionless, observation)
+            self.start_serving(sessionless, call_telemetry)
         };
         Either::Right(listed.boxed_local())
     }
@@ -77,7 +76,7 @@ impl Sessions {
     fn answer_later(
         &self,
         (mut list, stream): (WaitingList, ClientReply),
-        (sessionless, observation): (SessionlessRequest<'_>, Option<Box<Observation>>),
+        (sessionless, call_telemetry): (SessionlessRequest<'_>, Option<Box<CallTelemetry>>),
         wait: ListWait,
     ) -> ClientReply {
         let sessions = self.clone();
@@ -88,7 +87,8 @@ impl Sessions {
         };
         actix_rt::spawn(async move {
             list.wait(&wait).await;
-            if let ServeOutcome::Done(answer) = sessions.start_serving(sessionless, observation) {
+            if let ServeOutcome::Done(answer) = sessions.start_serving(sessionless, call_telemetry)
+            {
                 list.answer(answer);
             }
         });
@@ -98,27 +98,29 @@ impl Sessions {
     fn start_serving(
         &self,
         sessionless: SessionlessRequest<'_>,
-        mut observation: Option<Box<Observation>>,
+        mut call_telemetry: Option<Box<CallTelemetry>>,
     ) -> ServeOutcome {
-        let _log = Observation::log_scope(observation.as_deref());
+        let _log = CallTelemetry::log_scope(call_telemetry.as_deref());
         let (id, method) = (
             sessionless.request.id.clone(),
             sessionless.request.method.clone(),
         );
         let caller = sessionless.caller.clone();
-        match self.try_serve(sessionless, &mut observation) {
+        match self.try_serve(sessionless, &mut call_telemetry) {
             Ok(outcome) => {
                 // No call was made of it.
-                if let (ServeOutcome::Done(reply), Some(observation)) = (&outcome, observation) {
-                    observation.end(CallEnding::Done, reply.size());
+                if let (ServeOutcome::Done(reply), Some(call_telemetry)) =
+                    (&outcome, call_telemetry)
+                {
+                    call_telemetry.end(CallEnding::Done, reply.size());
                 }
                 outcome
             }
             Err(failure) => {
                 let decorator = self.context().calls.decorator(&caller);
                 let reply = decorator.failed(&method, &id, &failure, caller.revision);
-                if let Some(observation) = observation {
-                    observation.end(CallEnding::Failed(&failure), reply.size());
+                if let Some(call_telemetry) = call_telemetry {
+                    call_telemetry.end(CallEnding::Failed(&failure), reply.size());
                 }
                 ServeOutcome::Done(reply)
             }
@@ -128,7 +130,7 @@ impl Sessions {
     fn try_serve(
         &self,
         mut sessionless: SessionlessRequest<'_>,
-        observation: &mut Option<Box<Observation>>,
+        call_telemetry: &mut Option<Box<CallTelemetry>>,
     ) -> Result<ServeOutcome, Failure> {
         let calls = &self.context().calls;
         let catalog = calls.catalog.of(&sessionless.caller);
@@ -139,8 +141,8 @@ impl Sessions {
             Dispatch::SetLevel => calls.decorator(caller).empty(&request.id, caller.revision),
             Dispatch::Listen => self.listen(&sessionless)?,
             Dispatch::Task(task) => {
-                *observation = calls.observe_call(observation.take(), request, caller);
-                return Ok(self.serve_task(sessionless, task, observation.take()));
+                *call_telemetry = calls.observe_call(call_telemetry.take(), request, caller);
+                return Ok(self.serve_task(sessionless, task, call_telemetry.take()));
             }
             Dispatch::Call(named) => {
                 if let Some(named) = named {
@@ -149,8 +151,8 @@ impl Sessions {
                     sessionless.headers = None;
                 }
                 let (request, caller) = (&sessionless.request, &sessionless.caller);
-                *observation = calls.observe_call(observation.take(), request, caller);
-                return self.call(sessionless, &catalog, observation);
+                *call_telemetry = calls.observe_call(call_telemetry.take(), request, caller);
+                return self.call(sessionless, &catalog, call_telemetry);
             }
         };
         Ok(ServeOutcome::Done(answer))
@@ -160,7 +162,7 @@ impl Sessions {
         &self,
         sessionless: SessionlessRequest<'_>,
         task: TaskLookup,
-        observation: Option<Box<Observation>>,
+        call_telemetry: Option<Box<CallTelemetry>>,
     ) -> ServeOutcome {
         match task {
             TaskLookup::Hosted(task) => {
@@ -169,12 +171,13 @@ impl Sessions {
                     accepts_stream,
                     ..
                 } = sessionless;
-                let (request, answer) = self.client_request(request, accepts_stream, observation);
+                let (request, answer) =
+                    self.client_request(request, accepts_stream, call_telemetry);
                 let number = request.number;
                 task.send(ClientAction::Task(request));
                 running(answer, task, number)
             }
-            TaskLookup::Orphaned(task) => self.adopt_task(sessionless, task, observation),
+            TaskLookup::Orphaned(task) => self.adopt_task(sessionless, task, call_telemetry),
         }
     }
 
@@ -240,7 +243,7 @@ impl Sessions {
         &self,
         sessionless: SessionlessRequest<'_>,
         catalog: &Snapshot,
-        observation: &mut Option<Box<Observation>>,
+        call_telemetry: &mut Option<Box<CallTelemetry>>,
     ) -> Result<ServeOutcome, Failure> {
         let calls = &self.context().calls;
         let (request, caller, peer) = (sessionless.request, sessionless.caller, sessionless.peer);
@@ -254,7 +257,7 @@ impl Sessions {
         let admitted = calls.admit(&request, &client)?;
         let request = admitted.rewritten.unwrap_or(request);
         let (mut request, answer) =
-            self.client_request(request, sessionless.accepts_stream, observation.take());
+            self.client_request(request, sessionless.accepts_stream, call_telemetry.take());
         let (number, round) = (request.number, admitted.round);
         if let Some(parked) = admitted.parked {
             parked.send(ClientAction::Resume { request, round });
@@ -287,11 +290,14 @@ impl Sessions {
         &self,
         sessionless: SessionlessRequest<'_>,
         task: Box<OrphanedTask>,
-        observation: Option<Box<Observation>>,
+        call_telemetry: Option<Box<CallTelemetry>>,
     ) -> ServeOutcome {
         let look = task.look(&sessionless.request);
-        let (asked, answer) =
-            self.client_request(sessionless.request, sessionless.accepts_stream, observation);
+        let (asked, answer) = self.client_request(
+            sessionless.request,
+            sessionless.accepts_stream,
+            call_telemetry,
+        );
         let (mut request, _) = self.client_request(look, false, None);
         request.forwarded = sessionless.forwarded;
         let (number, asked_number) = (request.number, asked.number);
@@ -315,7 +321,7 @@ impl Sessions {
         &self,
         request: Request,
         accepts_stream: bool,
-        observation: Option<Box<Observation>>,
+        call_telemetry: Option<Box<CallTelemetry>>,
     ) -> (ClientRequest, oneshot::Receiver<ClientReply>) {
         let (reply, answer) = oneshot::channel();
         let request = ClientRequest {
@@ -324,7 +330,7 @@ impl Sessions {
             accepts_stream,
             reply,
             forwarded: None,
-            observation,
+            call_telemetry,
         };
         (request, answer)
     }

@@ -5,7 +5,7 @@ mod clock;
 mod counted;
 mod counters;
 mod event_feed;
-mod explanation;
+mod exit_diagnosis;
 mod log_line;
 mod log_records;
 mod log_ring;
@@ -22,7 +22,7 @@ pub use clock::{ClockForm, even_millis, http_date, local_time, millis, rfc3339, 
 pub use counted::counted;
 pub use counters::{Counter, CounterLabels, Counters};
 pub use event_feed::{Event, EventBatch, EventFeed, EventKind, EventListener};
-pub use explanation::explanation;
+pub use exit_diagnosis::exit_diagnosis;
 pub use log_records::{LogEntry, LogPage, LogQuery, LogRecords};
 pub use log_ring::{LogCounters, LogLine, LogRing, LogRingSettings, LogSource};
 pub use log_scope::{LogScope, SpanNumbers};

@@ -6,7 +6,7 @@
 //! (S-CANC-01), and while it gathers what the server asked for, the call is parked.
 
 mod consent;
-mod questions;
+mod parking;
 mod reply_target;
 mod resending;
 mod response;
@@ -26,13 +26,13 @@ use crate::calls::alarms::{Alarm, Alarms};
 use crate::calls::call_context::CallContext;
 use crate::calls::call_route::{CallPermit, CallRoute, ConnectionAccess, find_route};
 use crate::calls::call_target::CallTarget;
+use crate::calls::call_telemetry::CallTelemetry;
 use crate::calls::client_reply::ClientRequest;
 use crate::calls::event_log::EventLog;
-use crate::calls::input_requests::InputRequests;
-use crate::calls::observation::Observation;
+use crate::calls::open_questions::OpenQuestions;
 use crate::calls::parked_calls::ParkedPermit;
-use crate::calls::peer_places::PeerPlace;
 use crate::calls::progress::Progress;
+use crate::calls::quota::QuotaShare;
 use crate::calls::request_trace::{Destination, unrecorded};
 use crate::calls::retry::RetryState;
 use crate::calls::worker_inbox::{ClientAction, WorkerInbox};
@@ -78,11 +78,11 @@ pub(crate) struct Call {
     /// Present if the client has no session.
     rounds: Option<Box<ClientRounds>>,
     /// Of the request that the client waits for.
-    observation: Option<Box<Observation>>,
+    call_telemetry: Option<Box<CallTelemetry>>,
     /// The room of its answer, if that is large.
     room: Option<HeldRoom>,
     /// Among the calls of its client, where they are limited.
-    _place: Option<PeerPlace>,
+    _place: Option<QuotaShare>,
 }
 
 /// How far a call is on its way to its server and back.
@@ -133,7 +133,7 @@ struct ClientRounds {
     /// The number of the request that the client waits for.
     request_number: u64,
     arguments: Option<Bytes>,
-    questions: InputRequests,
+    questions: OpenQuestions,
     parked: Option<ParkedPermit>,
     adopted: Option<Box<AdoptedTask>>,
 }
@@ -147,7 +147,7 @@ pub(crate) struct NewCall {
     pub(crate) target: CallTarget,
     pub(crate) reply_to: Arc<Recipient<Delivery>>,
     /// Among the calls of its client, where they are limited.
-    pub(crate) place: Option<PeerPlace>,
+    pub(crate) place: Option<QuotaShare>,
     /// For a client without a session: its worker, its place, and the questions asked so far.
     pub(crate) sessionless: Option<(Arc<WorkerInbox>, Peer, u8)>,
 }
@@ -171,7 +171,7 @@ impl Call {
         let item = request.item().map(|item| request.frame.share(item));
         let item = item.unwrap_or_default();
         let server = &new_call.target.server;
-        let observation = new_call.request.take_observation(server, &item);
+        let call_telemetry = new_call.request.take_call_telemetry(server, &item);
         let ClientRequest {
             request,
             number,
@@ -190,7 +190,7 @@ impl Call {
                 peer,
                 request_number: number,
                 arguments: request.member(request.params.arguments.as_ref()),
-                questions: InputRequests::of(round),
+                questions: OpenQuestions::of(round),
                 parked: None,
                 adopted: None,
             })
@@ -218,7 +218,7 @@ impl Call {
             retry: None,
             alarms: Alarms::default(),
             rounds,
-            observation,
+            call_telemetry,
             room: None,
         };
         (Box::new(call), request)
@@ -226,7 +226,7 @@ impl Call {
 
     /// Log records from now on belong to the request that the client waits for.
     pub(crate) fn log_scope(&self) -> Option<LogScope> {
-        Observation::log_scope(self.observation.as_deref())
+        CallTelemetry::log_scope(self.call_telemetry.as_deref())
     }
 
     pub(crate) const fn is_done(&self) -> bool {
@@ -339,8 +339,9 @@ impl Call {
             transport: senders.transport(),
             revision: senders.revision(),
         };
-        let observation = self.observation.as_mut();
-        let traceparent = observation.and_then(|observation| observation.attempt(&destination));
+        let call_telemetry = self.call_telemetry.as_mut();
+        let traceparent =
+            call_telemetry.and_then(|call_telemetry| call_telemetry.attempt(&destination));
         let is_on = self.context.traces.is_on();
         let said = forwarded.as_deref().filter(|_| is_on);
         let traceparent = traceparent.or_else(|| unrecorded(request, said?));

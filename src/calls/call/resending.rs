@@ -28,7 +28,7 @@ impl Call {
         let Some(delay) = retry.and_then(|retry| retry.next_delay(failure, &self.context)) else {
             return false;
         };
-        if let Some(trace) = self.observation.as_mut().and_then(|it| it.trace()) {
+        if let Some(trace) = self.call_telemetry.as_mut().and_then(|it| it.trace()) {
             trace.retried(failure.exact_kind().as_str());
         }
         self.state = CallState::NotSent;

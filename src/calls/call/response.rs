@@ -10,8 +10,8 @@ use crate::bridge::result::{CacheHints, ResultKind};
 use crate::bridge::seal::Digest;
 use crate::bridge::task::{self, Task};
 use crate::calls::call_route::outcome_counter;
+use crate::calls::call_telemetry::error_of_answer;
 use crate::calls::client_reply::{ClientReply, ReplyError};
-use crate::calls::observation::error_of_answer;
 use crate::calls::response_translator::ResponseTranslator;
 use crate::calls::tasks;
 use crate::catalog::Snapshot;
@@ -29,8 +29,8 @@ impl Call {
         answer: &Result<Response, Failure>,
         sent: Option<Instant>,
     ) {
-        if let Some(observation) = &mut self.observation {
-            observation.came_back(sent, answer);
+        if let Some(call_telemetry) = &mut self.call_telemetry {
+            call_telemetry.came_back(sent, answer);
         }
         let Some((shard, sent)) = self.context.metrics.shard(self.arbiter).zip(sent) else {
             return;
@@ -48,7 +48,7 @@ impl Call {
             network: Network::of(sent_call.senders.transport()),
             ..Series::of(Measure::ClientOperation)
         };
-        let span = self.observation.as_ref().and_then(|it| it.span());
+        let span = self.call_telemetry.as_ref().and_then(|it| it.span());
         shard.add_of(series, sent.elapsed(), span);
     }
 
@@ -269,8 +269,8 @@ impl Call {
         ending: CallEnding<'_>,
         owner: &mut impl CallOwner,
     ) {
-        if let Some(observation) = self.observation.take() {
-            observation.end(ending, reply.size());
+        if let Some(call_telemetry) = self.call_telemetry.take() {
+            call_telemetry.end(ending, reply.size());
         }
         let room = self.room.take();
         self.client.answer(self.number, reply, room, owner);

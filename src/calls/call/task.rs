@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::questions::GATHER_DELAY;
+use super::parking::GATHER_DELAY;
 use super::reply_target::ReplyTarget;
 use super::{Call, CallOwner, CallState, SentCall};
 use crate::bridge::error::{self, TranslatedError};
@@ -14,7 +14,7 @@ use crate::calls::alarms::Alarm;
 use crate::calls::bridged_task::{BridgedTask, TaskEnd, TaskReadiness};
 use crate::calls::call_route::outcome_counter;
 use crate::calls::client_reply::{ClientReply, ClientRequest, ReplyError};
-use crate::calls::input_requests::InputRequests;
+use crate::calls::open_questions::OpenQuestions;
 use crate::calls::task_lookup::OrphanedTask;
 use crate::calls::worker_inbox::ClientAction;
 use crate::downstream::{CallMessage, Question};
@@ -294,7 +294,7 @@ impl Call {
         }
         // Nothing of it can be asked any more.
         if let Some(rounds) = &mut self.rounds {
-            rounds.questions = InputRequests::default();
+            rounds.questions = OpenQuestions::default();
         }
         self.answer_waiting_requests();
     }

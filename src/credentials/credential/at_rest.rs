@@ -9,7 +9,7 @@ use tokio::sync::MutexGuard;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
-use super::{Credential, Exchange, SignInError};
+use super::{Credential, HeldSignIn, SignInError};
 use crate::credentials::Vault;
 use crate::credentials::stored_sign_in::StoredSignIn;
 use crate::id::ServerName;
@@ -21,30 +21,30 @@ impl Credential {
     /// Waits until a stored token is loaded.
     pub async fn opened(&self) {
         if !self.is_read.load(Ordering::Acquire) {
-            drop(Box::pin(self.exchange()).await);
+            drop(Box::pin(self.held()).await);
         }
     }
 
     /// Locks the state that only one task at a time may use, after reading the vault.
-    pub(super) async fn exchange(&self) -> MutexGuard<'_, Exchange> {
-        let mut exchange = self.exchange.lock().await;
+    pub(super) async fn held(&self) -> MutexGuard<'_, HeldSignIn> {
+        let mut held = self.held.lock().await;
         let is_due = |at: Instant| at.elapsed() >= READ_AGAIN_AFTER;
-        if !self.is_read.load(Ordering::Acquire) && exchange.unread_at.is_none_or(is_due) {
+        if !self.is_read.load(Ordering::Acquire) && held.unread_at.is_none_or(is_due) {
             let (vault, name, kept_as) =
                 (self.vault.clone(), self.name.clone(), self.kept_as.clone());
             let kept = spawn_blocking(move || read(&vault, &name, &kept_as)).await;
             match kept.map_err(io::Error::other).flatten() {
-                Ok(kept) => self.take_kept(kept, &mut exchange),
-                Err(_) => exchange.unread_at = Some(Instant::now()),
+                Ok(kept) => self.take_kept(kept, &mut held),
+                Err(_) => held.unread_at = Some(Instant::now()),
             }
         }
-        exchange
+        held
     }
 
-    fn take_kept(&self, kept: Option<StoredSignIn>, exchange: &mut Exchange) {
-        exchange.kept = kept
+    fn take_kept(&self, kept: Option<StoredSignIn>, held: &mut HeldSignIn) {
+        held.kept = kept
             .filter(|kept| kept.server == self.url && kept.principal.as_ref() == self.principal());
-        if let Some(kept) = &mut exchange.kept {
+        if let Some(kept) = &mut held.kept {
             kept.set_secret(&self.settings);
             self.carry(kept);
             self.needs.lock().answered = kept.challenge();

@@ -5,11 +5,11 @@
 
 mod access_token;
 mod at_rest;
-mod exchange;
 mod needs;
 mod outcome;
 mod renewal;
 mod sign_in;
+mod token_exchange;
 mod user;
 mod view;
 
@@ -65,7 +65,7 @@ pub struct Credential {
     /// Secrets to mask; every token is added before a request carries it.
     secrets: LiveSecrets,
     current: ArcSwapOption<AccessToken>,
-    exchange: AsyncMutex<Exchange>,
+    held: AsyncMutex<HeldSignIn>,
     /// Whether the vault entry has been read.
     is_read: AtomicBool,
     /// Whether a request has carried a token since the last sign-in.
@@ -80,7 +80,7 @@ pub struct Credential {
 
 /// State that only one task at a time may use.
 #[derive(Default)]
-struct Exchange {
+struct HeldSignIn {
     kept: Option<StoredSignIn>,
     failed: Option<(Instant, NotRenewed)>,
     /// When the last attempt to read the vault failed.
@@ -122,7 +122,7 @@ impl Credential {
             counters,
             secrets,
             current: ArcSwapOption::empty(),
-            exchange: AsyncMutex::default(),
+            held: AsyncMutex::default(),
             is_read: AtomicBool::new(is_exchanged),
             is_used: AtomicBool::new(false),
             is_renewing: AtomicBool::new(false),
@@ -210,13 +210,13 @@ impl Credential {
         sent: Option<&Arc<AccessToken>>,
         challenge: Option<BearerChallenge>,
     ) -> Result<(), NotRenewed> {
-        let mut exchange = self.exchange().await;
+        let mut held = self.held().await;
         if let Some(token) = self.current.load_full()
             && !sent.is_some_and(|sent| Arc::ptr_eq(sent, &token))
         {
             return Ok(());
         }
-        if let Some((at, error)) = &exchange.failed
+        if let Some((at, error)) = &held.failed
             && at.elapsed() < FAILED_FOR
         {
             return Err(error.clone());
@@ -227,10 +227,7 @@ impl Credential {
                 return Err(refused);
             }
         }
-        let has_tokens = exchange
-            .kept
-            .as_ref()
-            .is_some_and(|kept| kept.access.is_some());
+        let has_tokens = held.kept.as_ref().is_some_and(|kept| kept.access.is_some());
         let is_person = self.settings.grant == GrantKind::AuthorizationCode;
         if is_person && !has_tokens && challenge.is_none() {
             self.needs.lock().refused = None;
@@ -244,39 +241,37 @@ impl Credential {
             self.needs.lock().ask(challenge);
         }
         if is_person && wants_more {
-            return Err(self
-                .not_renewed(SignInError::MoreScopes, &mut exchange)
-                .await);
+            return Err(self.not_renewed(SignInError::MoreScopes, &mut held).await);
         }
         if is_person {
-            self.discard_former_authority(&mut exchange).await;
+            self.discard_former_authority(&mut held).await;
         }
-        match self.renew_with_retries(&mut exchange).await {
+        match self.renew_with_retries(&mut held).await {
             Ok(()) => Ok(()),
-            Err(error) => Err(self.not_renewed(error, &mut exchange).await),
+            Err(error) => Err(self.not_renewed(error, &mut held).await),
         }
     }
 
     /// Records that the refused token is not replaced.
-    async fn not_renewed(&self, error: SignInError, exchange: &mut Exchange) -> NotRenewed {
+    async fn not_renewed(&self, error: SignInError, held: &mut HeldSignIn) -> NotRenewed {
         let refused = match error {
             error if self.is_exchanged() && !error.is_passing() => {
-                self.sign_out(exchange).await;
+                self.sign_out(held).await;
                 NotRenewed::NotExchanged(error.to_string())
             }
             SignInError::MoreScopes => NotRenewed::MoreScopes(self.login_name()),
             SignInError::Token(TokenError::UnknownClient) if self.settings.client_id.is_none() => {
-                self.sign_out(exchange).await;
-                self.forget_client(exchange).await;
+                self.sign_out(held).await;
+                self.forget_client(held).await;
                 NotRenewed::LoginNeeded(self.login_name())
             }
             SignInError::NotSignedIn | SignInError::Token(TokenError::SignInAgain) => {
-                self.sign_out(exchange).await;
+                self.sign_out(held).await;
                 NotRenewed::LoginNeeded(self.login_name())
             }
             error => {
                 let failed = NotRenewed::Failed(error.to_string());
-                exchange.failed = Some((Instant::now(), failed.clone()));
+                held.failed = Some((Instant::now(), failed.clone()));
                 failed
             }
         };
@@ -287,45 +282,45 @@ impl Credential {
 
     /// Discards the client and tokens of an authorization server that the server no longer uses:
     /// they must never be sent to a different one.
-    async fn discard_former_authority(&self, exchange: &mut Exchange) {
+    async fn discard_former_authority(&self, held: &mut HeldSignIn) {
         let challenge = self.needs.lock().challenge.clone();
-        let (Some(kept), Some(challenge)) = (&exchange.kept, challenge) else {
+        let (Some(kept), Some(challenge)) = (&held.kept, challenge) else {
             return;
         };
         if let Ok(authority) = self.authority(Some(&challenge)).await
             && authority.server.issuer != kept.issuer
         {
             log::warn!(server = self.name.as_str(); "authorization server changed; signing out");
-            self.sign_out(exchange).await;
-            exchange.kept = None;
+            self.sign_out(held).await;
+            held.kept = None;
         }
     }
 
-    async fn refresh_once(&self, exchange: &mut Exchange) -> Result<(), SignInError> {
-        let kept = exchange.kept.as_ref().ok_or(SignInError::NotSignedIn)?;
+    async fn refresh_once(&self, held: &mut HeldSignIn) -> Result<(), SignInError> {
+        let kept = held.kept.as_ref().ok_or(SignInError::NotSignedIn)?;
         let refresh = kept.refresh.clone().ok_or(SignInError::NotSignedIn)?;
         let endpoint = kept.token_endpoint().ok_or(SignInError::NotSignedIn)?;
         let grant = Grant::RefreshToken(refresh.into());
         let mut kept = kept.clone();
         let tokens = self.exchange_for(&grant, &endpoint, &kept).await?;
         kept.take(&tokens);
-        self.adopt(exchange, kept).await
+        self.adopt(held, kept).await
     }
 
     /// Obtains a token for the gateway itself.
-    async fn obtain(&self, exchange: &mut Exchange) -> Result<(), SignInError> {
+    async fn obtain(&self, held: &mut HeldSignIn) -> Result<(), SignInError> {
         let challenge = self.needs.lock().challenge.clone();
         let authority = self.authority(challenge.as_ref()).await?;
-        let scopes = self.scopes(&authority, exchange, challenge.as_ref())?;
+        let scopes = self.scopes(&authority, held, challenge.as_ref())?;
         let nowhere = self.url.clone();
-        let client = self.client(exchange, &authority, &nowhere, &scopes).await?;
+        let client = self.client(held, &authority, &nowhere, &scopes).await?;
         let mut kept = StoredSignIn::new(&self.url, &authority, &client, Some(nowhere), &scopes);
         let endpoint = authority.server.token_endpoint;
         let tokens = self
             .exchange_for(&Grant::ClientCredentials, &endpoint, &kept)
             .await?;
         kept.take(&tokens);
-        self.adopt(exchange, kept).await
+        self.adopt(held, kept).await
     }
 
     /// Renews the token immediately.
@@ -334,21 +329,21 @@ impl Credential {
     ///
     /// Returns why it was not renewed; the old token stays in use.
     pub async fn refresh(&self) -> Result<Granted, SignInError> {
-        let mut exchange = self.exchange().await;
-        self.renew_once(&mut exchange).await?;
-        exchange.failed = None;
-        self.granted(&exchange)
+        let mut held = self.held().await;
+        self.renew_once(&mut held).await?;
+        held.failed = None;
+        self.granted(&held)
     }
 
     /// Deletes the tokens, and revokes them if the authorization server supports it (RFC 7009).
     /// Returns whether there were any.
     pub async fn forget(&self) -> bool {
-        let mut exchange = self.exchange().await;
-        let Some(kept) = exchange.kept.clone() else {
+        let mut held = self.held().await;
+        let Some(kept) = held.kept.clone() else {
             return false;
         };
-        self.sign_out(&mut exchange).await;
-        exchange.kept = None;
+        self.sign_out(&mut held).await;
+        held.kept = None;
         *self.take_back.lock() = None;
         if let Err(error) = self.vault.remove(&self.kept_as) {
             log::warn!(server = self.name.as_str(), error:%; "stored tokens could not be removed");
@@ -396,10 +391,10 @@ impl Credential {
     }
 
     /// Makes requests carry these tokens from now on.
-    async fn adopt(&self, exchange: &mut Exchange, kept: StoredSignIn) -> Result<(), SignInError> {
+    async fn adopt(&self, held: &mut HeldSignIn, kept: StoredSignIn) -> Result<(), SignInError> {
         self.carry(&kept);
-        exchange.kept = Some(kept.clone());
-        exchange.failed = None;
+        held.kept = Some(kept.clone());
+        held.failed = None;
         // The vault's content is older.
         self.is_read.store(true, Ordering::Release);
         self.needs.lock().answer();
@@ -414,9 +409,9 @@ impl Credential {
         self.current.store(token.map(Arc::new));
     }
 
-    async fn sign_out(&self, exchange: &mut Exchange) {
+    async fn sign_out(&self, held: &mut HeldSignIn) {
         self.current.store(None);
-        if let Some(kept) = &mut exchange.kept
+        if let Some(kept) = &mut held.kept
             && kept.access.is_some()
         {
             kept.drop_tokens();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::{Credential, Exchange, SignInError};
+use super::{Credential, HeldSignIn, SignInError};
 use crate::credentials::GrantKind;
 use crate::telemetry::Counter;
 
@@ -19,10 +19,10 @@ impl Credential {
     /// Renews, retrying for some seconds while the authorization server is unavailable.
     pub(super) async fn renew_with_retries(
         &self,
-        exchange: &mut Exchange,
+        held: &mut HeldSignIn,
     ) -> Result<(), SignInError> {
         for pause in RETRY_AFTER {
-            match self.renew_once(exchange).await {
+            match self.renew_once(held).await {
                 Err(error) if error.is_passing() => {
                     log::info!(server = self.name.as_str(), error:%; "token renewal failed; retrying");
                     sleep(pause).await;
@@ -30,14 +30,14 @@ impl Credential {
                 done => return done,
             }
         }
-        self.renew_once(exchange).await
+        self.renew_once(held).await
     }
 
-    pub(super) async fn renew_once(&self, exchange: &mut Exchange) -> Result<(), SignInError> {
+    pub(super) async fn renew_once(&self, held: &mut HeldSignIn) -> Result<(), SignInError> {
         let renewed = match self.settings.grant {
-            GrantKind::AuthorizationCode => self.refresh_once(exchange).await,
-            GrantKind::ClientCredentials => self.obtain(exchange).await,
-            GrantKind::TokenExchange => self.exchange_once(exchange).await,
+            GrantKind::AuthorizationCode => self.refresh_once(held).await,
+            GrantKind::ClientCredentials => self.obtain(held).await,
+            GrantKind::TokenExchange => self.exchange_token(held).await,
         };
         self.counters.add(match &renewed {
             Ok(()) => Counter::TokensRenewed,

@@ -8,7 +8,7 @@ use subtle::ConstantTimeEq as _;
 use tokio::time::Instant;
 use url::Url;
 
-use super::{Credential, Exchange, Granted, SignInError};
+use super::{Credential, Granted, HeldSignIn, SignInError};
 use crate::credentials::authorization::state_of;
 use crate::credentials::lookup::{self, Authority};
 use crate::credentials::pkce::random_text;
@@ -65,7 +65,7 @@ impl Credential {
             GrantKind::ClientCredentials => return Err(SignInError::ByItself),
             GrantKind::TokenExchange => return Err(SignInError::ByExchange),
         }
-        let mut exchange = self.exchange().await;
+        let mut held = self.held().await;
         let SignInRequest {
             redirect_uri,
             link,
@@ -80,9 +80,9 @@ impl Credential {
             return Err(SignInError::NoPkce);
         }
         let page = authority.server.authorization_endpoint.clone();
-        let scopes = self.scopes(&authority, &exchange, challenge.as_ref())?;
+        let scopes = self.scopes(&authority, &held, challenge.as_ref())?;
         let client = self
-            .client(&exchange, &authority, &redirect_uri, &scopes)
+            .client(&held, &authority, &redirect_uri, &scopes)
             .await?;
         let kept = StoredSignIn::new(
             &self.url,
@@ -91,10 +91,10 @@ impl Credential {
             Some(redirect_uri.clone()),
             &scopes,
         );
-        if exchange.kept.is_none() && self.user.is_none() {
+        if held.kept.is_none() && self.user.is_none() {
             // The registration is reused, even if this sign-in fails.
             self.store(kept.clone()).await?;
-            exchange.kept = Some(kept.clone());
+            held.kept = Some(kept.clone());
         }
         let pending = PendingSignIn::begin(SignIn {
             issuer: authority.server.issuer.clone(),
@@ -195,7 +195,7 @@ impl Credential {
             verifier,
             redirect_uri: redirect_uri.unwrap_or_else(|| self.url.clone()),
         };
-        let mut exchange = self.exchange().await;
+        let mut held = self.held().await;
         let mut kept = sign_in.kept;
         let tokens = self
             .exchange_for(&grant, &sign_in.token_endpoint, &kept)
@@ -204,7 +204,7 @@ impl Credential {
         kept.signed_in_at = Some(unix_now());
         // Determined before the new token can be used.
         let is_another = self.has_token() || self.is_used.swap(false, Ordering::Relaxed);
-        self.adopt(&mut exchange, kept).await?;
+        self.adopt(&mut held, kept).await?;
         *self.take_back.lock() = Some(word.clone());
         match self.principal() {
             None => log::info!(server = self.name.as_str(); "signed in"),
@@ -215,7 +215,7 @@ impl Credential {
         }
         let granted = Granted {
             is_another,
-            ..self.granted(&exchange)?
+            ..self.granted(&held)?
         };
         Ok((granted, word))
     }
@@ -230,11 +230,11 @@ impl Credential {
     pub(super) fn scopes(
         &self,
         authority: &Authority,
-        exchange: &Exchange,
+        held: &HeldSignIn,
         challenge: Option<&BearerChallenge>,
     ) -> Result<Scopes, SignInError> {
         let challenged = challenge.and_then(|challenge| challenge.scopes.as_ref());
-        let signed_in = exchange.kept.as_ref().filter(|kept| kept.access.is_some());
+        let signed_in = held.kept.as_ref().filter(|kept| kept.access.is_some());
         match (signed_in, challenged) {
             (Some(kept), Some(more)) => {
                 kept.scopes().step_up(more).map_err(|_| SignInError::Scopes)
@@ -260,7 +260,7 @@ impl Credential {
     /// gateway's client.
     pub(super) async fn client(
         &self,
-        exchange: &Exchange,
+        held: &HeldSignIn,
         authority: &Authority,
         redirect_uri: &Url,
         scopes: &Scopes,
@@ -268,7 +268,7 @@ impl Credential {
         match &self.user {
             Some(user) => user.client(authority, redirect_uri, scopes).await,
             None => {
-                let client = self.own_client(exchange, authority, redirect_uri, scopes);
+                let client = self.own_client(held, authority, redirect_uri, scopes);
                 client.await
             }
         }
@@ -276,12 +276,12 @@ impl Credential {
 
     pub(super) async fn own_client(
         &self,
-        exchange: &Exchange,
+        held: &HeldSignIn,
         authority: &Authority,
         redirect_uri: &Url,
         scopes: &Scopes,
     ) -> Result<RegisteredClient, SignInError> {
-        let known = exchange.kept.as_ref().filter(|kept| {
+        let known = held.kept.as_ref().filter(|kept| {
             let is_registered = self.settings.client_id.is_none();
             is_registered
                 && !self.is_unanswered(&kept.client_id)

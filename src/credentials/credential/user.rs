@@ -10,7 +10,7 @@ use tokio::task::spawn_blocking;
 use url::Url;
 
 use super::at_rest::read;
-use super::{Credential, Exchange, LoginName, Needs, NotRenewed, SignInError, WaitingSignIn};
+use super::{Credential, HeldSignIn, LoginName, Needs, NotRenewed, SignInError, WaitingSignIn};
 use crate::credentials::lookup::Authority;
 use crate::credentials::stored_sign_in::StoredSignIn;
 use crate::credentials::{
@@ -41,16 +41,16 @@ impl User {
         scopes: &Scopes,
     ) -> Result<RegisteredClient, SignInError> {
         let gateway = &self.gateway;
-        let mut exchange = gateway.exchange().await;
-        let client = gateway.own_client(&exchange, authority, redirect_uri, scopes);
+        let mut held = gateway.held().await;
+        let client = gateway.own_client(&held, authority, redirect_uri, scopes);
         let client = client.await?;
         let is_signed_in = |kept: &StoredSignIn| kept.access.is_some();
-        if !exchange.kept.as_ref().is_some_and(is_signed_in) {
+        if !held.kept.as_ref().is_some_and(is_signed_in) {
             let redirect_uri = Some(redirect_uri.clone());
             let url = &gateway.url;
             let kept = StoredSignIn::new(url, authority, &client, redirect_uri, scopes);
             gateway.store(kept.clone()).await?;
-            exchange.kept = Some(kept);
+            held.kept = Some(kept);
         }
         Ok(client)
     }
@@ -166,10 +166,10 @@ impl Credential {
     }
 
     /// Discards a client that the authorization server no longer knows.
-    pub(super) async fn forget_client(&self, exchange: &mut Exchange) {
-        let forgotten = exchange.kept.take().map(|kept| kept.client_id);
+    pub(super) async fn forget_client(&self, held: &mut HeldSignIn) {
+        let forgotten = held.kept.take().map(|kept| kept.client_id);
         let Some(user) = &self.user else { return };
-        let mut of_gateway = user.gateway.exchange().await;
+        let mut of_gateway = user.gateway.held().await;
         let known = of_gateway.kept.as_ref();
         let is_same = known.is_some_and(|kept| Some(&kept.client_id) == forgotten.as_ref());
         if is_same {

@@ -1,14 +1,14 @@
 //! The public view of a credential.
 
-use super::{Credential, CredentialView, Exchange, Granted, NotRenewed, SignInError};
+use super::{Credential, CredentialView, Granted, HeldSignIn, NotRenewed, SignInError};
 use crate::credentials::GrantKind;
 use crate::credentials::stored_sign_in::unix_now;
 
 impl Credential {
     /// The state shown to operators.
     pub async fn view(&self) -> CredentialView {
-        let exchange = self.exchange().await;
-        let kept = exchange.kept.as_ref().filter(|kept| kept.access.is_some());
+        let held = self.held().await;
+        let kept = held.kept.as_ref().filter(|kept| kept.access.is_some());
         CredentialView {
             server: self.name.to_string(),
             principal: self.principal().map(|it| it.name().to_owned()),
@@ -29,8 +29,8 @@ impl Credential {
         }
     }
 
-    pub(super) fn granted(&self, exchange: &Exchange) -> Result<Granted, SignInError> {
-        let kept = exchange.kept.as_ref().ok_or(SignInError::NotSignedIn)?;
+    pub(super) fn granted(&self, held: &HeldSignIn) -> Result<Granted, SignInError> {
+        let kept = held.kept.as_ref().ok_or(SignInError::NotSignedIn)?;
         Ok(Granted {
             server: self.name.clone(),
             token_type: "Bearer",

@@ -6,12 +6,12 @@
 //!
 //! - `spec`: what every incarnation is built from, and the messages to and from it
 //! - `state`: how far it has come
-//! - `opening`, `inquiry`, `handshake`: from the start to an answer that tells the era
+//! - `opening`, `era_probe`, `handshake`: from the start to an answer that tells the era
 //! - `ready`: what follows it: worker channels, subscriptions
 //! - `own_requests`: its requests on its own behalf: handshake, lists, pings
 //! - `list_fetch`, `list_refresh`: one list page by page; keeping all lists up to date
 //! - `listen_stream`, `listen_filter`: the event stream of a server without sessions
-//! - `reverse_requests`: requests of the server that came on no call's stream
+//! - `unowned_requests`: requests of the server that came on no call's stream
 //! - `liveness`, `session_watch`: pings, and whether the server knows the session
 //! - `renewal`: a new handshake when an HTTP server forgot the session
 //! - `measurement`: how long its requests and it itself take, for the metrics
@@ -21,8 +21,8 @@
 
 pub(crate) mod crash_report;
 mod ending;
+mod era_probe;
 pub(crate) mod handshake;
-mod inquiry;
 mod list_fetch;
 pub(crate) mod list_refresh;
 mod listen_filter;
@@ -33,11 +33,11 @@ mod opening;
 mod own_requests;
 mod ready;
 mod renewal;
-mod reverse_requests;
 mod server_events;
 mod session_watch;
 pub(crate) mod spec;
 mod state;
+mod unowned_requests;
 
 use std::sync::Arc;
 
@@ -171,7 +171,7 @@ impl Connection {
                 let is_question = matches!(own, OwnRequest::Initialize | OwnRequest::Discover);
                 let method = MethodLabel::of(method);
                 self.own.add(number, (own, method), Instant::now(), within);
-                if is_question && self.state.inquiry().is_some() {
+                if is_question && self.state.era_probe().is_some() {
                     // Its clock is that of the opening.
                     self.own.keep(number);
                 }

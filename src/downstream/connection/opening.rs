@@ -9,8 +9,8 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::downstream::connection::Connection;
+use crate::downstream::connection::era_probe::{EraProbe, Step, StepTimeouts};
 use crate::downstream::connection::handshake::{self, Negotiated};
-use crate::downstream::connection::inquiry::{Inquiry, Step, StepTimeouts};
 use crate::downstream::connection::own_requests::OwnRequest;
 use crate::downstream::connection::state::ConnectionState;
 use crate::downstream::era::KnownEra;
@@ -80,9 +80,9 @@ impl Connection {
         ));
         let timeouts = StepTimeouts::of(&self.spec.settings(), Duration::ZERO);
         let known = KnownEra::Configured(Era::Legacy);
-        let inquiry = Box::new(Inquiry::new(known, timeouts, Instant::now()));
+        let era_probe = Box::new(EraProbe::new(known, timeouts, Instant::now()));
         self.living = Some(self.spec.of_server.era.live());
-        self.state = ConnectionState::Handshaking { calls, inquiry };
+        self.state = ConnectionState::Handshaking { calls, era_probe };
         // It worked before: if the server forgot it, a new one is opened.
         self.session.on_answer();
         self.spec.session.answered();
@@ -118,16 +118,16 @@ impl Connection {
             false => LOGIN_WITHIN,
         };
         let timeouts = StepTimeouts::of(&settings, sign_in);
-        let mut inquiry = Box::new(Inquiry::new(known, timeouts, Instant::now()));
+        let mut era_probe = Box::new(EraProbe::new(known, timeouts, Instant::now()));
         let of_shared = self.spec.last_part.load();
         if let Some(part) = of_shared.as_ref().filter(|_| self.spec.is_own_session()) {
-            inquiry.offer(part.revision);
+            era_probe.offer(part.revision);
         }
         if known == KnownEra::Unknown && self.spec.of_server.connector.starts_process() {
             self.spec.of_all.counters.add(Counter::EraInquiries);
         }
-        let first = inquiry.first();
-        self.state = ConnectionState::Handshaking { calls, inquiry };
+        let first = era_probe.first();
+        self.state = ConnectionState::Handshaking { calls, era_probe };
         self.take_step(Step::Send(first), ctx);
         self.look_whether_read(ctx);
     }
@@ -136,8 +136,8 @@ impl Connection {
         match step {
             Step::Wait => {}
             Step::Send(era) => {
-                if let Some(inquiry) = self.state.inquiry() {
-                    inquiry.on_sent(era, Instant::now());
+                if let Some(era_probe) = self.state.era_probe() {
+                    era_probe.on_sent(era, Instant::now());
                 }
                 match era {
                     Era::Modern => {
@@ -148,7 +148,10 @@ impl Connection {
             }
             Step::Accept(negotiated) => return self.accept(negotiated, ctx),
             Step::Fail(reason) => {
-                let is_refused = self.state.inquiry().is_some_and(|it| it.disproves_memory());
+                let is_refused = self
+                    .state
+                    .era_probe()
+                    .is_some_and(|it| it.disproves_memory());
                 if is_refused {
                     self.disproved();
                 }
@@ -190,7 +193,7 @@ impl Connection {
     }
 
     pub(super) fn send_initialize(&mut self, ctx: &mut Context<Self>) {
-        let offered = self.state.inquiry().map(|inquiry| inquiry.offered());
+        let offered = self.state.era_probe().map(|era_probe| era_probe.offered());
         let offered = offered.unwrap_or(Revision::NEWEST_LEGACY);
         let key = &self.spec.key;
         let params = handshake::initialize_params(&key.profile(), offered, key.client_info());
@@ -200,8 +203,8 @@ impl Connection {
     /// When the next step of the opening is due.
     pub(super) fn opening_deadline(&mut self) -> Option<Instant> {
         let tells_reading = self.state.calls()?.link().is_read().is_some();
-        let inquiry = self.state.inquiry()?;
-        Some(inquiry.deadline(tells_reading))
+        let era_probe = self.state.era_probe()?;
+        Some(era_probe.deadline(tells_reading))
     }
 
     pub(super) fn opening_due(&mut self, ctx: &mut Context<Self>) {
@@ -209,8 +212,8 @@ impl Connection {
             return;
         };
         let tells_reading = calls.link().is_read().is_some();
-        if let Some(inquiry) = self.state.inquiry() {
-            let step = inquiry.on_time(tells_reading, Instant::now());
+        if let Some(era_probe) = self.state.era_probe() {
+            let step = era_probe.on_time(tells_reading, Instant::now());
             if matches!(step, Step::Fail(_)) {
                 // Perhaps what is remembered was wrong.
                 self.disproved();
@@ -224,12 +227,12 @@ impl Connection {
     /// Notices when the server begins to read, where the transport tells.
     fn look_whether_read(&mut self, ctx: &mut Context<Self>) {
         let is_read = self.state.calls().and_then(|calls| calls.link().is_read());
-        let Some(inquiry) = self.state.inquiry().filter(|it| !it.is_heard()) else {
+        let Some(era_probe) = self.state.era_probe().filter(|it| !it.is_heard()) else {
             return;
         };
         match is_read {
             Some(true) => {
-                inquiry.on_heard(Instant::now());
+                era_probe.on_heard(Instant::now());
                 self.take_step(Step::Wait, ctx);
             }
             Some(false) => {
@@ -243,8 +246,8 @@ impl Connection {
 
     /// Something came over the link.
     pub(super) fn on_sign_of_life(&mut self) {
-        if let Some(inquiry) = self.state.inquiry() {
-            inquiry.on_heard(Instant::now());
+        if let Some(era_probe) = self.state.era_probe() {
+            era_probe.on_heard(Instant::now());
         }
     }
 
@@ -267,8 +270,8 @@ impl Connection {
             },
             SignInPlace::Client => log::info!(server; "server waits for the token of a client"),
         }
-        if let Some(inquiry) = self.state.inquiry() {
-            inquiry.on_sign_in(Instant::now());
+        if let Some(era_probe) = self.state.era_probe() {
+            era_probe.on_sign_in(Instant::now());
         } else if matches!(self.state, ConnectionState::Opening) {
             self.birth.still_starting(LOGIN_WITHIN + SUPERVISOR_LATER);
         } else {
@@ -280,8 +283,8 @@ impl Connection {
     }
 
     pub(super) fn on_initialized(&mut self, response: &Response, ctx: &mut Context<Self>) {
-        if let Some(inquiry) = self.state.inquiry() {
-            let step = inquiry.on_initialized(response, Instant::now());
+        if let Some(era_probe) = self.state.era_probe() {
+            let step = era_probe.on_initialized(response, Instant::now());
             return self.take_step(step, ctx);
         }
         // A new handshake of a connection that was open.
@@ -292,15 +295,15 @@ impl Connection {
     }
 
     pub(super) fn on_discovered(&mut self, response: &Response, ctx: &mut Context<Self>) {
-        if let Some(inquiry) = self.state.inquiry() {
-            let step = inquiry.on_discovered(response, Instant::now());
+        if let Some(era_probe) = self.state.era_probe() {
+            let step = era_probe.on_discovered(response, Instant::now());
             self.take_step(step, ctx);
         }
     }
 
     /// A question of the opening failed in transport.
     pub(super) fn question_failed(&mut self, era: Era, error: &LinkError, ctx: &mut Context<Self>) {
-        let Some(inquiry) = self.state.inquiry() else {
+        let Some(era_probe) = self.state.era_probe() else {
             let reason = Reason::of(error).map(|shown| format!("`initialize`: {shown}"));
             return self.fail(reason.not_before(error.retry_after()), ctx);
         };
@@ -309,7 +312,7 @@ impl Connection {
         {
             return;
         }
-        let step = inquiry.on_failed(era, error, Instant::now());
+        let step = era_probe.on_failed(era, error, Instant::now());
         if let LinkError::Status { status, .. } = error
             && refusal::holds_for_now(*status)
         {
@@ -322,12 +325,12 @@ impl Connection {
     /// Returns whether it was.
     pub(super) fn starts_over(&mut self, ending: &LinkEnd, ctx: &mut Context<Self>) -> bool {
         let is_read = self.state.calls().and_then(|calls| calls.link().is_read());
-        let inquiry = self.state.inquiry();
-        let Some(inquiry) = inquiry else {
+        let era_probe = self.state.era_probe();
+        let Some(era_probe) = era_probe else {
             return false;
         };
-        let ended = inquiry.ended_when_asked(is_read);
-        if !ended && (inquiry.first() == Era::Modern || self.spec.key.era.is_some()) {
+        let ended = era_probe.ended_when_asked(is_read);
+        if !ended && (era_probe.first() == Era::Modern || self.spec.key.era.is_some()) {
             self.disproved();
         }
         if !ended || !self.spec.of_server.connector.starts_process() {
@@ -348,7 +351,10 @@ impl Connection {
     /// The server is spoken to in the era of this answer.
     fn accept(&mut self, negotiated: Negotiated, ctx: &mut Context<Self>) {
         let era = negotiated.revision.era();
-        let is_certain = self.state.inquiry().map(|inquiry| inquiry.is_certain());
+        let is_certain = self
+            .state
+            .era_probe()
+            .map(|era_probe| era_probe.is_certain());
         match (self.spec.key.era, is_certain) {
             (Some(_), _) => self.spec.of_server.era.tried_older(true),
             (None, Some(true)) => self.spec.of_server.era.remember(era),

@@ -1,7 +1,7 @@
 //! How far a connection has come, with what it has in each state.
 
+use crate::downstream::connection::era_probe::EraProbe;
 use crate::downstream::connection::handshake::Negotiated;
-use crate::downstream::connection::inquiry::Inquiry;
 use crate::downstream::in_flight::CallsInFlight;
 use crate::downstream::worker_channel::WorkerChannelHandle;
 
@@ -11,7 +11,7 @@ pub(super) enum ConnectionState {
     /// The server was asked who it is.
     Handshaking {
         calls: Box<CallsInFlight>,
-        inquiry: Box<Inquiry>,
+        era_probe: Box<EraProbe>,
     },
     Ready(Box<OpenConnection>),
     /// The server forgot the session: a new handshake is in progress on the same link.
@@ -59,9 +59,9 @@ impl ConnectionState {
     }
 
     /// The questions under way, until the handshake is done.
-    pub(super) fn inquiry(&mut self) -> Option<&mut Inquiry> {
+    pub(super) fn era_probe(&mut self) -> Option<&mut EraProbe> {
         match self {
-            Self::Handshaking { inquiry, .. } => Some(inquiry),
+            Self::Handshaking { era_probe, .. } => Some(era_probe),
             Self::Opening | Self::Ready(_) | Self::Renewing(_) | Self::Ending => None,
         }
     }

@@ -5,7 +5,7 @@ use tokio::time::Instant;
 
 use crate::downstream::call_request::{CancelledQuestion, ClientAnswer, Question};
 use crate::downstream::in_flight::{CallsInFlight, UnhandledEvent, task_request};
-use crate::downstream::reverse_request;
+use crate::downstream::server_request;
 use crate::id::SessionId;
 use crate::protocol::{Notification, Request, RequestId, Revision};
 use crate::transport::OutgoingFrame;
@@ -60,7 +60,7 @@ impl CallsInFlight {
             Some(wire_id) => Some(self.by_wire_id(wire_id)),
             None => self.of_task(&request).map(Some),
         };
-        let named = named.filter(|_| reverse_request::asks_client(&request.method));
+        let named = named.filter(|_| server_request::asks_client(&request.method));
         let Some(call) = named
             .flatten()
             .and_then(|number| self.calls.get_mut(&number))
@@ -138,7 +138,7 @@ impl CallsInFlight {
         let task = task.or_else(|| task_request::related_id(&request));
         let part = self.spec.last_part.load();
         let to = part.as_ref().map_or(Revision::NEWEST, |part| part.revision);
-        let frame = reverse_request::answer_frame(&request, answer, roots, task.as_deref(), to);
+        let frame = server_request::answer_frame(&request, answer, roots, task.as_deref(), to);
         // A dead link reports its own end.
         let _ = self.link.send(OutgoingFrame::new(None, frame));
         for number in calls {

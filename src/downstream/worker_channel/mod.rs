@@ -12,7 +12,7 @@ use crate::downstream::in_flight::unowned_lines::UnownedLine;
 use crate::downstream::in_flight::{CallsInFlight, UnhandledEvent};
 use crate::downstream::link_inbox::{EventsArrived, LinkInbox};
 use crate::downstream::resilience::admission::QueueTurn;
-use crate::downstream::reverse_request;
+use crate::downstream::server_request;
 use crate::downstream::timer::Timer;
 use crate::protocol::{Era, Request};
 use crate::supervision::spawn_temporary;
@@ -256,7 +256,7 @@ impl Handler<WorkerChannelCommand> for WorkerChannel {
                 } else {
                     // The call has ended meanwhile.
                     let frame =
-                        reverse_request::gateway_answer(&request, &self.spec.settings().roots);
+                        server_request::gateway_answer(&request, &self.spec.settings().roots);
                     let _ = calls.link().send(OutgoingFrame::new(None, frame));
                 }
             }

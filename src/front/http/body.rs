@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::accept::is_json;
 use super::headers::header_text;
-use crate::calls::PeerPlace;
+use crate::calls::QuotaShare;
 use crate::front::settings::FrontSettings;
 use crate::protocol::{ErrorKind, Failure};
 
@@ -46,7 +46,7 @@ pub(in crate::front) async fn read(
     payload: &mut web::Payload,
     announced: Option<usize>,
     settings: &FrontSettings,
-    taken: &mut PeerPlace,
+    taken: &mut QuotaShare,
 ) -> Result<Bytes, Failure> {
     let max = settings.body_max;
     if announced.is_some_and(|length| length > max) {

@@ -17,7 +17,7 @@ use super::headers::{
     LAST_EVENT_ID, METHOD, PROTOCOL_VERSION, SESSION_ID, forwarded_headers, header_text, note_user,
     parse_revision, sole_text,
 };
-use super::{body, entrance, expiry, remembered, respond, sessionless};
+use super::{body, entrance, expiry, respond, session_credentials, sessionless};
 use crate::auth::{GrantedScopes, Identity, Requester};
 use crate::bridge::headers::ClientHeaders;
 use crate::calls::ClientReply;
@@ -72,7 +72,7 @@ fn handle<'a>(
             response.headers_mut().insert(header::ALLOW, METHODS);
             return Ok(response);
         }
-        let identifying = remembered::authenticate(request, front, &settings)?;
+        let identifying = session_credentials::authenticate(request, front, &settings)?;
         let mut requester = requester(identifying.await?, request, front, &settings)?;
         match *request.method() {
             HttpMethod::POST => post(request, payload, front, &settings, &mut requester).await,
@@ -98,7 +98,7 @@ fn requester(
 ) -> Result<Requester, Failure> {
     note_user(&identity, request, settings);
     expiry::note(&identity, request, opens_stream);
-    remembered::note(&identity, request, front, settings);
+    session_credentials::note(&identity, request, front, settings);
     Ok(Requester {
         owner: SessionOwner {
             principal: identity.principal,
@@ -138,7 +138,7 @@ async fn post(
     let revision = header_text(request, &PROTOCOL_VERSION).and_then(|text| text.parse().ok());
     let incoming = intake::read(body, revision, front.is_draining());
     let checked = incoming.and_then(|it| it.checked(&settings.auth, &requester.owner.principal));
-    let checked = checked.and_then(|it| remembered::checked(it, request, settings));
+    let checked = checked.and_then(|it| session_credentials::checked(it, request, settings));
     let serving = match checked? {
         Incoming::Sessionless(message) => Either::Left(sessionless::serve(
             request,
@@ -251,7 +251,7 @@ async fn open(
         failure,
         id: Some(initialize.id.clone()),
     })?;
-    remembered::keep(request, front, id);
+    session_credentials::keep(request, front, id);
     Ok(respond::initialize_response(answer, revision, id))
 }
 
@@ -369,7 +369,7 @@ async fn find(
         Some(session) => session,
         None => Box::pin(find_free(front, id, owner, worker(request))).await?,
     };
-    remembered::keep(request, front, id);
+    session_credentials::keep(request, front, id);
     Ok(found)
 }
 

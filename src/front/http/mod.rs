@@ -8,8 +8,8 @@ mod cors;
 mod endpoint;
 pub(super) mod entrance;
 pub(super) mod new_connections;
-mod remembered;
 mod server;
+mod session_credentials;
 mod sessionless;
 pub(super) mod tcp_server;
 

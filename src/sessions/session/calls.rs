@@ -7,8 +7,8 @@ use serde::Deserialize;
 
 use crate::bridge::question::elicitation_ids;
 use crate::calls::{
-    AdmittedCall, Call, CallClient, CallOwner, CallTable, ClientRequest, EventLog, HasCalls,
-    NewCall, Observation, failed_by_bug,
+    AdmittedCall, Call, CallClient, CallOwner, CallTable, CallTelemetry, ClientRequest, EventLog,
+    HasCalls, NewCall, failed_by_bug,
 };
 use crate::catalog::Snapshot;
 use crate::downstream::TaskMode;
@@ -64,10 +64,10 @@ impl Session {
         catalog: &Snapshot,
         ctx: &mut Context<Self>,
     ) {
-        let begun = request.observation.take();
+        let begun = request.call_telemetry.take();
         let calls = &self.context.calls;
-        request.observation = calls.observe_call(begun, &request.request, &self.caller);
-        let _log = Observation::log_scope(request.observation.as_deref());
+        request.call_telemetry = calls.observe_call(begun, &request.request, &self.caller);
+        let _log = CallTelemetry::log_scope(request.call_telemetry.as_deref());
         // A panic of a policy ends the call that it is asked about, and not its session.
         let admitted = catch_panic(|| self.admit(&request.request, catalog));
         let admitted = admitted.unwrap_or_else(|panic| {

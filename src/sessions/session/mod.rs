@@ -350,7 +350,7 @@ impl Handler<FromClient> for Session {
                 let revision = self.record.revision;
                 let calls = &self.context.calls;
                 let request = ClientRequest {
-                    observation: calls.observe(
+                    call_telemetry: calls.observe(
                         &request,
                         revision,
                         self.arbiter,

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::telemetry::{Cause, Reason, explanation};
+use crate::telemetry::{Cause, Reason, exit_diagnosis};
 use crate::transport::process::ProcessExit;
 use crate::transport::{ChildLimits, LinkEnd, messages};
 
@@ -90,8 +90,8 @@ impl TailLines {
     }
 
     /// The lines that explain the end of the child.
-    fn explanation(&self) -> Option<String> {
-        let found = explanation(self.lines.iter().map(String::as_str))?;
+    fn exit_diagnosis(&self) -> Option<String> {
+        let found = exit_diagnosis(self.lines.iter().map(String::as_str))?;
         Some(messages::excerpt(found.as_bytes(), REASON_MAX))
     }
 }
@@ -116,7 +116,7 @@ pub(super) fn link_end(end: ReadStop, words: &TailLines, limits: ChildLimits) ->
         Some(exit) if is_from_outside(exit) && judged != Some(LimitVerdict::Reached("cpu_max")) => {
             None
         }
-        _ => words.explanation(),
+        _ => words.exit_diagnosis(),
     };
     match judged {
         Some(LimitVerdict::Reached(key)) => {
@@ -319,7 +319,7 @@ mod tests {
         assert!(words.limit_line.is_some());
         words.add("all is well");
         assert_eq!(words.limit_line, None);
-        assert_eq!(words.explanation().as_deref(), Some("all is well"));
+        assert_eq!(words.exit_diagnosis().as_deref(), Some("all is well"));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::bridge::question::{self, QuestionFallback, QuestionKind, UnsupportedQ
 use crate::bridge::result::InputRequired;
 use crate::downstream::caller::Caller;
 use crate::downstream::connection::handshake::error_text;
-use crate::downstream::reverse_request::configured_roots;
+use crate::downstream::server_request::configured_roots;
 use crate::protocol::{
     ErrorKind, Failure, Outcome, RawJson, Request, RequestId, Response, Revision,
 };

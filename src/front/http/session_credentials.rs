@@ -10,7 +10,7 @@ use futures_util::future::{Either, FutureExt as _, ready};
 use super::handler::{self, Identifying, check_place};
 use super::headers::{SESSION_ID, header_text};
 use super::tcp_server::CertifiedClient;
-use crate::auth::{Identity, RememberedCredentials, bearer_token};
+use crate::auth::{Identity, SessionCredentials, bearer_token};
 use crate::front::intake::{Incoming, RequestFailure};
 use crate::front::settings::FrontSettings;
 use crate::front::state::Front;
@@ -22,7 +22,7 @@ use crate::telemetry::unix_millis;
 struct BySession;
 
 /// The credentials of a request, until its session remembers them.
-struct Presented(RememberedCredentials);
+struct Presented(SessionCredentials);
 
 /// Identifies the client of a request by the request's credentials, or else by the credentials that
 /// its session remembers.
@@ -68,7 +68,7 @@ fn find(
     request: &HttpRequest,
     front: &Front,
     settings: &FrontSettings,
-) -> Option<(SessionId, Arc<RememberedCredentials>)> {
+) -> Option<(SessionId, Arc<SessionCredentials>)> {
     let has_own = request.headers().contains_key(header::AUTHORIZATION)
         || (settings.auth.certificates && request.conn_data::<CertifiedClient>().is_some());
     if !settings.auth.remember.by_session || settings.stateless || has_own {
@@ -111,7 +111,7 @@ pub(super) fn note(
     let bearer = header_text(request, &header::AUTHORIZATION).and_then(bearer_token);
     let verifier = front.tokens.load_full();
     let presented = bearer.and_then(|bearer| {
-        RememberedCredentials::new(bearer, identity.clone(), verifier.as_ref(), unix_millis())
+        SessionCredentials::new(bearer, identity.clone(), verifier.as_ref(), unix_millis())
     });
     if let Some(presented) = presented {
         request.extensions_mut().insert(Presented(presented));

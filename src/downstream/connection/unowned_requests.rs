@@ -7,8 +7,8 @@ use crate::downstream::call_request::Question;
 use crate::downstream::connection::Connection;
 use crate::downstream::connection_key::{ConnectionKey, ConnectionOwner};
 use crate::downstream::in_flight::CallsInFlight;
-use crate::downstream::reverse_request;
 use crate::downstream::server_event::{RoutedServerEvent, ServerEvent, SharedQuestion};
+use crate::downstream::server_request;
 use crate::downstream::worker_channel::WorkerChannelCommand;
 use crate::protocol::{Method, Request};
 use crate::transport::OutgoingFrame;
@@ -32,7 +32,7 @@ impl Connection {
             Method::RootsList => profile.has_roots(),
             _ => profile.can_be_asked(),
         };
-        let is_for_client = has_answer && reverse_request::asks_client(&request.method);
+        let is_for_client = has_answer && server_request::asks_client(&request.method);
         if is_for_client && key.is_exclusive() && !is_of_nobody {
             let owner = key.owner.clone();
             self.ask_client(request, owner, ctx);
@@ -71,7 +71,7 @@ impl Connection {
             }
             None => {
                 isolation.require(&request.method);
-                self.write(reverse_request::refusal(&request));
+                self.write(server_request::refusal(&request));
             }
         }
     }
@@ -115,7 +115,7 @@ impl Connection {
 
     fn answer_from_gateway(&self, request: &Request) {
         let roots = &self.spec.settings().roots;
-        self.write(reverse_request::gateway_answer(request, roots));
+        self.write(server_request::gateway_answer(request, roots));
     }
 
     fn write(&self, frame: Bytes) {

@@ -19,21 +19,21 @@ use crate::protocol::{
 
 /// Questions of a server that the client has not answered yet.
 #[derive(Default)]
-pub(crate) struct InputRequests {
+pub(crate) struct OpenQuestions {
     /// Number of times that the client was asked.
     pub(crate) round: u8,
-    asked: Vec<OpenQuestion>,
+    asked: Vec<AskedQuestion>,
     /// Number of questions that were shown to the client as part of its task.
     shown: u32,
 }
 
-struct OpenQuestion {
+struct AskedQuestion {
     /// The key under which the client answers; `None` until the client was asked.
     key: Option<String>,
     /// The question in the client's format.
     entry: question::Question,
     question: Question,
-    /// Whether `key` is a task's key, assigned by [`InputRequests::of_task`].
+    /// Whether `key` is a task's key, assigned by [`OpenQuestions::of_task`].
     is_shown: bool,
 }
 
@@ -215,7 +215,7 @@ fn parse_request(frame: Bytes) -> Result<Request, Failure> {
     }
 }
 
-impl InputRequests {
+impl OpenQuestions {
     /// Creates an empty set for a client that was already asked `round` times.
     pub(crate) fn of(round: u8) -> Self {
         Self {
@@ -229,7 +229,7 @@ impl InputRequests {
         let Some(entry) = question::Question::from_server(&question.request, capabilities) else {
             return refuse(question);
         };
-        self.asked.push(OpenQuestion {
+        self.asked.push(AskedQuestion {
             key: None,
             entry,
             question,

@@ -12,7 +12,7 @@ use crate::bridge::result::InputRequired;
 use crate::bridge::seal::{Continuation, page_key};
 use crate::calls::alarms::Alarm;
 use crate::calls::client_reply::{ClientReply, ClientRequest};
-use crate::calls::input_requests::binding;
+use crate::calls::open_questions::binding;
 use crate::calls::parked_calls::CallAddress;
 use crate::calls::progress::Progress;
 use crate::calls::sealing::NewState;
@@ -141,7 +141,7 @@ impl Call {
             return back.answer(refusal, CallEnding::Failed(&failure));
         };
         rounds.request_number = back.number;
-        self.observation = back.take_observation(&self.target.server, &self.item);
+        self.call_telemetry = back.take_call_telemetry(&self.target.server, &self.item);
         self.id = back.request.id.clone();
         self.progress =
             Progress::of(&back.request, self.caller.revision).of_view(&self.caller.view);

@@ -11,9 +11,9 @@ use crate::metrics::{ErrorType, Measure, MethodLabel, Metrics, MetricsShard, Net
 use crate::protocol::{ErrorKind, Failure, Method, Outcome, Request, Response, Revision};
 use crate::telemetry::{LogScope, SpanNumbers};
 
-/// The observation of a request in flight. Dropping it without [`Observation::end`] records the
+/// The telemetry of a request in flight. Dropping it without [`CallTelemetry::end`] records the
 /// request as cancelled.
-pub(crate) struct Observation {
+pub(crate) struct CallTelemetry {
     method: Method,
     record: Option<PendingCall>,
     timing: Option<Timing>,
@@ -32,7 +32,7 @@ struct Timing {
     item: Option<ByteString>,
 }
 
-impl Observation {
+impl CallTelemetry {
     /// Starts observing a request that arrived on the worker thread with this index; `None` if
     /// metrics are off and the request is not traced.
     pub(crate) fn begin(
@@ -61,14 +61,14 @@ impl Observation {
         }))
     }
 
-    /// Adds a call's history record, if any, to the observation of its request.
+    /// Adds a call's history record, if any, to the telemetry of its request.
     pub(crate) fn of_call(
         begun: Option<Box<Self>>,
         request: &Request,
         record: Option<PendingCall>,
     ) -> Option<Box<Self>> {
         let Some(record) = record else { return begun };
-        let mut observation = begun.unwrap_or_else(|| {
+        let mut call_telemetry = begun.unwrap_or_else(|| {
             Box::new(Self {
                 method: request.method.clone(),
                 record: None,
@@ -76,8 +76,8 @@ impl Observation {
                 trace: None,
             })
         });
-        observation.record = Some(record);
-        Some(observation)
+        call_telemetry.record = Some(record);
+        Some(call_telemetry)
     }
 
     /// Records the server that the request goes to, and the public name of the requested item.
@@ -107,8 +107,8 @@ impl Observation {
 
     /// Links log records to this request's span until the scope is dropped; `None` if the request
     /// is not traced.
-    pub(crate) fn log_scope(observation: Option<&Self>) -> Option<LogScope> {
-        LogScope::of(observation?.span())
+    pub(crate) fn log_scope(call_telemetry: Option<&Self>) -> Option<LogScope> {
+        LogScope::of(call_telemetry?.span())
     }
 
     /// Starts the span of an attempt to send the request to its server. Returns the `traceparent`
@@ -133,7 +133,7 @@ impl Observation {
         }
     }
 
-    /// Ends the observation with the answer that the client reads.
+    /// Ends the telemetry with the answer that the client reads.
     pub(crate) fn end(mut self: Box<Self>, ending: CallEnding<'_>, answer_bytes: usize) {
         let outcome = ending.outcome(&self.method);
         let (span, _log) = (self.span(), Self::log_scope(Some(&self)));
@@ -150,7 +150,7 @@ impl Observation {
     }
 }
 
-impl Drop for Observation {
+impl Drop for CallTelemetry {
     fn drop(&mut self) {
         let (span, _log) = (self.span(), Self::log_scope(Some(self)));
         drop(self.record.take());

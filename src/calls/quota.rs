@@ -11,24 +11,24 @@ use crate::protocol::{ErrorKind, Failure};
 
 /// The places of one quota. Cheap to clone.
 #[derive(Clone, Default)]
-pub(crate) struct PeerPlaces(Arc<Mutex<TakenPlaces>>);
+pub(crate) struct Quota(Arc<Mutex<TakenShares>>);
 
 #[derive(Default)]
-struct TakenPlaces {
+struct TakenShares {
     all: usize,
     by_holder: HashMap<Holder, usize>,
 }
 
 /// Places that a client holds, usually one. Dropping it releases them.
-pub(crate) struct PeerPlace {
-    places: PeerPlaces,
+pub(crate) struct QuotaShare {
+    places: Quota,
     holder: Holder,
     amount: usize,
 }
 
 /// The limits of a quota.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct PlaceLimit {
+pub(crate) struct QuotaLimit {
     /// Name of the places in refusals, such as "sessions".
     pub(crate) of: &'static str,
     /// The configuration key of `max`.
@@ -43,7 +43,7 @@ pub(crate) struct PlaceLimit {
 
 /// Why a client was refused a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NoPlace {
+pub(crate) enum QuotaExceeded {
     /// All places are taken.
     Full,
     /// The client has used its share, and the last places are reserved for other clients.
@@ -52,56 +52,60 @@ pub(crate) enum NoPlace {
     Own,
 }
 
-impl PlaceLimit {
+impl QuotaLimit {
     fn share(&self) -> usize {
         self.max.saturating_mul(self.peer_share) / 100
     }
 
     /// Returns the reason for a refusal, as the client reads it.
-    pub(crate) fn reason(&self, why: NoPlace) -> String {
+    pub(crate) fn reason(&self, why: QuotaExceeded) -> String {
         let Self { of, key, max, .. } = self;
         let (own, own_key) = self.per_client.unwrap_or_default();
         match why {
-            NoPlace::Full => format!("limit of {max} {of} reached (`{key}`)"),
-            NoPlace::Share => format!(
+            QuotaExceeded::Full => format!("limit of {max} {of} reached (`{key}`)"),
+            QuotaExceeded::Share => format!(
                 "the last of {max} {of} (`{key}`) are reserved for other clients; this client holds its share of {} or more (`sessions.peer_share`)",
                 self.share()
             ),
-            NoPlace::Own => {
+            QuotaExceeded::Own => {
                 format!("this client's limit of {own} {of} is reached (`{own_key}`)")
             }
         }
     }
 
     /// Returns the failure that a refused client reads.
-    pub(crate) fn failure(&self, why: NoPlace) -> Failure {
+    pub(crate) fn failure(&self, why: QuotaExceeded) -> Failure {
         let message = self.reason(why) + "; try again later";
         Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000)
     }
 }
 
-impl PeerPlaces {
+impl Quota {
     /// Takes a place.
     ///
     /// # Errors
     ///
     /// Returns the reason for refusing this client.
-    pub(crate) fn take(&self, holder: Holder, limit: &PlaceLimit) -> Result<PeerPlace, NoPlace> {
+    pub(crate) fn take(
+        &self,
+        holder: Holder,
+        limit: &QuotaLimit,
+    ) -> Result<QuotaShare, QuotaExceeded> {
         let mut place = self.none(holder);
         place.grow(1, limit)?;
         Ok(place)
     }
 
     /// Takes a place regardless of limits, for an entry that an earlier process already admitted.
-    pub(crate) fn restore(&self, holder: Holder) -> PeerPlace {
+    pub(crate) fn restore(&self, holder: Holder) -> QuotaShare {
         let mut place = self.none(holder);
         place.count(self.0.lock(), 1);
         place
     }
 
     /// Returns an empty holding for a client, which can grow.
-    pub(crate) fn none(&self, holder: Holder) -> PeerPlace {
-        PeerPlace {
+    pub(crate) fn none(&self, holder: Holder) -> QuotaShare {
+        QuotaShare {
             places: self.clone(),
             holder,
             amount: 0,
@@ -113,7 +117,7 @@ impl PeerPlaces {
     }
 }
 
-impl PeerPlace {
+impl QuotaShare {
     pub(crate) const fn holder(&self) -> &Holder {
         &self.holder
     }
@@ -123,7 +127,7 @@ impl PeerPlace {
     /// # Errors
     ///
     /// Returns the reason for refusing this client; no place was taken.
-    pub(crate) fn grow(&mut self, amount: usize, limit: &PlaceLimit) -> Result<(), NoPlace> {
+    pub(crate) fn grow(&mut self, amount: usize, limit: &QuotaLimit) -> Result<(), QuotaExceeded> {
         let places = self.places.clone();
         let taken = places.0.lock();
         let (free, share) = (limit.max.saturating_sub(taken.all), limit.share());
@@ -131,20 +135,20 @@ impl PeerPlace {
         let has_others = !self.holder.is_alone();
         let is_beyond = |(max, _)| own.saturating_add(amount) > max;
         if has_others && limit.per_client.is_some_and(is_beyond) {
-            return Err(NoPlace::Own);
+            return Err(QuotaExceeded::Own);
         }
         let is_shared = (1..limit.max).contains(&share) && has_others;
         if is_shared && free <= share && own >= share {
-            return Err(NoPlace::Share);
+            return Err(QuotaExceeded::Share);
         }
         if free < amount {
-            return Err(NoPlace::Full);
+            return Err(QuotaExceeded::Full);
         }
         self.count(taken, amount);
         Ok(())
     }
 
-    fn count(&mut self, mut taken: MutexGuard<'_, TakenPlaces>, amount: usize) {
+    fn count(&mut self, mut taken: MutexGuard<'_, TakenShares>, amount: usize) {
         self.amount += amount;
         taken.all += amount;
         // A client that competes with no other has no share, so its places are not counted.
@@ -154,7 +158,7 @@ impl PeerPlace {
     }
 }
 
-impl Drop for PeerPlace {
+impl Drop for QuotaShare {
     fn drop(&mut self) {
         if self.amount == 0 {
             return;
@@ -175,8 +179,8 @@ mod tests {
     use super::*;
     use crate::id::{Peer, Principal};
 
-    fn limit(max: usize, peer_share: usize) -> PlaceLimit {
-        PlaceLimit {
+    fn limit(max: usize, peer_share: usize) -> QuotaLimit {
+        QuotaLimit {
             of: "calls",
             key: "calls.max",
             max,
@@ -190,7 +194,11 @@ mod tests {
     }
 
     /// Returns the places that a client gets, and the reason why it gets no more.
-    fn taken(places: &PeerPlaces, holder: Holder, limit: &PlaceLimit) -> (Vec<PeerPlace>, NoPlace) {
+    fn taken(
+        places: &Quota,
+        holder: Holder,
+        limit: &QuotaLimit,
+    ) -> (Vec<QuotaShare>, QuotaExceeded) {
         let mut held = Vec::new();
         loop {
             match places.take(holder.clone(), limit) {
@@ -210,10 +218,10 @@ mod tests {
             (100, 100, 0),
         ];
         for (share, greedy, other) in table {
-            let (places, limit) = (PeerPlaces::default(), limit(100, share));
+            let (places, limit) = (Quota::default(), limit(100, share));
             let (first, why) = taken(&places, peer(1), &limit);
             assert_eq!(first.len(), greedy, "{share}");
-            assert_eq!(why == NoPlace::Share, share < 100, "{share}");
+            assert_eq!(why == QuotaExceeded::Share, share < 100, "{share}");
             let (second, _) = taken(&places, peer(2), &limit);
             assert_eq!(second.len(), other, "{share}");
             assert_eq!(places.len(), 100);
@@ -225,12 +233,12 @@ mod tests {
 
     #[test]
     fn who_is_alone_or_has_few_places_gets_them_all() {
-        let places = PeerPlaces::default();
+        let places = Quota::default();
         let (all, why) = taken(&places, Holder::Peer(Peer::Local), &limit(100, 10));
-        assert_eq!((all.len(), why), (100, NoPlace::Full));
+        assert_eq!((all.len(), why), (100, QuotaExceeded::Full));
         drop(all);
         let (all, why) = taken(&places, peer(1), &limit(9, 10));
-        assert_eq!((all.len(), why), (9, NoPlace::Full));
+        assert_eq!((all.len(), why), (9, QuotaExceeded::Full));
         let _restored = places.restore(peer(1));
         assert_eq!(places.len(), 10);
         assert!(places.take(peer(2), &limit(9, 10)).is_err());
@@ -238,42 +246,42 @@ mod tests {
 
     #[test]
     fn one_client_gets_no_more_than_its_own_limit_wherever_it_connects_from() {
-        let limit = PlaceLimit {
+        let limit = QuotaLimit {
             per_client: Some((3, "sessions.max_per_client")),
             ..limit(100, 10)
         };
-        let places = PeerPlaces::default();
+        let places = Quota::default();
         let key = |name| Holder::of(&Principal::of("key", name), Peer::Local);
         let mut held = Vec::new();
         for holder in [key("laptop"), key("phone"), peer(1)] {
             let (own, why) = taken(&places, holder, &limit);
-            assert_eq!((own.len(), why), (3, NoPlace::Own));
+            assert_eq!((own.len(), why), (3, QuotaExceeded::Own));
             held.extend(own);
         }
         let (own, why) = taken(&places, Holder::Peer(Peer::Local), &limit);
-        assert_eq!((own.len(), why), (91, NoPlace::Full));
-        let refusal = limit.failure(NoPlace::Own).message;
+        assert_eq!((own.len(), why), (91, QuotaExceeded::Full));
+        let refusal = limit.failure(QuotaExceeded::Own).message;
         assert!(refusal.contains("3 calls") && refusal.contains("`sessions.max_per_client`"));
     }
 
     #[test]
     fn places_are_taken_by_amounts_and_given_back_whole() {
-        let places = PeerPlaces::default();
+        let places = Quota::default();
         let limit = limit(100, 10);
         let mut greedy = places.none(peer(1));
         assert_eq!(greedy.grow(60, &limit), Ok(()));
-        assert_eq!(greedy.grow(41, &limit), Err(NoPlace::Full));
+        assert_eq!(greedy.grow(41, &limit), Err(QuotaExceeded::Full));
         assert_eq!(greedy.grow(30, &limit), Ok(()));
-        assert_eq!(greedy.grow(1, &limit), Err(NoPlace::Share));
+        assert_eq!(greedy.grow(1, &limit), Err(QuotaExceeded::Share));
         let mut other = places.none(peer(2));
         assert_eq!(other.grow(10, &limit), Ok(()));
         drop(greedy);
         assert_eq!(places.len(), 10);
-        let held = PlaceLimit {
+        let held = QuotaLimit {
             per_client: Some((20, "limits.bytes_per_client")),
             ..limit
         };
-        assert_eq!(other.grow(11, &held), Err(NoPlace::Own));
+        assert_eq!(other.grow(11, &held), Err(QuotaExceeded::Own));
         assert_eq!(other.grow(10, &held), Ok(()));
         drop(other);
         assert_eq!(places.len(), 0);
@@ -283,12 +291,12 @@ mod tests {
     #[test]
     fn a_refusal_names_the_limit_and_what_to_do() {
         let limit = limit(100, 10);
-        let full = limit.failure(NoPlace::Full).message;
+        let full = limit.failure(QuotaExceeded::Full).message;
         assert!(
             full.contains("100 calls") && full.contains("`calls.max`"),
             "{full}"
         );
-        let share = limit.failure(NoPlace::Share).message;
+        let share = limit.failure(QuotaExceeded::Share).message;
         for part in [
             "`calls.max`",
             "`sessions.peer_share`",

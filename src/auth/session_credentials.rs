@@ -35,7 +35,7 @@ impl Default for RememberSettings {
 
 /// Accepted credentials, kept in memory only: the hash of a key, which is looked up each time, or a
 /// token, which is verified again.
-pub struct RememberedCredentials {
+pub struct SessionCredentials {
     hash: TokenHash,
     token: Option<CheckedToken>,
     identity: Identity,
@@ -49,7 +49,7 @@ struct CheckedToken {
     by: Weak<TokenVerifier>,
 }
 
-impl RememberedCredentials {
+impl SessionCredentials {
     /// Stores credentials that were accepted at `now` for this client. `None` for a token that can
     /// no longer be verified.
     pub fn new(
@@ -133,8 +133,8 @@ impl RememberedCredentials {
     }
 }
 
-impl fmt::Debug for RememberedCredentials {
+impl fmt::Debug for SessionCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RememberedCredentials({})", self.principal().as_str())
+        write!(f, "SessionCredentials({})", self.principal().as_str())
     }
 }

@@ -9,7 +9,7 @@ fn the_reason_is_found_in_real_outputs() {
     for output in OUTPUTS.split("## ").skip(1) {
         let (title, rest) = output.split_once('\n').unwrap();
         let (lines, expected) = rest.split_once("\n=>").unwrap();
-        let reason = explanation(lines.lines()).unwrap_or_default();
+        let reason = exit_diagnosis(lines.lines()).unwrap_or_default();
         assert_eq!(reason, expected.trim(), "{title}");
         count += 1;
     }
@@ -28,7 +28,7 @@ fn any_line_is_handled() {
             vec!["  at x", text, "   at y"],
             vec!["  | ", text],
         ] {
-            let reason = explanation(lines).unwrap_or_default();
+            let reason = exit_diagnosis(lines).unwrap_or_default();
             assert!(!reason.contains('\u{1b}'), "{reason:?}");
         }
     }

@@ -15,7 +15,7 @@ const AFTER_TRACE_MAX: usize = 10;
 const SEPARATOR: &str = " / ";
 
 /// The reason in the last lines of a program, oldest first; `None` if they contain no text.
-pub fn explanation<'l>(lines: impl IntoIterator<Item = &'l str>) -> Option<String> {
+pub fn exit_diagnosis<'l>(lines: impl IntoIterator<Item = &'l str>) -> Option<String> {
     let lines = without_usage(lines.into_iter().map(clean).collect());
     let trace = python_exception(&lines).max(stack_trace(&lines));
     let is_last = |found: &Found| {

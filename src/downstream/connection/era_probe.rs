@@ -52,7 +52,7 @@ pub(super) enum Step {
 }
 
 #[derive(Debug)]
-enum EraQuestion {
+enum ProbeState {
     NotSent,
     Sent,
     /// The server refused the question, or sending it failed.
@@ -63,7 +63,7 @@ enum EraQuestion {
 }
 
 #[derive(Debug)]
-pub(super) struct Inquiry {
+pub(super) struct EraProbe {
     known: KnownEra,
     timeouts: StepTimeouts,
     opened: Instant,
@@ -72,8 +72,8 @@ pub(super) struct Inquiry {
     /// When the last question was sent or answered.
     last_step: Instant,
     is_answered: bool,
-    discover: EraQuestion,
-    initialize: EraQuestion,
+    discover: ProbeState,
+    initialize: ProbeState,
     sign_in_since: Option<Instant>,
     /// Whether `server/discover` failed in a way that reveals nothing about the era.
     is_uncertain: bool,
@@ -82,7 +82,7 @@ pub(super) struct Inquiry {
     offered: Revision,
 }
 
-impl Inquiry {
+impl EraProbe {
     pub(super) fn new(known: KnownEra, timeouts: StepTimeouts, now: Instant) -> Self {
         Self {
             known,
@@ -91,8 +91,8 @@ impl Inquiry {
             heard: None,
             last_step: now,
             is_answered: false,
-            discover: EraQuestion::NotSent,
-            initialize: EraQuestion::NotSent,
+            discover: ProbeState::NotSent,
+            initialize: ProbeState::NotSent,
             sign_in_since: None,
             is_uncertain: false,
             offered: Revision::NEWEST_LEGACY,
@@ -133,7 +133,7 @@ impl Inquiry {
             Era::Modern => &self.discover,
             Era::Legacy => &self.initialize,
         };
-        matches!(first, EraQuestion::Refused(_))
+        matches!(first, ProbeState::Refused(_))
     }
 
     /// Whether the user has been asked to sign in.
@@ -146,13 +146,13 @@ impl Inquiry {
     /// knows.
     pub(super) fn ended_when_asked(&self, is_read: Option<bool>) -> bool {
         self.known == KnownEra::Unknown
-            && matches!(self.discover, EraQuestion::Sent)
+            && matches!(self.discover, ProbeState::Sent)
             && !self.is_answered
             && is_read != Some(false)
     }
 
     pub(super) fn on_sent(&mut self, era: Era, now: Instant) {
-        *self.question(era) = EraQuestion::Sent;
+        *self.question(era) = ProbeState::Sent;
         self.last_step = now;
     }
 
@@ -170,9 +170,9 @@ impl Inquiry {
         let verdict = verdict::of_answer(&response.outcome);
         match handshake::discovered(response) {
             Ok(found) if verdict == EraVerdict::Modern => {
-                let is_initialized = matches!(self.initialize, EraQuestion::Sent);
+                let is_initialized = matches!(self.initialize, ProbeState::Sent);
                 if is_initialized && verdict::speaks_both(&response.outcome) {
-                    self.discover = EraQuestion::Kept(Box::new(found));
+                    self.discover = ProbeState::Kept(Box::new(found));
                     return Step::Wait;
                 }
                 Step::Accept(found)
@@ -218,24 +218,24 @@ impl Inquiry {
     }
 
     fn on_refused(&mut self, era: Era, reason: Reason) -> Step {
-        *self.question(era) = EraQuestion::Refused(reason);
+        *self.question(era) = ProbeState::Refused(reason);
         let may_ask_other = !matches!(self.known, KnownEra::Configured(_));
         match (&mut self.discover, &mut self.initialize) {
-            (EraQuestion::Kept(found), _) => Step::Accept(Negotiated::clone(found)),
-            (EraQuestion::Sent, _) | (_, EraQuestion::Sent) => Step::Wait,
-            (EraQuestion::NotSent, _) if may_ask_other => Step::Send(Era::Modern),
-            (_, EraQuestion::NotSent) if may_ask_other => Step::Send(Era::Legacy),
-            (EraQuestion::Refused(one), EraQuestion::Refused(other)) => {
+            (ProbeState::Kept(found), _) => Step::Accept(Negotiated::clone(found)),
+            (ProbeState::Sent, _) | (_, ProbeState::Sent) => Step::Wait,
+            (ProbeState::NotSent, _) if may_ask_other => Step::Send(Era::Modern),
+            (_, ProbeState::NotSent) if may_ask_other => Step::Send(Era::Legacy),
+            (ProbeState::Refused(one), ProbeState::Refused(other)) => {
                 Step::Fail(both_refused(one, other))
             }
-            (EraQuestion::Refused(only), _) | (_, EraQuestion::Refused(only)) => {
+            (ProbeState::Refused(only), _) | (_, ProbeState::Refused(only)) => {
                 Step::Fail(std::mem::take(only))
             }
-            (EraQuestion::NotSent, EraQuestion::NotSent | EraQuestion::Kept(_)) => Step::Wait,
+            (ProbeState::NotSent, ProbeState::NotSent | ProbeState::Kept(_)) => Step::Wait,
         }
     }
 
-    fn question(&mut self, era: Era) -> &mut EraQuestion {
+    fn question(&mut self, era: Era) -> &mut ProbeState {
         match era {
             Era::Modern => &mut self.discover,
             Era::Legacy => &mut self.initialize,
@@ -245,8 +245,8 @@ impl Inquiry {
     /// Whether `initialize` is sent next if `server/discover` stays unanswered.
     fn may_send_initialize(&self) -> bool {
         !matches!(self.known, KnownEra::Configured(_))
-            && matches!(self.discover, EraQuestion::Sent)
-            && matches!(self.initialize, EraQuestion::NotSent)
+            && matches!(self.discover, ProbeState::Sent)
+            && matches!(self.initialize, ProbeState::NotSent)
     }
 
     /// When [`Self::on_time`] is due. `tells_reading` is whether the transport knows if the server
@@ -280,7 +280,7 @@ impl Inquiry {
         if self.may_send_initialize() && (self.is_heard() || !tells_reading) {
             return Step::Send(Era::Legacy);
         }
-        if let EraQuestion::Kept(found) = &self.discover {
+        if let ProbeState::Kept(found) = &self.discover {
             return Step::Accept(Negotiated::clone(found));
         }
         Step::Fail(self.too_late().because(Cause::TimedOut))
@@ -311,17 +311,17 @@ impl Inquiry {
             ))
         };
         match (&self.discover, &self.initialize) {
-            (EraQuestion::Sent, EraQuestion::Sent) => format!(
+            (ProbeState::Sent, ProbeState::Sent) => format!(
                 "neither `server/discover` nor `initialize` was answered in time ({answer}, `connect_timeout`); {ERA_HINT}"
             )
             .into(),
-            (EraQuestion::Refused(other), _) => {
+            (ProbeState::Refused(other), _) => {
                 with_hint(&unanswered(&Method::Initialize).joined(other))
             }
-            (_, EraQuestion::Refused(other)) => {
+            (_, ProbeState::Refused(other)) => {
                 with_hint(&unanswered(&Method::Discover).joined(other))
             }
-            (EraQuestion::Sent, _) => unanswered(&Method::Discover),
+            (ProbeState::Sent, _) => unanswered(&Method::Discover),
             _ => unanswered(&Method::Initialize),
         }
     }
@@ -379,39 +379,39 @@ mod tests {
         sign_in: Duration::from_secs(600),
     };
 
-    fn begun(known: KnownEra, start: Instant) -> Inquiry {
-        let mut inquiry = Inquiry::new(known, TIMEOUTS, start);
-        inquiry.on_sent(inquiry.first(), start);
-        inquiry
+    fn begun(known: KnownEra, start: Instant) -> EraProbe {
+        let mut era_probe = EraProbe::new(known, TIMEOUTS, start);
+        era_probe.on_sent(era_probe.first(), start);
+        era_probe
     }
 
     #[test]
     fn each_step_has_a_clock_of_its_own() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut inquiry = begun(KnownEra::Unknown, start);
-        assert_eq!(inquiry.deadline(true), at(120));
-        inquiry.on_heard(at(100));
-        assert_eq!(inquiry.deadline(true), at(105));
-        assert_eq!(inquiry.on_time(true, at(104)), Step::Wait);
-        assert_eq!(inquiry.on_time(true, at(105)), Step::Send(Era::Legacy));
-        inquiry.on_sent(Era::Legacy, at(105));
-        assert_eq!(inquiry.deadline(true), at(135));
-        inquiry.on_sign_in(at(110));
-        assert_eq!(inquiry.deadline(true), at(710));
-        assert!(matches!(inquiry.on_time(true, at(710)), Step::Fail(_)));
+        let mut era_probe = begun(KnownEra::Unknown, start);
+        assert_eq!(era_probe.deadline(true), at(120));
+        era_probe.on_heard(at(100));
+        assert_eq!(era_probe.deadline(true), at(105));
+        assert_eq!(era_probe.on_time(true, at(104)), Step::Wait);
+        assert_eq!(era_probe.on_time(true, at(105)), Step::Send(Era::Legacy));
+        era_probe.on_sent(Era::Legacy, at(105));
+        assert_eq!(era_probe.deadline(true), at(135));
+        era_probe.on_sign_in(at(110));
+        assert_eq!(era_probe.deadline(true), at(710));
+        assert!(matches!(era_probe.on_time(true, at(710)), Step::Fail(_)));
     }
 
     #[test]
     fn deadlines_run_from_the_start_if_the_transport_cannot_tell_what_was_read() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut inquiry = begun(KnownEra::Unknown, start);
-        assert_eq!(inquiry.on_time(false, at(5)), Step::Send(Era::Legacy));
-        inquiry.on_sent(Era::Legacy, at(5));
-        assert_eq!(inquiry.deadline(false), at(120));
-        inquiry.on_heard(at(50));
-        assert_eq!(inquiry.deadline(false), at(80));
+        let mut era_probe = begun(KnownEra::Unknown, start);
+        assert_eq!(era_probe.on_time(false, at(5)), Step::Send(Era::Legacy));
+        era_probe.on_sent(Era::Legacy, at(5));
+        assert_eq!(era_probe.deadline(false), at(120));
+        era_probe.on_heard(at(50));
+        assert_eq!(era_probe.deadline(false), at(80));
     }
 
     #[test]
@@ -447,10 +447,10 @@ mod tests {
         ] {
             let reason = |era, error: &LinkError| failure(era, error);
             let other = LinkError::Protocol(other.into());
-            let mut inquiry = begun(KnownEra::Unknown, now);
-            inquiry.on_refused(Era::Modern, reason(Era::Modern, &down));
-            inquiry.on_sent(Era::Legacy, now);
-            let step = inquiry.on_refused(Era::Legacy, reason(Era::Legacy, &other));
+            let mut era_probe = begun(KnownEra::Unknown, now);
+            era_probe.on_refused(Era::Modern, reason(Era::Modern, &down));
+            era_probe.on_sent(Era::Legacy, now);
+            let step = era_probe.on_refused(Era::Legacy, reason(Era::Legacy, &other));
             let Step::Fail(why) = step else {
                 panic!("{step:?}");
             };

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{AccessToken, Credential, Exchange, FAILED_FOR, NotRenewed, SignInError};
+use super::{AccessToken, Credential, FAILED_FOR, HeldSignIn, NotRenewed, SignInError};
 use crate::credentials::stored_sign_in::StoredSignIn;
 use crate::credentials::{Grant, GrantKind, SubjectToken, lookup};
 
@@ -66,7 +66,7 @@ impl Credential {
         user.subjects.get(user.subject.as_ref()?)
     }
 
-    pub(super) async fn exchange_once(&self, exchange: &mut Exchange) -> Result<(), SignInError> {
+    pub(super) async fn exchange_token(&self, held: &mut HeldSignIn) -> Result<(), SignInError> {
         if self.user.is_none() {
             return Err(SignInError::ByExchange);
         }
@@ -76,7 +76,7 @@ impl Credential {
         let until = subject.expires_at();
         let challenge = self.needs.lock().challenge.clone();
         let authority = self.authority(None).await?;
-        let scopes = self.scopes(&authority, exchange, challenge.as_ref())?;
+        let scopes = self.scopes(&authority, held, challenge.as_ref())?;
         let (web, settings) = (&*self.web, &self.settings);
         let client = lookup::client(web, &authority, settings, &self.url, &scopes).await?;
         let mut kept = StoredSignIn::new(&self.url, &authority, &client, None, &scopes);
@@ -90,27 +90,27 @@ impl Credential {
         kept.take(&tokens);
         // A token without a stated lifetime is assumed to expire with the user's token.
         kept.expires_at = kept.expires_at.or(Some(until));
-        self.adopt(exchange, kept).await
+        self.adopt(held, kept).await
     }
 
     /// Replaces a token before it expires; if that fails, the old token stays in use until then.
     pub(super) async fn exchange_ahead(&self, sent: &Arc<AccessToken>) -> Result<(), NotRenewed> {
-        let mut exchange = self.exchange().await;
+        let mut held = self.held().await;
         let current = self.current.load_full();
         let is_current = current.is_some_and(|current| Arc::ptr_eq(&current, sent));
         // A client without a valid token cannot call.
         if !is_current || self.subject().is_none() {
             return Ok(());
         }
-        if let Some((at, _)) = &exchange.failed
+        if let Some((at, _)) = &held.failed
             && at.elapsed() < FAILED_FOR
         {
             return Ok(());
         }
-        let exchanged = self.renew_once(&mut exchange).await;
+        let exchanged = self.renew_once(&mut held).await;
         exchanged.map_err(|error| {
             let failed = NotRenewed::Failed(error.to_string());
-            exchange.failed = Some((Instant::now(), failed.clone()));
+            held.failed = Some((Instant::now(), failed.clone()));
             failed
         })
     }
