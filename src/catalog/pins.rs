@@ -22,7 +22,7 @@ const DEFINITIONS_MAX: usize = 4;
 const GONE_RESOURCES_MAX: usize = 1000;
 
 /// How an item whose definition is not approved is treated.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PinMode {
     /// Nothing is compared.
@@ -35,7 +35,7 @@ pub enum PinMode {
 }
 
 /// How a text of a server compares with the pins of that server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PinState {
     /// As it was approved.

@@ -31,7 +31,7 @@ pub(super) fn resource() -> Resource {
 fn document(routes: &[Route]) -> Value {
     let declared: Value = serde_json::from_str(DECLARED).unwrap_or_default();
     let mut paths = Map::new();
-    for route in routes {
+    for route in routes.iter().filter(|route| !route.is_owners) {
         let path = paths.entry(route.path).or_insert_with(|| json!({}));
         path[route.method.to_ascii_lowercase()] = operation(route, &declared);
     }

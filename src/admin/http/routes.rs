@@ -2,7 +2,9 @@
 
 use super::request::BodyRule::{None, Optional, Required};
 use super::route::Route;
-use super::{config, events, history, keys, log_level, oauth, pins, servers, sessions, tools};
+use super::{
+    config, events, gateway, history, keys, log_level, oauth, pins, servers, sessions, tools,
+};
 
 const HISTORY_QUERY: &[&str] = &[
     "method", "server", "serverId", "session", "outcome", "text", "since", "until", "limit",
@@ -46,6 +48,10 @@ pub(super) const ROUTES: &[Route] = &[
     })
     .says("Sends calls again", "Ordered")
     .takes("ToolOfServer"),
+    Route::post("/api/servers/{server}/kill", None, |call| {
+        Box::pin(servers::kill(call))
+    })
+    .for_owner(),
     Route::get("/api/servers/{server}/logs", &["after", "limit"], |call| {
         Box::pin(servers::logs(call))
     })
@@ -54,6 +60,23 @@ pub(super) const ROUTES: &[Route] = &[
         Box::pin(servers::crashes(call))
     })
     .says("Shows the crash reports of a server", "Crashes"),
+    Route::get("/api/crashes", &["server"], |call| {
+        Box::pin(servers::all_crashes(call))
+    })
+    .for_owner(),
+    Route::get("/api/servers/{server}/login", &["principal"], |call| {
+        Box::pin(oauth::signed_in(call))
+    })
+    .for_owner(),
+    Route::post("/api/servers/{server}/logout", None, |call| {
+        Box::pin(oauth::log_out(call))
+    })
+    .asks(&["principal"])
+    .for_owner(),
+    Route::post("/api/logins/finish", Required, |call| {
+        Box::pin(oauth::finish(call))
+    })
+    .for_owner(),
     Route::post("/api/servers/{server}/login", Optional, |call| {
         Box::pin(oauth::login(call))
     })
@@ -79,9 +102,11 @@ pub(super) const ROUTES: &[Route] = &[
     })
     .asks(&["principal"])
     .says("Forgets the token for a server, and revokes it", ""),
-    Route::get("/api/tools", &["server", "limit", "offset"], |call| {
-        Box::pin(tools::list(call))
-    })
+    Route::get(
+        "/api/tools",
+        &["server", "view", "limit", "offset"],
+        |call| Box::pin(tools::list(call)),
+    )
     .says("Lists the tools that clients see", "Tools"),
     Route::get(
         "/api/pins",
@@ -145,6 +170,19 @@ pub(super) const ROUTES: &[Route] = &[
     Route::put("/api/loglevel", |call| Box::pin(log_level::change(call)))
         .says("Changes the log level until the next start", "LogLevel")
         .takes("LogLevel"),
+    Route::post("/api/config/reload", None, |call| {
+        Box::pin(gateway::reload(call))
+    })
+    .for_owner(),
+    Route::get("/api/token", &[], |call| Box::pin(gateway::token(call))).for_owner(),
+    Route::post("/api/token/rotate", None, |call| {
+        Box::pin(gateway::rotate(call))
+    })
+    .for_owner(),
+    Route::post("/api/dashboard/link", None, |call| {
+        Box::pin(gateway::dashboard_link(call))
+    })
+    .for_owner(),
     Route::get("/config", &[], |call| Box::pin(config::list(call)))
         .says("Lists the servers of the configuration", "ConfigServers"),
     Route::post("/config", Required, |call| Box::pin(config::create(call)))

@@ -1,13 +1,16 @@
 //! `POST /mcp?serverId=…`: one request to one server, without `initialize` and without a session.
 
+use std::sync::Arc;
+
 use actix_web::http::{Method, header};
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde_json::Value;
 
+use super::AdminEndpoints;
 use super::answer::ApiAnswer;
 use super::api::{Check, authorize, read_body, respond};
 use super::request::{Query, check_json, header_text, invalid};
-use super::{AdminEndpoints, AdminParts};
+use crate::admin::operator::Operator;
 use crate::protocol::{Envelope, ErrorKind, Failure, Method as RpcMethod};
 
 const SERVER_ID: &str = "serverId";
@@ -24,9 +27,9 @@ pub(super) async fn serve(
 async fn handle(
     request: &HttpRequest,
     payload: &mut web::Payload,
-    parts: &AdminParts,
+    operator: &Arc<Operator>,
 ) -> Result<ApiAnswer, Failure> {
-    authorize(request, parts).await?;
+    authorize(request, operator).await?;
     if request.method() != Method::POST {
         let message = "with `serverId` the endpoint answers POST only";
         return Err(Failure::new(ErrorKind::HttpMethodNotAllowed, message));
@@ -46,7 +49,7 @@ async fn handle(
              `/mcp/server/NAME`",
         ));
     }
-    let answer = parts.operator.ask(server, message).await?;
+    let answer = operator.ask(server, message).await?;
     match failure_in(&answer) {
         Some(failure) => Err(failure),
         None => Ok(ApiAnswer::raw(answer)),

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use mcpvisor::admin::{ControlHalves, open_client, read_line};
+use mcpvisor::admin::{ClientHalves, OperatorClient, read_line};
 use mcpvisor::id::ViewId;
 use mcpvisor::telemetry::one_line;
 use serde_json::{Map, Value, json};
@@ -22,7 +22,7 @@ const REVISION: &str = "2025-11-25";
 const PAGES_MAX: usize = 1000;
 
 pub(super) struct GatewayClient {
-    halves: ControlHalves,
+    halves: ClientHalves,
     next_id: u64,
     interrupt: Signal,
     /// Asks the person at the terminal, if there is one.
@@ -37,7 +37,7 @@ impl GatewayClient {
         can_ask: bool,
     ) -> Result<Self, CliError> {
         let mut client = Self {
-            halves: open_client(data_dir, view).await?,
+            halves: OperatorClient::open(data_dir)?.open_client(view).await?,
             next_id: 1,
             interrupt: signal(SignalKind::interrupt())?,
             questions: can_ask.then(Questions::default),

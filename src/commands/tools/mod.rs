@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::io::{IsTerminal as _, Read as _};
 use std::path::Path;
 
-use mcpvisor::admin::{ControlRequest, ListedTool, Screen, ToolView, ask, tool_table, tool_text};
+use mcpvisor::admin::{ListedTool, OperatorClient, Screen, ToolView, tool_table, tool_text};
 use mcpvisor::cli::{CallArguments, ListArguments, ShowArguments, ToolsArguments, ToolsVerb};
 use mcpvisor::id::ViewId;
 use mcpvisor::telemetry::{one_line, printable};
@@ -79,7 +79,7 @@ async fn listed_tools(
     client: &mut GatewayClient,
 ) -> Result<Vec<ListedTool>, CliError> {
     let entries = client.list_tools().await?;
-    let owners: Vec<ToolView> = ask(data_dir, &ControlRequest::Tools { view }).await?;
+    let owners = OperatorClient::open(data_dir)?.tools(view).await?;
     let owners = owners.iter().map(|tool| (&*tool.name, &*tool.server));
     let owners: HashMap<&str, &str> = owners.collect();
     let listed = entries.into_iter().map(|entry| {

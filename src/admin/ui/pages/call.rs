@@ -18,7 +18,7 @@ use crate::protocol::Failure;
 ///
 /// Says that there is no such call.
 pub(super) async fn page(view: &View<'_>, id: &str) -> Result<Page, Failure> {
-    let entry = history_entry(&view.operator.history(), id).await?;
+    let entry = history_entry(&view.operator.state.history, id).await?;
     Ok(shown(view, id, &entry))
 }
 
@@ -83,7 +83,7 @@ fn body(title: &str, body: Option<&Value>, state: &str) -> Markup {
 
 /// The call for a terminal, if its tool is known and its parameters are whole.
 fn curl(view: &View<'_>, call: &RecordedCall) -> Markup {
-    let tools = view.operator.tools(&ViewId::Default);
+    let tools = view.operator.state.tools(&ViewId::Default);
     let is_it = |tool: &&ToolView| {
         let is_of_server = call.server_id.as_ref() == Some(&tool.server);
         tool.name == call.target || (tool.native_name == call.target && is_of_server)
@@ -114,7 +114,7 @@ fn command(place: &str, request: &str) -> String {
 ///
 /// Says why the call cannot be made again.
 pub(super) async fn replay(view: &View<'_>, id: &str) -> Result<FormOutcome, Failure> {
-    let entry = history_entry(&view.operator.history(), id).await?;
+    let entry = history_entry(&view.operator.state.history, id).await?;
     let answer = view.operator.replay(id).await?;
     let page = shown(view, id, &entry).fixed(html! {
         h2 { "Its answer now" }

@@ -20,7 +20,7 @@ const BEFORE: &str = "before";
 ///
 /// Says which filter is wrong, or why the history cannot be read.
 pub(super) async fn page(view: &View<'_>) -> Result<Page, Failure> {
-    let history = view.operator.history();
+    let history = &view.operator.state.history;
     let filters = FILTERS
         .iter()
         .filter_map(|name| Some((*name, view.query(name)?)));

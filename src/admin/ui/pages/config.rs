@@ -30,7 +30,7 @@ pub(super) async fn page(view: &View<'_>) -> Page {
 pub(super) async fn plan(view: &View<'_>, form: &Fields) -> Result<FormOutcome, Failure> {
     let content = content_of(form)?;
     let order = FileOrder::Plan(content.clone());
-    let orders = view.operator.config_orders();
+    let orders = &view.operator.config_orders;
     let answer = match (orders.ask_of_file(order, None).await, &content) {
         (Err(refused), FileContent::Text(text)) if refused.kind == ErrorKind::InvalidConfig => {
             return Ok(refused_again(view, text, &refused).await);
@@ -65,7 +65,7 @@ pub(super) async fn plan(view: &View<'_>, form: &Fields) -> Result<FormOutcome, 
 pub(super) async fn apply(view: &View<'_>, form: &Fields) -> Result<FormOutcome, Failure> {
     let etag = field(form, "etag").map(str::to_owned);
     let order = FileOrder::Replace(content_of(form)?);
-    let orders = view.operator.config_orders();
+    let orders = &view.operator.config_orders;
     let answer = orders.ask_of_file(order, etag).await.map_err(|failure| {
         let message = "the file was changed after it was compared: look at the plan again";
         match failure.kind {
@@ -155,7 +155,7 @@ fn tone(verb: &str) -> &'static str {
 
 /// A form for another content, and the contents that were there before.
 async fn replacements(view: &View<'_>, content: &str, refused: Option<&Failure>) -> Markup {
-    let orders = view.operator.config_orders();
+    let orders = &view.operator.config_orders;
     let kept = match orders.ask_of_file(FileOrder::Kept, None).await {
         Ok(answer) => answer.body["kept"].as_array().cloned().unwrap_or_default(),
         // There is no file to replace; the content says why.
@@ -231,7 +231,7 @@ fn state(config: &ConfigView) -> Markup {
 
 /// The file, with what may be secret masked.
 async fn content(view: &View<'_>) -> Markup {
-    let orders = view.operator.config_orders();
+    let orders = &view.operator.config_orders;
     match orders.ask(ConfigOrder::Text, None).await {
         Err(why) => html! { p .hint.after { (text::sentence(&why.message)) } },
         Ok(answer) => html! {

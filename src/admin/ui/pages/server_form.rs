@@ -55,7 +55,7 @@ pub(super) fn new_page(view: &View<'_>) -> Page {
 ///
 /// Says that there is no such server in the file.
 pub(super) async fn edit_page(view: &View<'_>, name: &str) -> Result<Page, Failure> {
-    let orders = view.operator.config_orders();
+    let orders = &view.operator.config_orders;
     let entry = orders.ask(ConfigOrder::Get(name.to_owned()), None).await?;
     let mut values = values(&entry.body);
     values.push(("etag".to_owned(), entry.etag));
@@ -199,7 +199,7 @@ pub(super) async fn create(view: &View<'_>, fields: &Fields) -> Result<FormOutco
     let outcome = match body(fields, true) {
         Err(problem) => Err(problem),
         Ok(body) => {
-            let orders = view.operator.config_orders();
+            let orders = &view.operator.config_orders;
             let created = orders.ask(ConfigOrder::Create(body), None).await;
             created.map_err(problem)
         }
@@ -227,7 +227,7 @@ pub(super) async fn update(
     let outcome = match body(fields, false) {
         Err(problem) => Err(problem),
         Ok(body) => {
-            let orders = view.operator.config_orders();
+            let orders = &view.operator.config_orders;
             let etag = field(fields, "etag").map(str::to_owned);
             let order = ConfigOrder::Update(name.to_owned(), body);
             orders.ask(order, etag).await.map_err(problem)

@@ -49,7 +49,7 @@ pub(super) fn page(view: &View<'_>) -> Result<Page, Failure> {
 /// The tool, and the view under whose names it is asked for.
 fn find(view: &View<'_>) -> Result<(ViewId, ToolView), Failure> {
     let (of, wanted) = (view.queried_view()?, view.query("name").unwrap_or_default());
-    let mut tools = view.operator.tools(&of).into_iter();
+    let mut tools = view.operator.state.tools(&of).into_iter();
     let found = tools.find(|tool| tool.name == wanted);
     found.map(|tool| (of, tool)).ok_or_else(|| {
         let wanted: String = wanted.chars().take(64).collect();
