@@ -15,11 +15,9 @@ use url::Url;
 use super::crashes::Crashes;
 use super::local_socket::{ShortPath, reachable_socket};
 use super::messages::{
-    Approved, ApprovedDefinition, DashboardLink, Forgotten, LoginRedirect, Logins, Ordered,
-    PastedAddress, Pins, ServerLogs, SignedIn, Token, ToolOfServer, Tools, VERSION, VERSION_HEADER,
-    VIEW_HEADER,
+    Approved, ApprovedDefinition, DashboardLink, Logins, Ordered, PastedAddress, Pins, ServerLogs,
+    Token, ToolOfServer, Tools, VERSION, VERSION_HEADER, VIEW_HEADER,
 };
-use super::operator::LoginPage;
 use super::status::{ConfigView, Status, ToolView};
 use crate::catalog::PinKind;
 use crate::credentials::CredentialView;
@@ -32,14 +30,14 @@ use crate::transport::install_crypto_provider;
 /// Longest answer, and longest message to an MCP client, in bytes.
 const ANSWER_MAX: usize = 64 * 1024 * 1024;
 
-/// How long the gateway may take to answer; an order takes up to 8 s.
+/// Longest wait for an answer; an order takes up to 8 s.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Asks the gateway that uses a data directory.
 pub struct OperatorClient {
     http: reqwest::Client,
     base: Url,
-    /// Names the socket for as long as requests are made.
+    /// Keeps the path of the socket valid while requests are made.
     _socket: ShortPath,
 }
 
@@ -111,7 +109,7 @@ impl OperatorClient {
 
     /// # Errors
     ///
-    /// Returns [`ClientError::Refused`] with the gateway's reason when it does not do what is asked,
+    /// Returns [`ClientError::Refused`] with the gateway's reason when it refuses the request,
     /// and the other errors when it does not answer, or answers as another version does.
     pub async fn status(&self) -> Result<Status, ClientError> {
         self.get(&["api", "tree"], &[]).await
@@ -289,15 +287,6 @@ impl OperatorClient {
         Ok(all.logins)
     }
 
-    /// The login at a server: that of the gateway, or of a user.
-    pub fn login<'a>(&'a self, server: &'a str, principal: Option<&'a str>) -> LoginClient<'a> {
-        LoginClient {
-            client: self,
-            server,
-            principal: principal.map(|name| ("principal", name)),
-        }
-    }
-
     /// Ends a login with the address that its browser was sent back to.
     ///
     /// # Errors
@@ -318,7 +307,7 @@ impl OperatorClient {
         answer(self.http.get(self.url(path, query))).await
     }
 
-    async fn post<T: DeserializeOwned>(
+    pub(super) async fn post<T: DeserializeOwned>(
         &self,
         path: &[&str],
         query: &[(&str, &str)],
@@ -343,63 +332,6 @@ impl OperatorClient {
             url.query_pairs_mut().extend_pairs(query);
         }
         url
-    }
-}
-
-/// Asks about one login.
-#[derive(Clone, Copy)]
-pub struct LoginClient<'a> {
-    client: &'a OperatorClient,
-    server: &'a str,
-    principal: Option<(&'a str, &'a str)>,
-}
-
-impl LoginClient<'_> {
-    /// Begins a login, and returns the page to open.
-    ///
-    /// # Errors
-    ///
-    /// As [`OperatorClient::status`].
-    pub async fn begin(self) -> Result<LoginPage, ClientError> {
-        let body = json!(LoginRedirect::default());
-        let path = ["api", "servers", self.server, "login"];
-        let query = self.principal.as_slice();
-        self.client.post(&path, query, Some(body)).await
-    }
-
-    /// When somebody signed in last, in seconds since 1970.
-    ///
-    /// # Errors
-    ///
-    /// As [`OperatorClient::status`].
-    pub async fn signed_in_at(self) -> Result<Option<u64>, ClientError> {
-        let path = ["api", "servers", self.server, "login"];
-        let login: SignedIn = self.client.get(&path, self.principal.as_slice()).await?;
-        Ok(login.signed_in_at)
-    }
-
-    /// Renews the token.
-    ///
-    /// # Errors
-    ///
-    /// As [`OperatorClient::status`].
-    pub async fn refresh(self) -> Result<(), ClientError> {
-        let path = ["oauth", "refresh", self.server];
-        let query = self.principal.as_slice();
-        let _: Value = self.client.post(&path, query, None).await?;
-        Ok(())
-    }
-
-    /// Forgets the token and revokes it; whether there was one.
-    ///
-    /// # Errors
-    ///
-    /// As [`OperatorClient::status`].
-    pub async fn forget(self) -> Result<bool, ClientError> {
-        let path = ["api", "servers", self.server, "logout"];
-        let query = self.principal.as_slice();
-        let done: Forgotten = self.client.post(&path, query, None).await?;
-        Ok(done.forgotten)
     }
 }
 
@@ -467,4 +399,61 @@ pub async fn read_line(
     let mut line = String::new();
     reader.take(ANSWER_MAX as u64).read_line(&mut line).await?;
     Ok(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt as _;
+    use tokio::net::UnixListener;
+
+    use super::*;
+    use crate::admin::data_dir::DataDir;
+
+    /// Answers every connection with the same text.
+    async fn serve(listener: UnixListener, answer: &str) {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut head = [0; 1024];
+            // A connection without a request only checks whether a gateway listens.
+            if stream.read(&mut head).await.is_ok_and(|length| length > 0) {
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_gateway_of_another_version_is_reported_as_such() {
+        let table = [
+            (
+                "HTTP/1.1 200 OK\r\nMcpvisor-Version: 0.0.1\r\nContent-Length: 2\r\n\r\n{}",
+                "the gateway is mcpvisor 0.0.1",
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
+                "is it of another version?",
+            ),
+            (
+                "{\"refused\":\"not understood\"}\n",
+                "is it of another version?",
+            ),
+        ];
+        for (answer, expected) in table {
+            let directory = tempfile::tempdir().unwrap();
+            let socket = DataDir::control_socket(directory.path());
+            let listener = UnixListener::bind(socket).unwrap();
+            let asked = tokio::select! {
+                asked = ask_status(directory.path()) => asked,
+                () = serve(listener, answer) => unreachable!(),
+            };
+            let error = asked.unwrap_err().to_string();
+            assert!(error.contains(expected), "{answer}: {error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_directory_without_a_gateway_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let asked = ask_status(directory.path()).await;
+        assert!(matches!(asked, Err(ClientError::NotRunning(_))));
+    }
 }

@@ -8,17 +8,17 @@ use tokio::time::timeout;
 
 use crate::protocol::{ErrorKind, Failure};
 
-/// How long the disk may take.
+/// Longest wait for the disk.
 const FILES_WAIT: Duration = Duration::from_secs(5);
 
-/// Does work with files that may hang on a thread of its own; `None` if that takes too long.
+/// Runs file work that can hang on its own thread. Returns `None` when it takes longer.
 pub async fn with_files<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let done = timeout(FILES_WAIT, spawn_blocking(work)).await.ok()?;
     // A panic was reported where it happened.
     done.ok()
 }
 
-/// Reads files of the data directory, which may hang.
+/// Reads files of the data directory, whose disk can hang.
 pub(super) async fn read_files<T: Send + 'static>(
     read: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T, Failure> {

@@ -49,6 +49,7 @@ pub fn key_view(key: &ApiKey, uses: &KeyUses, now: u64) -> KeyView {
 }
 
 /// A key of a client, without its hash.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KeyView {

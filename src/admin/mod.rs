@@ -15,6 +15,7 @@ mod http;
 mod instances;
 mod key_uses;
 mod local_socket;
+mod login_client;
 mod login_codes;
 mod messages;
 mod metrics;
@@ -49,8 +50,8 @@ pub use operator::{
 pub use port_holder::address_in_use;
 pub use record_pages::{Parameters, RecordPage};
 pub use render::{
-    ListedTool, Screen, ServerTrouble, Window, call_lines, crash_text, log_lines, notice_lines,
-    pin_table, pin_text, record_lines, resolved_schema, server_table, tool_table, tool_text, tree,
+    ListedTool, SchemaView, Screen, ServerTrouble, Window, call_lines, crash_text, log_lines,
+    notice_lines, pin_table, pin_text, record_lines, server_table, tool_table, tool_text, tree,
     troubles,
 };
 pub use status::{

@@ -23,7 +23,7 @@ pub trait RecordPage: DeserializeOwned {
     /// The id of a record, after which newer ones begin.
     fn id_of(record: &Self::Record) -> &str;
 
-    /// The records, the newest first, and where the search goes on.
+    /// The records, the newest first, and where the search continues.
     fn into_parts(self) -> (Vec<Self::Record>, Option<String>);
 }
 
@@ -67,7 +67,7 @@ impl RecordPage for LogPage {
 pub type Parameters = BTreeMap<&'static str, String>;
 
 impl OperatorClient {
-    /// One page of records, the oldest first, and where the search goes on.
+    /// One page of records, the oldest first, and where the search continues.
     ///
     /// # Errors
     ///
@@ -85,7 +85,7 @@ impl OperatorClient {
     }
 
     /// The last records, as many as `limit` in the parameters. Where a text is looked for, a page
-    /// may be incomplete; then the search goes on.
+    /// can be incomplete; then the search continues.
     ///
     /// # Errors
     ///

@@ -10,6 +10,7 @@ use crate::downstream::{BreakerView, ServerStatusView};
 use crate::protocol::RawJson;
 use crate::supervision::ChildView;
 
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Status {
@@ -62,6 +63,7 @@ impl Status {
 }
 
 /// The configuration that is in force.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ConfigView {
@@ -75,6 +77,7 @@ pub struct ConfigView {
 }
 
 /// The certificate that is served.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CertificateView {
@@ -92,6 +95,7 @@ pub struct CertificateView {
 }
 
 /// How the time of a certificate stands to now.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CertificateStanding {
@@ -102,6 +106,7 @@ pub enum CertificateStanding {
 }
 
 /// A tool that clients see.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolView {
@@ -154,6 +159,7 @@ pub struct LimitView {
 }
 
 /// One configured server.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServerStatus {

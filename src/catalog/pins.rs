@@ -22,6 +22,7 @@ const DEFINITIONS_MAX: usize = 4;
 const GONE_RESOURCES_MAX: usize = 1000;
 
 /// How an item whose definition is not approved is treated.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PinMode {
@@ -35,6 +36,7 @@ pub enum PinMode {
 }
 
 /// How a text of a server compares with the pins of that server.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PinState {

@@ -20,7 +20,7 @@ pub(super) fn credentials(
 ) -> Credentials {
     let vault = config.vault(&ProcessEnvironment::new());
     let checked = vault.clone();
-    // Its key may come from a command that takes long: nobody waits for it who needs no token.
+    // The key can come from a slow command, which only requests that need a token wait for.
     spawn_blocking(move || {
         if let Err(error) = checked.check() {
             log::error!(error:%; "kept tokens cannot be read");
@@ -29,7 +29,7 @@ pub(super) fn credentials(
     Credentials::new(vault, counters, secrets)
 }
 
-/// The settings of a server with its credential, unless they say by themselves who the gateway is.
+/// The settings of a server with its credential, unless they carry their own authorization.
 pub(super) fn with_credential(
     server: &ServerSettings,
     http: &HttpSettings,

@@ -76,6 +76,7 @@ pub enum NotReplayable {
 }
 
 /// A page of records for operators, the newest first.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CallPage {
@@ -91,6 +92,7 @@ pub struct CallPage {
 }
 
 /// A call for operators.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RecordedCall {
@@ -107,7 +109,7 @@ pub struct RecordedCall {
     pub revision: String,
     /// The JSON-RPC id of its client.
     pub request_id: Value,
-    /// A [`super::CallOutcome`].
+    /// How the call ended, as the parameter `outcome` names it.
     pub outcome: String,
     pub success: bool,
     pub error: Option<CallError>,
@@ -137,6 +139,7 @@ impl RecordedCall {
 }
 
 /// Why a call failed.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallError {
     /// The code of the gateway's error, or the number of the server's.
@@ -144,6 +147,7 @@ pub struct CallError {
 }
 
 /// The parts of a call's time, in milliseconds.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CallDurations {
     pub total: f64,

@@ -250,6 +250,16 @@ impl Failure {
         self
     }
 
+    /// Names the key of the configuration, or the member of a body, that is wrong.
+    pub fn about_key(self, key: &str) -> Self {
+        self.detail("key", json!(key))
+    }
+
+    /// The key that it is about, if there is one.
+    pub fn key(&self) -> Option<&str> {
+        self.details.as_ref()?.get("key")?.as_str()
+    }
+
     /// The page that its user is to open, if there is one.
     pub fn page(&self) -> Option<&str> {
         self.details.as_ref()?.get("url")?.as_str()

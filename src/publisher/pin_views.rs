@@ -6,6 +6,7 @@ use serde_json::Value;
 use crate::catalog::{PinKind, PinMode, PinState};
 
 /// A text of a server, and how it compares with what was approved.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PinView {
@@ -17,7 +18,7 @@ pub struct PinView {
     pub tool: Option<String>,
     pub mode: PinMode,
     pub state: ListedState,
-    /// Whether the item is withheld until somebody approves it.
+    /// Whether the item is withheld until an operator approves it.
     pub suspended: bool,
     /// The hidden characters that the text has, in words.
     pub hidden: Option<String>,
@@ -26,6 +27,7 @@ pub struct PinView {
 }
 
 /// A pin with its definitions.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PinDetail {
     #[serde(flatten)]
@@ -37,6 +39,7 @@ pub struct PinDetail {
 }
 
 /// A definition that a server lists.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedDefinition {
     pub digest: String,
@@ -49,6 +52,7 @@ pub struct ListedDefinition {
 }
 
 /// A definition that was approved.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ApprovedPin {
@@ -59,6 +63,7 @@ pub struct ApprovedPin {
 }
 
 /// How an item compares with its pins.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ListedState {

@@ -48,6 +48,7 @@ pub(super) struct LogRecord {
 }
 
 /// A page of the log, the newest record first.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LogPage {
@@ -58,6 +59,7 @@ pub struct LogPage {
 }
 
 /// A record of the log for operators.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LogEntry {

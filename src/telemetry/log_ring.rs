@@ -11,6 +11,7 @@ use super::one_line::is_unprintable;
 use crate::masking::LiveSecrets;
 
 /// Where a line comes from.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogSource {
@@ -37,6 +38,7 @@ impl LogSource {
 }
 
 /// One kept line.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogLine {
     /// Counts from 1 over the life of the ring; gaps do not occur.
@@ -68,6 +70,7 @@ impl Default for LogRingSettings {
 }
 
 /// The lines that went through a [`LogRing`] since it was made.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LogCounters {

@@ -12,8 +12,8 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::time::timeout;
 
 use super::answer::{ApiAnswer, failure_response};
-use super::request::{ApiRequest, Query, header_text, invalid, object, presented_token};
-use super::route::{self, Access};
+use super::request::{Access, ApiRequest, Query, header_text, invalid, object, presented_token};
+use super::route;
 use super::routes::ROUTES;
 use super::{AdminEndpoints, OperatorCheck, with_title_case_headers};
 use crate::admin::base_url::base_url;
@@ -145,7 +145,7 @@ pub(super) async fn dispatch(
         _ => object(route.body, content_type, &body)?,
     };
     (route.handler)(ApiRequest {
-        operator: operator,
+        operator,
         access,
         segments,
         query,

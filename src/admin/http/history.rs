@@ -8,13 +8,13 @@ use crate::protocol::Failure;
 
 pub(super) async fn calls(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
     let history = &call.operator.state.history;
-    let page = history_page(&history, call.query.pairs()).await?;
+    let page = history_page(history, call.query.pairs()).await?;
     Ok(ApiAnswer::json(page))
 }
 
 pub(super) async fn one(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
     let history = &call.operator.state.history;
-    let entry = history_entry(&history, call.name()).await?;
+    let entry = history_entry(history, call.name()).await?;
     Ok(ApiAnswer::json(entry))
 }
 

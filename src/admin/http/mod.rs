@@ -13,6 +13,8 @@ mod log_level;
 mod oauth;
 mod oauth_callback;
 mod openapi;
+#[cfg(test)]
+mod openapi_tests;
 mod owner;
 mod pins;
 mod request;

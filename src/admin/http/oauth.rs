@@ -1,8 +1,7 @@
 //! `/oauth/…`: the gateway signs in to servers.
 
 use super::answer::ApiAnswer;
-use super::request::ApiRequest;
-use super::route::Access;
+use super::request::{Access, ApiRequest};
 use crate::admin::messages::{Forgotten, LoginRedirect, Logins, PastedAddress, SignedIn};
 use crate::admin::operator::LoginOrigin;
 use crate::credentials::Bearer;

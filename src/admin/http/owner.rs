@@ -1,5 +1,5 @@
 //! The API over the socket of the data directory. Only the directory's owner can connect to it, so
-//! that no token is asked for, and all routes are served.
+//! that requests need no token, and all routes are served.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +21,7 @@ use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::api::{conclude, dispatch};
-use super::request::header_of;
-use super::route::Access;
+use super::request::{Access, header_of};
 use crate::admin::messages::{VERSION, VERSION_HEADER, VIEW_HEADER};
 use crate::admin::operator::Operator;
 use crate::id::ViewId;
@@ -127,7 +126,7 @@ fn admit(
     Ok((view, permit))
 }
 
-/// The head of an answer that no handler of actix writes, without its last line.
+/// The head of an answer that is written without actix, without its last line.
 fn head(status: u16) -> String {
     format!("HTTP/1.1 {status} \r\n{VERSION_HEADER}: {VERSION}\r\n")
 }

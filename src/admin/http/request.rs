@@ -8,7 +8,6 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use url::form_urlencoded;
 
-use super::route::Access;
 use crate::admin::messages::Page;
 use crate::admin::operator::Operator;
 use crate::history::OFFSET_MAX;
@@ -20,12 +19,21 @@ const QUERY_MAX: usize = 16 * 1024;
 /// Longest name of a server in a query, in characters.
 const SERVER_MAX: usize = 256;
 
-/// Longest explanation of what is wrong with a body, in characters.
+/// Longest explanation of a fault in a body, in characters.
 const ERROR_MAX: usize = 200;
 
-/// Entries of a page that nobody set a limit for, and at most.
+/// Entries of a page without a limit, and at most.
 const PAGE: usize = 100;
 const PAGE_MAX: usize = 1000;
+
+/// How a request came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Over TCP, with the token or the credentials of an operator.
+    Network,
+    /// Over the socket that only the owner of the data directory can use.
+    Owner,
+}
 
 /// Whether a request has a body, which is a JSON object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +62,7 @@ impl ApiRequest<'_> {
         self.segments.first().map_or("", String::as_str)
     }
 
-    /// The body, or what its members are where there is none.
+    /// The body; an absent body counts as an empty object.
     ///
     /// # Errors
     ///

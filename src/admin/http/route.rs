@@ -4,20 +4,11 @@ use futures_util::future::LocalBoxFuture;
 use percent_encoding::percent_decode_str;
 
 use super::answer::ApiAnswer;
-use super::request::{ApiRequest, BodyRule};
+use super::request::{Access, ApiRequest, BodyRule};
 use crate::protocol::{ErrorKind, Failure};
 
 /// Below these all paths belong to the API.
 pub(super) const SCOPES: [&str; 3] = ["/api", "/config", "/oauth"];
-
-/// How a request came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Access {
-    /// Over TCP, with the token or the credentials of an operator.
-    Network,
-    /// Over the socket that only the owner of the data directory can use.
-    Owner,
-}
 
 /// Answers a request.
 pub(super) type Handler =
@@ -31,29 +22,10 @@ pub(super) struct Route {
     /// Names of the parameters that its query may have.
     pub(super) query: &'static [&'static str],
     pub(super) body: BodyRule,
-    /// Whether only the owner of the data directory may use it: over the network there is no such path.
+    /// Whether it is served to the owner of the data directory only; over the network, its path is unknown.
     pub(super) is_owners: bool,
     pub(super) handler: Handler,
-    pub(super) doc: RouteDoc,
 }
-
-/// The words of `/openapi.json` about an endpoint, beside its path, parameters and errors.
-#[derive(Clone, Copy)]
-pub(super) struct RouteDoc {
-    pub(super) summary: &'static str,
-    /// The schema of its body, if it takes one.
-    pub(super) takes: &'static str,
-    pub(super) status: &'static str,
-    /// The schema of its answer; empty where that has no body.
-    pub(super) answers: &'static str,
-}
-
-const NO_DOC: RouteDoc = RouteDoc {
-    summary: "",
-    takes: "",
-    status: "200",
-    answers: "",
-};
 
 impl Route {
     pub(super) const fn get(
@@ -68,7 +40,6 @@ impl Route {
             body: BodyRule::None,
             is_owners: false,
             handler,
-            doc: NO_DOC,
         }
     }
 
@@ -78,28 +49,9 @@ impl Route {
         self
     }
 
-    /// In one line, and with the schema of its answer.
-    pub(super) const fn says(mut self, summary: &'static str, answers: &'static str) -> Self {
-        self.doc.summary = summary;
-        self.doc.answers = answers;
-        self
-    }
-
-    /// With the schema of its body.
-    pub(super) const fn takes(mut self, schema: &'static str) -> Self {
-        self.doc.takes = schema;
-        self
-    }
-
     /// With these parameters in its query.
     pub(super) const fn asks(mut self, query: &'static [&'static str]) -> Self {
         self.query = query;
-        self
-    }
-
-    /// With another status than 200.
-    pub(super) const fn status(mut self, status: &'static str) -> Self {
-        self.doc.status = status;
         self
     }
 
@@ -124,7 +76,6 @@ impl Route {
             method: "DELETE",
             ..Self::get(path, &[], handler)
         }
-        .status("204")
     }
 }
 

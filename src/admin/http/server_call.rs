@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use actix_web::http::{Method, header};
 use actix_web::{HttpRequest, HttpResponse, web};
-use serde_json::Value;
+use serde::Deserialize;
 
 use super::AdminEndpoints;
 use super::answer::ApiAnswer;
@@ -56,28 +56,70 @@ async fn handle(
     }
 }
 
+/// An answer that tells a failure of the gateway, as an error or as the result of a tool.
+#[derive(Deserialize)]
+struct FailedAnswer {
+    error: Option<FailedRequest>,
+    result: Option<FailedTool>,
+}
+
+#[derive(Deserialize)]
+struct FailedRequest {
+    message: String,
+    data: FailureData,
+}
+
+#[derive(Deserialize)]
+struct FailedTool {
+    #[serde(rename = "_meta")]
+    meta: FailureMeta,
+    content: Vec<FailureText>,
+}
+
+#[derive(Deserialize)]
+struct FailureMeta {
+    #[serde(rename = "io.mcpvisor/error")]
+    data: FailureData,
+}
+
+#[derive(Deserialize)]
+struct FailureText {
+    text: String,
+}
+
+/// The machine-readable part of a failure; every one says whether a retry may help.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct FailureData {
+    #[serde(rename = "retryable")]
+    _retryable: bool,
+    code: Option<String>,
+    cause: Option<String>,
+    server: Option<String>,
+    retry_after_ms: Option<u64>,
+}
+
 /// The failure of the gateway that an answer tells, in the place of one of the server.
 fn failure_in(answer: &[u8]) -> Option<Failure> {
-    let answer: Value = serde_json::from_slice(answer).ok()?;
-    let (error, result) = (&answer["error"], &answer["result"]);
-    let (data, message) = match error.is_object() {
-        true => (&error["data"], &error["message"]),
-        false => (
-            &result["_meta"]["io.mcpvisor/error"],
-            &result["content"][0]["text"],
-        ),
+    let answer: FailedAnswer = serde_json::from_slice(answer).ok()?;
+    let (data, message) = match (answer.error, answer.result) {
+        (Some(error), _) => (error.data, error.message),
+        (None, Some(tool)) => {
+            let mut texts = tool.content.into_iter().map(|content| content.text);
+            (tool.meta.data, texts.next().unwrap_or_default())
+        }
+        (None, None) => return None,
     };
-    data["retryable"].as_bool()?;
-    let named = |name: &str| {
-        let code = data[name].as_str()?;
+    let named = |code: Option<&String>| {
+        let code = code?;
         ErrorKind::ALL.iter().find(|kind| kind.as_str() == code)
     };
-    let kind = named("cause").or_else(|| named("code"))?;
-    let mut failure = Failure::new(*kind, message.as_str().unwrap_or_default());
-    if let Some(server) = data["server"].as_str() {
+    let kind = named(data.cause.as_ref()).or_else(|| named(data.code.as_ref()))?;
+    let mut failure = Failure::new(*kind, message);
+    if let Some(server) = data.server {
         failure = failure.server(server);
     }
-    match data["retryAfterMs"].as_u64() {
+    match data.retry_after_ms {
         Some(milliseconds) => Some(failure.retry_after_ms(milliseconds)),
         None => Some(failure),
     }
@@ -85,7 +127,7 @@ fn failure_in(answer: &[u8]) -> Option<Failure> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 

@@ -6,19 +6,19 @@ use crate::protocol::{ErrorKind, Failure};
 
 /// Why a server cannot be operated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Inoperable<'a> {
-    /// No such server; these are there.
+pub(in crate::admin) enum Inoperable<'a> {
+    /// No server has this name; the configuration has these.
     Unknown(&'a [&'a str]),
     Disabled,
-    /// With what it lacks.
+    /// The text names the missing setting.
     Misconfigured(&'a str),
-    /// It is being added or removed.
+    /// The server is being added or removed.
     Absent,
 }
 
 impl Inoperable<'_> {
-    /// The refusal for somebody who named the server. The name may be anything that was typed.
-    pub fn failure(&self, server: &str) -> Failure {
+    /// The refusal for an operator who named the server. The name can be any text.
+    pub(in crate::admin) fn failure(&self, server: &str) -> Failure {
         let name: String = server.chars().take(64).collect();
         let message = format!("server {name:?} {self}");
         let kind = match self {

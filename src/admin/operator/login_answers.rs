@@ -7,13 +7,14 @@ use crate::id::Principal;
 
 /// Where an operator begins a login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LoginOrigin {
+pub(in crate::admin) enum LoginOrigin {
     Api,
     CommandLine,
     Dashboard,
 }
 
 /// The page to sign in at.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LoginPage {
@@ -23,63 +24,64 @@ pub struct LoginPage {
 }
 
 /// A token for a server that was renewed.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct RenewedToken {
-    pub success: bool,
-    pub token_type: String,
+pub(in crate::admin) struct RenewedToken {
+    pub(in crate::admin) success: bool,
+    pub(in crate::admin) token_type: String,
     /// In seconds.
-    pub expires_in: Option<u64>,
+    pub(in crate::admin) expires_in: Option<u64>,
     /// In RFC 3339.
-    pub expires_at: Option<String>,
+    pub(in crate::admin) expires_at: Option<String>,
 }
 
 /// The user whose calls use the token of a login.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct LoginUser {
+pub(in crate::admin) struct LoginUser {
     /// Whether it is the principal of an API key of the gateway.
-    pub is_key: bool,
-    pub issuer: String,
-    pub name: String,
+    pub(in crate::admin) is_key: bool,
+    pub(in crate::admin) issuer: String,
+    pub(in crate::admin) name: String,
 }
 
 /// A login that waits for a person.
 #[derive(Clone, Debug)]
-pub struct OfferedLogin {
-    pub server: String,
+pub(in crate::admin) struct OfferedLogin {
+    pub(in crate::admin) server: String,
     /// `None` where all clients use the token.
-    pub user: Option<LoginUser>,
-    pub issuer: String,
+    pub(in crate::admin) user: Option<LoginUser>,
+    pub(in crate::admin) issuer: String,
     /// Who asked for the login, in words.
-    pub requester: String,
+    pub(in crate::admin) requester: String,
     /// Where the browser comes back to.
-    pub callback: String,
+    pub(in crate::admin) callback: String,
 }
 
 /// A login that succeeded.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct FinishedLogin {
-    pub success: bool,
-    pub server_id: String,
-    pub server_name: String,
+pub(in crate::admin) struct FinishedLogin {
+    pub(in crate::admin) success: bool,
+    pub(in crate::admin) server_id: String,
+    pub(in crate::admin) server_name: String,
     /// `None` where all clients use the token.
-    pub user: Option<LoginUser>,
-    pub token_type: String,
+    pub(in crate::admin) user: Option<LoginUser>,
+    pub(in crate::admin) token_type: String,
     /// In seconds.
-    pub expires_in: Option<u64>,
-    pub scope: String,
+    pub(in crate::admin) expires_in: Option<u64>,
+    pub(in crate::admin) scope: String,
     /// The word by which the last page revokes the token; nobody else gets it.
     #[serde(skip)]
-    pub take_back: String,
+    pub(in crate::admin) take_back: String,
 }
 
 /// A login that its person took back.
 #[derive(Clone, Debug)]
-pub struct TakenBackLogin {
-    pub server: String,
-    pub user: Option<LoginUser>,
+pub(in crate::admin) struct TakenBackLogin {
+    pub(in crate::admin) server: String,
+    pub(in crate::admin) user: Option<LoginUser>,
 }
 
 impl LoginUser {

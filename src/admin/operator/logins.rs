@@ -32,7 +32,7 @@ impl Operator {
     ///
     /// # Errors
     ///
-    /// Says why nobody can sign in.
+    /// Returns the reason why a login is impossible.
     pub(in crate::admin) async fn begin_login(
         &self,
         server: &str,
@@ -54,11 +54,11 @@ impl Operator {
         })
     }
 
-    /// When somebody signed in last, in seconds since 1970.
+    /// The time of the last login, in seconds since 1970.
     ///
     /// # Errors
     ///
-    /// Says why nobody can sign in.
+    /// Returns the reason why a login is impossible.
     pub(in crate::admin) async fn signed_in_at(
         &self,
         server: &str,
@@ -72,7 +72,7 @@ impl Operator {
     ///
     /// # Errors
     ///
-    /// Says why it cannot be renewed.
+    /// Returns the reason why the token cannot be renewed.
     pub(in crate::admin) async fn refresh_login(
         &self,
         server: &str,
@@ -83,11 +83,11 @@ impl Operator {
         refreshed.map_err(|error| login.failed(&error))
     }
 
-    /// Forgets the token, and revokes it; whether there was one.
+    /// Forgets the token and revokes it. Returns whether one existed.
     ///
     /// # Errors
     ///
-    /// Says why nobody can sign in.
+    /// Returns the reason why a login is impossible.
     pub(in crate::admin) async fn forget_login(
         &self,
         server: &str,
@@ -101,7 +101,7 @@ impl Operator {
     ///
     /// # Errors
     ///
-    /// Says that no login waits for this state.
+    /// Returns a failure when no login waits for this state.
     pub(in crate::admin) fn offered_login(&self, state: &str) -> Result<OfferedLogin, Failure> {
         let offer = self.state.credentials.offer(state).ok_or_else(waits_not)?;
         Ok(OfferedLogin {
@@ -118,7 +118,7 @@ impl Operator {
     ///
     /// # Errors
     ///
-    /// Says that no login waits for this state.
+    /// Returns a failure when no login waits for this state.
     pub(in crate::admin) fn continue_login(
         &self,
         state: &str,
@@ -132,7 +132,7 @@ impl Operator {
     ///
     /// # Errors
     ///
-    /// Says why nobody is signed in.
+    /// Returns the reason why the login failed.
     pub(in crate::admin) async fn finish_login(
         &self,
         query: &str,
@@ -145,7 +145,7 @@ impl Operator {
     ///
     /// # Errors
     ///
-    /// Says that there is no such login any more.
+    /// Returns a failure when the login no longer exists.
     pub(in crate::admin) async fn take_back_login(
         &self,
         word: &str,
@@ -262,7 +262,7 @@ impl GatewayState {
             return refuse("is used with the sign-in of the gateway, not of each user".to_owned());
         }
         let credentials = &self.credentials;
-        // A subject of a token may have the name of a key, too: it is found by its issuer and its name.
+        // A token's subject can have the same name as a key, so that issuer and name identify it.
         let keys = self.key_principals.load();
         let key = keys.iter().find(|it| it.name() == name);
         let key = key.zip(credentials.get(&server.name));
@@ -286,7 +286,7 @@ impl GatewayState {
     }
 }
 
-/// Renews all tokens of one user. Those that nothing can be exchanged for any more do not count.
+/// Renews all tokens of one user, without the tokens whose subject token has expired.
 async fn refreshed(credentials: &[Arc<Credential>]) -> Result<RenewedToken, SignInError> {
     let mut refreshed = Err(SignInError::NoSubject);
     for credential in credentials {
@@ -306,7 +306,7 @@ async fn refreshed(credentials: &[Arc<Credential>]) -> Result<RenewedToken, Sign
     })
 }
 
-/// Forgets all tokens of one user; whether there were any.
+/// Forgets all tokens of one user, and returns whether any existed.
 async fn forgotten(credentials: &[Arc<Credential>]) -> bool {
     let mut any = false;
     for credential in credentials {

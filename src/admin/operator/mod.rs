@@ -33,9 +33,12 @@ use crate::protocol::{ErrorKind, Failure, Request, Revision};
 use crate::publisher::{PinDetail, PinView};
 use crate::telemetry::{LogLine, one_line, unix_millis};
 
-pub use inoperable::Inoperable;
-pub use login_answers::{
-    FinishedLogin, LoginOrigin, LoginPage, LoginUser, OfferedLogin, TakenBackLogin,
+pub(super) use inoperable::Inoperable;
+pub use login_answers::LoginPage;
+#[cfg(test)]
+pub(super) use login_answers::RenewedToken;
+pub(super) use login_answers::{
+    FinishedLogin, LoginOrigin, LoginUser, OfferedLogin, TakenBackLogin,
 };
 pub use status::{CertificateSource, ConfiguredServer, ConfiguredState, GatewayState, tree_source};
 
@@ -43,13 +46,13 @@ pub use status::{CertificateSource, ConfiguredServer, ConfiguredState, GatewaySt
 pub type ServeClient =
     Arc<dyn Fn(ViewId, UnixStream) -> io::Result<LocalBoxFuture<'static, ()>> + Send + Sync>;
 
-/// The gateway, as operators see it. May be used on any arbiter.
+/// The gateway, as operators see it. Its methods work on any arbiter.
 pub struct Operator {
     pub state: Arc<GatewayState>,
     /// Where clients connect.
     pub listen: String,
     pub data_dir: PathBuf,
-    /// The token of the API; none where nothing listens.
+    /// The token of the API; `None` where nothing listens.
     pub token: Option<Arc<ApiToken>>,
     /// Where browsers come back to after a login.
     pub callback: Option<Url>,
@@ -91,7 +94,7 @@ impl Operator {
     ///
     /// # Errors
     ///
-    /// Says why there is no dashboard.
+    /// Returns the reason why no dashboard exists.
     pub fn login_link(&self) -> Result<String, Failure> {
         let (Some(token), Some(url)) = (&self.token, &self.own_url) else {
             return Err(no_api("dashboard"));
@@ -107,7 +110,7 @@ impl Operator {
     ///
     /// # Errors
     ///
-    /// Says why not.
+    /// Returns the reason why the order was refused.
     pub(super) async fn order(&self, server: &str, order: ServerOrder) -> Result<String, Failure> {
         let found = self.state.find_operable_server(server)?;
         let ordered = self.state.downstreams.order(found.name().clone(), order);
@@ -123,18 +126,18 @@ impl Operator {
     ///
     /// # Errors
     ///
-    /// Says why there are none.
+    /// Returns the reason why there are none.
     pub(super) fn logs(&self, server: &str) -> Result<Vec<LogLine>, Failure> {
         let found = self.state.find_operable_server(server)?;
         Ok(found.log().after(0))
     }
 
-    /// The crash reports of a server, or of all. A server that is not configured any more may have
-    /// some.
+    /// The crash reports of a server, or of all. Reports of a removed server
+    /// remain.
     ///
     /// # Errors
     ///
-    /// Says why they cannot be read.
+    /// Returns the reason why they cannot be read.
     pub(super) async fn crashes(&self, server: Option<&str>) -> Result<Crashes, Failure> {
         let (data_dir, server) = (self.data_dir.clone(), server.map(str::to_owned));
         read_files(move || crashes(&data_dir, server.as_deref())).await
@@ -144,7 +147,7 @@ impl Operator {
     ///
     /// # Errors
     ///
-    /// Says why they cannot be read.
+    /// Returns the reason why they cannot be read.
     pub(super) async fn crash_reports(
         &self,
         server: &str,
@@ -158,7 +161,7 @@ impl Operator {
     ///
     /// # Errors
     ///
-    /// Says why there are none.
+    /// Returns the reason why there are none.
     pub(super) fn limits(&self, server: &str) -> Result<Vec<LimitView>, Failure> {
         let found = self.state.find_operable_server(server)?;
         Ok((self.limits)(&found.settings()))
@@ -174,9 +177,9 @@ impl Operator {
     ///
     /// # Errors
     ///
-    /// Says why there is none.
+    /// Returns the reason why none exists.
     pub(super) fn pin(&self, server: &str, of: (PinKind, &str)) -> Result<PinDetail, Failure> {
-        // Pins outlive that a server is switched off.
+        // Pins of a disabled server remain.
         let name = self.state.configured_name(server)?;
         let name = ServerName::try_new(&name)
             .map_err(|error| Failure::new(ErrorKind::ServerNotFound, error.to_string()))?;
@@ -189,7 +192,7 @@ impl Operator {
     ///
     /// # Errors
     ///
-    /// Says why nothing was approved.
+    /// Returns the reason why nothing was approved.
     pub(super) async fn approve_pins(
         &self,
         server: &str,
@@ -204,7 +207,7 @@ impl Operator {
     ///
     /// # Errors
     ///
-    /// Says why the call cannot be made again.
+    /// Returns the reason why the call cannot be made again.
     pub(super) async fn replay(&self, id: &str) -> Result<Value, RecordsError> {
         let state = &self.state;
         let site = state.arbiters.at(0);
@@ -217,13 +220,13 @@ impl Operator {
     ///
     /// # Errors
     ///
-    /// Says why the server cannot be asked.
+    /// Returns the reason why the server cannot be asked.
     pub(super) async fn ask(&self, server: &str, request: Request) -> Result<Bytes, Failure> {
         let found = self.state.find_operable_server(server)?;
         let view = ViewId::Server(found.name().clone());
         let site = self.state.arbiters.at(0);
         let place = (site.index, &site.arbiter);
-        // As those read it that send no revision.
+        // The answer has the form for clients that send no revision.
         let as_client = (view, Revision::NEWEST_LEGACY);
         let answer = answer_request(&self.state.sessions, place, request, as_client).await;
         answer.ok_or_else(|| {
@@ -236,7 +239,7 @@ impl Operator {
     ///
     /// # Errors
     ///
-    /// Says that there is no such view.
+    /// Returns a failure when no such view exists.
     pub(super) fn view_named(&self, name: Option<&str>) -> Result<ViewId, Failure> {
         let view = ViewId::try_from(name.map(str::to_owned))
             .map_err(|error| Failure::new(ErrorKind::NotFound, error.to_string()))?;
@@ -245,7 +248,7 @@ impl Operator {
 
     /// # Errors
     ///
-    /// Says that there is no such view.
+    /// Returns a failure when no such view exists.
     pub(super) fn known_view(&self, view: &ViewId) -> Result<(), Failure> {
         if self.state.sessions.has_view(view) {
             return Ok(());
@@ -277,8 +280,8 @@ pub fn no_api(missing: &str) -> Failure {
     Failure::new(ErrorKind::Conflict, message)
 }
 
-/// The lines after number `after`, at most the last so many. A number beyond all of them is of
-/// lines that were forgotten, as by a restart: then it counts as none.
+/// The lines after number `after`, at most the last `last` of them. A number beyond all of them
+/// is from before a restart, and counts as 0.
 pub(super) fn selected(mut lines: Vec<LogLine>, after: u64, last: usize) -> Vec<LogLine> {
     let newest = lines.last().map_or(0, |line| line.sequence);
     if after <= newest {

@@ -36,7 +36,7 @@ pub struct ConfiguredServer {
 pub enum ConfiguredState {
     Ready,
     Disabled,
-    /// With what the server lacks.
+    /// The text names the missing setting.
     Misconfigured(String),
 }
 
@@ -53,7 +53,7 @@ fn configured<'s>(
     })
 }
 
-/// Tells how the certificate is that is served.
+/// Reads the state of the served certificate.
 pub type CertificateSource = Arc<dyn Fn() -> CertificateView + Send + Sync>;
 
 /// The parts that a status is read from; shared by all threads.
@@ -72,14 +72,14 @@ pub struct GatewayState {
     pub store: Arc<DurableStore>,
     pub sources: SourceStates,
     pub log: LogRecords,
-    /// The certificate that is served.
+    /// `None` where plain HTTP is served.
     pub certificate: Option<CertificateSource>,
     /// Every configured server, in order.
     pub servers: ArcSwap<Vec<ConfiguredServer>>,
     pub config: ArcSwap<ConfigView>,
     /// The API keys.
     pub keys: ArcSwap<Vec<ApiKey>>,
-    /// Those of the API keys.
+    /// The principals of the API keys.
     pub key_principals: ArcSwap<Vec<Principal>>,
 }
 
@@ -92,9 +92,9 @@ fn starting(view: &ServerStatusView) -> Option<String> {
     })
 }
 
-/// The status for clients: without what servers wrote, which may hold anything.
+/// The status for clients, without texts of servers, which can hold secrets.
 pub fn tree_source(state: &Arc<GatewayState>, listen: String) -> TreeSource {
-    // The sessions that hold it are part of the state.
+    // A strong reference would be a cycle: the sessions that hold it are part of the state.
     let state = Arc::downgrade(state);
     Arc::new(move || {
         let Some(mut status) = state.upgrade().map(|state| state.status(&listen)) else {

@@ -30,7 +30,7 @@ pub(super) fn id(name: &str, table: &dyn TableLike) -> String {
 /// Fails when the body names another id: an id stays.
 pub(super) fn check_id(body: &Map<String, Value>, id: &str) -> Result<(), Failure> {
     match body.get("id") {
-        Some(named) if named.as_str() != Some(id) => Err(invalid("`id` cannot be changed")),
+        Some(named) if named.as_str() != Some(id) => Err(invalid("id", "`id` cannot be changed")),
         _ => Ok(()),
     }
 }
@@ -123,12 +123,12 @@ pub(super) fn write(table: &mut dyn TableLike, body: &Map<String, Value>) -> Res
             "enabled" => match value {
                 Value::Null => drop(table.remove("enabled")),
                 Value::Bool(enabled) => drop(table.insert("enabled", toml_edit::value(*enabled))),
-                _ => return Err(invalid("`enabled` must be true or false")),
+                _ => return Err(invalid("enabled", "`enabled` must be true or false")),
             },
             "connectionMode" => write_connection_mode(table, value)?,
             other => {
                 let other: String = other.chars().take(64).collect();
-                return Err(invalid(&format!("member {other:?} is unknown")));
+                return Err(invalid(&other, &format!("member {other:?} is unknown")));
             }
         }
     }
@@ -155,7 +155,7 @@ fn write_transport(table: &mut dyn TableLike, value: &Value) -> Result<(), Failu
         Some("sse") => "sse",
         _ => {
             let message = "`transport` must be \"stdio\", \"streamableHttp\" or \"sse\"";
-            return Err(invalid(message));
+            return Err(invalid("transport", message));
         }
     };
     table.insert("transport", toml_edit::value(written));
@@ -168,7 +168,10 @@ fn write_connection_mode(table: &mut dyn TableLike, value: &Value) -> Result<(),
         Some("direct") => drop(table.insert("connection_mode", toml_edit::value("direct"))),
         Some("proxy") => drop(table.remove("connection_mode")),
         None if value.is_null() => drop(table.remove("connection_mode")),
-        _ => return Err(invalid("`connectionMode` must be \"direct\" or \"proxy\"")),
+        _ => {
+            let message = "`connectionMode` must be \"direct\" or \"proxy\"";
+            return Err(invalid("connectionMode", message));
+        }
     }
     Ok(())
 }
@@ -195,14 +198,14 @@ fn write_arguments(table: &mut dyn TableLike, value: &Value) -> Result<(), Failu
             return Ok(());
         }
         Value::Array(arguments) => arguments,
-        _ => return Err(invalid("`args` must be a list of texts")),
+        _ => return Err(invalid("args", "`args` must be a list of texts")),
     };
     let old = table.get("args").and_then(Item::as_array).cloned();
     let old_shown = shown_arguments(table);
     let mut written = Array::new();
     for (index, argument) in arguments.iter().enumerate() {
         let text = argument.as_str();
-        let text = text.ok_or_else(|| invalid("`args` must be a list of texts"))?;
+        let text = text.ok_or_else(|| invalid("args", "`args` must be a list of texts"))?;
         if !text.contains(REDACTED) {
             written.push(escaped(text));
             continue;
@@ -230,16 +233,20 @@ fn write_named(table: &mut dyn TableLike, key: &str, value: &Value) -> Result<()
             table.remove(key);
             return Ok(());
         }
-        _ => return Err(invalid(&format!("`{key}` must be an object of texts"))),
+        _ => return Err(invalid(key, &format!("`{key}` must be an object of texts"))),
     };
     let mut written = InlineTable::new();
     let old = table.get(key).and_then(Item::as_table_like);
     for (name, value) in named {
         if key == "env" && (name.is_empty() || name.contains(['=', '\0'])) {
-            return Err(invalid("a variable of `env` has no name, or `=` in it"));
+            return Err(invalid(
+                key,
+                "a variable of `env` has no name, or `=` in it",
+            ));
         }
         let text = value.as_str();
-        let text = text.ok_or_else(|| invalid(&format!("`{key}` must be an object of texts")))?;
+        let text =
+            text.ok_or_else(|| invalid(key, &format!("`{key}` must be an object of texts")))?;
         if text != REDACTED {
             written.insert(name, escaped(text).into());
             continue;
@@ -256,13 +263,14 @@ fn write_timeouts(table: &mut dyn TableLike, value: &Value) -> Result<(), Failur
     let timeouts = match value {
         Value::Null => &Map::new(),
         Value::Object(timeouts) => timeouts,
-        _ => return Err(invalid("`timeouts` must be an object")),
+        _ => return Err(invalid("timeouts", "`timeouts` must be an object")),
     };
     if timeouts
         .keys()
         .any(|key| key != "connection" && key != "request")
     {
-        return Err(invalid("`timeouts` has `connection` and `request` only"));
+        let message = "`timeouts` has `connection` and `request` only";
+        return Err(invalid("timeouts", message));
     }
     let written = |member: &str| match timeouts.get(member) {
         None | Some(Value::Null) => Ok(None),
@@ -271,9 +279,8 @@ fn write_timeouts(table: &mut dyn TableLike, value: &Value) -> Result<(), Failur
                 .as_u64()
                 .filter(|number| (1..=TIMEOUT_MAX).contains(number));
             let number = number.ok_or_else(|| {
-                invalid(&format!(
-                    "`timeouts.{member}` must be milliseconds, up to a day"
-                ))
+                let key = format!("timeouts.{member}");
+                invalid(&key, &format!("`{key}` must be milliseconds, up to a day"))
             })?;
             Ok::<_, Failure>(Some(format!("{number}ms")))
         }

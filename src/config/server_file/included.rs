@@ -201,7 +201,7 @@ impl IncludedServers {
         let others = self.taken.iter();
         let mut others = others.filter(|(known, id)| !is_changed(known) && !is_changed(id));
         match others.any(|(known, id)| known == name || id == name) {
-            true => Err(conflict(&format!("there is a server `{name}` already"))),
+            true => Err(conflict(&format!("there is a server `{name}` already")).about_key("name")),
             false => Ok(()),
         }
     }

@@ -41,13 +41,13 @@ pub(super) fn write(table: &mut dyn TableLike, value: &Value) -> Result<(), Fail
             return Ok(());
         }
         Value::Object(members) => members,
-        _ => return Err(invalid("`oauth` must be an object")),
+        _ => return Err(invalid("oauth", "`oauth` must be an object")),
     };
     if !table.contains_key("oauth") {
         table.insert("oauth", toml_edit::value(InlineTable::new()));
     }
     let oauth = table.get_mut("oauth").and_then(Item::as_table_like_mut);
-    let oauth = oauth.ok_or_else(|| invalid("`oauth` of the file is no table"))?;
+    let oauth = oauth.ok_or_else(|| invalid("oauth", "`oauth` of the file is no table"))?;
     for (member, value) in members {
         let known = OAUTH_RENAMED.iter().find(|(known, _)| known == member);
         match (known, member.as_str()) {
@@ -55,7 +55,10 @@ pub(super) fn write(table: &mut dyn TableLike, value: &Value) -> Result<(), Fail
             (None, "scopes") => write_scopes(oauth, value)?,
             (None, other) => {
                 let other: String = other.chars().take(64).collect();
-                return Err(invalid(&format!("member {other:?} of `oauth` is unknown")));
+                return Err(invalid(
+                    "oauth",
+                    &format!("member {other:?} of `oauth` is unknown"),
+                ));
             }
         }
     }
@@ -63,7 +66,7 @@ pub(super) fn write(table: &mut dyn TableLike, value: &Value) -> Result<(), Fail
 }
 
 fn write_scopes(oauth: &mut dyn TableLike, value: &Value) -> Result<(), Failure> {
-    let wrong = || invalid("`oauth.scopes` must be a list of texts");
+    let wrong = || invalid("oauth", "`oauth.scopes` must be a list of texts");
     let scopes = match value {
         Value::Null => {
             oauth.remove("scopes");

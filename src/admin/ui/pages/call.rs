@@ -92,8 +92,10 @@ fn curl(view: &View<'_>, call: &RecordedCall) -> Markup {
     let Some(tool) = found.filter(|_| call.replayable && call.method == "tools/call") else {
         return Markup::default();
     };
-    let mut params = call.params.clone().unwrap_or_default();
-    params["name"] = json!(tool.native_name);
+    let mut params = call.params.clone().unwrap_or_else(|| json!({}));
+    if let Some(params) = params.as_object_mut() {
+        params.insert("name".to_owned(), json!(tool.native_name));
+    }
     let request = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
     let place = format!("{}{}?serverId={}", view.base, view.endpoint, tool.server);
     html! {

@@ -28,7 +28,7 @@ pub(super) async fn page(view: &View<'_>) -> Result<Page, Failure> {
     let limit = ROWS.to_string();
     let parameters = filters.chain(before).chain([("limit", limit.as_str())]);
     let page = Page::new(Section::Calls, "Calls").fixed(parts::heading("Calls", None));
-    match history_page(&history, parameters).await {
+    match history_page(history, parameters).await {
         Ok(found) => {
             let rows = found.entries.iter().map(row).collect();
             Ok(page

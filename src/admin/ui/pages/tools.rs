@@ -141,7 +141,8 @@ pub(super) fn entry(tool: &ToolView) -> Value {
 }
 
 pub(super) fn description(entry: &Value) -> &str {
-    entry["description"].as_str().unwrap_or_default()
+    let description = entry.get("description").and_then(Value::as_str);
+    description.unwrap_or_default()
 }
 
 /// The page of a tool of a view.
