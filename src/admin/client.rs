@@ -115,6 +115,17 @@ impl OperatorClient {
         self.get(&["api", "tree"], &[]).await
     }
 
+    /// The status of a gateway of any version, with the fields that this version knows: for
+    /// findings about the version itself.
+    ///
+    /// # Errors
+    ///
+    /// As [`OperatorClient::status`].
+    pub async fn status_of_any_version(&self) -> Result<Status, ClientError> {
+        let url = self.url(&["api", "tree"], &[]);
+        read(self.http.get(url).send().await?).await
+    }
+
     /// The tools that clients of a view see.
     ///
     /// # Errors
@@ -337,7 +348,10 @@ impl OperatorClient {
 
 /// The body of the answer to a request.
 async fn answer<T: DeserializeOwned>(request: RequestBuilder) -> Result<T, ClientError> {
-    let response = accepted(request).await?;
+    read(accepted(request).await?).await
+}
+
+async fn read<T: DeserializeOwned>(response: Response) -> Result<T, ClientError> {
     let body = body(response).await?;
     serde_json::from_slice(&body).map_err(|error| ClientError::Answer(error.to_string()))
 }
@@ -448,6 +462,22 @@ mod tests {
             let error = asked.unwrap_err().to_string();
             assert!(error.contains(expected), "{answer}: {error}");
         }
+    }
+
+    #[tokio::test]
+    async fn the_doctor_reads_the_status_of_another_version() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = DataDir::control_socket(directory.path());
+        let listener = UnixListener::bind(socket).unwrap();
+        let answer = "HTTP/1.1 200 OK\r\nMcpvisor-Version: 0.0.1\r\nContent-Length: 19\r\n\r\n\
+                      {\"version\":\"0.0.1\"}";
+        let client = OperatorClient::open(directory.path());
+        let asked = async { client.unwrap().status_of_any_version().await };
+        let status = tokio::select! {
+            status = asked => status.unwrap(),
+            () = serve(listener, answer) => unreachable!(),
+        };
+        assert_eq!(status.version, "0.0.1");
     }
 
     #[tokio::test]
