@@ -82,7 +82,9 @@ struct ErrorMessage {
 ///
 /// As [`OperatorClient::open`] and [`OperatorClient::status`].
 pub async fn ask_status(data_dir: &Path) -> Result<Status, ClientError> {
-    OperatorClient::open(data_dir)?.status().await
+    let client = OperatorClient::open(data_dir)?;
+    // Boxed, because the caller holds the buffers of the whole conversation otherwise.
+    Box::pin(client.status()).await
 }
 
 impl OperatorClient {
