@@ -1,5 +1,9 @@
 //! Requests to read and change the servers of the configuration file.
 
+use std::collections::BTreeMap;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio::sync::{mpsc, oneshot};
 
@@ -41,11 +45,60 @@ pub enum FileContent {
     Kept(String),
 }
 
+/// The answer to [`FileOrder::Kept`].
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct KeptFiles {
+    pub(super) kept: Vec<String>,
+}
+
+/// The answer to [`FileOrder::Plan`].
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct PlannedFile {
+    /// `None` where the present file has an error, so that nothing can be compared.
+    pub(super) plan: Option<PlannedChanges>,
+    pub(super) diff: String,
+}
+
+/// The changes that a content would make.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct PlannedChanges {
+    /// The names of servers, by what happens to them.
+    pub(super) servers: BTreeMap<String, Vec<String>>,
+    pub(super) gateway_changed: bool,
+    /// Keys that the next start puts in force.
+    pub(super) needs_restart: Vec<String>,
+}
+
+/// The answer to [`FileOrder::Replace`]: whether the content is another one.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct ReplacedFile {
+    pub(super) changed: bool,
+}
+
+/// The answer to [`ConfigOrder::Text`].
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct ConfigText {
+    pub(super) text: String,
+}
+
 /// The outcome: JSON in the form of the API, and the tag of the whole file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConfigAnswer {
     pub body: Value,
     pub etag: String,
+}
+
+impl ConfigAnswer {
+    /// # Errors
+    ///
+    /// Returns a failure when the body is the answer to another order.
+    pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T, Failure> {
+        T::deserialize(&self.body).map_err(|error| {
+            let message = format!("the configuration is not understood: {error}");
+            Failure::new(ErrorKind::Internal, message)
+        })
+    }
 }
 
 /// A request on its way to whoever owns the configuration.

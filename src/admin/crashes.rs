@@ -34,6 +34,7 @@ pub struct CrashWriter {
 }
 
 /// A report as it is written.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DatedReport {
@@ -44,6 +45,7 @@ pub struct DatedReport {
 }
 
 /// The reports of a server, or of all servers.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Crashes {
     /// The newest first.
@@ -53,6 +55,7 @@ pub struct Crashes {
 }
 
 /// A report in a list.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CrashSummary {
     /// When, in milliseconds since 1970.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 
 use crate::auth::ApiKey;
 use crate::store::write_private;
@@ -38,12 +38,23 @@ pub fn write_key_uses(data_dir: &Path, uses: &KeyUses) -> io::Result<()> {
 }
 
 /// A key as operators see it: without its hash. `uses` are those that are known beside its own.
-pub fn key_view(key: &ApiKey, uses: &KeyUses, now: u64) -> Value {
+pub fn key_view(key: &ApiKey, uses: &KeyUses, now: u64) -> KeyView {
     let used = uses.get(&key.hash.to_string()).copied();
-    json!({
-        "name": key.name,
-        "expiresAt": key.expires_at.map(rfc3339),
-        "expired": key.expires_at.is_some_and(|expires| expires <= now),
-        "lastUsedAt": key.last_use.get().or(used).map(rfc3339),
-    })
+    KeyView {
+        name: key.name.clone(),
+        expires_at: key.expires_at.map(rfc3339),
+        expired: key.expires_at.is_some_and(|expires| expires <= now),
+        last_used_at: key.last_use.get().or(used).map(rfc3339),
+    }
+}
+
+/// A key of a client, without its hash.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KeyView {
+    pub name: String,
+    pub expires_at: Option<String>,
+    pub expired: bool,
+    pub last_used_at: Option<String>,
 }

@@ -1,21 +1,23 @@
-//! How operators see into the running gateway and act on it: through a local socket, and over
-//! HTTP.
+//! How operators see into the running gateway and act on it: an API over TCP and over a socket of
+//! the data directory, and the dashboard.
 
 mod alternate_screen;
 mod api_token;
 mod base_url;
+mod client;
 mod config_order;
-mod control;
-mod control_request;
 mod crashes;
 mod data_dir;
+mod data_dir_files;
 mod ended_logins;
 mod history;
 mod http;
 mod instances;
 mod key_uses;
+mod local_socket;
+mod login_client;
 mod login_codes;
-mod login_visit;
+mod messages;
 mod metrics;
 mod operator;
 mod port_holder;
@@ -26,29 +28,30 @@ mod ui;
 
 pub use alternate_screen::AlternateScreen;
 pub use api_token::ApiToken;
+pub use client::{ClientError, ClientHalves, OperatorClient, ask_status, read_line};
 pub use config_order::{
     ConfigAnswer, ConfigOrder, ConfigOrders, ConfigRequest, FileContent, FileOrder,
 };
-pub use control::{
-    ControlError, ControlHalves, ControlServer, ask, ask_status, is_served, open_client, read_line,
-};
-pub use control_request::{ControlRequest, LoginOrder, LoginOrigin, Parameters, PinApproval};
 pub use crashes::{CrashSummary, CrashWriter, Crashes, DatedReport, crash_reports, crashes};
 pub use data_dir::{DataDir, DataDirError};
+pub use data_dir_files::with_files;
 pub use history::{RecordsError, answer_request, history_entry, history_page, log_page, replay};
 pub use http::{
     AdminEndpoints, AdminParts, Health, HealthSource, OperatorCheck, RequestCheck, ServerHealth,
 };
 pub use instances::{Instance, Instances, Registration, other_gateway};
-pub use key_uses::{KeyUses, key_uses, key_view, read_key_uses, write_key_uses};
-pub use login_visit::LoginVisit;
+pub use key_uses::{KeyUses, KeyView, key_uses, key_view, read_key_uses, write_key_uses};
+pub use local_socket::{LocalServer, is_served};
 pub use metrics::{MetricsExporter, MetricsServer};
-pub use operator::{Inoperable, Operator, OrderOutcome, no_api};
+pub use operator::{
+    CertificateSource, ConfiguredServer, ConfiguredState, GatewayState, LoginPage, Operator,
+    ServeClient, no_api, tree_source,
+};
 pub use port_holder::address_in_use;
-pub use record_pages::{RecordPage, ask_last_records, ask_records};
+pub use record_pages::{Parameters, RecordPage};
 pub use render::{
-    ListedTool, Screen, ServerTrouble, Window, call_lines, crash_text, log_lines, notice_lines,
-    pin_table, pin_text, record_lines, resolved_schema, server_table, tool_table, tool_text, tree,
+    ListedTool, SchemaView, Screen, ServerTrouble, Window, call_lines, crash_text, log_lines,
+    notice_lines, pin_table, pin_text, record_lines, server_table, tool_table, tool_text, tree,
     troubles,
 };
 pub use status::{

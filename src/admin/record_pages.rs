@@ -1,12 +1,11 @@
-//! Pages of calls and of the log, asked for through the control socket.
+//! Pages of calls and of the log, as commands read them.
 
-use std::path::Path;
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::control::{ControlError, ask};
-use super::control_request::{ControlRequest, Parameters};
+use super::client::{ClientError, OperatorClient};
 use super::render::{Screen, call_lines, record_lines};
 use crate::history::{CallPage, RecordedCall};
 use crate::telemetry::{LogEntry, LogPage};
@@ -15,18 +14,23 @@ use crate::telemetry::{LogEntry, LogPage};
 pub trait RecordPage: DeserializeOwned {
     type Record: Serialize;
 
+    /// The path at which the API lists the records.
+    const PATH: &[&str];
+
     /// The records as text, a line each.
     fn lines(records: &[Self::Record], screen: &Screen) -> String;
 
     /// The id of a record, after which newer ones begin.
     fn id_of(record: &Self::Record) -> &str;
 
-    /// The records, the newest first, and where the search goes on.
+    /// The records, the newest first, and where the search continues.
     fn into_parts(self) -> (Vec<Self::Record>, Option<String>);
 }
 
 impl RecordPage for CallPage {
     type Record = RecordedCall;
+
+    const PATH: &[&str] = &["api", "history"];
 
     fn lines(records: &[RecordedCall], screen: &Screen) -> String {
         call_lines(records, screen)
@@ -44,6 +48,8 @@ impl RecordPage for CallPage {
 impl RecordPage for LogPage {
     type Record = LogEntry;
 
+    const PATH: &[&str] = &["api", "logs"];
+
     fn lines(records: &[LogEntry], screen: &Screen) -> String {
         record_lines(records, screen)
     }
@@ -57,45 +63,50 @@ impl RecordPage for LogPage {
     }
 }
 
-/// Asks for one page; the oldest record comes first.
-///
-/// # Errors
-///
-/// As [`ask`].
-pub async fn ask_records<P: RecordPage>(
-    data_dir: &Path,
-    request: &ControlRequest,
-) -> Result<(Vec<P::Record>, Option<String>), ControlError> {
-    let page: P = ask(data_dir, request).await?;
-    let (mut records, next) = page.into_parts();
-    records.reverse();
-    Ok((records, next))
-}
+/// The parameters of a page, by name.
+pub type Parameters = BTreeMap<&'static str, String>;
 
-/// Asks for the last records, as many as `limit` in the parameters. Where a text is looked for, a
-/// page may be incomplete; then the search goes on.
-///
-/// # Errors
-///
-/// As [`ask`].
-pub async fn ask_last_records<P: RecordPage>(
-    data_dir: &Path,
-    parameters: &Parameters,
-    request: impl Fn(Parameters) -> ControlRequest,
-) -> Result<Vec<P::Record>, ControlError> {
-    let mut parameters = parameters.clone();
-    let limit = parameters.get("limit").and_then(|limit| limit.parse().ok());
-    let limit: usize = limit.unwrap_or(usize::MAX);
-    let mut found = Vec::new();
-    loop {
-        let request = request(parameters.clone());
-        let (mut records, next) = ask_records::<P>(data_dir, &request).await?;
-        records.append(&mut found);
-        found = records;
-        let Some(next) = next.filter(|_| found.len() < limit) else {
-            return Ok(found);
-        };
-        parameters.insert("before".to_owned(), next);
-        parameters.insert("limit".to_owned(), (limit - found.len()).to_string());
+impl OperatorClient {
+    /// One page of records, the oldest first, and where the search continues.
+    ///
+    /// # Errors
+    ///
+    /// As [`OperatorClient::status`].
+    pub async fn records<P: RecordPage>(
+        &self,
+        parameters: &Parameters,
+    ) -> Result<(Vec<P::Record>, Option<String>), ClientError> {
+        let query = parameters.iter();
+        let query: Vec<(&str, &str)> = query.map(|(name, value)| (*name, &**value)).collect();
+        let page: P = self.get(P::PATH, &query).await?;
+        let (mut records, next) = page.into_parts();
+        records.reverse();
+        Ok((records, next))
+    }
+
+    /// The last records, as many as `limit` in the parameters. Where a text is looked for, a page
+    /// can be incomplete; then the search continues.
+    ///
+    /// # Errors
+    ///
+    /// As [`OperatorClient::status`].
+    pub async fn last_records<P: RecordPage>(
+        &self,
+        parameters: &Parameters,
+    ) -> Result<Vec<P::Record>, ClientError> {
+        let mut parameters = parameters.clone();
+        let limit = parameters.get("limit").and_then(|limit| limit.parse().ok());
+        let limit: usize = limit.unwrap_or(usize::MAX);
+        let mut found = Vec::new();
+        loop {
+            let (mut records, next) = self.records::<P>(&parameters).await?;
+            records.append(&mut found);
+            found = records;
+            let Some(next) = next.filter(|_| found.len() < limit) else {
+                return Ok(found);
+            };
+            parameters.insert("before", next);
+            parameters.insert("limit", (limit - found.len()).to_string());
+        }
     }
 }

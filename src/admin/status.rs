@@ -10,6 +10,7 @@ use crate::downstream::{BreakerView, ServerStatusView};
 use crate::protocol::RawJson;
 use crate::supervision::ChildView;
 
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Status {
@@ -65,6 +66,7 @@ impl Status {
 }
 
 /// The configuration that is in force.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ConfigView {
@@ -78,6 +80,7 @@ pub struct ConfigView {
 }
 
 /// The certificate that is served.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CertificateView {
@@ -95,6 +98,7 @@ pub struct CertificateView {
 }
 
 /// How the time of a certificate stands to now.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CertificateStanding {
@@ -105,6 +109,7 @@ pub enum CertificateStanding {
 }
 
 /// A tool that clients see.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolView {
@@ -157,6 +162,7 @@ pub struct LimitView {
 }
 
 /// One configured server.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServerStatus {

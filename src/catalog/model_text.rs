@@ -21,6 +21,7 @@ const MEMBERS: [&str; 6] = [
 ];
 
 /// The kinds of texts that are pinned.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]

@@ -22,7 +22,8 @@ const DEFINITIONS_MAX: usize = 4;
 const GONE_RESOURCES_MAX: usize = 1000;
 
 /// How an item with an unapproved definition is treated.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PinMode {
     /// Nothing is compared.
@@ -35,7 +36,8 @@ pub enum PinMode {
 }
 
 /// How a server's text compares with the server's pins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PinState {
     /// Matches an approved definition.

@@ -96,10 +96,10 @@ fn of_url(url: &Url, headers: Given) -> (String, Value) {
     let host = url.host_str().unwrap_or_default();
     let name = host.trim_start_matches("www.").trim_start_matches("mcp.");
     let name = name.split('.').next().unwrap_or_default().to_owned();
-    let mut entry = json!({ "url": url.as_str() });
-    if !headers.is_empty() {
-        entry["headers"] = json!(headers);
-    }
+    let entry = match headers.is_empty() {
+        true => json!({ "url": url.as_str() }),
+        false => json!({ "url": url.as_str(), "headers": headers }),
+    };
     (name, entry)
 }
 

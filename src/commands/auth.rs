@@ -3,11 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use mcpvisor::admin::{ControlRequest, LoginOrder, LoginOrigin, ask};
+use mcpvisor::admin::{LoginPage, OperatorClient};
 use mcpvisor::cli::{AuthArguments, AuthVerb, LoginArguments};
 use mcpvisor::credentials::{CredentialView, SIGN_IN_WITHIN};
 use mcpvisor::telemetry::{one_line, rfc3339};
-use serde_json::Value;
 
 use super::output::{CliError, current_thread_runtime, pretty, print, typed_lines};
 use super::running_gateway::gateway_data_dir;
@@ -22,10 +21,11 @@ pub(crate) fn run_auth_command(
 ) -> Result<(), CliError> {
     let data_dir = gateway_data_dir(path)?;
     current_thread_runtime()?.block_on(async {
+        let client = OperatorClient::open(&data_dir)?;
         match arguments.verb {
-            AuthVerb::Login(arguments) => log_in(&data_dir, arguments).await,
+            AuthVerb::Login(arguments) => log_in(&client, arguments).await,
             AuthVerb::Status { json } => {
-                let logins: Vec<CredentialView> = ask(&data_dir, &ControlRequest::Logins).await?;
+                let logins = client.logins().await?;
                 print(&if json {
                     pretty(&logins)?
                 } else {
@@ -33,65 +33,38 @@ pub(crate) fn run_auth_command(
                 })
             }
             AuthVerb::Refresh { name, principal } => {
-                order(&data_dir, &name, principal, LoginOrder::Refresh).await?;
+                client.login(&name, principal.as_deref()).refresh().await?;
                 print(&format!("the token for `{}` is renewed\n", one_line(&name)))
             }
             AuthVerb::Logout { name, principal } => {
-                let done = order(&data_dir, &name, principal, LoginOrder::Forget).await?;
-                print(match done["forgotten"].as_bool() {
-                    Some(true) => "logged out\n",
-                    _ => "nobody was logged in\n",
+                let login = client.login(&name, principal.as_deref());
+                print(match login.forget().await? {
+                    true => "logged out\n",
+                    false => "nobody was logged in\n",
                 })
             }
         }
     })
 }
 
-async fn order(
-    data_dir: &Path,
-    server: &str,
-    principal: Option<String>,
-    order: LoginOrder,
-) -> Result<Value, CliError> {
-    let request = ControlRequest::Login {
-        server: server.to_owned(),
-        principal,
-        order,
-    };
-    Ok(ask(data_dir, &request).await?)
-}
-
 /// Prints the page, and waits until the browser or the address that is pasted ends the login.
-async fn log_in(data_dir: &Path, arguments: LoginArguments) -> Result<(), CliError> {
-    let signed_in_at = || async {
-        let (server, principal) = (&arguments.name, arguments.principal.clone());
-        let login = order(data_dir, server, principal, LoginOrder::SignedInAt).await?;
-        Ok::<_, CliError>(login["signedInAt"].as_u64())
-    };
-    let before = signed_in_at().await?;
-    let begin = LoginOrder::Begin {
-        redirect_uri: None,
-        origin: LoginOrigin::CommandLine,
-    };
-    let begun = order(
-        data_dir,
-        &arguments.name,
-        arguments.principal.clone(),
-        begin,
-    )
-    .await?;
-    let page = begun["url"].as_str().unwrap_or_default();
-    print(&format!("{}\n", one_line(page)))?;
+async fn log_in(client: &OperatorClient, arguments: LoginArguments) -> Result<(), CliError> {
+    let login = client.login(&arguments.name, arguments.principal.as_deref());
+    let before = login.signed_in_at().await?;
+    let LoginPage {
+        url: page,
+        authorization_url: beyond,
+    } = login.begin().await?;
+    print(&format!("{}\n", one_line(&page)))?;
     if arguments.no_wait {
         return Ok(());
     }
     if !arguments.no_browser {
-        open_browser(page);
+        open_browser(&page);
     }
-    let beyond = begun["authorizationUrl"].as_str().unwrap_or(page);
     if beyond != page {
         eprintln!("If your browser cannot reach this machine, open this one instead:");
-        eprintln!("{}", one_line(beyond));
+        eprintln!("{}", one_line(&beyond));
     }
     eprintln!(
         "Open the page and sign in. Where the browser cannot come back to this machine, paste the \
@@ -109,11 +82,11 @@ async fn log_in(data_dir: &Path, arguments: LoginArguments) -> Result<(), CliErr
                 if answer.is_empty() {
                     continue;
                 }
-                ask::<Value>(data_dir, &ControlRequest::FinishLogin { answer }).await?;
+                client.finish_login(answer).await?;
                 break;
             }
             () = tokio::time::sleep(LOOK_EVERY) => {
-                let now = signed_in_at().await?;
+                let now = login.signed_in_at().await?;
                 if now.is_some() && now != before {
                     break;
                 }

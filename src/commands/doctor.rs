@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use futures_util::{StreamExt as _, pin_mut};
-use mcpvisor::admin::{Instances, Screen, address_in_use, ask_status};
+use mcpvisor::admin::{Instances, OperatorClient, Screen, address_in_use};
 use mcpvisor::cli::DoctorArguments;
 use mcpvisor::config::{Config, Lookup, ProcessEnvironment};
 use mcpvisor::doctor::{Finding, Level, Subject, checks, report_json, report_text, run_checks};
@@ -43,7 +43,10 @@ pub(super) async fn diagnose(path: Option<&Path>) -> Result<Vec<Finding>, CliErr
         Err(_) => Config::data_dir_of(path, &environment).ok(),
     };
     let status = match &data_dir {
-        Some(data_dir) => ask_status(data_dir).await.ok(),
+        Some(data_dir) => match OperatorClient::open(data_dir) {
+            Ok(client) => client.status_of_any_version().await.ok(),
+            Err(_) => None,
+        },
         None => None,
     };
     let (mut findings, checks) = checks(&Subject {

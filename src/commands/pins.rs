@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
-use mcpvisor::admin::{ControlRequest, PinApproval, ask, pin_table, pin_text};
+use mcpvisor::admin::{OperatorClient, pin_table, pin_text};
 use mcpvisor::cli::{PinsArguments, PinsVerb};
 use mcpvisor::telemetry::one_line;
-use serde_json::Value;
 
 use super::output::{CliError, current_thread_runtime, pretty, print};
 use super::running_gateway::gateway_data_dir;
@@ -19,9 +18,10 @@ pub(crate) fn run_pins_command(
         json: arguments.json,
     };
     current_thread_runtime()?.block_on(async {
+        let client = OperatorClient::open(&data_dir)?;
         match arguments.verb.unwrap_or(list) {
             PinsVerb::List { json } => {
-                let pins: Value = ask(&data_dir, &ControlRequest::Pins).await?;
+                let pins = client.pins().await?;
                 print(&if json {
                     pretty(&pins)?
                 } else {
@@ -34,12 +34,7 @@ pub(crate) fn run_pins_command(
                 of,
                 json,
             } => {
-                let wanted = ControlRequest::Pin {
-                    server,
-                    kind: of.kind,
-                    tool: name,
-                };
-                let pin: Value = ask(&data_dir, &wanted).await?;
+                let pin = client.pin(&server, (of.kind, &name)).await?;
                 print(&if json { pretty(&pin)? } else { pin_text(&pin) })
             }
             PinsVerb::Approve {
@@ -48,24 +43,16 @@ pub(crate) fn run_pins_command(
                 of,
                 digest,
             } => {
-                let order = ControlRequest::ApprovePins(PinApproval {
-                    server,
-                    kind: of.kind,
-                    tool: name,
-                    digest,
-                });
-                let done: Value = ask(&data_dir, &order).await?;
-                print(&approved_text(&done))
+                let item = name.as_deref().map(|name| (of.kind, name));
+                let approved = client.approve(&server, item, digest).await?;
+                print(&approved_text(&approved))
             }
         }
     })
 }
 
-fn approved_text(done: &Value) -> String {
-    let names = done["approved"].as_array().into_iter().flatten();
-    let names: Vec<String> = names
-        .filter_map(|name| Some(one_line(name.as_str()?)))
-        .collect();
+fn approved_text(names: &[String]) -> String {
+    let names: Vec<String> = names.iter().map(|name| one_line(name)).collect();
     match names.as_slice() {
         [] => "nothing to approve: what is listed is approved already\n".to_owned(),
         names => format!("approved: {}\n", names.join(", ")),

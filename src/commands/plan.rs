@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use mcpvisor::admin::{ConfigView, ControlRequest, ask, ask_status};
+use mcpvisor::admin::{OperatorClient, ask_status};
 use mcpvisor::cli::{ApplyArguments, PlanArguments, RollbackArguments};
 use mcpvisor::config::{
     Config, KeptContents, Loaded, Plan, ProcessEnvironment, migrated, read_file, replace_file,
@@ -198,8 +198,8 @@ impl Target {
 
 /// Has a running gateway read its configuration.
 fn read_again(gateway: &Path) -> Result<(), CliError> {
-    let asked = ask(gateway, &ControlRequest::ReadConfig);
-    let config: ConfigView = current_thread_runtime()?.block_on(asked)?;
+    let client = OperatorClient::open(gateway)?;
+    let config = current_thread_runtime()?.block_on(client.reload_config())?;
     match config.refused {
         Some(why) => Err(why.into()),
         None => Ok(()),

@@ -4,7 +4,8 @@ use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use mcpvisor::telemetry::one_line;
-use serde_json::{Value, json};
+use serde::Deserialize;
+use serde_json::Value;
 use tokio::time::Instant;
 
 /// Width of the bar.
@@ -15,6 +16,15 @@ const LINE_WIDTH: usize = 79;
 
 /// Work that takes no longer is not worth a line.
 const SLOW: Duration = Duration::from_secs(1);
+
+/// How far some work is.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Progress {
+    progress: Option<f64>,
+    total: Option<f64>,
+    message: Option<String>,
+}
 
 pub(super) struct ProgressLine {
     begun: Instant,
@@ -33,17 +43,25 @@ impl ProgressLine {
     }
 
     /// Shows the parameters of `notifications/progress`.
-    pub(super) fn show(&mut self, params: &Value) {
+    pub(super) fn show(&mut self, params: Value) {
+        self.show_progress(&serde_json::from_value(params).unwrap_or_default());
+    }
+
+    fn show_progress(&mut self, progress: &Progress) {
         if self.is_terminal {
             self.is_shown = true;
-            write(&format!("\r{}\x1b[K", progress_line(params)));
+            write(&format!("\r{}\x1b[K", progress_line(progress)));
         }
     }
 
     /// Shows how much of something is done, once it takes long.
     pub(super) fn show_when_slow(&mut self, done: usize, total: usize, message: &str) {
         if self.begun.elapsed() > SLOW {
-            self.show(&json!({"progress": done, "total": total, "message": message}));
+            self.show_progress(&Progress {
+                progress: Some(done as f64),
+                total: Some(total as f64),
+                message: Some(message.to_owned()),
+            });
         }
     }
 
@@ -62,11 +80,11 @@ fn write(text: &str) {
 }
 
 /// A bar where there is a total, otherwise what was said.
-fn progress_line(params: &Value) -> String {
-    let (progress, total) = (params["progress"].as_f64(), params["total"].as_f64());
+fn progress_line(shown: &Progress) -> String {
+    let (progress, total) = (shown.progress, shown.total);
     let share = progress.zip(total).filter(|(_, total)| *total > 0.0);
     let share = share.map(|(progress, total)| (progress / total).clamp(0.0, 1.0));
-    let message = params["message"].as_str().map(one_line);
+    let message = shown.message.as_deref().map(one_line);
     let line = match share {
         Some(share) => {
             #[expect(
@@ -90,6 +108,8 @@ fn progress_line(params: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -108,9 +128,13 @@ mod tests {
             (json!({}), "…"),
         ];
         for (params, expected) in table {
-            assert_eq!(progress_line(&params), expected, "{params}");
+            let shown = serde_json::from_value(params.clone()).unwrap();
+            assert_eq!(progress_line(&shown), expected, "{params}");
         }
-        let long = progress_line(&json!({"message": "x".repeat(500)}));
+        let long = progress_line(&Progress {
+            message: Some("x".repeat(500)),
+            ..Progress::default()
+        });
         assert_eq!(long.chars().count(), LINE_WIDTH);
     }
 }

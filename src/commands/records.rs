@@ -2,13 +2,10 @@
 
 use std::path::Path;
 
-use mcpvisor::admin::{
-    ControlRequest, Parameters, RecordPage, Screen, ask, ask_last_records, ask_records,
-};
+use mcpvisor::admin::{OperatorClient, Parameters, RecordPage, Screen};
 use mcpvisor::cli::{GatewayLogArguments, HistoryArguments, Moment, ShownRecords};
 use mcpvisor::history::CallPage;
 use mcpvisor::telemetry::{LogPage, millis, unix_millis};
-use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::output::{CliError, FOLLOW_EVERY, current_thread_runtime, pretty, print};
@@ -20,8 +17,8 @@ pub(crate) fn show_history(
 ) -> Result<(), CliError> {
     let data_dir = gateway_data_dir(path)?;
     if let Some(id) = arguments.replay {
-        let request = ControlRequest::Replay { id };
-        let answer: Value = current_thread_runtime()?.block_on(ask(&data_dir, &request))?;
+        let client = OperatorClient::open(&data_dir)?;
+        let answer = current_thread_runtime()?.block_on(client.replay(&id))?;
         return print(&pretty(&answer)?);
     }
     let filters = [
@@ -31,8 +28,7 @@ pub(crate) fn show_history(
         ("session", arguments.session),
     ];
     let parameters = parameters(filters, &arguments.shown);
-    let request = |parameters| ControlRequest::History { parameters };
-    let shown = show_records::<CallPage>(&data_dir, parameters, &arguments.shown, request);
+    let shown = show_records::<CallPage>(&data_dir, parameters, &arguments.shown);
     current_thread_runtime()?.block_on(shown)
 }
 
@@ -43,13 +39,12 @@ pub(crate) fn show_gateway_log(
     let data_dir = gateway_data_dir(path)?;
     let filters = [("server", arguments.server), ("level", arguments.level)];
     let parameters = parameters(filters, &arguments.shown);
-    let request = |parameters| ControlRequest::GatewayLog { parameters };
-    let shown = show_records::<LogPage>(&data_dir, parameters, &arguments.shown, request);
+    let shown = show_records::<LogPage>(&data_dir, parameters, &arguments.shown);
     current_thread_runtime()?.block_on(shown)
 }
 
 fn parameters<const N: usize>(
-    filters: [(&str, Option<String>); N],
+    filters: [(&'static str, Option<String>); N],
     shown: &ShownRecords,
 ) -> Parameters {
     let since = shown.since.map(|since| match since {
@@ -63,7 +58,7 @@ fn parameters<const N: usize>(
         ("limit", Some(shown.lines.to_string())),
     ];
     let all = filters.into_iter().chain(others);
-    all.filter_map(|(name, value)| Some((name.to_owned(), value?)))
+    all.filter_map(|(name, value)| Some((name, value?)))
         .collect()
 }
 
@@ -72,11 +67,11 @@ async fn show_records<P: RecordPage>(
     data_dir: &Path,
     mut parameters: Parameters,
     shown: &ShownRecords,
-    request: impl Fn(Parameters) -> ControlRequest,
 ) -> Result<(), CliError> {
     let screen = Screen::of_stdout();
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut entries = ask_last_records::<P>(data_dir, &parameters, &request).await?;
+    let client = OperatorClient::open(data_dir)?;
+    let mut entries = client.last_records::<P>(&parameters).await?;
     loop {
         if shown.json {
             return print(&pretty(&entries)?);
@@ -86,13 +81,13 @@ async fn show_records<P: RecordPage>(
             return Ok(());
         }
         if let Some(last) = entries.last() {
-            parameters.insert("after".to_owned(), P::id_of(last).to_owned());
+            parameters.insert("after", P::id_of(last).to_owned());
         }
-        parameters.insert("limit".to_owned(), "1000".to_owned());
+        parameters.insert("limit", "1000".to_owned());
         tokio::select! {
             () = tokio::time::sleep(FOLLOW_EVERY) => {}
             _ = interrupt.recv() => return Ok(()),
         }
-        (entries, _) = ask_records::<P>(data_dir, &request(parameters.clone())).await?;
+        (entries, _) = client.records::<P>(&parameters).await?;
     }
 }

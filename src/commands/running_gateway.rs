@@ -2,10 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use mcpvisor::admin::{ControlRequest, Instances, ask, is_served, other_gateway};
+use mcpvisor::admin::{ClientError, Instances, OperatorClient, is_served, other_gateway};
 use mcpvisor::config::{Config, Lookup, ProcessEnvironment};
-
-use serde::de::DeserializeOwned;
 
 use super::output::{CliError, current_thread_runtime};
 
@@ -29,10 +27,11 @@ pub(crate) fn gateway_data_dir(path: Option<&Path>) -> Result<PathBuf, CliError>
 }
 
 /// Asks the gateway of this configuration.
-pub(crate) fn ask_here<T: DeserializeOwned>(
+pub(crate) fn ask_here<T>(
     path: Option<&Path>,
-    request: &ControlRequest,
+    ask: impl AsyncFnOnce(&OperatorClient) -> Result<T, ClientError>,
 ) -> Result<T, CliError> {
     let data_dir = gateway_data_dir(path)?;
-    Ok(current_thread_runtime()?.block_on(ask(&data_dir, request))?)
+    let asked = async { ask(&OperatorClient::open(&data_dir)?).await };
+    Ok(current_thread_runtime()?.block_on(asked)?)
 }

@@ -2,12 +2,11 @@
 
 use std::path::Path;
 
-use mcpvisor::admin::{
-    ControlRequest, Crashes, Screen, Status, ask, crash_text, log_lines, server_table,
-};
+use mcpvisor::admin::{OperatorClient, Screen, crash_text, log_lines, server_table};
 use mcpvisor::cli::{LogsArguments, ServersArguments, ServersVerb};
 use mcpvisor::config::{Config, Lookup, ProcessEnvironment};
-use mcpvisor::telemetry::{LogLine, one_line};
+use mcpvisor::downstream::ServerOrder;
+use mcpvisor::telemetry::one_line;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::add::run_add_command;
@@ -19,9 +18,9 @@ pub(crate) fn run_servers_command(
     arguments: ServersArguments,
 ) -> Result<(), CliError> {
     let screen = Screen::of_stdout();
-    let request = match arguments.verb {
+    let (name, order) = match arguments.verb {
         None => {
-            let status: Status = ask_here(path, &ControlRequest::Status)?;
+            let status = ask_here(path, OperatorClient::status)?;
             return print(&if arguments.json {
                 pretty(&status.servers)?
             } else {
@@ -33,7 +32,7 @@ pub(crate) fn run_servers_command(
             return current_thread_runtime()?.block_on(show_logs(&data_dir, logs));
         }
         Some(ServersVerb::Crashes { name, json }) => {
-            let crashes: Crashes = ask_here(path, &ControlRequest::Crashes { server: name })?;
+            let crashes = ask_here(path, async |client| client.crashes(name.as_deref()).await)?;
             return print(&if json {
                 pretty(&crashes)?
             } else {
@@ -46,28 +45,28 @@ pub(crate) fn run_servers_command(
             let loaded = Config::load(path, Lookup::WorkingDirectory, &environment)?;
             return print(&loaded.config.headers_to(&name)?);
         }
-        Some(ServersVerb::Restart { name }) => ControlRequest::Restart { server: name },
-        Some(ServersVerb::Stop { name }) => ControlRequest::Stop { server: name },
-        Some(ServersVerb::Start { name }) => ControlRequest::Start { server: name },
-        Some(ServersVerb::Kill { name }) => ControlRequest::Kill { server: name },
-        Some(ServersVerb::Trip { name, tool }) => ControlRequest::Trip { server: name, tool },
-        Some(ServersVerb::Reset { name, tool }) => ControlRequest::Reset { server: name, tool },
+        Some(ServersVerb::Restart { name }) => (name, ServerOrder::Restart),
+        Some(ServersVerb::Stop { name }) => (name, ServerOrder::Stop),
+        Some(ServersVerb::Start { name }) => (name, ServerOrder::Start),
+        Some(ServersVerb::Kill { name }) => (name, ServerOrder::Kill),
+        Some(ServersVerb::Trip { name, tool }) => (name, ServerOrder::Trip(tool)),
+        Some(ServersVerb::Reset { name, tool }) => (name, ServerOrder::Reset(tool)),
     };
-    let done: String = ask_here(path, &request)?;
+    let done = ask_here(path, async |client| client.order(&name, order).await)?;
     print(&format!("{}\n", one_line(&done)))
 }
 
 async fn show_logs(data_dir: &Path, arguments: LogsArguments) -> Result<(), CliError> {
     let screen = Screen::of_stdout();
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut request = ControlRequest::Logs {
-        server: arguments.name.clone(),
-        after: 0,
-        last: arguments.lines,
-    };
+    let client = OperatorClient::open(data_dir)?;
+    let mut lines = client.logs(&arguments.name, 0).await?;
+    let skipped = arguments
+        .lines
+        .map_or(0, |last| lines.len().saturating_sub(last));
+    lines.drain(..skipped);
     let mut seen = 0;
     loop {
-        let lines: Vec<LogLine> = ask(data_dir, &request).await?;
         print(&if arguments.json {
             pretty(&lines)?
         } else {
@@ -77,14 +76,10 @@ async fn show_logs(data_dir: &Path, arguments: LogsArguments) -> Result<(), CliE
             return Ok(());
         }
         seen = lines.last().map_or(seen, |last| last.sequence);
-        request = ControlRequest::Logs {
-            server: arguments.name.clone(),
-            after: seen,
-            last: None,
-        };
         tokio::select! {
             () = tokio::time::sleep(FOLLOW_EVERY) => {}
             _ = interrupt.recv() => return Ok(()),
         }
+        lines = client.logs(&arguments.name, seen).await?;
     }
 }

@@ -8,9 +8,7 @@ use std::path::{Path, PathBuf};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use mcpvisor::admin::{
-    ControlRequest, CrashSummary, Crashes, DatedReport, Parameters, ask, ask_records, ask_status,
-};
+use mcpvisor::admin::{CrashSummary, Crashes, DatedReport, OperatorClient, Parameters};
 use mcpvisor::cli::BundleArguments;
 use mcpvisor::config::{Config, Lookup, ProcessEnvironment, file_as_json, mask_config};
 use mcpvisor::doctor::{report_json, report_text};
@@ -115,7 +113,10 @@ async fn gather(path: Option<&Path>) -> Result<Files, CliError> {
 
 /// The answers of the gateway that uses this data directory; nothing if none runs.
 async fn of_gateway(data_dir: &Path) -> Result<Files, CliError> {
-    let Ok(mut status) = ask_status(data_dir).await else {
+    let Ok(client) = OperatorClient::open(data_dir) else {
+        return Ok(Vec::new());
+    };
+    let Ok(mut status) = client.status().await else {
         return Ok(Vec::new());
     };
     for server in &mut status.servers {
@@ -124,12 +125,12 @@ async fn of_gateway(data_dir: &Path) -> Result<Files, CliError> {
             connection.sign_in = None;
         }
     }
-    let crashes = crashes(data_dir).await?;
+    let crashes = crashes(&client).await?;
     let parameters = [("limit", LOG_RECORDS), ("level", "info")];
-    let parameters = parameters.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let parameters = Parameters::from(parameters);
-    let request = ControlRequest::GatewayLog { parameters };
-    let (records, _) = ask_records::<LogPage>(data_dir, &request).await?;
+    let parameters = parameters.map(|(name, value)| (name, value.to_owned()));
+    let (records, _) = client
+        .records::<LogPage>(&Parameters::from(parameters))
+        .await?;
     let lines: Result<Vec<String>, _> = records.iter().map(serde_json::to_string).collect();
     Ok(vec![
         ("status.json", pretty(&status)?),
@@ -146,13 +147,12 @@ struct CrashFile {
 }
 
 /// The crashes without what servers and clients said.
-async fn crashes(data_dir: &Path) -> Result<CrashFile, CliError> {
-    let Crashes { crashes, .. } = ask(data_dir, &ControlRequest::Crashes { server: None }).await?;
+async fn crashes(client: &OperatorClient) -> Result<CrashFile, CliError> {
+    let Crashes { crashes, .. } = client.crashes(None).await?;
     let servers: BTreeSet<&String> = crashes.iter().map(|crash| &crash.server).collect();
     let mut last = BTreeMap::new();
     for name in servers {
-        let server = Some(name.clone());
-        let of_server: Crashes = ask(data_dir, &ControlRequest::Crashes { server }).await?;
+        let of_server = client.crashes(Some(name)).await?;
         if let Some(mut dated) = of_server.last {
             dated.report.log.clear();
             for message in &mut dated.report.messages {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use mcpvisor::admin::{ApiToken, ControlRequest, DataDir, ask};
+use mcpvisor::admin::{ApiToken, DataDir, OperatorClient};
 use mcpvisor::cli::TokenArguments;
 use mcpvisor::config::{Config, ProcessEnvironment};
 
@@ -13,10 +13,8 @@ use super::running_gateway::gateway_data_dir;
 pub(crate) fn show_token(path: Option<&Path>, arguments: TokenArguments) -> Result<(), CliError> {
     let token = match gateway_data_dir(path) {
         Ok(running) => {
-            let request = ControlRequest::Token {
-                rotate: arguments.rotate,
-            };
-            current_thread_runtime()?.block_on(ask::<String>(&running, &request))?
+            let client = OperatorClient::open(&running)?;
+            current_thread_runtime()?.block_on(client.token(arguments.rotate))?
         }
         Err(_) => {
             let data_dir = Config::data_dir_of(path, &ProcessEnvironment::new())?;

@@ -4,7 +4,7 @@ use std::io::IsTerminal as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use mcpvisor::admin::ControlRequest;
+use mcpvisor::admin::OperatorClient;
 use mcpvisor::cli::UiArguments;
 
 use super::output::{CliError, print};
@@ -12,7 +12,7 @@ use super::running_gateway::ask_here;
 
 /// Prints a link to the dashboard that signs in, and opens it.
 pub(crate) fn show_dashboard(path: Option<&Path>, arguments: &UiArguments) -> Result<(), CliError> {
-    let link: String = ask_here(path, &ControlRequest::LoginLink)?;
+    let link = ask_here(path, OperatorClient::dashboard_link)?;
     print(&format!("{link}\n"))?;
     if !arguments.no_browser {
         open_browser(&link);

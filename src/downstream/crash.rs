@@ -13,6 +13,7 @@ pub type CrashSink = Arc<dyn Fn(CrashReport) + Send + Sync>;
 
 /// The end of one incarnation of a connection. Live secrets are masked
 /// in every text.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CrashReport {

@@ -8,9 +8,9 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::configured::{arrangement, configured_servers, policy};
-use super::logins::{credentials, with_credential};
-use super::state::GatewayState;
-use crate::admin::ConfigView;
+use super::credentials::{credentials, with_credential};
+use super::tls::certificate_view;
+use crate::admin::{CertificateSource, ConfigView, GatewayState};
 use crate::calls::SealingKeys;
 use crate::catalog::ServerPart;
 use crate::config::Config;
@@ -122,7 +122,10 @@ pub(super) fn build(
         sources: SourceStates::default(),
         log: inputs.log,
         store: inputs.store.clone(),
-        tls: inputs.tls,
+        certificate: inputs.tls.map(|tls| {
+            let view = move || certificate_view(&tls, unix_millis());
+            Arc::new(view) as CertificateSource
+        }),
         servers: ArcSwap::from_pointee(configured_servers(config)),
         config: ArcSwap::from_pointee(view),
         keys: ArcSwap::default(),

@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::state::ConfiguredServer;
-use crate::admin::ConfigView;
+use crate::admin::{ConfigView, ConfiguredServer, ConfiguredState};
 use crate::auth::Policy;
 use crate::config::{Config, ServerEntry, ServerState};
 use crate::downstream::{ServerSettings, start_kind};
@@ -59,7 +58,11 @@ pub(super) fn configured_servers(config: &Config) -> Vec<ConfiguredServer> {
     let server = |server: &ServerEntry| ConfiguredServer {
         id: server.id().to_owned(),
         name: server.name.to_string(),
-        state: server.state.clone(),
+        state: match &server.state {
+            ServerState::Ready(_) => ConfiguredState::Ready,
+            ServerState::Disabled => ConfiguredState::Disabled,
+            ServerState::Misconfigured(why) => ConfiguredState::Misconfigured(why.clone()),
+        },
     };
     config.servers.iter().map(server).collect()
 }

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::state::GatewayState;
-use crate::admin::{Health, HealthSource, ServerHealth};
+use crate::admin::{GatewayState, Health, HealthSource, ServerHealth};
 use crate::downstream::ServerStatusView;
 
 pub(super) fn health_source(state: Arc<GatewayState>, closing: CancellationToken) -> HealthSource {

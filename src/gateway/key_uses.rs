@@ -8,9 +8,7 @@ use std::time::Duration;
 use tokio::task::spawn_blocking;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::state::GatewayState;
-use super::state_place::with_files;
-use crate::admin::{KeyUses, key_uses, write_key_uses};
+use crate::admin::{GatewayState, KeyUses, key_uses, with_files, write_key_uses};
 use crate::auth::AuthSettings;
 
 /// How often it is written, if any was used.

@@ -3,10 +3,11 @@
 mod build;
 mod config_requests;
 mod configured;
+mod credentials;
 mod health;
 mod history;
 mod key_uses;
-mod logins;
+mod operator;
 mod place;
 mod saved_state;
 mod secrets;
@@ -15,13 +16,11 @@ mod server_times;
 pub mod service;
 mod sources;
 mod startup;
-mod state;
 mod state_place;
 mod stdio;
 mod stop;
 mod stored_notices;
 mod tls;
-mod view_tools;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -33,8 +32,8 @@ use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
 use crate::admin::{
-    AdminEndpoints, AdminParts, ConfigRequest, ConfigView, ControlServer, CrashWriter, DataDir,
-    KeyUses, MetricsExporter, MetricsServer, Operator as _, Registration,
+    AdminEndpoints, AdminParts, ConfigRequest, ConfigView, CrashWriter, DataDir, GatewayState,
+    KeyUses, LocalServer, MetricsExporter, MetricsServer, Operator, Registration, tree_source,
 };
 use crate::catalog::ServerPart;
 use crate::config::{Config, ConfigError, Fingerprint, Loaded, Plan, ServerState};
@@ -49,6 +48,7 @@ use build::{TreeInputs, build};
 use configured::{arrangement, config_view, configured_servers, policy, ready_servers};
 use health::health_source;
 use history::start_history;
+use operator::operator;
 use place::{listen_for_metrics, register, shown_address};
 use saved_state::SavedState;
 pub use secrets::add_secrets_of;
@@ -58,7 +58,6 @@ use startup::{
     ClientTransport, log_start, open_listener, start_front, start_metrics, start_metrics_export,
     start_traces,
 };
-use state::{GatewayOperator, GatewayState, tree_source};
 use state_place::{OpenedPlace, open_data_dir};
 use stdio::{adapt_to_stdio, lock_free_data_dir};
 pub use stored_notices::stored_notices;
@@ -85,7 +84,7 @@ pub enum StartError {
 /// A running gateway.
 pub struct Gateway {
     state: Arc<GatewayState>,
-    operator: Arc<GatewayOperator>,
+    operator: Arc<Operator>,
     server: FrontServer,
     endpoints: AdminEndpoints,
     metrics: Option<MetricsServer>,
@@ -109,7 +108,7 @@ pub struct Gateway {
     config_requests: mpsc::Receiver<ConfigRequest>,
     /// The address that clients connect to, or `stdio`.
     listen: String,
-    _control: ControlServer,
+    _control: LocalServer,
     _registration: Option<Registration>,
 }
 
@@ -194,8 +193,8 @@ impl Gateway {
         let token = server.address.and(Some(Arc::clone(&kept.token)));
         let files = kept.named(token.clone(), &address);
         place.keep(&config.data_dir, files).await;
-        let (operator, config_requests) = GatewayOperator::new(&state, &config, token, &server);
-        let control = ControlServer::start(&config.data_dir, lease.clone(), operator.clone()).await;
+        let (operator, config_requests) = operator(&state, &config, token, &server);
+        let control = LocalServer::start(&config.data_dir, lease.clone(), operator.clone()).await;
         let gateway = Self {
             _clocks: watch_clocks(&state),
             metrics: start_metrics(metrics_listener, &operator)?,

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::store::{Store, StoreError};
 use crate::telemetry::rfc3339;
@@ -44,32 +44,34 @@ async fn times(store: &dyn Store, id: &str) -> Option<ServerTimes> {
 
 /// Adds the times to a server of the API, or to each of a list, where they are known.
 pub(super) async fn add(store: &dyn Store, body: &mut Value) {
-    let list = match body.get("servers") {
-        Some(Value::Array(_)) => body["servers"].as_array_mut(),
-        _ => None,
-    };
-    match list {
-        Some(servers) => {
-            for server in servers {
-                add_to_one(store, server).await;
-            }
-        }
-        None => add_to_one(store, body).await,
+    if body.get("servers").is_none_or(|list| !list.is_array()) {
+        return add_to_one(store, body).await;
+    }
+    let servers = body.get_mut("servers").and_then(Value::as_array_mut);
+    for server in servers.into_iter().flatten() {
+        add_to_one(store, server).await;
     }
 }
 
 async fn add_to_one(store: &dyn Store, server: &mut Value) {
-    let Some(id) = server["id"].as_str() else {
+    let Some(server) = server.as_object_mut() else {
+        return;
+    };
+    let Some(id) = server.get("id").and_then(Value::as_str) else {
         return;
     };
     if let Some(times) = times(store, id).await {
-        server["createdAt"] = json!(rfc3339(times.created));
-        server["updatedAt"] = json!(rfc3339(times.updated));
+        let created = Value::from(rfc3339(times.created));
+        server.insert("createdAt".to_owned(), created);
+        let updated = Value::from(rfc3339(times.updated));
+        server.insert("updatedAt".to_owned(), updated);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::store::MemoryStore;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio_util::task::AbortOnDropHandle;
 
-use super::state::GatewayState;
+use crate::admin::GatewayState;
 use crate::id::ServerName;
 use crate::sources::{ANSWER_MAX, Source, SourceSettings};
 use crate::supervision::SystemRandom;

@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use super::StartError;
 use super::place::listen;
-use super::state::GatewayOperator;
-use crate::admin::{AdminEndpoints, MetricsExporter, MetricsServer};
+use crate::admin::{AdminEndpoints, MetricsExporter, MetricsServer, Operator};
 use crate::config::Config;
 use crate::front::{FrontServer, FrontTls};
 use crate::telemetry::Counters;
@@ -63,7 +62,7 @@ pub(super) async fn start_front(
 
 pub(super) fn start_metrics(
     listener: Option<TcpListener>,
-    operator: &Arc<GatewayOperator>,
+    operator: &Arc<Operator>,
 ) -> io::Result<Option<MetricsServer>> {
     let start = |listener| MetricsServer::start(listener, operator.clone());
     listener.map(start).transpose()
@@ -85,7 +84,7 @@ pub(super) fn start_traces(config: &Config, counters: &Counters) -> Traces {
 /// Sends metrics to a collector if the environment asks for it.
 pub(super) fn start_metrics_export(
     config: &Config,
-    operator: &Arc<GatewayOperator>,
+    operator: &Arc<Operator>,
 ) -> Option<MetricsExporter> {
     let settings = config.metrics_export.clone()?;
     let started = MetricsExporter::start(settings, operator.clone());

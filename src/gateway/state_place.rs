@@ -6,13 +6,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use std::{fs, io};
 
-use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::{STATE_FILE, StartError};
-use crate::admin::{ApiToken, DataDir, DataDirError, KeyUses, read_key_uses};
-use crate::protocol::{ErrorKind, Failure};
+use crate::admin::{ApiToken, DataDir, DataDirError, KeyUses, read_key_uses, with_files};
 use crate::store::{
     DirectoryLease, DurableStore, OpenError, OpenedStore, SqliteStore, StatePlace, StoreClock,
     move_aside,
@@ -266,22 +264,4 @@ impl KeptFiles {
             listen: listen.to_owned(),
         }
     }
-}
-
-/// Does work with files that may hang on a thread of its own; `None` if that takes too long.
-pub(super) async fn with_files<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Option<T> {
-    let done = timeout(START_WAIT, spawn_blocking(work)).await.ok()?;
-    // A panic was reported where it happened.
-    done.ok()
-}
-
-/// Reads files of the data directory, which may hang.
-pub(super) async fn read_files<T: Send + 'static>(
-    read: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> Result<T, Failure> {
-    let late = || Err(io::Error::other("the disk does not answer"));
-    let read = with_files(read).await.unwrap_or_else(late);
-    read.map_err(|error| Failure::new(ErrorKind::Internal, error.to_string()))
 }

@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::StartError;
-use super::state_place::with_files;
-use crate::admin::{DataDir, DataDirError};
+use crate::admin::{DataDir, DataDirError, with_files};
 use crate::config::{Config, ServerState};
 use crate::store::private_dir;
 

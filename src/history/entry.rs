@@ -78,6 +78,7 @@ pub enum NotReplayable {
 }
 
 /// A page of records for operators, the newest first.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CallPage {
@@ -93,6 +94,7 @@ pub struct CallPage {
 }
 
 /// A call for operators.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RecordedCall {
@@ -109,7 +111,7 @@ pub struct RecordedCall {
     pub revision: String,
     /// The JSON-RPC id from the client.
     pub request_id: Value,
-    /// A [`super::CallOutcome`].
+    /// How the call ended, as the parameter `outcome` names it.
     pub outcome: String,
     pub success: bool,
     pub error: Option<CallError>,
@@ -139,6 +141,7 @@ impl RecordedCall {
 }
 
 /// Why a call failed.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallError {
     /// The code of the gateway's error, or the number of the server's.
@@ -146,6 +149,7 @@ pub struct CallError {
 }
 
 /// Breakdown of a call's duration, in milliseconds.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CallDurations {
     pub total: f64,

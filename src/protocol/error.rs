@@ -253,6 +253,16 @@ impl Failure {
         self
     }
 
+    /// Names the configuration key, or the member of a body, that is wrong.
+    pub fn about_key(self, key: &str) -> Self {
+        self.detail("key", json!(key))
+    }
+
+    /// The key that the failure concerns, if there is one.
+    pub fn key(&self) -> Option<&str> {
+        self.details.as_ref()?.get("key")?.as_str()
+    }
+
     /// The page that the user should open, if there is one.
     pub fn page(&self) -> Option<&str> {
         self.details.as_ref()?.get("url")?.as_str()

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{RawJson, code};
 
 /// A dated revision, ordered by age.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Revision {
     #[serde(rename = "2024-10-07")]
@@ -26,6 +27,7 @@ pub enum Revision {
 
 /// How a conversation starts in a revision: with a handshake that opens a session, or directly with
 /// the first request.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Era {

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::catalog::PinKind;
@@ -13,6 +12,7 @@ use crate::id::ServerName;
 use crate::protocol::{ErrorKind, Failure};
 use crate::publisher::catalog_view::CatalogView;
 use crate::publisher::dispatcher::Dispatcher;
+use crate::publisher::pin_views::{PinDetail, PinView};
 use crate::publisher::publisher_core::{DispatcherInput, PublisherCore, RestoredCatalog};
 use crate::publisher::server_parts::Arrangement;
 use crate::publisher::subscribers::Subscribers;
@@ -78,17 +78,17 @@ impl CatalogPublisher {
         }
     }
 
-    /// The pins of all servers, and the unapproved texts, as a JSON object each.
-    pub fn pins(&self) -> Vec<Value> {
+    /// The pins of all servers, and the unapproved texts.
+    pub fn pins(&self) -> Vec<PinView> {
         self.core.pin_views()
     }
 
-    /// One pin with its definitions and their diff, as JSON.
+    /// One pin with its definitions and their diff.
     ///
     /// # Errors
     ///
     /// Returns the failure for the operator if the pin does not exist.
-    pub fn pin(&self, server: &ServerName, of: (PinKind, &str)) -> Result<Value, Failure> {
+    pub fn pin(&self, server: &ServerName, of: (PinKind, &str)) -> Result<PinDetail, Failure> {
         self.core.pin_view(server, of)
     }
 

@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde_json::{Value, json};
-
 use crate::catalog::{
     ModelText, PinKind, PinMode, PinState, PinnedDefinitions, ServerPart, definition_diff,
 };
 use crate::id::ServerName;
 use crate::protocol::{ErrorKind, Failure};
+use crate::publisher::pin_views::{ApprovedPin, ListedDefinition, ListedState, PinDetail, PinView};
 use crate::publisher::publisher_core::{DispatcherInput, PublisherCore};
 use crate::publisher::server_parts::ServerParts;
 use crate::telemetry::rfc3339;
@@ -18,9 +17,9 @@ use crate::telemetry::rfc3339;
 type Listed<'p> = BTreeMap<(PinKind, &'p str), Vec<ModelText<'p>>>;
 
 impl PublisherCore {
-    /// The pins of all servers, and the unapproved texts, as a JSON object each. There can be
-    /// thousands of short-lived resources, so only changed ones are listed.
-    pub(super) fn pin_views(&self) -> Vec<Value> {
+    /// The pins of all servers, and the unapproved texts. There can be thousands of short-lived
+    /// resources, so only changed ones are listed.
+    pub(super) fn pin_views(&self) -> Vec<PinView> {
         let state = self.state();
         let pinned = state.parts.pins().pinned();
         let of_server = |server| {
@@ -29,18 +28,18 @@ impl PublisherCore {
             let seen = texts.iter();
             let seen = seen.map(|(key, listed)| pin_view(&state.parts, server, *key, listed));
             let is_shown =
-                |pin: &Value| pin["kind"] != json!(PinKind::Resource) || pin["state"] == "changed";
+                |pin: &PinView| pin.kind != PinKind::Resource || pin.state == ListedState::Changed;
             seen.filter(is_shown).collect::<Vec<_>>()
         };
         pinned.servers().flat_map(of_server).collect()
     }
 
-    /// One pin with its definitions and their diff, as JSON.
+    /// One pin with its definitions and their diff.
     pub(super) fn pin_view(
         &self,
         server: &ServerName,
         (kind, name): (PinKind, &str),
-    ) -> Result<Value, Failure> {
+    ) -> Result<PinDetail, Failure> {
         let state = self.state();
         let pinned = state.parts.pins().pinned();
         let parts: Vec<_> = state.parts.all_of(server).cloned().collect();
@@ -48,29 +47,29 @@ impl PublisherCore {
         let listed = texts
             .get(&(kind, name))
             .ok_or_else(|| unknown(server, kind, name))?;
-        let mut view = pin_view(&state.parts, server, (kind, name), listed);
+        let view = pin_view(&state.parts, server, (kind, name), listed);
         let approved = pinned.approved(server, kind, name);
         let newest = approved.first().map(|pin| pin.text.clone());
         let definitions = listed.iter().map(|listed| {
             let text = listed.definition();
-            json!({
-                "digest": listed.digest(),
-                "state": pinned.state(server, *listed),
-                "hidden": listed.hidden().map(|hidden| hidden.to_string()),
-                "diff": newest.as_ref().map(|newest| definition_diff(newest, &text)),
-                "definition": text.parse::<Value>().unwrap_or_default(),
-            })
+            ListedDefinition {
+                digest: listed.digest().to_string(),
+                state: pinned.state(server, *listed),
+                hidden: listed.hidden().map(|hidden| hidden.to_string()),
+                diff: newest.as_ref().map(|newest| definition_diff(newest, &text)),
+                definition: text.parse().unwrap_or_default(),
+            }
         });
-        view["listed"] = definitions.collect();
-        let approved = approved.iter().map(|pin| {
-            json!({
-                "digest": pin.digest,
-                "approvedAt": rfc3339(pin.approved_at),
-                "definition": pin.text.parse::<Value>().unwrap_or_default(),
-            })
+        let approved = approved.iter().map(|pin| ApprovedPin {
+            digest: pin.digest.to_string(),
+            approved_at: rfc3339(pin.approved_at),
+            definition: pin.text.parse().unwrap_or_default(),
         });
-        view["approved"] = approved.collect();
-        Ok(view)
+        Ok(PinDetail {
+            pin: view,
+            listed: definitions.collect(),
+            approved: approved.collect(),
+        })
     }
 
     /// Approves what a server lists under a name, or everything that it lists; if a digest is
@@ -153,29 +152,29 @@ fn pin_view(
     server: &ServerName,
     (kind, name): (PinKind, &str),
     listed: &[ModelText<'_>],
-) -> Value {
+) -> PinView {
     let pinned = parts.pins().pinned();
     let mode = parts.pin_mode(server);
     let mut states = listed.iter().filter_map(|text| pinned.state(server, *text));
     let other = states.find(|state| *state != PinState::Pinned);
     let state = match other {
-        Some(state) => json!(state),
-        None if listed.is_empty() => json!("unlisted"),
-        None => json!(PinState::Pinned),
+        Some(state) => state.into(),
+        None if listed.is_empty() => ListedState::Unlisted,
+        None => ListedState::Pinned,
     };
     let newest = pinned.approved(server, kind, name).first();
     let hidden = listed.iter().find_map(|text| text.hidden());
-    json!({
-        "server": server,
-        "kind": kind,
-        "name": name,
-        "tool": (kind == PinKind::Tool).then_some(name),
-        "mode": mode,
-        "state": state,
-        "suspended": mode == PinMode::Block && other.is_some(),
-        "hidden": hidden.map(|hidden| hidden.to_string()),
-        "approvedAt": newest.map(|pin| rfc3339(pin.approved_at)),
-    })
+    PinView {
+        server: server.to_string(),
+        kind,
+        name: name.to_owned(),
+        tool: (kind == PinKind::Tool).then(|| name.to_owned()),
+        mode,
+        state,
+        suspended: mode == PinMode::Block && other.is_some(),
+        hidden: hidden.map(|hidden| hidden.to_string()),
+        approved_at: newest.map(|pin| rfc3339(pin.approved_at)),
+    }
 }
 
 fn unknown(server: &ServerName, kind: PinKind, name: &str) -> Failure {

@@ -24,7 +24,8 @@ const HANDLE_BYTES: usize = 8;
 const CLIENT_TEXT_MAX: usize = 200;
 
 /// One session.
-#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SessionView {
     /// Names the session here; its id cannot be found from it.
@@ -58,6 +59,7 @@ pub struct SessionDetail {
 }
 
 /// Name and version of a client, as it says them.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct ClientView {
     #[serde(default)]

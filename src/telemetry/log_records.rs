@@ -54,6 +54,7 @@ pub(super) struct LogRecord {
 }
 
 /// A page of the log, the newest record first.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LogPage {
@@ -64,6 +65,7 @@ pub struct LogPage {
 }
 
 /// A log record for operators.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LogEntry {

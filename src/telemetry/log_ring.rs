@@ -11,6 +11,7 @@ use crate::masking::LiveSecrets;
 use crate::memory::{Ring, RingEntry, RingLimits};
 
 /// The origin of a line.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogSource {
@@ -37,6 +38,7 @@ impl LogSource {
 }
 
 /// One kept line.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogLine {
     /// Counts from 1 over the lifetime of the ring, without gaps.
@@ -68,6 +70,7 @@ impl Default for LogRingSettings {
 }
 
 /// Counts of the lines added to a [`LogRing`] since it was created.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LogCounters {

@@ -23,8 +23,8 @@ async fn describe(visitor: &Visitor, description: &str) {
 
 async fn pins(gateway: &Gateway) -> Value {
     let data_dir = gateway.data_dir();
-    let asked = mcpvisor::admin::ControlRequest::Pins;
-    mcpvisor::admin::ask(&data_dir, &asked).await.unwrap()
+    let client = mcpvisor::admin::OperatorClient::open(&data_dir).unwrap();
+    json!(client.pins().await.unwrap())
 }
 
 /// Waits until the tool `extra` is in a state.

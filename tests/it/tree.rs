@@ -39,7 +39,10 @@ async fn a_client_reads_the_state_of_the_gateway_if_it_may() {
     };
     assert_eq!(server("py")["state"], "up");
     assert_eq!(server("one")["connection"]["breaker"]["state"], "closed");
-    assert!(server("one")["connection"]["log_tail"].is_null());
+    assert_eq!(
+        server("one")["connection"]["log_tail"],
+        serde_json::json!([])
+    );
     assert!(!text.contains("canary-of-the-tree"));
     // Switched off, it is neither listed nor read.
     gateway.write_config(&config(false));

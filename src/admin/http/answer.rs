@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::with_title_case_headers;
+use crate::admin::messages::{VERSION, VERSION_HEADER};
 use crate::protocol::{ErrorKind, Failure, retry_after_seconds};
 
 const BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
@@ -105,6 +106,7 @@ impl ApiAnswer {
         let mut response = HttpResponse::build(self.status);
         // It holds for this moment only, and for who has the token.
         response.insert_header((header::CACHE_CONTROL, HeaderValue::from_static("no-store")));
+        response.insert_header((VERSION_HEADER, HeaderValue::from_static(VERSION)));
         if let Some(location) = self.location {
             response.insert_header((header::LOCATION, location));
         }
@@ -133,6 +135,7 @@ pub(super) fn failure_response(failure: &Failure, base: &str) -> HttpResponse {
     let status = StatusCode::from_u16(kind.http_status());
     let mut response = HttpResponse::build(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR));
     response.insert_header((header::CACHE_CONTROL, HeaderValue::from_static("no-store")));
+    response.insert_header((VERSION_HEADER, HeaderValue::from_static(VERSION)));
     if kind == ErrorKind::SessionInvalid {
         let challenge = HeaderValue::from_static("Bearer realm=\"mcpvisor API\"");
         response.insert_header((header::WWW_AUTHENTICATE, challenge));

@@ -1,6 +1,7 @@
 //! The intake of the API: who may ask, which route it is, and the request's body.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::http::header::{self, HeaderName, HeaderValue};
@@ -11,11 +12,12 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::time::timeout;
 
 use super::answer::{ApiAnswer, failure_response};
-use super::request::{ApiRequest, Query, header_text, invalid, object, presented_token};
+use super::request::{Access, ApiRequest, Query, header_text, invalid, object, presented_token};
 use super::route;
 use super::routes::ROUTES;
-use super::{AdminEndpoints, AdminParts, OperatorCheck, with_title_case_headers};
+use super::{AdminEndpoints, OperatorCheck, with_title_case_headers};
 use crate::admin::base_url::base_url;
+use crate::admin::operator::Operator;
 use crate::protocol::{ErrorKind, Failure};
 use crate::telemetry::{Counters, Denial};
 
@@ -43,23 +45,38 @@ pub(super) async fn serve(
     respond(request, payload, &endpoints, &**check, handle).await
 }
 
-/// The response of a handler, or its failure as an error object. A panic on the way is answered, too.
+/// The response of a handler to a request over the network, once `check` allows the request.
 pub(super) async fn respond(
     request: HttpRequest,
     mut payload: web::Payload,
     endpoints: &AdminEndpoints,
     check: &Check,
-    handle: impl AsyncFnOnce(&HttpRequest, &mut web::Payload, &AdminParts) -> Result<ApiAnswer, Failure>,
+    handle: impl AsyncFnOnce(
+        &HttpRequest,
+        &mut web::Payload,
+        &Arc<Operator>,
+    ) -> Result<ApiAnswer, Failure>,
 ) -> HttpResponse {
-    let parts = endpoints.parts().await;
+    let operator = &endpoints.parts().await.operator;
     if let Err(refused) = check(&request) {
         return failure_response(&refused, "");
     }
+    let access = Access::Network;
     if request.method() == Method::OPTIONS {
-        return with_allow(HttpResponse::NoContent().finish(), request.path());
+        return with_allow(HttpResponse::NoContent().finish(), request.path(), access);
     }
-    let handled = AssertUnwindSafe(handle(&request, &mut payload, parts));
-    let failure = match handled.catch_unwind().await {
+    let handled = handle(&request, &mut payload, operator);
+    conclude(&request, operator, access, handled).await
+}
+
+/// The response of a handler, or its failure as an error object. A panic on the way is answered, too.
+pub(super) async fn conclude(
+    request: &HttpRequest,
+    operator: &Arc<Operator>,
+    access: Access,
+    handled: impl Future<Output = Result<ApiAnswer, Failure>>,
+) -> HttpResponse {
+    let failure = match AssertUnwindSafe(handled).catch_unwind().await {
         Ok(Ok(answer)) if request.method() == Method::HEAD => {
             return answer.without_events().into_response();
         }
@@ -72,11 +89,15 @@ pub(super) async fn respond(
         }
     };
     if failure.kind == ErrorKind::SessionInvalid {
-        note_denial(&request, &failure, parts.operator.counters());
+        note_denial(request, &failure, &operator.state.counters);
     }
-    let mut response = failure_response(&failure, &base_url(&request));
+    let base = match access {
+        Access::Network => base_url(request),
+        Access::Owner => String::new(),
+    };
+    let mut response = failure_response(&failure, &base);
     match failure.kind {
-        ErrorKind::HttpMethodNotAllowed => with_allow(response, request.path()),
+        ErrorKind::HttpMethodNotAllowed => with_allow(response, request.path(), access),
         ErrorKind::TooLarge => {
             let head = response.head_mut();
             head.set_connection_type(ConnectionType::Close);
@@ -100,11 +121,21 @@ pub(in crate::admin) fn note_denial(request: &HttpRequest, failure: &Failure, co
 async fn handle(
     request: &HttpRequest,
     payload: &mut web::Payload,
-    parts: &AdminParts,
+    operator: &Arc<Operator>,
 ) -> Result<ApiAnswer, Failure> {
-    authorize(request, parts).await?;
+    authorize(request, operator).await?;
+    dispatch(request, payload, operator, Access::Network).await
+}
+
+/// Answers a request that its sender may make.
+pub(super) async fn dispatch(
+    request: &HttpRequest,
+    payload: &mut web::Payload,
+    operator: &Arc<Operator>,
+    access: Access,
+) -> Result<ApiAnswer, Failure> {
     let path = request.path();
-    let (route, segments) = route::find(ROUTES, request.method().as_str(), path)?;
+    let (route, segments) = route::find(ROUTES, request.method().as_str(), path, access)?;
     let query = Query::read(request.query_string(), route.query)?;
     let body = read_body(payload).await?;
     let content_type = header_text(request, &header::CONTENT_TYPE)?;
@@ -114,7 +145,8 @@ async fn handle(
         _ => object(route.body, content_type, &body)?,
     };
     (route.handler)(ApiRequest {
-        parts,
+        operator,
+        access,
         segments,
         query,
         body,
@@ -126,9 +158,9 @@ async fn handle(
 
 /// Who has the token of the API may use it, and whose own credentials allow it. Being on this machine
 /// is no right: behind a tunnel everybody is.
-pub(super) async fn authorize(request: &HttpRequest, parts: &AdminParts) -> Result<(), Failure> {
+pub(super) async fn authorize(request: &HttpRequest, operator: &Operator) -> Result<(), Failure> {
     let presented = presented_token(request)?;
-    let token = parts.operator.token();
+    let token = operator.token.as_deref();
     let matches = |presented| token.is_some_and(|token| token.matches(presented));
     if presented.is_some_and(matches) {
         return Ok(());
@@ -178,8 +210,8 @@ pub(super) async fn read_body(payload: &mut web::Payload) -> Result<BytesMut, Fa
     Ok(body)
 }
 
-fn with_allow(mut response: HttpResponse, path: &str) -> HttpResponse {
-    let methods = route::methods(ROUTES, path);
+fn with_allow(mut response: HttpResponse, path: &str, access: Access) -> HttpResponse {
+    let methods = route::methods(ROUTES, path, access);
     if let Ok(methods) = HeaderValue::from_str(&methods) {
         response.headers_mut().insert(header::ALLOW, methods);
     }

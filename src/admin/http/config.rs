@@ -37,7 +37,7 @@ async fn order(
     order: ConfigOrder,
     status: StatusCode,
 ) -> Result<ApiAnswer, Failure> {
-    let orders = call.parts.operator.config_orders();
+    let orders = &call.operator.config_orders;
     let answer = orders.ask(order, call.if_match).await?;
     Ok(ApiAnswer::with_tag(status, answer.body, &answer.etag))
 }

@@ -25,7 +25,7 @@ pub(super) async fn stream(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
         Some(names) => kinds(names)?,
     };
     let after = call.last_event_id.as_deref();
-    let listener = call.parts.operator.log_records().events().listen(after);
+    let listener = call.operator.state.log.events().listen(after);
     let listener = listener.ok_or_else(|| {
         let message = "as many read the events as may, or the gateway stops; try again later";
         Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000)

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, web};
 use serde::Serialize;
-use serde_json::json;
 
 use super::{AdminEndpoints, with_title_case_headers};
 use crate::store::StoreSummary;
@@ -57,15 +56,13 @@ pub type HealthSource = Arc<dyn Fn() -> Health + Send + Sync>;
 /// 200 while the process serves; what is wrong is in the body.
 pub(super) async fn health(endpoints: web::Data<AdminEndpoints>) -> HttpResponse {
     let health = endpoints.health().await;
-    let mut body = json!({
-        "status": if is_well(&health) { "ok" } else { "degraded" },
-        "version": env!("CARGO_PKG_VERSION"),
-        "uptime": health.uptime_seconds,
-        "servers": health.servers,
-    });
-    if let Some(reason) = health.reason().or_else(|| health.store.notice.clone()) {
-        body["reason"] = json!(reason);
-    }
+    let body = HealthBody {
+        status: if is_well(&health) { "ok" } else { "degraded" },
+        version: env!("CARGO_PKG_VERSION"),
+        uptime: health.uptime_seconds,
+        reason: health.reason().or_else(|| health.store.notice.clone()),
+        servers: health.servers,
+    };
     with_title_case_headers(HttpResponse::Ok().json(body))
 }
 
@@ -73,23 +70,57 @@ pub(super) async fn health(endpoints: web::Data<AdminEndpoints>) -> HttpResponse
 /// gateway stops; 200 otherwise, with the states of the servers that are not as they should be.
 pub(super) async fn ready(endpoints: web::Data<AdminEndpoints>) -> HttpResponse {
     let health = endpoints.health().await;
-    let mut body = json!({});
-    let (status, level) = match readiness(&health) {
-        Readiness::Ready => (StatusCode::OK, "ready"),
+    let (status, body) = match readiness(&health) {
+        Readiness::Ready => (StatusCode::OK, ReadyBody::of("ready")),
         Readiness::Degraded(servers) => {
-            if let Some(reason) = health.reason() {
-                body["reason"] = json!(reason);
-            }
-            body["servers"] = json!(servers);
-            (StatusCode::OK, "degraded")
+            let body = ReadyBody {
+                reason: health.reason(),
+                servers: Some(servers),
+                ..ReadyBody::of("degraded")
+            };
+            (StatusCode::OK, body)
         }
         Readiness::NotReady(reason) => {
-            body["reason"] = json!(reason);
-            (StatusCode::SERVICE_UNAVAILABLE, "not ready")
+            let body = ReadyBody {
+                reason: Some(reason.to_owned()),
+                ..ReadyBody::of("not ready")
+            };
+            (StatusCode::SERVICE_UNAVAILABLE, body)
         }
     };
-    body["status"] = json!(level);
     with_title_case_headers(HttpResponse::build(status).json(body))
+}
+
+/// The answer of `/health`.
+#[derive(Serialize)]
+struct HealthBody {
+    status: &'static str,
+    version: &'static str,
+    uptime: u64,
+    servers: Vec<ServerHealth>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+/// The answer of `/readyz`.
+#[derive(Serialize)]
+struct ReadyBody<'h> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    /// The servers that are not as they should be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    servers: Option<Vec<&'h ServerHealth>>,
+    status: &'static str,
+}
+
+impl ReadyBody<'_> {
+    fn of(status: &'static str) -> Self {
+        Self {
+            reason: None,
+            servers: None,
+            status,
+        }
+    }
 }
 
 /// Whether the gateway is ready to serve.

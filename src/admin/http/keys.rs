@@ -1,12 +1,11 @@
 //! `/api/keys`.
 
-use serde_json::json;
-
 use super::answer::ApiAnswer;
 use super::request::ApiRequest;
+use crate::admin::messages::Keys;
 use crate::protocol::Failure;
 
 pub(super) async fn list(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
-    let keys = call.parts.operator.keys();
-    Ok(ApiAnswer::json(json!({ "keys": keys })))
+    let keys = call.operator.keys();
+    Ok(ApiAnswer::json(Keys { keys }))
 }

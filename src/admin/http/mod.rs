@@ -4,6 +4,7 @@ mod answer;
 mod api;
 mod config;
 mod events;
+mod gateway;
 mod health;
 mod help;
 mod history;
@@ -12,8 +13,10 @@ mod log_level;
 mod oauth;
 mod oauth_callback;
 mod openapi;
+#[cfg(test)]
+mod openapi_tests;
+mod owner;
 mod pins;
-
 mod request;
 mod route;
 mod routes;
@@ -36,6 +39,8 @@ use super::operator::Operator;
 use super::ui::Dashboard;
 use crate::protocol::{ErrorKind, Failure};
 
+pub(super) use owner::OwnerApi;
+
 pub use health::{Health, HealthSource, ServerHealth};
 
 /// Whether a request may come to this host from this web page.
@@ -47,7 +52,7 @@ pub type OperatorCheck = Arc<dyn Fn(&HttpRequest) -> LocalBoxFuture<'static, boo
 /// The parts of the gateway that requests are answered with.
 pub struct AdminParts {
     pub health: HealthSource,
-    pub operator: Arc<dyn Operator>,
+    pub operator: Arc<Operator>,
 }
 
 /// The handlers of a gateway that is being built: requests wait until [`AdminEndpoints::open`].

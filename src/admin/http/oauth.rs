@@ -1,66 +1,75 @@
 //! `/oauth/…`: the gateway signs in to servers.
 
-use serde_json::json;
-
 use super::answer::ApiAnswer;
-use super::request::ApiRequest;
-use crate::admin::control_request::{LoginOrder, LoginOrigin};
+use super::request::{Access, ApiRequest};
+use crate::admin::messages::{Forgotten, LoginRedirect, Logins, PastedAddress, SignedIn};
+use crate::admin::operator::LoginOrigin;
+use crate::credentials::Bearer;
 use crate::protocol::Failure;
 
 /// `GET /oauth/authorize/ID`: leads to the page to sign in at.
 pub(super) async fn authorize(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
-    let redirect_uri = call.query.text("redirect_uri").map(str::to_owned);
-    let order = LoginOrder::Begin {
-        redirect_uri,
-        origin: LoginOrigin::Api,
-    };
+    let from = (call.query.text("redirect_uri"), LoginOrigin::Api);
     let begun = call
-        .parts
         .operator
-        .login(call.name(), user(&call), order)
-        .await?;
-    Ok(ApiAnswer::redirect(
-        begun["url"].as_str().unwrap_or_default(),
-    ))
+        .begin_login(call.name(), call.principal(), from);
+    Ok(ApiAnswer::redirect(&begun.await?.url))
 }
 
 /// `POST /api/servers/ID/login`: the same page, for programs.
-pub(super) async fn login(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
-    let redirect_uri = call.sole_text("redirect_uri")?;
-    let order = LoginOrder::Begin {
-        redirect_uri,
-        origin: LoginOrigin::Api,
+pub(super) async fn login(mut call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
+    let LoginRedirect { redirect_uri } = call.read_body()?;
+    let origin = match call.access {
+        Access::Network => LoginOrigin::Api,
+        Access::Owner => LoginOrigin::CommandLine,
     };
+    let from = (redirect_uri.as_deref(), origin);
     let begun = call
-        .parts
         .operator
-        .login(call.name(), user(&call), order)
-        .await?;
-    Ok(ApiAnswer::json(begun))
+        .begin_login(call.name(), call.principal(), from);
+    begun.await.map(ApiAnswer::json)
 }
 
 pub(super) async fn refresh(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
-    let operator = &call.parts.operator;
-    let refreshed = operator
-        .login(call.name(), user(&call), LoginOrder::Refresh)
-        .await?;
-    Ok(ApiAnswer::json(refreshed))
+    let refreshed = call.operator.refresh_login(call.name(), call.principal());
+    refreshed.await.map(ApiAnswer::json)
 }
 
 pub(super) async fn forget(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
-    let operator = &call.parts.operator;
-    operator
-        .login(call.name(), user(&call), LoginOrder::Forget)
-        .await?;
-    Ok(ApiAnswer::no_content())
+    let forgotten = call.operator.forget_login(call.name(), call.principal());
+    forgotten.await.map(|_| ApiAnswer::no_content())
 }
 
 pub(super) async fn list(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
-    let logins = call.parts.operator.logins().await;
-    Ok(ApiAnswer::json(json!({ "logins": logins })))
+    let logins = call.operator.logins().await;
+    Ok(ApiAnswer::json(Logins { logins }))
 }
 
-/// The user whose login it is, if it is not that of the gateway.
-fn user(call: &ApiRequest<'_>) -> Option<String> {
-    call.query.text("principal").map(str::to_owned)
+/// `POST /api/servers/ID/logout`: as [`forget`], and says whether there was a login.
+pub(super) async fn log_out(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
+    let forgotten = call.operator.forget_login(call.name(), call.principal());
+    let forgotten = forgotten.await?;
+    Ok(ApiAnswer::json(Forgotten { forgotten }))
+}
+
+/// `GET /api/servers/ID/login`: when somebody signed in last.
+pub(super) async fn signed_in(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
+    let signed_in_at = call.operator.signed_in_at(call.name(), call.principal());
+    let signed_in_at = signed_in_at.await?;
+    Ok(ApiAnswer::json(SignedIn { signed_in_at }))
+}
+
+/// `POST /api/logins/finish`: takes the address that a browser was sent back to, where it could not
+/// reach this machine.
+pub(super) async fn finish(mut call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
+    let PastedAddress { address } = call.read_body()?;
+    let query = pasted_query(&address);
+    let finished = call.operator.finish_login(query, Bearer::Operator);
+    finished.await.map(ApiAnswer::json)
+}
+
+/// The query of a pasted address, or the whole text if it has none.
+fn pasted_query(address: &str) -> &str {
+    let query = address.split_once('?').map_or(address, |(_, query)| query);
+    query.split('#').next().unwrap_or_default()
 }

@@ -13,13 +13,13 @@ use url::Url;
 
 use super::AdminEndpoints;
 use super::api::{Check, note_denial};
-use crate::admin::LoginVisit;
+use crate::admin::operator::{FinishedLogin, LoginUser, OfferedLogin, TakenBackLogin};
 use crate::admin::ui::entrance::{check_origin, read_form, status};
 use crate::admin::ui::fields::{Fields, field, query_fields};
 use crate::admin::ui::visitor::cookie;
 use crate::admin::ui::{frame, response, text};
 use crate::auth::random_token;
-use crate::credentials::SIGN_IN_WITHIN;
+use crate::credentials::{Bearer, SIGN_IN_WITHIN};
 use crate::protocol::{ErrorKind, Failure};
 
 /// The parameter with which a person continues from the page.
@@ -51,19 +51,10 @@ pub(super) async fn page(
         if let (Some(held), Some(proof)) = (&held, field(&query, CONTINUE))
             && proof == proof_of(held)
         {
-            let visit = LoginVisit::Continued {
-                state: state.to_owned(),
-                cookie: held.clone(),
-            };
-            let page = operator.visit_login(visit).await?;
-            return Ok(response::see_other(
-                page["url"].as_str().unwrap_or_default(),
-            ));
+            let page = operator.continue_login(state, held)?;
+            return Ok(response::see_other(page.as_str()));
         }
-        let opened = LoginVisit::Opened {
-            state: state.to_owned(),
-        };
-        let offer = operator.visit_login(opened).await?;
+        let offer = operator.offered_login(state)?;
         let held = match held {
             Some(held) => held,
             None => {
@@ -76,14 +67,14 @@ pub(super) async fn page(
         let shown = response::page(StatusCode::OK, offer_page(&offer, &proof_of(&held)));
         Ok(response::with_cookie(
             shown,
-            &set_cookie(state, &held, &offer),
+            &set_cookie(state, &held, &offer.callback),
         ))
     };
     match answered.await {
         Ok(answer) => answer,
         Err(failure) => {
             let operator = &endpoints.parts().await.operator;
-            note_denial(&request, &failure, operator.counters());
+            note_denial(&request, &failure, &operator.state.counters);
             response::page(StatusCode::BAD_REQUEST, refusal_page(&failure))
         }
     }
@@ -99,15 +90,15 @@ pub(super) async fn callback(
     let operator = &endpoints.parts().await.operator;
     let returned = async {
         check(&request)?;
-        let query = request.query_string().to_owned();
-        let fields = query_fields(&query);
+        let query = request.query_string();
+        let fields = query_fields(query);
         let cookie = field(&fields, "state").and_then(|it| cookie(&request, &cookie_name(it)));
-        let visit = LoginVisit::Returned { query, cookie };
-        operator.visit_login(visit).await
+        let bearer = Bearer::Browser(cookie.as_deref());
+        operator.finish_login(query, bearer).await
     };
-    let mut done = returned.await;
+    let done = returned.await;
     if let Err(failure) = &done {
-        note_denial(&request, failure, operator.counters());
+        note_denial(&request, failure, &operator.state.counters);
     }
     let status = match &done {
         Ok(_) => StatusCode::OK,
@@ -115,14 +106,10 @@ pub(super) async fn callback(
     };
     let accept = request.headers().get(header::ACCEPT);
     let wants_page = accept.is_some_and(|it| it.to_str().is_ok_and(|it| it.contains("text/html")));
-    match &mut done {
+    match &done {
         Ok(granted) if wants_page => response::page(status, granted_page(granted)),
         Err(failure) if wants_page => response::page(status, refusal_page(failure)),
-        Ok(granted) => {
-            // Only a page has a use for it.
-            granted["takeBack"].take();
-            response::json(status, granted)
-        }
+        Ok(granted) => response::json(status, granted),
         Err(failure) => response::json(status, &refusal(&request, failure)),
     }
 }
@@ -140,12 +127,12 @@ pub(super) async fn take_back(
         check_origin(&request)?;
         let form: Fields = read_form(&request, payload, FORM_MAX).await?;
         let word = field(&form, WORD).unwrap_or_default().to_owned();
-        operator.visit_login(LoginVisit::TakenBack { word }).await
+        operator.take_back_login(&word).await
     };
     match taken.await {
         Ok(taken) => response::page(StatusCode::OK, taken_back_page(&taken)),
         Err(failure) => {
-            note_denial(&request, &failure, operator.counters());
+            note_denial(&request, &failure, &operator.state.counters);
             let status = match failure.kind {
                 ErrorKind::LoginFailed => StatusCode::BAD_REQUEST,
                 _ => status(&failure),
@@ -178,10 +165,8 @@ fn is_cookie(text: &str) -> bool {
 
 /// The header that gives a browser the cookie of a login, for the address that it comes back to. `Lax`,
 /// since it comes back from another site.
-fn set_cookie(state: &str, value: &str, offer: &Value) -> String {
-    let callback = offer["callback"]
-        .as_str()
-        .and_then(|it| Url::parse(it).ok());
+fn set_cookie(state: &str, value: &str, callback: &str) -> String {
+    let callback = Url::parse(callback).ok();
     let is_https = callback.as_ref().is_some_and(|it| it.scheme() == "https");
     let secure = if is_https { "; Secure" } else { "" };
     let path = callback.as_ref().map_or("/oauth/callback", Url::path);
@@ -199,23 +184,19 @@ fn refusal(request: &HttpRequest, failure: &Failure) -> Value {
     json!({ "success": false, "error": code, "errorDescription": failure.message })
 }
 
-fn word<'a>(value: &'a Value, name: &str) -> &'a str {
-    value[name].as_str().unwrap_or_default()
-}
-
 /// Names the clients whose calls use the token of a login.
-fn whose(login: &Value) -> Markup {
-    let user = &login["user"];
-    let (issuer, name) = (word(user, "issuer"), word(user, "name"));
+fn whose(user: Option<&LoginUser>) -> Markup {
     html! {
-        @if user.is_null() { "all clients of this gateway" }
-        @else if user["isKey"] == true { "the API key " b { (text::line(name)) } }
-        @else { b { (text::line(name)) } " (" (text::line(issuer)) ")" }
+        @match user {
+            None => { "all clients of this gateway" }
+            Some(key) if key.is_key => { "the API key " b { (text::line(&key.name)) } }
+            Some(user) => { b { (text::line(&user.name)) } " (" (text::line(&user.issuer)) ")" }
+        }
     }
 }
 
-fn offer_page(offer: &Value, proof: &str) -> Markup {
-    let server = word(offer, "serverName");
+fn offer_page(offer: &OfferedLogin, proof: &str) -> Markup {
+    let (server, user) = (&offer.server, offer.user.as_ref());
     let title = format!("Sign in to {server}");
     frame::bare(
         &title,
@@ -223,11 +204,11 @@ fn offer_page(offer: &Value, proof: &str) -> Markup {
             div .card.message {
                 h1 { "Sign in to " (text::line(server)) "?" }
                 p {
-                    "If you sign in, calls of " (whose(offer)) " to the server "
+                    "If you sign in, calls of " (whose(user)) " to the server "
                     b { (text::line(server)) } " are made with "
-                    strong { "your" } " account at " (text::code(word(offer, "issuer"))) "."
+                    strong { "your" } " account at " (text::code(&offer.issuer)) "."
                 }
-                p { "This was asked for by " (text::sentence(word(offer, "requester"))) "." }
+                p { "This was asked for by " (text::sentence(&offer.requester)) "." }
                 p .notice.warn {
                     "Continue only if you asked for this yourself. If another person gave you this \
                      link, close this page."
@@ -242,19 +223,19 @@ fn offer_page(offer: &Value, proof: &str) -> Markup {
     )
 }
 
-fn granted_page(granted: &Value) -> Markup {
-    let server = word(granted, "serverName");
+fn granted_page(granted: &FinishedLogin) -> Markup {
+    let (server, user) = (&granted.server_name, granted.user.as_ref());
     frame::bare(
         "Signed in",
         html! {
             div .card.message {
                 h1 { "Signed in" }
                 p {
-                    "Calls of " (whose(granted)) " to the server " b { (text::line(server)) }
+                    "Calls of " (whose(user)) " to the server " b { (text::line(server)) }
                     " are made with your account now. You can close this page."
                 }
                 form method="post" action="?" {
-                    input type="hidden" name=(WORD) value=(word(granted, "takeBack"));
+                    input type="hidden" name=(WORD) value=(granted.take_back);
                     p { "If you did this by mistake:" }
                     button type="submit" { "This was not me: revoke it" }
                 }
@@ -263,8 +244,8 @@ fn granted_page(granted: &Value) -> Markup {
     )
 }
 
-fn taken_back_page(taken: &Value) -> Markup {
-    let server = word(taken, "serverName");
+fn taken_back_page(taken: &TakenBackLogin) -> Markup {
+    let (server, user) = (&taken.server, taken.user.as_ref());
     frame::bare(
         "Signed out",
         html! {
@@ -272,7 +253,7 @@ fn taken_back_page(taken: &Value) -> Markup {
                 h1 { "Signed out" }
                 p {
                     "The gateway has forgotten the token for the server " b { (text::line(server)) }
-                    " and asked the authorization server to revoke it. Calls of " (whose(taken))
+                    " and asked the authorization server to revoke it. Calls of " (whose(user))
                     " do not use your account any more."
                 }
                 p .hint { "Tell the operator of this gateway who gave you the link." }
@@ -302,7 +283,7 @@ mod tests {
 
     #[test]
     fn the_cookie_of_a_login_goes_only_to_the_address_that_browsers_come_back_to() {
-        let of = |callback: &str| set_cookie("s", "v", &json!({ "callback": callback }));
+        let of = |callback: &str| set_cookie("s", "v", callback);
         let name = cookie_name("s");
         assert_eq!(
             of("http://127.0.0.1:7420/oauth/callback"),
@@ -322,21 +303,42 @@ mod tests {
     fn pages_name_server_user_and_requester_and_nothing_of_them_is_markup() {
         let bad = "<xss>\u{202e}\u{1b}[2J";
         let users = [
-            (
-                json!({ "isKey": true, "issuer": "key", "name": bad }),
-                "the API key",
-            ),
-            (json!({ "isKey": false, "issuer": bad, "name": bad }), "("),
-            (Value::Null, "all clients of this gateway"),
+            (Some(true), "the API key"),
+            (Some(false), "("),
+            (None, "all clients of this gateway"),
         ];
         for (user, expected) in users {
-            let login = json!({
-                "serverName": bad, "user": user, "requester": bad, "issuer": bad, "takeBack": bad,
+            let text = || bad.to_owned();
+            let user = user.map(|is_key| LoginUser {
+                is_key,
+                issuer: text(),
+                name: text(),
             });
+            let offer = OfferedLogin {
+                server: text(),
+                user: user.clone(),
+                issuer: text(),
+                requester: text(),
+                callback: text(),
+            };
+            let granted = FinishedLogin {
+                success: true,
+                server_id: text(),
+                server_name: text(),
+                user: user.clone(),
+                token_type: text(),
+                expires_in: None,
+                scope: text(),
+                take_back: text(),
+            };
+            let taken = TakenBackLogin {
+                server: text(),
+                user,
+            };
             for page in [
-                offer_page(&login, "proof").into_string(),
-                granted_page(&login).into_string(),
-                taken_back_page(&login).into_string(),
+                offer_page(&offer, "proof").into_string(),
+                granted_page(&granted).into_string(),
+                taken_back_page(&taken).into_string(),
             ] {
                 assert!(
                     page.contains(expected) && page.contains("&lt;xss&gt;"),

@@ -3,11 +3,13 @@
 use std::ops::RangeInclusive;
 
 use actix_web::HttpRequest;
-use actix_web::http::header::{self, HeaderName, HeaderValue};
+use actix_web::http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use url::form_urlencoded;
 
-use super::AdminParts;
+use crate::admin::messages::Page;
+use crate::admin::operator::Operator;
 use crate::history::OFFSET_MAX;
 use crate::protocol::{ErrorKind, Failure, sole_header};
 
@@ -17,9 +19,21 @@ const QUERY_MAX: usize = 16 * 1024;
 /// Longest name of a server in a query, in characters.
 const SERVER_MAX: usize = 256;
 
-/// Entries of a page that nobody set a limit for, and at most.
+/// Longest explanation of a fault in a body, in characters.
+const ERROR_MAX: usize = 200;
+
+/// Entries of a page without a limit, and at most.
 const PAGE: usize = 100;
 const PAGE_MAX: usize = 1000;
+
+/// How a request came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Over TCP, with the token or the credentials of an operator.
+    Network,
+    /// Over the socket that only the owner of the data directory can use.
+    Owner,
+}
 
 /// Whether a request has a body, which is a JSON object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,9 +44,10 @@ pub(super) enum BodyRule {
 }
 
 pub(super) struct ApiRequest<'a> {
-    pub(super) parts: &'a AdminParts,
-    /// The values of the braces in the path.
-    pub(super) segments: Vec<&'a str>,
+    pub(super) operator: &'a Operator,
+    pub(super) access: Access,
+    /// The decoded values of the braces in the path.
+    pub(super) segments: Vec<String>,
     pub(super) query: Query,
     pub(super) body: Option<Map<String, Value>>,
     /// The tag that what is changed must have.
@@ -41,33 +56,42 @@ pub(super) struct ApiRequest<'a> {
     pub(super) last_event_id: Option<String>,
 }
 
-impl<'a> ApiRequest<'a> {
+impl ApiRequest<'_> {
     /// The first segment in braces.
-    pub(super) fn name(&self) -> &'a str {
-        self.segments.first().copied().unwrap_or_default()
+    pub(super) fn name(&self) -> &str {
+        self.segments.first().map_or("", String::as_str)
     }
 
-    /// A member of the body that is a text.
+    /// The body; an absent body counts as an empty object.
     ///
     /// # Errors
     ///
-    /// Returns the 400 that the client is to read when it is something else, or another member is
-    /// there.
-    pub(super) fn sole_text(&self, name: &str) -> Result<Option<String>, Failure> {
-        let Some(body) = &self.body else {
-            return Ok(None);
+    /// Returns the 400 that the client is to read when a member is unknown or of another type.
+    pub(super) fn read_body<T: DeserializeOwned>(&mut self) -> Result<T, Failure> {
+        let body = Value::Object(self.body.take().unwrap_or_default());
+        T::deserialize(body).map_err(|error| {
+            let error: String = error.to_string().chars().take(ERROR_MAX).collect();
+            invalid(format!("body: {error}"))
+        })
+    }
+
+    /// The part of a list that the query names. The owner of the data directory gets all of it
+    /// where the query sets no limit.
+    ///
+    /// # Errors
+    ///
+    /// Returns the 400 that the client is to read.
+    pub(super) fn page(&self) -> Result<PageRange, Failure> {
+        let limit = match self.access {
+            Access::Network => PAGE,
+            Access::Owner => usize::MAX,
         };
-        if let Some(other) = body.keys().find(|key| *key != name) {
-            let other: String = other.chars().take(64).collect();
-            return Err(invalid(format!(
-                "body: {other:?} is unknown; it has `{name}` only"
-            )));
-        }
-        match body.get(name) {
-            None => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text.clone())),
-            Some(_) => Err(invalid(format!("body: `{name}` must be a text"))),
-        }
+        self.query.page(limit)
+    }
+
+    /// The user whose login it is, unless it is the gateway's own.
+    pub(super) fn principal(&self) -> Option<&str> {
+        self.query.text("principal")
     }
 }
 
@@ -152,17 +176,17 @@ impl Query {
         number.map(Some)
     }
 
-    /// The page that `limit` and `offset` name.
+    /// The page that `limit` and `offset` name; `default` is the limit where the query has none.
     ///
     /// # Errors
     ///
     /// As [`Query::number`].
-    pub(super) fn page(&self) -> Result<PageRange, Failure> {
+    fn page(&self, default: usize) -> Result<PageRange, Failure> {
         let limit = self.number("limit", 1..=PAGE_MAX as u64)?;
         let offset = self.number("offset", 0..=OFFSET_MAX as u64)?;
         let size = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         Ok(PageRange {
-            limit: limit.map_or(PAGE, size),
+            limit: limit.map_or(default, size),
             offset: offset.map_or(0, size),
         })
     }
@@ -173,6 +197,24 @@ impl Query {
 pub(super) struct PageRange {
     pub(super) limit: usize,
     pub(super) offset: usize,
+}
+
+impl PageRange {
+    /// The entries of this part, and its place among all of them.
+    pub(super) fn of<T>(self, all: Vec<T>) -> (Vec<T>, Page) {
+        let page = self.among(all.len());
+        let shown = all.into_iter().skip(self.offset).take(self.limit);
+        (shown.collect(), page)
+    }
+
+    /// The place of this part among so many entries.
+    pub(super) fn among(self, total: usize) -> Page {
+        Page {
+            total,
+            limit: self.limit,
+            offset: self.offset,
+        }
+    }
 }
 
 pub(super) fn invalid(message: impl Into<String>) -> Failure {
@@ -189,7 +231,19 @@ pub(super) fn header_text<'a>(
     request: &'a HttpRequest,
     name: &HeaderName,
 ) -> Result<Option<&'a str>, Failure> {
-    let values = request.headers().get_all(name);
+    header_of(request.headers(), name)
+}
+
+/// The same where actix has no request yet.
+///
+/// # Errors
+///
+/// As [`header_text`].
+pub(super) fn header_of<'a>(
+    headers: &'a HeaderMap,
+    name: &HeaderName,
+) -> Result<Option<&'a str>, Failure> {
+    let values = headers.get_all(name);
     sole_header(name.as_str(), values.map(HeaderValue::as_bytes))
 }
 
@@ -260,7 +314,7 @@ mod tests {
     #[test]
     fn queries_have_known_parameters_once() {
         let read = |text: &str| Query::read(text, &["limit", "offset"]);
-        let page = |text: &str| read(text).and_then(|query| query.page());
+        let page = |text: &str| read(text).and_then(|query| query.page(PAGE));
         let table = [
             ("", Some((100, 0))),
             ("limit=3", Some((3, 0))),

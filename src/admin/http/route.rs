@@ -1,9 +1,10 @@
 //! How a path of the API finds its handler. Pure.
 
 use futures_util::future::LocalBoxFuture;
+use percent_encoding::percent_decode_str;
 
 use super::answer::ApiAnswer;
-use super::request::{ApiRequest, BodyRule};
+use super::request::{Access, ApiRequest, BodyRule};
 use crate::protocol::{ErrorKind, Failure};
 
 /// Below these all paths belong to the API.
@@ -21,27 +22,10 @@ pub(super) struct Route {
     /// Names of the parameters that its query may have.
     pub(super) query: &'static [&'static str],
     pub(super) body: BodyRule,
+    /// Whether it is served to the owner of the data directory only; over the network, its path is unknown.
+    pub(super) is_owners: bool,
     pub(super) handler: Handler,
-    pub(super) doc: RouteDoc,
 }
-
-/// The words of `/openapi.json` about an endpoint, beside its path, parameters and errors.
-#[derive(Clone, Copy)]
-pub(super) struct RouteDoc {
-    pub(super) summary: &'static str,
-    /// The schema of its body, if it takes one.
-    pub(super) takes: &'static str,
-    pub(super) status: &'static str,
-    /// The schema of its answer; empty where that has no body.
-    pub(super) answers: &'static str,
-}
-
-const NO_DOC: RouteDoc = RouteDoc {
-    summary: "",
-    takes: "",
-    status: "200",
-    answers: "",
-};
 
 impl Route {
     pub(super) const fn get(
@@ -54,33 +38,20 @@ impl Route {
             path,
             query,
             body: BodyRule::None,
+            is_owners: false,
             handler,
-            doc: NO_DOC,
         }
     }
 
-    /// In one line, and with the schema of its answer.
-    pub(super) const fn says(mut self, summary: &'static str, answers: &'static str) -> Self {
-        self.doc.summary = summary;
-        self.doc.answers = answers;
-        self
-    }
-
-    /// With the schema of its body.
-    pub(super) const fn takes(mut self, schema: &'static str) -> Self {
-        self.doc.takes = schema;
+    /// Served over the socket of the data directory only.
+    pub(super) const fn for_owner(mut self) -> Self {
+        self.is_owners = true;
         self
     }
 
     /// With these parameters in its query.
     pub(super) const fn asks(mut self, query: &'static [&'static str]) -> Self {
         self.query = query;
-        self
-    }
-
-    /// With another status than 200.
-    pub(super) const fn status(mut self, status: &'static str) -> Self {
-        self.doc.status = status;
         self
     }
 
@@ -105,7 +76,6 @@ impl Route {
             method: "DELETE",
             ..Self::get(path, &[], handler)
         }
-        .status("204")
     }
 }
 
@@ -114,14 +84,15 @@ impl Route {
 /// # Errors
 ///
 /// Returns the 404 or 405 that the client is to read.
-pub(super) fn find<'r, 'p>(
+pub(super) fn find<'r>(
     routes: &'r [Route],
     method: &str,
-    path: &'p str,
-) -> Result<(&'r Route, Vec<&'p str>), Failure> {
+    path: &str,
+    access: Access,
+) -> Result<(&'r Route, Vec<String>), Failure> {
     // As GET, without the body.
     let method = if method == "HEAD" { "GET" } else { method };
-    let mut matching = of_path(routes, path).peekable();
+    let mut matching = of_path(routes, path, access).peekable();
     if matching.peek().is_none() {
         let path: String = path.chars().take(100).collect();
         let message = format!("there is nothing at `{path}`; docs/api.md lists what there is");
@@ -130,33 +101,35 @@ pub(super) fn find<'r, 'p>(
     matching
         .find(|(route, _)| route.method == method)
         .ok_or_else(|| {
-            let message = format!("this path answers {} only", methods(routes, path));
+            let message = format!("this path answers {} only", methods(routes, path, access));
             Failure::new(ErrorKind::HttpMethodNotAllowed, message)
         })
 }
 
 /// The methods of a path, as `Allow` lists them.
-pub(super) fn methods(routes: &[Route], path: &str) -> String {
-    let methods = of_path(routes, path).map(|(route, _)| route.method);
+pub(super) fn methods(routes: &[Route], path: &str, access: Access) -> String {
+    let methods = of_path(routes, path, access).map(|(route, _)| route.method);
     methods.collect::<Vec<_>>().join(", ")
 }
 
-fn of_path<'r, 'p>(
+fn of_path<'r>(
     routes: &'r [Route],
-    path: &'p str,
-) -> impl Iterator<Item = (&'r Route, Vec<&'p str>)> {
+    path: &str,
+    access: Access,
+) -> impl Iterator<Item = (&'r Route, Vec<String>)> {
     let matching = routes.iter();
+    let matching = matching.filter(move |route| access == Access::Owner || !route.is_owners);
     matching.filter_map(move |route| Some((route, segments(route.path, path)?)))
 }
 
-/// The segments of a path that stand for those in braces, if it has this form.
-fn segments<'p>(form: &str, path: &'p str) -> Option<Vec<&'p str>> {
+/// The decoded segments of a path that stand for those in braces, if it has this form.
+fn segments(form: &str, path: &str) -> Option<Vec<String>> {
     let mut found = Vec::new();
     let mut path = path.split('/');
     for expected in form.split('/') {
         let segment = path.next()?;
         if expected.starts_with('{') && !segment.is_empty() {
-            found.push(segment);
+            found.push(percent_decode_str(segment).decode_utf8_lossy().into_owned());
         } else if expected != segment {
             return None;
         }
@@ -178,8 +151,9 @@ mod tests {
             Route::get("/api/a/{one}", &[], nothing),
             Route::delete("/api/a/{one}", nothing),
             Route::post("/api/a/{one}/stop", BodyRule::None, nothing),
+            Route::post("/api/a/{one}/kill", BodyRule::None, nothing).for_owner(),
         ];
-        let found = |method, path| match find(&routes, method, path) {
+        let found = |method, path| match find(&routes, method, path, Access::Network) {
             Ok((route, segments)) => format!("{} {} {segments:?}", route.method, route.path),
             Err(failure) => failure.kind.as_str().to_owned(),
         };
@@ -189,6 +163,8 @@ mod tests {
             ("GET", "/api/a/x", "GET /api/a/{one} [\"x\"]"),
             ("DELETE", "/api/a/x", "DELETE /api/a/{one} [\"x\"]"),
             ("POST", "/api/a/x/stop", "POST /api/a/{one}/stop [\"x\"]"),
+            ("GET", "/api/a/x%2f+", "GET /api/a/{one} [\"x/+\"]"),
+            ("POST", "/api/a/x/kill", "not_found"),
             ("PUT", "/api/a/x", "http_method_not_allowed"),
             ("get", "/api/a", "http_method_not_allowed"),
             ("GET", "/api/a/", "not_found"),
@@ -200,6 +176,7 @@ mod tests {
         for (method, path, expected) in table {
             assert_eq!(found(method, path), expected, "{method} {path}");
         }
-        assert_eq!(methods(&routes, "/api/a/x"), "GET, DELETE");
+        assert_eq!(methods(&routes, "/api/a/x", Access::Network), "GET, DELETE");
+        assert!(find(&routes, "POST", "/api/a/x/kill", Access::Owner).is_ok());
     }
 }

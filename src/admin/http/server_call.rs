@@ -1,13 +1,16 @@
 //! `POST /mcp?serverId=…`: one request to one server, without `initialize` and without a session.
 
+use std::sync::Arc;
+
 use actix_web::http::{Method, header};
 use actix_web::{HttpRequest, HttpResponse, web};
-use serde_json::Value;
+use serde::Deserialize;
 
+use super::AdminEndpoints;
 use super::answer::ApiAnswer;
 use super::api::{Check, authorize, read_body, respond};
 use super::request::{Query, check_json, header_text, invalid};
-use super::{AdminEndpoints, AdminParts};
+use crate::admin::operator::Operator;
 use crate::protocol::{Envelope, ErrorKind, Failure, Method as RpcMethod};
 
 const SERVER_ID: &str = "serverId";
@@ -24,9 +27,9 @@ pub(super) async fn serve(
 async fn handle(
     request: &HttpRequest,
     payload: &mut web::Payload,
-    parts: &AdminParts,
+    operator: &Arc<Operator>,
 ) -> Result<ApiAnswer, Failure> {
-    authorize(request, parts).await?;
+    authorize(request, operator).await?;
     if request.method() != Method::POST {
         let message = "with `serverId` the endpoint answers POST only";
         return Err(Failure::new(ErrorKind::HttpMethodNotAllowed, message));
@@ -46,35 +49,77 @@ async fn handle(
              `/mcp/server/NAME`",
         ));
     }
-    let answer = parts.operator.ask(server, message).await?;
+    let answer = operator.ask(server, message).await?;
     match failure_in(&answer) {
         Some(failure) => Err(failure),
         None => Ok(ApiAnswer::raw(answer)),
     }
 }
 
+/// An answer that tells a failure of the gateway, as an error or as the result of a tool.
+#[derive(Deserialize)]
+struct FailedAnswer {
+    error: Option<FailedRequest>,
+    result: Option<FailedTool>,
+}
+
+#[derive(Deserialize)]
+struct FailedRequest {
+    message: String,
+    data: FailureData,
+}
+
+#[derive(Deserialize)]
+struct FailedTool {
+    #[serde(rename = "_meta")]
+    meta: FailureMeta,
+    content: Vec<FailureText>,
+}
+
+#[derive(Deserialize)]
+struct FailureMeta {
+    #[serde(rename = "io.mcpvisor/error")]
+    data: FailureData,
+}
+
+#[derive(Deserialize)]
+struct FailureText {
+    text: String,
+}
+
+/// The machine-readable part of a failure; every one says whether a retry may help.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct FailureData {
+    #[serde(rename = "retryable")]
+    _retryable: bool,
+    code: Option<String>,
+    cause: Option<String>,
+    server: Option<String>,
+    retry_after_ms: Option<u64>,
+}
+
 /// The failure of the gateway that an answer tells, in the place of one of the server.
 fn failure_in(answer: &[u8]) -> Option<Failure> {
-    let answer: Value = serde_json::from_slice(answer).ok()?;
-    let (error, result) = (&answer["error"], &answer["result"]);
-    let (data, message) = match error.is_object() {
-        true => (&error["data"], &error["message"]),
-        false => (
-            &result["_meta"]["io.mcpvisor/error"],
-            &result["content"][0]["text"],
-        ),
+    let answer: FailedAnswer = serde_json::from_slice(answer).ok()?;
+    let (data, message) = match (answer.error, answer.result) {
+        (Some(error), _) => (error.data, error.message),
+        (None, Some(tool)) => {
+            let mut texts = tool.content.into_iter().map(|content| content.text);
+            (tool.meta.data, texts.next().unwrap_or_default())
+        }
+        (None, None) => return None,
     };
-    data["retryable"].as_bool()?;
-    let named = |name: &str| {
-        let code = data[name].as_str()?;
+    let named = |code: Option<&String>| {
+        let code = code?;
         ErrorKind::ALL.iter().find(|kind| kind.as_str() == code)
     };
-    let kind = named("cause").or_else(|| named("code"))?;
-    let mut failure = Failure::new(*kind, message.as_str().unwrap_or_default());
-    if let Some(server) = data["server"].as_str() {
+    let kind = named(data.cause.as_ref()).or_else(|| named(data.code.as_ref()))?;
+    let mut failure = Failure::new(*kind, message);
+    if let Some(server) = data.server {
         failure = failure.server(server);
     }
-    match data["retryAfterMs"].as_u64() {
+    match data.retry_after_ms {
         Some(milliseconds) => Some(failure.retry_after_ms(milliseconds)),
         None => Some(failure),
     }
@@ -82,7 +127,7 @@ fn failure_in(answer: &[u8]) -> Option<Failure> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 

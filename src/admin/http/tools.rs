@@ -2,40 +2,32 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Value, json};
-
 use super::answer::ApiAnswer;
 use super::request::ApiRequest;
+use crate::admin::messages::{Tools, ToolsOfServer};
 use crate::admin::status::ToolView;
-use crate::id::ViewId;
 use crate::protocol::Failure;
 
 pub(super) async fn list(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
-    let page = call.query.page()?;
-    let mut tools = call.parts.operator.tools(&ViewId::Default);
+    let page = call.page()?;
+    let view = call.operator.view_named(call.query.text("view"))?;
+    let mut tools = call.operator.state.tools(&view);
     if let Some(server) = call.query.server()? {
         tools.retain(|tool| tool.server == server);
     }
-    let total = tools.len();
     let servers = by_server(&tools);
     let tokens: usize = tools.iter().map(|tool| tool.tokens).sum();
-    let shown: Vec<ToolView> = tools
-        .into_iter()
-        .skip(page.offset)
-        .take(page.limit)
-        .collect();
-    Ok(ApiAnswer::json(json!({
-        "tools": shown,
-        "servers": servers,
-        "tokens": tokens,
-        "total": total,
-        "limit": page.limit,
-        "offset": page.offset,
-    })))
+    let (tools, page) = page.of(tools);
+    Ok(ApiAnswer::json(Tools {
+        tools,
+        servers,
+        tokens,
+        page,
+    }))
 }
 
 /// The number of tools of each server and their tokens.
-fn by_server(tools: &[ToolView]) -> Vec<Value> {
+fn by_server(tools: &[ToolView]) -> Vec<ToolsOfServer> {
     let mut sums: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     for tool in tools {
         let (count, tokens) = sums.entry(&tool.server).or_default();
@@ -43,6 +35,10 @@ fn by_server(tools: &[ToolView]) -> Vec<Value> {
         *tokens += tool.tokens;
     }
     let sums = sums.into_iter();
-    sums.map(|(name, (count, tokens))| json!({ "name": name, "tools": count, "tokens": tokens }))
-        .collect()
+    let of_server = |(name, (tools, tokens)): (&str, _)| ToolsOfServer {
+        name: name.to_owned(),
+        tools,
+        tokens,
+    };
+    sums.map(of_server).collect()
 }

@@ -55,7 +55,7 @@ impl MetricsServer {
     /// # Errors
     ///
     /// Returns the system's error when the listener cannot be used.
-    pub fn start(listener: TcpListener, operator: Arc<dyn Operator>) -> io::Result<Self> {
+    pub fn start(listener: TcpListener, operator: Arc<Operator>) -> io::Result<Self> {
         let address = listener.local_addr()?;
         let scraper = web::Data::new(Scraper::new(operator));
         let app = move || {
@@ -85,12 +85,12 @@ impl MetricsServer {
 }
 
 struct Scraper {
-    operator: Arc<dyn Operator>,
+    operator: Arc<Operator>,
     cpu_times: Mutex<CpuTimes>,
 }
 
 impl Scraper {
-    fn new(operator: Arc<dyn Operator>) -> Self {
+    fn new(operator: Arc<Operator>) -> Self {
         Self {
             operator,
             cpu_times: Mutex::default(),
@@ -99,7 +99,7 @@ impl Scraper {
 
     fn scrape(&self) -> Scrape {
         let status = self.operator.status();
-        let metrics = self.operator.metrics();
+        let metrics = &self.operator.state.metrics;
         let processes = process_usage();
         let mut cpu_times = self.cpu_times.lock();
         let servers = status.servers.iter().enumerate();
@@ -113,8 +113,8 @@ impl Scraper {
         });
         let groups: Vec<_> = groups.collect();
         Scrape {
-            counters: self.operator.counters().clone(),
-            mailbox_waits: mailbox_waits(self.operator.arbiters()),
+            counters: self.operator.state.counters.clone(),
+            mailbox_waits: mailbox_waits(&self.operator.state.arbiters),
             histograms: Arc::new(metrics.histograms()),
             exits: metrics.exits(),
             children: cpu_times.update(&groups, &processes),

@@ -34,7 +34,7 @@ impl MetricsExporter {
     /// # Errors
     ///
     /// Returns why nothing can be sent.
-    pub fn start(settings: OtlpSettings, operator: Arc<dyn Operator>) -> io::Result<Self> {
+    pub fn start(settings: OtlpSettings, operator: Arc<Operator>) -> io::Result<Self> {
         let (stop, stopped) = (CancellationToken::new(), CancellationToken::new());
         let (ready, is_ready) = mpsc::sync_channel(1);
         let (stops, ended) = (stop.clone(), stopped.clone().drop_guard());
@@ -63,7 +63,7 @@ impl MetricsExporter {
 
 fn run(
     settings: OtlpSettings,
-    operator: Arc<dyn Operator>,
+    operator: Arc<Operator>,
     stop: CancellationToken,
     ready: &mpsc::SyncSender<io::Result<()>>,
 ) -> io::Result<()> {

@@ -1,25 +1,24 @@
 //! Pins, for operators.
 
-use serde_json::Value;
-
 use super::screen::{padded, width};
-use crate::catalog::PinKind;
+use crate::publisher::{ListedState, PinDetail, PinView};
 use crate::telemetry::{one_line, printable};
 
 /// One line for each pin, those that need a look first.
-pub fn pin_table(pins: &Value) -> String {
-    let pins = pins.as_array().map_or(&[][..], Vec::as_slice);
+pub fn pin_table(pins: &[PinView]) -> String {
     if pins.is_empty() {
         return "nothing is pinned; `pin_tools` in the configuration pins what servers say\n"
             .to_owned();
     }
-    let mut pins: Vec<&Value> = pins.iter().collect();
+    let mut pins: Vec<&PinView> = pins.iter().collect();
     pins.sort_by_key(|pin| !needs_look(pin));
-    let column = |name: &str| -> Vec<String> {
+    let column = |cell: fn(&PinView) -> &str| -> Vec<String> {
         let cells = pins.iter();
-        cells.map(|pin| word(&pin[name])).collect()
+        cells.map(|pin| one_line(cell(pin))).collect()
     };
-    let (servers, kinds, names) = (column("server"), column("kind"), column("name"));
+    let servers = column(|pin| &pin.server);
+    let kinds = column(|pin| pin.kind.as_str());
+    let names = column(|pin| &pin.name);
     let wide = |cells: &[String]| width(cells.iter().map(String::as_str));
     let widths = (wide(&servers), wide(&kinds), wide(&names));
     let mut text = String::new();
@@ -33,24 +32,25 @@ pub fn pin_table(pins: &Value) -> String {
 }
 
 /// One pin with what changed, and how to approve it.
-pub fn pin_text(pin: &Value) -> String {
-    let [server, kind, name] = ["server", "kind", "name"].map(|member| word(&pin[member]));
-    let option = PinKind::named(&kind).map_or_else(String::new, PinKind::option);
+pub fn pin_text(PinDetail { pin, listed, .. }: &PinDetail) -> String {
+    let (server, name) = (one_line(&pin.server), one_line(&pin.name));
+    let (kind, option) = (pin.kind.as_str(), pin.kind.option());
     let mut text = format!("{kind} `{name}` of `{server}`: {}\n", state(pin));
-    if let Some(at) = pin["approvedAt"].as_str() {
+    if let Some(at) = &pin.approved_at {
         text.push_str(&format!("approved last at {}\n", one_line(at)));
     }
-    let listed = pin["listed"].as_array().map_or(&[][..], Vec::as_slice);
     for definition in listed {
-        let (digest, state) = (word(&definition["digest"]), word(&definition["state"]));
+        let digest = one_line(&definition.digest);
+        let state = definition
+            .state
+            .map_or("?", |it| ListedState::from(it).as_str());
         text.push_str(&format!("\ndefinition {digest}, {state}\n"));
-        if let Some(hidden) = definition["hidden"].as_str() {
+        if let Some(hidden) = &definition.hidden {
             text.push_str(&format!("it has {}\n", one_line(hidden)));
         }
-        let diff = definition["diff"].as_str();
-        let shown = match diff {
-            Some(diff) => diff.to_owned(),
-            None => format!("{:#}\n", definition["definition"]),
+        let shown = match &definition.diff {
+            Some(diff) => diff.clone(),
+            None => format!("{:#}\n", definition.definition),
         };
         text.push_str(&printable(&shown));
         if state != "pinned" {
@@ -62,23 +62,19 @@ pub fn pin_text(pin: &Value) -> String {
     text
 }
 
-fn needs_look(pin: &Value) -> bool {
-    matches!(pin["state"].as_str(), Some("changed" | "new")) || pin["hidden"].is_string()
+fn needs_look(pin: &PinView) -> bool {
+    matches!(pin.state, ListedState::Changed | ListedState::New) || pin.hidden.is_some()
 }
 
-fn state(pin: &Value) -> String {
-    let mut state = word(&pin["state"]);
-    if pin["suspended"] == true {
+fn state(pin: &PinView) -> String {
+    let mut state = pin.state.as_str().to_owned();
+    if pin.suspended {
         state.push_str(", suspended");
     }
-    if let Some(hidden) = pin["hidden"].as_str() {
+    if let Some(hidden) = &pin.hidden {
         state.push_str(&format!(", {}", one_line(hidden)));
     }
     state
-}
-
-fn word(value: &Value) -> String {
-    one_line(value.as_str().unwrap_or("?"))
 }
 
 #[cfg(test)]
@@ -86,22 +82,35 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::catalog::{PinKind, PinMode, PinState};
+    use crate::publisher::ListedDefinition;
 
-    fn pin(tool: &str, state: &str, hidden: Option<&str>) -> Value {
-        json!({
-            "server": "files", "kind": "tool", "name": tool, "state": state, "hidden": hidden,
-            "suspended": state == "changed", "approvedAt": "2026-01-01T00:00:00.000Z",
-        })
+    fn pin(tool: &str, state: ListedState, hidden: Option<&str>) -> PinView {
+        PinView {
+            server: "files".to_owned(),
+            kind: PinKind::Tool,
+            name: tool.to_owned(),
+            tool: Some(tool.to_owned()),
+            mode: PinMode::Block,
+            state,
+            suspended: state == ListedState::Changed,
+            hidden: hidden.map(str::to_owned),
+            approved_at: Some("2026-01-01T00:00:00.000Z".to_owned()),
+        }
     }
 
     #[test]
     fn what_needs_a_look_is_listed_first() {
-        assert!(pin_table(&json!([])).contains("pin_tools"));
-        let pins = json!([
-            pin("a", "pinned", None),
-            pin("b\u{1b}", "changed", None),
-            pin("c", "pinned", Some("1 hidden character (U+200B)")),
-        ]);
+        assert!(pin_table(&[]).contains("pin_tools"));
+        let pins = [
+            pin("a", ListedState::Pinned, None),
+            pin("b\u{1b}", ListedState::Changed, None),
+            pin(
+                "c",
+                ListedState::Pinned,
+                Some("1 hidden character (U+200B)"),
+            ),
+        ];
         let expected = "files  tool  b\\u{1b}  changed, suspended\n\
                         files  tool  c        pinned, 1 hidden character (U+200B)\n\
                         files  tool  a        pinned\n";
@@ -110,11 +119,17 @@ mod tests {
 
     #[test]
     fn a_pin_shows_its_difference_and_how_to_approve_it() {
-        let mut changed = pin("a", "changed", None);
-        changed["listed"] = json!([{
-            "digest": "D", "state": "changed", "hidden": null,
-            "diff": "  {\n- x\n+ y\u{1b}\n", "definition": {},
-        }]);
+        let changed = PinDetail {
+            pin: pin("a", ListedState::Changed, None),
+            listed: vec![ListedDefinition {
+                digest: "D".to_owned(),
+                state: Some(PinState::Changed),
+                hidden: None,
+                diff: Some("  {\n- x\n+ y\u{1b}\n".to_owned()),
+                definition: json!({}),
+            }],
+            approved: Vec::new(),
+        };
         let expected = "tool `a` of `files`: changed, suspended\n\
                         approved last at 2026-01-01T00:00:00.000Z\n\n\
                         definition D, changed\n  {\n- x\n+ y\\u{1b}\n\

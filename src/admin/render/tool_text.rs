@@ -1,7 +1,8 @@
 //! The tools that clients see, as a table, and one of them with its arguments.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
+use super::schema_view::SchemaView;
 use super::screen::{Screen, padded, width};
 use crate::telemetry::{Style, counted, one_line, printable};
 
@@ -12,9 +13,6 @@ const GAP: &str = "  ";
 
 /// How deep arguments within arguments are shown.
 const DEPTH_SHOWN: usize = 4;
-
-/// How many references of a schema are followed to one that says more.
-const REFERENCES_MAX: usize = 16;
 
 /// The tools as a table, with what they cost together. `tools` are entries of the list with
 /// `server` and `tokens` beside.
@@ -58,11 +56,21 @@ pub struct ListedTool {
 
 impl ListedTool {
     pub fn name(&self) -> &str {
-        self.entry["name"].as_str().unwrap_or_default()
+        self.text("name").unwrap_or_default()
+    }
+
+    /// The schema of its arguments.
+    pub fn input_schema(&self) -> SchemaView<'_> {
+        let schema = self.entry.get("inputSchema");
+        SchemaView::new(schema.unwrap_or(&Value::Null))
+    }
+
+    fn text(&self, member: &str) -> Option<&str> {
+        self.entry.get(member)?.as_str()
     }
 
     fn row(&self) -> [String; 4] {
-        let description = self.entry["description"].as_str().unwrap_or_default();
+        let description = self.text("description").unwrap_or_default();
         let first = description.trim_start().lines().next().unwrap_or_default();
         [
             one_line(self.name()),
@@ -75,10 +83,10 @@ impl ListedTool {
 
 /// A tool with all that a person wants to know before calling it.
 pub fn tool_text(tool: &ListedTool, screen: &Screen) -> String {
-    let entry = &tool.entry;
     let mut text = screen.painted(Style::Bold, &one_line(tool.name()));
-    let title = entry["title"].as_str();
-    if let Some(title) = title.or(entry["annotations"]["title"].as_str()) {
+    let annotations = tool.entry.get("annotations");
+    let annotated = annotations.and_then(|annotations| annotations.get("title")?.as_str());
+    if let Some(title) = tool.text("title").or(annotated) {
         text.push_str(&format!("  {}", one_line(title)));
     }
     let server = one_line(tool.server.as_deref().unwrap_or("mcpvisor itself"));
@@ -86,14 +94,16 @@ pub fn tool_text(tool: &ListedTool, screen: &Screen) -> String {
         "\nserver {server} · about {} tokens\n",
         tool.tokens
     ));
-    if let Some(effects) = effects(&entry["annotations"]) {
+    if let Some(effects) = annotations.and_then(effects) {
         text.push_str(&format!("the server says: {effects}\n"));
     }
-    if let Some(description) = entry["description"].as_str() {
+    if let Some(description) = tool.text("description") {
         text.push_str(&format!("\n{}\n", printable(description.trim())));
     }
-    text.push_str(&arguments("Arguments", &entry["inputSchema"], screen));
-    text.push_str(&arguments("Result", &entry["outputSchema"], screen));
+    text.push_str(&arguments("Arguments", tool.input_schema(), screen));
+    let result = tool.entry.get("outputSchema");
+    let result = SchemaView::new(result.unwrap_or(&Value::Null));
+    text.push_str(&arguments("Result", result, screen));
     text
 }
 
@@ -118,7 +128,7 @@ fn effects(annotations: &Value) -> Option<String> {
         ),
     ];
     let stated = words.iter().filter_map(|(hint, yes, no)| {
-        let stated = annotations[hint].as_bool()?;
+        let stated = annotations.get(hint)?.as_bool()?;
         Some(if stated { *yes } else { *no })
     });
     let stated: Vec<&str> = stated.collect();
@@ -132,12 +142,12 @@ struct Argument {
     description: String,
 }
 
-fn arguments(head: &str, schema: &Value, screen: &Screen) -> String {
+fn arguments(head: &str, schema: SchemaView<'_>, screen: &Screen) -> String {
     if !schema.is_object() {
         return String::new();
     }
     let mut found = Vec::new();
-    collect(schema, schema, "", DEPTH_SHOWN, &mut found);
+    collect(schema, "", DEPTH_SHOWN, &mut found);
     if found.is_empty() {
         return format!("\n{head}: none\n");
     }
@@ -163,93 +173,63 @@ fn arguments(head: &str, schema: &Value, screen: &Screen) -> String {
 }
 
 /// The properties of an object and, below their names, those of objects within it.
-fn collect(root: &Value, schema: &Value, above: &str, depth: usize, found: &mut Vec<Argument>) {
-    let schema = resolved_schema(root, schema);
-    let required = schema["required"].as_array();
-    let properties = schema["properties"].as_object();
-    for (name, property) in properties.into_iter().flatten() {
-        let is_it = |required: &Value| required.as_str() == Some(name);
-        let property = resolved_schema(root, property);
+fn collect(schema: SchemaView<'_>, above: &str, depth: usize, found: &mut Vec<Argument>) {
+    let names = schema.properties().into_iter().flat_map(Map::keys);
+    for (name, property) in names.filter_map(|name| Some((name, schema.property(name)?))) {
+        let is_required = schema.is_required(name);
         let name = format!("{above}{}", one_line(name));
         found.push(Argument {
-            kind: kind(root, property),
-            is_required: required.is_some_and(|required| required.iter().any(is_it)),
+            kind: kind(property),
+            is_required,
             description: description(property),
             name: name.clone(),
         });
         if depth > 1 {
-            let items = &property["items"];
-            collect(root, property, &format!("{name}."), depth - 1, found);
-            collect(root, items, &format!("{name}[]."), depth - 1, found);
+            collect(property, &format!("{name}."), depth - 1, found);
+            collect(property.items(), &format!("{name}[]."), depth - 1, found);
         }
     }
-}
-
-/// The schema that a local reference names; one that leads nowhere stays as it is.
-pub fn resolved_schema<'s>(root: &'s Value, schema: &'s Value) -> &'s Value {
-    let mut schema = schema;
-    for _ in 0..REFERENCES_MAX {
-        let target = schema["$ref"].as_str();
-        let pointer = target.and_then(|target| target.strip_prefix('#'));
-        match pointer.and_then(|pointer| root.pointer(pointer)) {
-            Some(target) => schema = target,
-            None => break,
-        }
-    }
-    schema
 }
 
 /// The type of a value in words.
-fn kind(root: &Value, schema: &Value) -> String {
-    let several = |schemas: &Vec<Value>, joint: &str| {
-        let kinds = schemas.iter().map(|schema| kind_below(root, schema));
-        kinds.collect::<Vec<_>>().join(joint)
-    };
-    if let Some(value) = schema.get("const") {
+fn kind(schema: SchemaView<'_>) -> String {
+    if let Some(value) = schema.constant() {
         return one_line(&value.to_string());
     }
-    if let Some(values) = schema["enum"].as_array() {
+    if let Some(values) = schema.choices() {
         let values = values.iter().map(|value| one_line(&value.to_string()));
         return values.collect::<Vec<_>>().join(" | ");
     }
-    for word in ["anyOf", "oneOf"] {
-        if let Some(schemas) = schema[word].as_array() {
-            return several(schemas, " | ");
-        }
+    if let Some(schemas) = schema.alternatives() {
+        let kinds = schemas.into_iter().map(kind_below);
+        return kinds.collect::<Vec<_>>().join(" | ");
     }
-    match &schema["type"] {
-        Value::String(name) if name == "array" => {
-            format!("array of {}", kind_below(root, &schema["items"]))
-        }
-        Value::String(name) => one_line(name),
-        Value::Array(names) => {
-            let names = names.iter().filter_map(Value::as_str).map(one_line);
-            names.collect::<Vec<_>>().join(" | ")
-        }
-        _ if schema["properties"].is_object() => "object".to_owned(),
-        _ => "any".to_owned(),
+    match schema.types().as_slice() {
+        [name] if *name == "array" => format!("array of {}", kind_below(schema.items())),
+        [] if schema.properties().is_some() => "object".to_owned(),
+        [] => "any".to_owned(),
+        names => names
+            .iter()
+            .map(|name| one_line(name))
+            .collect::<Vec<_>>()
+            .join(" | "),
     }
 }
 
 /// The same within another type, by its name alone.
-fn kind_below(root: &Value, schema: &Value) -> String {
-    let schema = resolved_schema(root, schema);
-    let values = schema.get("const").or(schema["enum"].get(0));
-    match (&schema["type"], values) {
-        (_, Some(_)) => {
-            let one = schema.get("const").cloned();
-            let values = one.map_or_else(|| schema["enum"].clone(), |one| Value::Array(vec![one]));
-            kind(root, &serde_json::json!({ "enum": values }))
-        }
-        (Value::String(name), _) => one_line(name),
+fn kind_below(schema: SchemaView<'_>) -> String {
+    let has_values = schema.choices().is_some_and(|values| !values.is_empty());
+    match schema.types().as_slice() {
+        _ if has_values || schema.constant().is_some() => kind(schema),
+        [name] => one_line(name),
         _ => "any".to_owned(),
     }
 }
 
 /// The description, with the default and the limits of the value.
-fn description(schema: &Value) -> String {
+fn description(schema: SchemaView<'_>) -> String {
     let mut parts = Vec::new();
-    if let Some(text) = schema["description"].as_str() {
+    if let Some(text) = schema.text("description") {
         parts.push(one_line(
             &text.split_whitespace().collect::<Vec<_>>().join(" "),
         ));
@@ -342,7 +322,7 @@ Arguments
     #[test]
     fn a_schema_that_contains_itself_is_shown_to_a_depth() {
         let schema = json!({"properties": {"in": {"$ref": "#"}}});
-        let text = arguments("Arguments", &schema, &Screen::default());
+        let text = arguments("Arguments", SchemaView::new(&schema), &Screen::default());
         assert_eq!(text.lines().count(), DEPTH_SHOWN + 2, "{text}");
     }
 }

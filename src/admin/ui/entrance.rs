@@ -46,7 +46,7 @@ pub(super) async fn serve(
         if let Some(file) = assets::file(request.path()) {
             return Ok(file);
         }
-        let token = operator.token().ok_or_else(nothing_here)?;
+        let token = operator.token.as_deref().ok_or_else(nothing_here)?;
         let visitor = Visitor::of(&request, token, unix_millis() / 1000);
         let most = match visitor {
             Some(_) => FORM_MAX,

@@ -40,7 +40,7 @@ const RETRY_MS: u32 = 1000;
 
 /// An open page.
 struct LivePage {
-    operator: Arc<dyn Operator>,
+    operator: Arc<Operator>,
     visitor: Visitor,
     path: String,
     query: Fields,
@@ -100,9 +100,9 @@ impl LivePage {
         }
         loop {
             sleep(self.rest).await;
-            let token = self.operator.token()?;
+            let token = self.operator.token.as_deref()?;
             if !self.visitor.holds(token, unix_millis() / 1000)
-                || self.operator.log_records().events().is_closed()
+                || self.operator.state.log.events().is_closed()
             {
                 return None;
             }
@@ -122,7 +122,7 @@ impl LivePage {
 
     /// The pieces that are others now, as events.
     async fn changes(&mut self) -> String {
-        let token = self.operator.token();
+        let token = self.operator.token.as_deref();
         let view = View {
             operator: self.operator.as_ref(),
             path: &self.path,

@@ -54,7 +54,7 @@ pub(super) async fn answer(
         from: asked.request.peer_addr().map(|address| address.ip()),
         reason: "the token or the link is not good",
     }
-    .record(asked.operator.counters());
+    .record(&asked.operator.state.counters);
     let Ok(_attempt) = asked.dashboard.0.failed_logins.try_acquire() else {
         let why = "Too many logins failed just now. Try again in a moment.";
         return Ok(response::page(

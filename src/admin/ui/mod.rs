@@ -45,7 +45,7 @@ type HostCheck = dyn Fn(&HttpRequest) -> Result<(), Failure> + Send + Sync;
 pub(super) struct Dashboard(Arc<Inner>);
 
 struct Inner {
-    operator: SetOnce<Arc<dyn Operator>>,
+    operator: SetOnce<Arc<Operator>>,
     live_pages: Arc<Semaphore>,
     failed_logins: Semaphore,
     /// Where MCP is served.
@@ -69,7 +69,7 @@ impl Default for Inner {
 
 impl Dashboard {
     /// Requests are answered from now on. Must be called within an actix system.
-    pub(super) fn open(&self, operator: Arc<dyn Operator>) {
+    pub(super) fn open(&self, operator: Arc<Operator>) {
         actix_rt::spawn(watch_traffic(Arc::downgrade(&self.0)));
         // Opened twice, the first one stays.
         let _ = self.0.operator.set(operator);
@@ -89,7 +89,7 @@ impl Dashboard {
         self.0.endpoint.get().map_or("/mcp", String::as_str)
     }
 
-    async fn operator(&self) -> &Arc<dyn Operator> {
+    async fn operator(&self) -> &Arc<Operator> {
         self.0.operator.wait().await
     }
 }

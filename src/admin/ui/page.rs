@@ -7,7 +7,7 @@ use super::fields::{Fields, field};
 use super::pieces::{Piece, Row};
 use super::traffic::Traffic;
 use super::trials::Trials;
-use crate::admin::operator::{Operator, known_view};
+use crate::admin::operator::Operator;
 use crate::id::ViewId;
 use crate::protocol::{ErrorKind, Failure};
 
@@ -32,7 +32,7 @@ pub(super) enum Section {
 
 /// A request for a page by somebody who has signed in.
 pub(super) struct View<'a> {
-    pub(super) operator: &'a dyn Operator,
+    pub(super) operator: &'a Operator,
     pub(super) path: &'a str,
     pub(super) query: Fields,
     pub(super) form_token: String,
@@ -75,7 +75,7 @@ impl View<'_> {
         let named = self.query("view").map(str::to_owned);
         let view = ViewId::try_from(named)
             .map_err(|error| Failure::new(ErrorKind::NotFound, error.to_string()))?;
-        known_view(self.operator, &view).map(|()| view)
+        self.operator.known_view(&view).map(|()| view)
     }
 }
 

@@ -61,7 +61,7 @@ pub(in crate::admin) fn page(status: StatusCode, page: Markup) -> HttpResponse {
 }
 
 /// An answer for a program at an address that has pages for people.
-pub(in crate::admin) fn json(status: StatusCode, body: &serde_json::Value) -> HttpResponse {
+pub(in crate::admin) fn json(status: StatusCode, body: &impl serde::Serialize) -> HttpResponse {
     let mut response = builder(status);
     response.insert_header((header::CACHE_CONTROL, NO_STORE));
     title_case(response.json(body))

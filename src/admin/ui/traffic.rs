@@ -42,7 +42,7 @@ pub(super) struct Look {
 }
 
 impl Look {
-    pub(super) fn at(operator: &dyn Operator) -> Self {
+    pub(super) fn at(operator: &Operator) -> Self {
         let status = operator.status();
         let count = |name| status.counters.get(name).copied().unwrap_or(0);
         Self {
@@ -50,7 +50,7 @@ impl Look {
             failed: count("calls_failed"),
             lost: count("servers_lost"),
             memory: memory_of_servers(&status),
-            requests: operator.metrics().requests().unwrap_or_default(),
+            requests: operator.state.metrics.requests().unwrap_or_default(),
         }
     }
 

@@ -13,7 +13,7 @@ use crate::admin::operator::Operator;
 pub(super) struct UiRequest<'a> {
     pub(super) request: &'a HttpRequest,
     pub(super) dashboard: &'a Dashboard,
-    pub(super) operator: &'a Arc<dyn Operator>,
+    pub(super) operator: &'a Arc<Operator>,
     pub(super) token: &'a ApiToken,
     pub(super) form: Option<Fields>,
 }

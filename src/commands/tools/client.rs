@@ -3,9 +3,10 @@
 use std::io;
 use std::path::Path;
 
-use mcpvisor::admin::{ControlHalves, open_client, read_line};
+use mcpvisor::admin::{ClientHalves, OperatorClient, read_line};
 use mcpvisor::id::ViewId;
 use mcpvisor::telemetry::one_line;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::io::AsyncWriteExt as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -22,7 +23,7 @@ const REVISION: &str = "2025-11-25";
 const PAGES_MAX: usize = 1000;
 
 pub(super) struct GatewayClient {
-    halves: ControlHalves,
+    halves: ClientHalves,
     next_id: u64,
     interrupt: Signal,
     /// Asks the person at the terminal, if there is one.
@@ -37,7 +38,7 @@ impl GatewayClient {
         can_ask: bool,
     ) -> Result<Self, CliError> {
         let mut client = Self {
-            halves: open_client(data_dir, view).await?,
+            halves: OperatorClient::open(data_dir)?.open_client(view).await?,
             next_id: 1,
             interrupt: signal(SignalKind::interrupt())?,
             questions: can_ask.then(Questions::default),
@@ -61,13 +62,12 @@ impl GatewayClient {
         let mut tools = Vec::new();
         let mut params = json!({});
         for _ in 0..PAGES_MAX {
-            let mut page = self.request("tools/list", &params).await?;
-            if let Value::Array(entries) = page["tools"].take() {
-                tools.extend(entries);
-            }
-            match page["nextCursor"].take() {
-                Value::Null => return Ok(tools),
-                cursor => params = json!({ "cursor": cursor }),
+            let page = self.request("tools/list", &params).await?;
+            let page: ToolsPage = serde_json::from_value(page)?;
+            tools.extend(page.tools);
+            match page.next_cursor {
+                None => return Ok(tools),
+                Some(cursor) => params = json!({ "cursor": cursor }),
             }
         }
         Err(format!("the list of tools has more than {PAGES_MAX} pages").into())
@@ -107,22 +107,25 @@ impl GatewayClient {
                 let message = "the gateway ended the connection; `mcpvisor logs` may say why";
                 return Err(message.into());
             }
-            let mut message: Value = serde_json::from_str(&line)?;
-            match message["method"].as_str() {
-                Some("notifications/progress") => progress.show(&message["params"]),
-                Some(_) if message["id"].is_null() => {}
+            let message: Incoming = serde_json::from_str(&line)?;
+            match message.method.as_deref() {
+                Some("notifications/progress") => progress.show(message.params),
+                Some(_) if message.id.is_null() => {}
                 Some(method) => {
                     progress.clear();
+                    let answered = answer_to(&mut self.questions, method, &message.params);
                     let answer = tokio::select! {
-                        answer = answer_to(&mut self.questions, method, &message["params"]) => answer,
+                        answer = answered => answer,
                         _ = self.interrupt.recv() => return Err(self.cancel(id).await),
                     };
-                    let mut answer = answer;
-                    answer["jsonrpc"] = "2.0".into();
-                    answer["id"] = message["id"].take();
-                    self.send(&answer).await?;
+                    let id = message.id;
+                    self.send(&match answer {
+                        Ok(result) => json!({"jsonrpc": "2.0", "id": id, "result": result}),
+                        Err(error) => json!({"jsonrpc": "2.0", "id": id, "error": error}),
+                    })
+                    .await?;
                 }
-                None if message["id"] == id => {
+                None if message.id == id => {
                     progress.clear();
                     return outcome(message);
                 }
@@ -141,10 +144,10 @@ impl GatewayClient {
     }
 
     async fn notify(&mut self, method: &str, params: Option<Value>) -> Result<(), CliError> {
-        let mut message = json!({"jsonrpc": "2.0", "method": method});
-        if let Some(params) = params {
-            message["params"] = params;
-        }
+        let message = match params {
+            Some(params) => json!({"jsonrpc": "2.0", "method": method, "params": params}),
+            None => json!({"jsonrpc": "2.0", "method": method}),
+        };
         Ok(self.send(&message).await?)
     }
 
@@ -156,26 +159,52 @@ impl GatewayClient {
     }
 }
 
-fn outcome(mut message: Value) -> Result<Value, CliError> {
-    let error = &message["error"];
-    if error.is_null() {
-        return Ok(message["result"].take());
-    }
-    let words = error["message"].as_str().unwrap_or("the request failed");
+/// A message of the gateway.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Incoming {
+    id: Value,
+    method: Option<String>,
+    params: Value,
+    result: Value,
+    error: Option<IncomingError>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct IncomingError {
+    message: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ToolsPage {
+    tools: Vec<Value>,
+    next_cursor: Option<Value>,
+}
+
+fn outcome(message: Incoming) -> Result<Value, CliError> {
+    let Some(error) = message.error else {
+        return Ok(message.result);
+    };
+    let words = error.message;
+    let words = words.as_deref().unwrap_or("the request failed");
     Err(one_line(words).into())
 }
 
-/// The answer to a request of the gateway, without its id.
-async fn answer_to(questions: &mut Option<Questions>, method: &str, params: &Value) -> Value {
+/// The result for a request of the gateway, or the error.
+async fn answer_to(
+    questions: &mut Option<Questions>,
+    method: &str,
+    params: &Value,
+) -> Result<Value, Value> {
     match (method, questions) {
-        ("ping", _) => json!({"result": {}}),
-        ("elicitation/create", Some(questions)) => {
-            json!({ "result": questions.ask(params).await })
-        }
+        ("ping", _) => Ok(json!({})),
+        ("elicitation/create", Some(questions)) => Ok(questions.ask(params).await),
         ("elicitation/create", None) => {
             eprintln!("a question of the server is declined: there is no terminal to ask at");
-            json!({"result": {"action": "decline"}})
+            Ok(json!({"action": "decline"}))
         }
-        _ => json!({"error": {"code": -32601, "message": "this client is a command line"}}),
+        _ => Err(json!({"code": -32601, "message": "this client is a command line"})),
     }
 }

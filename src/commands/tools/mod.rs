@@ -8,10 +8,13 @@ use std::collections::HashMap;
 use std::io::{IsTerminal as _, Read as _};
 use std::path::Path;
 
-use mcpvisor::admin::{ControlRequest, ListedTool, Screen, ToolView, ask, tool_table, tool_text};
+use mcpvisor::admin::{
+    ListedTool, OperatorClient, SchemaView, Screen, ToolView, tool_table, tool_text,
+};
 use mcpvisor::cli::{CallArguments, ListArguments, ShowArguments, ToolsArguments, ToolsVerb};
 use mcpvisor::id::ViewId;
 use mcpvisor::telemetry::{one_line, printable};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::output::{CliError, current_thread_runtime, pretty, print};
@@ -79,12 +82,13 @@ async fn listed_tools(
     client: &mut GatewayClient,
 ) -> Result<Vec<ListedTool>, CliError> {
     let entries = client.list_tools().await?;
-    let owners: Vec<ToolView> = ask(data_dir, &ControlRequest::Tools { view }).await?;
+    let owners = OperatorClient::open(data_dir)?.tools(view).await?;
     let owners = owners.iter().map(|tool| (&*tool.name, &*tool.server));
     let owners: HashMap<&str, &str> = owners.collect();
     let listed = entries.into_iter().map(|entry| {
         let tokens = ToolView::tokens_of(entry.to_string().len());
-        let owner = entry["name"].as_str().and_then(|name| owners.get(name));
+        let name = entry.get("name").and_then(Value::as_str);
+        let owner = name.and_then(|name| owners.get(name));
         ListedTool {
             server: owner.map(|owner| (*owner).to_owned()),
             tokens: u64::try_from(tokens).unwrap_or(u64::MAX),
@@ -119,7 +123,7 @@ async fn call(data_dir: &Path, arguments: CallArguments) -> Result<(), CliError>
             text
         })?;
     }
-    match result["isError"].as_bool() {
+    match result.get("isError").and_then(Value::as_bool) {
         Some(true) => Err(format!("tool {:?} failed", arguments.name).into()),
         _ => Ok(()),
     }
@@ -152,15 +156,16 @@ async fn named_arguments(
     let tools = listed_tools(data_dir, view, client).await?;
     let tool = tools.iter().find(|tool| tool.name() == arguments.name);
     let tool = tool.ok_or_else(|| unknown_tool(&arguments.name, &tools))?;
-    let schema = &tool.entry["inputSchema"];
+    let schema = tool.input_schema();
     let mut given = Map::new();
     for argument in &arguments.arguments {
-        let property = typed::property(schema, &argument.name);
-        if property.is_none() && typed::is_closed(schema) {
+        let property = schema.property(&argument.name);
+        if property.is_none() && schema.is_closed() {
             let why = typed::unknown_argument(schema, &argument.name);
             return Err(why.into());
         }
-        let value = typed(schema, property.unwrap_or(&Value::Null), &argument.value);
+        let property = property.unwrap_or(SchemaView::any());
+        let value = typed(property, &argument.value);
         let value = value.map_err(|why| format!("`{}`: {why}", one_line(&argument.name)))?;
         if given.insert(argument.name.clone(), value).is_some() {
             return Err(format!("`{}` is given twice", one_line(&argument.name)).into());
@@ -180,7 +185,8 @@ fn unknown_tool(name: &str, tools: &[ListedTool]) -> CliError {
 
 /// The result for a person: texts as they are, a line for anything else.
 fn result_text(result: &Value) -> String {
-    let blocks = result["content"].as_array().map_or(&[][..], Vec::as_slice);
+    let content = result.get("content").and_then(Value::as_array);
+    let blocks = content.map_or(&[][..], Vec::as_slice);
     let mut text = String::new();
     for block in blocks {
         text.push_str(&block_text(block));
@@ -188,31 +194,49 @@ fn result_text(result: &Value) -> String {
             text.push('\n');
         }
     }
-    if blocks.is_empty() && !result["structuredContent"].is_null() {
-        text = format!("{:#}\n", result["structuredContent"]);
+    match result.get("structuredContent") {
+        Some(structured) if blocks.is_empty() && !structured.is_null() => {
+            format!("{structured:#}\n")
+        }
+        _ => text,
     }
-    text
 }
 
 fn block_text(block: &Value) -> String {
-    let word = |name: &str| block[name].as_str().unwrap_or_default();
-    match word("type") {
-        "text" => word("text").to_owned(),
+    let block = Block::deserialize(block).unwrap_or_default();
+    match block.kind.as_str() {
+        "text" => block.text,
         kind @ ("image" | "audio") => {
-            let bytes = word("data").len() / 4 * 3;
-            format!("[{kind}, {}, about {bytes} bytes]", word("mimeType"))
+            let bytes = block.data.len() / 4 * 3;
+            format!("[{kind}, {}, about {bytes} bytes]", block.mime_type)
         }
-        "resource_link" => format!("[resource {}]", word("uri")),
-        "resource" => {
-            let resource = &block["resource"];
-            let uri = resource["uri"].as_str().unwrap_or_default();
-            match resource["text"].as_str() {
-                Some(text) => text.to_owned(),
-                None => format!("[resource {uri}, not text]"),
-            }
-        }
+        "resource_link" => format!("[resource {}]", block.uri),
+        "resource" => match block.resource.text {
+            Some(text) => text,
+            None => format!("[resource {}, not text]", block.resource.uri),
+        },
         kind => format!("[{kind}]"),
     }
+}
+
+/// A part of a result.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Block {
+    #[serde(rename = "type")]
+    kind: String,
+    text: String,
+    data: String,
+    mime_type: String,
+    uri: String,
+    resource: BlockResource,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct BlockResource {
+    uri: String,
+    text: Option<String>,
 }
 
 #[cfg(test)]
@@ -245,7 +269,8 @@ mod tests {
 
     #[test]
     fn arguments_in_one_text_are_an_object() {
-        assert_eq!(whole_arguments("{\"a\":1}").unwrap()["a"], 1);
+        let whole = whole_arguments("{\"a\":1}").unwrap();
+        assert_eq!(whole.get("a"), Some(&json!(1)));
         for text in ["[1]", "x", ""] {
             assert!(whole_arguments(text).is_err(), "{text}");
         }

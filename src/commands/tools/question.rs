@@ -1,6 +1,8 @@
 //! Questions of a server in the middle of a call, asked at the terminal.
 
+use mcpvisor::admin::SchemaView;
 use mcpvisor::telemetry::{one_line, printable};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
@@ -17,21 +19,28 @@ pub(super) struct Questions {
     lines: Option<mpsc::Receiver<String>>,
 }
 
+/// The parameters of `elicitation/create`.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Asked {
+    message: String,
+    /// A page to open, in the place of a form.
+    url: Option<String>,
+    requested_schema: Value,
+}
+
 impl Questions {
     /// Asks what `elicitation/create` asks for, and returns its result. The end of the input
     /// declines.
     pub(super) async fn ask(&mut self, params: &Value) -> Value {
-        let message = params["message"].as_str().unwrap_or_default();
-        eprintln!("The server asks: {}", printable(message));
-        let answer = match params["url"].as_str() {
+        let asked = Asked::deserialize(params).unwrap_or_default();
+        eprintln!("The server asks: {}", printable(&asked.message));
+        let answer = match &asked.url {
             Some(url) => self.ask_to_open(url).await,
-            None => self.fill_in(&params["requestedSchema"]).await,
+            None => self.fill_in(&asked.requested_schema).await,
         };
         match answer {
-            Some(content) if params["url"].is_string() => {
-                drop(content);
-                json!({"action": "accept"})
-            }
+            Some(_) if asked.url.is_some() => json!({"action": "accept"}),
             Some(content) => json!({"action": "accept", "content": content}),
             None => {
                 eprintln!("declined");
@@ -49,14 +58,14 @@ impl Questions {
     /// Asks for each property; `None` if the person does not want to.
     async fn fill_in(&mut self, schema: &Value) -> Option<Map<String, Value>> {
         let mut content = Map::new();
-        let Some(properties) = schema["properties"].as_object() else {
+        let view = SchemaView::new(schema);
+        let Some(properties) = view.properties() else {
             let answer = self.line("Agree? [y/N]").await?;
             return matches!(answer.as_str(), "y" | "Y" | "yes").then_some(content);
         };
         eprintln!("(Ctrl-D declines)");
         for (name, property) in properties {
-            let required = schema["required"].as_array().into_iter().flatten();
-            let is_required = required.into_iter().any(|required| required == name);
+            let is_required = view.is_required(name);
             if let Some(value) = self.value(name, property, is_required).await? {
                 content.insert(name.clone(), value);
             }
@@ -81,7 +90,8 @@ impl Questions {
                     None => {}
                 }
             }
-            match typed(schema, &choices_of(schema), &answer) {
+            let plain = choices_of(schema);
+            match typed(SchemaView::within(schema, &plain), &answer) {
                 Ok(value) => return Some(Some(value)),
                 Err(why) => eprintln!("{}", one_line(&why)),
             }
@@ -97,16 +107,14 @@ impl Questions {
 }
 
 fn prompt(name: &str, schema: &Value, is_required: bool) -> String {
-    let word = |key: &str| schema[key].as_str().map(one_line);
+    let word = |key: &str| SchemaView::new(schema).text(key).map(one_line);
     let mut prompt = word("title").unwrap_or_else(|| one_line(name));
     if let Some(description) = word("description") {
         prompt.push_str(&format!(", {description}"));
     }
-    let choices = choices_of(schema);
-    let choices = choices["enum"]
-        .as_array()
-        .or(choices["items"]["enum"].as_array());
-    if let Some(choices) = choices {
+    let plain = choices_of(schema);
+    let plain = SchemaView::new(&plain);
+    if let Some(choices) = plain.choices().or_else(|| plain.items().choices()) {
         let choices = choices.iter().filter_map(Value::as_str).map(one_line);
         prompt.push_str(&format!(" ({})", choices.collect::<Vec<_>>().join("/")));
     } else if let Some(kind) = word("type").filter(|kind| kind != "string") {
@@ -127,11 +135,12 @@ fn choices_of(schema: &Value) -> Value {
         let Some(part) = plain.pointer_mut(place) else {
             continue;
         };
-        let titled = part["oneOf"].as_array().or(part["anyOf"].as_array());
-        let values = titled.map(|titled| titled.iter().map(|one| one["const"].clone()));
-        let values: Option<Vec<Value>> = values.map(Iterator::collect);
-        if let Some(values) = values.filter(|values| values.iter().all(Value::is_string)) {
-            part["enum"] = values.into();
+        let titled = SchemaView::new(part).alternatives().unwrap_or_default();
+        let values = titled.into_iter().map(|one| one.constant().cloned());
+        let values: Option<Vec<Value>> = values.collect();
+        let values = values.filter(|values| values.iter().all(Value::is_string));
+        if let (Some(values), Value::Object(part)) = (values.filter(|it| !it.is_empty()), part) {
+            part.insert("enum".to_owned(), values.into());
         }
     }
     plain
@@ -171,7 +180,9 @@ mod tests {
         for (schema, is_required, expected) in table {
             assert_eq!(prompt("x", &schema, is_required), expected, "{schema}");
         }
-        assert_eq!(typed(&titled, &choices_of(&titled), "r"), Ok(json!("r")));
-        assert!(typed(&titled, &choices_of(&titled), "blue").is_err());
+        let plain = choices_of(&titled);
+        let plain = SchemaView::new(&plain);
+        assert_eq!(typed(plain, "r"), Ok(json!("r")));
+        assert!(typed(plain, "blue").is_err());
     }
 }

@@ -1,21 +1,11 @@
 //! Values that are typed as text, read as the type that a JSON Schema says.
 
-use mcpvisor::admin::resolved_schema;
+use mcpvisor::admin::SchemaView;
 use serde_json::{Map, Number, Value};
 
-/// The schema of a property of an object.
-pub(super) fn property<'s>(root: &'s Value, name: &str) -> Option<&'s Value> {
-    resolved_schema(root, root)["properties"].get(name)
-}
-
-/// Whether an object may have no other properties.
-pub(super) fn is_closed(root: &Value) -> bool {
-    resolved_schema(root, root)["additionalProperties"] == false
-}
-
-pub(super) fn unknown_argument(root: &Value, name: &str) -> String {
-    let properties = resolved_schema(root, root)["properties"].as_object();
-    let names: Vec<&str> = properties
+pub(super) fn unknown_argument(schema: SchemaView<'_>, name: &str) -> String {
+    let names: Vec<&str> = schema
+        .properties()
         .into_iter()
         .flat_map(Map::keys)
         .map(String::as_str)
@@ -34,19 +24,18 @@ pub(super) fn nearest<'n>(name: &str, names: impl Iterator<Item = &'n str>) -> O
     best.filter(|(score, _)| *score > 0.8).map(|(_, name)| name)
 }
 
-/// A value from its text. `root` is the schema that references of `schema` lead into.
+/// A value from its text.
 ///
 /// # Errors
 ///
 /// Says what the value must be.
-pub(super) fn typed(root: &Value, schema: &Value, text: &str) -> Result<Value, String> {
-    let schema = resolved_schema(root, schema);
+pub(super) fn typed(schema: SchemaView<'_>, text: &str) -> Result<Value, String> {
     let as_json = || serde_json::from_str::<Value>(text).ok();
-    if let Some(choices) = schema["enum"].as_array() {
+    if let Some(choices) = schema.choices() {
         return choice(choices, text);
     }
     let mut why = None;
-    for kind in kinds(root, schema) {
+    for kind in kinds(schema) {
         let read = match kind {
             "string" => Ok(text.into()),
             "integer" => text
@@ -70,7 +59,7 @@ pub(super) fn typed(root: &Value, schema: &Value, text: &str) -> Result<Value, S
             },
             "array" => match as_json().filter(Value::is_array) {
                 Some(array) => Ok(array),
-                None => return list(root, &schema["items"], text),
+                None => return list(schema.items(), text),
             },
             "object" => as_json()
                 .filter(Value::is_object)
@@ -87,18 +76,12 @@ pub(super) fn typed(root: &Value, schema: &Value, text: &str) -> Result<Value, S
 }
 
 /// The types that a schema allows, a text last: it takes everything.
-fn kinds<'s>(root: &'s Value, schema: &'s Value) -> Vec<&'s str> {
-    let mut kinds: Vec<&str> = match &schema["type"] {
-        Value::String(kind) => vec![kind],
-        Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).collect(),
-        _ => {
-            let several = schema["anyOf"].as_array().or(schema["oneOf"].as_array());
-            let kinds = several.into_iter().flatten();
-            kinds
-                .filter_map(|schema| resolved_schema(root, schema)["type"].as_str())
-                .collect()
-        }
-    };
+fn kinds(schema: SchemaView<'_>) -> Vec<&str> {
+    let mut kinds = schema.types();
+    if kinds.is_empty() {
+        let several = schema.alternatives().unwrap_or_default().into_iter();
+        kinds = several.filter_map(|schema| schema.text("type")).collect();
+    }
     kinds.sort_by_key(|kind| *kind == "string");
     if kinds.is_empty() {
         kinds.push("any");
@@ -118,11 +101,11 @@ fn choice(choices: &[Value], text: &str) -> Result<Value, String> {
 }
 
 /// An array from a text with commas.
-fn list(root: &Value, items: &Value, text: &str) -> Result<Value, String> {
+fn list(items: SchemaView<'_>, text: &str) -> Result<Value, String> {
     if text.is_empty() {
         return Ok(Value::Array(Vec::new()));
     }
-    let items = text.split(',').map(|item| typed(root, items, item.trim()));
+    let items = text.split(',').map(|item| typed(items, item.trim()));
     items.collect::<Result<Vec<_>, _>>().map(Value::Array)
 }
 
@@ -172,7 +155,7 @@ mod tests {
             (json!({"$ref": "#/no"}), "1", Some(json!(1))),
         ];
         for (schema, text, expected) in table {
-            let found = typed(&root, &schema, text);
+            let found = typed(SchemaView::within(&root, &schema), text);
             assert_eq!(found.clone().ok(), expected, "{schema} {text} {found:?}");
         }
     }

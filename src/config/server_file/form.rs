@@ -30,7 +30,7 @@ pub(super) fn id(name: &str, table: &dyn TableLike) -> String {
 /// Fails if the body has a different id: ids cannot change.
 pub(super) fn check_id(body: &Map<String, Value>, id: &str) -> Result<(), Failure> {
     match body.get("id") {
-        Some(named) if named.as_str() != Some(id) => Err(invalid("`id` cannot be changed")),
+        Some(named) if named.as_str() != Some(id) => Err(invalid("id", "`id` cannot be changed")),
         _ => Ok(()),
     }
 }
@@ -123,12 +123,12 @@ pub(super) fn write(table: &mut dyn TableLike, body: &Map<String, Value>) -> Res
             "enabled" => match value {
                 Value::Null => drop(table.remove("enabled")),
                 Value::Bool(enabled) => drop(table.insert("enabled", toml_edit::value(*enabled))),
-                _ => return Err(invalid("`enabled` must be `true` or `false`")),
+                _ => return Err(invalid("enabled", "`enabled` must be `true` or `false`")),
             },
             "connectionMode" => write_connection_mode(table, value)?,
             other => {
                 let other: String = other.chars().take(64).collect();
-                return Err(invalid(&format!("unknown member {other:?}")));
+                return Err(invalid(&other, &format!("unknown member {other:?}")));
             }
         }
     }
@@ -155,7 +155,7 @@ fn write_transport(table: &mut dyn TableLike, value: &Value) -> Result<(), Failu
         Some("sse") => "sse",
         _ => {
             let message = "`transport` must be \"stdio\", \"streamableHttp\" or \"sse\"";
-            return Err(invalid(message));
+            return Err(invalid("transport", message));
         }
     };
     table.insert("transport", toml_edit::value(written));
@@ -168,7 +168,10 @@ fn write_connection_mode(table: &mut dyn TableLike, value: &Value) -> Result<(),
         Some("direct") => drop(table.insert("connection_mode", toml_edit::value("direct"))),
         Some("proxy") => drop(table.remove("connection_mode")),
         None if value.is_null() => drop(table.remove("connection_mode")),
-        _ => return Err(invalid("`connectionMode` must be \"direct\" or \"proxy\"")),
+        _ => {
+            let message = "`connectionMode` must be \"direct\" or \"proxy\"";
+            return Err(invalid("connectionMode", message));
+        }
     }
     Ok(())
 }
@@ -195,14 +198,14 @@ fn write_arguments(table: &mut dyn TableLike, value: &Value) -> Result<(), Failu
             return Ok(());
         }
         Value::Array(arguments) => arguments,
-        _ => return Err(invalid("`args` must be a list of strings")),
+        _ => return Err(invalid("args", "`args` must be a list of strings")),
     };
     let old = table.get("args").and_then(Item::as_array).cloned();
     let old_shown = shown_arguments(table);
     let mut written = Array::new();
     for (index, argument) in arguments.iter().enumerate() {
         let text = argument.as_str();
-        let text = text.ok_or_else(|| invalid("`args` must be a list of strings"))?;
+        let text = text.ok_or_else(|| invalid("args", "`args` must be a list of strings"))?;
         if !text.contains(REDACTED) {
             written.push(escaped(text));
             continue;
@@ -231,9 +234,10 @@ fn write_named(table: &mut dyn TableLike, key: &str, value: &Value) -> Result<()
             return Ok(());
         }
         _ => {
-            return Err(invalid(&format!(
-                "`{key}` must be an object with string values"
-            )));
+            return Err(invalid(
+                key,
+                &format!("`{key}` must be an object with string values"),
+            ));
         }
     };
     let mut written = InlineTable::new();
@@ -241,12 +245,17 @@ fn write_named(table: &mut dyn TableLike, key: &str, value: &Value) -> Result<()
     for (name, value) in named {
         if key == "env" && (name.is_empty() || name.contains(['=', '\0'])) {
             return Err(invalid(
+                key,
                 "a variable of `env` has an empty name, or a name with `=`",
             ));
         }
         let text = value.as_str();
-        let text =
-            text.ok_or_else(|| invalid(&format!("`{key}` must be an object with string values")))?;
+        let text = text.ok_or_else(|| {
+            invalid(
+                key,
+                &format!("`{key}` must be an object with string values"),
+            )
+        })?;
         if text != REDACTED {
             written.insert(name, escaped(text).into());
             continue;
@@ -263,13 +272,14 @@ fn write_timeouts(table: &mut dyn TableLike, value: &Value) -> Result<(), Failur
     let timeouts = match value {
         Value::Null => &Map::new(),
         Value::Object(timeouts) => timeouts,
-        _ => return Err(invalid("`timeouts` must be an object")),
+        _ => return Err(invalid("timeouts", "`timeouts` must be an object")),
     };
     if timeouts
         .keys()
         .any(|key| key != "connection" && key != "request")
     {
-        return Err(invalid("`timeouts` has only `connection` and `request`"));
+        let message = "`timeouts` has only `connection` and `request`";
+        return Err(invalid("timeouts", message));
     }
     let written = |member: &str| match timeouts.get(member) {
         None | Some(Value::Null) => Ok(None),
@@ -278,9 +288,11 @@ fn write_timeouts(table: &mut dyn TableLike, value: &Value) -> Result<(), Failur
                 .as_u64()
                 .filter(|number| (1..=TIMEOUT_MAX).contains(number));
             let number = number.ok_or_else(|| {
-                invalid(&format!(
-                    "`timeouts.{member}` must be a number of milliseconds, at most a day"
-                ))
+                let key = format!("timeouts.{member}");
+                invalid(
+                    &key,
+                    &format!("`{key}` must be a number of milliseconds, at most a day"),
+                )
             })?;
             Ok::<_, Failure>(Some(format!("{number}ms")))
         }

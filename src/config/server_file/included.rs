@@ -202,7 +202,7 @@ impl IncludedServers {
         let others = self.taken.iter();
         let mut others = others.filter(|(known, id)| !is_changed(known) && !is_changed(id));
         match others.any(|(known, id)| known == name || id == name) {
-            true => Err(conflict(&format!("server `{name}` already exists"))),
+            true => Err(conflict(&format!("server `{name}` already exists")).about_key("name")),
             false => Ok(()),
         }
     }

@@ -171,7 +171,7 @@ fn create(
     mint: fn() -> Uuid,
 ) -> Result<String, Failure> {
     let name = body.get("name").and_then(Value::as_str);
-    let name = name.ok_or_else(|| texts::invalid("`name` is missing"))?;
+    let name = name.ok_or_else(|| texts::invalid("name", "`name` is missing"))?;
     let name = free_name(document, name)?;
     let mut table = Table::new();
     table.insert("id", toml_edit::value(mint().to_string()));
@@ -193,7 +193,11 @@ pub(super) fn check(path: &Path, text: &str, environment: &dyn Environment) -> R
 }
 
 fn refused(error: &ConfigError) -> Failure {
-    Failure::new(ErrorKind::InvalidConfig, sentence(error))
+    let failure = Failure::new(ErrorKind::InvalidConfig, sentence(error));
+    match error.problems().first() {
+        Some(problem) => failure.about_key(&problem.key),
+        None => failure,
+    }
 }
 
 /// Formats every problem, without any value.
@@ -246,10 +250,11 @@ fn find(document: &DocumentMut, wanted: &str) -> Result<String, Failure> {
 }
 
 fn free_name(document: &DocumentMut, name: &str) -> Result<String, Failure> {
-    let checked = ServerName::try_new(name).map_err(|error| texts::invalid(&error.to_string()))?;
+    let checked =
+        ServerName::try_new(name).map_err(|error| texts::invalid("name", &error.to_string()))?;
     if entries(document).any(|(known, table)| known == name || form::id(known, table) == name) {
         let message = format!("server `{checked}` already exists");
-        return Err(conflict(&message));
+        return Err(conflict(&message).about_key("name"));
     }
     Ok(checked.as_str().to_owned())
 }
@@ -264,7 +269,7 @@ fn update(
         None => None,
         Some(Value::String(new)) if *new == name => None,
         Some(Value::String(new)) => Some(free_name(document, new)?),
-        Some(_) => return Err(texts::invalid("`name` must be a string")),
+        Some(_) => return Err(texts::invalid("name", "`name` must be a string")),
     };
     let servers = servers(document)?;
     if let Some(new) = renamed

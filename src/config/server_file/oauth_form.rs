@@ -42,13 +42,13 @@ pub(super) fn write(table: &mut dyn TableLike, value: &Value) -> Result<(), Fail
             return Ok(());
         }
         Value::Object(members) => members,
-        _ => return Err(invalid("`oauth` must be an object")),
+        _ => return Err(invalid("oauth", "`oauth` must be an object")),
     };
     if !table.contains_key("oauth") {
         table.insert("oauth", toml_edit::value(InlineTable::new()));
     }
     let oauth = table.get_mut("oauth").and_then(Item::as_table_like_mut);
-    let oauth = oauth.ok_or_else(|| invalid("`oauth` in the file is not a table"))?;
+    let oauth = oauth.ok_or_else(|| invalid("oauth", "`oauth` in the file is not a table"))?;
     for (member, value) in members {
         let known = OAUTH_RENAMED.iter().find(|(known, _)| known == member);
         match (known, member.as_str()) {
@@ -56,7 +56,10 @@ pub(super) fn write(table: &mut dyn TableLike, value: &Value) -> Result<(), Fail
             (None, "scopes") => write_scopes(oauth, value)?,
             (None, other) => {
                 let other: String = other.chars().take(64).collect();
-                return Err(invalid(&format!("unknown member {other:?} in `oauth`")));
+                return Err(invalid(
+                    "oauth",
+                    &format!("unknown member {other:?} in `oauth`"),
+                ));
             }
         }
     }
@@ -64,7 +67,7 @@ pub(super) fn write(table: &mut dyn TableLike, value: &Value) -> Result<(), Fail
 }
 
 fn write_scopes(oauth: &mut dyn TableLike, value: &Value) -> Result<(), Failure> {
-    let wrong = || invalid("`oauth.scopes` must be a list of strings");
+    let wrong = || invalid("oauth", "`oauth.scopes` must be a list of strings");
     let scopes = match value {
         Value::Null => {
             oauth.remove("scopes");

@@ -8,8 +8,9 @@ use crate::config::interpolate::escaped;
 use crate::masking::REDACTED;
 use crate::protocol::{ErrorKind, Failure};
 
-pub(super) fn invalid(message: &str) -> Failure {
-    Failure::new(ErrorKind::InvalidConfig, message)
+/// The refusal of the member that this key names.
+pub(super) fn invalid(key: &str, message: &str) -> Failure {
+    Failure::new(ErrorKind::InvalidConfig, message).about_key(key)
 }
 
 pub(super) fn text<'t>(table: &'t dyn TableLike, key: &str) -> Option<&'t str> {
@@ -45,13 +46,12 @@ pub(super) fn write_text(
             }
         }
         Value::String(text) => drop(table.insert(key, toml_edit::value(escaped(text)))),
-        _ => return Err(invalid(&format!("`{key}` must be a string"))),
+        _ => return Err(invalid(key, &format!("`{key}` must be a string"))),
     }
     Ok(())
 }
 
 pub(super) fn nothing_kept(place: &str) -> Failure {
-    invalid(&format!(
-        "`{place}` is \"{REDACTED}\", but there is no value to keep"
-    ))
+    let message = format!("`{place}` is \"{REDACTED}\", but there is no value to keep");
+    invalid(place, &message)
 }

@@ -31,6 +31,7 @@ pub struct Granted {
 }
 
 /// A credential as shown to operators.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct CredentialView {

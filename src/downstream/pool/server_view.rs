@@ -12,6 +12,7 @@ use crate::supervision::{ChildPhase, ChildView};
 use crate::telemetry::{LogCounters, LogLine};
 
 /// One server at one moment.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServerStatusView {
@@ -70,6 +71,7 @@ pub struct ServerStatusView {
     pub process_groups: Vec<u32>,
 }
 
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OwnConnectionView {

@@ -61,6 +61,7 @@ pub(crate) fn process_usage() -> Vec<ProcessUsage> {
 }
 
 /// How a process ended.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProcessExit {

@@ -76,6 +76,7 @@ struct OpenRequest {
 }
 
 /// A request that was not answered when the report was made.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PendingCall {

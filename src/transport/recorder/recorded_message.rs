@@ -45,6 +45,7 @@ enum RecordedContent {
 }
 
 /// The recorded content.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RecordedKind {
@@ -81,6 +82,7 @@ impl RecordedKind {
 }
 
 /// One message in a report.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MessageReport {

@@ -140,3 +140,40 @@ async fn a_gateway_for_one_client_has_no_token() {
     assert!(!state.join("api-token").exists());
     assert!(!setup.path(".mcpvisor/api-token").exists());
 }
+
+/// What the socket of the data directory serves beside the API.
+const OWNERS: [(&str, &str); 9] = [
+    ("GET", "/api/token"),
+    ("POST", "/api/token/rotate"),
+    ("POST", "/api/dashboard/link"),
+    ("POST", "/api/config/reload"),
+    ("POST", "/api/servers/one/kill"),
+    ("POST", "/api/servers/one/logout"),
+    ("GET", "/api/servers/one/login"),
+    ("POST", "/api/logins/finish"),
+    ("GET", "/api/crashes"),
+];
+
+#[tokio::test]
+async fn what_the_owner_of_the_directory_may_do_is_not_served_over_the_network() {
+    let gateway = Gateway::start(&(quick() + &example("one"))).await;
+    for (method, path) in OWNERS {
+        let answer = request(&gateway, method, path).send().await;
+        assert!(matches!(answer.status, 404 | 405), "{path}: {answer:?}");
+    }
+    // The connection of an MCP client that needs no key.
+    let answer = request(&gateway, "CONNECT", "/api").send().await;
+    assert!(matches!(answer.status, 404 | 405), "{answer:?}");
+    let running = gateway.get("/api/tree").send().await;
+    assert_eq!(running.status, 401);
+}
+
+#[tokio::test]
+async fn each_answer_names_the_version_of_the_gateway() {
+    let gateway = Gateway::start(&quick()).await;
+    let version = Some(env!("CARGO_PKG_VERSION"));
+    let good = request(&gateway, "GET", "/api/tree").send().await;
+    assert_eq!(good.header("mcpvisor-version"), version);
+    let bad = request(&gateway, "GET", "/api/none").send().await;
+    assert_eq!(bad.header("mcpvisor-version"), version);
+}

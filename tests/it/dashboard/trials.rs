@@ -116,8 +116,7 @@ async fn each_question_has_its_form() {
     }});
     let page = json!({"mode": "url", "message": "Pay", "elicitationId": "1", "url": "https://good@pay.example/a?b=%3C"});
     let call = ask(&browser, &json!([form, page])).await;
-    // The arguments of the call, which the page shows as well, have the texts of the form.
-    let asked = shown(&browser, &call, "type=\"checkbox\"").await;
+    let asked = shown(&browser, &call, "The server asks").await;
     for part in [
         "Your age",
         "Red",

@@ -3,6 +3,7 @@
 use maud::{Markup, html};
 use serde_json::{Map, Number, Value};
 
+use crate::admin::render::SchemaView;
 use crate::admin::ui::fields::{Fields, field};
 use crate::admin::ui::text;
 use crate::telemetry::{one_line, printable};
@@ -52,35 +53,33 @@ enum Kind<'s> {
 type Choice<'s> = (&'s Value, Option<&'s str>);
 
 impl<'s> Kind<'s> {
-    fn of(schema: &'s Value) -> Self {
+    fn of(schema: SchemaView<'s>) -> Self {
         if let Some(choices) = choices(schema) {
             return Self::Choice(choices);
         }
-        match schema["type"].as_str() {
+        match schema.text("type") {
             Some("string") => Self::Text,
             Some("number") => Self::Number { is_whole: false },
             Some("integer") => Self::Number { is_whole: true },
             Some("boolean") => Self::Boolean,
-            Some("array") => choices(&schema["items"]).map_or(Self::Json, Self::Several),
+            Some("array") => choices(schema.items()).map_or(Self::Json, Self::Several),
             _ => Self::Json,
         }
     }
 }
 
 /// The values of an enum, with or without titles.
-fn choices(schema: &Value) -> Option<Vec<Choice<'_>>> {
-    let plain = schema["enum"].as_array().map(|values| {
-        let title = |index: usize| schema["enumNames"][index].as_str();
+fn choices(schema: SchemaView<'_>) -> Option<Vec<Choice<'_>>> {
+    let titles = schema.get("enumNames").and_then(Value::as_array);
+    let plain = schema.choices().map(|values| {
+        let title = |index: usize| titles?.get(index)?.as_str();
         let values = values.iter().enumerate();
         values.map(|(index, value)| (value, title(index))).collect()
     });
     let titled = || {
-        let titled = schema["oneOf"].as_array().or(schema["anyOf"].as_array())?;
-        let mut choices = Vec::new();
-        for one in titled {
-            choices.push((one.get("const")?, one["title"].as_str()));
-        }
-        Some(choices)
+        let titled = schema.alternatives()?.into_iter();
+        let choices = titled.map(|one| Some((one.constant()?, one.text("title"))));
+        choices.collect()
     };
     let choices: Vec<Choice<'_>> = plain.or_else(titled)?;
     (1..=CHOICES_MAX)
@@ -89,14 +88,11 @@ fn choices(schema: &Value) -> Option<Vec<Choice<'_>>> {
 }
 
 /// The arguments with fields of their own; none if all of them are one object.
-fn properties(schema: &Value) -> Option<&Map<String, Value>> {
-    let properties = schema["properties"].as_object();
-    properties.filter(|properties| properties.len() <= FIELDS_MAX)
-}
-
-fn is_required(schema: &Value, name: &str) -> bool {
-    let required = schema["required"].as_array().into_iter().flatten();
-    required.into_iter().any(|known| known == name)
+fn properties(schema: SchemaView<'_>) -> Option<Vec<(&str, SchemaView<'_>)>> {
+    let properties = schema.properties()?;
+    let fields = properties.keys();
+    let fields = fields.filter_map(|name| Some((name.as_str(), schema.property(name)?)));
+    (properties.len() <= FIELDS_MAX).then(|| fields.collect())
 }
 
 /// The arguments of a form.
@@ -105,6 +101,7 @@ fn is_required(schema: &Value, name: &str) -> bool {
 ///
 /// Returns each field that cannot be read.
 pub(super) fn read(schema: &Value, form: &Fields) -> Result<Value, Vec<Problem>> {
+    let schema = SchemaView::new(schema);
     let Some(properties) = properties(schema) else {
         let text = field(form, ALL).unwrap_or_default().trim();
         let object = if text.is_empty() { "{}" } else { text };
@@ -118,15 +115,12 @@ pub(super) fn read(schema: &Value, form: &Fields) -> Result<Value, Vec<Problem>>
     };
     let (mut given, mut problems) = (Map::new(), Vec::new());
     for (name, property) in properties {
-        match value(
-            property,
-            &given_texts(form, name),
-            is_required(schema, name),
-        ) {
-            Ok(Some(value)) => drop(given.insert(name.clone(), value)),
+        let is_required = schema.is_required(name);
+        match value(property, &given_texts(form, name), is_required) {
+            Ok(Some(value)) => drop(given.insert(name.to_owned(), value)),
             Ok(None) => {}
             Err(message) => problems.push(Problem {
-                name: name.clone(),
+                name: name.to_owned(),
                 message,
             }),
         }
@@ -145,7 +139,11 @@ fn given_texts<'f>(form: &'f Fields, name: &str) -> Vec<&'f str> {
 }
 
 /// An argument that was left empty is left out, but for a text or a list that the tool requires.
-fn value(schema: &Value, texts: &[&str], is_required: bool) -> Result<Option<Value>, &'static str> {
+fn value(
+    schema: SchemaView<'_>,
+    texts: &[&str],
+    is_required: bool,
+) -> Result<Option<Value>, &'static str> {
     let kind = Kind::of(schema);
     let chosen = |choices: &[Choice<'_>], text: &str| {
         let index: Option<usize> = text.parse().ok();
@@ -190,7 +188,7 @@ impl Inputs<'_> {
             let found = self.problems.iter().find(|problem| problem.name == name);
             found.map(|problem| problem.message)
         };
-        let (schema, filled_in) = (self.schema, self.filled_in);
+        let (schema, filled_in) = (SchemaView::new(self.schema), self.filled_in);
         let Some(properties) = properties(schema) else {
             let id = format!("{}-{ALL}", self.id);
             return html! {
@@ -203,11 +201,11 @@ impl Inputs<'_> {
         };
         html! {
             @if properties.is_empty() { p .hint.field { (none) } }
-            @for (index, (name, property)) in properties.iter().enumerate() {
+            @for (index, (name, property)) in properties.into_iter().enumerate() {
                 @let id = format!("{}-{index}", self.id);
                 @let label = html! {
-                    (text::line(property["title"].as_str().unwrap_or(name)))
-                    @if is_required(schema, name) { " " span .hint { "required" } }
+                    (text::line(property.text("title").unwrap_or(name)))
+                    @if schema.is_required(name) { " " span .hint { "required" } }
                 };
                 div .field {
                     @match Kind::of(property) {
@@ -220,7 +218,7 @@ impl Inputs<'_> {
                         }
                     }
                     (error(&id, problem(name)))
-                    @if let Some(about) = property["description"].as_str() {
+                    @if let Some(about) = property.text("description") {
                         p .hint id=(format!("{id}-hint")) { (text::line(about)) }
                     }
                 }
@@ -242,10 +240,10 @@ fn field_name(name: &str) -> String {
 }
 
 /// The first value of a field; none that would be sent without being seen.
-fn default(property: &Value) -> String {
-    let text = match &property["default"] {
-        Value::Null => String::new(),
-        default => plain(default),
+fn default(property: SchemaView<'_>) -> String {
+    let text = match property.get("default") {
+        None | Some(Value::Null) => String::new(),
+        Some(default) => plain(default),
     };
     match printable(&text) == text {
         true => text,
@@ -255,15 +253,14 @@ fn default(property: &Value) -> String {
 
 fn several(
     id: &str,
-    (name, property): (&str, &Value),
+    (name, property): (&str, SchemaView<'_>),
     choices: &[Choice<'_>],
     filled_in: &Fields,
     label: &Markup,
 ) -> Markup {
     let given = given_texts(filled_in, name);
-    let default = property["default"]
-        .as_array()
-        .map_or(&[][..], Vec::as_slice);
+    let default = property.get("default").and_then(Value::as_array);
+    let default = default.map_or(&[][..], Vec::as_slice);
     html! {
         fieldset id=(id) {
             legend { (label) }
@@ -296,7 +293,7 @@ fn plain(value: &Value) -> String {
 
 fn control(
     id: &str,
-    (name, property): (&str, &Value),
+    (name, property): (&str, SchemaView<'_>),
     kind: Kind<'_>,
     filled_in: &Fields,
     is_wrong: bool,
@@ -308,7 +305,7 @@ fn control(
     if is_wrong {
         described.push(format!("{id}-error"));
     }
-    if property["description"].is_string() {
+    if property.text("description").is_some() {
         described.push(format!("{id}-hint"));
     }
     let described = (!described.is_empty()).then(|| described.join(" "));

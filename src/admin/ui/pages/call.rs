@@ -18,7 +18,7 @@ use crate::protocol::Failure;
 ///
 /// Says that there is no such call.
 pub(super) async fn page(view: &View<'_>, id: &str) -> Result<Page, Failure> {
-    let entry = history_entry(&view.operator.history(), id).await?;
+    let entry = history_entry(&view.operator.state.history, id).await?;
     Ok(shown(view, id, &entry))
 }
 
@@ -83,7 +83,7 @@ fn body(title: &str, body: Option<&Value>, state: &str) -> Markup {
 
 /// The call for a terminal, if its tool is known and its parameters are whole.
 fn curl(view: &View<'_>, call: &RecordedCall) -> Markup {
-    let tools = view.operator.tools(&ViewId::Default);
+    let tools = view.operator.state.tools(&ViewId::Default);
     let is_it = |tool: &&ToolView| {
         let is_of_server = call.server_id.as_ref() == Some(&tool.server);
         tool.name == call.target || (tool.native_name == call.target && is_of_server)
@@ -92,8 +92,10 @@ fn curl(view: &View<'_>, call: &RecordedCall) -> Markup {
     let Some(tool) = found.filter(|_| call.replayable && call.method == "tools/call") else {
         return Markup::default();
     };
-    let mut params = call.params.clone().unwrap_or_default();
-    params["name"] = json!(tool.native_name);
+    let mut params = call.params.clone().unwrap_or_else(|| json!({}));
+    if let Some(params) = params.as_object_mut() {
+        params.insert("name".to_owned(), json!(tool.native_name));
+    }
     let request = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
     let place = format!("{}{}?serverId={}", view.base, view.endpoint, tool.server);
     html! {
@@ -114,7 +116,7 @@ fn command(place: &str, request: &str) -> String {
 ///
 /// Says why the call cannot be made again.
 pub(super) async fn replay(view: &View<'_>, id: &str) -> Result<FormOutcome, Failure> {
-    let entry = history_entry(&view.operator.history(), id).await?;
+    let entry = history_entry(&view.operator.state.history, id).await?;
     let answer = view.operator.replay(id).await?;
     let page = shown(view, id, &entry).fixed(html! {
         h2 { "Its answer now" }

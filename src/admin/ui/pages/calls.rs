@@ -20,7 +20,7 @@ const BEFORE: &str = "before";
 ///
 /// Says which filter is wrong, or why the history cannot be read.
 pub(super) async fn page(view: &View<'_>) -> Result<Page, Failure> {
-    let history = view.operator.history();
+    let history = &view.operator.state.history;
     let filters = FILTERS
         .iter()
         .filter_map(|name| Some((*name, view.query(name)?)));
@@ -28,7 +28,7 @@ pub(super) async fn page(view: &View<'_>) -> Result<Page, Failure> {
     let limit = ROWS.to_string();
     let parameters = filters.chain(before).chain([("limit", limit.as_str())]);
     let page = Page::new(Section::Calls, "Calls").fixed(parts::heading("Calls", None));
-    match history_page(&history, parameters).await {
+    match history_page(history, parameters).await {
         Ok(found) => {
             let rows = found.entries.iter().map(row).collect();
             Ok(page

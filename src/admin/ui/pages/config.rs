@@ -2,9 +2,11 @@
 
 use actix_web::http::StatusCode;
 use maud::{Markup, html};
-use serde_json::Value;
 
-use crate::admin::config_order::{ConfigOrder, FileContent, FileOrder};
+use crate::admin::config_order::{
+    ConfigOrder, ConfigText, FileContent, FileOrder, KeptFiles, PlannedChanges, PlannedFile,
+    ReplacedFile,
+};
 use crate::admin::status::ConfigView;
 use crate::admin::ui::fields::{Fields, field};
 use crate::admin::ui::page::{FormOutcome, Page, Section, View};
@@ -30,19 +32,20 @@ pub(super) async fn page(view: &View<'_>) -> Page {
 pub(super) async fn plan(view: &View<'_>, form: &Fields) -> Result<FormOutcome, Failure> {
     let content = content_of(form)?;
     let order = FileOrder::Plan(content.clone());
-    let orders = view.operator.config_orders();
+    let orders = &view.operator.config_orders;
     let answer = match (orders.ask_of_file(order, None).await, &content) {
         (Err(refused), FileContent::Text(text)) if refused.kind == ErrorKind::InvalidConfig => {
             return Ok(refused_again(view, text, &refused).await);
         }
         (answer, _) => answer?,
     };
+    let planned_file: PlannedFile = answer.read()?;
     let page = Page::new(Section::Config, "Plan").fixed(html! {
         (parts::heading("Plan", None))
-        (planned(&answer.body["plan"]))
+        (planned(planned_file.plan.as_ref()))
         h2 { "Before and after" }
         p .hint { "Without comments, and with secrets masked: one that changes is not seen here." }
-        (text::diff(answer.body["diff"].as_str().unwrap_or_default()))
+        (text::diff(&planned_file.diff))
         form .actions.after method="post" action="/ui/config/apply" {
             (parts::form_token(view))
             input type="hidden" name="etag" value=(answer.etag);
@@ -65,7 +68,7 @@ pub(super) async fn plan(view: &View<'_>, form: &Fields) -> Result<FormOutcome, 
 pub(super) async fn apply(view: &View<'_>, form: &Fields) -> Result<FormOutcome, Failure> {
     let etag = field(form, "etag").map(str::to_owned);
     let order = FileOrder::Replace(content_of(form)?);
-    let orders = view.operator.config_orders();
+    let orders = &view.operator.config_orders;
     let answer = orders.ask_of_file(order, etag).await.map_err(|failure| {
         let message = "the file was changed after it was compared: look at the plan again";
         match failure.kind {
@@ -73,9 +76,9 @@ pub(super) async fn apply(view: &View<'_>, form: &Fields) -> Result<FormOutcome,
             _ => failure,
         }
     })?;
-    let message = match answer.body["changed"].as_bool() {
-        Some(true) => "The new content is in force; the one before is kept below.",
-        _ => "Nothing changes: the file has this content.",
+    let message = match answer.read::<ReplacedFile>()?.changed {
+        true => "The new content is in force; the one before is kept below.",
+        false => "Nothing changes: the file has this content.",
     };
     Ok(FormOutcome::Done {
         to: "/ui/config".to_owned(),
@@ -105,38 +108,28 @@ async fn refused_again(view: &View<'_>, content: &str, refused: &Failure) -> For
     FormOutcome::Page(StatusCode::UNPROCESSABLE_ENTITY, page)
 }
 
-fn planned(plan: &Value) -> Markup {
-    let servers = plan["servers"].as_object().into_iter().flatten();
-    let changes: Vec<(&str, &Value)> = servers
-        .flat_map(|(verb, names)| {
-            names
-                .as_array()
-                .into_iter()
-                .flatten()
-                .map(move |name| (verb.as_str(), name))
-        })
-        .collect();
-    let needs_restart: Vec<&str> = plan["needsRestart"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .collect();
-    let gateway_changes = plan["gatewayChanged"] == true;
-    let nothing = changes.is_empty() && needs_restart.is_empty() && !gateway_changes;
-    html! {
-        @if plan.is_null() {
+fn planned(plan: Option<&PlannedChanges>) -> Markup {
+    let Some(plan) = plan else {
+        return html! {
             p .notice.warn { "The present file has an error, so it is not known what changes." }
-        } @else if nothing {
+        };
+    };
+    let servers = plan.servers.iter();
+    let changes: Vec<(&String, &String)> = servers
+        .flat_map(|(verb, names)| names.iter().map(move |name| (verb, name)))
+        .collect();
+    let nothing = changes.is_empty() && plan.needs_restart.is_empty() && !plan.gateway_changed;
+    html! {
+        @if nothing {
             p .notice { "Nothing changes for servers and clients." }
         } @else {
             p .hint { "Sessions of clients go on; they hear which lists changed." }
             ul .card {
                 @for (verb, name) in changes {
-                    li .row { (parts::badge(tone(verb), verb)) (text::code(name.as_str().unwrap_or_default())) }
+                    li .row { (parts::badge(tone(verb), verb)) (text::code(name)) }
                 }
-                @if gateway_changes { li .row { (parts::badge("quiet", "changed")) "keys of the gateway" } }
-                @for key in needs_restart {
+                @if plan.gateway_changed { li .row { (parts::badge("quiet", "changed")) "keys of the gateway" } }
+                @for key in &plan.needs_restart {
                     li .row { (parts::badge("warn", "next start")) (text::code(key)) }
                 }
             }
@@ -155,9 +148,9 @@ fn tone(verb: &str) -> &'static str {
 
 /// A form for another content, and the contents that were there before.
 async fn replacements(view: &View<'_>, content: &str, refused: Option<&Failure>) -> Markup {
-    let orders = view.operator.config_orders();
+    let orders = &view.operator.config_orders;
     let kept = match orders.ask_of_file(FileOrder::Kept, None).await {
-        Ok(answer) => answer.body["kept"].as_array().cloned().unwrap_or_default(),
+        Ok(answer) => answer.read::<KeptFiles>().unwrap_or_default().kept,
         // There is no file to replace; the content says why.
         Err(_) => return html! {},
     };
@@ -179,7 +172,7 @@ async fn replacements(view: &View<'_>, content: &str, refused: Option<&Failure>)
             p .hint { "The last five are kept beside the file whenever it is replaced here or with " code { "mcpvisor apply" } "." }
         } @else {
             ul .card {
-                @for name in kept.iter().filter_map(Value::as_str) {
+                @for name in &kept {
                     li .row {
                         div .grow { (text::code(name)) }
                         form method="post" action="/ui/config/plan" {
@@ -231,13 +224,13 @@ fn state(config: &ConfigView) -> Markup {
 
 /// The file, with what may be secret masked.
 async fn content(view: &View<'_>) -> Markup {
-    let orders = view.operator.config_orders();
+    let orders = &view.operator.config_orders;
     match orders.ask(ConfigOrder::Text, None).await {
         Err(why) => html! { p .hint.after { (text::sentence(&why.message)) } },
         Ok(answer) => html! {
             h2 { "Content" }
             p .hint { "Secrets are masked. Servers are changed on their pages; the rest below, or in the file, which is watched." }
-            (text::block(answer.body["text"].as_str().unwrap_or_default()))
+            (text::block(&answer.read::<ConfigText>().unwrap_or_default().text))
         },
     }
 }

@@ -24,7 +24,7 @@ pub(super) fn page(view: &View<'_>) -> Result<Page, Failure> {
         .iter()
         .filter_map(|name| Some((*name, view.query(name)?)));
     let parameters = filters.chain([("limit", RECORDS)]);
-    let found = log_page(&view.operator.log_records(), parameters)?;
+    let found = log_page(&view.operator.state.log, parameters)?;
     let page = Page::new(Section::Logs, "Logs").fixed(html! {
         (parts::heading("Logs", None))
         form .filters method="get" action="/ui/logs" data-auto {

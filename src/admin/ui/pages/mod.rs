@@ -17,6 +17,7 @@ mod server_rows;
 mod servers;
 mod session;
 mod sessions;
+mod shown_server;
 mod tool;
 mod tools;
 mod tree;
@@ -31,38 +32,42 @@ use super::page::{FormOutcome, Page, Section, View};
 use super::{parts, text};
 use crate::protocol::{ErrorKind, Failure};
 
-fn segments(path: &str) -> Vec<&str> {
+/// The parts of a path below `/ui`; no page has more than three.
+fn segments(path: &str) -> [Option<&str>; 4] {
     let below = path.strip_prefix("/ui").unwrap_or_default();
     let below = below.strip_prefix('/').unwrap_or_default();
-    match below {
-        "" => Vec::new(),
-        below => below.split('/').collect(),
-    }
+    let mut parts = below.split('/').filter(|_| !below.is_empty());
+    std::array::from_fn(|_| parts.next())
 }
 
 /// # Errors
 ///
 /// Returns the failure that the page is to show.
 pub(super) async fn show(view: &View<'_>) -> Result<Page, Failure> {
-    match segments(view.path).as_slice() {
-        [] => Ok(overview::page(view)),
-        ["servers"] => Ok(servers::page(view)),
-        ["servers", "new"] => Ok(server_form::new_page(view)),
-        ["servers", name] => server::page(view, name).await,
-        ["servers", name, "edit"] => server_form::edit_page(view, name).await,
-        ["tree"] => Ok(tree::page(view)),
-        ["sessions"] => Ok(sessions::page(view).await),
-        ["sessions", handle] => session::page(view, handle).await,
-        ["calls"] => calls::page(view).await,
-        ["calls", id] => call::page(view, id).await,
-        ["tools"] => Ok(tools::page(view)),
-        ["tool"] => tool::page(view),
-        ["pins"] => Ok(pins::page(view)),
-        ["logs"] => logs::page(view),
-        ["config"] => Ok(config::page(view).await),
-        ["views"] => Ok(views::page(view)),
-        ["views", name] => view::page(view, name),
-        ["connect"] => connect::page(view),
+    match segments(view.path) {
+        [None, ..] => Ok(overview::page(view)),
+        [Some(page), None, ..] => match page {
+            "servers" => Ok(servers::page(view)),
+            "tree" => Ok(tree::page(view)),
+            "sessions" => Ok(sessions::page(view).await),
+            "calls" => calls::page(view).await,
+            "tools" => Ok(tools::page(view)),
+            "tool" => tool::page(view),
+            "pins" => Ok(pins::page(view)),
+            "logs" => logs::page(view),
+            "config" => Ok(config::page(view).await),
+            "views" => Ok(views::page(view)),
+            "connect" => connect::page(view),
+            _ => Err(no_such_page()),
+        },
+        [Some("servers"), Some("new"), None, _] => Ok(server_form::new_page(view)),
+        [Some("servers"), Some(name), None, _] => server::page(view, name).await,
+        [Some("servers"), Some(name), Some("edit"), None] => {
+            server_form::edit_page(view, name).await
+        }
+        [Some("sessions"), Some(handle), None, _] => session::page(view, handle).await,
+        [Some("calls"), Some(id), None, _] => call::page(view, id).await,
+        [Some("views"), Some(name), None, _] => view::page(view, name),
         _ => Err(no_such_page()),
     }
 }
@@ -71,16 +76,19 @@ pub(super) async fn show(view: &View<'_>) -> Result<Page, Failure> {
 ///
 /// Returns the failure that the page is to show.
 pub(super) async fn act(view: &View<'_>, form: &Fields) -> Result<FormOutcome, Failure> {
-    match segments(view.path).as_slice() {
-        ["servers", "new"] => server_form::create(view, form).await,
-        ["servers", name, "edit"] => server_form::update(view, name, form).await,
-        ["servers", name, verb] => server::act(view, name, verb, form).await,
-        ["sessions", handle, "end"] => sessions::end(view, handle, form).await,
-        ["config", "plan"] => config::plan(view, form).await,
-        ["config", "apply"] => config::apply(view, form).await,
-        ["calls", id, "replay"] => call::replay(view, id).await,
-        ["tool"] => tool::act(view, form).await,
-        ["pins"] => pins::approve(view, form).await,
+    let [first, second, third, None] = segments(view.path) else {
+        return Err(no_such_page());
+    };
+    match (first.unwrap_or_default(), second, third) {
+        ("servers", Some("new"), None) => server_form::create(view, form).await,
+        ("servers", Some(name), Some("edit")) => server_form::update(view, name, form).await,
+        ("servers", Some(name), Some(verb)) => server::act(view, name, verb, form).await,
+        ("sessions", Some(handle), Some("end")) => sessions::end(view, handle, form).await,
+        ("config", Some("plan"), None) => config::plan(view, form).await,
+        ("config", Some("apply"), None) => config::apply(view, form).await,
+        ("calls", Some(id), Some("replay")) => call::replay(view, id).await,
+        ("tool", None, None) => tool::act(view, form).await,
+        ("pins", None, None) => pins::approve(view, form).await,
         _ => Err(no_such_page()),
     }
 }

@@ -120,7 +120,7 @@ fn figures(status: &Status, servers: &ByTrouble, view: &View<'_>) -> Markup {
     let connections = || servers.all().filter_map(|it| it.connection.as_ref());
     let in_flight: usize = connections().map(|it| it.in_flight).sum();
     let queued: usize = connections().map(|it| it.queued).sum();
-    let (tools, tokens) = view.operator.tools_cost(&ViewId::Default);
+    let (tools, tokens) = view.operator.state.tools_cost(&ViewId::Default);
     let counter = |name: &str| status.counters.get(name).copied().unwrap_or(0);
     let waiting = match queued {
         0 => String::new(),

@@ -1,13 +1,13 @@
 //! `/ui/pins`: the texts of servers that no operator approved, with what changed.
 
 use maud::{Markup, html};
-use serde_json::Value;
 
 use crate::admin::ui::fields::{Fields, field};
 use crate::admin::ui::page::{FormOutcome, Page, Section, View};
 use crate::admin::ui::{parts, text};
-use crate::catalog::PinKind;
+use crate::catalog::{PinKind, PinState};
 use crate::protocol::{ErrorKind, Failure};
+use crate::publisher::{ListedDefinition, ListedState, PinDetail, PinView};
 
 /// Items on the page.
 const SHOWN_MAX: usize = 50;
@@ -19,11 +19,11 @@ const DEFINITION: &str = "definition";
 pub(super) fn page(view: &View<'_>) -> Page {
     let pins = view.operator.pins();
     let unapproved = unapproved(&pins);
-    let mut shown: Vec<(&str, Vec<Value>)> = Vec::new();
+    let mut shown: Vec<(&str, Vec<PinDetail>)> = Vec::new();
     for pin in unapproved.iter().take(SHOWN_MAX) {
-        let server = word(pin, "server");
+        let server = pin.server.as_str();
         // One that is gone meanwhile needs nothing any more.
-        let Ok(pin) = view.operator.pin(server, (kind(pin), word(pin, "name"))) else {
+        let Ok(pin) = view.operator.pin(server, (pin.kind, &pin.name)) else {
             continue;
         };
         match shown.last_mut() {
@@ -51,17 +51,13 @@ pub(super) fn page(view: &View<'_>) -> Page {
     })
 }
 
-fn word<'v>(value: &'v Value, name: &str) -> &'v str {
-    value[name].as_str().unwrap_or_default()
-}
-
 /// The pins with a definition that nobody approved.
-pub(super) fn unapproved(pins: &[Value]) -> Vec<&Value> {
-    let is_other = |pin: &&Value| matches!(word(pin, "state"), "changed" | "new");
+pub(super) fn unapproved(pins: &[PinView]) -> Vec<&PinView> {
+    let is_other = |pin: &&PinView| matches!(pin.state, ListedState::Changed | ListedState::New);
     pins.iter().filter(is_other).collect()
 }
 
-fn of_server(server: &str, items: &[Value], view: &View<'_>) -> Markup {
+fn of_server(server: &str, items: &[PinDetail], view: &View<'_>) -> Markup {
     let all: Vec<String> = items.iter().flat_map(definitions).collect();
     html! {
         section aria-label=(server) {
@@ -74,21 +70,22 @@ fn of_server(server: &str, items: &[Value], view: &View<'_>) -> Markup {
     }
 }
 
-fn kind(pin: &Value) -> PinKind {
-    PinKind::named(word(pin, "kind")).unwrap_or_default()
-}
-
 /// A definition as forms name it.
-fn named(pin: &Value, definition: &Value) -> String {
-    let digest = word(definition, "digest");
-    format!("{digest} {} {}", kind(pin).as_str(), word(pin, "name"))
+fn named(pin: &PinView, definition: &ListedDefinition) -> String {
+    let (digest, kind) = (&definition.digest, pin.kind.as_str());
+    format!("{digest} {kind} {}", pin.name)
 }
 
-/// The definitions of an item that no operator approved, as forms name them.
-fn definitions(pin: &Value) -> Vec<String> {
-    let listed = pin["listed"].as_array().into_iter().flatten();
-    let listed = listed.filter(|it| it["state"] != "pinned");
-    listed.map(|it| named(pin, it)).collect()
+/// The definitions of an item that no operator approved.
+fn unapproved_definitions(pin: &PinDetail) -> impl Iterator<Item = &ListedDefinition> {
+    let listed = pin.listed.iter();
+    listed.filter(|it| it.state != Some(PinState::Pinned))
+}
+
+/// The same, as forms name them.
+fn definitions(detail: &PinDetail) -> Vec<String> {
+    let listed = unapproved_definitions(detail);
+    listed.map(|it| named(&detail.pin, it)).collect()
 }
 
 fn approval(server: &str, definitions: &[String], label: &str, view: &View<'_>) -> Markup {
@@ -102,25 +99,25 @@ fn approval(server: &str, definitions: &[String], label: &str, view: &View<'_>) 
     }
 }
 
-fn one(server: &str, pin: &Value, view: &View<'_>) -> Markup {
-    let (kind, name) = (kind(pin).as_str(), word(pin, "name"));
-    let listed = pin["listed"].as_array().into_iter().flatten();
+fn one(server: &str, detail: &PinDetail, view: &View<'_>) -> Markup {
+    let pin = &detail.pin;
+    let (kind, name) = (pin.kind.as_str(), &pin.name);
     html! {
-        @for definition in listed.filter(|it| it["state"] != "pinned") {
+        @for definition in unapproved_definitions(detail) {
             div .card.padded.after {
                 p .title {
                     (text::line(kind)) " " (text::code(name)) " "
-                    (parts::badge("warn", word(definition, "state")))
-                    @if pin["suspended"] == true { " " (parts::badge("bad", "withheld from clients")) }
+                    (parts::badge("warn", definition.state.map_or("", |state| ListedState::from(state).as_str())))
+                    @if pin.suspended { " " (parts::badge("bad", "withheld from clients")) }
                 }
-                @if let Some(hidden) = definition["hidden"].as_str() {
+                @if let Some(hidden) = &definition.hidden {
                     p .notice.bad.after { "It has " (text::line(hidden)) "." }
                 }
-                @match definition["diff"].as_str() {
+                @match &definition.diff {
                     Some(diff) => { (text::diff(diff)) }
                     None => {
                         p .hint.after { "It was not there when this server was pinned." }
-                        (text::block(&serde_json::to_string_pretty(&definition["definition"]).unwrap_or_default()))
+                        (text::block(&serde_json::to_string_pretty(&definition.definition).unwrap_or_default()))
                     }
                 }
                 div .actions.after {
@@ -153,9 +150,8 @@ pub(super) async fn approve(view: &View<'_>, form: &Fields) -> Result<FormOutcom
     }
     let mut refused = Vec::new();
     for (digest, kind, name) in &named {
-        let of = (*kind, (*name).to_owned());
-        let digest = Some((*digest).to_owned());
-        let approved = view.operator.approve_pins(server, Some(of), digest);
+        let of = Some((*kind, *name));
+        let approved = view.operator.approve_pins(server, of, Some(digest));
         refused.extend(approved.await.err());
     }
     let approved = named.len() - refused.len();

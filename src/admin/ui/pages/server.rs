@@ -7,8 +7,7 @@ use super::confirm::{Confirmation, confirm, is_sure};
 use super::server_life::{crashes, time_line};
 use super::server_limits::limits;
 use crate::admin::config_order::ConfigOrder;
-use crate::admin::control_request::{LoginOrder, LoginOrigin};
-use crate::admin::operator::Inoperable;
+use crate::admin::operator::{Inoperable, LoginOrigin};
 use crate::admin::render::{breaker_text, reason};
 use crate::admin::status::{ServerStatus, Status};
 use crate::admin::ui::fields::{Fields, field};
@@ -134,7 +133,7 @@ fn facts(server: &ServerStatus, view: &View<'_>) -> Markup {
 
 fn figures(server: &ServerStatus, connection: &ServerStatusView, view: &View<'_>) -> Markup {
     let child = &connection.shared;
-    let tools = view.operator.tools(&ViewId::Default);
+    let tools = view.operator.state.tools(&ViewId::Default);
     let tools = tools.iter().filter(|tool| tool.server == server.name);
     let tokens: usize = tools.map(|tool| tool.tokens).sum();
     let number = |number: usize| text::count(number as u64);
@@ -190,7 +189,7 @@ fn log(server: &ServerStatus, view: &View<'_>) -> Markup {
 }
 
 async fn configured(view: &View<'_>, name: &str) -> Markup {
-    let orders = view.operator.config_orders();
+    let orders = &view.operator.config_orders;
     let entry = orders.ask(ConfigOrder::Get(name.to_owned()), None).await;
     let Ok(entry) = entry else {
         return Markup::default();
@@ -270,7 +269,7 @@ async fn remove(view: &View<'_>, name: &str, form: &Fields) -> Result<FormOutcom
             },
         ));
     }
-    let orders = view.operator.config_orders();
+    let orders = &view.operator.config_orders;
     orders
         .ask(ConfigOrder::Delete(name.to_owned()), None)
         .await?;
@@ -286,12 +285,8 @@ async fn sign_in(view: &View<'_>, name: &str) -> Result<FormOutcome, Failure> {
     let url = match server.connection.and_then(|it| it.sign_in) {
         Some(page) => page,
         None => {
-            let begin = LoginOrder::Begin {
-                redirect_uri: None,
-                origin: LoginOrigin::Dashboard,
-            };
-            let begun = view.operator.login(name, None, begin).await?;
-            begun["url"].as_str().unwrap_or_default().to_owned()
+            let from = (None, LoginOrigin::Dashboard);
+            view.operator.begin_login(name, None, from).await?.url
         }
     };
     let is_web = url.starts_with("https://") || url.starts_with("http://");

@@ -4,13 +4,14 @@ use actix_web::http::StatusCode;
 use maud::{Markup, html};
 use serde_json::{Map, Value, json};
 
+use super::shown_server::{ShownServer, values};
 use crate::admin::config_order::ConfigOrder;
 use crate::admin::ui::fields::{Fields, field};
 use crate::admin::ui::page::{FormOutcome, Page, Section, View};
 use crate::admin::ui::{parts, text};
-use crate::protocol::{ErrorKind, Failure};
+use crate::protocol::Failure;
 
-/// Fields of the form that a problem may be about, as messages name them.
+/// Fields of the form that a problem can concern.
 const FIELDS: [&str; 8] = [
     "name",
     "command",
@@ -55,9 +56,9 @@ pub(super) fn new_page(view: &View<'_>) -> Page {
 ///
 /// Says that there is no such server in the file.
 pub(super) async fn edit_page(view: &View<'_>, name: &str) -> Result<Page, Failure> {
-    let orders = view.operator.config_orders();
+    let orders = &view.operator.config_orders;
     let entry = orders.ask(ConfigOrder::Get(name.to_owned()), None).await?;
-    let mut values = values(&entry.body);
+    let mut values = values(&entry.read()?);
     values.push(("etag".to_owned(), entry.etag));
     Ok(page(
         view,
@@ -67,40 +68,6 @@ pub(super) async fn edit_page(view: &View<'_>, name: &str) -> Result<Page, Failu
             problem: None,
         },
     ))
-}
-
-/// The fields of the form for a server of the API.
-fn values(entry: &Value) -> Fields {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let lines = |value: &Value, between: &str| {
-        let pairs = value.as_object().into_iter().flatten();
-        pairs
-            .map(|(name, value)| format!("{name}{between}{}\n", text(value)))
-            .collect()
-    };
-    let args = entry["args"].as_array().into_iter().flatten();
-    let kind = match entry["transport"].as_str() {
-        Some("sse") => "sse",
-        Some("stdio") => "stdio",
-        _ => "http",
-    };
-    let number = |value: &Value| value.as_u64().map(|it| it.to_string()).unwrap_or_default();
-    let mut values: Fields = [
-        ("kind", kind.to_owned()),
-        ("command", text(&entry["command"])),
-        ("args", args.map(|arg| text(arg) + "\n").collect()),
-        ("env", lines(&entry["env"], "=")),
-        ("url", text(&entry["url"])),
-        ("headers", lines(&entry["headers"], ": ")),
-        ("connection", number(&entry["timeouts"]["connection"])),
-        ("request", number(&entry["timeouts"]["request"])),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .into();
-    if entry["enabled"] != false {
-        values.push(("enabled".to_owned(), "on".to_owned()));
-    }
-    values
 }
 
 /// The body for the API that a form stands for.
@@ -172,24 +139,21 @@ fn number(form: &Fields, name: &'static str) -> Result<Option<u64>, FormProblem>
     })
 }
 
-/// The field that a message of the configuration is about: the first one that it names as a key.
-fn field_of(message: &str) -> Option<&'static str> {
-    let names = |field: &str| {
-        let mut quoted = message.split('`').skip(1).step_by(2);
-        let key = quoted.next().unwrap_or_default();
-        let last = key.split(['.', '[']).next_back().unwrap_or_default();
-        key == field
-            || last == field
-            || key.contains(&format!(".{field}."))
-            || key.starts_with(&format!("{field}["))
+/// The field for a key of the file, as `servers.one.url`, or for a member of the API.
+fn field_of(key: &str) -> Option<&'static str> {
+    let member = match key.strip_prefix("servers.") {
+        // The key of the server itself is its name.
+        Some(below) => below.split_once('.').map_or("name", |(_, member)| member),
+        None => key,
     };
-    if message.contains("connect_timeout") {
-        return Some("connection");
-    }
-    if message.starts_with("a server name") {
-        return Some("name");
-    }
-    FIELDS.into_iter().find(|field| names(field))
+    let mut parts = member.split(['.', '[']);
+    let named = match (parts.next()?, parts.next()) {
+        ("timeouts", Some(timeout)) => timeout,
+        ("supervision", Some("connect_timeout")) => "connection",
+        ("request_timeout", _) => "request",
+        (member, _) => member,
+    };
+    FIELDS.into_iter().find(|field| *field == named)
 }
 
 /// # Errors
@@ -199,14 +163,14 @@ pub(super) async fn create(view: &View<'_>, fields: &Fields) -> Result<FormOutco
     let outcome = match body(fields, true) {
         Err(problem) => Err(problem),
         Ok(body) => {
-            let orders = view.operator.config_orders();
+            let orders = &view.operator.config_orders;
             let created = orders.ask(ConfigOrder::Create(body), None).await;
             created.map_err(problem)
         }
     };
     Ok(match outcome {
         Ok(created) => {
-            let name = created.body["name"].as_str().unwrap_or_default();
+            let ShownServer { name, .. } = created.read()?;
             FormOutcome::Done {
                 to: format!("/ui/servers/{name}"),
                 message: format!("`{name}` is added"),
@@ -227,7 +191,7 @@ pub(super) async fn update(
     let outcome = match body(fields, false) {
         Err(problem) => Err(problem),
         Ok(body) => {
-            let orders = view.operator.config_orders();
+            let orders = &view.operator.config_orders;
             let etag = field(fields, "etag").map(str::to_owned);
             let order = ConfigOrder::Update(name.to_owned(), body);
             orders.ask(order, etag).await.map_err(problem)
@@ -243,13 +207,8 @@ pub(super) async fn update(
 }
 
 fn problem(failure: Failure) -> FormProblem {
-    let field = match failure.kind {
-        ErrorKind::InvalidConfig => field_of(&failure.message),
-        ErrorKind::Conflict if failure.message.ends_with("already exists") => Some("name"),
-        _ => None,
-    };
     FormProblem {
-        field,
+        field: failure.key().and_then(field_of),
         message: failure.message,
     }
 }
@@ -454,24 +413,27 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_shown_beside_its_field() {
+    fn a_problem_is_shown_beside_the_field_of_its_key() {
         let table = [
-            ("`name` is missing", Some("name")),
-            ("a server name is 1 to 32 characters", Some("name")),
-            ("`servers.one.command` must not be empty", Some("command")),
-            ("`args[1]` is \"[REDACTED]\"", Some("args")),
-            ("`servers.one.env.TOKEN`: not set", Some("env")),
-            ("`servers.one.url`: no URL", Some("url")),
-            ("`timeouts.request` must be milliseconds", Some("request")),
+            ("name", Some("name")),
+            ("servers.One", Some("name")),
+            ("servers.one.command", Some("command")),
+            ("args[1]", Some("args")),
+            ("servers.one.env.TOKEN", Some("env")),
+            ("servers.one.url", Some("url")),
             (
-                "`timeouts.connection` must be milliseconds",
+                "servers.one.supervision.connect_timeout",
                 Some("connection"),
             ),
-            ("something `else`", None),
+            ("servers.one.request_timeout", Some("request")),
+            ("timeouts.request", Some("request")),
+            ("timeouts.connection", Some("connection")),
+            ("timeouts", None),
+            ("else", None),
             ("", None),
         ];
-        for (message, expected) in table {
-            assert_eq!(field_of(message), expected, "{message}");
+        for (key, expected) in table {
+            assert_eq!(field_of(key), expected, "{key}");
         }
     }
 
@@ -482,11 +444,11 @@ mod tests {
             "args": ["-y", "[REDACTED]"], "env": {"A": "[REDACTED]"}, "headers": {},
             "timeouts": {"connection": 5000, "request": null},
         });
-        let back = body(&values(&entry), false).ok().unwrap();
-        let back = Value::Object(back);
+        let shown: ShownServer = serde_json::from_value(entry.clone()).unwrap();
+        let back = body(&values(&shown), false).ok().unwrap();
         for member in ["command", "args", "env", "timeouts"] {
-            assert_eq!(back[member], entry[member]);
+            assert_eq!(back.get(member), entry.get(member));
         }
-        assert_eq!(back["enabled"], Value::Null);
+        assert_eq!(back.get("enabled"), Some(&Value::Null));
     }
 }

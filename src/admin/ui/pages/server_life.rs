@@ -32,7 +32,7 @@ const FIELDS: [(&str, &str); 4] = [
 /// The newest moments first, down to the start of the gateway.
 pub(super) fn time_line(view: &View<'_>, name: &str, started_at: u64) -> Markup {
     let query = [("server", name), ("level", "info"), ("limit", MOMENTS)];
-    let found = log_page(&view.operator.log_records(), query).unwrap_or_default();
+    let found = log_page(&view.operator.state.log, query).unwrap_or_default();
     let is_whole = found.total == found.entries.len();
     // The reports stand below.
     let moments = found

@@ -29,12 +29,12 @@ const REBUILT_AFTER_MS: u64 = 1000;
 ///
 /// Says that there is no such session.
 pub(super) async fn page(view: &View<'_>, handle: &str) -> Result<Page, Failure> {
-    let found = view.operator.sessions().detail_by_handle(handle).await;
+    let found = view.operator.state.sessions.detail_by_handle(handle).await;
     let detail = found.ok_or_else(unknown)?;
     let recorded_as = detail.session.recorded_as.as_str();
     let query = [("session", recorded_as), ("limit", CALLS)];
     // Where calls are not recorded the rest is worth showing.
-    let calls = history_page(&view.operator.history(), query).await.ok();
+    let calls = history_page(&view.operator.state.history, query).await.ok();
     let status = view.operator.status();
     let end = Button::new(&format!("/ui/sessions/{handle}/end"), "End it")
         .danger()

@@ -12,7 +12,7 @@ use crate::protocol::{ErrorKind, Failure};
 use crate::sessions::SessionView;
 
 pub(super) async fn page(view: &View<'_>) -> Page {
-    let sessions = view.operator.sessions();
+    let sessions = &view.operator.state.sessions;
     let after = view
         .query(AFTER)
         .and_then(|name| u32::from_str_radix(name, 16).ok());
@@ -108,7 +108,7 @@ pub(super) async fn end(
             },
         ));
     }
-    match view.operator.sessions().end_by_handle(handle).await {
+    match view.operator.state.sessions.end_by_handle(handle).await {
         true => Ok(FormOutcome::Done {
             to: "/ui/sessions".to_owned(),
             message: "the session is ended".to_owned(),

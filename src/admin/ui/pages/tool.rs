@@ -49,7 +49,7 @@ pub(super) fn page(view: &View<'_>) -> Result<Page, Failure> {
 /// The tool, and the view under whose names it is asked for.
 fn find(view: &View<'_>) -> Result<(ViewId, ToolView), Failure> {
     let (of, wanted) = (view.queried_view()?, view.query("name").unwrap_or_default());
-    let mut tools = view.operator.tools(&of).into_iter();
+    let mut tools = view.operator.state.tools(&of).into_iter();
     let found = tools.find(|tool| tool.name == wanted);
     found.map(|tool| (of, tool)).ok_or_else(|| {
         let wanted: String = wanted.chars().take(64).collect();
@@ -67,7 +67,7 @@ fn shown(
     call: Option<Markup>,
 ) -> Page {
     let entry = &entry(tool);
-    let schema = &entry["inputSchema"];
+    let schema = input_schema(entry);
     Page::new(Section::Tools, tool.name.clone()).fixed(html! {
         p .crumb {
             @match of {
@@ -84,7 +84,7 @@ fn shown(
                         dt { "Server" } dd { a href=(format!("/ui/servers/{}", tool.server)) { (text::line(&tool.server)) } }
                         dt { "Its name there" } dd { (text::code(&tool.native_name)) }
                         dt { "Cost" } dd { "about " (text::count(tool.tokens as u64)) " tokens in each list" }
-                        @let hints = hints(&entry["annotations"]);
+                        @let hints = hints(entry.get("annotations"));
                         @if !hints.is_empty() { dt { "It says that it" } dd { (hints.join(", ")) } }
                     }
                 }
@@ -110,7 +110,12 @@ fn shown(
     })
 }
 
-fn hints(annotations: &Value) -> Vec<&'static str> {
+/// The schema of the arguments of a tool's entry.
+fn input_schema(entry: &Value) -> &Value {
+    entry.get("inputSchema").unwrap_or(&Value::Null)
+}
+
+fn hints(annotations: Option<&Value>) -> Vec<&'static str> {
     let words = [
         ("readOnlyHint", true, "only reads"),
         ("destructiveHint", true, "may destroy something"),
@@ -119,7 +124,7 @@ fn hints(annotations: &Value) -> Vec<&'static str> {
     ];
     let said = words
         .into_iter()
-        .filter(|(name, is, _)| annotations[*name] == *is);
+        .filter(|(name, is, _)| annotations.and_then(|it| it.get(name)) == Some(&(*is).into()));
     said.map(|(_, _, words)| words).collect()
 }
 
@@ -134,7 +139,7 @@ pub(super) async fn act(view: &View<'_>, form: &Fields) -> Result<FormOutcome, F
     }
     let found = find(view)?;
     let (of, tool) = &found;
-    let arguments = match arguments::read(&entry(tool)["inputSchema"], form) {
+    let arguments = match arguments::read(input_schema(&entry(tool)), form) {
         Ok(arguments) => arguments,
         Err(problems) => {
             let page = shown(view, &found, (form, &problems), None);

@@ -23,7 +23,7 @@ pub(super) struct ViewTools {
 impl ViewTools {
     pub(super) fn of(view: &View<'_>, (id, settings): (ViewId, ViewSettings)) -> Self {
         Self {
-            tools: view.operator.tools(&id),
+            tools: view.operator.state.tools(&id),
             view: id,
             settings,
         }
@@ -53,7 +53,7 @@ impl ViewTools {
 }
 
 pub(super) fn page(view: &View<'_>) -> Page {
-    let mut views = view.operator.views().into_iter();
+    let mut views = view.operator.state.catalog.views().into_iter();
     let whole = views.find(|(id, _)| *id == ViewId::Default);
     let view_tools = ViewTools::of(view, whole.unwrap_or_default());
     let unapproved = unapproved(&view.operator.pins()).len();
@@ -141,7 +141,8 @@ pub(super) fn entry(tool: &ToolView) -> Value {
 }
 
 pub(super) fn description(entry: &Value) -> &str {
-    entry["description"].as_str().unwrap_or_default()
+    let description = entry.get("description").and_then(Value::as_str);
+    description.unwrap_or_default()
 }
 
 /// The page of a tool of a view.

@@ -14,7 +14,7 @@ use crate::protocol::{ErrorKind, Failure};
 ///
 /// Says that there is no such view.
 pub(super) fn page(view: &View<'_>, name: &str) -> Result<Page, Failure> {
-    let mut views = view.operator.views().into_iter();
+    let mut views = view.operator.state.catalog.views().into_iter();
     let found = views.find(|(id, _)| matches!(id, ViewId::Named(known) if **known == *name));
     let view_tools = ViewTools::of(view, found.ok_or_else(|| unknown(name))?);
     let action =
@@ -93,7 +93,7 @@ fn servers(view_tools: &ViewTools, view: &View<'_>) -> Markup {
 
 /// Who may use the tools of a view, as the policies say.
 pub(super) fn access(view_tools: &ViewTools, view: &View<'_>) -> Markup {
-    let Some(access) = view.operator.view_access(&view_tools.view) else {
+    let Some(access) = view.operator.state.view_access(&view_tools.view) else {
         return html! {
             p .row {
                 "Every client that reaches the gateway: there are no policies. A view says what is shown, not who \

@@ -15,7 +15,7 @@ const EXAMPLE: &str = "[views.reading]\nservers = [\"files\", \"git\"]\nallow = 
 
 pub(super) fn page(view: &View<'_>) -> Page {
     let words = view.query("text").unwrap_or_default().to_lowercase();
-    let views = view.operator.views();
+    let views = view.operator.state.catalog.views();
     let are_many = views.len() > VIEWS_MAX;
     let is_any = views.iter().any(|(id, _)| *id != ViewId::Default);
     let fits = |id: &ViewId| name(id).to_lowercase().contains(&words);

@@ -82,28 +82,31 @@ impl Message {
             }
         }
         let id = message.get_mut("id").map_or(Value::Null, Value::take);
-        let params = &message["params"];
-        match message["method"].as_str() {
+        let nothing = Value::Null;
+        let params = message.get("params").unwrap_or(&nothing);
+        let number = |name: &str| params.get(name).and_then(Value::as_f64);
+        let member = |name: &str| params.get(name).cloned().unwrap_or_default();
+        match text_of(&message, "method") {
             None if id.is_null() => Self::Other,
             None => Self::Answer(id, TrialAnswer::of(&message)),
             Some("notifications/progress") => Self::Progress(Progress {
-                done: params["progress"].as_f64().unwrap_or(0.0),
-                total: params["total"].as_f64().filter(|total| *total > 0.0),
-                word: beginning(params["message"].as_str().unwrap_or_default(), PROGRESS_MAX),
+                done: number("progress").unwrap_or(0.0),
+                total: number("total").filter(|total| *total > 0.0),
+                word: beginning(text_of(params, "message").unwrap_or_default(), PROGRESS_MAX),
             }),
-            Some("notifications/cancelled") => Self::Withdrawn(params["requestId"].clone()),
+            Some("notifications/cancelled") => Self::Withdrawn(member("requestId")),
             Some(_) if id.is_null() => Self::Other,
             Some("ping") => Self::Ping(id),
             Some("elicitation/create") if line.len() > QUESTION_MAX => {
                 Self::Refused(id, "the question is too large for a page")
             }
             Some("elicitation/create") => {
-                let text = |name: &str| params[name].as_str().map(str::to_owned);
+                let text = |name: &str| text_of(params, name).map(str::to_owned);
                 let question = TrialQuestion {
                     number: 0,
                     text: text("message").unwrap_or_default(),
                     url: text("url"),
-                    schema: params["requestedSchema"].clone(),
+                    schema: member("requestedSchema"),
                 };
                 Self::Asks(id, question)
             }
@@ -114,27 +117,25 @@ impl Message {
 
 impl TrialAnswer {
     fn of(message: &Value) -> Self {
-        let error = &message["error"];
-        let shown = if error.is_object() {
-            error
-        } else {
-            &message["result"]
-        };
+        let error = message.get("error").filter(|error| error.is_object());
+        let nothing = Value::Null;
+        let shown = error.or(message.get("result")).unwrap_or(&nothing);
         let whole = serde_json::to_string_pretty(shown).unwrap_or_default();
         let mut answer = Self {
             whole: beginning(&whole, PART_MAX),
             ..Self::default()
         };
-        if error.is_object() {
-            let text = error["message"].as_str().unwrap_or_default();
+        if let Some(error) = error {
+            let text = text_of(error, "message").unwrap_or_default();
             answer.error = Some(beginning(text, PART_MAX));
             return answer;
         }
-        answer.is_tool_error = shown["isError"] == true;
+        answer.is_tool_error = shown.get("isError") == Some(&Value::Bool(true));
         let mut room = RESULT_MAX;
-        for item in shown["content"].as_array().into_iter().flatten() {
-            let text = item["text"].as_str();
-            let kept = text.or(item["type"].as_str()).unwrap_or("?");
+        let content = shown.get("content").and_then(Value::as_array);
+        for item in content.into_iter().flatten() {
+            let text = text_of(item, "text");
+            let kept = text.or(text_of(item, "type")).unwrap_or("?");
             let part = beginning(kept, PART_MAX);
             answer.is_cut |= part.len() < kept.len();
             // An item costs a page something, even if it says nothing.
@@ -151,6 +152,10 @@ impl TrialAnswer {
         }
         answer
     }
+}
+
+fn text_of<'v>(value: &'v Value, member: &str) -> Option<&'v str> {
+    value.get(member)?.as_str()
 }
 
 fn beginning(text: &str, bytes: usize) -> String {

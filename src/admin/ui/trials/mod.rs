@@ -91,7 +91,7 @@ impl Trials {
     /// Says why it is not called.
     pub(super) fn start(
         &self,
-        operator: &dyn Operator,
+        operator: &Operator,
         owner: &str,
         (view, tool, arguments): (&ViewId, &str, Value),
         form: &Fields,
@@ -117,9 +117,9 @@ impl Trials {
         let (ours, theirs) = UnixStream::pair().map_err(unable)?;
         ours.set_nonblocking(true).map_err(unable)?;
         let ours = tokio::net::UnixStream::from_std(ours).map_err(unable)?;
-        let is_gone = operator.serve_client(view.clone(), theirs);
+        let is_gone = (operator.serve_client)(view.clone(), theirs);
         drop(is_gone.map_err(unable)?);
-        let secrets = operator.log_records().secrets().clone();
+        let secrets = operator.state.log.secrets().clone();
         actix_rt::spawn(async move {
             let conversation = Conversation::new(ours, &running.0, answered, secrets);
             let outcome = conversation.hold(arguments).await;

@@ -67,6 +67,7 @@ pub struct BreakerPermit {
 }
 
 /// Which calls a breaker lets through.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BreakerState {
@@ -100,6 +101,7 @@ impl BreakerView {
 }
 
 /// A breaker, as it is shown.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BreakerView {

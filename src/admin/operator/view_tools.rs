@@ -1,9 +1,7 @@
 //! The tools of a view, for operators: what they cost a model, and who may use them.
 
-use serde_json::Value;
-
-use super::state::GatewayState;
-use crate::admin::{ToolView, ViewAccess};
+use super::GatewayState;
+use crate::admin::status::{ToolView, ViewAccess};
 use crate::catalog::ItemOwner;
 use crate::id::{Principal, ViewId};
 use crate::masking::MASK;
@@ -21,8 +19,8 @@ fn tokens(owner: &ItemOwner) -> usize {
 }
 
 impl GatewayState {
-    /// In list order.
-    pub(super) fn tools(&self, view: &ViewId) -> Vec<ToolView> {
+    /// The tools that clients of a view see, in list order.
+    pub(in crate::admin) fn tools(&self, view: &ViewId) -> Vec<ToolView> {
         let tool = |(public, owner): (&str, &ItemOwner)| ToolView {
             name: public.to_owned(),
             server: owner.server.to_string(),
@@ -40,21 +38,15 @@ impl GatewayState {
         masked.unwrap_or_else(|| item.clone())
     }
 
-    /// Texts of servers as operators see them.
-    pub(super) fn masked(&self, mut value: Value) -> Value {
-        self.log.secrets().mask_json(&mut value);
-        value
-    }
-
-    /// How many they are, and the tokens of all.
-    pub(super) fn tools_cost(&self, view: &ViewId) -> (usize, usize) {
+    /// The number of tools of a view, and roughly the tokens that their list costs a model.
+    pub(in crate::admin) fn tools_cost(&self, view: &ViewId) -> (usize, usize) {
         let shown = self.catalog.shown_in(view);
         let costs = shown.tools().map(|(_, owner)| tokens(owner));
         costs.fold((0, 0), |(tools, all), of_one| (tools + 1, all + of_one))
     }
 
-    /// `None` where there are no policies.
-    pub(super) fn view_access(&self, view: &ViewId) -> Option<ViewAccess> {
+    /// Which tools of a view its clients may use; `None` where there are no policies.
+    pub(in crate::admin) fn view_access(&self, view: &ViewId) -> Option<ViewAccess> {
         let policies = self.catalog.policies()?;
         let tools = self.catalog.shown_in(view).tools().count();
         let keys = self.keys.load();

@@ -1,0 +1,253 @@
+//! `control.sock`: the API of operators for the owner of the data directory, without a token.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{UnixListener as StdListener, UnixStream as StdStream};
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::UnixListener;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::data_dir::DataDir;
+use super::http::OwnerApi;
+use super::instances::Instances;
+use super::operator::Operator;
+use crate::store::DirectoryLease;
+
+/// How long the disk may take to make the socket.
+const BIND_MAX: Duration = Duration::from_secs(5);
+/// How long the disk may take to remove it.
+const REMOVE_MAX: Duration = Duration::from_millis(500);
+/// Time between two attempts to make it.
+const BIND_AGAIN: Duration = Duration::from_secs(10);
+/// How often it is looked whether the data directory is another one.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Longest path of a socket on all systems, in bytes.
+const SOCKET_PATH_MAX: usize = 100;
+/// The gateway's end of the socket, which is removed when this is dropped.
+pub struct LocalServer(#[expect(dead_code, reason = "held")] AbortOnDropHandle<()>);
+
+/// A socket under its name, which is removed with it.
+struct NamedSocket {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl LocalServer {
+    /// Opens the socket, readable by its owner only, and opens it again when the data directory is
+    /// another one. Where the directory takes no socket, it is beside the list of gateways.
+    pub async fn start(data_dir: &Path, lease: DirectoryLease, operator: Arc<Operator>) -> Self {
+        let data_dir = data_dir.to_owned();
+        let mut directory = lease.number();
+        let mut bound = bind(&data_dir, directory).await;
+        let task = actix_rt::spawn(async move {
+            let Some(api) = OwnerApi::start(operator).await else {
+                log::error!("the command line cannot ask this gateway");
+                return;
+            };
+            loop {
+                match bound {
+                    Ok(socket) => {
+                        let is_same = || lease.number() == directory;
+                        accept_while(is_same, &socket, &api).await;
+                    }
+                    Err(error) => {
+                        log::warn!(error:%; "the command line cannot ask this gateway");
+                        tokio::time::sleep(BIND_AGAIN).await;
+                    }
+                }
+                directory = lease.number();
+                bound = bind(&data_dir, directory).await;
+            }
+        });
+        Self(AbortOnDropHandle::new(task))
+    }
+}
+
+impl Drop for NamedSocket {
+    fn drop(&mut self) {
+        let path = self.path.clone();
+        let (done, removed) = std::sync::mpsc::channel();
+        let remove = move || done.send(std::fs::remove_file(path));
+        drop(std::thread::Builder::new().spawn(remove));
+        // If it stays, as on a disk that hangs, the next start removes it.
+        let _ = removed.recv_timeout(REMOVE_MAX);
+    }
+}
+
+/// Serves clients until the data directory is replaced, or the socket is removed from it.
+async fn accept_while(is_same: impl Fn() -> bool, socket: &NamedSocket, api: &OwnerApi) {
+    let mut looks = tokio::time::interval(LOOK_EVERY);
+    let mut removed = pin!(until_removed(socket.path.clone()));
+    while is_same() {
+        let accepted = tokio::select! {
+            accepted = socket.listener.accept() => accepted,
+            _ = looks.tick() => continue,
+            () = &mut removed => return,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                actix_rt::spawn(api.serve(stream));
+            }
+            Err(error) => {
+                log::warn!(error:%; "the control socket accepts no connection");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        }
+    }
+}
+
+/// Ends when the socket is not under its name any more. The disk may hang meanwhile.
+async fn until_removed(path: PathBuf) {
+    let mut looks = tokio::time::interval(LOOK_EVERY);
+    loop {
+        looks.tick().await;
+        let path = path.clone();
+        let look = spawn_blocking(move || path.symlink_metadata());
+        if let Ok(Err(error)) = look.await
+            && error.kind() == io::ErrorKind::NotFound
+        {
+            return;
+        }
+    }
+}
+
+/// Whether a gateway that uses this data directory takes requests.
+pub fn is_served(data_dir: &Path) -> bool {
+    reachable_socket(data_dir).is_some()
+}
+
+/// The socket of the gateway that uses this data directory, if it accepts connections.
+pub(super) fn reachable_socket(data_dir: &Path) -> Option<ShortPath> {
+    let paths = socket_paths(data_dir).into_iter();
+    let mut paths = paths.filter_map(|path| ShortPath::new(&path).ok());
+    paths.find(|path| StdStream::connect(&path.path).is_ok())
+}
+
+/// Where the socket of a gateway with this data directory may be, the likeliest first.
+fn socket_paths(data_dir: &Path) -> Vec<PathBuf> {
+    let instances = Instances::of_user().ok();
+    let other = instances.map(|instances| instances.socket_of(data_dir));
+    let usual = DataDir::control_socket(data_dir);
+    std::iter::once(usual).chain(other).collect()
+}
+
+/// Opens the socket in the first place that takes it; not in a directory that may be used by
+/// another gateway.
+async fn bind(data_dir: &Path, directory: Option<u64>) -> io::Result<NamedSocket> {
+    let paths = socket_paths(data_dir);
+    let unusable = usize::from(directory.is_none());
+    let mut last = io::Error::other("there is no place for the control socket");
+    for path in paths.into_iter().skip(unusable) {
+        let of_thread = path.clone();
+        let binding = timeout(BIND_MAX, spawn_blocking(move || bind_private(&of_thread)));
+        let bound = match binding.await {
+            Ok(bound) => bound.map_err(io::Error::other).flatten(),
+            Err(late) => Err(io::Error::other(late)),
+        };
+        match bound {
+            Ok(listener) => {
+                return Ok(NamedSocket {
+                    listener: UnixListener::from_std(listener)?,
+                    path,
+                });
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// Opens a socket that nobody else can connect to: it gets its name when it is private. The umask
+/// would do, but is that of the whole process, which starts programs at the same time.
+fn bind_private(path: &Path) -> io::Result<StdListener> {
+    // Only its gateway uses the name: what is there is left from a process that was killed.
+    remove_if_there(path)?;
+    let unnamed = path.with_extension("new");
+    remove_if_there(&unnamed)?;
+    let short = ShortPath::new(&unnamed)?;
+    let listener = StdListener::bind(&short.path)?;
+    std::fs::set_permissions(&unnamed, std::fs::Permissions::from_mode(0o600))?;
+    std::fs::rename(unnamed, path)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// A path of a socket that is short enough for every system. A long one leads through its
+/// directory, which stays open as long as this exists.
+pub(super) struct ShortPath {
+    pub(super) path: PathBuf,
+    _directory: Option<File>,
+}
+
+impl ShortPath {
+    fn new(path: &Path) -> io::Result<Self> {
+        let (true, Some(directory), Some(file)) = (
+            path.as_os_str().len() > SOCKET_PATH_MAX,
+            path.parent(),
+            path.file_name(),
+        ) else {
+            return Ok(Self {
+                path: path.to_owned(),
+                _directory: None,
+            });
+        };
+        let directory = File::open(directory)?;
+        let through = format!("/proc/self/fd/{}", directory.as_raw_fd());
+        Ok(Self {
+            path: Path::new(&through).join(file),
+            _directory: Some(directory),
+        })
+    }
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_socket_can_be_anywhere_and_is_private() {
+        let directory = tempfile::tempdir().unwrap();
+        for length in [1, 60, 200] {
+            let deep = directory.path().join("x".repeat(length));
+            std::fs::create_dir(&deep).unwrap();
+            let path = DataDir::control_socket(&deep);
+            for _ in 0..2 {
+                let _listener = bind_private(&path).unwrap();
+                let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+                assert_eq!(mode & 0o777, 0o600);
+                let short = ShortPath::new(&path).unwrap();
+                assert!(StdStream::connect(&short.path).is_ok());
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_directory_that_takes_no_socket_has_it_elsewhere() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        // The directory is none, or may be used by another gateway.
+        for (data_dir, number) in [(&*file, Some(1)), (directory.path(), None)] {
+            let socket = bind(data_dir, number).await.unwrap();
+            assert!(!socket.path.starts_with(directory.path()));
+            assert!(is_served(data_dir));
+            drop(socket);
+            assert!(!is_served(data_dir));
+        }
+    }
+}

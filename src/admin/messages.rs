@@ -1,0 +1,180 @@
+//! The bodies and answers of the API of operators, as the gateway and the command line read and
+//! write them. The state of the gateway itself is in [`super::status`].
+
+use actix_web::http::header::HeaderName;
+use serde::{Deserialize, Serialize};
+
+use super::key_uses::KeyView;
+use super::status::{ServerStatus, ToolView};
+use crate::credentials::CredentialView;
+use crate::publisher::PinView;
+use crate::sessions::SessionView;
+use crate::telemetry::LogLine;
+
+/// The version of the gateway, in each answer.
+pub(super) const VERSION_HEADER: HeaderName = HeaderName::from_static("mcpvisor-version");
+
+/// The version of this program.
+pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The view that an MCP client over the socket is to see.
+pub(super) const VIEW_HEADER: HeaderName = HeaderName::from_static("mcpvisor-view");
+
+/// The place of a part of a list.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Page {
+    /// Entries of the whole list.
+    pub(super) total: usize,
+    /// Entries of this part at most.
+    pub(super) limit: usize,
+    /// Entries before this part.
+    pub(super) offset: usize,
+}
+
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Servers {
+    pub(super) servers: Vec<ServerStatus>,
+    #[serde(flatten)]
+    pub(super) page: Page,
+}
+
+/// The outcome of an order, and the server after it.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Ordered {
+    pub(super) message: String,
+    pub(super) server: ServerStatus,
+}
+
+/// The tool that an order is about; without one, it is about the whole server.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct ToolOfServer {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) tool: Option<String>,
+}
+
+/// The last lines of a server, the oldest first.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct ServerLogs {
+    pub(super) entries: Vec<LogLine>,
+}
+
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Tools {
+    pub(super) tools: Vec<ToolView>,
+    pub(super) servers: Vec<ToolsOfServer>,
+    /// Roughly the tokens that the whole list costs a model.
+    pub(super) tokens: usize,
+    #[serde(flatten)]
+    pub(super) page: Page,
+}
+
+/// What the tools of one server cost a model.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct ToolsOfServer {
+    pub(super) name: String,
+    pub(super) tools: usize,
+    pub(super) tokens: usize,
+}
+
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Pins {
+    pub(super) pins: Vec<PinView>,
+    #[serde(flatten)]
+    pub(super) page: Page,
+}
+
+/// The definition that is approved; without its digest, whatever is listed now.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct ApprovedDefinition {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) digest: Option<String>,
+}
+
+/// The names of which something was approved.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Approved {
+    pub(super) approved: Vec<String>,
+}
+
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Sessions {
+    pub(super) sessions: Vec<SessionView>,
+    #[serde(flatten)]
+    pub(super) page: Page,
+}
+
+/// The API keys, without their hashes.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Keys {
+    pub(super) keys: Vec<KeyView>,
+}
+
+/// The level from which on the gateway logs.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LogLevel {
+    #[cfg_attr(test, schemars(extend("enum" = ["error", "warn", "info", "debug", "trace"])))]
+    pub(super) level: String,
+}
+
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Logins {
+    pub(super) logins: Vec<CredentialView>,
+}
+
+/// Where the browser comes back to after a login, on this machine; by default to the gateway.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct LoginRedirect {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) redirect_uri: Option<String>,
+}
+
+/// The time of the last login, in seconds since 1970.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct SignedIn {
+    pub(super) signed_in_at: Option<u64>,
+}
+
+/// Whether a login existed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Forgotten {
+    pub(super) forgotten: bool,
+}
+
+/// The address that a browser was sent back to at the end of a login, or its query.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PastedAddress {
+    pub(super) address: String,
+}
+
+/// The token of the API.
+#[derive(Clone, Serialize, Deserialize)]
+pub(super) struct Token {
+    pub(super) token: String,
+}
+
+/// A link to the dashboard that signs in once, within some minutes.
+#[derive(Clone, Serialize, Deserialize)]
+pub(super) struct DashboardLink {
+    pub(super) link: String,
+}

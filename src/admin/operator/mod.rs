@@ -1,0 +1,323 @@
+//! The running gateway in the hands of an operator: the same for the API and the dashboard.
+
+mod inoperable;
+mod login_answers;
+mod logins;
+mod status;
+mod view_tools;
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::future::LocalBoxFuture;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use url::Url;
+
+use super::api_token::ApiToken;
+use super::config_order::ConfigOrders;
+use super::crashes::{Crashes, DatedReport, crash_reports, crashes};
+use super::data_dir_files::read_files;
+use super::history::{RecordsError, answer_request, replay};
+use super::key_uses::{KeyUses, KeyView, key_view};
+use super::status::{LimitView, Status};
+use crate::catalog::PinKind;
+use crate::credentials::CredentialView;
+use crate::downstream::{ServerOrder, ServerSettings};
+use crate::id::{ServerName, ViewId};
+use crate::protocol::{ErrorKind, Failure, Request, Revision};
+use crate::publisher::{PinDetail, PinView};
+use crate::telemetry::{LogLine, one_line, unix_millis};
+
+pub(super) use inoperable::Inoperable;
+pub use login_answers::LoginPage;
+#[cfg(test)]
+pub(super) use login_answers::RenewedToken;
+pub(super) use login_answers::{
+    FinishedLogin, LoginOrigin, LoginUser, OfferedLogin, TakenBackLogin,
+};
+pub use status::{CertificateSource, ConfiguredServer, ConfiguredState, GatewayState, tree_source};
+
+/// Serves an MCP client of a view behind a socket; the future ends when the client has left.
+pub type ServeClient =
+    Arc<dyn Fn(ViewId, UnixStream) -> io::Result<LocalBoxFuture<'static, ()>> + Send + Sync>;
+
+/// The gateway, as operators see it. Its methods work on any arbiter.
+pub struct Operator {
+    pub state: Arc<GatewayState>,
+    /// Where clients connect.
+    pub listen: String,
+    pub data_dir: PathBuf,
+    /// The token of the API; `None` where nothing listens.
+    pub token: Option<Arc<ApiToken>>,
+    /// Where browsers come back to after a login.
+    pub callback: Option<Url>,
+    /// Where a browser on this machine finds the gateway.
+    pub own_url: Option<String>,
+    /// Where changes of the configuration go.
+    pub config_orders: ConfigOrders,
+    pub serve_client: ServeClient,
+    /// The limits of a server that are in force.
+    pub limits: fn(&ServerSettings) -> Vec<LimitView>,
+    /// Client connections that can be open at a time; `None` where nothing listens.
+    pub clients_max: Option<usize>,
+}
+
+impl Operator {
+    pub fn status(&self) -> Status {
+        Status {
+            clients_max: self.clients_max,
+            ..self.state.status(&self.listen)
+        }
+    }
+
+    /// The names of all servers, in config order.
+    pub(super) fn server_names(&self) -> Vec<String> {
+        let servers = self.state.servers.load();
+        servers.iter().map(|server| server.name.clone()).collect()
+    }
+
+    /// The API keys without their hashes.
+    pub(super) fn keys(&self) -> Vec<KeyView> {
+        let (keys, now) = (self.state.keys.load(), unix_millis());
+        let views = keys.iter();
+        views
+            .map(|key| key_view(key, &KeyUses::default(), now))
+            .collect()
+    }
+
+    /// A link to the dashboard that signs in once, within some minutes.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason why no dashboard exists.
+    pub fn login_link(&self) -> Result<String, Failure> {
+        let (Some(token), Some(url)) = (&self.token, &self.own_url) else {
+            return Err(no_api("dashboard"));
+        };
+        let code = token.mint_code().map_err(|error| {
+            Failure::new(ErrorKind::Internal, format!("no randomness: {error}"))
+        })?;
+        Ok(format!("{url}/ui/login?code={code}"))
+    }
+
+    /// Carries out an order, and returns the outcome in words. A server is found by its name and by
+    /// its id.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason why the order was refused.
+    pub(super) async fn order(&self, server: &str, order: ServerOrder) -> Result<String, Failure> {
+        let found = self.state.find_operable_server(server)?;
+        let ordered = self.state.downstreams.order(found.name().clone(), order);
+        ordered.await.map_err(Failure::from)
+    }
+
+    /// The logins at servers.
+    pub(super) async fn logins(&self) -> Vec<CredentialView> {
+        self.state.credentials.views().await
+    }
+
+    /// The kept lines of a server, oldest first.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason why there are none.
+    pub(super) fn logs(&self, server: &str) -> Result<Vec<LogLine>, Failure> {
+        let found = self.state.find_operable_server(server)?;
+        Ok(found.log().after(0))
+    }
+
+    /// The crash reports of a server, or of all. Reports of a removed server
+    /// remain.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason why they cannot be read.
+    pub(super) async fn crashes(&self, server: Option<&str>) -> Result<Crashes, Failure> {
+        let (data_dir, server) = (self.data_dir.clone(), server.map(str::to_owned));
+        read_files(move || crashes(&data_dir, server.as_deref())).await
+    }
+
+    /// The newest crash reports of a server, whole, the newest first.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason why they cannot be read.
+    pub(super) async fn crash_reports(
+        &self,
+        server: &str,
+        most: usize,
+    ) -> Result<Vec<DatedReport>, Failure> {
+        let (data_dir, server) = (self.data_dir.clone(), server.to_owned());
+        read_files(move || crash_reports(&data_dir, &server, most)).await
+    }
+
+    /// The limits of a server that are in force.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason why there are none.
+    pub(super) fn limits(&self, server: &str) -> Result<Vec<LimitView>, Failure> {
+        let found = self.state.find_operable_server(server)?;
+        Ok((self.limits)(&found.settings()))
+    }
+
+    /// The pins of all servers, and the texts that are not approved.
+    pub(super) fn pins(&self) -> Vec<PinView> {
+        let pins = self.state.publisher.pins().into_iter();
+        pins.map(|pin| self.state.masked_texts(pin)).collect()
+    }
+
+    /// One pin with its definitions and their difference. The server is found by its name or id.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason why none exists.
+    pub(super) fn pin(&self, server: &str, of: (PinKind, &str)) -> Result<PinDetail, Failure> {
+        // Pins of a disabled server remain.
+        let name = self.state.configured_name(server)?;
+        let name = ServerName::try_new(&name)
+            .map_err(|error| Failure::new(ErrorKind::ServerNotFound, error.to_string()))?;
+        let pin = self.state.publisher.pin(&name, of);
+        pin.map(|pin| self.state.masked_texts(pin))
+    }
+
+    /// Approves what a server lists under a name, or everything that it lists; with a digest only
+    /// that definition. Returns the names of which something was approved.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason why nothing was approved.
+    pub(super) async fn approve_pins(
+        &self,
+        server: &str,
+        of: Option<(PinKind, &str)>,
+        digest: Option<&str>,
+    ) -> Result<Vec<String>, Failure> {
+        let found = self.state.find_operable_server(server)?;
+        self.state.publisher.approve(found.name(), of, digest).await
+    }
+
+    /// Makes a call of the history again, and returns its JSON-RPC answer.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason why the call cannot be made again.
+    pub(super) async fn replay(&self, id: &str) -> Result<Value, RecordsError> {
+        let state = &self.state;
+        let site = state.arbiters.at(0);
+        let place = (site.index, &site.arbiter);
+        let answer = replay(&state.history, &state.sessions, place, id).await;
+        answer.map(|answer| state.masked(answer))
+    }
+
+    /// The JSON-RPC answer of one server, found by its name or id, under its own names.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason why the server cannot be asked.
+    pub(super) async fn ask(&self, server: &str, request: Request) -> Result<Bytes, Failure> {
+        let found = self.state.find_operable_server(server)?;
+        let view = ViewId::Server(found.name().clone());
+        let site = self.state.arbiters.at(0);
+        let place = (site.index, &site.arbiter);
+        // The answer has the form for clients that send no revision.
+        let as_client = (view, Revision::NEWEST_LEGACY);
+        let answer = answer_request(&self.state.sessions, place, request, as_client).await;
+        answer.ok_or_else(|| {
+            let message = "the gateway stops; try again later";
+            Failure::new(ErrorKind::ShuttingDown, message)
+        })
+    }
+
+    /// The view of this name, or that of all servers.
+    ///
+    /// # Errors
+    ///
+    /// Returns a failure when no such view exists.
+    pub(super) fn view_named(&self, name: Option<&str>) -> Result<ViewId, Failure> {
+        let view = ViewId::try_from(name.map(str::to_owned))
+            .map_err(|error| Failure::new(ErrorKind::NotFound, error.to_string()))?;
+        self.known_view(&view).map(|()| view)
+    }
+
+    /// # Errors
+    ///
+    /// Returns a failure when no such view exists.
+    pub(super) fn known_view(&self, view: &ViewId) -> Result<(), Failure> {
+        if self.state.sessions.has_view(view) {
+            return Ok(());
+        }
+        let view = Option::<String>::from(view.clone()).unwrap_or_default();
+        let message = format!("there is no view `{}`", one_line(&view));
+        Err(Failure::new(ErrorKind::NotFound, message))
+    }
+}
+
+impl GatewayState {
+    /// Texts of servers as operators see them.
+    fn masked(&self, mut value: Value) -> Value {
+        self.log.secrets().mask_json(&mut value);
+        value
+    }
+
+    /// The same for a view that holds texts of servers.
+    fn masked_texts<T: Serialize + DeserializeOwned>(&self, view: T) -> T {
+        let masked = serde_json::to_value(&view).map(|value| self.masked(value));
+        // Masks replace texts by texts, so that the view can be read again.
+        masked.and_then(serde_json::from_value).unwrap_or(view)
+    }
+}
+
+/// The refusal of a gateway that listens nowhere; it has no `missing`.
+pub fn no_api(missing: &str) -> Failure {
+    let message = format!("this gateway serves one client over stdio: it has no {missing}");
+    Failure::new(ErrorKind::Conflict, message)
+}
+
+/// The lines after number `after`, at most the last `last` of them. A number beyond all of them
+/// is from before a restart, and counts as 0.
+pub(super) fn selected(mut lines: Vec<LogLine>, after: u64, last: usize) -> Vec<LogLine> {
+    let newest = lines.last().map_or(0, |line| line.sequence);
+    if after <= newest {
+        lines.retain(|line| line.sequence > after);
+    }
+    let skipped = lines.len().saturating_sub(last);
+    lines.split_off(skipped)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::LogSource;
+
+    #[test]
+    fn new_lines_are_selected_by_number() {
+        let line = |sequence| LogLine {
+            sequence,
+            at: 0,
+            source: LogSource::Stderr,
+            text: String::new(),
+        };
+        let cases: [(u64, usize, &[u64]); 7] = [
+            (0, usize::MAX, &[3, 4, 5]),
+            (3, usize::MAX, &[4, 5]),
+            (5, usize::MAX, &[]),
+            (9, usize::MAX, &[3, 4, 5]),
+            (0, 2, &[4, 5]),
+            (4, 2, &[5]),
+            (0, 0, &[]),
+        ];
+        for (after, last, expected) in cases {
+            let lines = selected((3..=5).map(line).collect(), after, last);
+            let numbers: Vec<u64> = lines.iter().map(|line| line.sequence).collect();
+            assert_eq!(numbers, expected, "{after} {last:?}");
+        }
+        assert!(selected(Vec::new(), 7, usize::MAX).is_empty());
+    }
+}
