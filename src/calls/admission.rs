@@ -46,7 +46,7 @@ pub(crate) struct AdmittedCall {
     pub(crate) state_used_up: Option<LocalBoxFuture<'static, Result<(), Failure>>>,
 }
 
-impl CallContext {
+impl CallClient<'_> {
     /// Finds the server for a call, evaluates the policies, and counts the call against its
     /// client's quotas and rate limits.
     ///
@@ -56,39 +56,39 @@ impl CallContext {
     pub(crate) fn admit(
         &self,
         request: &Request,
-        client: &CallClient<'_>,
+        calls: &CallContext,
     ) -> Result<AdmittedCall, Failure> {
-        let CallClient {
+        let Self {
             caller,
             catalog,
             linked,
             ..
-        } = *client;
-        let mut target = self.allowed_target(request, caller, catalog, linked)?;
-        if let Some(headers) = client.headers {
+        } = *self;
+        let mut target = calls.allowed_target(request, caller, catalog, linked)?;
+        if let Some(headers) = self.headers {
             target.headers = check_params(headers, request, &target)?;
         }
         let item = request.item().unwrap_or_default();
         let mut returned =
-            ReturnedRound::read(request, caller, &target.server, &item, &self.sealing)?;
+            ReturnedRound::read(request, caller, &target.server, &item, &calls.sealing)?;
         // A parked call already holds a slot.
         let place = match returned.parked {
             Some(_) => None,
-            None => self.place_of_call(client.holder.clone())?,
+            None => calls.place_of_call(self.holder.clone())?,
         };
         // The first round of this call was already counted.
         if returned.round == 0 {
             let counted = target.counted_as(&item);
-            self.count_call(&request.method, &client.holder, &target.server, counted)?;
+            calls.count_call(&request.method, &self.holder, &target.server, counted)?;
         }
-        let state_used_up = returned.use_up_state(self)?;
-        let parked = returned.parked.map(|handle| self.parked.find(handle));
+        let state_used_up = returned.use_up_state(calls)?;
+        let parked = returned.parked.map(|handle| calls.parked.find(handle));
         let parked = parked.map(|call| call.ok_or_else(|| call_lost(&target.server)));
         if let Some(rewritten) = &returned.rewritten {
             // Edits are byte ranges, so they must be computed for the bytes that are sent.
             target = CallTarget {
                 headers: target.headers,
-                ..tasks::target(rewritten, catalog, caller, &self.sealing, linked)?
+                ..tasks::target(rewritten, catalog, caller, &calls.sealing, linked)?
             };
         }
         Ok(AdmittedCall {

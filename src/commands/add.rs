@@ -110,7 +110,8 @@ fn of_document(
     mut given: Given,
 ) -> Result<(String, Value), CliError> {
     let name = &arguments.from;
-    let file: Value = serde_json::from_slice(document).map_err(|_| format!("{name} is no JSON"))?;
+    let file: Value =
+        serde_json::from_slice(document).map_err(|_| format!("{name} is not JSON"))?;
     loop {
         match clients::entry_of(&file, arguments.kind.as_deref(), &given) {
             Ok(entry) => return Ok(entry),

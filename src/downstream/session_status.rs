@@ -80,7 +80,7 @@ impl SessionStatus {
 
     /// A list is read for the first time over the connection.
     pub(crate) fn expect_list(&self, kind: ItemKind) {
-        let waits = || Err(format!("`{}` is not answered yet", kind.method()));
+        let waits = || Err(format!("no answer to `{}` yet", kind.method()));
         self.facts.lock().lists[kind.index()].get_or_insert_with(waits);
     }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::names::{names_place, names_secret};
-use super::tokens::random_words;
+use super::tokens::{is_variable, random_words};
 use super::user_info::{password_before_host, password_of_user, takes_user};
 use super::{hide, text_spans, url_spans};
 
@@ -23,14 +23,6 @@ fn takes_secret(option: &str) -> bool {
         .iter()
         .any(|prefix| name.starts_with(prefix));
     holds_secret(name) && !is_switch && !name.ends_with("-stdin")
-}
-
-/// Whether the text is exactly `${NAME}`, which refers to a secret but is not one.
-pub fn is_variable(text: &str) -> bool {
-    let name = text.strip_prefix("${");
-    let name = name.and_then(|rest| rest.strip_suffix('}'));
-    let is_legal = |c: char| c.is_ascii_alphanumeric() || "_:".contains(c);
-    name.is_some_and(|name| name.chars().all(is_legal))
 }
 
 /// The secrets in an argument that follows another: all of it after an option that names a secret,

@@ -5,9 +5,10 @@ use std::ops::Range;
 use percent_encoding::percent_decode_str;
 use url::Url;
 
-use super::arguments::{argument_spans, holds_secret, is_variable};
+use super::arguments::{argument_spans, holds_secret};
 use super::text::SCHEMES;
 use super::tokens::is_plain_text;
+use super::tokens::is_variable;
 use super::url::is_plain;
 use super::url_spans;
 

@@ -18,11 +18,12 @@ mod user_info;
 
 use std::ops::Range;
 
-pub use arguments::{argument_spans, command_spans, holds_secret, is_variable, shown_arguments};
+pub use arguments::{argument_spans, command_spans, holds_secret, shown_arguments};
 pub use declared::{secrets_in_arguments, secrets_in_header, secrets_in_url, secrets_named};
 pub use names::{names_count, names_secret};
 pub use registry::{LiveSecrets, SecretOrigin};
 pub use text::text_spans;
+pub use tokens::is_variable;
 pub use url::{public_path, public_url, shown_url, url_spans};
 
 /// Replaces a secret in text for people.

@@ -5,8 +5,8 @@ use std::ops::Range;
 use memchr::memmem;
 use url::Url;
 
-use super::tokens::is_plain_text;
-use super::{MASK, argument_spans, hide, is_variable};
+use super::tokens::{is_plain_text, is_variable};
+use super::{MASK, argument_spans, hide};
 
 /// Characters that end a URL in a text.
 const URL_ENDS: &str = "\"'<>`|\\^";

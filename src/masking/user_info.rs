@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::is_variable;
+use super::tokens::is_variable;
 
 /// Options that a user's name and password follow.
 const USER_OPTIONS: [&str; 6] = [

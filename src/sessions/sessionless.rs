@@ -254,7 +254,7 @@ impl Sessions {
             linked: None,
             headers: sessionless.headers.as_ref(),
         };
-        let admitted = calls.admit(&request, &client)?;
+        let admitted = client.admit(&request, calls)?;
         let request = admitted.rewritten.unwrap_or(request);
         let (mut request, answer) =
             self.client_request(request, sessionless.accepts_stream, call_telemetry.take());

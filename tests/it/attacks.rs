@@ -78,7 +78,7 @@ fn attacks(issuer: &Issuer, other: &Issuer) -> Vec<(&'static str, String, &'stat
         (
             "oversize subject",
             but("sub", json!("a".repeat(300))),
-            "lacks `sub`",
+            "no usable `sub`",
         ),
     ]
 }

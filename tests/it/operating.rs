@@ -301,7 +301,7 @@ async fn a_server_that_is_killed_comes_back() {
     let (killed, other) = (gateway.server_pid("one"), gateway.server_pid("two"));
     let generation = gateway.generation("one").await;
     let said = run(&gateway, &["servers", "kill", "one"]).await.unwrap();
-    assert!(said.starts_with("server `one` is killed"), "{said}");
+    assert!(said.starts_with("server `one` was killed"), "{said}");
     let server = gateway.wait_renewed("one", generation).await;
     let exit = &server["connection"]["shared"]["last_exit"];
     assert_eq!(exit, "failed: process ended by signal 9");

@@ -93,7 +93,7 @@ async fn the_quick_start_of_the_readme_works() {
             "example · up for",
             "11 tools",
             r#""structuredContent":{"sum":42}"#,
-            "server `example` is killed",
+            "server `example` was killed",
             "still here",
             "generation 2 · 1 restart · last exit: process ended by signal 9",
         ],

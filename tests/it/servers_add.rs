@@ -139,8 +139,8 @@ fn a_url_is_added_with_its_headers_and_what_is_no_server_is_refused() {
     fs::write(setup.path("empty.json"), "{\"name\": \"x\"}").unwrap();
     for (from, expected) in [
         ("nowhere.json", "nowhere.json"),
-        ("bad.json", "is no JSON"),
-        ("empty.json", "no package"),
+        ("bad.json", "is not JSON"),
+        ("empty.json", "no matching npm"),
         ("http://127.0.0.1:1/server.json", "127.0.0.1:1"),
     ] {
         let (succeeded, printed) = setup.run(&["servers", "add", from]);

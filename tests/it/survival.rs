@@ -83,7 +83,13 @@ async fn a_session_that_cannot_be_written_is_served() {
     let status = gateway.status().await;
     assert_eq!(status["counters"]["sessions_unsaved"], 0);
     assert_eq!(status["sessions"], 1);
-    assert_eq!(gateway.log().matches("kept in memory only").count(), 1);
+    assert_eq!(
+        gateway
+            .log()
+            .matches("keeping state in memory only")
+            .count(),
+        1
+    );
 }
 
 #[tokio::test]

@@ -161,7 +161,8 @@ async fn each_call_says_whose_it_is_on_connections_that_all_share() {
             said.push_str(&front.gateway.setup.run(command).1);
         }
         assert!(
-            said.contains("docs__echo") && said.contains("X-Team: ***  (`claims.org.team` of who"),
+            said.contains("docs__echo")
+                && said.contains("X-Team: ***  (`claims.org.team` of the caller"),
             "{said}"
         );
         assert!(

@@ -411,10 +411,13 @@ async fn more_users_than_connections_take_turns() {
 #[tokio::test]
 async fn a_user_goes_with_no_other_sign_in() {
     let table = [
-        ("headers = { Authorization = \"x\" }", "does not go with"),
+        (
+            "headers = { Authorization = \"x\" }",
+            "cannot be combined with",
+        ),
         (
             "forward_headers = { A = \"Authorization\" }",
-            "does not go with",
+            "cannot be combined with",
         ),
         ("sharing = \"shared\"", "each user has separate connections"),
         (

@@ -123,7 +123,7 @@ impl Session {
             linked: linked.and_then(|linked| linked.server(&request.uri()?)),
             headers: None,
         };
-        context.admit(request, &client)
+        client.admit(request, context)
     }
 
     /// Turns a waiting JSON answer into an event stream. True when the call has a stream now.

@@ -32,6 +32,7 @@ use crate::sessions::SessionContext;
 use crate::sessions::followed_tasks::FollowedTasks;
 use crate::sessions::linked_uris::LinkedUris;
 use crate::sessions::message::{FromClient, OpenStream, SessionCommand, UpgradeToStream};
+use crate::sessions::session::own_sessions::Opening;
 use crate::sessions::session_activity::SessionActivity;
 use crate::sessions::session_record::SessionRecord;
 use crate::telemetry::Counter;
@@ -365,7 +366,10 @@ impl Handler<FromClient> for Session {
                 self.on_request(request, ctx);
             }
             Envelope::Notification(notification) => {
-                self.notify(notification, ctx);
+                let opening = Opening::for_notification(self, &notification);
+                self.when_open(opening, ctx, move |session, ctx| {
+                    session.on_notification(&notification, ctx);
+                });
                 // A client that is gone needs no 202.
                 let _ = reply.send(ClientReply::Accepted);
             }

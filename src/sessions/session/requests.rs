@@ -15,6 +15,7 @@ use crate::history::CallEnding;
 use crate::protocol::{ErrorKind, Failure, LogLevel, Method, Request};
 use crate::sessions::dispatch::Dispatch;
 use crate::sessions::session::Session;
+use crate::sessions::session::own_sessions::Opening;
 use crate::sessions::session_record::{SUBSCRIPTION_URI_MAX, Subscription};
 use crate::telemetry::Counter;
 
@@ -85,10 +86,14 @@ impl Session {
                 if let Some(named) = named {
                     waiting.request = named;
                 }
-                if let Some(waiting) = self.subscribe_later(waiting, ctx) {
-                    self.call(waiting, &catalog, ctx);
+                if waiting.request.method != Method::ResourcesSubscribe {
+                    return self.call(waiting, &catalog, ctx);
                 }
-                return;
+                let opening = Opening::for_subscription(self, &waiting.request);
+                return self.when_open(opening, ctx, move |session, ctx| {
+                    let catalog = session.catalog();
+                    session.call(waiting, &catalog, ctx);
+                });
             }
             Ok(Dispatch::Answer(answer)) => Ok(answer),
             Ok(Dispatch::SetLevel) => self.set_level(request),
@@ -103,6 +108,25 @@ impl Session {
             Ok(answer) => waiting.answer(answer, CallEnding::Done),
             Err(failure) => self.fail(waiting, &failure),
         }
+    }
+
+    /// Continues when a connection is open, or at once if too many requests wait already.
+    pub(super) fn when_open(
+        &mut self,
+        opening: Option<Opening>,
+        ctx: &mut Context<Self>,
+        then: impl FnOnce(&mut Self, &mut Context<Self>) + 'static,
+    ) {
+        let calls_max = self.context.calls.settings.load().calls_max;
+        let Some(Opening(opening)) = opening.filter(|_| self.waiting < calls_max) else {
+            return then(self, ctx);
+        };
+        self.waiting += 1;
+        let opening = wrap_future::<_, Self>(opening);
+        ctx.spawn(opening.map(move |(), session, ctx| {
+            session.waiting -= 1;
+            then(session, ctx);
+        }));
     }
 
     /// The level of this session's log lines; an unknown one is refused (S-LOG-02).

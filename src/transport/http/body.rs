@@ -107,6 +107,13 @@ impl<'a> BodyReader<'a> {
         self.share.take()?.settle(body.len())
     }
 
+    const fn too_large(&self) -> LinkError {
+        LinkError::TooLarge {
+            name: "limits.body",
+            limit: self.length_max,
+        }
+    }
+
     /// The room that a body of so many bytes lacks; `None` when it can be read.
     fn lacks_room(&mut self, bytes: usize) -> Option<&'a LargeAnswers> {
         let answers = self.answers?;
@@ -122,14 +129,9 @@ impl<'a> BodyReader<'a> {
         &mut self,
         response: &mut ClientResponse,
     ) -> Result<Bytes, LinkError> {
-        let length_max = self.length_max;
-        let too_large = || LinkError::TooLarge {
-            name: "limits.body",
-            limit: length_max,
-        };
         let announced = announced_length(response.headers());
-        if announced.is_some_and(|length| length > length_max) {
-            return Err(too_large());
+        if announced.is_some_and(|length| length > self.length_max) {
+            return Err(self.too_large());
         }
         if let Some(length) = announced
             && let Some(answers) = self.lacks_room(length)
@@ -143,8 +145,8 @@ impl<'a> BodyReader<'a> {
             .map_err(LinkError::Lost)?
         {
             let length = all.as_ref().map_or(first.len(), BytesMut::len);
-            if length + chunk.len() > length_max {
-                return Err(too_large());
+            if length + chunk.len() > self.length_max {
+                return Err(self.too_large());
             }
             if let Some(answers) = self.lacks_room(length + chunk.len()) {
                 let bytes = length + chunk.len();

@@ -74,7 +74,7 @@ mod tests {
             assert!(error.contains(expected), "{data}: {error}");
             assert!(!error.contains("secret"), "{error}");
         }
-        assert!(resolve(&stream, b"\xff").unwrap_err().contains("no text"));
+        assert!(resolve(&stream, b"\xff").unwrap_err().contains("not text"));
         let long = vec![b'a'; LENGTH_MAX + 1];
         assert!(resolve(&stream, &long).unwrap_err().contains("longer"));
     }

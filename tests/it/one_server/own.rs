@@ -123,7 +123,8 @@ async fn a_request_keeps_the_id_that_its_client_gave_it() {
         .await;
     assert_eq!(answer["id"], 41, "{answer}");
     assert_eq!(seen(&server, "tools/call").await["id"], 41);
-    let call = guest.ask(42, "tools/call", call_params("hang", json!({})));
+    let message = request(42, "tools/call", call_params("hang", json!({})));
+    let call = guest.post(&message).send();
     let cancel = async {
         let is_called = || async {
             let is_called = server.behaviour().calls.contains(&"hang".to_owned());

@@ -132,9 +132,9 @@ fn a_server_whose_tools_are_not_listed_is_not_up() {
         pass(seconds(1)).await;
         let (word, why) = state();
         assert_eq!(word, "starting");
-        assert!(why.unwrap().contains("`tools/list` is not answered yet"));
+        assert!(why.unwrap().contains("no answer to `tools/list` yet"));
         pass(seconds(31)).await;
-        assert!(state().1.unwrap().contains("`tools/list` fails"));
+        assert!(state().1.unwrap().contains("`tools/list` failed"));
         server.behave();
         // The second attempt is in flight, and fails.
         pass(seconds(35)).await;

@@ -101,7 +101,7 @@ fn s_req_13_a_call_goes_on_only_when_every_page_was_opened() {
 fn assert_used(error: &Value) {
     assert_eq!(error["code"], -32602, "{error}");
     let message = error["message"].as_str().unwrap();
-    assert!(message.contains("used already"), "{message}");
+    assert!(message.contains("already used"), "{message}");
 }
 
 /// A call of a sessionless server that wants input, and what its client is asked.
