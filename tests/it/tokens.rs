@@ -140,7 +140,12 @@ async fn s_auths_08_a_token_without_a_needed_scope_says_which() {
         "{body}"
     );
     assert!(!body.to_string().contains("ada"), "{body}");
-    let records = crate::audit::records(&gateway);
+    // The log is written by a thread of its own.
+    let records = until("the record", || async {
+        let records = crate::audit::records(&gateway);
+        (!records.is_empty()).then_some(records)
+    })
+    .await;
     let [record] = records.as_slice() else {
         panic!("{records:#?}");
     };

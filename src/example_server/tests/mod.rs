@@ -330,7 +330,7 @@ async fn log_respects_the_level() {
     client
         .ask("logging/setLevel", json!({"level": "warning"}))
         .await;
-    assert!(client.text("log", message).await.contains("not sent"));
+    assert!(client.text("log", message).await.contains(": not sent"));
     assert!(client.seen.is_empty());
 }
 

@@ -24,6 +24,7 @@ const USER_FACING: [&str; 8] = [
 /// which the gateway only works differently.
 const INTERNAL: &[(&str, &str)] = &[
     ("src/admin/http/api.rs", "DRAIN_MAX"),
+    ("src/admin/http/request.rs", "ERROR_MAX"),
     ("src/admin/http/request.rs", "SERVER_MAX"),
     ("src/bridge/meta/mod.rs", "BARE_META_BYTES_MAX"),
     ("src/bridge/result/mod.rs", "FIRST_MAX"),
