@@ -53,8 +53,8 @@ pub(super) fn takes_user(option: &str) -> bool {
     USER_OPTIONS.contains(&option)
 }
 
-/// The password in the value of such an option. Numbers of a user and a group, as Docker takes them, are
-/// none, nor is the name of a group that is that of its user, nor a port.
+/// Returns the range of the password in the value of such an option. A port is not a password, nor
+/// are the user and group numbers that Docker accepts, nor a group with the same name as its user.
 pub(super) fn password_of_user(value: &str) -> Option<Range<usize>> {
     let (user, password) = unquoted(value).split_once(':')?;
     let is_path = user.contains('/') || password.starts_with(['/', '\\']);
