@@ -35,8 +35,8 @@ impl<T> Default for Ring<T> {
 }
 
 impl<T: RingEntry> Ring<T> {
-    /// Adds an entry and drops the oldest ones that exceed the limits: all of them, if the new entry
-    /// alone is too large.
+    /// Adds an entry and drops the oldest ones until the limits are met, including the new entry if
+    /// it is too large on its own.
     pub(crate) fn push(&mut self, entry: T, limits: RingLimits) {
         self.newest += 1;
         self.bytes += entry.bytes();

@@ -1,5 +1,4 @@
-//! One call of a client, with or without a session: sends it, retries it, and delivers questions
-//! and the answer.
+//! One call of a client: sends and retries it, and delivers the server's questions and answer.
 //!
 //! A call is owned by the [`CallTable`](crate::calls::call_table::CallTable) of one actor, which
 //! receives the server's answers under the call's number. A client without a session is connected
@@ -149,8 +148,7 @@ pub(crate) struct NewCall {
     pub(crate) reply_to: Arc<Recipient<Delivery>>,
     /// The slot among the client's calls in flight; `None` if these calls are not limited.
     pub(crate) place: Option<QuotaShare>,
-    /// For a client without a session: its worker, its quota holder, and the number of earlier
-    /// rounds.
+    /// For a client without a session: its worker, its quota holder, and its earlier rounds.
     pub(crate) sessionless: Option<(Arc<WorkerInbox>, Peer, u8)>,
 }
 
@@ -159,8 +157,7 @@ pub(crate) trait CallOwner {
     /// The streams that the client can resume; `None` for clients without a session.
     fn event_log(&mut self) -> Option<&mut EventLog>;
 
-    /// Called when the server has finished with the call. The call ends with `answer`, or is sent
-    /// again if that is `None`.
+    /// Called when the server is done with the call; `None` if the call will be sent again.
     fn on_call_returned(&mut self, call: &Call, answer: Option<&Result<Response, Failure>>);
 
     /// Called when a result mentions a URI of this server, which the client may read next.
@@ -414,8 +411,7 @@ impl Call {
             .upgrade(self.number, &self.id, priming, queue_max, owner)
     }
 
-    /// Cancels the call on behalf of the client. A server that already received it is notified, and
-    /// still answers.
+    /// Cancels the call on behalf of the client, and notifies a server that has received it.
     pub(crate) fn take_back(&mut self, reason: Option<String>, owner: &mut impl CallOwner) {
         if let Some(sent) = self.sent() {
             return sent.cancel(self.arbiter, reason);
