@@ -175,7 +175,7 @@ impl ConnectionSearch {
                 if let Some(failure) = self.server.needs_login(&key) {
                     return Err(failure);
                 }
-                // Without an earlier failure this is the first start, for which calls wait.
+                // If nothing failed before, this is the first start, and calls wait for it.
                 let is_first = away.why.is_none();
                 let by_need = is_first || !key.is_shared() || self.server.settings().may_rest();
                 let opening =

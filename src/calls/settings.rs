@@ -96,8 +96,7 @@ impl SessionSettings {
         self.places(of, ("sessions.parked_calls", self.parked_max), None)
     }
 
-    /// Returns the limit for calls in flight. There is no total limit here, because each server has
-    /// its own.
+    /// Returns a client's limit on calls in flight. The total is limited by each server instead.
     pub(crate) fn calls_in_flight(&self, holder: &Holder) -> QuotaLimit {
         let all = (self.calls_per_client, "limits.calls_per_client");
         let one = (

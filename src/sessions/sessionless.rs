@@ -137,7 +137,7 @@ impl Sessions {
         let (request, caller) = (&sessionless.request, &sessionless.caller);
         let answer = match self.context().dispatch(request, caller, &catalog)? {
             Dispatch::Answer(answer) => answer,
-            // Without a session, there is nowhere to store the level.
+            // There is no session in which the level could be stored.
             Dispatch::SetLevel => calls.decorator(caller).empty(&request.id, caller.revision),
             Dispatch::Listen => self.listen(&sessionless)?,
             Dispatch::Task(task) => {

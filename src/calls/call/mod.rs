@@ -148,7 +148,7 @@ pub(crate) struct NewCall {
     pub(crate) reply_to: Arc<Recipient<Delivery>>,
     /// The slot among the client's calls in flight; `None` if these calls are not limited.
     pub(crate) place: Option<QuotaShare>,
-    /// For a client without a session: its worker, its quota holder, and its earlier rounds.
+    /// For a client without a session: its worker, its peer, and its number of rounds.
     pub(crate) sessionless: Option<(Arc<WorkerInbox>, Peer, u8)>,
 }
 

@@ -22,8 +22,8 @@ use crate::metrics::{Measure, MethodLabel, Network, Series};
 use crate::protocol::{ErrorKind, Failure, Method, Outcome, RawJson, Response, error_frame};
 
 impl Call {
-    /// Records that the server answered or timed out. `sent` is when the request was written;
-    /// `None` if it never was.
+    /// Records how an attempt to send the call ended. `sent` is when the request was written; `None`
+    /// if it never was.
     pub(super) fn observe_answer(
         &mut self,
         answer: &Result<Response, Failure>,
@@ -79,7 +79,7 @@ impl Call {
         owner.on_call_returned(self, Some(&answer));
         self.room = room;
         self.end_with(answer, owner);
-        // Not every answer is delivered to the client immediately.
+        // If the answer was not delivered to the client, the memory is still reserved.
         self.room = None;
     }
 

@@ -121,7 +121,7 @@ impl EventLog {
     }
 
     /// Opens a stream, or moves an open stream to a new reader and disconnects the previous one.
-    /// With `priming`, the first event has an id but no data (S-HTTP-30).
+    /// If `priming` is set, the first event has an id but no data (S-HTTP-30).
     pub(crate) fn open(
         &mut self,
         number: u64,

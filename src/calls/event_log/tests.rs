@@ -149,7 +149,7 @@ fn streams_that_finished_make_room_before_those_that_are_open() {
             "{event}"
         );
     }
-    // With no ended stream, the oldest events of open streams are dropped.
+    // If no stream has ended, the oldest events of open streams are dropped.
     drop(streams.open(20, Some(id("3")), false));
     for _ in 0..3 {
         streams.send(20, &[b'3'; 4000]);

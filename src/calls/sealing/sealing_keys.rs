@@ -101,10 +101,8 @@ impl SealingKeys {
         let keys = self.clone();
         actix_rt::spawn(async move {
             match keys.change().await {
-                Ok(()) => log::info!("rotated the key that seals request states"),
-                Err(error) => {
-                    log::warn!(error:%; "could not rotate the key that seals request states")
-                }
+                Ok(()) => log::info!("rotated the state sealing key"),
+                Err(error) => log::warn!(error:%; "could not rotate the state sealing key"),
             }
             keys.is_changing.store(false, Ordering::SeqCst);
         });

@@ -79,7 +79,7 @@ pub(in crate::front) trait ClientStream {
 
 impl ClientStream for TcpStream {
     fn discard_unsent(&self) {
-        // By default, the kernel keeps unsent data for a while.
+        // Otherwise the kernel keeps unsent data for a while.
         let _ = self.set_zero_linger();
     }
 }

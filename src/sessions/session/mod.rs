@@ -156,7 +156,7 @@ impl Session {
         if self.record.scopes != scopes {
             self.record.scopes = scopes;
             self.caller = Arc::new(self.record.caller(self.id));
-            // With other scopes, a policy can show other items.
+            // A policy can show other items for other scopes.
             self.update_view();
             self.judge_subscriptions();
             self.send_missed();
@@ -196,7 +196,7 @@ impl Session {
         }
     }
 
-    /// Starts sending notifications other than log lines and progress (S-LIFE-04).
+    /// Allows messages to the client other than answers and log lines (S-LIFE-04).
     fn on_initialized(&mut self) {
         if !self.is_initialized {
             self.is_initialized = true;
