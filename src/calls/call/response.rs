@@ -22,8 +22,8 @@ use crate::metrics::{Measure, MethodLabel, Network, Series};
 use crate::protocol::{ErrorKind, Failure, Method, Outcome, RawJson, Response, error_frame};
 
 impl Call {
-    /// Records how an attempt to send the call ended. `sent` is when the request was written; `None`
-    /// if it never was.
+    /// Records how an attempt to send the call ended. `sent` is when the request was written;
+    /// `None` if it never was.
     pub(super) fn observe_answer(
         &mut self,
         answer: &Result<Response, Failure>,
