@@ -33,7 +33,7 @@ pub(crate) fn quick_cache<K: Eq + Hash, V>(entries_max: usize) -> QuickCache<K, 
 ///
 /// # Errors
 ///
-/// Fails when the system gives no random numbers.
+/// Fails if the system provides no random numbers.
 pub(crate) fn random_bytes<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     let filled = SystemRandom::new().fill(&mut bytes);
@@ -201,15 +201,15 @@ impl Principal {
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub enum Peer {
-    /// This machine, if only it can connect: there are no others to share with.
+    /// This machine, if no other can connect: there are no other peers to share with.
     #[default]
     Local,
     Address(IpAddr),
 }
 
 impl Peer {
-    /// The peer of an address. All addresses of an IPv6 /64 network are one peer: a single host can
-    /// use them all.
+    /// Returns the peer of an address. All addresses of an IPv6 /64 network are one peer, because a
+    /// single host can use all of them.
     pub fn of(address: IpAddr) -> Self {
         Self::Address(match address.to_canonical() {
             IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64)),
@@ -290,7 +290,7 @@ pub struct SessionOwner {
     pub view: ViewId,
 }
 
-/// Whose credentials a downstream connection uses.
+/// The credentials that a downstream connection uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum CredentialContext {
     /// The gateway's own credentials.
@@ -327,8 +327,8 @@ impl CredentialContext {
 pub struct CallNumbers(Arc<AtomicU64>);
 
 impl CallNumbers {
-    /// First number. Lower numbers belong to clients, which count their requests: in its own session
-    /// at a server, a client's request keeps its id.
+    /// The first number. Lower numbers belong to clients: in a client's own session at a server,
+    /// its requests keep their ids.
     pub const FIRST: u64 = 1 << 32;
 
     /// Starts at a random number, so that a late response to the previous process matches no

@@ -12,7 +12,7 @@ use super::identity::GrantedScopes;
 use super::last_use::LastUse;
 use crate::id::{Principal, random_bytes};
 
-/// Length of a token in bytes; it is written as twice as many hexadecimal digits.
+/// Length of a token in bytes, before it is written in hexadecimal.
 const TOKEN_BYTES: usize = 32;
 
 /// Algorithm prefix of a hash.

@@ -1,5 +1,5 @@
-//! Token introspection (RFC 7662): asks the authorization server whether a token is valid, and
-//! whose it is.
+//! Token introspection (RFC 7662): asks the authorization server whether a token is valid, and who
+//! its subject is.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -123,7 +123,7 @@ impl Introspection {
         if !members.is_for(&self.audiences) {
             return Err(TokenError::Audience);
         }
-        // A client that acts for itself can have no other name.
+        // The token of a client that acts on its own behalf often has no subject.
         let client = members.text("client_id").map_err(unavailable)?;
         let client = client.map(str::to_owned);
         let subject = members.subject().map_err(unavailable)?.or(client);

@@ -24,8 +24,8 @@ const UNITS: [(&str, Duration); 4] = [
     ("day", Duration::from_secs(86_400)),
 ];
 
-/// A number of calls per unit of time. All of them can be made at once; after that they become
-/// available again one by one, evenly.
+/// A number of calls per unit of time. The whole number can be used in a burst; after that, calls
+/// become available again one by one at even intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
     calls: u32,
@@ -252,7 +252,7 @@ mod tests {
         let later = start + Duration::from_secs(10);
         counted = Some(rate.count(counted, later).unwrap());
         assert!(rate.count(counted, later).is_err());
-        // After an hour the full burst is available again, and no more.
+        // After an hour, exactly the full burst is available again.
         let later = start + Duration::from_secs(3600);
         for _ in 0..6 {
             counted = Some(rate.count(counted, later).unwrap());

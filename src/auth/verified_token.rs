@@ -39,7 +39,7 @@ pub(super) enum TokenError {
     /// `crit` of RFC 7515.
     #[error("the token requires an unknown extension")]
     Extension,
-    /// The keys can have changed in the meantime.
+    /// The issuer may have added the key after the last fetch.
     #[error("the token is signed with a key that its issuer does not have")]
     UnknownKey,
     #[error("the signature of the token is wrong")]

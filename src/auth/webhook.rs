@@ -70,7 +70,7 @@ impl Webhook {
             return Err(TokenError::Inactive);
         }
         let answer = match (answer.body.is_empty(), answer.is_whole) {
-            // The status decides if there is no body.
+            // If there is no body, the status decides.
             (true, true) => TokenAnswer::Yes(TokenMembers::default()),
             (true, false) => {
                 let why = "its response has neither a body nor `Content-Length: 0`, so it \

@@ -34,7 +34,7 @@ pub(crate) struct CallContext {
     /// The policy in force; `None` allows everything.
     pub(crate) policy: ArcSwapOption<Box<dyn Policy>>,
     pub(crate) rate_limits: RateLimits,
-    /// Calls in flight of clients that may have so many.
+    /// Calls in flight of clients with a limit on them.
     pub(crate) in_flight: Quota,
     pub(crate) numbers: CallNumbers,
     pub(crate) counters: Counters,
@@ -42,7 +42,7 @@ pub(crate) struct CallContext {
     pub(crate) metrics: Metrics,
     pub(crate) traces: Traces,
     pub(crate) sealing: Sealing,
-    /// For clients that see the gateway.
+    /// The decorator for clients whose view is the whole gateway.
     pub(crate) answer_decorator: AnswerDecorator,
     pub(crate) parked: ParkedCalls,
     /// Mints random UUIDs.
@@ -65,7 +65,7 @@ impl CallContext {
         }
     }
 
-    /// Begins the telemetry of a request that came in on the worker thread of this index.
+    /// Starts the telemetry of a request that arrived on the worker thread with this index.
     pub(crate) fn observe(
         &self,
         request: &Request,
@@ -78,8 +78,7 @@ impl CallContext {
         CallTelemetry::begin(&self.metrics, request, revision, worker, trace)
     }
 
-    /// The telemetry of a request that is a call, with its record in the history, if there is
-    /// one.
+    /// Starts the telemetry of a call, including its history record if calls are recorded.
     pub(crate) fn observe_call(
         &self,
         mut begun: Option<Box<CallTelemetry>>,
@@ -106,7 +105,7 @@ impl CallContext {
         CallTelemetry::of_call(begun, request, record)
     }
 
-    /// Whether a name that no list has may be that of an item of a server, as this client sees it.
+    /// Returns whether an unlisted name can belong to this server, as seen by the client.
     pub(crate) fn may_be_item_of(&self, name: &str, server: &Server, caller: &Caller) -> bool {
         let settings = server.settings();
         let names = self.names_of(server, &settings.names, &caller.view);
@@ -114,7 +113,8 @@ impl CallContext {
         names.is_some_and(|names| catalog::may_belong_to(&name, server.name(), &names))
     }
 
-    /// How clients of a view know the items of a server; `None` where it does not show that.
+    /// Returns the public names of a server's items in the client's view; `None` if the view does
+    /// not show the server.
     pub(crate) fn names_of<'s>(
         &self,
         server: &Server,
@@ -130,11 +130,11 @@ impl CallContext {
         }
     }
 
-    /// Counts a call for the rate limits of its client. `item` is what it names.
+    /// Counts a call against the rate limits of its client. `item` is the requested item.
     ///
     /// # Errors
     ///
-    /// Returns the failure that the client is to read.
+    /// Returns the failure that the client reads.
     pub(crate) fn count_call(
         &self,
         method: &Method,
@@ -157,11 +157,11 @@ impl CallContext {
         counted.inspect_err(|_| self.counters.add(Counter::ShedForRate))
     }
 
-    /// The place of a call among those in flight of its client, where they are limited.
+    /// Takes a slot among the client's calls in flight; `None` if these calls are not limited.
     ///
     /// # Errors
     ///
-    /// Returns the failure that the client is to read.
+    /// Returns the failure that the client reads.
     pub(crate) fn place_of_call(&self, holder: Holder) -> Result<Option<QuotaShare>, Failure> {
         let limit = self.settings.load().calls_in_flight(&holder);
         if limit.per_client.is_none() {
@@ -176,7 +176,7 @@ impl CallContext {
     }
 }
 
-/// The view of a client that has not the default one.
+/// Returns the name of a view other than the default one.
 fn view_name(view: &ViewId) -> Option<String> {
     match view {
         ViewId::Default => None,
@@ -185,7 +185,7 @@ fn view_name(view: &ViewId) -> Option<String> {
     }
 }
 
-/// Requests that follow up on a call, such as `tasks/get`, are not counted.
+/// Returns whether a request counts as a call. Follow-up requests such as `tasks/get` do not.
 fn is_counted(method: &Method) -> bool {
     matches!(
         method,

@@ -1,4 +1,5 @@
-//! Finding the connection that serves a caller, at once or when it is there, and how a call ended.
+//! Finds the connection that serves a caller, waiting for it if necessary, and classifies how calls
+//! end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,33 +22,33 @@ use crate::protocol::{ErrorKind, Failure, Response};
 use crate::supervision::{ChildPhase, ChildRef};
 use crate::telemetry::Counter;
 
-/// How a request gets to its server.
+/// The connection for a request, with its deadline and permits.
 pub(crate) struct CallRoute {
     pub(crate) deadline: Deadline,
     pub(crate) access: ConnectionAccess,
     pub(crate) permit: CallPermit,
-    /// Its server is one whose calls may be sent once more.
+    /// Whether the server's calls can be retried.
     pub(crate) may_retry: bool,
 }
 
-/// Kept until the request is answered.
+/// Resources that a call holds until it is answered.
 #[derive(Default)]
 pub(crate) struct CallPermit {
     /// Keeps the server's shared connection from being closed as unused.
     _in_use: Option<UseGuard>,
-    /// Keeps a connection from serving anybody else, until the request is sent.
+    /// Reserves the connection for this call, until the request is sent.
     lease: Option<Lease>,
-    /// Of the breakers, until the request is sent.
+    /// The permit of the circuit breakers, until the request is sent.
     permit: Option<BreakerPermit>,
 }
 
 impl CallPermit {
-    /// The lease, for whoever knows when the server is done with the call.
+    /// Takes the lease, to hold it until the server has finished with the call.
     pub(crate) fn take_lease(&mut self) -> Option<Lease> {
         self.lease.take()
     }
 
-    /// The way back for the request, through which the breakers learn how it went.
+    /// Returns the reply channel for the request. The breakers observe the outcome through it.
     pub(crate) fn reply(
         &mut self,
         number: u64,
@@ -58,22 +59,22 @@ impl CallPermit {
     }
 }
 
-/// Looks for connections to a server.
+/// A search for a connection to a server.
 #[derive(Clone)]
 struct ConnectionSearch {
     downstreams: Downstreams,
     server: Arc<Server>,
-    /// Index of the arbiter that a connection is opened on.
+    /// Index of the arbiter on which a connection is opened.
     arbiter: usize,
-    /// That of the client, if it has one.
+    /// The client's session, if it has one.
     session: Option<SessionId>,
-    /// The name that it gives itself.
+    /// The name that the client reports.
     client: Option<Arc<str>>,
-    /// The headers of its request that servers may read.
+    /// The request headers that servers are allowed to read.
     said: Option<Arc<ClientHeaders>>,
-    /// Its supervisor gives an attempt up after `connect_timeout`.
+    /// When the supervisor stops opening the connection, because `connect_timeout` has passed.
     opened_by: Instant,
-    /// How long a connection is waited for that is away.
+    /// Maximum time to wait for a connection that is down.
     max_wait: Duration,
 }
 
@@ -82,13 +83,12 @@ pub(crate) enum ConnectionAccess {
     Opening(LocalBoxFuture<'static, Result<CallSenders, Failure>>),
 }
 
-/// Finds the way to a server for one request of a caller that lives on the arbiter of this index.
-/// A request that was sent before keeps its deadline; its server may be on its way back, and is
-/// waited for so long.
+/// Finds the connection to a server for one request of a caller on the arbiter with this index. A
+/// retried request keeps its deadline, and waits until then for a server that is restarting.
 ///
 /// # Errors
 ///
-/// Returns why the request cannot be sent now; nothing was sent.
+/// Returns the reason why the request cannot be sent now. Nothing was sent.
 pub(crate) fn find_route(
     downstreams: &Downstreams,
     target: &CallTarget,
@@ -175,7 +175,7 @@ impl ConnectionSearch {
                 if let Some(failure) = self.server.needs_login(&key) {
                     return Err(failure);
                 }
-                // Nothing of this process ended it: a call waits as for the first list.
+                // If nothing failed before, this is the first start, and calls wait for it.
                 let is_first = away.why.is_none();
                 let by_need = is_first || !key.is_shared() || self.server.settings().may_rest();
                 let opening =
@@ -194,7 +194,7 @@ impl ConnectionSearch {
         }
     }
 
-    /// The connection of `key`, or that of `other`, if the first cannot be had within half of the
+    /// Returns the connection of `key`, or of `other` if the first is unavailable after half of the
     /// time.
     fn find_or_else(
         self,
@@ -225,12 +225,14 @@ impl ConnectionSearch {
         }
     }
 
-    /// The connection that serves a caller, once the first handshake with the server has shown its
-    /// era: all calls of a client must leave their state in the same session.
+    /// Returns the connection that serves a caller, once the first handshake has revealed the
+    /// server's era. All calls of a client must use the same server session, because the server
+    /// keeps state in it.
     fn find_in_era(self, caller: Caller) -> ConnectionAccess {
         let opening = async move {
             let shared = self.server.shared().clone();
-            // The failure of the connection that serves the caller says why, if this one fails.
+            // If this connection fails, the failure of the connection that serves the caller
+            // explains why.
             let first = ConnectionKey::shared();
             drop(self.opened(shared, &first, self.opened_by).await);
             let Reservation { key, older, .. } = self.server.reserve(&caller)?;
@@ -246,8 +248,8 @@ impl ConnectionSearch {
         ConnectionAccess::Opening(opening.boxed_local())
     }
 
-    /// Waits for a connection that is being opened, and opens one that is at rest; one that is
-    /// away is waited for only as long as its configuration allows.
+    /// Waits for a connection that is opening, and opens an idle one. Waits for a connection that
+    /// is down only within the configured limit.
     async fn opened(
         &self,
         child: ChildRef<CallSenders>,
@@ -262,7 +264,7 @@ impl ConnectionSearch {
         let opened = changes.wait_for(|snapshot| !starting(snapshot.status.phase()));
         let credential = self.server.user_credential(key);
         tokio::select! {
-            // Too late, or its supervisor is gone: what it is now tells.
+            // On a timeout or a dead supervisor, the connection's current phase decides.
             _ = timeout_at(opened_by, opened) => {}
             () = consent::needed(credential.as_ref()) => {}
             () = consent::needed(self.server.gateway_credential(key)) => {}
@@ -287,7 +289,7 @@ impl ConnectionSearch {
             failure
         });
         let senders = up?.value;
-        // It may be that of another server, which took the name meanwhile.
+        // Another server may have taken the name in the meantime.
         senders.settings().check_user(self.said.as_deref())?;
         Ok(senders)
     }
@@ -297,7 +299,7 @@ impl ConnectionSearch {
     }
 }
 
-/// As what the end of a call is counted.
+/// Returns the counter for the outcome of a call.
 pub(crate) const fn outcome_counter(answer: &Result<Response, Failure>) -> Counter {
     match answer {
         Ok(_) => Counter::CallsAnswered,

@@ -1,4 +1,5 @@
-//! Where a client's request goes. Pure: looks the name up, says what must be rewritten.
+//! The target of a client's request: looks up the named item and computes the edits for its server.
+//! Pure.
 
 use std::sync::Arc;
 
@@ -18,28 +19,29 @@ use crate::protocol::{
     Edit, Era, ErrorKind, Failure, Method, RawJson, Request, Revision, parse_bounded,
 };
 
-/// Room for the edits of a call, with those of its connection.
+/// Capacity for the edits of a call, including the edits of its connection.
 const EDITS: usize = 4;
 
 /// The server that a request goes to.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct CallTarget {
     pub(crate) server: ServerName,
-    /// Its declaration, if no other server of its name may get the request: it is about a task.
+    /// The digest of the server's declaration, for requests about a task: a replacement with the
+    /// same name must not receive them.
     pub(crate) declaration: Option<Digest>,
-    /// Edits of the request for that server.
+    /// Edits that adapt the request to that server.
     pub(crate) edits: Vec<Edit>,
-    /// The resource, in the server's own words, if it is about one.
+    /// The resource's URI as its server knows it, if the request is about a resource.
     pub(crate) native_uri: Option<String>,
-    /// The name of a prompt, or the argument's owner in a completion, as its server knows it.
+    /// The name of the prompt, or of the item whose argument is completed, as its server knows it.
     pub(crate) native_name: Option<RawJson>,
     /// How a task of the call is handled.
     pub(crate) tasks: TaskMode,
-    /// The tool, if it is called.
+    /// The called tool, if the request calls one.
     pub(crate) tool: Option<TargetTool>,
-    /// Headers of the client that go on to the server.
+    /// Client headers that are passed to the server.
     pub(crate) headers: PassedHeaders,
-    /// Those that it says to servers that are to read them.
+    /// Client headers that only servers configured to read them receive.
     pub(crate) forwarded: Option<Arc<ClientHeaders>>,
 }
 
@@ -83,14 +85,14 @@ impl CallTarget {
     }
 }
 
-/// Finds the owner of the item that a request names, and the edits for that server. An unlisted
-/// item is routed to the one server that can have it.
+/// Finds the owner of the requested item and the edits for that server. An unlisted item is routed
+/// to the only server that can have it.
 ///
-/// `linked` is the server that named the URI of the request to its client.
+/// `linked` is the server whose earlier result mentioned the requested URI.
 ///
 /// # Errors
 ///
-/// Returns the failure that the client is to read: the name is missing or unknown.
+/// Returns the failure that the client reads if the name is missing or unknown.
 pub(crate) fn target(
     request: &Request,
     catalog: &Snapshot,
@@ -105,9 +107,10 @@ pub(crate) fn target(
     Ok(target)
 }
 
-/// A server is asked only for what it declared (S-LIFE-05). Official servers complete arguments and
-/// take subscriptions without declaring that: a server with a handshake is asked, and the client
-/// gets its refusal. A client of the only server saw what this server declares, and decides itself.
+/// Refuses requests that a server did not declare support for (S-LIFE-05). Completions and
+/// subscriptions are exempt for servers with a handshake, because the official servers support them
+/// without declaring so; a server that does not refuses the request itself. A client of a
+/// single-server view saw the server's capabilities and decides itself.
 fn check_declared(method: &Method, part: &ServerPart, is_only: bool) -> Result<(), Failure> {
     let is_modern = part.revision.era() == Era::Modern;
     let (needed, is_declared) = match method {
@@ -128,7 +131,7 @@ fn check_declared(method: &Method, part: &ServerPart, is_only: bool) -> Result<(
     Err(undeclared(method, part.server(), needed))
 }
 
-/// The refusal of a request that needs a capability which its server did not declare.
+/// Returns the failure for a request that needs a capability that its server did not declare.
 pub(crate) fn undeclared(method: &Method, server: &ServerName, needed: &str) -> Failure {
     let message = format!(
         "server `{server}` does not declare the capability `{needed}`, which `{method}` needs"
@@ -148,7 +151,7 @@ fn owner(
             resource(request, catalog, linked)
         }
         Method::CompletionComplete => completion(request, catalog),
-        // Such a request gets here only if its server is the only one (`is_for_only_server`).
+        // Such a request gets here only in a single-server view (`is_for_only_server`).
         Method::LoggingSetLevel
         | Method::PromptsList
         | Method::ResourcesList
@@ -160,8 +163,9 @@ fn owner(
     }
 }
 
-/// A request of an extension goes to the server that declares it; of several, to the one whose
-/// tool, prompt or resource it names. The only server gets every request that no revision knows.
+/// Returns the target of an extension request: the server that declares the extension or, if
+/// several do, the server of the named tool, prompt or resource. In a single-server view, that
+/// server receives every unknown request.
 fn of_extension(
     method: &Method,
     request: &Request,
@@ -189,7 +193,7 @@ fn of_extension(
     }
 }
 
-/// The server of the item that a request names, with the name that the server knows.
+/// Returns the server of the named item, with the edit to the name that the server knows.
 fn of_named_item(request: &Request, catalog: &Snapshot) -> Option<CallTarget> {
     let by_name = request.name().and_then(|name| {
         let owned = catalog.tool(&name).or_else(|| catalog.prompt(&name))?;
@@ -205,11 +209,11 @@ fn of_named_item(request: &Request, catalog: &Snapshot) -> Option<CallTarget> {
     by_name.or_else(|| resource(request, catalog, None).ok())
 }
 
-/// The page of a list that a request asks for: the complete `result` object.
+/// Returns the requested page of a list as a complete `result` object.
 ///
 /// # Errors
 ///
-/// Returns -32602 for a cursor that is not of this list.
+/// Returns -32602 for a cursor that does not belong to this list.
 pub(crate) fn page(
     kind: ItemKind,
     request: &Request,
@@ -228,7 +232,7 @@ pub(crate) fn page(
         .map_err(|error| Failure::new(ErrorKind::InvalidParams, error.to_string()))
 }
 
-/// A request for a tool or prompt.
+/// Returns the target of a request for a tool or prompt.
 fn named(request: &Request, kind: ItemKind, catalog: &Snapshot) -> Result<CallTarget, Failure> {
     let name = request.name().ok_or_else(|| missing("name", "a string"))?;
     let listed = match kind {
@@ -279,7 +283,7 @@ impl NamedOwner {
     }
 }
 
-/// The server that an unlisted tool or prompt is sent to. Such a tool has no annotations, so it
+/// Returns the server for an unlisted tool or prompt. An unlisted tool has no annotations, so it
 /// counts as destructive.
 fn unlisted(kind: ItemKind, name: &str, catalog: &Snapshot) -> Result<NamedOwner, Failure> {
     if let Some(item) = catalog.suspended(kind, name) {
@@ -302,7 +306,7 @@ fn unlisted(kind: ItemKind, name: &str, catalog: &Snapshot) -> Result<NamedOwner
     }
 }
 
-/// The refusal of a call of a tool or prompt that no operator approved.
+/// Returns the failure for a tool or prompt that the operator has not approved.
 fn suspended(kind: ItemKind, name: &str, item: &SuspendedItem) -> Failure {
     let SuspendedItem { server, state } = item;
     let message = format!(
@@ -337,7 +341,8 @@ fn resource(
     })
 }
 
-/// `ref` names a prompt or a resource (template); it is small, so it is written anew.
+/// Returns the target of a completion. `ref`, which names a prompt or resource (template), is small
+/// and is replaced as a whole.
 fn completion(request: &Request, catalog: &Snapshot) -> Result<CallTarget, Failure> {
     let span = request
         .params
@@ -379,7 +384,7 @@ fn completion(request: &Request, catalog: &Snapshot) -> Result<CallTarget, Failu
     };
     let native_name = (native_uri.is_none()).then(|| RawJson::from_value(&native));
     reference[key] = native;
-    // A server may go by a member that does not belong to this type.
+    // A server might read a member that does not belong to this type, so it is removed.
     for other in ["name", "uri"].iter().filter(|other| **other != key) {
         reference.as_object_mut().map(|it| it.shift_remove(*other));
     }
@@ -398,7 +403,7 @@ fn missing(member: &str, must_be: &str) -> Failure {
     )
 }
 
-/// A name from outside, bounded for a message.
+/// Truncates a name from outside for a message.
 fn short(text: &str) -> String {
     text.chars().take(200).collect()
 }

@@ -1,4 +1,4 @@
-//! A request of a client, and the reply to it: its answer, or the stream on which that comes.
+//! Requests of clients and their replies: a complete answer, or the stream that will carry it.
 
 use std::sync::Arc;
 
@@ -17,19 +17,19 @@ use crate::protocol::{ErrorKind, RawJson, Request, RequestId, Response};
 /// A request whose client waits for the reply.
 pub(crate) struct ClientRequest {
     pub(crate) request: Request,
-    /// Names it; the call that begins with it has the same number.
+    /// The request's number. A call that the request starts has the same number.
     pub(crate) number: u64,
-    /// Whether the client accepts the answer as an event stream. One that does not cannot be
-    /// asked anything, and receives no progress.
+    /// Whether the client accepts an event stream as the reply. Without a stream, the client cannot
+    /// be asked for input and receives no progress.
     pub(crate) accepts_stream: bool,
     pub(crate) reply: oneshot::Sender<ClientReply>,
-    /// Headers that servers are to read.
+    /// Headers that servers are allowed to read.
     pub(crate) forwarded: Option<Arc<ClientHeaders>>,
     pub(crate) call_telemetry: Option<Box<CallTelemetry>>,
 }
 
 impl ClientRequest {
-    /// Its telemetry, from now on that of a call of this item of a server.
+    /// Takes the telemetry and turns it into the telemetry of a call of this item.
     pub(crate) fn take_call_telemetry(
         &mut self,
         server: &ServerName,
@@ -40,12 +40,12 @@ impl ClientRequest {
         Some(call_telemetry)
     }
 
-    /// Answers a request of which no call was made.
+    /// Answers a request that did not become a call.
     pub(crate) fn answer(self, reply: ClientReply, ending: CallEnding<'_>) {
         if let Some(call_telemetry) = self.call_telemetry {
             call_telemetry.end(ending, reply.size());
         }
-        // A client that left does not need it.
+        // Sending fails only if the client has disconnected.
         let _ = self.reply.send(reply);
     }
 }
@@ -55,35 +55,36 @@ impl ClientRequest {
 pub enum ClientReply {
     /// A JSON-RPC answer.
     Json(Bytes),
-    /// The same in parts, so that a long one is not copied.
+    /// A JSON-RPC answer in parts, which saves copying a long result.
     Parts([Bytes; 3]),
-    /// A JSON-RPC error of a request without a session, whose kind the transport may show, too.
+    /// A JSON-RPC error for a request without a session. The transport also maps its kind to an
+    /// HTTP status.
     Error { error: ReplyError, frame: Bytes },
     /// The message has no answer.
     Accepted,
     /// Events; the stream ends when the channel does.
     Stream(mpsc::Receiver<StreamEvent>),
-    /// The stream that was to be resumed is over and was read to its end.
+    /// The stream to resume has ended, and the client has read all of it.
     Over,
 }
 
-/// Whose error an answer tells.
+/// The origin of an error in an answer.
 #[derive(Debug)]
 pub enum ReplyError {
     Gateway {
         kind: ErrorKind,
-        /// When trying again can help, in milliseconds from now.
+        /// When the client should retry, in milliseconds from now; `None` if a retry cannot help.
         retry_after_ms: Option<u64>,
     },
-    /// An error object of a server.
+    /// An error object from the server.
     Server(RawJson),
 }
 
-/// An answer from this size on is sent in parts, in bytes.
+/// Minimum size of an answer that is sent in parts, in bytes.
 const PARTS_MIN: usize = 16 * 1024;
 
 impl ClientReply {
-    /// The answer of a server as it wrote it, but for the id.
+    /// Returns a server's answer unchanged except for its id.
     pub(crate) fn passed_on(response: &Response, id: &RequestId) -> Self {
         if response.frame.as_bytes().len() < PARTS_MIN {
             Self::Json(response.with_id(id))
@@ -92,7 +93,7 @@ impl ClientReply {
         }
     }
 
-    /// The same answer, whose bytes hold this room.
+    /// Returns the same answer, which holds this reserved memory until its bytes are dropped.
     pub(crate) fn holding(self, room: HeldRoom) -> Self {
         match self {
             Self::Json(frame) => Self::Json(room.hold(frame)),
@@ -107,7 +108,7 @@ impl ClientReply {
         }
     }
 
-    /// Bytes of an answer.
+    /// Returns the size of the answer in bytes.
     pub(crate) fn size(&self) -> usize {
         match self {
             Self::Json(frame) | Self::Error { frame, .. } => frame.len(),
@@ -116,7 +117,7 @@ impl ClientReply {
         }
     }
 
-    /// The JSON-RPC message of an answer.
+    /// Returns the JSON-RPC message of the answer; `None` for a stream or no answer.
     pub(crate) fn into_frame(self) -> Option<Bytes> {
         match self {
             Self::Json(frame) | Self::Error { frame, .. } => Some(frame),

@@ -14,11 +14,11 @@ pub(crate) struct EventSender {
     bytes_max: usize,
 }
 
-/// The queue is full, or nobody reads it any more.
+/// The queue is full, or its reader has disconnected.
 #[derive(Debug)]
 pub(crate) struct NotQueued;
 
-/// A queue of so many events and bytes.
+/// Creates a queue with these limits on events and bytes.
 pub(crate) fn event_queue(
     events_max: usize,
     bytes_max: usize,
@@ -36,34 +36,35 @@ pub(crate) fn event_queue(
 impl EventSender {
     /// # Errors
     ///
-    /// Fails when there is no room, or nobody reads any more.
+    /// Fails if the queue is full or its reader has disconnected.
     pub(crate) fn try_send(&self, mut event: StreamEvent) -> Result<(), NotQueued> {
         let size = event.frame.as_ref().map_or(0, bytes::Bytes::len);
-        // A message that exceeds the whole limit waits alone.
+        // A message above the byte limit is queued only while no other message waits.
         let counted = size.min(self.bytes_max);
         let taken = self.bytes.take_within(counted, self.bytes_max);
         event.queued = Some(taken.ok_or(NotQueued)?);
         self.events.try_send(event).map_err(|_| NotQueued)
     }
 
-    /// Sends what is held elsewhere within a limit, or the one answer: its bytes do not count.
+    /// Sends an answer, or an event that is already counted against another limit. Its bytes do not
+    /// count.
     ///
     /// # Errors
     ///
-    /// Fails when there is no place, or nobody reads any more.
+    /// Fails if the queue has no free slot or its reader has disconnected.
     pub(crate) fn try_send_uncounted(&self, event: StreamEvent) -> Result<(), NotQueued> {
         self.events.try_send(event).map_err(|_| NotQueued)
     }
 
-    /// Whether a quarter of the queue is free beside a message of so many bytes, for what must not
-    /// be left out.
+    /// Returns whether a quarter of the queue would stay free after a message of this size.
+    /// Optional messages leave that much for required ones.
     pub(crate) fn has_room_to_spare(&self, bytes: usize) -> bool {
         let free = self.bytes_max.saturating_sub(self.bytes.all());
         self.events.capacity() > self.events_max / 4
             && (free == self.bytes_max || free.saturating_sub(bytes) >= self.bytes_max / 4)
     }
 
-    /// Events that fit in now.
+    /// Returns the number of free slots.
     pub(crate) fn capacity(&self) -> usize {
         self.events.capacity()
     }
@@ -72,7 +73,7 @@ impl EventSender {
         self.events.is_closed()
     }
 
-    /// Ends when nobody reads any more.
+    /// Completes when the reader has disconnected.
     pub(crate) async fn closed(&self) {
         self.events.closed().await;
     }

@@ -1,4 +1,4 @@
-//! Lists that clients ask for.
+//! Answers requests for lists.
 
 use tokio::time::Instant;
 
@@ -9,12 +9,12 @@ use crate::downstream::{Caller, ConnectionCommand, ConnectionKey};
 use crate::protocol::{Era, Failure, Method, Request};
 
 impl CallContext {
-    /// One page of a list, as a client sees it.
+    /// Returns one page of a list in the client's view.
     ///
     /// # Errors
     ///
-    /// Returns -32602 for a cursor that is not of this list, and why the only server of its view is
-    /// not there, if that was never listed.
+    /// Returns -32602 for a cursor that does not belong to this list. For a single-server view
+    /// whose server was never listed, returns why that server is unavailable.
     pub(crate) fn list(
         &self,
         kind: ItemKind,
@@ -29,9 +29,10 @@ impl CallContext {
         decorator.list(kind, request, catalog, published, caller.revision)
     }
 
-    /// Whether a request that the gateway usually answers is sent to the only server of the view: the
-    /// server does not declare what it needs. Official servers serve such a request or refuse it. Policies
-    /// and pins do not see the items of this answer, so it is sent only where there are none.
+    /// Returns whether a request that the gateway usually answers is sent to the server of a
+    /// single-server view, because the server does not declare the capability. Official servers may
+    /// serve such a request anyway. Policies and pins do not apply to the items of this answer, so
+    /// the request is sent only if neither is configured.
     pub(crate) fn is_for_only_server(
         &self,
         method: &Method,
@@ -49,15 +50,15 @@ impl CallContext {
         };
         let settings = self.downstreams.get(server.part.server());
         let is_unpinned = settings.is_some_and(|it| it.settings().names.pins == PinMode::Off);
-        // Only a server of the newer era adds what its clients expect of a list.
+        // Only a modern server adds the members that modern clients expect in a list.
         let is_readable =
             caller.revision.era() == Era::Legacy || server.part.revision.era() == Era::Modern;
         let is_shown_whole = is_unpinned && self.policy.load().is_none();
         !server.part.declares(needed) && is_readable && is_shown_whole
     }
 
-    /// Has the lists read again, in the background, that this client sees and that are old: not every
-    /// server announces its changes. What is different then is announced to clients.
+    /// Reads outdated lists of the client's view again in the background, because not every server
+    /// announces its changes. Clients are notified of differences.
     fn reread(&self, kind: ItemKind, caller: &Caller) {
         let known = self.catalog.known_lists();
         let now = Instant::now();

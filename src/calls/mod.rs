@@ -6,9 +6,9 @@
 //! questions come back to the actor under the call's number. The call translates them into the
 //! client's revision, and hands them to its `ReplyTarget`: a reply, or a stream.
 //!
-//! A question of the server is the one thing in which the two differ: a session asks its client on
-//! a stream, while a call without one answers with the questions, and is parked until the client
-//! comes back with answers.
+//! Sessions differ only in how they ask the client for input: a session asks on a stream, while a
+//! call without a session answers with the questions and is parked until the client returns with
+//! answers.
 
 mod admission;
 mod alarms;

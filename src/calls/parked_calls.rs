@@ -1,4 +1,4 @@
-//! Calls whose client has to come back with answers before they can go on (B-ASK-02).
+//! Calls that are parked until their client returns with answers (B-ASK-02).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use crate::calls::quota::{Quota, QuotaExceeded, QuotaLimit, QuotaShare};
 use crate::calls::worker_inbox::{ClientAction, WorkerInbox};
 use crate::id::Holder;
 
-/// Where the parked calls are, by a handle that only the sealed state of their client names.
+/// The parked calls by handle. Only the client's sealed state contains the handle.
 #[derive(Clone, Default)]
 pub(crate) struct ParkedCalls {
     calls: Arc<Mutex<HashMap<Uuid, CallAddress>>>,
     places: Quota,
 }
 
-/// Where a call of a client without a session is.
+/// The address of a sessionless call.
 #[derive(Clone)]
 pub(crate) struct CallAddress {
     pub(crate) inbox: Arc<WorkerInbox>,
@@ -30,7 +30,7 @@ impl CallAddress {
     }
 }
 
-/// A call's place among the parked ones; given back when dropped.
+/// A slot among the parked calls; released on drop.
 pub(crate) struct ParkedPermit {
     parked: ParkedCalls,
     pub(crate) handle: Uuid,
@@ -39,11 +39,11 @@ pub(crate) struct ParkedPermit {
 }
 
 impl ParkedCalls {
-    /// Takes a place for a call of this client.
+    /// Takes a parking slot for a call of this client.
     ///
     /// # Errors
     ///
-    /// Says why there is none.
+    /// Returns the reason why no slot is available.
     pub(crate) fn enter(
         &self,
         handle: Uuid,
@@ -70,7 +70,7 @@ impl ParkedCalls {
 impl Drop for ParkedPermit {
     fn drop(&mut self) {
         let mut calls = self.parked.calls.lock();
-        // Another call has the handle if two adopted the same task at once.
+        // Another call owns the handle if both adopted the same task at the same time.
         if calls
             .get(&self.handle)
             .is_some_and(|call| call.number == self.number)

@@ -1,4 +1,4 @@
-//! Progress of a call, on its way to the client that asked for it.
+//! Progress notifications of a call, translated for the client that asked for them.
 
 use bytes::Bytes;
 
@@ -6,20 +6,20 @@ use crate::bridge::projection::project_progress;
 use crate::id::ViewId;
 use crate::protocol::{Notification, Request, Revision, splice};
 
-/// The progress that a client asked for, with its token.
+/// A client's request for progress.
 #[derive(Clone)]
 pub(crate) struct Progress {
-    /// Its token, raw; `None` when it wants none.
+    /// The raw progress token; `None` if the client did not ask for progress.
     token: Option<Bytes>,
     last: f64,
-    /// The client sees one server only.
+    /// Whether the client's view has a single server.
     is_of_only_server: bool,
     /// The revision of the client.
     to: Revision,
 }
 
 impl Progress {
-    /// As the client asks for it in its request.
+    /// Reads the progress token from a client's request.
     pub(crate) fn of(request: &Request, to: Revision) -> Self {
         Self {
             to,
@@ -29,8 +29,8 @@ impl Progress {
         }
     }
 
-    /// The same for a client of this view. A view of one server behaves like that server, so it passes
-    /// progress as the server wrote it.
+    /// Adapts the progress to the client's view. A single-server view behaves like that server, so
+    /// it forwards progress unchanged.
     pub(crate) fn of_view(mut self, view: &ViewId) -> Self {
         self.is_of_only_server = matches!(view, ViewId::Server(_));
         self
@@ -40,8 +40,9 @@ impl Progress {
         self.token.is_some()
     }
 
-    /// The server's notification with the client's token; `None` when the client wants none, or
-    /// the progress does not increase and the view has several servers (S-PROG-02).
+    /// Returns the server's notification with the client's token; `None` if the client did not ask
+    /// for progress, or if the value does not increase and the view has several servers
+    /// (S-PROG-02).
     pub(crate) fn frame(&mut self, notification: &Notification) -> Option<Bytes> {
         let token = self.token.clone()?;
         let progress = notification.member(notification.params.progress.as_ref())?;
@@ -74,7 +75,7 @@ mod tests {
         }
     }
 
-    /// What of these values reaches a client of a view.
+    /// Returns the progress values that a client of this view receives.
     fn reached(view: &ViewId, values: &[u64]) -> Vec<u64> {
         let mut progress = progress().of_view(view);
         let shown = values.iter().filter_map(|value| {

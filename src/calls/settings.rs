@@ -8,63 +8,64 @@ use crate::id::Holder;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionSettings {
-    /// A session without request or open stream for this long is ended.
+    /// How long a session may have no request and no open stream before it is ended.
     pub idle_timeout: Duration,
-    /// Sessions in all.
+    /// Maximum number of sessions.
     pub sessions_max: usize,
-    /// Calls of one session in flight.
+    /// Maximum number of calls in flight of one session.
     pub calls_max: usize,
-    /// Events of one stream that are kept for `Last-Event-ID`.
+    /// Maximum number of events per stream that are kept for `Last-Event-ID`.
     pub events_per_stream: usize,
-    /// Bytes of events kept per session, over all its streams.
+    /// Maximum size of the events kept per session over all its streams, in bytes.
     pub events_bytes_max: usize,
-    /// Bytes of events kept over all sessions.
+    /// Maximum size of the events kept over all sessions, in bytes.
     pub events_bytes_all_max: usize,
-    /// Subscriptions of one session, and of one stream of a client without one.
+    /// Maximum number of subscriptions of one session, or of one stream without a session.
     pub subscriptions_max: usize,
-    /// Bytes of these.
+    /// Maximum size of these subscriptions, in bytes.
     pub subscriptions_bytes_max: usize,
-    /// Events that wait for a client to read them; a slower client loses the stream and resumes.
+    /// Maximum number of events that wait for a client to read them. A slower client is
+    /// disconnected and can resume.
     pub stream_queue_max: usize,
-    /// Bytes of these.
+    /// Maximum size of these events, in bytes.
     pub stream_queue_bytes_max: usize,
-    /// How long the events of a stream are kept after its end.
+    /// How long the events of an ended stream are kept.
     pub finished_kept: Duration,
     /// How long a client may take to answer a question of a server (sampling, elicitation, roots).
     pub answer_timeout: Duration,
-    /// Calls of clients without a session that wait for their client to come back with answers.
+    /// Maximum number of sessionless calls that wait for their client to return with answers.
     pub parked_max: usize,
-    /// States that clients without a session came back with and that have not expired.
+    /// Maximum number of unexpired states that clients have returned.
     pub used_states_max: usize,
-    /// How often the key changes with which states are sealed.
+    /// Rotation interval of the key that seals states.
     pub state_key_every: Duration,
-    /// Clients without a session that listen (`subscriptions/listen`).
+    /// Maximum number of listening clients without a session (`subscriptions/listen`).
     pub listeners_max: usize,
-    /// The share of sessions, parked calls and listeners, in percent, that each client has of the
-    /// last places.
+    /// Each client's share of sessions, parked calls and listeners, in percent; the last places are
+    /// reserved for clients below their share.
     pub peer_share: usize,
-    /// Sessions of one client; 0: no limit of its own.
+    /// Maximum number of sessions per client; 0: unlimited.
     pub sessions_per_client: usize,
-    /// The same of those that listen.
+    /// Maximum number of listeners per client; 0: unlimited.
     pub listeners_per_client: usize,
-    /// Bytes of what one server says outside of calls that wait to be brought to sessions.
+    /// Maximum size of one server's events that wait to be delivered to sessions, in bytes.
     pub server_events_max: usize,
-    /// How long the first list waits for servers that were never listed.
+    /// How long a first list request waits for servers that were never listed.
     pub first_list_wait: Duration,
-    /// How long it waits at most for those of a kind that took longer before.
+    /// Maximum wait for servers of a kind that took longer before.
     pub first_list_wait_max: Duration,
-    /// Whether any server is called with the sign-in of each user.
+    /// Whether any server uses per-user credentials.
     pub has_user_credentials: bool,
-    /// Calls in flight of one client; 0: as many as its sessions may have.
+    /// Maximum number of calls in flight per client; 0: unlimited except by its sessions.
     pub calls_per_client: usize,
-    /// How often each client may call.
+    /// Call rate limits per client.
     pub rate_limits: RateLimitSettings,
-    /// The clients for which some of these are other limits.
+    /// Clients with their own limits.
     pub by_client: LimitsByClient,
 }
 
 impl SessionSettings {
-    /// Events that may wait in the queue of a stream, and their bytes.
+    /// Returns the maximum number of events in a stream's queue, and their maximum size in bytes.
     pub(crate) fn stream_queue(&self) -> (usize, usize) {
         (self.stream_queue_max, self.stream_queue_bytes_max)
     }
@@ -95,7 +96,7 @@ impl SessionSettings {
         self.places(of, ("sessions.parked_calls", self.parked_max), None)
     }
 
-    /// Without a limit for all together: each server has one.
+    /// Returns a client's limit on calls in flight. The total is limited by each server instead.
     pub(crate) fn calls_in_flight(&self, holder: &Holder) -> QuotaLimit {
         let all = (self.calls_per_client, "limits.calls_per_client");
         let one = (
@@ -106,7 +107,8 @@ impl SessionSettings {
         self.places("calls in flight", ("limits", usize::MAX), own)
     }
 
-    /// The most that one client gets: its own number, or that of all. 0 is no limit.
+    /// Returns the limit for one client: its own limit if configured, or else the default; `None`
+    /// for 0.
     fn own(
         &self,
         holder: &Holder,

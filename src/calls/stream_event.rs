@@ -1,4 +1,4 @@
-//! Events of streams to clients, and how they are named.
+//! Events on streams to clients, and their ids.
 
 use bytes::Bytes;
 use url::form_urlencoded;
@@ -6,26 +6,27 @@ use url::form_urlencoded;
 use crate::memory::{ByteShare, HeldRoom};
 use crate::protocol::RequestId;
 
-/// Longest request id that is written into an event id, in bytes.
+/// Maximum length of a request id inside an event id, in bytes.
 const REQUEST_ID_MAX: usize = 128;
 
 /// One event of a stream to a client.
 #[derive(Debug)]
 pub struct StreamEvent {
-    /// After which the client can resume the stream; `None` on a stream that cannot be resumed.
+    /// The id with which the client can resume after this event; `None` if the stream cannot be
+    /// resumed.
     pub id: Option<EventId>,
-    /// A JSON-RPC message. `None` in the first event of a stream, which only tells its id.
+    /// A JSON-RPC message; `None` in a stream's first event, which only carries the id.
     pub frame: Option<Bytes>,
-    /// Whether it is the answer to the request that the stream belongs to.
+    /// Whether the event is the answer to the stream's request.
     pub is_answer: bool,
-    /// Its bytes in the queue, until it is read.
+    /// The event's bytes in the queue, released when the event is read.
     pub(crate) queued: Option<ByteShare>,
-    /// The room of a large answer.
+    /// The reserved memory of a large answer.
     pub(crate) room: Option<HeldRoom>,
 }
 
 impl StreamEvent {
-    /// A message on a stream that cannot be resumed.
+    /// Creates a message on a stream that cannot be resumed.
     pub(crate) fn message(frame: Bytes) -> Self {
         Self {
             id: None,
@@ -36,7 +37,7 @@ impl StreamEvent {
         }
     }
 
-    /// The answer on a stream that cannot be resumed.
+    /// Creates the answer on a stream that cannot be resumed.
     pub(crate) fn answer(frame: Bytes) -> Self {
         Self {
             is_answer: true,
@@ -45,8 +46,8 @@ impl StreamEvent {
     }
 }
 
-/// Names an event within the gateway: it tells the stream and the request that it belongs to,
-/// also to a process that never saw them. Clients get it as text.
+/// Identifies an event, its stream and the stream's request, even for a later process that never
+/// saw them. Clients receive it as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventId {
     pub(crate) epoch: u32,
@@ -56,7 +57,7 @@ pub struct EventId {
 }
 
 impl EventId {
-    /// Reads a `Last-Event-ID`; `None` when it is not exactly of the form that we write.
+    /// Parses a `Last-Event-ID`; `None` for any text that the gateway does not write.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut parts = text.splitn(4, '.');
         let epoch = u32::from_str_radix(parts.next()?, 16).ok()?;

@@ -34,7 +34,7 @@ impl HiddenText {
             return None;
         }
         let mut found = Self::none();
-        // The JSON is valid, and no deeper than a list may be.
+        // The JSON is valid and within the depth limit for lists.
         if let Ok(value) = serde_json::from_str(json) {
             found.read_value(&value);
         }

@@ -1,6 +1,6 @@
-//! The edge that clients connect to: turns what they send into messages to sessions, and what
-//! sessions answer into HTTP, HTTP+SSE or lines. What a message means is read in `intake`, once
-//! for all of them.
+//! The edge that clients connect to: turns their messages into messages to sessions, and answers
+//! into HTTP, HTTP+SSE or lines. All transports share `intake`, which parses and classifies
+//! messages.
 
 mod channel;
 mod encode;

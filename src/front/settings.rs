@@ -16,52 +16,57 @@ pub struct FrontSettings {
     pub endpoint: String,
     /// Whether clients of revision 2024-11-05 are served at `/sse` and `/messages`.
     pub legacy_sse: bool,
-    /// Whether clients with a handshake are served without sessions, too.
+    /// Whether clients with a handshake can also be served without a session (`gateway.stateless`).
     pub stateless: bool,
-    /// Whether such a client needs a session; otherwise a request that names none is served without.
+    /// Whether a client with a handshake needs a session. Otherwise a request that names no session
+    /// is served without one.
     pub requires_session: bool,
-    /// Origins that a browser may call from; `*` stands for any port or any host part.
+    /// Allowed `Origin` values of web pages; `*` matches any port or any part of the host.
     pub allowed_origins: Vec<String>,
-    /// `Host` values accepted beyond loopback; without them a public listener accepts any.
+    /// `Host` values accepted in addition to loopback names. If empty, a public listener accepts
+    /// any.
     pub allowed_hosts: Vec<String>,
     /// How clients authenticate.
     pub auth: AuthSettings,
-    /// Whether the gateway speaks HTTPS, and with which certificate.
+    /// Whether the gateway uses HTTPS, and with which certificate.
     pub tls: TlsSettings,
-    /// Headers of clients that servers are to read, in lower case.
+    /// Names of client headers that are forwarded to servers, in lower case.
     pub forwarded_headers: Vec<String>,
-    /// Whether a server is to read whose call it is (`user_headers`).
+    /// Whether any server receives the identity of the calling user (`user_headers`).
     pub reads_users: bool,
-    /// Whether a server gets tokens in exchange for those of clients.
+    /// Whether any server receives exchanged tokens, for which client tokens must be kept.
     pub keeps_tokens: bool,
-    /// Web worker threads.
+    /// Number of web worker threads.
     pub workers: usize,
-    /// Largest request body, in bytes.
+    /// Maximum size of a request body, in bytes.
     pub body_max: usize,
-    /// Bytes of all request bodies in flight; more are refused with 503.
+    /// Maximum size of all request bodies in flight, in bytes; more are refused with 503.
     pub bytes_in_flight_max: usize,
-    /// The share of these, in percent, that each client has of the last ones.
+    /// Each client's share of these bytes, in percent; the last bytes are reserved for clients
+    /// below their share.
     pub peer_share: usize,
-    /// Those of one client; 0: as many as its share allows.
+    /// Maximum size of one client's request bodies in flight, in bytes; 0: limited only by its
+    /// share.
     pub bytes_per_client: usize,
-    /// The clients that may have another number of them.
+    /// Clients with their own limits.
     pub by_client: LimitsByClient,
-    /// Bytes of answers that clients do not read, in all; while there are more, a client that
-    /// reads nothing for a second is disconnected.
+    /// Maximum size of all unread answers, in bytes. Above it, a client that reads nothing for a
+    /// second is disconnected.
     pub unread_bytes_max: usize,
-    /// Time for a request's head.
+    /// Time limit for receiving the head of a request.
     pub head_timeout: Duration,
-    /// Time for a request's body, and for a client to read on.
+    /// Time limit for receiving the body of a request, and for a client that reads nothing.
     pub body_timeout: Duration,
     /// Idle time after which a keep-alive connection is closed.
     pub keep_alive: Duration,
-    /// A call that is silent for longer is answered as a stream.
+    /// Time without a message after which a call is answered as a stream.
     pub sse_after: Duration,
-    /// Time between two comments on a silent stream.
+    /// Interval between comments on a silent stream.
     pub sse_comment_every: Duration,
-    /// How long the calls of an HTTP+SSE client go on without its stream.
+    /// How long the calls of an HTTP+SSE client continue after its stream broke.
     pub sse_reconnect_within: Duration,
-    /// Open client connections per worker; `None` follows the limit of open files.
+    /// Maximum number of client connections per worker; `None` derives it from the limit of open
+    /// files.
     pub connections_max: Option<usize>,
 }
 
@@ -101,12 +106,12 @@ impl Default for FrontSettings {
 }
 
 impl FrontSettings {
-    /// Of the URLs of the gateway.
+    /// Returns the scheme of the gateway's URLs.
     pub fn scheme(&self) -> &'static str {
         if self.tls.is_on() { "https" } else { "http" }
     }
 
-    /// Bytes of the request bodies of this client.
+    /// Returns the limit for this client's request bodies in flight.
     pub(super) fn body_bytes(&self, holder: &Holder) -> QuotaLimit {
         let own = self.by_client.find(holder);
         let (max, key) = match own.and_then(|own| own.bytes_in_flight) {
@@ -122,8 +127,9 @@ impl FrontSettings {
         }
     }
 
-    /// The URL, without a path, under which clients on this machine find the gateway that listens
-    /// at this address. With a certificate it has a name: the first of `allowed_hosts`.
+    /// Returns the URL, without a path, at which clients on this machine reach a gateway that
+    /// listens at this address. With TLS, it uses a name that the certificate can contain: the
+    /// first of `allowed_hosts`.
     pub fn base_url(&self, mut address: SocketAddr) -> String {
         let names = self.allowed_hosts.iter();
         let mut names = names.filter(|name| self.tls.is_on() && !name.contains('*'));

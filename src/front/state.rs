@@ -23,24 +23,24 @@ use crate::transport::{Tls, WebClient};
 /// The state that request handlers share.
 pub struct Front {
     pub(super) settings: ArcSwap<FrontSettings>,
-    /// `None` where no tokens are taken.
+    /// Verifies client tokens; `None` if tokens are disabled.
     pub(super) tokens: ArcSwapOption<TokenVerifier>,
-    /// Tokens of clients that servers get others for.
+    /// Client tokens that are exchanged for server tokens.
     subjects: SubjectTokens,
-    /// Keys and tokens of clients are added to these.
+    /// Secrets to mask, to which the keys and tokens of clients are added.
     pub(super) secrets: LiveSecrets,
     pub(super) sessions: Sessions,
     pub(super) counters: Counters,
-    /// Bytes of the bodies of all requests in flight.
+    /// Quota for the bodies of all requests in flight.
     pub(super) bytes: Quota,
     /// Cancelled when the gateway stops.
     pub(super) draining: CancellationToken,
-    /// Cancelled with `draining`, and earlier when the socket is handed over to another process:
-    /// then requests are still answered, and streams end.
+    /// Cancelled with `draining`, or earlier when the socket is handed over to another process.
+    /// After that, requests are still answered, but streams end.
     pub(super) closing: CancellationToken,
-    /// Open channels of HTTP+SSE.
+    /// The open channels of HTTP+SSE.
     pub(super) channels: SseChannels,
-    /// Requests and event streams that are not answered to their end.
+    /// Tracks requests and event streams until they are completely answered.
     pub(super) in_flight: TaskTracker,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct FrontGate {
 }
 
 impl FrontGate {
-    /// Waits for the front: clients may connect a moment before it is there.
+    /// Waits until the front is built, because clients can connect shortly before.
     pub(super) async fn front(&self) -> &Front {
         self.front.wait().await
     }
@@ -94,8 +94,8 @@ impl Front {
         }
     }
 
-    /// Replaces what can change while the server runs. Tokens that were checked stay known while
-    /// the same are taken.
+    /// Replaces the settings that can change while the server runs. Verified tokens stay cached
+    /// unless the token settings have changed.
     pub(super) fn configure(&self, settings: FrontSettings) {
         let tokens = self.tokens.load();
         let present = tokens.as_ref().map(|tokens| tokens.settings());
@@ -110,7 +110,7 @@ impl Front {
         self.settings.store(Arc::new(settings));
     }
 
-    /// Cancelled when the gateway stops, or hands its socket over.
+    /// Returns the token that is cancelled when the gateway stops or hands its socket over.
     pub fn closing(&self) -> CancellationToken {
         self.closing.clone()
     }
@@ -119,13 +119,13 @@ impl Front {
         self.draining.is_cancelled()
     }
 
-    /// Whether streams are refused.
+    /// Returns whether new streams are refused.
     pub(super) fn is_closing(&self) -> bool {
         self.closing.is_cancelled()
     }
 }
 
-/// Addresses from the configuration may be private ones.
+/// Creates a token verifier. It may connect to private addresses that the configuration names.
 fn token_verifier(
     settings: &TokenSettings,
     subjects: &SubjectTokens,

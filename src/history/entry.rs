@@ -102,7 +102,7 @@ pub struct RecordedCall {
     /// End time, in milliseconds since 1970.
     pub timestamp: u64,
     pub method: String,
-    /// The requested tool, prompt or URI.
+    /// The requested tool or prompt, or the resource's URI.
     pub target: String,
     pub server_id: Option<String>,
     /// The start of its session's id.

@@ -32,7 +32,7 @@ const REQUEST_ID_MAX: usize = 128;
 pub struct RecordedCaller<'c> {
     /// The handle of its session.
     pub session: Option<u32>,
-    /// The name that the client states.
+    /// The name that the client reports.
     pub client: Option<&'c Arc<str>>,
     pub revision: Revision,
     /// The server whose endpoint the client used: requests then use that server's names.

@@ -195,7 +195,7 @@ impl Search<'_> {
 /// A block, the index of a part with calls in it, and their number.
 type Head = (i64, usize, i64);
 
-/// Pops the greatest, if it is of this block.
+/// Pops the greatest entry if it belongs to this block.
 fn pop_at(heads: &mut BinaryHeap<Head>, block: i64) -> Option<Head> {
     let is_of_block = heads.peek().is_some_and(|(of, _, _)| *of == block);
     is_of_block.then(|| heads.pop()).flatten()

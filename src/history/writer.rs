@@ -1,4 +1,4 @@
-//! The thread that writes records. An unusable file costs records, and nothing else.
+//! The thread that writes records. An unusable file loses records, but has no other effect.
 
 use std::io;
 use std::path::PathBuf;
@@ -80,7 +80,7 @@ impl Writer {
             (0..lost).for_each(|_| self.state.counters.add(Counter::HistoryLost));
         }
         for flushed in batch.flushes {
-            // Ignore an error: the requester is gone.
+            // Sending fails only if the requester is gone.
             let _ = flushed.send(());
         }
     }

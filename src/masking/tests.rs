@@ -280,7 +280,7 @@ fn the_oldest_of_one_origin_make_room_and_those_of_another_stay() {
         assert!(is_known(text), "{text}");
     }
     assert!(!is_known("of-client-0000"));
-    // It is found whatever its origin.
+    // A secret is found regardless of its origin.
     live.add(SecretOrigin::Client, "of-a-server");
     assert_eq!(format!("{live:?}"), "LiveSecrets(1026)");
 }

@@ -1,5 +1,5 @@
-//! Passwords behind a user's name and a colon: after an option for a user, as `curl -u me:word`, and
-//! before a host, as `me:word@db.example`.
+//! Finds passwords after a user name and a colon: in the value of an option, such as `curl -u
+//! me:word`, and before a host, as in `me:word@db.example`.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ const USER_OPTIONS: [&str; 6] = [
     "--auth-user",
 ];
 
-/// Words before a colon that name no user: kinds of packages and addresses.
+/// Words before a colon that are not user names: kinds of packages and addresses.
 const KINDS: [&str; 26] = [
     "acct",
     "bitbucket",
@@ -45,7 +45,7 @@ const KINDS: [&str; 26] = [
     "xmpp",
 ];
 
-/// Longest name of a user, in bytes.
+/// Maximum length of a user name, in bytes.
 const NAME_MAX: usize = 64;
 
 /// Whether a user's name and password follow this option.
@@ -53,8 +53,8 @@ pub(super) fn takes_user(option: &str) -> bool {
     USER_OPTIONS.contains(&option)
 }
 
-/// The password in the value of such an option. Numbers of a user and a group, as Docker takes them, are
-/// none, nor is the name of a group that is that of its user, nor a port.
+/// Returns the range of the password in the value of such an option. A port is not a password, nor
+/// are the user and group numbers that Docker accepts, nor a group with the same name as its user.
 pub(super) fn password_of_user(value: &str) -> Option<Range<usize>> {
     let (user, password) = unquoted(value).split_once(':')?;
     let is_path = user.contains('/') || password.starts_with(['/', '\\']);
@@ -85,9 +85,9 @@ pub(super) fn password_before_host(text: &str) -> Option<Range<usize>> {
     span_of(password, text)
 }
 
-/// Whether a text behind an `@` is a host, and neither a version nor a digest.
+/// Whether the text after an `@` is a host, rather than a version or a digest.
 fn is_place(text: &str, has_path: bool) -> bool {
-    // As drivers of Go write it: `tcp(127.0.0.1:3306)`.
+    // The format of Go drivers: `tcp(127.0.0.1:3306)`.
     if let Some((network, _)) = text.split_once('(') {
         return !network.is_empty() && network.bytes().all(|byte| byte.is_ascii_alphanumeric());
     }
@@ -122,13 +122,13 @@ fn is_plain_label(label: &str) -> bool {
     !label.is_empty() && label.bytes().all(is_part)
 }
 
-/// The text between quotes of a shell.
+/// Returns the text without its shell quotes.
 fn unquoted(text: &str) -> &str {
     let quoted = |quote: char| text.strip_prefix(quote)?.strip_suffix(quote);
     quoted('\'').or_else(|| quoted('"')).unwrap_or(text)
 }
 
-/// Where a part of a text is; `None` for a part that is empty or a variable.
+/// Returns the position of a part in a text; `None` if the part is empty or a variable.
 fn span_of(part: &str, text: &str) -> Option<Range<usize>> {
     if part.is_empty() || is_variable(part) {
         return None;

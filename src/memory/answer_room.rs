@@ -1,5 +1,5 @@
-//! The room for large answers on their way from servers to clients. An answer takes room before its
-//! bytes are read, so that a server which sends faster than clients read is slowed down.
+//! Limits the memory of large answers in transit from servers to clients. An answer reserves memory
+//! before its bytes are read, so that a server that sends faster than clients read is slowed down.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,47 +8,47 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Messages up to this size are never counted and never wait; larger ones take room in steps of this
-/// size. In bytes.
+/// Size in bytes up to which messages are never counted and never wait. Larger messages reserve
+/// memory in steps of this size.
 pub(crate) const STEP: usize = 256 * 1024;
 
-/// The room of all answers of the gateway. Cheap to clone.
+/// The memory for all large answers. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct AnswerRoom(Arc<RoomState>);
 
 struct RoomState {
-    /// In steps.
+    /// Free memory, in steps.
     free: Arc<Semaphore>,
     max: u32,
-    /// The one permit to exceed the room. Answers of unknown length take their room bit by bit and could
-    /// otherwise wait for each other.
+    /// The only permit to exceed the limit. Answers of unknown length reserve memory step by step,
+    /// and could otherwise deadlock.
     excess: Arc<Semaphore>,
-    /// In steps.
+    /// Reserved memory, in steps.
     held: AtomicUsize,
-    /// Most that was ever held.
+    /// The highest value of `held` so far.
     peak: AtomicUsize,
     waiting: AtomicUsize,
 }
 
-/// The room of one answer; given back when dropped.
+/// The memory reserved for one answer that is being read; released on drop.
 pub(crate) struct AnswerShare {
     room: AnswerRoom,
-    /// In steps.
+    /// Reserved memory, in steps.
     held: u32,
     permit: Option<OwnedSemaphorePermit>,
     excess: Option<OwnedSemaphorePermit>,
 }
 
-/// The room of an answer that was read, while any clone of it lives.
+/// The memory reserved for a complete answer, held while any clone exists.
 #[derive(Clone)]
 pub(crate) struct HeldRoom(#[expect(dead_code, reason = "held")] Arc<AnswerShare>);
 
-/// The use of the room, in bytes.
+/// The usage of the reserved memory, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RoomUsage {
     pub(crate) held: usize,
     pub(crate) peak: usize,
-    /// Answers that wait for room.
+    /// Number of answers that wait for memory.
     pub(crate) waiting: usize,
 }
 
@@ -66,7 +66,7 @@ impl AnswerRoom {
         }))
     }
 
-    /// The share of an answer that has not taken any room.
+    /// Creates a share that holds no memory yet.
     pub(crate) fn share(&self) -> AnswerShare {
         AnswerShare {
             room: self.clone(),
@@ -87,7 +87,8 @@ impl AnswerRoom {
 }
 
 impl AnswerShare {
-    /// Takes room for an answer of so many bytes, if there is any and no other answer waits for it.
+    /// Reserves memory for an answer of this size, if it is available and no other answer waits for
+    /// it.
     pub(crate) fn try_grow(&mut self, bytes: usize) -> bool {
         let more = self.missing(bytes);
         if more == 0 {
@@ -103,7 +104,7 @@ impl AnswerShare {
         true
     }
 
-    /// Waits for that room.
+    /// Waits until memory for an answer of this size is available.
     pub(crate) async fn grow(&mut self, bytes: usize) {
         if self.try_grow(bytes) {
             return;
@@ -112,7 +113,7 @@ impl AnswerShare {
         let _waiting = Waiting::begin(&self.room);
         let state = &self.room.0;
         let free = Arc::clone(&state.free).acquire_many_owned(more);
-        // An answer that holds no room yet delays no other one.
+        // An answer that holds no memory yet does not block others, so it can wait.
         let can_exceed = self.held > 0 || more > state.max;
         let excess = Arc::clone(&state.excess).acquire_owned();
         tokio::select! {
@@ -125,15 +126,15 @@ impl AnswerShare {
         self.count(more);
     }
 
-    /// Keeps the room that an answer of so many bytes takes, which was read completely. `None` if it
-    /// takes none.
+    /// Reduces the reservation to the final size of an answer that was read completely. `None` if
+    /// the answer is too small to be counted.
     pub(crate) fn settle(mut self, bytes: usize) -> Option<HeldRoom> {
         let needed = if bytes <= STEP { 0 } else { steps(bytes) };
         let surplus = self.held.saturating_sub(needed);
         if let Some(permit) = &mut self.permit
             && let Ok(surplus) = usize::try_from(surplus)
         {
-            // A permit that holds less was exceeded, and gives all of it back later.
+            // After an excess, the permit can hold fewer steps than the surplus.
             drop(permit.split(surplus.min(permit.num_permits())));
         }
         self.uncount(surplus);
@@ -172,7 +173,7 @@ impl Drop for AnswerShare {
 }
 
 impl HeldRoom {
-    /// The same bytes, which hold the room until the last slice of them is dropped.
+    /// Returns the same bytes, which hold the reservation until the last slice of them is dropped.
     pub(crate) fn hold(self, bytes: Bytes) -> Bytes {
         struct Holding {
             bytes: Bytes,
@@ -200,7 +201,7 @@ impl fmt::Debug for AnswerRoom {
     }
 }
 
-/// Counts an answer that waits for room.
+/// Counts an answer that waits for memory.
 struct Waiting(AnswerRoom);
 
 impl Waiting {
@@ -280,7 +281,7 @@ mod tests {
         second.grow(9 * MIB).await;
     }
 
-    /// Reads answers whose length is unknown or announced, all at once, in a room of this size.
+    /// Reads answers of unknown or announced length concurrently, within a limit of this size.
     async fn read_all(lengths: Vec<(usize, bool)>, room: &AnswerRoom) {
         let readers = lengths
             .into_iter()

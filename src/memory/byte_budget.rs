@@ -1,29 +1,29 @@
-//! A limit on the bytes that may wait in one place.
+//! A limit on the bytes that are queued in one place.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::byte_gauge::{ByteGauge, ByteShare};
 
-/// The bytes that wait. The limit comes with each request, because settings change.
+/// The queued bytes. The limit is passed with each request, because settings can change.
 #[derive(Debug, Default)]
 pub(crate) struct ByteBudget {
     taken: ByteGauge,
     is_exhausted: AtomicBool,
 }
 
-/// There is no room for a message.
+/// The error for a message that does not fit the limit.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Exhausted {
-    /// Whether this is the first refusal since the budget was free: the one to log.
+    /// Whether this is the first refusal since the budget had room: only the first is logged.
     pub(crate) is_first: bool,
 }
 
 impl ByteBudget {
-    /// Takes the bytes of a message until the share is dropped.
+    /// Reserves the bytes of a message until the share is dropped.
     ///
     /// # Errors
     ///
-    /// Fails where more than `max` bytes would be taken.
+    /// Fails if the total would exceed `max` bytes.
     pub(crate) fn take(&self, bytes: usize, max: usize) -> Result<ByteShare, Exhausted> {
         match self.taken.take_within(bytes, max) {
             Some(share) => {

@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
-/// The most that a [`Ring`] keeps.
+/// The limits of a [`Ring`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RingLimits {
     pub(crate) entries: usize,
-    /// Sum of [`RingEntry::bytes`].
+    /// Maximum sum of [`RingEntry::bytes`].
     pub(crate) bytes: usize,
 }
 
@@ -35,8 +35,8 @@ impl<T> Default for Ring<T> {
 }
 
 impl<T: RingEntry> Ring<T> {
-    /// Adds an entry and drops the oldest ones that exceed the limits: all of them, if the new entry
-    /// alone is too large.
+    /// Adds an entry and drops the oldest ones until the limits are met, including the new entry if
+    /// it is too large on its own.
     pub(crate) fn push(&mut self, entry: T, limits: RingLimits) {
         self.newest += 1;
         self.bytes += entry.bytes();
@@ -88,7 +88,7 @@ impl<T: RingEntry> Ring<T> {
         self.newest
     }
 
-    /// Number of the oldest entry that is kept, or of the next one. All before it were dropped.
+    /// Number of the oldest entry that is kept, or of the next one if the ring is empty.
     pub(crate) fn oldest(&self) -> u64 {
         self.newest + 1 - self.entries.len() as u64
     }

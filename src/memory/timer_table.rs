@@ -1,4 +1,4 @@
-//! Entries in the order in which their time comes.
+//! A table of entries with deadlines.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeSet, HashMap};
@@ -6,10 +6,10 @@ use std::hash::Hash;
 
 use tokio::time::Instant;
 
-/// A table whose entries each have a time, such as a deadline or the end of their life. One timer,
-/// set to [`TimerTable::next`], serves all of them.
+/// A table whose entries each have a time, such as a deadline or an expiry. A single timer, set to
+/// [`TimerTable::next`], serves all of them.
 ///
-/// Keys that others choose may collide: such a table must be bounded.
+/// The hash does not resist chosen collisions, so a table with keys from outside must be bounded.
 #[derive(Debug)]
 pub(crate) struct TimerTable<K, V = (), T = Instant> {
     entries: HashMap<K, (T, V), foldhash::fast::RandomState>,
@@ -26,7 +26,7 @@ impl<K, V, T> Default for TimerTable<K, V, T> {
 }
 
 impl<K: Clone + Eq + Hash + Ord, T: Copy + Ord> TimerTable<K, (), T> {
-    /// Sets or moves the time of a key.
+    /// Sets or changes the time of a key.
     pub(crate) fn set(&mut self, key: K, at: T) {
         self.insert(key, at, ());
     }
@@ -40,8 +40,8 @@ impl<K: Clone + Eq + Hash + Ord, V, T: Copy + Ord> TimerTable<K, V, T> {
         self.entries.insert(key, (at, value));
     }
 
-    /// Like [`TimerTable::insert`], with at most `max` entries: drops those that are due, and the
-    /// first of the others if that is not enough. Returns the key that was dropped early.
+    /// Like [`TimerTable::insert`], with at most `max` entries: drops all due entries and, if
+    /// necessary, the earliest remaining one. Returns the key of an entry that was dropped early.
     pub(crate) fn insert_within(
         &mut self,
         max: usize,
@@ -82,7 +82,7 @@ impl<K: Clone + Eq + Hash + Ord, V, T: Copy + Ord> TimerTable<K, V, T> {
         self.entries.get_mut(key).map(|(_, value)| value)
     }
 
-    /// All entries with their times, also those that are due.
+    /// All entries with their times, including due ones.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, T, &V)> {
         let entries = self.entries.iter();
         entries.map(|(key, (at, value))| (key, *at, value))
@@ -98,7 +98,7 @@ impl<K: Clone + Eq + Hash + Ord, V, T: Copy + Ord> TimerTable<K, V, T> {
         self.order.last().map(|(at, _)| *at)
     }
 
-    /// Takes out an entry whose time has come, the earliest first.
+    /// Removes and returns a due entry, earliest first.
     pub(crate) fn pop_due(&mut self, now: T) -> Option<(K, V)> {
         self.order.first().filter(|(at, _)| *at <= now)?;
         let (_, key) = self.order.pop_first()?;
@@ -142,7 +142,7 @@ mod tests {
         let mut add = |now, key, at| table.insert_within(2, now, (key, at, "x"));
         assert_eq!([add(0, 1, 10), add(0, 2, 5), add(0, 2, 6)], [None; 3]);
         assert_eq!(add(0, 3, 1), Some(2));
-        // What is due makes room first.
+        // Due entries are dropped first.
         assert_eq!(add(1, 4, 20), None);
         assert_eq!(table.len(), 2);
         let found = [1, 2, 3, 4].map(|key| table.get(&key).is_some());

@@ -62,7 +62,8 @@ impl Dispatcher {
                 false
             }
             event => {
-                // A question without a session to take it is answered as if there were no client.
+                // A question that no session can receive is answered as if no client were
+                // connected.
                 if let Some(sessions) = self.core.sessions() {
                     self.forward(sessions, server, key, event);
                 }
@@ -146,7 +147,8 @@ impl Dispatcher {
         let edit: Edit = (span, RawJson::from_value(&public).as_bytes().clone());
         let frame = splice(notification.frame.as_bytes(), &mut [edit]);
         let watchers = sessions.watchers(&SubscriptionKey::new(server, key, &native));
-        // On a connection with a single client, the server decides which updates it receives.
+        // On a connection with a single client, the server decides which updates that client
+        // receives.
         if let Some(session) = key.session().filter(|_| watchers.is_empty()) {
             return sessions.send_event(session, SessionEvent::Passed { frame });
         }

@@ -153,7 +153,7 @@ mod tests {
             lines.len(),
             updates.len()
         );
-        // Updates can take all of it.
+        // Updates can use the whole budget.
         drop(lines);
         assert!(event_budget.admit(update(), max).is_some());
         assert!(event_budget.admit(log_line("loud", 1000), max).is_none());

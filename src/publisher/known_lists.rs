@@ -36,7 +36,7 @@ pub(crate) struct KnownLists {
 pub(super) struct ReadList {
     known: KnownList,
     read_at: ListTimes,
-    /// When client requests may trigger reading them again.
+    /// When client requests can trigger another read.
     old_at: ListTimes,
 }
 
@@ -83,7 +83,7 @@ impl KnownLists {
         self.lists.get(&(server.clone(), key.list_key()))?.read_at[kind.index()]
     }
 
-    /// Whether the list of a connection is old.
+    /// Whether the list of a connection is outdated.
     pub(crate) fn is_old(
         &self,
         server: &ServerName,
@@ -95,7 +95,7 @@ impl KnownLists {
         old_at.is_some_and(|at| at <= now)
     }
 
-    /// Whether any list of this kind is old.
+    /// Whether any list of this kind is outdated.
     pub(crate) fn has_old(&self, kind: ItemKind, now: Instant) -> bool {
         self.first_old[kind.index()].is_some_and(|at| at <= now)
     }

@@ -18,7 +18,7 @@ const KEPT_MAX: usize = 64;
 /// Maximum total size of these, in bytes.
 const KEPT_BYTES_MAX: usize = 8 << 20;
 
-/// Maximum number including lists equal to the shared one, which cost next to nothing.
+/// Maximum number of kept lists including those equal to the shared list, which need little memory.
 const KEPT_WITH_EQUAL_MAX: usize = 1024;
 
 #[derive(Default)]
@@ -30,7 +30,7 @@ struct OwnList {
     key: ConnectionKey,
     part: Arc<ServerPart>,
     read_at: ListTimes,
-    /// Set once its connection is closed.
+    /// Set once the connection is closed.
     kept: Option<Kept>,
 }
 
@@ -46,7 +46,8 @@ impl OwnLists {
     }
 
     /// Records the list of an open connection. The first list of a session's connection also
-    /// becomes its audience's list if none is known: the client has not done anything yet.
+    /// becomes its audience's list if none is known, because the client's calls cannot have changed
+    /// it yet.
     pub(super) fn listed(
         &mut self,
         key: &ConnectionKey,

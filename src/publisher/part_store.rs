@@ -108,7 +108,7 @@ impl PartStore {
         }
     }
 
-    /// A store that masks these secrets.
+    /// Sets the secrets to mask.
     #[must_use]
     pub fn without(self, secrets: LiveSecrets) -> Self {
         Self { secrets, ..self }
@@ -121,7 +121,8 @@ impl PartStore {
 
     /// Sets the configured servers.
     pub(crate) fn configure(&mut self, identities: BTreeMap<ServerName, String>) {
-        // The part of a changed server is stored under its old identity, and must be stored again.
+        // The part of a changed server was stored under its old identity, so it must be stored
+        // again.
         let is_same = |name: &ServerName| identities.get(name) == self.identities.get(name);
         self.listed
             .retain(|name| identities.contains_key(name) && is_same(name));
@@ -223,7 +224,8 @@ mod tests {
             store.put(&key, bytes, None).await.unwrap();
             written.push(part);
         }
-        // A changed secret means the same server, a changed command does not.
+        // A server with a changed secret is still the same server; a server with a changed command
+        // is not.
         let servers = [server("same", "c", "new"), server("other", "d", "s")];
         let parts = load_parts(&store, &servers, |name| name != "gone").await;
         let parts = parts.unwrap();
@@ -244,7 +246,7 @@ mod tests {
                 for settings in [&server, &changed] {
                     let identities = [(settings.name.clone(), settings.identity())];
                     part_store.configure(identities.into());
-                    // It lists the same as before.
+                    // The server lists the same items as before.
                     part_store.keep(&part, false, 7);
                     tokio::task::yield_now().await;
                 }

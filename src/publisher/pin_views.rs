@@ -5,14 +5,14 @@ use serde_json::Value;
 
 use crate::catalog::{PinKind, PinMode, PinState};
 
-/// A text of a server, and how it compares with what was approved.
+/// A text of a server, compared with its approved definitions.
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PinView {
     pub server: String,
     pub kind: PinKind,
-    /// The name or URI that the server gives the item.
+    /// The item's name or URI at its server.
     pub name: String,
     /// The same name, if the item is a tool.
     pub tool: Option<String>,
@@ -20,9 +20,9 @@ pub struct PinView {
     pub state: ListedState,
     /// Whether the item is withheld until an operator approves it.
     pub suspended: bool,
-    /// The hidden characters that the text has, in words.
+    /// A description of the hidden characters in the text.
     pub hidden: Option<String>,
-    /// When a definition was approved last, in RFC 3339.
+    /// Time of the last approval, in RFC 3339.
     pub approved_at: Option<String>,
 }
 
@@ -32,32 +32,32 @@ pub struct PinView {
 pub struct PinDetail {
     #[serde(flatten)]
     pub pin: PinView,
-    /// What the server lists now.
+    /// The definitions that the server currently lists.
     pub listed: Vec<ListedDefinition>,
-    /// What was approved, the newest first.
+    /// The approved definitions, newest first.
     pub approved: Vec<ApprovedPin>,
 }
 
-/// A definition that a server lists.
+/// A definition that a server currently lists.
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedDefinition {
     pub digest: String,
     pub state: Option<PinState>,
-    /// The hidden characters that the text has, in words.
+    /// A description of the hidden characters in the text.
     pub hidden: Option<String>,
-    /// The difference to the newest approved definition.
+    /// The difference from the newest approved definition.
     pub diff: Option<String>,
     pub definition: Value,
 }
 
-/// A definition that was approved.
+/// An approved definition.
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ApprovedPin {
     pub digest: String,
-    /// In RFC 3339.
+    /// Time of approval, in RFC 3339.
     pub approved_at: String,
     pub definition: Value,
 }
@@ -67,20 +67,20 @@ pub struct ApprovedPin {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ListedState {
-    /// As it was approved.
+    /// The definition is approved.
     Pinned,
-    /// Another definition than those that were approved.
+    /// The definition differs from all approved ones.
     Changed,
-    /// Not there when the server was pinned.
+    /// The item did not exist when the server was pinned.
     New,
-    /// Approved, but not listed any more.
+    /// The item is approved, but no longer listed.
     Unlisted,
 }
 
 impl ListedState {
     pub const ALL: [Self; 4] = [Self::Pinned, Self::Changed, Self::New, Self::Unlisted];
 
-    /// The word that is also its serialised form.
+    /// The name that is also used in serialized form.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Pinned => "pinned",

@@ -45,7 +45,7 @@ pub struct RestoredCatalog {
     pub arrangement: Arrangement,
     /// Parts with the time of their listing, in milliseconds since 1970.
     pub parts: Vec<(Arc<ServerPart>, u64)>,
-    /// Stores what is listed from now on.
+    /// Stores the lists of servers from now on.
     pub part_store: PartStore,
     pub start_times: StartTimes,
     /// The approved tool definitions.
@@ -194,7 +194,7 @@ impl PublisherCore {
             part_store.keep(part, changed, at);
             listed_at = Some(at);
         }
-        // Comes last: if the above panics, the next incarnation still sees the change.
+        // This comes last: after a panic above, the next incarnation still sees the change.
         state.parts.listed(part.clone(), listed_at, read_at);
         self.publish_freshness(&state);
         changed
@@ -229,8 +229,8 @@ impl PublisherCore {
         changed
     }
 
-    /// Repeats a merge that a previous incarnation possibly left unfinished, unless merging is what
-    /// ends the incarnations.
+    /// Repeats a merge that a previous incarnation may have left unfinished, unless merging itself
+    /// causes the panics.
     pub(super) fn retry_merge(&self) {
         if self.merges_failed.load(Ordering::SeqCst) < MERGES_FAILED_MAX {
             self.merge();

@@ -17,7 +17,7 @@ use crate::publisher::own_part::own_part;
 use crate::publisher::pins::Pins;
 use crate::publisher::views::{ArrangedViews, NamedViews};
 
-/// The servers in config order, with their names; servers that are missing were removed.
+/// The servers in config order, with their names. Servers that are missing here were removed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Arrangement {
     pub servers: Vec<(ServerName, NameSettings)>,
@@ -50,7 +50,7 @@ fn is_shared(shared: &HashMap<ServerName, SharedPart>, part: &Arc<ServerPart>) -
     shared.is_some_and(|shared| Arc::ptr_eq(&shared.part, part))
 }
 
-/// When the lists of each server were read, and whether its changes are reported.
+/// When the lists of each server were read, and whether the server reports changes.
 pub(super) type PartAges = HashMap<ServerName, (PartSource, ListTimes)>;
 
 /// The ages of lists.
@@ -86,7 +86,7 @@ impl ServerParts {
         self.arrangement.is_some() && self.missing().next().is_none()
     }
 
-    /// Servers that were never listed.
+    /// Returns the servers that were never listed.
     pub(super) fn missing(&self) -> impl Iterator<Item = &ServerName> {
         self.servers()
             .filter(|name| !self.shared.contains_key(*name))
@@ -100,7 +100,7 @@ impl ServerParts {
         self.arrangement = Some(arrangement);
     }
 
-    /// The servers and settings that views are currently built from.
+    /// Returns the servers and settings that views are currently built from.
     pub(super) fn views(&self) -> ArrangedViews {
         let arranged = self.arrangement.clone().unwrap_or_default();
         ArrangedViews {
@@ -128,8 +128,8 @@ impl ServerParts {
         names.map_or(PinMode::Off, |(_, names)| names.pins)
     }
 
-    /// Pins what is seen of a server for the first time since pinning was turned on; returns
-    /// whether there was anything. A `shared` list is seen by all clients.
+    /// Pins the items of a server that are seen for the first time since pinning was turned on.
+    /// Returns whether anything was pinned. A `shared` list is seen by all clients.
     pub(super) fn pin_first_use(&self, part: &ServerPart, shared: bool) -> bool {
         let server = part.server();
         let is_pinned = self.pin_mode(server) != PinMode::Off
@@ -412,7 +412,7 @@ mod tests {
         let stored = json!({"state": "stored", "listedAt": "1970-01-01T00:00:01.000Z"});
         let expected = json!({"a": stored, "b": {"state": "missing"}});
         assert_eq!(shown(&parts), Some(expected));
-        // Nothing is known yet that could have become old.
+        // No list is known yet that could be outdated.
         parts.away(&b);
         parts.listed(part(&b), Some(3_000), ListTimes::default());
         let live = json!({"state": "live", "listedAt": "1970-01-01T00:00:03.000Z"});

@@ -19,7 +19,8 @@ const KINDS_MAX: usize = 32;
 /// Number of recent starts stored for each kind.
 const STARTS_MAX: usize = 8;
 
-/// A start that takes longer waits for a person, and predicts nothing about the next one.
+/// Maximum duration of a recorded start. A longer one usually waited for a person, so it predicts
+/// nothing.
 const START_MAX: Duration = Duration::from_secs(120);
 
 /// Start durations in milliseconds, by kind, the oldest first.
@@ -44,7 +45,8 @@ impl StartTimes {
         Ok(Self { store, by_kind })
     }
 
-    /// The expected start duration of a kind: its longest one plus half, as starts vary.
+    /// Returns the expected start duration of a kind: the longest recorded one plus half, because
+    /// starts vary.
     pub(super) fn expected(&self, kind: &str) -> Option<Duration> {
         let longest = *self.by_kind.get(kind)?.iter().max()?;
         let longest = Duration::from_millis(longest).min(START_MAX);
@@ -98,7 +100,7 @@ mod tests {
         let again = StartTimes::load(store.clone()).await.unwrap();
         assert_eq!(again.expected("npx"), Some(seconds(3)));
         assert_eq!(again.expected("http"), Some(seconds(1) * 3 / 2));
-        // Foreign data under these keys is not an error.
+        // Unrelated data under these keys is ignored.
         for (key, value) in [
             ("start-times/npx", "{}"),
             ("start-times/uvx", "[18446744073709551615]"),

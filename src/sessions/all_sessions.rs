@@ -1,4 +1,4 @@
-//! All client sessions: opened, found, ended.
+//! All client sessions: opens, finds, lists and ends them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,13 +35,13 @@ use crate::supervision::{Arbiters, ExitReason, Random, spawn_temporary};
 use crate::telemetry::{Counter, Counters, Denial};
 use crate::traces::Traces;
 
-/// How often idle sessions are looked for.
+/// How often the gateway checks for idle sessions.
 const TICK: Duration = Duration::from_secs(1);
 
-/// How long the end of an unused session is waited for, whose place is needed.
+/// How long to wait for an unused session to end when its slot is needed.
 const UNUSED_END_MAX: Duration = Duration::from_secs(1);
 
-/// The parts that sessions are built with.
+/// The parts from which sessions are built.
 pub struct SessionsSpec {
     pub settings: SessionSettings,
     pub arbiters: Arbiters,
@@ -52,11 +52,11 @@ pub struct SessionsSpec {
     pub policy: Option<Box<dyn Policy>>,
     pub numbers: CallNumbers,
     pub random: Arc<dyn Random>,
-    /// Mints session ids; they must not be guessable.
+    /// Mints session ids, which must not be guessable.
     pub mint: fn() -> Uuid,
-    /// Tells the milliseconds since 1970.
+    /// Returns the current time in milliseconds since 1970.
     pub clock: fn() -> u64,
-    /// For what travels through clients without a session.
+    /// Keys for states and task ids that travel through sessionless clients.
     pub sealing: Arc<SealingKeys>,
     pub counters: Counters,
     pub history: History,
@@ -64,11 +64,11 @@ pub struct SessionsSpec {
     pub traces: Traces,
 }
 
-/// All sessions. Cheap to clone; may be used from any thread.
+/// All client sessions. Cheap to clone; can be used from any thread.
 #[derive(Clone)]
 pub struct Sessions(Arc<SessionContext>);
 
-/// A session that a client named.
+/// A session that a client's request names.
 #[derive(Debug)]
 pub struct FoundSession {
     pub address: SessionAddr,
@@ -76,7 +76,7 @@ pub struct FoundSession {
 }
 
 impl Sessions {
-    /// Starts looking after idle sessions on the calling arbiter.
+    /// Starts the check for idle sessions on the calling arbiter.
     pub fn start(spec: SessionsSpec) -> Self {
         let count = spec.arbiters.count().get();
         let calls = CallContext {
@@ -132,7 +132,7 @@ impl Sessions {
         &self.0
     }
 
-    /// Bytes of the events that are kept for clients that come back.
+    /// Returns the size of the events kept for clients that resume, in bytes.
     pub fn event_bytes(&self) -> usize {
         self.0.kept_events.all()
     }
@@ -145,58 +145,58 @@ impl Sessions {
         self.len() == 0
     }
 
-    /// An id that cannot be guessed, for a channel to a client.
+    /// Returns an unguessable id for a channel to a client.
     pub fn mint(&self) -> SessionId {
         SessionId::new((self.0.calls.mint)())
     }
 
-    /// Whether clients can enter by this view.
+    /// Returns whether this view exists.
     pub fn has_view(&self, view: &ViewId) -> bool {
         self.0.calls.catalog.has_view(view)
     }
 
-    /// Numbers for the exchanges of clients.
+    /// Returns the counter that numbers client exchanges.
     pub fn numbers(&self) -> &CallNumbers {
         &self.0.calls.numbers
     }
 
-    /// Replaces the limits; those of streams hold for streams that are opened from now on.
+    /// Replaces the limits. Stream limits apply to streams that are opened afterwards.
     pub fn configure(&self, settings: SessionSettings) {
         self.0.calls.settings.store(Arc::new(settings));
     }
 
-    /// Sets the policy from now on; `None` allows everything.
+    /// Replaces the policy; `None` allows everything.
     pub fn set_policy(&self, policy: Option<Box<dyn Policy>>) {
         self.0.calls.policy.store(policy.map(Arc::new));
     }
 
-    /// From now on clients can read the state of the gateway, or cannot any more.
+    /// Enables or disables the resource with the gateway's state.
     pub fn offer_tree(&self, source: Option<TreeSource>) {
         self.0.tree.offer(source);
     }
 
-    /// Waits for the identity of the server that `initialize` answers with, if the client sees a
-    /// single server; bounded like the wait of the first list.
+    /// Waits until the server of a single-server view was listed, because the answer to
+    /// `initialize` contains its identity. Bounded like the wait for a first list.
     pub async fn first_listing(&self, request: &Request, requester: &Requester, arbiter: usize) {
         let is_of_one = matches!(requester.owner.view, ViewId::Server(_));
         let record = is_of_one.then(|| record_of(request, requester.clone()));
         if let Some(Ok(record)) = record {
             let caller = Arc::new(record.caller(self.mint()));
             if let Some(wait) = ListWait::of(&self.0.calls, request, &caller, arbiter) {
-                // Rare, and larger than the rest.
+                // Boxed, because it is rare and larger than the other futures.
                 Box::pin(wait.end()).await;
             }
         }
     }
 
-    /// Opens a session of this fresh id for a client that sent `initialize`, and answers it. The
-    /// record is in the store before the answer exists. `arbiter` is the index of the one that it is
-    /// to live on.
+    /// Opens a session with this new id for a client that sent `initialize`, and returns the
+    /// answer. The record is stored before the answer is returned. The session lives on the arbiter
+    /// with the index `arbiter`.
     ///
     /// # Errors
     ///
-    /// Returns the failure that the client is to read: bad parameters, no place, or a store that
-    /// fails.
+    /// Returns the failure that the client reads: invalid parameters, no free slot, or a store
+    /// failure.
     pub async fn open(
         &self,
         id: SessionId,
@@ -252,8 +252,8 @@ impl Sessions {
         Ok((revision, answer))
     }
 
-    /// A place for a new session. Sessions that were never used make room before anybody is refused:
-    /// those of the client itself where it has its share.
+    /// Takes a slot for a new session. Unused sessions are ended before a client is refused; if
+    /// this client has used its share, only its own unused sessions are ended.
     async fn place_for(&self, holder: Holder, limit: &QuotaLimit) -> Result<QuotaShare, Failure> {
         let (registry, counters) = (&self.0.registry, &self.0.calls.counters);
         loop {
@@ -268,16 +268,17 @@ impl Sessions {
             };
             let (done, ended) = oneshot::channel();
             unused.do_send(SessionCommand::EndIfUnused(done));
-            // Otherwise it is used after all, or its thread or the store is busy: the next one.
+            // On a timeout, the session was used after all, or its thread or the store is busy. The
+            // loop tries the next one.
             let _ = timeout(UNUSED_END_MAX, ended).await;
         }
     }
 
-    /// Answers `initialize` of a client that gets no session.
+    /// Returns the answer to `initialize` for a client that gets no session.
     ///
     /// # Errors
     ///
-    /// Returns the failure that the client is to read: bad parameters.
+    /// Returns the failure that the client reads if the parameters are invalid.
     pub fn answer_initialize(
         &self,
         request: &Request,
@@ -289,13 +290,13 @@ impl Sessions {
         Ok((record.revision, result_frame(&request.id, &result)))
     }
 
-    /// Finds a session of this owner; one whose actor died is rebuilt from its record. `None`
-    /// when it never existed, expired, was ended, or is somebody else's.
+    /// Finds a session of this owner, and rebuilds it from its record if its actor died. Returns
+    /// `None` if the session never existed, has ended, or belongs to another owner.
     ///
     /// # Errors
     ///
-    /// Fails when its record cannot be read now: the session may well go on. Fails, too, while its
-    /// record is being deleted.
+    /// Fails if the record cannot be read, in which case the session might still exist, or while
+    /// the record is being deleted.
     pub async fn find(
         &self,
         id: SessionId,
@@ -309,17 +310,17 @@ impl Sessions {
                 Ok(None)
             }
             SessionLookup::Ending => Err(is_ending()),
-            // Rare, and much larger than the rest.
+            // Boxed, because it is rare and much larger than the other futures.
             SessionLookup::Dormant => Box::pin(self.rebuild(id, None)).await,
         }
     }
 
-    /// Finds a session that was opened without credentials for the first who uses it with some: from
-    /// now on it is theirs, and lives on this arbiter. `None` for any other session.
+    /// Gives a session that was opened without credentials to the first client that uses it with
+    /// credentials, and moves it to this arbiter. Returns `None` for any other session.
     ///
     /// # Errors
     ///
-    /// As [`Sessions::find`].
+    /// Fails as [`Sessions::find`] does.
     pub async fn adopt(
         &self,
         id: SessionId,
@@ -332,7 +333,7 @@ impl Sessions {
         self.rebuild(id, Some(arbiter)).await
     }
 
-    /// Somebody named a session that is not theirs.
+    /// Records a denial if the named session belongs to another owner.
     fn note_stranger(&self, id: SessionId, stranger: &SessionOwner) {
         if stranger.principal != Principal::Anonymous && self.is_owned(id) {
             Denial {
@@ -340,19 +341,19 @@ impl Sessions {
                 action: &format!("session {id}"),
                 principal: stranger.principal.as_str(),
                 from: None,
-                reason: "it is the session of somebody else",
+                reason: "the session belongs to another principal",
             }
             .record(&self.0.calls.counters);
         }
     }
 
-    /// Whether the session is somebody's who had to say who they are.
+    /// Returns whether the session belongs to an identified client.
     pub fn is_owned(&self, id: SessionId) -> bool {
         self.0.registry.is_owned(id)
     }
 
-    /// Closes the session's own connections until its client returns. A client that lost the session to
-    /// an owner closes nothing.
+    /// Closes the session's own connections until its client returns. Does nothing if the session
+    /// now belongs to another owner.
     pub fn client_left(&self, id: SessionId, owner: &SessionOwner) {
         let owned_by = self.0.registry.owner(id);
         if owned_by.is_none_or(|(known, _)| known == *owner) {
@@ -360,8 +361,8 @@ impl Sessions {
         }
     }
 
-    /// Ends a session of this owner for good: afterwards it does not exist, and neither does its
-    /// record. False when it never did, or is somebody else's.
+    /// Ends a session of this owner and deletes its record. Returns false if the session does not
+    /// exist or belongs to another owner.
     pub async fn end(&self, id: SessionId, owner: &SessionOwner) -> bool {
         let registry = &self.0.registry;
         let found = registry.find(id, owner);
@@ -371,7 +372,7 @@ impl Sessions {
         self.end_found(id, found).await
     }
 
-    /// Ends a session for an operator, whoever owns it.
+    /// Ends a session for an operator, regardless of its owner.
     pub(super) async fn end_any(&self, id: SessionId) -> bool {
         let found = self.0.registry.find_any(id);
         self.end_found(id, found).await
@@ -385,14 +386,15 @@ impl Sessions {
         context.calls.counters.add(Counter::SessionsDeleted);
         let (done, deleted) = oneshot::channel();
         match found {
-            // Its last write must not come after the end.
+            // The actor deletes the record itself, so that none of its earlier writes comes
+            // afterwards.
             SessionLookup::Live(address, _) => address.do_send(SessionCommand::Delete(done)),
             SessionLookup::Dormant | SessionLookup::Ending | SessionLookup::Unknown => {
                 context.forget(id, Some(done));
             }
         }
         if deleted.await.is_err() {
-            // Its actor died before it received the message.
+            // The actor died before it received the message.
             let (done, deleted) = oneshot::channel();
             context.forget(id, Some(done));
             let _ = deleted.await;
@@ -426,7 +428,7 @@ impl Sessions {
         Arc::new(child.addr)
     }
 
-    /// Ends the sessions that nobody used for `idle_timeout`; the records of others are renewed.
+    /// Ends sessions that were unused for `idle_timeout`, and renews the records of the others.
     fn end_idle(&self) {
         let idle = seconds(self.0.calls.settings.load().idle_timeout);
         for due in self.0.registry.due(idle) {
@@ -447,7 +449,7 @@ pub(super) fn seconds(duration: Duration) -> u32 {
     u32::try_from(duration.as_secs().max(1)).unwrap_or(u32::MAX)
 }
 
-/// Why a session that is over cannot be called unknown yet.
+/// Returns the failure for a session that has ended while its record still exists.
 pub(super) fn is_ending() -> Failure {
     let message = "the session is ending; try again later, or start a new one";
     Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000)

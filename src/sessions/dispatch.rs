@@ -44,7 +44,7 @@ impl SessionContext {
             }
             None => {}
         }
-        // The only server of a view also answers what it does not declare.
+        // A single-server view also forwards requests that the server does not declare.
         if (has_session || !is_legacy) && calls.is_for_only_server(&request.method, caller, catalog)
         {
             return Ok(Dispatch::Call(None));

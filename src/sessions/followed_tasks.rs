@@ -1,5 +1,5 @@
-//! The tasks that the client of a session follows itself: what it receives of them after the calls
-//! that made them were answered. Pure.
+//! The tasks that a session's client follows itself, and the notifications for it after their calls
+//! were answered. Pure.
 
 use std::collections::BTreeMap;
 
@@ -13,22 +13,24 @@ use crate::id::ServerName;
 use crate::memory::TimerTable;
 use crate::protocol::{Notification, RawJson};
 
-/// Tasks of one session that are remembered; of more, the one that ends first is forgotten.
+/// Maximum number of tasks remembered per session; beyond it, the task that expires first is
+/// dropped.
 const TASKS_MAX: usize = 256;
 
-/// By the numbers of the calls that made them.
+/// The followed tasks, by the number of the call that created each.
 #[derive(Default)]
 pub(super) struct FollowedTasks {
     tasks: TimerTable<u64, FollowedTask>,
-    /// The last state of each task that changed while no stream was open.
+    /// The latest state of each task that changed while no stream was open.
     missed: BTreeMap<u64, Bytes>,
 }
 
 struct FollowedTask {
     server: ServerName,
-    /// Of the server that made it: another one of its name may have a task of the same id.
+    /// The declaration of the server that created the task. A replacement with the same name can
+    /// have a different task with the same id.
     declaration: Digest,
-    /// The task's id in the server's own words.
+    /// The task's id at its server.
     native: String,
     progress: Progress,
 }
@@ -40,8 +42,8 @@ impl FollowedTask {
 }
 
 impl FollowedTasks {
-    /// A call was answered with `result`; if that is a task, the progress that the client asked
-    /// for belongs to it from now on (S-PROG-04).
+    /// Adds the task that a call was answered with, if `result` is one. The progress that the
+    /// client asked for now belongs to the task (S-PROG-04).
     pub(super) fn add(
         &mut self,
         call: u64,
@@ -55,8 +57,8 @@ impl FollowedTasks {
         }
     }
 
-    /// The client asks for a task that runs. After a restart of the gateway it is known from then
-    /// on.
+    /// Adds a running task that the client asked for, which is unknown after a restart of the
+    /// gateway.
     pub(super) fn found(
         &mut self,
         call: u64,
@@ -92,22 +94,23 @@ impl FollowedTasks {
         }
     }
 
-    /// The server that made a call's task.
+    /// Returns the server that created a call's task.
     pub(super) fn server(&self, call: u64) -> Option<(&ServerName, Digest)> {
         self.tasks.get(&call).map(|(_, entry)| entry.server())
     }
 
-    /// Progress of a task in the client's words, if it wants any.
+    /// Returns a task's progress notification for the client; `None` if the client did not ask for
+    /// it.
     pub(super) fn progress(&mut self, call: u64, sent: &Notification) -> Option<Bytes> {
         self.tasks.get_mut(&call)?.progress.frame(sent)
     }
 
-    /// Nothing follows about this call's task, but what was missed.
+    /// Removes a call's task, except for its missed state.
     pub(super) fn end(&mut self, call: u64) {
         self.tasks.remove(&call);
     }
 
-    /// The client learns by an answer that a task has ended.
+    /// Removes a task whose end the client learned from an answer.
     pub(super) fn ended(&mut self, of_server: (&ServerName, Digest), native: &str) {
         let is = |entry: &FollowedTask| entry.server() == of_server && entry.native == native;
         let found = self.tasks.iter().find(|(_, _, entry)| is(entry));
@@ -117,7 +120,7 @@ impl FollowedTasks {
         }
     }
 
-    /// Keeps the state of a task for a stream to come, in place of the one before.
+    /// Keeps the latest state of a task until a stream is open.
     pub(super) fn miss(&mut self, call: u64, frame: Bytes) {
         if self.missed.len() < TASKS_MAX || self.missed.contains_key(&call) {
             self.missed.insert(call, frame);
@@ -181,17 +184,17 @@ mod tests {
             frame["params"],
             json!({"progressToken": "t", "progress": 1})
         );
-        // Progress that does not go forward is left out (S-PROG-02).
+        // Progress that does not increase is dropped (S-PROG-02).
         assert_eq!(followed.progress(1, &notification(1)), None);
         assert_eq!(followed.progress(2, &notification(2)), None);
         followed.ended(server, "t-8");
         assert!(followed.progress(1, &notification(2)).is_some());
-        // Another server of the name has a task of the same id.
+        // A different server with the same name has a task with the same id.
         followed.ended((&name, declared("other")), "t-9");
         assert!(followed.progress(1, &notification(3)).is_some());
         followed.ended(server, "t-9");
         assert_eq!(followed.progress(1, &notification(4)), None);
-        // A result that is no task is ignored.
+        // A result without a task is ignored.
         let plain = RawJson::from_value(&json!({"content": []}));
         followed.add(2, server, &plain, progress(), now);
         assert_eq!(followed.server(2), None);

@@ -1,5 +1,5 @@
-//! `subscriptions/listen`: a stream of what a client without a session wants to hear of
-//! (B-SUB-02, S-SUB-02, S-SUB-04).
+//! `subscriptions/listen`: the stream of events for a client without a session (B-SUB-02, S-SUB-02,
+//! S-SUB-04).
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -24,10 +24,10 @@ use crate::publisher::SessionEvent;
 use crate::sessions::session_record::SUBSCRIPTION_URI_MAX;
 use crate::sessions::{SessionContext, changed_lists};
 
-/// Under this key of `_meta` stands which `subscriptions/listen` a message belongs to.
+/// The key of `_meta` that names the `subscriptions/listen` request of a message.
 const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 
-/// The events that a client asks for; also those that it is promised.
+/// A set of events: the events that a client requests, or the events that it will receive.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct ListenFilter {
@@ -47,8 +47,8 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// Who listens, by a name that looks like a session's, so that what sessions and listeners watch
-/// is kept in one place.
+/// The open streams. Each has a name in the form of a session id, so that sessions and streams
+/// share one table of subscriptions.
 #[derive(Default)]
 pub(crate) struct ListenStreams {
     all: Mutex<HashMap<SessionId, Addr<ListenStream>>>,
@@ -61,32 +61,32 @@ pub(crate) struct ListenStream {
     _place: QuotaShare,
     context: Arc<SessionContext>,
     caller: Arc<Caller>,
-    /// Index of the arbiter that it lives on.
+    /// Index of the arbiter on which the actor lives.
     arbiter: usize,
-    /// The id of the request, as the client wrote it.
+    /// The id of the client's request, unchanged.
     subscription: RequestId,
-    /// The events that the client is promised, so far.
+    /// The events accepted so far.
     filter: ListenFilter,
-    /// The resources and tasks that it asks for and that are not looked at yet.
+    /// Requested resources and tasks that were not checked yet.
     asked: Vec<AskedItem>,
-    /// Until the client is told what it is promised, it is told nothing else.
+    /// Whether the acknowledgement was sent. No event may precede it.
     is_acknowledged: bool,
     view: Option<Arc<Snapshot>>,
     events: EventSender,
 }
 
-/// A resource or a task that a client asks to hear of.
+/// A requested resource or task.
 enum AskedItem {
     Resource(String),
     Task(String),
 }
 
-/// It is the turn of the next item that the client asks for.
+/// Tells the stream to check the next requested item.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct AcceptNext;
 
-/// The gateway stops: the stream ends.
+/// Tells the stream to end because the gateway stops.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct EndListening;
@@ -96,7 +96,7 @@ impl ListenFilter {
     ///
     /// # Errors
     ///
-    /// Returns what is wrong with it.
+    /// Returns a description of the invalid member.
     pub(super) fn of(request: &Request, settings: &SessionSettings) -> Result<Self, String> {
         #[derive(Deserialize)]
         struct ListenParams {
@@ -132,7 +132,7 @@ impl ListenFilter {
         Ok(params.notifications)
     }
 
-    /// Takes out the resources and tasks.
+    /// Removes and returns the requested resources and tasks.
     fn take_items(&mut self) -> Vec<AskedItem> {
         let resources = std::mem::take(&mut self.resource_subscriptions);
         let tasks = std::mem::take(&mut self.task_ids);
@@ -202,9 +202,9 @@ impl ListenStream {
         own.unwrap_or_else(|| self.context.calls.catalog.snapshot())
     }
 
-    /// Asks for what the client wants and keeps what it will get: resources of servers that
-    /// report updates, tasks of which their server can tell, and every list (S-SUB-03). One item
-    /// in each turn, since finding whose it is may take long, and others live on this thread.
+    /// Checks the next requested item and accepts it if possible: resources of servers that report
+    /// updates, tasks whose server reports changes, and all lists (S-SUB-03). Checks one item at a
+    /// time, because finding its owner can take long and other actors share the thread.
     fn accept_next(&mut self, ctx: &mut Context<Self>) {
         let Some(item) = self.asked.pop() else {
             return self.acknowledge(ctx);
@@ -223,7 +223,8 @@ impl ListenStream {
             }
         }
         let listener = ctx.address();
-        // A task of its own, since an actor goes on at once with what it waits for by itself.
+        // In a separate task, because an actor polls its own futures again without yielding to
+        // other actors.
         actix_rt::spawn(async move {
             tokio::task::yield_now().await;
             listener.do_send(AcceptNext);
@@ -273,8 +274,8 @@ impl ListenStream {
         Some(SubscriptionKey::new(server, &key, native))
     }
 
-    /// Sends a notification that names the request of the client. A client that does not read
-    /// loses the stream; opening another, it asks for everything.
+    /// Sends a notification with the id of the client's request. A client that does not read is
+    /// disconnected; its next stream requests everything again.
     fn send(&self, method: &Method, params: &RawJson, ctx: &mut Context<Self>) {
         if !self.is_acknowledged {
             return;
@@ -299,12 +300,12 @@ impl ListenStream {
         with_meta(params, SUBSCRIPTION_ID, self.subscription.as_str())
     }
 
-    /// The end in order (S-SUB-06).
+    /// Ends the stream with an answer (S-SUB-06).
     fn end(&self, ctx: &mut Context<Self>) {
         let result = self.with_subscription(&RawJson::from_value(&json!({})));
         let decorator = self.context.calls.decorator(&self.caller);
         let frame = decorator.answer(&self.subscription, &result, None, self.caller.revision);
-        // Who does not read notices the end all the same.
+        // Sending fails only if the client does not read; it then sees the stream close.
         let _ = self.events.try_send_uncounted(StreamEvent::answer(frame));
         ctx.stop();
     }
@@ -340,7 +341,7 @@ impl Handler<SessionEvent> for ListenStream {
                 let before = self.catalog();
                 self.view = self.context.calls.catalog.own(&self.caller);
                 self.send_changes(self.catalog().changes_since(&before), ctx);
-                // Resources that wait for their turn are judged at that time.
+                // Items that were not checked yet are evaluated when their turn comes.
                 self.context.calls.judge_watches(self.name, &self.caller);
             }
             SessionEvent::ResourceUpdated { uri, .. }
@@ -357,12 +358,12 @@ impl Handler<SessionEvent> for ListenStream {
                 let (catalog, sealing) = (self.catalog(), &self.context.calls.sealing);
                 let of_server = (&server, declaration);
                 let state = tasks::public_state(of_server, &state, &catalog, &self.caller, sealing);
-                // Never under its server's id.
+                // The state must not contain the server's own task id.
                 if let Some(state) = state {
                     self.send(&Method::Tasks, &state, ctx);
                 }
             }
-            // S-SUB-05: log lines never go here; the rest is for others.
+            // S-SUB-05: log lines are never sent here, and the other events concern only sessions.
             SessionEvent::ListsChanged(_)
             | SessionEvent::ListsAnnounced(_)
             | SessionEvent::ResourceUpdated { .. }

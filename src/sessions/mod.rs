@@ -1,8 +1,9 @@
-//! One actor for each client session, what they share, and requests of clients without one.
+//! Sessions of clients: one actor for each, the parts that they share, and requests without a
+//! session.
 //!
-//! The front speaks to [`Sessions`]: it opens a session, finds it, and sends it what the client
-//! says. A session makes [`calls`](crate::calls), and receives from the
-//! [`publisher`](crate::publisher) what happens outside of calls.
+//! The front opens and finds sessions through [`Sessions`], and sends them the messages of clients.
+//! A session makes [`calls`](crate::calls), and receives events outside of calls from the
+//! [`publisher`](crate::publisher).
 
 mod all_sessions;
 mod dispatch;
@@ -54,36 +55,36 @@ use tree_resource::TreeResource;
 
 /// The shared parts of all sessions.
 pub(crate) struct SessionContext {
-    /// The shared parts of all calls, also of clients without a session.
+    /// The shared parts of all calls, with or without a session.
     pub(crate) calls: Arc<CallContext>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) registry: SessionRegistry,
-    /// Where calls without a session are worked on.
+    /// The workers that handle sessionless calls.
     pub(crate) workers: CallWorkers,
     pub(crate) listeners: ListenStreams,
-    /// Of the events that sessions keep for clients that come back.
+    /// The size of the events that sessions keep for clients that resume.
     pub(crate) kept_events: ByteGauge,
     pub(crate) tree: TreeResource,
     pub(crate) random: Arc<dyn Random>,
-    /// Tells the milliseconds since 1970.
+    /// Returns the current time in milliseconds since 1970.
     clock: fn() -> u64,
     arbiters: Arbiters,
-    /// A session has one actor, however many requests find it without one.
+    /// Held while a session is rebuilt, so that concurrent requests create only one actor.
     rebuilding: Mutex<()>,
 }
 
 impl SessionContext {
-    /// How long a record is kept. It is written anew whenever a session in use is looked at,
-    /// which is at least once in `idle_timeout`.
+    /// Returns how long a record is kept. A session in use renews its record at every idle check,
+    /// at least once per `idle_timeout`.
     pub(crate) fn record_ttl(&self) -> Duration {
         self.calls.settings.load().idle_timeout.saturating_mul(2)
     }
 
-    /// Writes the durable part of a session.
+    /// Stores the persistent part of a session.
     ///
     /// # Errors
     ///
-    /// Returns the failure of the store, which is counted and shown as health.
+    /// Returns the store's failure, which is also counted and shown as health.
     pub(crate) async fn write_record(
         &self,
         id: SessionId,
@@ -95,8 +96,8 @@ impl SessionContext {
         written
     }
 
-    /// Writes a subscription of a session, or deletes the one to this URI. It ends with the record
-    /// that it is below.
+    /// Stores a subscription of a session, or deletes the subscription to this URI. It expires with
+    /// the session's record.
     pub(crate) async fn write_subscription(
         &self,
         id: SessionId,
@@ -114,37 +115,38 @@ impl SessionContext {
     fn note_written(&self, id: SessionId, written: &Result<(), StoreError>) {
         if let Err(error) = written {
             self.calls.counters.add(Counter::SessionsUnsaved);
-            log::warn!(session:% = id, error:%; "the state of a session could not be written");
+            log::warn!(session:% = id, error:%; "could not persist the state of a session");
         }
     }
 
-    /// A session is over: nothing of it is left. `done` is sent when its record is gone. It is
-    /// unknown only from then on, so that what a client was told once holds after a kill, too.
+    /// Removes all traces of an ended session, then notifies `done`. The session stays known until
+    /// its record is deleted, so that a confirmed end also survives a kill of the gateway.
     pub(crate) fn forget(self: &Arc<Self>, id: SessionId, done: Option<oneshot::Sender<()>>) {
         self.registry.set_ending(id);
         self.calls.downstreams.forget(id);
         let context = self.clone();
-        // In a task, as every save is: one that is under way writes before the record goes.
+        // Runs in a task like every save, so that a save in progress finishes before the record is
+        // deleted.
         actix_rt::spawn(async move {
             if let Err(error) = context.store.delete(&record_key(id)).await {
-                log::warn!(error:%; "record of an ended session could not be deleted");
+                log::warn!(error:%; "could not delete the record of an ended session");
             }
             context.registry.remove(id);
             if let Some(done) = done {
-                // Its client may have left.
+                // The client can have disconnected.
                 let _ = done.send(());
             }
         });
     }
 
-    /// A number that tells the event ids of one actor from those of another.
+    /// Returns a random number that distinguishes event ids of different actors.
     pub(crate) fn epoch(&self) -> u32 {
-        // Truncation is what is wanted: 32 random bits.
+        // Truncation is intended: only 32 random bits are needed.
         (self.random.chance() * f64::from(u32::MAX)) as u32
     }
 }
 
-/// The notifications for these changes.
+/// Returns the notifications for these list changes.
 fn changed_lists(changes: Changes) -> impl Iterator<Item = Method> {
     let lists = [
         (changes.tools, Method::ToolsListChanged),

@@ -1,4 +1,5 @@
-//! The sessions as operators see them: by a handle, since an id is a credential.
+//! The sessions as operators see them. They are identified by a handle, because a session id is a
+//! credential.
 
 use std::time::Duration;
 
@@ -14,51 +15,51 @@ use crate::sessions::message::SessionCommand;
 use crate::sessions::session_activity::SessionActivity;
 use crate::sessions::session_record::{SessionRecord, record_key, stored_sessions};
 
-/// How long the actor of a session may take to say what it does.
+/// How long a session's actor may take to describe its activity.
 const TELL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Bytes of a handle; it is written as twice as many hexadecimal digits.
+/// Length of a handle in bytes; it is shown in hexadecimal.
 const HANDLE_BYTES: usize = 8;
 
-/// Longest part of a `clientInfo` that is shown, in characters.
+/// Maximum length of a `clientInfo` member that is shown, in characters.
 const CLIENT_TEXT_MAX: usize = 200;
 
-/// One session.
+/// A session in a list.
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SessionView {
-    /// Names the session here; its id cannot be found from it.
+    /// Identifies the session for operators. The session id cannot be derived from it.
     pub handle: String,
-    /// The client as it describes itself.
+    /// The client, as it describes itself.
     pub client: ClientView,
     pub revision: Revision,
-    /// Seconds since it was opened; absent if another release opened it.
+    /// Seconds since the session was opened; absent if another release opened it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_seconds: Option<u64>,
-    /// Seconds since its client was last heard.
+    /// Seconds since the client's last message.
     pub idle_seconds: u64,
-    /// Event streams that its client reads.
+    /// Number of event streams that the client reads.
     pub streams: usize,
-    /// Its name in the history and the log.
+    /// The session's name in the call history and the log.
     pub recorded_as: String,
 }
 
-/// One session in full.
+/// A session with all details.
 #[derive(Clone, Debug)]
 pub struct SessionDetail {
     pub session: SessionView,
-    /// The principal, where clients have one.
+    /// The principal, if clients have one.
     pub principal: String,
-    /// When it was opened, in milliseconds since 1970.
+    /// When the session was opened, in milliseconds since 1970.
     pub opened_at: Option<u64>,
-    /// `None` while it rests: it has no actor until its client comes back.
+    /// The current activity; `None` while the session is dormant.
     pub now: Option<SessionActivity>,
-    /// URIs of resources, with their servers.
+    /// URIs of subscribed resources, with their servers.
     pub subscriptions: Vec<(String, String)>,
 }
 
-/// Name and version of a client, as it says them.
+/// Name and version that a client reports.
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct ClientView {
@@ -82,22 +83,22 @@ impl ClientView {
 }
 
 impl Sessions {
-    /// How many sessions there are, and those from `offset` on, `limit` of them, in an order that
-    /// stays.
+    /// Returns the total number of sessions, and up to `limit` of them from `offset`, in a stable
+    /// order.
     pub async fn list(&self, offset: usize, limit: usize) -> (usize, Vec<SessionView>) {
         let mut all = self.context().registry.ids();
         all.sort_unstable();
         let mut views = Vec::new();
         for id in all.iter().skip(offset).take(limit) {
-            // One that has ended meanwhile is left out.
+            // Sessions that have ended in the meantime are skipped.
             views.extend(self.view(*id).await);
         }
         (all.len(), views)
     }
 
-    /// How many sessions there are, those behind a name in history and log (`recorded_as`), and
-    /// whether there are more behind these. About `limit` are returned, in the order of their names:
-    /// those that share the last name stay together.
+    /// Returns the total number of sessions, about `limit` of them after a name in history and log
+    /// (`recorded_as`), and whether more follow. Sorted by name; sessions with the same name are on
+    /// the same page.
     pub async fn list_after(
         &self,
         after: Option<u32>,
@@ -109,18 +110,18 @@ impl Sessions {
         let end = page_end(&mut all, limit);
         let mut views = Vec::new();
         for id in all.iter().take(end) {
-            // One that has ended meanwhile is left out.
+            // Sessions that have ended in the meantime are skipped.
             views.extend(self.view(*id).await);
         }
         (total, views, end < all.len())
     }
 
-    /// The session of a handle.
+    /// Finds a session by its handle.
     pub async fn find_by_handle(&self, wanted: &str) -> Option<SessionView> {
         self.view(self.id_of(wanted)?).await
     }
 
-    /// The same in full.
+    /// Finds a session by its handle, and returns all details.
     pub async fn detail_by_handle(&self, wanted: &str) -> Option<SessionDetail> {
         let id = self.id_of(wanted)?;
         let stored = self.context().store.scan(&record_key(id)).await.ok()?;
@@ -138,7 +139,7 @@ impl Sessions {
         })
     }
 
-    /// Ends the session of a handle for good; false when there is none.
+    /// Ends the session with this handle. Returns false if it does not exist.
     pub async fn end_by_handle(&self, wanted: &str) -> bool {
         match self.id_of(wanted) {
             Some(id) => self.end_any(id).await,
@@ -184,7 +185,8 @@ impl Sessions {
     }
 }
 
-/// Sorts ids, and says how many of them are on a page. Those with the name of its last are, too.
+/// Sorts ids and returns the number of ids on the first page, which includes all ids with the name
+/// of its last one.
 fn page_end(ids: &mut [SessionId], limit: usize) -> usize {
     ids.sort_unstable();
     let last = limit.checked_sub(1).and_then(|last| ids.get(last));
@@ -194,7 +196,7 @@ fn page_end(ids: &mut [SessionId], limit: usize) -> usize {
     })
 }
 
-/// The name of a session for operators.
+/// Returns the handle of a session.
 fn handle(id: SessionId) -> String {
     let digest = digest(&SHA256, format!("handle {}", id.expose()).as_bytes());
     let bytes = digest.as_ref().iter().take(HANDLE_BYTES);

@@ -286,7 +286,7 @@ mod tests {
             about(one, "x://1"),
             about(one, "x://2"),
             broken.clone(),
-            // This subscription's session has no record any more.
+            // The session of this subscription has no record.
             about(other, "x://1"),
         ];
         entries.sort_by(|left, right| left.key.cmp(&right.key));

@@ -1,5 +1,5 @@
-//! All live session ids and where their actors are. Only ids in here exist: any other is
-//! answered with 404 without a look at the store.
+//! The registry of all session ids and their actors. An id that is not registered does not exist,
+//! and is answered with 404 without reading the store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,7 +24,7 @@ pub(crate) struct SessionRegistry {
     started: Instant,
 }
 
-/// Shared, since actix allocates for each clone of an address.
+/// Shared, because actix allocates for each clone of an address.
 pub(crate) type SessionAddr = Arc<Addr<Session>>;
 
 type Shard = QuickMap<SessionId, SessionSlot>;
@@ -33,47 +33,48 @@ struct SessionSlot {
     /// `None` while dormant; the next request rebuilds the session from its record.
     address: Option<SessionAddr>,
     revision: Revision,
-    /// For anybody else it does not exist.
+    /// The owner of the session. To all others the session is unknown.
     owner: SessionOwner,
-    /// Those of its owner, for requests without any.
+    /// The owner's credentials, for requests without credentials.
     credentials: Option<Arc<SessionCredentials>>,
-    /// Whether it was opened without credentials. Other clients can know its id, so the session never
-    /// remembers credentials.
+    /// Whether the session was opened without credentials. Other clients can know its id, so the
+    /// session never remembers credentials.
     is_adopted: bool,
-    /// Second, as [`SessionRegistry::now`] counts.
+    /// The second of the last use, as counted by [`SessionRegistry::now`].
     last_seen: AtomicU32,
-    /// The second in which it may have been idle for too long.
+    /// The second of the next idle check.
     look_at: AtomicU32,
-    /// The second in which it was opened, until it is used.
+    /// The second in which the session was opened; `None` once it was used.
     unused_since: Option<u32>,
-    /// It is over, but its record may still be there.
+    /// Whether the session has ended while its record might still exist.
     is_ending: bool,
     place: QuotaShare,
 }
 
-/// The second in which the registry is made.
+/// The second in which the registry is created.
 const ORIGIN: u32 = 1 << 30;
 
-/// A session that was not looked at for `idle_timeout`.
+/// A session whose idle check is due.
 pub(crate) struct DueSession {
     pub(crate) id: SessionId,
     pub(crate) address: Option<SessionAddr>,
-    /// Nobody used it since.
+    /// Whether the session was unused for `idle_timeout`.
     pub(crate) is_idle: bool,
 }
 
 #[derive(Debug)]
 pub(crate) enum SessionLookup {
     Live(SessionAddr, Revision),
-    /// It has no actor; its record is in the store.
+    /// The session has no actor; its record is in the store.
     Dormant,
-    /// It is over; its record is being deleted.
+    /// The session has ended, and its record is being deleted.
     Ending,
     Unknown,
 }
 
 impl SessionRegistry {
-    /// One shard for each arbiter: sessions of one arbiter do not wait for those of another.
+    /// Creates a registry with one shard per arbiter, so that sessions of different arbiters do not
+    /// contend for a lock.
     pub(crate) fn new(shards: usize) -> Self {
         Self {
             shards: (0..shards.max(1)).map(|_| RwLock::default()).collect(),
@@ -87,11 +88,11 @@ impl SessionRegistry {
         self.places.len()
     }
 
-    /// Takes a place for a new session of this client.
+    /// Takes a slot for a new session of this client.
     ///
     /// # Errors
     ///
-    /// Says why there is none.
+    /// Returns the reason why no slot is available.
     pub(crate) fn reserve(
         &self,
         holder: Holder,
@@ -100,15 +101,15 @@ impl SessionRegistry {
         self.places.take(holder, limit)
     }
 
-    /// The session that was opened first of those that were never used, of one client or of all.
-    /// Each is found once.
+    /// Returns the oldest unused session of one client or of all. Each session is returned only
+    /// once.
     pub(crate) fn take_unused(&self, of: Option<&Holder>) -> Option<SessionAddr> {
         let id = self.unused.oldest(of, self.now())?;
         self.set_used(id);
         self.address(id)
     }
 
-    /// The session was used for the first time.
+    /// Records the first use of a session.
     pub(crate) fn set_used(&self, id: SessionId) {
         if let Some(slot) = self.write(id).get_mut(&id) {
             self.forget_unused(id, slot);
@@ -121,7 +122,7 @@ impl SessionRegistry {
         }
     }
 
-    /// Puts a session in the place that was reserved for it.
+    /// Registers a session in its reserved slot.
     pub(crate) fn insert(
         &self,
         place: QuotaShare,
@@ -147,8 +148,8 @@ impl SessionRegistry {
         self.write(id).insert(id, slot);
     }
 
-    /// Puts in a session of the process before this one, which would have expired in `left` of
-    /// `idle` seconds. The limit of sessions is for new ones.
+    /// Registers a session of the previous process, which would expire in `left` of `idle` seconds.
+    /// Ignores the limit, which applies only to new sessions.
     pub(crate) fn insert_dormant(
         &self,
         id: SessionId,
@@ -172,14 +173,15 @@ impl SessionRegistry {
         self.write(id).insert(id, slot);
     }
 
-    /// A dormant session has an actor again; false when it was ended meanwhile.
+    /// Sets the new actor of a dormant session. Returns false if the session has ended.
     pub(crate) fn revive(&self, id: SessionId, address: SessionAddr) -> bool {
         let mut shard = self.write(id);
         let slot = shard.get_mut(&id).filter(|slot| !slot.is_ending);
         slot.map(|slot| slot.address = Some(address)).is_some()
     }
 
-    /// The session is over: until it is removed nobody finds it, and nobody hears that it is gone.
+    /// Marks a session as ended. Until it is removed, it can neither be used nor reported as
+    /// unknown.
     pub(crate) fn set_ending(&self, id: SessionId) {
         if let Some(slot) = self.write(id).get_mut(&id) {
             slot.address = None;
@@ -188,14 +190,15 @@ impl SessionRegistry {
         }
     }
 
-    /// Finds a session for whoever owns it, and notes that it is in use. To others it is unknown.
+    /// Finds a session of this owner and records its use. The sessions of others are unknown.
     pub(crate) fn find(&self, id: SessionId, owner: &SessionOwner) -> SessionLookup {
         self.find_if(id, |slot| slot.owner == *owner)
     }
 
-    /// Gives a session that was opened without credentials to the first who uses it with some; false
-    /// for a session that has an owner. The actor ends with everything that was started without
-    /// credentials, and a request that found it before reaches no other.
+    /// Gives a session that was opened without credentials to the first client that uses it with
+    /// credentials. Returns false if the session has an owner. The current actor ends with
+    /// everything that was started without credentials, and requests that have already found it
+    /// reach no other actor.
     pub(crate) fn adopt(&self, id: SessionId, owner: &SessionOwner) -> bool {
         let mut shard = self.write(id);
         let Some(slot) = shard.get_mut(&id).filter(|slot| !slot.is_ending) else {
@@ -215,26 +218,26 @@ impl SessionRegistry {
         is_free
     }
 
-    /// The owner of the session, and whether the session was opened without credentials.
+    /// Returns the owner of a session, and whether it was opened without credentials.
     pub(crate) fn owner(&self, id: SessionId) -> Option<(SessionOwner, bool)> {
         let shard = self.read(id);
         let slot = shard.get(&id)?;
         Some((slot.owner.clone(), slot.is_adopted))
     }
 
-    /// Whether the session is somebody's who had to say who they are.
+    /// Returns whether the session belongs to an identified client.
     pub(crate) fn is_owned(&self, id: SessionId) -> bool {
         let shard = self.read(id);
         let slot = shard.get(&id);
         slot.is_some_and(|slot| slot.owner.principal != Principal::Anonymous)
     }
 
-    /// The credentials that a session remembers.
+    /// Returns the credentials that a session remembers.
     pub(crate) fn credentials(&self, id: SessionId) -> Option<Arc<SessionCredentials>> {
         self.read(id).get(&id)?.credentials.clone()
     }
 
-    /// A session remembers credentials of its owner instead of what it did.
+    /// Replaces the credentials that a session remembers, if they belong to its owner.
     pub(crate) fn remember(&self, id: SessionId, credentials: Arc<SessionCredentials>) {
         let mut shard = self.write(id);
         let slot = shard.get_mut(&id).filter(|slot| !slot.is_ending);
@@ -244,7 +247,7 @@ impl SessionRegistry {
         }
     }
 
-    /// A session forgets these credentials, or any.
+    /// Makes a session forget these credentials, or any credentials.
     pub(crate) fn forget_credentials(
         &self,
         id: SessionId,
@@ -256,7 +259,7 @@ impl SessionRegistry {
         }
     }
 
-    /// Finds a session whoever owns it, and notes that it is in use.
+    /// Finds a session regardless of its owner, and records its use.
     pub(crate) fn find_any(&self, id: SessionId) -> SessionLookup {
         self.find_if(id, |_| true)
     }
@@ -278,7 +281,7 @@ impl SessionRegistry {
         }
     }
 
-    /// Every session that is not over.
+    /// Returns the ids of all sessions that have not ended.
     pub(crate) fn ids(&self) -> Vec<SessionId> {
         let shards = self.shards.iter().map(read);
         let ids = |shard: RwLockReadGuard<'_, Shard>| -> Vec<_> {
@@ -288,18 +291,18 @@ impl SessionRegistry {
         shards.flat_map(ids).collect()
     }
 
-    /// Seconds since a session was last used.
+    /// Returns the seconds since a session was last used.
     pub(crate) fn idle_seconds(&self, id: SessionId) -> Option<u64> {
         let last_seen = self.read(id).get(&id)?.last_seen.load(Ordering::Relaxed);
         Some(u64::from(self.now().saturating_sub(last_seen)))
     }
 
-    /// The address of a live session, without noting any use.
+    /// Returns the address of a live session without recording a use.
     pub(crate) fn address(&self, id: SessionId) -> Option<SessionAddr> {
         self.read(id).get(&id)?.address.clone()
     }
 
-    /// The session's actor died without ending the session. It may have been replaced already.
+    /// Marks a session as dormant after its actor died, unless it already has a new actor.
     pub(crate) fn set_dormant(&self, id: SessionId) {
         if let Some(slot) = self.write(id).get_mut(&id) {
             slot.address.take_if(|address| !address.connected());
@@ -310,7 +313,7 @@ impl SessionRegistry {
         let mut shard = self.write(id);
         if let Some(mut slot) = shard.remove(&id) {
             self.forget_unused(id, &mut slot);
-            // When many sessions have ended, their memory is given back.
+            // Frees memory after many sessions have ended.
             if shard.capacity() > 4 * shard.len().max(64) {
                 let room = 2 * shard.len();
                 shard.shrink_to(room);
@@ -318,7 +321,7 @@ impl SessionRegistry {
         }
     }
 
-    /// Every live session.
+    /// Returns the addresses of all live sessions.
     pub(crate) fn addresses(&self) -> Vec<SessionAddr> {
         let shards = self.shards.iter().map(read);
         let live = |shard: RwLockReadGuard<'_, Shard>| -> Vec<_> {
@@ -328,8 +331,8 @@ impl SessionRegistry {
         shards.flat_map(live).collect()
     }
 
-    /// The sessions to be looked at now, each once in `idle` seconds. They are found by a walk
-    /// over all, which is cheaper than a timer for each.
+    /// Returns the sessions whose idle check is due, each once per `idle` seconds. Scanning all
+    /// sessions is cheaper than a timer for each.
     pub(crate) fn due(&self, idle: u32) -> Vec<DueSession> {
         let now = self.now();
         let mut due = Vec::new();
@@ -341,7 +344,7 @@ impl SessionRegistry {
                 let expires = (slot.last_seen.load(Ordering::Relaxed)).saturating_add(idle);
                 let is_idle = expires <= now;
                 let next = if is_idle {
-                    // One that is in use nevertheless is looked at again.
+                    // An idle session that turns out to be in use is checked again later.
                     now.saturating_add(idle.max(1))
                 } else {
                     expires
@@ -357,8 +360,8 @@ impl SessionRegistry {
         due
     }
 
-    /// Seconds; they begin far enough above 0 for sessions that were seen before the registry
-    /// was made.
+    /// Returns the current second. The count starts well above 0, because restored sessions were
+    /// last used before the registry was created.
     fn now(&self) -> u32 {
         let elapsed = u32::try_from(self.started.elapsed().as_secs());
         ORIGIN.saturating_add(elapsed.unwrap_or(u32::MAX))

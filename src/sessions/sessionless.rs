@@ -1,4 +1,4 @@
-//! Requests without a session: answered from here, or sent to a server.
+//! Requests without a session: answered by the gateway, or sent to a server.
 
 use std::sync::Arc;
 
@@ -22,29 +22,29 @@ use crate::sessions::dispatch::Dispatch;
 use crate::sessions::listen_stream::{ListenFilter, ListenStream};
 use crate::telemetry::Counter;
 
-/// A request without a session, checked by the front as far as it can be without a catalog.
+/// A request without a session. The front has made all checks that need no catalog.
 pub struct SessionlessRequest<'h> {
     pub request: Request,
     pub caller: Arc<Caller>,
     pub peer: Peer,
-    /// Those of HTTP, to be compared with the arguments of a tool.
+    /// HTTP headers to compare with the tool's arguments.
     pub headers: Option<McpHeaders<'h>>,
-    /// Those that servers are to read.
+    /// Headers that servers are allowed to read.
     pub forwarded: Option<Arc<ClientHeaders>>,
-    /// Index of the arbiter that it came in on.
+    /// Index of the arbiter on which the request arrived.
     pub arbiter: usize,
     pub accepts_stream: bool,
 }
 
-/// The outcome of a request.
+/// The outcome of serving a request.
 pub enum ServeOutcome {
     Done(ClientReply),
     Running(RunningRequest),
 }
 
 impl Sessions {
-    /// Serves one request of a client without a session. Must be called on the arbiter that it
-    /// came in on. What needs lists that are not there yet waits for them.
+    /// Serves one request of a client without a session. Must be called on the arbiter on which the
+    /// request arrived. A request whose lists are not available yet waits for them.
     pub fn serve<'a>(
         &'a self,
         sessionless: SessionlessRequest<'a>,
@@ -72,7 +72,7 @@ impl Sessions {
         Either::Right(listed.boxed_local())
     }
 
-    /// Answers a list on its stream, when there is something to list.
+    /// Answers a list request on its stream once the lists are available.
     fn answer_later(
         &self,
         (mut list, stream): (WaitingList, ClientReply),
@@ -80,7 +80,7 @@ impl Sessions {
         wait: ListWait,
     ) -> ClientReply {
         let sessions = self.clone();
-        // Only calls of tools have arguments to compare.
+        // Only tool calls have arguments to compare with headers.
         let sessionless = SessionlessRequest {
             headers: None,
             ..sessionless
@@ -108,7 +108,7 @@ impl Sessions {
         let caller = sessionless.caller.clone();
         match self.try_serve(sessionless, &mut call_telemetry) {
             Ok(outcome) => {
-                // No call was made of it.
+                // The request did not become a call.
                 if let (ServeOutcome::Done(reply), Some(call_telemetry)) =
                     (&outcome, call_telemetry)
                 {
@@ -137,7 +137,7 @@ impl Sessions {
         let (request, caller) = (&sessionless.request, &sessionless.caller);
         let answer = match self.context().dispatch(request, caller, &catalog)? {
             Dispatch::Answer(answer) => answer,
-            // No session exists that could keep a level.
+            // There is no session in which the level could be stored.
             Dispatch::SetLevel => calls.decorator(caller).empty(&request.id, caller.revision),
             Dispatch::Listen => self.listen(&sessionless)?,
             Dispatch::Task(task) => {
@@ -147,7 +147,7 @@ impl Sessions {
             Dispatch::Call(named) => {
                 if let Some(named) = named {
                     sessionless.request = named;
-                    // The headers describe the static tool, which was found.
+                    // The headers describe the static tool, not the tool that it calls.
                     sessionless.headers = None;
                 }
                 let (request, caller) = (&sessionless.request, &sessionless.caller);
@@ -181,9 +181,9 @@ impl Sessions {
         }
     }
 
-    /// Serves a request of an operator to this view, who has no session and cannot be asked, and
-    /// waits for its answer. Must be called on the arbiter of this index. `None` when the gateway
-    /// stops before.
+    /// Serves a request of an operator in this view, and waits for the answer. An operator has no
+    /// session and cannot be asked for input. Must be called on the arbiter with this index.
+    /// Returns `None` if the gateway stops first.
     pub async fn answer_operator(
         &self,
         request: Request,
@@ -285,7 +285,7 @@ impl Sessions {
         Ok(running(answer, CallAddress { inbox, number }, number))
     }
 
-    /// Serves a request for a task of an earlier process, whose server is asked for it first.
+    /// Serves a request for a task of an earlier process: polls the task's server first.
     fn adopt_task(
         &self,
         sessionless: SessionlessRequest<'_>,
@@ -336,8 +336,8 @@ impl Sessions {
     }
 }
 
-/// Starts a call when the state that its client came back with cannot be used again, unless the
-/// client is gone by then.
+/// Starts a call once the state that its client returned is stored as used, unless the client has
+/// disconnected.
 async fn start_once_kept(
     kept: impl Future<Output = Result<(), Failure>>,
     new_call: NewCall,
@@ -370,7 +370,8 @@ fn running(
     ServeOutcome::Running(RunningRequest { answer, waiting })
 }
 
-/// The caller of a call; nothing is asked while an argument is completed (S-MRTR-02).
+/// Returns the caller of a call. During a completion it has no capabilities, so that the client is
+/// not asked for input (S-MRTR-02).
 fn caller_of(caller: Arc<Caller>, method: &Method) -> Arc<Caller> {
     if *method != Method::CompletionComplete {
         return caller;

@@ -1,4 +1,5 @@
-//! Sessions that were opened and never used: they make room before anybody is refused.
+//! Sessions that were opened but never used. They are ended to free slots before a client is
+//! refused.
 
 use std::collections::BTreeSet;
 
@@ -6,10 +7,10 @@ use parking_lot::Mutex;
 
 use crate::id::{Holder, SessionId};
 
-/// A session that is younger, in seconds, may be about to be used.
+/// Minimum age, in seconds, at which an unused session can be ended. Younger ones may be used soon.
 const AGE_MIN: u32 = 10;
 
-/// By the second in which each was opened.
+/// The unused sessions, ordered by the second in which each was opened.
 #[derive(Default)]
 pub(crate) struct UnusedSessions(Mutex<OrderedSessions>);
 
@@ -26,14 +27,14 @@ impl UnusedSessions {
         sessions.by_holder.insert((holder.clone(), opened, id));
     }
 
-    /// It was used, or is over.
+    /// Removes a session that was used or has ended.
     pub(crate) fn remove(&self, holder: &Holder, opened: u32, id: SessionId) {
         let mut sessions = self.0.lock();
         sessions.by_age.remove(&(opened, id));
         sessions.by_holder.remove(&(holder.clone(), opened, id));
     }
 
-    /// The one that has been there longest, of one client or of all.
+    /// Returns the oldest unused session of one client or of all.
     pub(crate) fn oldest(&self, of: Option<&Holder>, now: u32) -> Option<SessionId> {
         let sessions = self.0.lock();
         let oldest = match of {

@@ -156,7 +156,7 @@ mod tests {
         let counters = Counters::default();
         queue.count_in(counters.clone());
         let line = [vec![b'x'; QUEUE_MAX / 4 - 1], b"\n".to_vec()].concat();
-        // The thread may have taken some of them before it blocked.
+        // The thread can have taken some of them before it blocked.
         (0..20).for_each(|_| queue.push(&line));
         queue.flush(Duration::ZERO);
         let lost = counters.view()["log_lines_lost"];

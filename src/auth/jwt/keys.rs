@@ -14,13 +14,13 @@ use crate::credentials::{
     AuthorizationServer, Endpoint, Web, WebRequest, authorization_server_urls,
 };
 
-/// Keys older than this are fetched again.
+/// Age from which keys are fetched again.
 const FRESH_FOR: Duration = Duration::from_secs(10 * 60);
 
 /// Maximum age of keys that are used while the issuer is unavailable.
 const KEPT_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Minimum interval between two requests, however many tokens name unknown keys.
+/// Minimum interval between two fetches, regardless of how many tokens name unknown keys.
 const ASK_EVERY: Duration = Duration::from_secs(5);
 
 /// The keys from one fetch.

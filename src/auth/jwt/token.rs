@@ -1,5 +1,5 @@
-//! Validates JSON Web Tokens of an authorization server (RFC 7519, RFC 9068): whose one is, what it
-//! permits, and for how long.
+//! Validates JSON Web Tokens of an authorization server (RFC 7519, RFC 9068): their subject, rights
+//! and expiry.
 
 use std::time::Duration;
 
@@ -145,7 +145,7 @@ pub(super) fn verify(
             outcome => return outcome,
         }
     }
-    // It names no key, and can be signed with a new one.
+    // The token names no key, so a new key could have signed it.
     if header.kid.is_none() && last == TokenError::Signature {
         return Err(TokenError::UnknownKey);
     }

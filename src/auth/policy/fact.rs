@@ -1,5 +1,5 @@
 //! The values in conditions, and their operators. Values of different types are never compared: a
-//! server can take `["x"]` or `1` for `"x"`, so that `false` would be a guess.
+//! server can accept `["x"]` or `1` for `"x"`, so `false` would be a guess.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -193,7 +193,7 @@ fn all(mut each: impl Iterator<Item = Result<bool, Unclear>>) -> Result<bool, Un
     each.try_fold(true, |all, one| Ok(all & one?))
 }
 
-/// Whether any is true; then the others do not matter.
+/// Whether any is true, in which case undecidable ones do not matter.
 fn any(each: impl Iterator<Item = Result<bool, Unclear>>) -> Result<bool, Unclear> {
     let mut unclear = None;
     for one in each {

@@ -1,9 +1,9 @@
-//! One call of a client, with or without a session: sent, retried, asked about and answered.
+//! One call of a client: sends and retries it, and delivers the server's questions and answer.
 //!
-//! A call stands in the [`CallTable`](crate::calls::call_table::CallTable) of the actor that it
-//! belongs to, and its server's answers come back to that actor under its number. Without a session
-//! its client is there only while a request waits: gone before the answer, it takes the call back
-//! (S-CANC-01), and while it gathers what the server asked for, the call is parked.
+//! A call is owned by the [`CallTable`](crate::calls::call_table::CallTable) of one actor, which
+//! receives the server's answers under the call's number. A client without a session is connected
+//! only while one of its requests waits. If it disconnects before the answer, the call is cancelled
+//! (S-CANC-01). While it collects answers to the server's questions, the call is parked.
 
 mod consent;
 mod parking;
@@ -52,19 +52,19 @@ pub(crate) use reply_target::ReplyTarget;
 pub(crate) use response::failed_by_bug;
 
 pub(crate) struct Call {
-    /// Names it in its table.
+    /// The call's number in its table.
     pub(crate) number: u64,
     context: Arc<CallContext>,
     pub(crate) caller: Arc<Caller>,
-    /// Index of the arbiter that it is made on.
+    /// Index of the arbiter on which the call was made.
     arbiter: usize,
-    /// Where its server's answers come back to.
+    /// The actor that receives the server's answers.
     reply_to: Arc<Recipient<Delivery>>,
     /// The id of the request that the client waits for, or waited for last.
     pub(crate) id: RequestId,
     pub(crate) method: Method,
     pub(crate) target: CallTarget,
-    /// Of the connection that it was sent over last.
+    /// The revision of the connection over which the call was last sent.
     server_revision: Option<Revision>,
     declaration: Option<Digest>,
     /// The public name or URI that the client asks for.
@@ -72,42 +72,42 @@ pub(crate) struct Call {
     pub(crate) progress: Progress,
     pub(crate) client: ReplyTarget,
     state: CallState,
-    /// The state for sending the call again; kept where and while that is allowed.
+    /// The state for sending the call again; `None` if a retry is not allowed.
     retry: Option<Box<RetryState>>,
     alarms: Alarms,
     /// Present if the client has no session.
     rounds: Option<Box<ClientRounds>>,
-    /// Of the request that the client waits for.
+    /// The telemetry of the request that the client waits for.
     call_telemetry: Option<Box<CallTelemetry>>,
-    /// The room of its answer, if that is large.
+    /// The reserved memory of a large answer.
     room: Option<HeldRoom>,
-    /// Among the calls of its client, where they are limited.
+    /// The slot among the client's calls in flight; `None` if these calls are not limited.
     _place: Option<QuotaShare>,
 }
 
-/// How far a call is on its way to its server and back.
+/// The progress of a call to its server and back.
 enum CallState {
-    /// Not with its server: just made, or between two attempts.
+    /// Not sent yet, or between two attempts.
     NotSent,
-    /// Its connection is being opened.
+    /// Waiting for a connection to open.
     Opening(Box<OpeningCall>),
     Sent(SentCall),
-    /// Its server goes on in a task, which the client asks for by other requests.
+    /// Running as a task of the server. The client follows the task with further requests.
     Task(Box<HostedTask>),
-    /// Answered while the client was away; kept until it is back.
+    /// Answered while the client was away; the answer is kept until the client returns.
     Answered(Box<Result<Response, Failure>>),
     Done,
 }
 
 /// A call whose connection is being opened.
 struct OpeningCall {
-    /// `None` for one that will not be sent: its user has to sign in.
+    /// The call to send; `None` if it will not be sent because its user has to sign in.
     outgoing: Option<OutgoingCall>,
-    /// Until the table runs it.
+    /// The opening to run; `None` once the table has started it.
     opening: Option<ConnectionOpening>,
 }
 
-/// A call on its way to a connection.
+/// A call that is sent as soon as its connection is open.
 struct OutgoingCall {
     request: Request,
     sent_as: u64,
@@ -115,18 +115,18 @@ struct OutgoingCall {
     permit: CallPermit,
 }
 
-/// Ends with the connection of a call, or with the reason why there is none.
+/// Completes with the connection for a call, or with the reason why none could be opened.
 pub(crate) type ConnectionOpening = LocalBoxFuture<'static, Result<CallSenders, Failure>>;
 
-/// A call that its server has.
+/// A call that was sent to its server.
 struct SentCall {
     senders: CallSenders,
-    /// The number that the server sees: another one in each attempt.
+    /// The number under which the server received the call. It differs in each attempt.
     sent_as: u64,
     _permit: CallPermit,
 }
 
-/// The requests by which a client without a session makes a call and answers its questions.
+/// The requests with which a client without a session makes a call and answers its questions.
 struct ClientRounds {
     inbox: Arc<WorkerInbox>,
     peer: Peer,
@@ -138,7 +138,7 @@ struct ClientRounds {
     adopted: Option<Box<AdoptedTask>>,
 }
 
-/// A call that begins.
+/// The parts of a new call.
 pub(crate) struct NewCall {
     pub(crate) request: ClientRequest,
     pub(crate) context: Arc<CallContext>,
@@ -146,26 +146,26 @@ pub(crate) struct NewCall {
     pub(crate) arbiter: usize,
     pub(crate) target: CallTarget,
     pub(crate) reply_to: Arc<Recipient<Delivery>>,
-    /// Among the calls of its client, where they are limited.
+    /// The slot among the client's calls in flight; `None` if these calls are not limited.
     pub(crate) place: Option<QuotaShare>,
-    /// For a client without a session: its worker, its place, and the questions asked so far.
+    /// For a client without a session: its worker, its peer, and its number of rounds.
     pub(crate) sessionless: Option<(Arc<WorkerInbox>, Peer, u8)>,
 }
 
-/// The actor that a call belongs to, as far as calls need it.
+/// The actor that owns calls, reduced to what calls use.
 pub(crate) trait CallOwner {
-    /// The streams that its client can resume; `None` for clients without a session.
+    /// The streams that the client can resume; `None` for clients without a session.
     fn event_log(&mut self) -> Option<&mut EventLog>;
 
-    /// The server is done with the call: it ends with this answer, or is sent again (`None`).
+    /// Called when the server is done with the call; `None` if the call will be sent again.
     fn on_call_returned(&mut self, call: &Call, answer: Option<&Result<Response, Failure>>);
 
-    /// A result of this server names a URI, which the client may read next.
+    /// Called when a result mentions a URI of this server, which the client may read next.
     fn on_named(&mut self, server: &ServerName, uri: &str);
 }
 
 impl Call {
-    /// The call, and the request that it is to be dispatched with.
+    /// Creates a call, and returns it with the request to dispatch.
     pub(crate) fn new(mut new_call: NewCall) -> (Box<Self>, Request) {
         let request = &new_call.request.request;
         let item = request.item().map(|item| request.frame.share(item));
@@ -224,7 +224,7 @@ impl Call {
         (Box::new(call), request)
     }
 
-    /// Log records from now on belong to the request that the client waits for.
+    /// Links log records to the request that the client waits for, until the scope is dropped.
     pub(crate) fn log_scope(&self) -> Option<LogScope> {
         CallTelemetry::log_scope(self.call_telemetry.as_deref())
     }
@@ -328,7 +328,7 @@ impl Call {
         });
     }
 
-    /// Headers of the client for the server; with tracing, also the span of the call.
+    /// Returns the client's headers for the server, including the call's span if it is traced.
     fn forwarded_headers(
         &mut self,
         senders: &CallSenders,
@@ -372,12 +372,12 @@ impl Call {
             }
             CallEvent::Question(question) => self.on_question(question),
             CallEvent::TaskCreated => self.retry = None,
-            // A client that gathers questions reads them only in the answer.
+            // A client that answers in rounds reads its questions only in the answer.
             CallEvent::QuestionCancelled(_) => {}
         }
     }
 
-    /// Progress, log lines and what extensions say of the call go out on its own stream.
+    /// Forwards progress, log lines and extension notifications of the call on the call's stream.
     fn on_notification(&mut self, notification: &Notification, owner: &mut impl CallOwner) {
         let frame = match notification.method {
             Method::Progress => self.progress.frame(notification),
@@ -392,8 +392,9 @@ impl Call {
         self.client.notify(self.number, frame, owner);
     }
 
-    /// A session that set no level gets every line; without a session only who asks for log lines
-    /// gets them (S-LOG-03).
+    /// Returns whether the client receives a log line of this level. A session that set no level
+    /// receives every line; a client without a session receives only the levels that it asks for
+    /// (S-LOG-03).
     fn wants_log_line(&self, level: Option<LogLevel>) -> bool {
         match self.caller.level.zip(level) {
             Some((threshold, level)) => level >= threshold,
@@ -401,8 +402,8 @@ impl Call {
         }
     }
 
-    /// Turns a reply that the client waits for into a stream, if the client takes one. True when
-    /// the call has a stream now.
+    /// Upgrades the pending reply to a stream if the client accepts one. Returns whether the call
+    /// now has a stream.
     pub(crate) fn upgrade(&mut self, owner: &mut impl CallOwner) -> bool {
         let priming = self.caller.revision.has_priming_event();
         let queue_max = || self.context.settings.load().stream_queue();
@@ -410,7 +411,7 @@ impl Call {
             .upgrade(self.number, &self.id, priming, queue_max, owner)
     }
 
-    /// The client takes the call back. A server that has it is notified, and answers.
+    /// Cancels the call on behalf of the client, and notifies a server that has received it.
     pub(crate) fn take_back(&mut self, reason: Option<String>, owner: &mut impl CallOwner) {
         if let Some(sent) = self.sent() {
             return sent.cancel(self.arbiter, reason);
@@ -419,14 +420,14 @@ impl Call {
         self.on_answer(Err(failure), owner);
     }
 
-    /// Tells the server that nobody waits for the call any more.
+    /// Notifies the server that the call was cancelled.
     pub(crate) fn cancel(&self, reason: &str) {
         if let Some(sent) = self.sent() {
             sent.cancel(self.arbiter, Some(reason.to_owned()));
         }
     }
 
-    /// Takes the call back from the server; nobody is answered.
+    /// Cancels the call at the server and ends it without an answer to the client.
     fn cancel_and_end(&mut self, reason: &str) {
         self.context.counters.add(Counter::CallsCancelled);
         self.cancel(reason);
@@ -441,7 +442,7 @@ impl Call {
         }
     }
 
-    /// A bug of the gateway: the call is over, whatever state it is in.
+    /// Ends the call in any state after the gateway panicked in it.
     pub(crate) fn on_panic(&mut self, owner: &mut impl CallOwner) {
         self.cancel("the gateway has failed");
         self.state = CallState::Done;
@@ -451,7 +452,7 @@ impl Call {
         self.answer_failure(&failure, owner);
     }
 
-    /// Its client, which has no session, does something about it.
+    /// Handles an action of a client without a session.
     pub(crate) fn on_client(&mut self, action: ClientAction, owner: &mut impl CallOwner) {
         let last_request = self.rounds.as_ref().map(|rounds| rounds.request_number);
         match action {
@@ -465,12 +466,12 @@ impl Call {
             {
                 self.cancel_and_end("the client closed its request");
             }
-            // Of a request that is answered.
+            // These concern a request that was already answered.
             ClientAction::Upgrade(_) | ClientAction::Close(_) => {}
         }
     }
 
-    /// Does what is due.
+    /// Handles all alarms that are due.
     pub(crate) fn on_timer(&mut self, now: Instant, owner: &mut impl CallOwner) {
         while let Some(alarm) = self.alarms.take_due(now) {
             match alarm {

@@ -1,5 +1,5 @@
-//! Asking the client of a call without a session, and waiting until it comes back: the call is
-//! parked meanwhile (B-ASK-02). A session asks its client itself.
+//! Asks the client of a sessionless call for input, and parks the call until the client returns
+//! with answers (B-ASK-02). Sessions ask their clients themselves.
 
 use std::time::Duration;
 
@@ -23,18 +23,19 @@ use crate::id::Holder;
 use crate::protocol::{ErrorKind, Failure, Method, RawJson, Request};
 use crate::telemetry::Counter;
 
-/// A server that asks for several things does so in quick succession: they are handed out
-/// together.
+/// How long to wait for further questions: a server that needs several answers sends its questions
+/// in quick succession, and the client receives them together.
 pub(super) const GATHER_DELAY: Duration = Duration::from_millis(30);
 
 impl Call {
-    /// The server asks something. While the client gathers answers to earlier questions, the
-    /// next round has to wait.
+    /// Handles a question of the server. While the client collects answers to earlier questions,
+    /// the question waits for the next round.
     pub(super) fn on_question(&mut self, question: Question) {
         let Some(rounds) = &mut self.rounds else {
             return;
         };
-        // Sent again, the call would ask its client again, which may be answering this already.
+        // A retried call would ask its client again, possibly while the client is already
+        // answering.
         self.retry = None;
         let questions = &mut rounds.questions;
         questions.add(question, self.caller.profile.as_map());
@@ -71,18 +72,18 @@ impl Call {
         self.await_client();
     }
 
-    /// From now on the client is away, and is to come back in time.
+    /// Marks the client as away, and sets the deadline for its return.
     fn await_client(&mut self) {
         self.client = ReplyTarget::Away;
         let timeout = self.context.settings.load().answer_timeout;
         self.alarms.set(Alarm::ClientAbsent, timeout);
     }
 
-    /// The handle of its place among the parked calls, which it takes unless it has one.
+    /// Returns the call's handle among the parked calls. Takes a parking slot if the call has none.
     ///
     /// # Errors
     ///
-    /// Returns what the client is to read when there is no place left.
+    /// Returns the failure for the client if no slot is free.
     pub(super) fn park(&mut self) -> Result<Uuid, Failure> {
         let parked = self
             .rounds
@@ -94,11 +95,11 @@ impl Call {
         }
     }
 
-    /// Takes a place among the parked calls under this handle.
+    /// Takes a parking slot under this handle.
     ///
     /// # Errors
     ///
-    /// Returns what the client is to read when there is no place left.
+    /// Returns the failure for the client if no slot is free.
     pub(super) fn park_as(&mut self, handle: Uuid) -> Result<Uuid, Failure> {
         let server = &self.target.server;
         let Some(rounds) = self.rounds.as_mut() else {
@@ -123,7 +124,7 @@ impl Call {
         Ok(handle)
     }
 
-    /// The client is back with answers.
+    /// Resumes the call: the client returned with answers.
     pub(super) fn resume(
         &mut self,
         mut back: ClientRequest,
@@ -134,7 +135,7 @@ impl Call {
         let rounds = self.rounds.as_mut();
         let rounds = rounds.filter(|rounds| is_away && round == rounds.questions.round);
         let Some(rounds) = rounds else {
-            // A state is good for one return (S-MRTR-09).
+            // A state is accepted only once (S-MRTR-09).
             let (method, id) = (&back.request.method, &back.request.id);
             let (decorator, failure) = (self.context.decorator(&self.caller), state_used());
             let refusal = decorator.failed(method, id, &failure, self.caller.revision);
@@ -157,7 +158,7 @@ impl Call {
         self.cancel_and_end("its client did not come back");
     }
 
-    /// The client is back with the answers in `request`.
+    /// Continues the call with the answers in `request`.
     pub(super) fn continue_with_answers(&mut self, request: &Request, owner: &mut impl CallOwner) {
         self.alarms.clear(Alarm::ClientAbsent);
         match self.replace_state(CallState::NotSent) {
@@ -179,8 +180,8 @@ impl Call {
         }
     }
 
-    /// The server, which has no session either, needs something of the client: its state goes
-    /// with the questions, sealed.
+    /// Forwards a modern server's request for input to the client. The server's state is sealed
+    /// into the state that the client returns.
     pub(super) fn forward_input_request(&mut self, result: &RawJson, owner: &mut impl CallOwner) {
         match InputRequired::parse(result) {
             Ok(_) if self.method == Method::CompletionComplete => {
@@ -203,7 +204,7 @@ impl Call {
         }
     }
 
-    /// The server wants the user to visit some URLs, and the call to be sent again then.
+    /// Asks the user to open the server's URLs; the call is sent again afterwards.
     pub(super) fn ask_for_url_visits(
         &mut self,
         pages: Vec<question::Question>,
@@ -220,14 +221,14 @@ impl Call {
         self.answer_with_questions(requests.collect(), continuation, owner);
     }
 
-    /// The earlier questions are over: their state is good for no other return.
+    /// Ends the current round, so that its state is no longer accepted.
     pub(super) fn next_round(&mut self) {
         if let Some(rounds) = &mut self.rounds {
             rounds.questions.round = rounds.questions.round.saturating_add(1);
         }
     }
 
-    /// Answers with questions; false when the client was sent a failure instead.
+    /// Answers with the open questions. Returns false if the client received a failure instead.
     fn answer_with_questions(
         &mut self,
         requests: Vec<(String, question::Question)>,
@@ -250,7 +251,7 @@ impl Call {
         }
     }
 
-    /// The state with which the client comes back.
+    /// Returns the sealed state that the client has to return with its answers.
     fn seal(&self, continuation: Continuation) -> Result<String, Failure> {
         let rounds = self.rounds.as_ref();
         let arguments = rounds.and_then(|rounds| rounds.arguments.clone());
@@ -272,7 +273,7 @@ impl Call {
         })
     }
 
-    /// The failure for a client that cannot be asked for what its server needs (S-LIFE-16).
+    /// Returns the failure for a client that lacks a capability that its server needs (S-LIFE-16).
     pub(super) fn refusal(&self, needed: question::RequiredCapability) -> Failure {
         if self.method == Method::CompletionComplete {
             return asks_in_completion();
@@ -285,8 +286,9 @@ impl Call {
     }
 }
 
-/// Whatever the client declares, it is asked nothing while an argument is completed (S-MRTR-02).
+/// Returns the failure for a server that asks for input during a completion, which is not allowed
+/// (S-MRTR-02).
 fn asks_in_completion() -> Failure {
-    let message = "the server asks for input, which it may not while an argument is completed";
+    let message = "the server asked for input during a completion, which is not allowed";
     Failure::new(ErrorKind::InputRefused, message)
 }

@@ -1,4 +1,4 @@
-//! Where the answer to a call goes.
+//! The client's end of a call, where its answer is delivered.
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
@@ -12,23 +12,23 @@ use crate::protocol::RequestId;
 
 /// The client's end of a call.
 pub(crate) enum ReplyTarget {
-    /// The client waits for one reply, so far.
+    /// The client waits for a single reply, which can still be upgraded to a stream.
     Reply {
         reply: oneshot::Sender<ClientReply>,
-        /// Whether the reply may be a stream.
+        /// Whether the client accepts a stream as the reply.
         accepts_stream: bool,
     },
     /// The client reads a stream that ends with the answer.
     Stream(EventSender),
-    /// The same in the event log of the client's session, under the number of the call.
+    /// A stream in the event log of the client's session, under the call's number.
     ResumableStream,
-    /// Nobody reads: the client was answered, or gathers what it was asked for and is to come back.
+    /// The client does not wait: it was answered, or is collecting answers and will return.
     Away,
 }
 
 impl ReplyTarget {
-    /// Turns the wait for a reply into a stream, if the client takes one. True when there is a
-    /// stream now.
+    /// Upgrades the pending reply to a stream if the client accepts one. Returns whether the target
+    /// is now a stream.
     pub(crate) fn upgrade(
         &mut self,
         call: u64,
@@ -56,17 +56,17 @@ impl ReplyTarget {
             (Self::Stream(sender), events)
         };
         if let Self::Reply { reply, .. } = std::mem::replace(self, stream) {
-            // A client that left finds a resumable stream by its event ids.
+            // A client that disconnected can resume the stream by its event ids.
             let _ = reply.send(ClientReply::Stream(events));
         }
         true
     }
 
-    /// Sends what may be left out on the client's stream: what comes faster than the client reads
-    /// is (S-PROG-03, S-LOG-07).
+    /// Sends an optional message on the client's stream. It is dropped if the client does not read
+    /// fast enough (S-PROG-03, S-LOG-07).
     pub(crate) fn notify(&self, call: u64, frame: Bytes, owner: &mut impl CallOwner) {
         match self {
-            // The last place in the queue is for the answer.
+            // The last place in the queue is reserved for the answer.
             Self::Stream(events) if events.capacity() > 1 => {
                 let _ = events.try_send(StreamEvent::message(frame));
             }
@@ -79,8 +79,8 @@ impl ReplyTarget {
         }
     }
 
-    /// Hands the client what its request ends with; [`ClientReply::Accepted`] is the end without an
-    /// answer. A large answer holds its room until the client has read it.
+    /// Delivers the final answer to the client; [`ClientReply::Accepted`] ends the request without
+    /// one. A large answer keeps its reserved memory until the client has read it.
     pub(crate) fn answer(
         &mut self,
         call: u64,
@@ -94,7 +94,7 @@ impl ReplyTarget {
                     Some(room) => answer.holding(room),
                     None => answer,
                 };
-                // A client that left does not need it.
+                // Sending fails only if the client has disconnected.
                 let _ = reply.send(answer);
             }
             Self::Stream(events) => {

@@ -1,4 +1,4 @@
-//! A call that failed and is sent once more: when, and where to.
+//! Sends a failed call again: decides when, and finds the connection.
 
 use super::{Call, CallOwner, CallState};
 use crate::calls::alarms::Alarm;
@@ -8,8 +8,8 @@ use crate::downstream::Deadline;
 use crate::protocol::{Failure, Request};
 
 impl Call {
-    /// The client's answer was for one request of the server: a call that may have run with
-    /// it is not sent again.
+    /// Returns the state for retries. An answer of the client is valid for only one request of the
+    /// server, so a call that may have run with such an answer is not sent again.
     pub(super) fn retry_state(&self, request: &Request, deadline: Deadline) -> RetryState {
         let mut retry = RetryState::new(request, &self.target, deadline);
         if self
@@ -22,7 +22,8 @@ impl Call {
         retry
     }
 
-    /// Whether the call, which failed, is sent once more; then nobody is answered yet.
+    /// Schedules a retry of the failed call if it is allowed. Returns whether it is; in that case
+    /// the client is not answered yet.
     pub(super) fn schedule_retry(&mut self, failure: &Failure, owner: &mut impl CallOwner) -> bool {
         let retry = self.retry.as_mut();
         let Some(delay) = retry.and_then(|retry| retry.next_delay(failure, &self.context)) else {
@@ -50,7 +51,7 @@ impl Call {
             Ok(route) => {
                 let request = retry.request.clone();
                 self.target = retry.target.clone();
-                // The server sees another request.
+                // The server sees each attempt as a separate request.
                 let sent_as = self.context.numbers.next();
                 self.send_by(route, request, sent_as);
             }

@@ -1,4 +1,4 @@
-//! The end of a call, or of one round of it: what its client reads.
+//! The end of a call or of one of its rounds: builds the answer that the client reads.
 
 use tokio::time::Instant;
 
@@ -22,8 +22,8 @@ use crate::metrics::{Measure, MethodLabel, Network, Series};
 use crate::protocol::{ErrorKind, Failure, Method, Outcome, RawJson, Response, error_frame};
 
 impl Call {
-    /// Its server answered, or was given up, after it had the request since `sent`; `None` if it
-    /// never had it.
+    /// Records how an attempt to send the call ended. `sent` is when the request was written;
+    /// `None` if it never was.
     pub(super) fn observe_answer(
         &mut self,
         answer: &Result<Response, Failure>,
@@ -52,8 +52,8 @@ impl Call {
         shard.add_of(series, sent.elapsed(), span);
     }
 
-    /// The one answer of the server, or of whoever knows that there will be none. It is kept if
-    /// the client is not there to read it.
+    /// Handles the final answer: the server's response, or the failure that replaces it. Keeps the
+    /// answer if the client is away.
     pub(crate) fn on_answer(
         &mut self,
         answer: Result<Response, Failure>,
@@ -66,7 +66,7 @@ impl Call {
         }
         let is_task = matches!(self.state, CallState::Task(_));
         if matches!(self.client, ReplyTarget::Away) && !is_task {
-            // A client that is away can come back much later.
+            // An absent client can return much later, so the reserved memory is released.
             drop(room);
             self.state = CallState::Answered(Box::new(answer));
             return;
@@ -79,7 +79,7 @@ impl Call {
         owner.on_call_returned(self, Some(&answer));
         self.room = room;
         self.end_with(answer, owner);
-        // The client does not read every answer now.
+        // If the answer was not delivered to the client, the memory is still reserved.
         self.room = None;
     }
 
@@ -99,8 +99,8 @@ impl Call {
         }
     }
 
-    /// The failure of the last attempt as that of the whole call, a part of which may have run
-    /// before.
+    /// Returns the failure of the whole call for the failure of its last attempt. It accounts for
+    /// earlier attempts that may have run.
     fn of_all_attempts(&self, failure: Failure) -> Failure {
         let retry = self.retry.as_ref();
         let rounds = self.rounds.as_ref();
@@ -156,7 +156,7 @@ impl Call {
         self.reply(reply, ending, owner);
     }
 
-    /// Whether the server goes on in a task that the client follows.
+    /// Returns whether the result says that the call continues as a task that the client follows.
     fn is_created_task(&self, result: &RawJson) -> bool {
         let may_be =
             self.method == Method::ToolsCall && self.target.tasks == TaskMode::FollowedByClient;
@@ -164,8 +164,8 @@ impl Call {
         may_be && (is_modern() || Task::from_legacy_created(result).is_some())
     }
 
-    /// The state of a task of the extension without what its client cannot be asked; `None` where
-    /// it may stay as it is.
+    /// Returns the state of an extension task without the questions that the client does not
+    /// support; `None` if nothing has to be removed.
     fn askable_task(&self, result: &RawJson) -> Result<Option<RawJson>, Failure> {
         if !self.is_modern() || self.method != Method::TasksGet {
             return Ok(None);
@@ -209,7 +209,7 @@ impl Call {
         self.reply(reply, CallEnding::Error(error), owner);
     }
 
-    /// The end of a task as `tasks/get` says it.
+    /// Returns the outcome of a task in the form that `tasks/get` reports.
     pub(super) fn task_outcome(&self, response: &Response) -> Outcome {
         let catalog = self.context.catalog.of(&self.caller);
         let translator = self.translator(&catalog);
@@ -235,7 +235,7 @@ impl Call {
             catalog,
             server: &self.target.server,
             method: match &self.method {
-                // It is what the tool says.
+                // The result of the task is the result of the tool.
                 Method::TasksResult => &Method::ToolsCall,
                 method => method,
             },
@@ -245,7 +245,8 @@ impl Call {
         }
     }
 
-    /// Its server with the declaration: the one that it was sent to, which may have been replaced.
+    /// Returns the server that the call was sent to, and the digest of its declaration at that
+    /// time. The server may have been replaced since.
     pub(crate) fn server(&self) -> (&ServerName, Digest) {
         (&self.target.server, self.declaration())
     }
@@ -262,7 +263,7 @@ impl Call {
         self.reply(reply, CallEnding::Failed(failure), owner);
     }
 
-    /// Answers the request that the client waits for, and keeps how it ended.
+    /// Answers the request that the client waits for, and records how it ended.
     pub(super) fn reply(
         &mut self,
         reply: ClientReply,
@@ -276,14 +277,14 @@ impl Call {
         self.client.answer(self.number, reply, room, owner);
     }
 
-    /// The client reads a failure, and the server is told that nobody waits.
+    /// Answers the client with a failure, and cancels the call at the server.
     pub(super) fn fail(&mut self, failure: &Failure, reason: &str, owner: &mut impl CallOwner) {
         self.answer_failure(failure, owner);
         self.cancel_and_end(reason);
     }
 }
 
-/// The failure for the client of a call that a bug of the gateway ended.
+/// Returns the failure for the client of a call that ended because of a bug in the gateway.
 pub(crate) fn failed_by_bug() -> Failure {
     let message = "the gateway failed while it worked on this call; the call may have run";
     Failure::new(ErrorKind::Internal, message)

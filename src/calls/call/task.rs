@@ -1,7 +1,7 @@
-//! A call that stands for a task of a server of 2025-11-25: its client got the task as the answer,
-//! looks at it, answers its questions and cancels it (B-TASK-03). The call keeps the connection
-//! that the task lives on, and is there until the task's time is over. After a restart of the
-//! gateway, the first request for the task begins such a call again: the id says what is needed.
+//! A call that represents a task of a 2025-11-25 server (B-TASK-03). The client received the task
+//! as the answer, and then polls it, answers its questions or cancels it. The call keeps the task's
+//! connection and exists until the task expires. After a restart of the gateway, the first request
+//! for the task creates the call again from the sealed task id.
 
 use std::time::Duration;
 
@@ -23,21 +23,23 @@ use crate::protocol::{
     ErrorKind, Failure, Method, Notification, Outcome, RawJson, Request, Response, error_frame,
 };
 
-/// How long a client waits for what its task's server goes on to say; then it reads what is known.
+/// How long a poll waits for the server's next report; after that, the last known state is
+/// returned.
 const TASK_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// Requests for one task that wait; further ones are answered at once with what is known.
+/// Maximum number of waiting requests for one task. Further requests receive the last known state
+/// immediately.
 const WAITING_MAX: usize = 16;
 
 pub(super) struct HostedTask {
     task: BridgedTask,
-    /// `None` once the task has ended: its server has nothing of it any more.
+    /// The call at the server; `None` once the task has ended.
     sent: Option<SentCall>,
-    /// Requests for the task that are not answered yet.
+    /// Requests for the task that were not answered yet.
     waiting: Vec<ClientRequest>,
 }
 
-/// A task of an earlier process of the gateway, until its server says how it is.
+/// A task of an earlier process of the gateway whose state the server has not reported yet.
 pub(super) struct AdoptedTask {
     task: OrphanedTask,
     waiting: Vec<ClientRequest>,
@@ -50,8 +52,8 @@ impl HostedTask {
 }
 
 impl Call {
-    /// Handles a notification of a call that may go on in a task. Once it did, only the state of
-    /// the task counts (S-TASK-X-13).
+    /// Handles a notification of a call that may become a task. Once it has, only the task's state
+    /// counts (S-TASK-X-13).
     pub(super) fn on_bridged_notification(
         &mut self,
         notification: &Notification,
@@ -71,7 +73,7 @@ impl Call {
         }
     }
 
-    /// The server says how the task is: with the first word the call has become one.
+    /// Handles a reported task state. The first report turns the call into a task.
     fn on_task_state(&mut self, state: &Notification, owner: &mut impl CallOwner) {
         let params = state.frame.member("params");
         let Some(task) = params.as_ref().and_then(Task::from_legacy) else {
@@ -97,23 +99,24 @@ impl Call {
         let ttl = task.retention();
         let handle = match self.park() {
             Ok(handle) => handle,
-            Err(failure) => return self.fail(&failure, "there is no place for its task", owner),
+            Err(failure) => return self.fail(&failure, "no slot is free for its task", owner),
         };
         let (server, principal) = (&self.target.server, &self.caller.principal);
         let sealing = &self.context.sealing;
         let about = (&task, &*self.item);
         let Some(id) = sealing.seal_bridged_task(self.server(), about, handle, ttl, principal)
         else {
-            let message = format!("server `{server}` names a task that nobody could ask for");
+            let message = format!("server `{server}` returned an invalid task id");
             let failure = Failure::new(ErrorKind::ServerProtocol, message);
             let failure = failure.server(server.as_str());
             return self.fail(&failure, "its task cannot be named", owner);
         };
         self.host(BridgedTask::new(id, task, now), Vec::new());
         self.alarms.set(Alarm::TaskExpired, ttl);
-        // A client that gathers answers to an earlier question gets the task when it is back.
+        // A client that is collecting answers to an earlier question receives the task when it
+        // returns.
         if !matches!(self.client, ReplyTarget::Away) {
-            // A question that came before is one of the task now.
+            // Questions that arrived before now belong to the task.
             self.alarms.clear(Alarm::QuestionsGathered);
             self.answer_with_task(owner);
         }
@@ -132,8 +135,8 @@ impl Call {
         self.state = CallState::Task(Box::new(hosted));
     }
 
-    /// Begins to stand for a task that outlived the process in which its call was made. `look` asks
-    /// the server for it, and `asked` is the request of the client.
+    /// Takes over a task that outlived the process in which its call was made. `look` is the
+    /// request that polls the server, and `asked` the client's request.
     pub(crate) fn adopt(
         &mut self,
         task: OrphanedTask,
@@ -143,7 +146,7 @@ impl Call {
     ) {
         self.client = ReplyTarget::Away;
         if let Some(other) = self.context.parked.find(task.handle) {
-            // Another request was faster.
+            // Another request took over the task first.
             other.send(ClientAction::Task(asked));
             self.state = CallState::Done;
             return;
@@ -165,13 +168,13 @@ impl Call {
         self.rounds.as_mut()?.adopted.take()
     }
 
-    /// The server still has the task.
+    /// Continues an adopted task that the server still knows.
     fn resume_task(&mut self, adopted: AdoptedTask, mut task: Task, now: &str) {
         let AdoptedTask {
             task: known,
             waiting,
         } = adopted;
-        // From now on the call is the one of the tool, whose result it translates.
+        // The call continues as the original tool call, whose result it translates.
         self.method = Method::ToolsCall;
         self.item = known.lifetime.tool.into();
         task.created_at = Some(known.lifetime.created_at);
@@ -190,7 +193,8 @@ impl Call {
         }
     }
 
-    /// The server has no such task any more, or cannot be asked: the clients read why.
+    /// Answers the waiting requests with the reason why the task is unavailable: the server no
+    /// longer knows it, or cannot be asked.
     pub(super) fn refuse_adopted(
         &mut self,
         adopted: AdoptedTask,
@@ -222,7 +226,7 @@ impl Call {
         }
     }
 
-    /// Answers a request for a task with an error of its server, or of the gateway.
+    /// Answers a request for a task with an error of the server or the gateway.
     fn refuse(&self, request: ClientRequest, refusal: &Result<RawJson, Failure>) {
         let (method, id) = (&request.request.method, &request.request.id);
         match refusal {
@@ -240,7 +244,7 @@ impl Call {
         }
     }
 
-    /// Its time is over: from now on nobody knows it.
+    /// Removes the expired task; later requests for it are refused as unknown.
     pub(super) fn forget_task(&mut self) {
         if self.task().is_none_or(|hosted| hosted.task.has_ended()) {
             self.state = CallState::Done;
@@ -249,7 +253,7 @@ impl Call {
         }
     }
 
-    /// Answers the call with its task, which can be asked for from now on (S-TASK-X-04).
+    /// Answers the call with its task, which the client can poll from now on (S-TASK-X-04).
     pub(super) fn answer_with_task(&mut self, owner: &mut impl CallOwner) {
         self.next_round();
         let Some(hosted) = self.task() else { return };
@@ -259,15 +263,15 @@ impl Call {
         self.reply(ClientReply::Json(frame), CallEnding::Task, owner);
     }
 
-    /// Questions that the client cannot be asked are refused; the rest it reads when it asks for
-    /// the task.
+    /// Handles a question of the task. Questions that the client does not support are refused; it
+    /// receives the others when it polls the task.
     pub(super) fn on_task_question(&mut self, question: Question) {
         let Some(rounds) = &mut self.rounds else {
             return;
         };
         let capabilities = self.caller.profile.as_map();
         rounds.questions.add(question, capabilities);
-        // Refused is what it does not declare, here also if that is all.
+        // Undeclared questions are refused here even if no other question is left.
         let _ = rounds.questions.refuse_undeclared(capabilities);
         if !rounds.questions.is_empty() {
             self.alarms.set(Alarm::TaskQuiet, GATHER_DELAY);
@@ -292,7 +296,7 @@ impl Call {
             hosted.task.finish(end, &now);
             hosted.sent = None;
         }
-        // Nothing of it can be asked any more.
+        // The task can no longer be asked for input.
         if let Some(rounds) = &mut self.rounds {
             rounds.questions = OpenQuestions::default();
         }
@@ -310,7 +314,7 @@ impl Call {
             return self.refuse(request, &Err(failure));
         }
         let Some(hosted) = self.task() else {
-            // Only the task's id leads here, and there is none yet.
+            // Clients reach this call only through the task's id, which was not issued yet.
             return;
         };
         match request.request.method {
@@ -336,7 +340,7 @@ impl Call {
         }
     }
 
-    /// Gives the server what the client answers; whatever else the client says is ignored
+    /// Passes the client's answers to the server and ignores everything else in the update
     /// (S-TASK-X-09).
     fn update_task(&mut self, update: ClientRequest) {
         let Some(rounds) = &mut self.rounds else {
@@ -360,7 +364,7 @@ impl Call {
         update.answer(answer, ending);
     }
 
-    /// Its server takes the task back, or lets it run; to its client it is cancelled.
+    /// Cancels the task for the client, whether or not the server stops it.
     fn cancel_task(&mut self) {
         let is_running = self.task().is_some_and(|hosted| !hosted.task.has_ended());
         if is_running {

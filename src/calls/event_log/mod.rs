@@ -1,5 +1,5 @@
-//! The event streams of one session: what was sent is kept within bounds, so that a client that
-//! lost its connection can go on after the last event that it read.
+//! The event streams of one session: keeps sent events within limits, so that a client that lost
+//! its connection can resume after the last event that it read.
 //!
 //! Every message goes out on exactly one stream (S-HTTP-29). The stream of a call is named after
 //! the call's number; stream 0 is the general one that a client opens with GET.
@@ -23,7 +23,7 @@ pub(crate) const GENERAL_STREAM: u64 = 0;
 pub(crate) struct EventLogLimits {
     pub(crate) events_per_stream: usize,
     pub(crate) bytes_max: usize,
-    /// Of all sessions together.
+    /// Maximum for all sessions together.
     pub(crate) all_bytes_max: usize,
     pub(crate) queue_max: usize,
     pub(crate) queue_bytes_max: usize,
@@ -33,15 +33,15 @@ pub(crate) struct EventLogLimits {
 
 pub(crate) struct EventLog {
     limits: EventLogLimits,
-    /// Tells event ids of this actor from those of one before it.
+    /// Distinguishes the event ids of this actor from ids of earlier actors.
     epoch: u32,
     streams: QuickMap<u64, LogStream>,
-    /// Events that were logged so far, on all streams: how old an event is among them.
+    /// Number of events logged so far on all streams, from which an event's age follows.
     pushed: u64,
-    /// Events that are kept, on all streams.
+    /// Number of events kept on all streams.
     kept: usize,
     bytes: ByteShare,
-    /// Streams that have ended, and when, the oldest first.
+    /// Ended streams with the time of their end, oldest first.
     finished: VecDeque<(Instant, u64)>,
 }
 
@@ -50,27 +50,28 @@ struct LogStream {
     request: Option<RequestId>,
     events: Ring<LoggedEvent>,
     ended: bool,
-    /// `None` while no client reads.
+    /// The connected client; `None` if no client reads the stream.
     reader: Option<EventSender>,
 }
 
 struct LoggedEvent {
-    /// How many events were logged before it, on all streams.
+    /// Number of events that were logged before this one on all streams.
     age: u64,
     frame: Option<Bytes>,
     is_answer: bool,
 }
 
-/// The log counts the events of all its streams, and drops the oldest of them all.
+/// No limits for a single stream: the log counts the events of all streams and drops the oldest.
 const NO_LIMITS: RingLimits = RingLimits {
     entries: usize::MAX,
     bytes: usize::MAX,
 };
 
-/// A queue that grows has room for twice as many events; the rest is for the memory of a frame.
+/// Memory per event: a growing queue reserves room for twice as many events, and each frame has an
+/// allocation.
 const EVENT_OVERHEAD: usize = 2 * size_of::<LoggedEvent>() + 64;
 
-/// A stream in a table that grows alike, and the smallest queue of its events.
+/// Memory per stream: its entry in a growing table, and the smallest queue of events.
 const STREAM_OVERHEAD: usize = 2 * size_of::<LogStream>() + 4 * size_of::<LoggedEvent>();
 
 impl LoggedEvent {
@@ -86,22 +87,23 @@ impl LoggedEvent {
 }
 
 impl RingEntry for LoggedEvent {
-    /// Includes its part in the ring.
+    /// Returns the event's size, including its slot in the ring.
     fn bytes(&self) -> usize {
         EVENT_OVERHEAD + self.frame.as_ref().map_or(0, Bytes::len)
     }
 }
 
-/// The stream that a client's `Last-Event-ID` resumes.
+/// The outcome of resuming a stream by the client's `Last-Event-ID`.
 #[derive(Debug)]
 pub(crate) enum ResumeOutcome {
-    /// Missed events first, then live ones.
+    /// The missed events, followed by live ones.
     Stream(Receiver<StreamEvent>),
-    /// The same of the general stream, but some of the missed events were not kept.
+    /// The general stream, some of whose missed events are no longer kept.
     Gap(Receiver<StreamEvent>),
     /// The stream has ended, and the client has seen all of it.
     Over,
-    /// Not a stream of this actor. The request that it belonged to, if any: its answer is lost.
+    /// The id does not belong to a stream of this actor. Contains the request that it belonged to,
+    /// if any, whose answer is lost.
     Unknown(Option<RequestId>),
 }
 
@@ -118,8 +120,8 @@ impl EventLog {
         }
     }
 
-    /// Opens a stream, or gives an open one to another reader: the former one ends. With
-    /// `priming`, the first event has an id and no data (S-HTTP-30).
+    /// Opens a stream, or moves an open stream to a new reader and disconnects the previous one.
+    /// If `priming` is set, the first event has an id but no data (S-HTTP-30).
     pub(crate) fn open(
         &mut self,
         number: u64,
@@ -152,7 +154,7 @@ impl EventLog {
         reader.is_some_and(|reader| !reader.is_closed())
     }
 
-    /// Ends the general stream's connection to its reader; the stream can be resumed.
+    /// Disconnects the reader of the general stream, which can be resumed.
     pub(crate) fn detach_general_reader(&mut self) {
         if let Some(stream) = self.streams.get_mut(&GENERAL_STREAM) {
             stream.reader = None;
@@ -163,20 +165,20 @@ impl EventLog {
         self.readers() > 0
     }
 
-    /// How many streams somebody reads.
+    /// Returns the number of streams with a connected client.
     pub(crate) fn readers(&self) -> usize {
         let numbers = self.streams.keys();
         numbers.filter(|number| self.has_reader(**number)).count()
     }
 
-    /// Sends a message on an open stream and keeps it; a reader that does not keep up loses the
-    /// stream and may resume it.
+    /// Sends a message on an open stream and keeps it. A reader that is too slow is disconnected
+    /// and can resume the stream.
     pub(crate) fn send(&mut self, number: u64, message: &[u8]) {
         self.push(number, Some(message), false, None);
     }
 
-    /// Like [`EventLog::send`] for what may be left out: a reader that lags behind does not get
-    /// it, so that a burst of it does not cost the stream.
+    /// Sends an optional message as [`EventLog::send`] does, but skips it for a slow reader, so
+    /// that a burst of such messages does not disconnect it.
     pub(crate) fn send_if_room(&mut self, number: u64, message: &[u8]) {
         let reader = self.streams.get(&number).and_then(|s| s.reader.as_ref());
         if reader.is_none_or(|reader| reader.has_room_to_spare(message.len())) {
@@ -184,14 +186,14 @@ impl EventLog {
         }
     }
 
-    /// Sends the answer that ends a stream. Its room is held until the client has read it; what is kept
-    /// for a client that comes back counts among the bytes of the log.
+    /// Sends the answer that ends a stream. Its reserved memory is held until the client has read
+    /// it; the copy kept for resumption counts towards the log's bytes.
     pub(crate) fn answer(&mut self, number: u64, message: &[u8], room: Option<HeldRoom>) {
         self.push(number, Some(message), true, room);
         self.end(number);
     }
 
-    /// Nothing follows on this stream; what was sent can still be fetched.
+    /// Ends a stream. Its kept events can still be fetched.
     pub(crate) fn end(&mut self, number: u64) {
         if let Some(stream) = self.streams.get_mut(&number) {
             stream.ended = true;
@@ -204,13 +206,13 @@ impl EventLog {
         }
     }
 
-    /// When the next finished stream is to be dropped.
+    /// Returns when the next ended stream expires.
     pub(crate) fn next_drop(&self) -> Option<Instant> {
         let (ended, _) = self.finished.front()?;
         Some(*ended + self.limits.finished_kept)
     }
 
-    /// Drops the streams that ended too long ago for their clients to come back.
+    /// Drops ended streams whose time to be resumed has passed.
     pub(crate) fn drop_finished(&mut self) {
         let now = Instant::now();
         while self.next_drop().is_some_and(|at| at <= now) {
@@ -218,12 +220,13 @@ impl EventLog {
         }
     }
 
-    /// Whether it holds nothing.
+    /// Returns whether the log holds no streams.
     pub(crate) fn is_empty(&self) -> bool {
         self.streams.is_empty()
     }
 
-    /// Sends what followed an event, of the same stream only (S-SESS-08).
+    /// Resumes a stream: sends the events that followed the given one on the same stream
+    /// (S-SESS-08).
     pub(crate) fn resume(&mut self, last_event_id: &str) -> ResumeOutcome {
         let Some(id) = EventId::parse(last_event_id) else {
             return ResumeOutcome::Unknown(None);
@@ -245,7 +248,7 @@ impl EventLog {
                 sequence,
                 request: stream.request.clone(),
             };
-            // There is room for all of them, and the log holds their bytes.
+            // The new queue has room for all of them, and the log already counts their bytes.
             let _ = reader.try_send_uncounted(event.event(id));
         }
         stream.reader = (!stream.ended).then_some(reader);
@@ -268,7 +271,7 @@ impl EventLog {
         };
         let event = LoggedEvent {
             age: self.pushed,
-            // Copied, since a slice of what a server sent would keep all of that in memory.
+            // Copied, because a slice would keep the server's whole message in memory.
             frame: message.map(Bytes::copy_from_slice),
             is_answer,
         };
@@ -300,8 +303,8 @@ impl EventLog {
         self.trim();
     }
 
-    /// Drops the oldest events, finished streams first, until the rest is within the limits. The
-    /// newest event of a session stays even if it alone is larger than a session may keep.
+    /// Drops the oldest events until the limits are met, starting with ended streams. The newest
+    /// event of a session is kept even if it exceeds the session's limit alone.
     fn trim(&mut self) {
         let limits = self.limits;
         while (self.bytes.own() > limits.bytes_max && self.kept > 1)
@@ -313,7 +316,7 @@ impl EventLog {
         }
     }
 
-    /// Whether there was a finished stream.
+    /// Drops the oldest ended stream. Returns whether there was one.
     fn drop_oldest_finished(&mut self) -> bool {
         let finished = self.finished.pop_front();
         if let Some((_, number)) = finished {

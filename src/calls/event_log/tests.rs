@@ -9,7 +9,7 @@ const LIMITS: EventLogLimits = EventLogLimits {
     finished_kept: Duration::from_secs(60),
 };
 
-/// The ids and messages of what came.
+/// Returns the ids and messages of the received events.
 fn read(events: &mut Receiver<StreamEvent>) -> Vec<(String, String)> {
     let mut read = Vec::new();
     while let Ok(event) = events.try_recv() {
@@ -114,7 +114,7 @@ fn the_log_is_bounded_and_a_slow_reader_is_let_go() {
     assert_eq!(streams.kept, 3);
     assert!(!streams.has_reader(1));
     drop(events);
-    // Larger than all that a session may keep: kept as long as it is the newest.
+    // An event larger than the session's limit is kept while it is the newest.
     streams.send(1, &[b'1'; 20_000]);
     assert_eq!(streams.kept, 1);
     assert!(matches!(
@@ -124,7 +124,7 @@ fn the_log_is_bounded_and_a_slow_reader_is_let_go() {
     streams.send(1, b"{}");
     assert_eq!(streams.kept, 1);
     assert!(streams.bytes.own() < LIMITS.bytes_max);
-    // Within what all sessions may keep, though.
+    // It still has to fit the limit for all sessions.
     streams.send(1, &[b'1'; 200_000]);
     assert_eq!(streams.kept, 0);
     streams.end(1);
@@ -149,7 +149,7 @@ fn streams_that_finished_make_room_before_those_that_are_open() {
             "{event}"
         );
     }
-    // Without any, the oldest events of those that are open.
+    // If no stream has ended, the oldest events of open streams are dropped.
     drop(streams.open(20, Some(id("3")), false));
     for _ in 0..3 {
         streams.send(20, &[b'3'; 4000]);
@@ -159,7 +159,7 @@ fn streams_that_finished_make_room_before_those_that_are_open() {
     assert_eq!(streams.streams[&20].events.len(), 2);
 }
 
-/// The finding: sessions with progress streams kept 52 MiB for good.
+/// Regression: sessions with progress streams kept 52 MiB indefinitely.
 #[tokio::test(start_paused = true)]
 async fn all_sessions_together_keep_no_more_than_the_limit() {
     const SESSIONS: u64 = 16;

@@ -1,4 +1,4 @@
-//! The keys of sealing and the states that were used, which outlive the process.
+//! The sealing keys and used states, which persist across restarts.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use crate::calls::settings::SessionSettings;
 use crate::id::random_bytes;
 use crate::store::{Store, StoreError, WallClock};
 
-/// Where the key of task ids is in the store. It never changes, since clients compare ids.
+/// The store key of the task id key. That key never changes, because clients compare task ids.
 const TASK_KEY: &str = "sealing/key";
 
-/// Where the keys of states are.
+/// The store key of the state keys.
 const STATE_KEYS: &str = "sealing/state-keys";
 
-/// The keys with which states and task ids are sealed, and the states that were used.
+/// The keys that seal states and task ids, and the states that were already used.
 pub struct SealingKeys {
     tasks: Sealer,
     states: ArcSwap<StateSealer>,
-    /// New keys of states are being written.
+    /// Whether new state keys are being written.
     is_changing: AtomicBool,
     used: UsedStates,
     store: Arc<dyn Store>,
@@ -37,12 +37,12 @@ pub(super) struct StateSealer {
 }
 
 impl SealingKeys {
-    /// Those of the process before this one, so that what it sealed stays valid and what it used
-    /// stays used; the first one makes the keys.
+    /// Loads the keys and used states of the previous process, so that its states stay valid or
+    /// used. Creates the keys on first use.
     ///
     /// # Errors
     ///
-    /// Fails when the store cannot be used, or the system has no random bytes.
+    /// Fails if the store is unavailable, or the system provides no random bytes.
     pub async fn load(store: Arc<dyn Store>, clock: WallClock) -> Result<Arc<Self>, StoreError> {
         let kept = store.get(TASK_KEY).await?;
         let secret = match kept.and_then(|bytes| <[u8; 32]>::try_from(bytes.as_ref()).ok()) {
@@ -85,8 +85,8 @@ impl SealingKeys {
         &self.used
     }
 
-    /// Changes the key of states in the background if it is time. The key before the newest one
-    /// opens states until the next change, which no state that it sealed lives to see.
+    /// Rotates the state key in the background if it is due. The previous key opens states until
+    /// the next rotation, by which time all states that it sealed have expired.
     pub(super) fn change_if_due(self: &Arc<Self>, settings: &SessionSettings) {
         let every = settings.state_key_every.max(settings.answer_timeout);
         let due = self
@@ -101,14 +101,15 @@ impl SealingKeys {
         let keys = self.clone();
         actix_rt::spawn(async move {
             match keys.change().await {
-                Ok(()) => log::info!("the key of states was changed"),
-                Err(error) => log::warn!(error:%; "the key of states could not be changed"),
+                Ok(()) => log::info!("rotated the state sealing key"),
+                Err(error) => log::warn!(error:%; "could not rotate the state sealing key"),
             }
             keys.is_changing.store(false, Ordering::SeqCst);
         });
     }
 
-    /// Nothing is sealed with a key that the next process would not know.
+    /// Persists the new keys before they are used, because the next process must be able to open
+    /// every state.
     async fn change(&self) -> Result<(), StoreError> {
         let secret = random().map_err(no_random)?;
         let keys = self.states.load().keys.followed_by(secret, self.now());
@@ -117,12 +118,12 @@ impl SealingKeys {
         Ok(())
     }
 
-    /// In milliseconds since 1970.
+    /// Returns the time in milliseconds since 1970.
     pub(super) fn millis(&self) -> u64 {
         (self.clock)()
     }
 
-    /// In seconds since 1970.
+    /// Returns the time in seconds since 1970.
     pub(super) fn now(&self) -> u64 {
         self.millis() / 1000
     }

@@ -1,5 +1,5 @@
-//! States that clients came back with. Each is remembered until it expires, also by the next
-//! process, so that none is taken twice (S-MRTR-09).
+//! States that clients have returned. Each is remembered until it expires, even across restarts, so
+//! that no state is accepted twice (S-MRTR-09).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use tokio::time::timeout;
 use crate::bridge::seal::RequestState;
 use crate::store::{Store, StoreError};
 
-/// Where they are in the store.
+/// The prefix of used states in the store.
 const USED: &str = "sealing/used/";
 
-/// How much longer than it lives a state is remembered, in seconds: the clock may be set back.
+/// How long a state is remembered beyond its expiry, in seconds, in case the clock is set back.
 const CLOCK_SKEW: u64 = 60;
 
-/// How long the store may take to keep one.
+/// How long the store may take to write a used state.
 const KEEP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A state, in the order in which states expire.
+/// A returned state; ordered by expiry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ReturnedState {
-    /// In seconds since 1970.
+    /// Expiry, in seconds since 1970.
     expires_at: u64,
     id: [u8; 16],
 }
@@ -58,11 +58,11 @@ impl ReturnedState {
     }
 }
 
-/// Why a state is not taken.
+/// Why a state is not accepted.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum TakeError {
     Used,
-    /// As many are remembered as may be.
+    /// Too many used states are remembered.
     Full,
 }
 
@@ -72,7 +72,7 @@ pub(super) struct UsedStates {
 }
 
 impl UsedStates {
-    /// With those that the process before this one took.
+    /// Loads the states that the previous process accepted.
     pub(super) async fn load(store: Arc<dyn Store>) -> Result<Self, StoreError> {
         let entries = store.scan(USED).await?;
         let used = entries
@@ -82,7 +82,7 @@ impl UsedStates {
         Ok(Self { store, used })
     }
 
-    /// Takes a state; from now on nobody else can. `now` is in seconds since 1970.
+    /// Marks a state as used, so that it is not accepted again. `now` is in seconds since 1970.
     pub(super) fn take(&self, state: ReturnedState, max: usize, now: u64) -> Result<(), TakeError> {
         let mut used = self.used.lock();
         while used
@@ -101,8 +101,7 @@ impl UsedStates {
         Ok(())
     }
 
-    /// Keeps a state that was taken, so that it survives this process. One that cannot be kept is
-    /// given back.
+    /// Persists a used state. If that fails, the state can be used again.
     pub(super) async fn keep(&self, state: ReturnedState, now: u64) -> Result<(), StoreError> {
         let ttl = Duration::from_secs(state.forgotten_at().saturating_sub(now));
         let put = self.store.put(&state.key(), Bytes::new(), Some(ttl));

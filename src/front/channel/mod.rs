@@ -1,5 +1,5 @@
-//! One client whose messages all come and go over one channel: HTTP+SSE and stdio. The events of
-//! all streams of its session are written to that channel.
+//! A client whose messages all travel over one channel, such as HTTP+SSE or stdio. Events of all
+//! streams of its session are written to that channel.
 
 mod outgoing;
 mod sessionless;
@@ -26,31 +26,31 @@ use crate::sessions::{FoundSession, Sessions};
 
 use sessionless::CancellableRequests;
 
-/// Messages that wait to be written.
+/// Maximum number of messages queued for writing.
 const QUEUE_MAX: usize = 64;
 
-/// Bytes of these; one message may be larger.
+/// Maximum size of these messages in bytes; a single message may exceed it.
 const QUEUE_BYTES_MAX: u32 = 1 << 20;
 
-/// Requests in flight: those without an answer, and answers that wait to be written.
+/// Maximum number of requests in flight. A request counts until its answer was written.
 const REQUESTS_MAX: usize = 1024;
 
-/// The parts that a channel is opened with.
+/// The parts from which a channel is created.
 pub(super) struct ChannelParts {
-    /// Of the session that the channel carries.
+    /// The id of the session that the channel carries.
     pub(super) id: SessionId,
     pub(super) sessions: Sessions,
     pub(super) owner: SessionOwner,
     pub(super) peer: Peer,
-    /// Index of the arbiter that the session is to live on.
+    /// Index of the arbiter on which the session will live.
     pub(super) arbiter: usize,
-    /// A client that reads nothing for so long is disconnected; `None` waits.
+    /// How long a client may read nothing before it is disconnected; `None` waits indefinitely.
     pub(super) write_timeout: Option<Duration>,
     /// Cancelled when the gateway stops.
     pub(super) closing: CancellationToken,
 }
 
-/// A message that waits to be written.
+/// A message that is queued for writing.
 pub(super) struct QueuedMessage {
     text: Bytes,
     _bytes: Option<OwnedSemaphorePermit>,
@@ -69,12 +69,12 @@ impl From<Bytes> for QueuedMessage {
     }
 }
 
-/// The gateway's end of a channel. Every future of it must run on an arbiter.
+/// The gateway's end of a channel. All of its futures must run on an arbiter.
 pub(super) struct Channel {
     parts: ChannelParts,
-    /// `None` once the channel is closed, so that its reader sees the end.
+    /// `None` once the channel is closed, so that the receiver ends.
     out: Mutex<Option<mpsc::Sender<QueuedMessage>>>,
-    /// Bytes that may still be queued.
+    /// Bytes that can still be queued.
     free_bytes: Arc<Semaphore>,
     /// Set once the session exists.
     initialized: OnceLock<()>,
@@ -90,8 +90,8 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    /// A new channel, and the messages that are to be written to its client; they end with the
-    /// channel.
+    /// Creates a channel, with the receiver of the messages to write to its client. The receiver
+    /// ends with the channel.
     pub(super) fn open(parts: ChannelParts) -> (Arc<Self>, mpsc::Receiver<QueuedMessage>) {
         let (out, written) = mpsc::channel(QUEUE_MAX);
         let channel = Arc::new(Self {
@@ -117,30 +117,30 @@ impl Channel {
         self.initialized.get().is_some()
     }
 
-    /// The session exists already: it is carried from now on.
+    /// Carries a session that already exists.
     pub(super) fn resume(self: &Arc<Self>) {
         if self.initialized.set(()).is_ok() {
             self.start_general_stream();
         }
     }
 
-    /// Ends when the channel has.
+    /// Completes when the channel has ended.
     pub(super) async fn ended(&self) {
         self.ended.cancelled().await;
     }
 
-    /// Ends when nobody reads any more what is written to the client.
+    /// Completes when the receiver of the client's messages was dropped.
     pub(super) async fn client_left(&self) {
         if let Some(out) = self.out() {
             out.closed().await;
         }
     }
 
-    /// Takes what the client sent: a message, or an array of them. Answers are written later.
+    /// Handles a client message, or an array of messages. Answers are written later.
     ///
     /// # Errors
     ///
-    /// Returns the refusal that the client is to read, with the id of its request if there is one.
+    /// Returns the failure that the client reads, with the id of its request if there is one.
     pub(super) async fn receive(
         self: &Arc<Self>,
         body: Bytes,
@@ -167,7 +167,7 @@ impl Channel {
             .map_err(|failure| RequestFailure { failure, id })
     }
 
-    /// Hands a message to the session of this channel.
+    /// Sends a message to the session of this channel.
     async fn pass_on(
         self: &Arc<Self>,
         envelope: Envelope,
@@ -208,7 +208,7 @@ impl Channel {
         Ok(())
     }
 
-    /// A permit among the requests in flight.
+    /// Takes a permit for a request in flight.
     fn permit(&self) -> Result<OwnedSemaphorePermit, Failure> {
         let permit = Arc::clone(&self.permits).try_acquire_owned();
         permit.map_err(|_| {
@@ -217,13 +217,13 @@ impl Channel {
         })
     }
 
-    /// Ends after the requests in flight.
+    /// Completes when no requests are in flight.
     pub(super) async fn drained(&self) {
         self.requests.close();
         self.requests.wait().await;
     }
 
-    /// Closes the channel: what is in flight is cancelled. The session goes on without it.
+    /// Closes the channel and cancels its requests in flight. The session continues.
     pub(super) fn close(&self) {
         self.ended.cancel();
         self.out.lock().take();
@@ -232,7 +232,7 @@ impl Channel {
     /// Closes the channel and ends its session.
     pub(super) async fn end(&self) {
         self.close();
-        // One that is being opened right now is waited for.
+        // Waits for a session that is being opened.
         let _opening = self.opening.lock().await;
         if self.is_initialized() {
             self.parts.sessions.end(self.parts.id, self.owner()).await;
@@ -246,8 +246,8 @@ impl Channel {
         Ok(())
     }
 
-    /// Opens the session of a client that does not send `initialize` (any more). It can be asked
-    /// nothing, since its capabilities are not known.
+    /// Opens a session for a client that does not send `initialize`, or sent it on an earlier
+    /// channel. Its capabilities are unknown, so it cannot be asked for input.
     pub(super) async fn open_session(self: &Arc<Self>, revision: Revision) -> Result<(), Failure> {
         let params = RawJson::from_value(&json!({
             "protocolVersion": revision.as_str(),
@@ -260,7 +260,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Opens the session of this channel; the answer to its `initialize`.
+    /// Opens the session of this channel, and returns the answer to `initialize`.
     async fn open_with(&self, request: &Request, scopes: GrantedScopes) -> Result<Bytes, Failure> {
         let ChannelParts {
             id,
@@ -296,7 +296,8 @@ impl Channel {
         Ok(answer)
     }
 
-    /// The session of this channel, if it was opened. One that is over closes the channel.
+    /// Returns the session of this channel if it was opened. Closes the channel if the session has
+    /// ended.
     async fn find(&self) -> Result<Option<FoundSession>, Failure> {
         if !self.is_initialized() {
             return Ok(None);
@@ -312,7 +313,7 @@ impl Channel {
         found.map(Some).ok_or_else(no_session)
     }
 
-    /// An array of messages, of which the answers are one array.
+    /// Handles an array of messages. Its answers are written as one array.
     async fn batch(
         self: &Arc<Self>,
         body: &Bytes,
@@ -336,7 +337,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Runs a part of the channel's work until the channel ends.
+    /// Runs work of the channel until it completes or the channel ends.
     fn spawn(&self, work: impl Future<Output = ()> + 'static) {
         let ended = self.ended.clone();
         actix_rt::spawn(self.requests.track_future(async move {
@@ -349,7 +350,7 @@ impl Channel {
         out.clone()
     }
 
-    /// Writes a message to the client, after those before it.
+    /// Queues a message for the client, after all earlier ones.
     pub(super) async fn write(&self, message: Bytes) {
         let Some(out) = self.out() else { return };
         let sending = async {
@@ -369,17 +370,17 @@ impl Channel {
         };
         match sent {
             Ok(Ok(())) => {}
-            // The client left.
+            // The client has disconnected.
             Ok(Err(_)) => self.ended.cancel(),
             Err(_) => {
-                log::info!("a client that reads nothing any more is disconnected");
+                log::info!("disconnecting a client that no longer reads");
                 self.ended.cancel();
             }
         }
     }
 }
 
-/// A message for a session that has ended.
+/// Returns the failure for a message whose session has ended.
 fn no_session() -> Failure {
     let message = "the session is over; open another channel and send `initialize`";
     Failure::new(ErrorKind::SessionNotFound, message)

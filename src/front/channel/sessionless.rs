@@ -1,5 +1,5 @@
-//! Requests without a session (2026-07-28) on a channel. Several are in flight at a time, and the
-//! client cancels each by its id.
+//! Requests without a session (2026-07-28) on a channel. Several can be in flight, and the client
+//! cancels each by its id.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use crate::downstream::Caller;
 use crate::protocol::{Failure, Method, Notification, Request, RequestId, cancelled};
 use crate::sessions::{ServeOutcome, SessionlessRequest};
 
-/// Requests in flight by the client's id, with the number of each and how it is cancelled. The
-/// number tells a request from a later one of the same id.
+/// The requests in flight by the client's id, each with its number and cancellation. The number
+/// distinguishes a request from a later one with the same id.
 #[derive(Default)]
 pub(super) struct CancellableRequests {
     all: Mutex<HashMap<RequestId, (u64, CancellationToken)>>,
@@ -41,7 +41,7 @@ impl CancellableRequests {
         }
     }
 
-    /// False when no request of this id is in flight.
+    /// Cancels a request. Returns false if no request with this id is in flight.
     fn cancel(&self, id: &RequestId) -> bool {
         let found = self.all.lock().remove(id);
         found.inspect(|(_, token)| token.cancel()).is_some()
@@ -49,11 +49,11 @@ impl CancellableRequests {
 }
 
 impl Channel {
-    /// Serves a request without a session; its answer is written later.
+    /// Serves a request without a session. Its answer is written later.
     ///
     /// # Errors
     ///
-    /// Returns the failure that the client is to read.
+    /// Returns the failure that the client reads.
     pub(super) fn serve(
         self: &Arc<Self>,
         request: Request,
@@ -80,7 +80,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Cancels a request without a session. False when the notification is about none of them.
+    /// Cancels a request without a session. Returns false if the notification names none.
     pub(super) fn cancel_request(&self, notification: &Notification) -> bool {
         if notification.method != Method::Cancelled {
             return false;
@@ -101,7 +101,7 @@ impl Channel {
             arbiter: self.parts.arbiter,
             accepts_stream: true,
         });
-        // Kept as long as the client waits: dropping it cancels the request.
+        // Held while the client waits, because dropping it cancels the request.
         let (answer, _waiting) = match started.await {
             ServeOutcome::Done(answer) => (Some(answer), None),
             ServeOutcome::Running(running) => (running.answer.await.ok(), Some(running.waiting)),
@@ -111,7 +111,7 @@ impl Channel {
             other => self.write_answer(id.clone(), other).await,
         }
         if listens {
-            // Over stdio the server also cancels the request that listened (S-SUB-07).
+            // Over stdio, the server ends a listen request by a cancellation as well (S-SUB-07).
             let id: serde_json::Value = serde_json::from_str(id.as_str()).unwrap_or_default();
             self.write(cancelled(&id, None)).await;
         }

@@ -1,4 +1,4 @@
-//! Request bodies: bounded in size, in time, and all together.
+//! Reads request bodies within limits on size, time and total memory.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -17,16 +17,16 @@ use crate::calls::QuotaShare;
 use crate::front::settings::FrontSettings;
 use crate::protocol::{ErrorKind, Failure};
 
-/// How much of a body that is refused for its size is read before the answer, and for how long: a
-/// client that is still sending would not see the answer otherwise.
+/// How much of an oversized body is read before the refusal, and for how long: a client that is
+/// still sending would not see an earlier answer.
 const DRAIN_MAX: usize = 64 * 1024 * 1024;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The length that a JSON body is announced with.
+/// Returns the announced length of a JSON body.
 ///
 /// # Errors
 ///
-/// Returns the 415 that the client is to read where the body is not JSON.
+/// Returns the 415 that the client reads if the body is not JSON.
 pub(in crate::front) fn json_length(request: &HttpRequest) -> Result<Option<usize>, Failure> {
     if !is_json(header_text(request, &header::CONTENT_TYPE)) {
         let message = "`Content-Type` must be application/json";
@@ -36,12 +36,12 @@ pub(in crate::front) fn json_length(request: &HttpRequest) -> Result<Option<usiz
     Ok(length.and_then(|length| length.parse().ok()))
 }
 
-/// Reads a body whole. A body that comes in one piece is not copied.
+/// Reads a complete body. A body that arrives in one piece is not copied.
 ///
 /// # Errors
 ///
-/// Returns the 413, 408, 400 or 503 that the client is to read; it could not be read if the
-/// connection were closed before the body had come, so the rest of it is drained, within bounds.
+/// Returns the 413, 408, 400 or 503 that the client reads. The rest of the body is drained within
+/// limits, because the client would not see the answer if the connection closed earlier.
 pub(in crate::front) async fn read(
     payload: &mut web::Payload,
     announced: Option<usize>,
@@ -60,7 +60,7 @@ pub(in crate::front) async fn read(
             Some(next) => next,
             None => {
                 let until = until.get_or_insert_with(|| Instant::now() + settings.body_timeout);
-                // Boxed, since it is rare: otherwise each request's future has room for it.
+                // Boxed, because it is rare and would enlarge the future of every request.
                 let next = Box::pin(timeout_at(*until, payload.next())).await;
                 next.map_err(|_| too_slow(settings))?
             }
@@ -100,8 +100,8 @@ pub(in crate::front) async fn read(
     })
 }
 
-/// The next part of a body that has come already, at the latest with the second poll; `None` when
-/// it has to be waited for. Most bodies come with the head, and then no timer is made.
+/// Returns the next part of a body if it has already arrived, at the latest by the second poll;
+/// `None` if it has to be waited for. Most bodies arrive with the head and therefore need no timer.
 async fn next_if_ready(payload: &mut web::Payload) -> Option<Option<Result<Bytes, PayloadError>>> {
     let mut looked = false;
     let looking = poll_fn(|cx| match payload.poll_next_unpin(cx) {
@@ -124,7 +124,7 @@ fn too_slow(settings: &FrontSettings) -> Failure {
     Failure::new(ErrorKind::BodyTimeout, message)
 }
 
-/// Refuses a body for its size. Its rest is read first, within bounds.
+/// Refuses an oversized body, after reading the rest of it within limits.
 async fn drain_and_refuse(payload: &mut web::Payload, max: usize) -> Result<Bytes, Failure> {
     let until = Instant::now() + DRAIN_TIMEOUT;
     let mut drained = 0;

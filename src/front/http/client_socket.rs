@@ -1,5 +1,5 @@
-//! A client's socket with the deadlines that actix-http lacks: it times the head of the first
-//! request of a connection only, and no write at all.
+//! A client's socket with the timeouts that actix-http lacks: actix-http only times the head of a
+//! connection's first request, and does not time writes at all.
 
 use std::io;
 use std::pin::Pin;
@@ -19,17 +19,17 @@ use crate::front::state::FrontGate;
 use crate::memory::{ByteGauge, ByteShare, note_passed};
 use crate::telemetry::Counter;
 
-/// While clients leave more unread than they may in all, one that reads nothing for so long is
-/// disconnected, or sooner the more it is.
+/// How long a client may read nothing while all unread answers together exceed their limit. The
+/// higher the excess, the shorter the time.
 const UNREAD_PATIENCE: Duration = Duration::from_secs(1);
 
-/// How often a client that reads nothing is looked at.
+/// How often a client that reads nothing is checked.
 const UNREAD_LOOK: Duration = Duration::from_millis(250);
 
-/// What a connection takes with its buffers and its task, about.
+/// Approximate memory of a connection, including its buffers and task.
 const SOCKET_BYTES: usize = 16 * 1024;
 
-/// The answer to a request whose head does not come, as actix-http writes it.
+/// The answer to a request whose head does not arrive in time, in the format of actix-http.
 const HEAD_TIMEOUT: &[u8] =
     b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
@@ -37,22 +37,22 @@ pub(super) struct ClientSocket<S> {
     stream: S,
     clock: Rc<RequestClock>,
     open: Rc<OpenSocket>,
-    /// The number of `open` among the sockets of the worker.
+    /// The number of `open` among the worker's sockets.
     number: u64,
     _seat: ClientSeat,
     limits: Rc<SocketLimits>,
-    /// Wakes the connection at the next deadline or before. It is kept: to set it anew for each
-    /// request would cost more than to be woken in vain now and then.
+    /// Wakes the connection at its next deadline or earlier. The timer is reused, because setting
+    /// it for each request would cost more than an occasional early wakeup.
     timer: Option<Pin<Box<Sleep>>>,
-    /// Since when the client reads nothing of what is to be written.
+    /// Since when the client has not read any of the pending data.
     stalled: Option<Instant>,
-    /// The bytes of that.
+    /// The size of the pending data in bytes.
     unread: ByteShare,
 }
 
 /// The limits of all sockets of a worker.
 pub(super) struct SocketLimits {
-    /// Holds until the front is there, and where nothing else can be set later.
+    /// Used until the front is built.
     settings: FrontSettings,
     gate: web::Data<FrontGate>,
     unread: UnreadAnswers,
@@ -60,18 +60,18 @@ pub(super) struct SocketLimits {
     open: OpenSockets,
 }
 
-/// The answers that clients leave unread.
+/// The size of all unread answers.
 #[derive(Clone, Default)]
 pub(super) struct UnreadAnswers {
     bytes: ByteGauge,
 }
 
-/// The socket that HTTP is read from.
+/// A socket that carries HTTP.
 pub(in crate::front) trait ClientStream {
-    /// Its end does not wait for anything that is written to be sent.
+    /// Makes closing the socket discard unsent data.
     fn discard_unsent(&self);
 
-    /// The name in the certificate of the client, if it has shown one.
+    /// Returns the name in the client's certificate, if it presented one.
     fn certified_name(&self) -> Option<String> {
         None
     }
@@ -79,7 +79,7 @@ pub(in crate::front) trait ClientStream {
 
 impl ClientStream for TcpStream {
     fn discard_unsent(&self) {
-        // Otherwise the system keeps it for a while.
+        // Otherwise the kernel keeps unsent data for a while.
         let _ = self.set_zero_linger();
     }
 }
@@ -100,12 +100,12 @@ impl SocketLimits {
         }
     }
 
-    /// A seat for a connection that arrives.
+    /// Takes a seat for a new connection.
     pub(super) fn take_seat(&self) -> Option<ClientSeat> {
         self.seats.take(&self.open)
     }
 
-    /// How long a client may read nothing while all of them leave so much unread.
+    /// Returns how long a client may read nothing while this many bytes are unread in total.
     fn patience(&self, unread: usize) -> Duration {
         match self.gate.front.get() {
             Some(front) => patience(&front.settings.load(), unread),
@@ -148,17 +148,17 @@ impl<S: AsyncRead + AsyncWrite + ClientStream + Unpin> ClientSocket<S> {
         }
     }
 
-    /// The name in the certificate of the client, if it has shown one.
+    /// Returns the name in the client's certificate, if it presented one.
     pub(super) fn certified_name(&self) -> Option<String> {
         self.stream.certified_name()
     }
 
-    /// Knows whether a request is served; whoever serves one says so there.
+    /// Returns the connection's clock, which records whether a request is being served.
     pub(super) fn clock(&self) -> Rc<RequestClock> {
         Rc::clone(&self.clock)
     }
 
-    /// Is woken at this time or before.
+    /// Completes at this time. Can wake the task earlier.
     fn poll_timer(&mut self, at: Instant, cx: &mut Context<'_>) -> Poll<()> {
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
         if timer.is_elapsed() || timer.deadline() > at {
@@ -167,7 +167,8 @@ impl<S: AsyncRead + AsyncWrite + ClientStream + Unpin> ClientSocket<S> {
         timer.as_mut().poll(cx)
     }
 
-    /// The client has sent nothing. A head that does not come ends the connection as its client
+    /// Checks the timeout of a request's head when no data has arrived. A missing head ends the
+    /// connection as if the client had closed it.
     /// would.
     fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let limits = Rc::clone(&self.limits);
@@ -180,7 +181,7 @@ impl<S: AsyncRead + AsyncWrite + ClientStream + Unpin> ClientSocket<S> {
             if Instant::now() >= due {
                 limits.count();
                 if self.stalled.is_none() {
-                    // A client that reads learns why.
+                    // A client that still reads learns the reason.
                     let _ = Pin::new(&mut self.stream).poll_write(cx, HEAD_TIMEOUT);
                 }
                 return Poll::Ready(Ok(()));
@@ -190,7 +191,7 @@ impl<S: AsyncRead + AsyncWrite + ClientStream + Unpin> ClientSocket<S> {
         Poll::Pending
     }
 
-    /// The client has not read so many bytes.
+    /// Handles a client that has left this many bytes unread: checks its timeout.
     fn poll_stalled<T>(&mut self, bytes: usize, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         let since = *self.stalled.get_or_insert_with(Instant::now);
         if self.unread.own() == 0 {
@@ -261,7 +262,7 @@ impl<S: AsyncRead + AsyncWrite + ClientStream + Unpin> AsyncWrite for ClientSock
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let socket = self.get_mut();
         match Pin::new(&mut socket.stream).poll_flush(cx) {
-            // TLS took all of it, and the client does not.
+            // TLS has accepted all data, but the client does not read it.
             Poll::Pending => socket.poll_stalled(socket.clock.unsent(), cx),
             Poll::Ready(flushed) => {
                 socket.has_read();
@@ -297,7 +298,7 @@ mod tests {
     const HEAD: Duration = Duration::from_secs(10);
     const BODY: Duration = Duration::from_secs(30);
 
-    /// Sockets of clients with small buffers, and the clients' ends.
+    /// Returns sockets of clients with small buffers, and the clients' ends.
     fn sockets<const N: usize>(
         unread_max: usize,
     ) -> [(ClientSocket<DuplexStream>, DuplexStream); N] {
@@ -330,7 +331,7 @@ mod tests {
             client.write_all(b"GET").await.unwrap();
             assert_eq!(socket.read(&mut buffer).await.unwrap(), 3);
             let serving = clock.serve();
-            // However long it is served.
+            // Serving a request has no timeout here.
             let waited = tokio::time::timeout(HEAD * 100, socket.read(&mut buffer)).await;
             assert!(waited.is_err());
             drop(serving);
@@ -346,7 +347,7 @@ mod tests {
         assert_eq!(received, HEAD_TIMEOUT);
     }
 
-    /// A head that came with the request before it is not seen to begin.
+    /// The start of a head that arrives together with the previous request cannot be observed.
     #[tokio::test(start_paused = true)]
     async fn a_connection_without_another_request_ends() {
         let [(mut socket, _client)] = sockets(1000);
@@ -361,7 +362,7 @@ mod tests {
     async fn a_client_that_reads_nothing_is_disconnected_in_time() {
         let [(mut socket, mut client)] = sockets(1000);
         socket.write_all(&[0; 100]).await.unwrap();
-        // It reads slowly.
+        // The client reads slowly.
         for _ in 0..5 {
             let mut writing = Box::pin(socket.write_all(&[0; 20]));
             let waited = tokio::time::timeout(BODY * 2 / 3, &mut writing).await;
@@ -375,7 +376,7 @@ mod tests {
         assert_eq!(began.elapsed().as_secs(), BODY.as_secs());
     }
 
-    /// As TLS does, which takes the last of an answer before its client reads.
+    /// TLS accepts the end of an answer before the client has read it.
     #[tokio::test(start_paused = true)]
     async fn a_client_that_leaves_the_end_of_an_answer_unread_is_disconnected_in_time() {
         let settings = FrontSettings {
@@ -414,7 +415,7 @@ mod tests {
         let part = part.unwrap().unwrap();
         let waited = tokio::time::timeout(UNREAD_PATIENCE, socket.write_all(&part)).await;
         assert!(waited.is_err());
-        // Those that the system has are its own.
+        // Bytes in the kernel's buffer are not counted.
         assert_eq!(socket.unread.all(), 100_000 - 100);
     }
 

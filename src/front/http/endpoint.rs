@@ -32,7 +32,7 @@ use crate::sessions::{FoundSession, UpgradeToStream};
 
 const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE, OPTIONS");
 
-/// Every request to the endpoint. A panic on the way is answered, too.
+/// Handles every request to the endpoint. Panics are answered as well.
 pub(super) async fn endpoint(
     request: HttpRequest,
     mut payload: web::Payload,
@@ -48,8 +48,8 @@ pub(super) async fn endpoint(
     expiry::ends_as_noted(response, &request)
 }
 
-/// The revision of a response that belongs to no session: the one that the request names, or else
-/// the newest with a handshake.
+/// Returns the revision for a response outside a session: the revision that the request names, or
+/// else the newest one with a handshake.
 fn spoken_revision(request: &HttpRequest) -> Revision {
     let named = header_text(request, &PROTOCOL_VERSION).and_then(|text| text.parse().ok());
     named.unwrap_or(Revision::NEWEST_LEGACY)
@@ -89,7 +89,7 @@ fn handle<'a>(
     }
 }
 
-/// Not a part of the future, which would keep the identity.
+/// A separate function, so that the request's future does not hold the identity.
 fn requester(
     identity: Identity,
     request: &HttpRequest,
@@ -108,8 +108,8 @@ fn requester(
     })
 }
 
-/// Whether the answer is a stream that belongs to no call. The header says the same as the body
-/// (S-HDR-04).
+/// Returns whether the request opens a stream that belongs to no call. The method header suffices,
+/// because a request whose body names another method is refused (S-HDR-04).
 fn opens_stream(request: &HttpRequest) -> bool {
     let listens = |method: &HeaderValue| method == Method::Listen.as_str();
     match *request.method() {
@@ -153,7 +153,7 @@ async fn post(
                 request, front, requester, message, events, settings,
             )))
         }
-        // Boxed: every call would pay for the size of these rarer futures.
+        // Boxed, because otherwise every call would pay for the size of these rarer futures.
         other => Either::Right(Either::Right(Box::pin(serve_rarer(
             request,
             front,
@@ -166,7 +166,7 @@ async fn post(
     serving.await
 }
 
-/// Serves what opens a session, comes as a batch, or has no session because there are none.
+/// Serves requests that open a session, batches, and messages without a session.
 async fn serve_rarer(
     request: &HttpRequest,
     front: &Front,
@@ -200,7 +200,7 @@ async fn serve_rarer(
     }
 }
 
-/// A message of a client that has a session.
+/// Serves a message of a client with a session.
 #[expect(
     clippy::manual_async_fn,
     reason = "what an async fn is given is kept twice, and each request pays for it"
@@ -255,7 +255,7 @@ async fn open(
     Ok(respond::initialize_response(answer, revision, id))
 }
 
-/// Hands a message to its session; the future waits for what becomes of it, if it is a request.
+/// Sends a message to its session. For a request, the future waits for the reply.
 fn send_to_session<'a>(
     front: &Front,
     session: &'a FoundSession,
@@ -288,7 +288,8 @@ fn send_to_session<'a>(
     }
 }
 
-/// An array of messages. The answers are JSON: a client in a batch cannot be asked.
+/// Serves an array of messages. The answers are JSON, because a client cannot be asked for input
+/// during a batch.
 async fn batch(
     request: &HttpRequest,
     front: &Front,
@@ -339,7 +340,7 @@ async fn get(
     ))
 }
 
-/// Without a session there is nothing to end, which is fine.
+/// Ends the session of a client. Succeeds if sessions are not used.
 async fn delete(
     request: &HttpRequest,
     front: &Front,
@@ -357,7 +358,7 @@ async fn delete(
     Ok(respond::empty(StatusCode::OK))
 }
 
-/// The session that a request names, in a revision that we speak.
+/// Finds the session that a request names, after checking the revision.
 async fn find(
     request: &HttpRequest,
     front: &Front,
@@ -373,7 +374,8 @@ async fn find(
     Ok(found)
 }
 
-/// A session that was opened without credentials, for the first who uses it with some.
+/// Gives a session that was opened without credentials to the first client that uses it with
+/// credentials.
 async fn find_free(
     front: &Front,
     id: SessionId,
@@ -391,13 +393,13 @@ async fn find_free(
     session.ok_or_else(unknown_session)
 }
 
-/// Refuses a revision that we do not speak (S-HDR-01).
+/// Refuses unsupported revisions (S-HDR-01).
 fn check_revision(request: &HttpRequest) -> Result<(), Failure> {
     let version = sole_text(request, &PROTOCOL_VERSION)?;
     version.map_or(Ok(()), |version| parse_revision(version).map(drop))
 }
 
-/// Whether a message of a client with a handshake is served without a session.
+/// Returns whether a message of a client with a handshake is served without a session.
 fn is_without_session(request: &HttpRequest, settings: &FrontSettings) -> bool {
     settings.stateless
         || (!settings.requires_session && !request.headers().contains_key(&SESSION_ID))
@@ -409,7 +411,7 @@ fn session_id(request: &HttpRequest) -> Result<SessionId, Failure> {
             "`Mcp-Session-Id` is missing: send `initialize` first, then the id that it answers";
         return Err(Failure::new(ErrorKind::SessionRequired, message));
     };
-    // An id that was not minted here never existed.
+    // An id in any other format was not minted by the gateway.
     SessionId::parse(text).ok_or_else(unknown_session)
 }
 
@@ -422,9 +424,9 @@ fn unknown_session() -> Failure {
 mod tests {
     use super::*;
 
-    /// It is allocated and copied for each request; a future that is handed to a function, or a
-    /// rare way that is not boxed, made it 11 KB. With the 120 bytes that actix-web puts around it,
-    /// glibc's malloc takes several times as long for more than 1,032.
+    /// The future is allocated and moved for each request. It grew to 11 KB when futures were
+    /// passed to functions or rare branches were not boxed. actix-web adds 120 bytes, and above
+    /// 1,032 bytes glibc's malloc is several times slower.
     #[test]
     fn the_future_of_a_request_stays_small() {
         fn size_of_future<A, B, C, F>(_: impl Fn(A, B, C) -> F) -> usize {

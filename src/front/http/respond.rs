@@ -1,4 +1,4 @@
-//! HTTP responses. Each body is JSON-RPC, also where HTTP alone could say no.
+//! Builds HTTP responses. Every body is JSON-RPC, even for errors that HTTP alone could express.
 
 use std::task::{Context, Poll};
 
@@ -23,11 +23,12 @@ use crate::front::state::Front;
 use crate::id::SessionId;
 use crate::protocol::{Revision, retry_after_seconds};
 
-/// Events that are sent together, in bytes; the last may be longer.
+/// Size in bytes up to which queued events are combined into one chunk; the last event can exceed
+/// it.
 const TOGETHER_MAX: usize = 16 * 1024;
 
-/// Waits for the reply to a request; `None` when its session or call ended without one. A request
-/// that takes long is answered as a stream where `upgrade` can ask for that.
+/// Waits for the reply to a request; `None` if its session or call ended without one. After
+/// `sse_after`, `upgrade` requests a stream if it is given.
 pub(in crate::front) fn wait_for_answer<F: FnOnce()>(
     mut answer: oneshot::Receiver<ClientReply>,
     upgrade: Option<F>,
@@ -45,7 +46,7 @@ pub(in crate::front) fn wait_for_answer<F: FnOnce()>(
     }
 }
 
-/// The reply to a request. `waiting` is dropped when the client has read it.
+/// Returns the response for a reply. `waiting` is held until the client has read the response.
 pub(in crate::front) fn http_response(
     answer: ClientReply,
     revision: Revision,
@@ -76,7 +77,7 @@ pub(in crate::front) fn http_response(
     }
 }
 
-/// The events that are there, together.
+/// Returns all queued events in one chunk.
 fn poll_events(
     stream: &mut mpsc::Receiver<StreamEvent>,
     task: &mut Context<'_>,
@@ -101,7 +102,7 @@ fn poll_events(
     }))
 }
 
-/// A JSON-RPC message, status 200.
+/// Returns a response with a JSON-RPC message and status 200.
 pub(in crate::front) fn json(body: BoxBody, revision: Revision) -> HttpResponse {
     let mut response = HttpResponse::with_body(StatusCode::OK, body);
     let headers = response.headers_mut();
@@ -112,7 +113,7 @@ pub(in crate::front) fn json(body: BoxBody, revision: Revision) -> HttpResponse 
     with_revision(response, revision)
 }
 
-/// The answer to `initialize`.
+/// Returns the response to `initialize`.
 pub(in crate::front) fn initialize_response(
     body: Bytes,
     revision: Revision,
@@ -125,7 +126,7 @@ pub(in crate::front) fn initialize_response(
     response
 }
 
-/// A response without a body.
+/// Returns a response without a body.
 pub(in crate::front) fn empty(status: StatusCode) -> HttpResponse {
     with_title_case_headers(HttpResponse::with_body(status, BoxBody::new(())))
 }
@@ -145,7 +146,7 @@ pub(in crate::front) fn events(
     with_revision(event_stream(stream), revision)
 }
 
-/// An event stream before a revision was agreed on.
+/// Returns an event stream for a client that has not negotiated a revision yet.
 pub(in crate::front) fn event_stream(
     stream: impl Stream<Item = Result<Bytes, std::convert::Infallible>> + 'static,
 ) -> HttpResponse {
@@ -160,8 +161,8 @@ pub(in crate::front) fn event_stream(
     with_title_case_headers(response)
 }
 
-/// A failure before a session had to do with the request: the HTTP status of its kind, and a
-/// JSON-RPC error.
+/// Returns the response for a failure outside a session: a JSON-RPC error with the HTTP status of
+/// its kind.
 pub(in crate::front) fn failure_response(refused: &RequestFailure) -> HttpResponse {
     let failure = &refused.failure;
     let status = StatusCode::from_u16(failure.kind.http_status())
@@ -190,7 +191,7 @@ fn with_revision(mut response: HttpResponse, revision: Revision) -> HttpResponse
     with_title_case_headers(response)
 }
 
-/// `Mcp-Session-Id` and not `mcp-session-id`: some clients look for it with that spelling.
+/// Writes header names in title case: some clients look for `Mcp-Session-Id` with that spelling.
 pub(in crate::front) fn with_title_case_headers(mut response: HttpResponse) -> HttpResponse {
     response.head_mut().set_camel_case_headers(true);
     response

@@ -94,7 +94,7 @@ pub(super) async fn serve_legacy(
 ) -> Result<HttpResponse, RequestFailure> {
     let revision = revision(http)?;
     let Envelope::Request(request) = envelope else {
-        // Without a session, no call waits for notifications or responses.
+        // No call of a client without a session waits for notifications or responses.
         return Ok(respond::accepted(revision));
     };
     let caller = Caller {

@@ -132,7 +132,7 @@ where
             set_options(&stream);
             let limits = Rc::clone(&limits);
             let seat = limits.take_seat();
-            // Without a seat, the connection is closed immediately.
+            // A connection that gets no seat is closed immediately.
             let accepting = seat.map(|seat| (seat, Rc::clone(&acceptor).accept(stream)));
             let connecting = connecting.arrive();
             async move {

@@ -3,8 +3,8 @@
 //! S-SSE-05).
 //!
 //! A client whose stream breaks can continue by opening another stream with its `Last-Event-ID`.
-//! Its calls are kept for `gateway.sse_reconnect_within`, its session until the usual timeout. A
-//! client that was initialized but does not identify its session gets a new one.
+//! Its calls continue for `gateway.sse_reconnect_within`, and its session until the usual timeout.
+//! A client that was initialized but does not identify its session gets a new one.
 
 mod outbox;
 pub(super) mod sse_channel;
@@ -220,7 +220,7 @@ async fn receive(
     if *request.method() != Method::POST {
         return Err(answers_only(request, "POST").into());
     }
-    // Without an open stream, the client would never receive an answer.
+    // While no stream is open, the client would never receive an answer.
     let channel = channel.filter(|sse| sse.is_attached()).ok_or_else(|| {
         let message = format!("no event stream is open for this `sessionId`: GET {STREAM} first");
         Failure::new(ErrorKind::SessionNotFound, message)

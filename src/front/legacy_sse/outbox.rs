@@ -1,5 +1,5 @@
-//! Messages on their way to the client of a channel, over one event stream after the other: when a
-//! stream breaks, the next one goes on after the last event that the client has read.
+//! Messages to the client of a channel, sent over consecutive event streams: when a stream breaks,
+//! the next one resumes after the last event that the client has read.
 
 use std::fmt;
 use std::task::{Context, Poll, ready};
@@ -12,10 +12,10 @@ use crate::front::encode::sse_event;
 use crate::id::SessionId;
 use crate::memory::{Ring, RingEntry, RingLimits};
 
-/// Written messages that are kept for the next stream.
+/// Maximum number of written messages that are kept for the next stream.
 const KEPT_MAX: usize = 64;
 
-/// Bytes of these messages.
+/// Maximum size of these messages, in bytes.
 const KEPT_BYTES_MAX: usize = 256 * 1024;
 
 const KEPT: RingLimits = RingLimits {
@@ -23,7 +23,7 @@ const KEPT: RingLimits = RingLimits {
     bytes: KEPT_BYTES_MAX,
 };
 
-/// The id of an event: whose channel it is, and how many messages were written with it.
+/// The id of an event: its channel, and the number of messages written so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SseEventId {
     pub(super) channel: SessionId,
@@ -31,12 +31,12 @@ pub(super) struct SseEventId {
 }
 
 impl SseEventId {
-    /// Of the `endpoint` event, before any message.
+    /// Returns the id of the `endpoint` event, which precedes all messages.
     pub(super) fn before_first(channel: SessionId) -> Self {
         Self { channel, number: 0 }
     }
 
-    /// Reads a `Last-Event-ID`; `None` when it is not of the form that we write.
+    /// Parses a `Last-Event-ID`; `None` for any text that the gateway does not write.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (channel, number) = text.split_once('.')?;
         let id = Self {
@@ -63,9 +63,9 @@ pub(super) struct Outbox {
     channel: SessionId,
     messages: mpsc::Receiver<QueuedMessage>,
     written: Ring<Bytes>,
-    /// Number of the next message for the stream that reads.
+    /// Number of the next message for the current stream.
     next: u64,
-    /// The stream that reads, by its number; earlier ones end.
+    /// Number of the current stream. Earlier streams end.
     reader: u64,
 }
 
@@ -80,7 +80,7 @@ impl Outbox {
         }
     }
 
-    /// A new stream reads from here on, after the message `read`. Its number.
+    /// Starts a new stream after the message `read`, and returns the stream's number.
     pub(super) fn attach(&mut self, read: u64) -> u64 {
         let (first_kept, last) = (self.written.oldest(), self.written.newest());
         self.next = read.saturating_add(1).clamp(first_kept, last + 1);
@@ -92,7 +92,8 @@ impl Outbox {
         self.reader == reader
     }
 
-    /// The next event for this stream; `None` when the channel has ended or another stream reads.
+    /// Returns the next event for this stream; `None` if the channel has ended or another stream
+    /// has replaced this one.
     pub(super) fn poll(&mut self, reader: u64, task: &mut Context<'_>) -> Poll<Option<Bytes>> {
         if self.reader != reader {
             return Poll::Ready(None);
@@ -129,7 +130,7 @@ mod tests {
         (sender, Outbox::new(SessionId::new(Uuid::nil()), messages))
     }
 
-    /// The numbers of the events that a stream reads now.
+    /// Returns the numbers of the events that a stream delivers now.
     fn read(outbox: &mut Outbox, reader: u64) -> Vec<u64> {
         let mut numbers = Vec::new();
         while let Some(Some(event)) = poll_fn(|task| outbox.poll(reader, task)).now_or_never() {
@@ -151,7 +152,7 @@ mod tests {
         let second = outbox.attach(3);
         assert!(read(&mut outbox, first).is_empty());
         assert_eq!(read(&mut outbox, second), [4, 5]);
-        // A number that was never written is the client's mistake.
+        // A number that was never written is an error of the client.
         let third = outbox.attach(u64::MAX);
         sender.try_send(Bytes::from("{}").into()).ok().unwrap();
         assert_eq!(read(&mut outbox, third), [6]);

@@ -1,5 +1,5 @@
-//! A channel of HTTP+SSE: it outlives its event stream for a while, so that a client whose
-//! connection broke goes on.
+//! A channel of HTTP+SSE. It outlives its event stream for a while, so that a disconnected client
+//! can resume.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -20,7 +20,7 @@ use crate::id::SessionId;
 pub(in crate::front) struct SseChannel {
     pub(super) channel: Arc<Channel>,
     outbox: Mutex<Outbox>,
-    /// Whether an event stream reads.
+    /// Whether an event stream is connected.
     is_attached: watch::Sender<bool>,
 }
 
@@ -35,7 +35,7 @@ impl SseChannel {
         })
     }
 
-    /// The events after the one with this number, for a new stream. An earlier stream ends.
+    /// Starts a new stream after the event with this number. An earlier stream ends.
     pub(super) fn attach(self: &Arc<Self>, read: u64) -> impl Stream<Item = Bytes> + use<> {
         let reader = self.outbox.lock().attach(read);
         self.is_attached.send_replace(true);
@@ -50,11 +50,12 @@ impl SseChannel {
         *self.is_attached.borrow()
     }
 
-    /// Ends when no stream has read for so long; at once before there is a session to come back to.
+    /// Completes when no stream was connected for this long, or immediately if no session was
+    /// opened.
     pub(super) async fn abandoned(&self, reconnect_within: Duration) {
         let mut attached = self.is_attached.subscribe();
         loop {
-            // An error would mean that the sender is gone, which `self` holds.
+            // Waiting fails only if the sender was dropped, but `self` holds it.
             let _ = attached.wait_for(|is_attached| !is_attached).await;
             let is_initialized = self.channel.is_initialized();
             let within = if is_initialized {
@@ -70,7 +71,7 @@ impl SseChannel {
     }
 }
 
-/// The end of a stream that reads from a channel.
+/// Marks the channel as detached when the stream that holds it is dropped.
 struct SseReader {
     channel: Arc<SseChannel>,
     reader: u64,
@@ -91,8 +92,8 @@ impl Drop for SseReader {
     }
 }
 
-/// The channels by the id that their addresses for messages hold, which is the id of the session.
-/// At most one for each connection, and those whose stream broke a moment ago.
+/// The channels by session id, which is also part of their message URLs. Each has a connection, or
+/// had one until recently.
 #[derive(Default)]
 pub(in crate::front) struct SseChannels(Mutex<HashMap<SessionId, Arc<SseChannel>>>);
 
@@ -101,7 +102,8 @@ impl SseChannels {
         self.0.lock().get(&id).cloned()
     }
 
-    /// The channel of this id, which is this one if there is no other, and whether it is.
+    /// Returns the channel with this id, inserting `channel` if none exists, and whether it was
+    /// inserted.
     pub(super) fn find_or_insert(
         &self,
         id: SessionId,
@@ -117,7 +119,7 @@ impl SseChannels {
         self.0.lock().remove(&id);
     }
 
-    /// Closes every channel; a client that may come back opens another stream.
+    /// Closes all channels. Clients can reconnect with a new stream.
     pub(in crate::front) fn close_all(&self) {
         for sse in self.0.lock().values() {
             sse.channel.close();

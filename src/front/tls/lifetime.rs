@@ -1,15 +1,17 @@
-//! When a certificate is valid. Reads only the part of its DER that leads to the two times (RFC 5280,
-//! 4.1). Pure.
+//! The validity period of a certificate. Parses only the DER elements that lead to its two times
+//! (RFC 5280, 4.1). Pure.
 
 use std::time::Duration;
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-/// The rest of a certificate's life from which on it ends soon, unless its whole life is short.
+/// Remaining lifetime below which a certificate counts as expiring soon, unless its total lifetime
+/// is short.
 const SOON: Duration = Duration::from_secs(14 * 24 * 3600);
 
-/// The last part of its life in which any certificate ends soon: renewed ones are younger.
+/// A short-lived certificate counts as expiring soon in the last fifth of its lifetime. Automatic
+/// renewal happens earlier.
 const LAST_PART: u64 = 5;
 
 const SEQUENCE: u8 = 0x30;
@@ -17,7 +19,7 @@ const VERSION: u8 = 0xa0;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
-/// Times in milliseconds since 1970.
+/// A validity period, in milliseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetime {
     pub not_before: u64,
@@ -33,14 +35,14 @@ pub enum Standing {
 }
 
 impl Lifetime {
-    /// `None` for bytes that are no certificate.
+    /// Parses a certificate in DER; `None` if it is malformed.
     pub fn of_certificate(der: &[u8]) -> Option<Self> {
         let (certificate, _) = expect(der, SEQUENCE)?;
         let (mut fields, _) = expect(certificate, SEQUENCE)?;
         if let Some((_, rest)) = expect(fields, VERSION) {
             fields = rest;
         }
-        // Serial number, signature algorithm, issuer.
+        // Skips the serial number, signature algorithm and issuer.
         for _ in 0..3 {
             (_, _, fields) = element(fields)?;
         }
@@ -69,7 +71,7 @@ impl Lifetime {
     }
 }
 
-/// Tag, content, and what follows.
+/// Splits off an element: returns its tag, its content, and the remaining bytes.
 fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&[tag, first], rest) = der.split_first_chunk()?;
     let (length, rest) = match first {
@@ -82,7 +84,7 @@ fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
             let (length, rest) = rest.split_first_chunk()?;
             (usize::from(u16::from_be_bytes(*length)), rest)
         }
-        // No certificate that is served is larger.
+        // Larger than any certificate in use.
         _ => return None,
     };
     let (content, rest) = rest.split_at_checked(length)?;
@@ -94,7 +96,8 @@ fn expect(der: &[u8], wanted: u8) -> Option<(&[u8], &[u8])> {
     (tag == wanted).then_some((content, rest))
 }
 
-/// A time in milliseconds since 1970, and what follows. One before that is 0.
+/// Parses a time in milliseconds since 1970, and returns it with the remaining bytes. Earlier times
+/// count as 0.
 fn time(der: &[u8]) -> Option<(u64, &[u8])> {
     let (tag, content, rest) = element(der)?;
     let digits = std::str::from_utf8(content).ok()?.strip_suffix('Z')?;
@@ -145,7 +148,7 @@ mod tests {
 
     #[test]
     fn both_forms_of_time_are_read() {
-        // Up to 2049 years have two digits, later ones four.
+        // Years up to 2049 have two digits, later ones four.
         let cases = [
             ((2026, 1, 2), (2026, 4, 2), "2026-01-02", "2026-04-02"),
             ((1999, 12, 31), (2049, 12, 31), "1999-12-31", "2049-12-31"),
@@ -169,7 +172,7 @@ mod tests {
         for at in 0..der.len() {
             let mut garbled = der.clone();
             garbled[at] ^= 0xff;
-            // Whatever it says, it does not panic.
+            // Malformed input must not cause a panic.
             let _ = Lifetime::of_certificate(&garbled);
         }
     }

@@ -1,4 +1,4 @@
-//! HTTPS without a proxy: the certificate of the gateway, and those of its clients.
+//! HTTPS without a proxy: serves the gateway's certificate, and verifies certificates of clients.
 
 mod certificates;
 mod handshakes;
@@ -20,15 +20,16 @@ pub(super) use tls_socket::TlsSocket;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsSettings {
-    /// PEM: the certificate, then those that lead to its authority. Without it, plain HTTP is served.
+    /// PEM file with the certificate and its chain. `None` serves plain HTTP.
     pub certificate: Option<PathBuf>,
-    /// PEM: its private key.
+    /// PEM file with the private key.
     pub key: Option<PathBuf>,
-    /// PEM: authorities; clients must have a certificate of one. Without it, none is asked for.
+    /// PEM file with the authorities that must have issued a client's certificate. `None` requests
+    /// no client certificate.
     pub client_ca: Option<PathBuf>,
-    /// Time for a handshake.
+    /// Time limit for a handshake.
     pub handshake_timeout: Duration,
-    /// Handshakes under way at each worker; one more ends the oldest.
+    /// Maximum number of concurrent handshakes per worker; a further one ends the oldest.
     pub handshakes_max: usize,
 }
 
@@ -49,25 +50,25 @@ impl TlsSettings {
         self.certificate.is_some()
     }
 
-    /// The files whose content is in use.
+    /// Returns the paths of the files in use.
     pub fn files(&self) -> Vec<PathBuf> {
         let files = [&self.certificate, &self.key, &self.client_ca];
         files.into_iter().flatten().cloned().collect()
     }
 }
 
-/// The certificate that is served, which its files replace. Clones share it.
+/// The served certificate, which is replaced when its files change. Clones share it.
 #[derive(Clone)]
 pub struct FrontTls(Arc<Shared>);
 
 struct Shared {
     settings: TlsSettings,
     in_use: ArcSwap<Certificates>,
-    /// Why the files, as they are now, are not in use.
+    /// Why the current files are not in use.
     refused: ArcSwap<Option<String>>,
 }
 
-/// The outcome of reading the files again.
+/// The outcome of rereading the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewal {
     Unchanged,
@@ -75,12 +76,12 @@ pub enum Renewal {
 }
 
 impl FrontTls {
-    /// Reads the files; `None` where plain HTTP is served. A certificate that has expired is
-    /// served, since a gateway that does not start helps nobody.
+    /// Reads the files; `None` if plain HTTP is served. An expired certificate is accepted, because
+    /// a gateway that refuses to start is worse.
     ///
     /// # Errors
     ///
-    /// Says which file cannot be used, and why.
+    /// Returns an error that names the unusable file and the reason.
     pub fn load(settings: &TlsSettings) -> Result<Option<Self>, TlsError> {
         if !settings.is_on() {
             return Ok(None);
@@ -93,12 +94,11 @@ impl FrontTls {
         Ok(Some(Self(Arc::new(shared))))
     }
 
-    /// Reads the files again; connections that are open stay as they are. `now` is in
-    /// milliseconds since 1970.
+    /// Rereads the files. Open connections are not affected. `now` is in milliseconds since 1970.
     ///
     /// # Errors
     ///
-    /// Says why the files cannot be used; then nothing changes.
+    /// Returns why the files cannot be used. The current certificate then stays in use.
     pub fn renew(&self, now: u64) -> Result<Renewal, TlsError> {
         let renewed = self.try_renew(now);
         let refused = renewed.as_ref().err().map(ToString::to_string);
@@ -126,12 +126,12 @@ impl FrontTls {
         Ok(Renewal::Renewed)
     }
 
-    /// When the certificate holds, if it says so in a way that is understood.
+    /// Returns the validity period of the certificate, if it can be parsed.
     pub fn lifetime(&self) -> Option<Lifetime> {
         self.0.in_use.load().lifetime
     }
 
-    /// Why the files, as they were last read, are not in use.
+    /// Returns why the files, as last read, are not in use.
     pub fn refused(&self) -> Option<String> {
         Option::clone(&self.0.refused.load())
     }

@@ -6,7 +6,7 @@ use super::*;
 /// Default number of records.
 const RECORDS: u64 = 20_000;
 
-/// Records that are written at once.
+/// Number of records written at once.
 const BATCH: u64 = 10_000;
 
 fn records() -> u64 {

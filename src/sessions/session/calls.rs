@@ -1,4 +1,4 @@
-//! Calls of the client: admitted, started, taken back, and what their ends mean for the session.
+//! Calls of a session's client: admits, starts and cancels them, and handles how they end.
 
 use std::sync::Arc;
 
@@ -68,7 +68,7 @@ impl Session {
         let calls = &self.context.calls;
         request.call_telemetry = calls.observe_call(begun, &request.request, &self.caller);
         let _log = CallTelemetry::log_scope(request.call_telemetry.as_deref());
-        // A panic of a policy ends the call that it is asked about, and not its session.
+        // A panic in a policy ends only the call, not the session.
         let admitted = catch_panic(|| self.admit(&request.request, catalog));
         let admitted = admitted.unwrap_or_else(|panic| {
             log::error!(panic = &*panic; "a bug ended a call");
@@ -126,7 +126,7 @@ impl Session {
         client.admit(request, context)
     }
 
-    /// Turns a waiting JSON answer into an event stream. True when the call has a stream now.
+    /// Upgrades a waiting JSON reply to an event stream. Returns whether the call now has a stream.
     pub(super) fn upgrade(&mut self, number: u64, ctx: &mut Context<Self>) -> bool {
         let mut has_stream = false;
         self.with_call(number, ctx, |call, session| {
@@ -135,7 +135,7 @@ impl Session {
         has_stream
     }
 
-    /// A cancellation that is unknown, late or malformed is ignored (S-CANC-02).
+    /// Handles a cancellation. Unknown, late and malformed ones are ignored (S-CANC-02).
     pub(super) fn on_cancelled(&mut self, notification: &Notification, ctx: &mut Context<Self>) {
         #[derive(Deserialize)]
         struct CancelledParams {

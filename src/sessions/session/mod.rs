@@ -1,7 +1,7 @@
-//! The actor of one client session: takes the client's messages, keeps its calls, and decides on
-//! which stream each thing goes back.
+//! The actor of one client session: receives the client's messages, owns its calls, and selects the
+//! stream for each outgoing message.
 //!
-//! It is a temporary child: what must outlive it is in its [`SessionRecord`].
+//! The actor is temporary: all state that must outlive it is in its [`SessionRecord`].
 
 mod calls;
 mod own_sessions;
@@ -42,56 +42,56 @@ pub struct Session {
     id: SessionId,
     context: Arc<SessionContext>,
     record: SessionRecord,
-    /// The caller of its calls, built from the record.
+    /// The caller of the session's calls, built from the record.
     caller: Arc<Caller>,
-    /// Where its calls are answered to; made with the first one.
+    /// The recipient of answers to the session's calls; created with the first call.
     reply_to: Option<Arc<Recipient<Delivery>>>,
-    /// Index of the arbiter that it lives on.
+    /// Index of the arbiter on which the actor lives.
     arbiter: usize,
     built_at: Instant,
     calls: CallTable,
-    /// Requests that wait for lists.
+    /// Number of requests that wait for lists.
     waiting: usize,
     questions: QuickMap<u64, SentQuestion>,
-    /// Made with the first stream: most sessions are idle and have none.
+    /// Created with the first stream, because most sessions are idle and have none.
     event_log: Option<Box<EventLog>>,
-    /// Whether a timer runs that drops finished streams.
+    /// Whether a timer to drop ended streams is running.
     is_drop_planned: bool,
-    /// Whether the client said that it is initialized, or asked for something, which says the same.
+    /// Whether the client has sent `initialized`, or a request, which implies it.
     is_initialized: bool,
-    /// Whether the client asked for something, or opened a stream.
+    /// Whether the client has sent a request or opened a stream.
     is_used: bool,
-    /// Whether a stream was open since somebody looked whether the session is idle.
+    /// Whether a stream was open since the last idle check.
     had_stream: bool,
-    /// The catalog of this session, if it is not the shared one.
+    /// The session's own catalog; `None` if it uses the shared one.
     view: Option<Arc<Snapshot>>,
-    /// Events that came while no general stream was open.
+    /// Events that arrived while no general stream was open.
     missed: MissedEvents,
-    /// Made with the first task that the client follows itself.
+    /// Created with the first task that the client follows itself.
     followed: Option<Box<FollowedTasks>>,
-    /// Elicitations by URL that this client was asked for, with their server.
+    /// Open URL elicitations of this client, each with its server.
     elicitations: BTreeSet<(Option<ServerName>, String)>,
-    /// Servers that asked for its roots.
+    /// Servers that asked for the client's roots.
     asked_for_roots: BTreeSet<ServerName>,
-    /// Made with the first result that names an ambiguous URI.
+    /// Created with the first result that mentions an ambiguous URI.
     linked: Option<Box<LinkedUris>>,
 }
 
-/// The memory of one session, roughly, which its end frees.
+/// Approximate memory of a session, which is freed when the session ends.
 const SESSION_BYTES: usize = 8 * 1024;
 
-/// Why the actor ends.
+/// Why a session's actor ends.
 enum SessionEnding {
-    /// The session is over; who waits for the end of its record is notified.
+    /// The session has ended. The sender is notified once the record is deleted.
     ForGood(Option<oneshot::Sender<()>>),
-    /// The session goes on in the next process.
+    /// The gateway stops. The session continues in the next process.
     GatewayStops,
     /// The session continues with its owner, in a new actor.
     HandedOver,
 }
 
 impl SessionEnding {
-    /// The answer to calls in flight; `None` if the client has ended the session.
+    /// Returns the failure for calls in flight; `None` if the client itself ended the session.
     fn failure_of_calls(&self) -> Option<Failure> {
         let (kind, message) = match self {
             Self::ForGood(_) => return None,
@@ -108,12 +108,12 @@ impl SessionEnding {
     }
 }
 
-/// Kept instead of a queue: that something changed, not how often.
+/// The changes that a client missed. A set instead of a queue: repeated changes count once.
 #[derive(Default)]
 struct MissedEvents {
     lists: Changes,
     uris: BTreeSet<String>,
-    /// That elicitations by URL are complete.
+    /// Notifications of completed URL elicitations.
     completions: Vec<Bytes>,
 }
 
@@ -151,12 +151,12 @@ impl Session {
         }
     }
 
-    /// The next request may do this.
+    /// Applies the scopes of the latest request.
     fn use_scopes(&mut self, scopes: GrantedScopes) {
         if self.record.scopes != scopes {
             self.record.scopes = scopes;
             self.caller = Arc::new(self.record.caller(self.id));
-            // A policy may show it something else.
+            // A policy can show other items for other scopes.
             self.update_view();
             self.judge_subscriptions();
             self.send_missed();
@@ -178,13 +178,13 @@ impl Session {
             Method::Progress if self.catalog().has_one_server() => {
                 self.forward_to_extension(notification);
             }
-            // Nothing that a client says.
+            // Clients do not send these.
             _ => {}
         }
     }
 
-    /// Servers on connections of this session's own may know its roots from before; others know them
-    /// if they asked during one of its calls.
+    /// Notifies servers that the roots changed: servers with a connection of this session, which
+    /// can know its roots already, and servers that asked for roots during one of its calls.
     fn on_roots_changed(&self) {
         for server in self.context.calls.downstreams.all().values() {
             let key = server.connection_key_for(&self.caller);
@@ -196,7 +196,7 @@ impl Session {
         }
     }
 
-    /// From now on the client may be told more than answers and log lines (S-LIFE-04).
+    /// Allows messages to the client other than answers and log lines (S-LIFE-04).
     fn on_initialized(&mut self) {
         if !self.is_initialized {
             self.is_initialized = true;
@@ -204,15 +204,16 @@ impl Session {
         }
     }
 
-    /// The client uses the session: its place is not taken away.
+    /// Marks the session as used, so that it is not ended to free its slot.
     fn set_used(&mut self) {
         if !std::mem::replace(&mut self.is_used, true) {
             self.context.registry.set_used(self.id);
         }
     }
 
-    /// A notification of an extension goes to the servers that declare it, on connections that
-    /// serve this session alone: over another nobody could tell whose it is.
+    /// Forwards an extension notification to the servers that declare the extension. Only
+    /// connections of this session are used, because on a shared one the server could not tell
+    /// which client sent it.
     fn forward_to_extension(&self, notification: &Notification) {
         let catalog = self.catalog();
         let owners = catalog.extension_owners(notification.method.as_str());
@@ -223,8 +224,8 @@ impl Session {
         self.notify_own_connections(&command, |server| owners.contains(&server));
     }
 
-    /// Tells this session's own connections to some servers; what others share gets the commands
-    /// of all.
+    /// Sends a command to this session's own connections. Shared connections receive commands that
+    /// combine all sessions.
     pub(super) fn notify_own_connections(
         &self,
         command: &ConnectionCommand,
@@ -241,18 +242,20 @@ impl Session {
         }
     }
 
-    /// A session with this record is there again: what changed while it was not is not known.
+    /// Finishes the rebuild of a session from its record. All lists count as changed, because
+    /// changes in the meantime are unknown.
     pub(crate) fn rebuilt(mut self) -> Self {
         self.is_initialized = true;
         self.is_used = true;
         self.missed.lists = self.context.calls.catalog.changes_since_start();
         self.reopen_own_connections();
-        // Its record may be near its end.
+        // The record may expire soon.
         self.save();
         self
     }
 
-    /// Updates of subscriptions on its own connections come only while these are open.
+    /// Reopens the session's own connections that have subscriptions, because updates arrive only
+    /// while they are open.
     fn reopen_own_connections(&self) {
         for subscription in &self.record.subscriptions {
             let Some(server) = self.context.calls.downstreams.get(&subscription.server) else {
@@ -268,7 +271,7 @@ impl Session {
         }
     }
 
-    /// Whether the client is using the session right now.
+    /// Returns whether the client is using the session right now.
     fn is_in_use(&self) -> bool {
         !self.calls.is_empty()
             || self
@@ -300,7 +303,7 @@ impl Session {
         ctx.stop();
     }
 
-    /// Counts how long the session lasted, in this process and those before it.
+    /// Counts the session's total duration, including earlier processes.
     fn count_end(&self) {
         let metrics = &self.context.calls.metrics;
         let opened_at = self.record.opened_at;
@@ -315,7 +318,7 @@ impl Session {
         }
     }
 
-    /// Writes the durable part anew but for the subscriptions; nothing waits for it.
+    /// Saves the record without its subscriptions, in the background.
     fn save(&self) {
         let (context, id) = (self.context.clone(), self.id);
         let record = self.record.to_bytes();
@@ -370,7 +373,7 @@ impl Handler<FromClient> for Session {
                 self.when_open(opening, ctx, move |session, ctx| {
                     session.on_notification(&notification, ctx);
                 });
-                // A client that is gone needs no 202.
+                // Sending the 202 fails only if the client has disconnected.
                 let _ = reply.send(ClientReply::Accepted);
             }
             Envelope::Response(response) => {
@@ -454,7 +457,7 @@ impl Handler<SessionCommand> for Session {
             SessionCommand::Describe(reply) => {
                 let readers = self.event_log.as_ref().map_or(0, |log| log.readers());
                 let now = SessionActivity::new(readers, self.built_at, self.calls.iter());
-                // Who asked may have given up.
+                // The operator's request can have timed out.
                 let _ = reply.send(now);
             }
             SessionCommand::Drain => self.end(SessionEnding::GatewayStops, ctx),
@@ -466,7 +469,8 @@ impl Handler<SessionCommand> for Session {
             SessionCommand::EndIfUnused(_) => {}
             SessionCommand::EndIfIdle => {
                 let in_use = self.is_in_use();
-                // When a client left its stream is not known: the time counts from here.
+                // The time at which a client closed its stream is unknown, so the idle time is
+                // counted from now.
                 if in_use || std::mem::take(&mut self.had_stream) {
                     self.had_stream = in_use;
                     let _ = self.context.registry.find_any(self.id);

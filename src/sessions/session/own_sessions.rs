@@ -1,4 +1,5 @@
-//! Opens the client's own session at a server before its first call, where something else needs it.
+//! Opens a client's own connection to a server before its first call, for notifications and
+//! subscriptions.
 
 use futures_util::future::LocalBoxFuture;
 use tokio::time::{Instant, timeout_at};
@@ -9,12 +10,13 @@ use crate::protocol::{Method, Notification, Request};
 use crate::sessions::session::Session;
 use crate::supervision::ChildPhase;
 
-/// The opening of a connection that serves one client. Ends when the connection is open or failed,
-/// at the latest after half of `request_timeout`.
+/// A connection for one client that is being opened. Completes when it is open or has failed, at
+/// the latest after half of `request_timeout`.
 pub(super) struct Opening(pub(super) LocalBoxFuture<'static, ()>);
 
 impl Opening {
-    /// A notification for the only server of the view goes to the client's session at that server.
+    /// Returns the opening that a notification in a single-server view waits for, because it must
+    /// reach the client's own session at that server.
     pub(super) fn for_notification(session: &Session, notification: &Notification) -> Option<Self> {
         let is_for_server = matches!(
             notification.method,
@@ -26,15 +28,15 @@ impl Opening {
         Self::at(&*downstreams.get(server.part.server())?, session)
     }
 
-    /// A subscription is registered for the connection that serves the client, so that connection
-    /// must be known first.
+    /// Returns the opening that a subscription waits for, because subscriptions are registered for
+    /// the connection that serves the client.
     pub(super) fn for_subscription(session: &Session, request: &Request) -> Option<Self> {
         let target = call_target::target(request, &session.catalog(), None).ok()?;
         let downstreams = &session.context.calls.downstreams;
         Self::at(&*downstreams.get(&target.server)?, session)
     }
 
-    /// `None` if the connection is open already.
+    /// Opens the connection; `None` if it is already open.
     fn at(server: &Server, session: &Session) -> Option<Self> {
         let key = server.unopened_key_for(&session.caller)?;
         let until = Instant::now() + server.settings().limits.request_timeout / 2;
@@ -42,7 +44,7 @@ impl Opening {
         let (name, arbiter, id) = (server.name().clone(), session.arbiter, session.id);
         Some(Self(Box::pin(async move {
             let opened = downstreams.open(name, key, arbiter, Some(id));
-            // The request that follows reports why there is none.
+            // The request that follows reports why opening failed.
             let Ok(Ok(child)) = timeout_at(until, opened).await else {
                 return;
             };

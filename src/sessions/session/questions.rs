@@ -1,4 +1,4 @@
-//! Questions of servers to the client (sampling, elicitation, roots).
+//! Questions of servers to a session's client (sampling, elicitation, roots).
 
 use actix::{AsyncContext, Context};
 use bytes::Bytes;
@@ -14,21 +14,21 @@ use crate::protocol::{
 use crate::sessions::session::Session;
 use crate::telemetry::Counter;
 
-/// Longest id of an elicitation that is remembered, in bytes.
+/// Maximum length of a remembered elicitation id, in bytes.
 const ELICITATION_ID_MAX: usize = 1024;
 
 /// A question that the client has not answered yet.
 pub(super) struct SentQuestion {
     question: Question,
-    /// The call that it belongs to.
+    /// The call that the question belongs to.
     call: u64,
-    /// The stream that it went out on.
+    /// The stream on which the question was sent.
     stream: u64,
 }
 
 impl Session {
-    /// Passes a question on: on the stream of the call that it belongs to, otherwise on the
-    /// general one. A client that cannot be asked is not asked (S-REQ-01).
+    /// Forwards a question on the stream of its call, or else on the general stream. Refuses it if
+    /// the client cannot be asked (S-REQ-01).
     pub(super) fn on_question(&mut self, call: u64, question: Question, ctx: &mut Context<Self>) {
         let settings = self.context.calls.settings.load();
         let number = self.context.calls.numbers.next();
@@ -78,7 +78,7 @@ impl Session {
         asked.question.answer(Err(failure));
     }
 
-    /// A question in the words of the client's revision.
+    /// Returns a question in the format of the client's revision.
     ///
     /// # Errors
     ///
@@ -111,9 +111,9 @@ impl Session {
         }
     }
 
-    /// Whether the client gets a question that it did not declare, and refuses it itself: in a view of one
-    /// server it gets what it would get from the server directly. The configured roots answer for clients
-    /// without roots.
+    /// Returns whether an undeclared question is still sent, so that the client refuses it itself.
+    /// A single-server view passes on every question that the server would send directly. If roots
+    /// are configured, they are the answer for clients without roots.
     fn refuses_itself(&self, request: &Request) -> bool {
         let catalog = self.catalog();
         let server = catalog.one_server().map(|server| server.part.server());
@@ -127,13 +127,14 @@ impl Session {
 
     pub(super) fn on_client_answer(&mut self, response: Response) {
         let number = response.id.as_ref().and_then(RequestId::as_number);
-        // An unknown one was answered before, or its call is over.
+        // Unknown numbers belong to questions that were already answered, or to calls that have
+        // ended.
         if let Some(asked) = number.and_then(|number| self.questions.remove(&number)) {
             asked.question.answer(Ok(response));
         }
     }
 
-    /// The server cancelled a question.
+    /// Handles the server's cancellation of a question.
     pub(super) fn on_question_cancelled(&mut self, call: u64, cancelled: CancelledQuestion) {
         let CancelledQuestion { id, reason } = cancelled;
         let mut questions = self
@@ -154,7 +155,7 @@ impl Session {
         }
     }
 
-    /// A question that names its task by the id that the client knows.
+    /// Returns a question whose related task has the id that the client knows.
     fn with_public_task(&self, call: u64, frame: Bytes) -> Bytes {
         match self.calls.get(call) {
             Some(call) => self.with_public_ids(frame, call.server()),
@@ -162,8 +163,8 @@ impl Session {
         }
     }
 
-    /// The call is over: its questions are taken back from the client. One that may belong to
-    /// another call to the same server stays.
+    /// Cancels the questions of an ended call at the client, except questions that could belong to
+    /// another call to the same server.
     pub(super) fn drop_questions(&mut self, call: &Call) {
         if self.questions.is_empty() {
             return;
@@ -193,7 +194,7 @@ impl Session {
         self.streams().send(stream, &frame);
     }
 
-    /// Remembers that a server asked for roots, or for a visit to a page.
+    /// Remembers that a server asked for roots or for a visit to a page.
     fn remember_question(&mut self, call: u64, question: &Question) {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -211,7 +212,7 @@ impl Session {
         }
     }
 
-    /// Remembers an elicitation by URL, which the server can later report as complete. The server is
+    /// Remembers a URL elicitation, which the server can later report as complete. The server is
     /// `None` on a connection of this session's own.
     pub(super) fn remember_elicitation(&mut self, server: Option<ServerName>, id: String) {
         let max = self.context.calls.settings.load().calls_max;
@@ -221,7 +222,7 @@ impl Session {
     }
 }
 
-/// The failure for a server whose question makes no sense, or of whose questions there are too many.
+/// Returns the failure for a question that is malformed, or exceeds the limit on open questions.
 fn cannot_be_asked(request: &Request) -> Failure {
     let message = format!("the client cannot be asked for `{}`", request.method);
     Failure::new(ErrorKind::MethodNotFound, message)

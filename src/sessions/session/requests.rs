@@ -1,4 +1,4 @@
-//! Requests of the client: answered from here, or sent to a server.
+//! Requests of a session's client: answered by the gateway, or sent to a server.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::sessions::session_record::{SUBSCRIPTION_URI_MAX, Subscription};
 use crate::telemetry::Counter;
 
 impl Session {
-    /// Answers a request, or makes a call of it.
+    /// Answers a request, or starts a call for it.
     pub(super) fn on_request(&mut self, request: ClientRequest, ctx: &mut Context<Self>) {
         self.set_used();
         if request.request.method != Method::Ping {
@@ -33,7 +33,7 @@ impl Session {
         }
     }
 
-    /// Answers a request, or makes a call of it, when the lists are there.
+    /// Handles a request once its lists are available.
     fn answer_later(
         &mut self,
         mut request: ClientRequest,
@@ -70,7 +70,7 @@ impl Session {
             {
                 list.answer(answer);
             }
-            // The list shows what changed while it waited.
+            // The answer contains the changes that arrived while it waited.
             if let Some(kind) = kind {
                 session.missed.lists.forget(kind);
             }
@@ -97,7 +97,7 @@ impl Session {
             }
             Ok(Dispatch::Answer(answer)) => Ok(answer),
             Ok(Dispatch::SetLevel) => self.set_level(request),
-            // No revision with sessions has these.
+            // No revision with sessions has these requests.
             Ok(Dispatch::Listen | Dispatch::Task(_)) => {
                 let message = format!("method `{}` is not supported", request.method);
                 Err(Failure::new(ErrorKind::MethodNotFound, message))
@@ -110,7 +110,7 @@ impl Session {
         }
     }
 
-    /// Continues when a connection is open, or at once if too many requests wait already.
+    /// Continues once a connection is open, or immediately if too many requests are waiting.
     pub(super) fn when_open(
         &mut self,
         opening: Option<Opening>,
@@ -129,7 +129,7 @@ impl Session {
         }));
     }
 
-    /// The level of this session's log lines; an unknown one is refused (S-LOG-02).
+    /// Sets the session's log level. An unknown level is refused (S-LOG-02).
     fn set_level(&mut self, request: &Request) -> Result<ClientReply, Failure> {
         #[derive(Deserialize)]
         struct LevelParams {
@@ -155,10 +155,10 @@ impl Session {
         Ok(self.done(request))
     }
 
-    /// A subscription that another session holds already needs no word with the server, nor does
-    /// the end of one that others still hold. One that is forwarded counts at once, since the
-    /// first update may be faster than the answer; a refused one is taken back. The client is
-    /// answered when the change is written, so that it holds after a kill, too.
+    /// Subscribes or unsubscribes. The server is only contacted for the first subscription to a
+    /// resource and the end of the last one. A forwarded subscription is active immediately,
+    /// because the first update can precede the answer; it is removed if the server refuses it. The
+    /// client is answered once the change is stored, so that it survives a kill of the gateway.
     ///
     /// Returns the answer if there is nothing to forward.
     pub(super) fn subscribe(
@@ -196,8 +196,8 @@ impl Session {
         };
         let catalog = self.catalog();
         let part = catalog.part(&target.server);
-        // Whether the server takes it is for the server to say; one that declared nothing has
-        // nothing to end.
+        // Each server decides itself whether it accepts a subscription. Without declared support,
+        // no server has a subscription to end.
         let may_know = request.method == Method::ResourcesSubscribe
             || part.is_none_or(|part| part.supports_subscribe());
         let is_forwarded = change == SubscriptionChange::Notify && may_know;
@@ -208,15 +208,15 @@ impl Session {
         answer
     }
 
-    /// Judges the subscriptions again, after policies, scopes or the view changed: ends each one that
-    /// is no longer allowed, and starts each allowed one that waited for its client.
+    /// Rechecks the subscriptions after policies, scopes or the view changed. Ends those no longer
+    /// allowed, and starts allowed ones that waited for their client.
     pub(super) fn judge_subscriptions(&mut self) {
         let calls = self.context.calls.clone();
         for ended in calls.judge_watches(self.id, &self.caller) {
             let mut subscriptions = self.record.subscriptions.iter();
             let is_it = |one: &&Subscription| one.server == ended.server && one.native == ended.uri;
             if let Some(public) = subscriptions.find(is_it).map(|one| one.public.clone()) {
-                log::info!(session:% = self.id, server = ended.server.as_str(); "ended a subscription that is not allowed any more");
+                log::info!(session:% = self.id, server = ended.server.as_str(); "ended a subscription that is no longer allowed");
                 drop(self.remove_subscription(&public));
             }
         }
@@ -244,13 +244,13 @@ impl Session {
         }
     }
 
-    /// The client does not want a resource any more, or the server refused it.
+    /// Removes a watch, because the client unsubscribed or the server refused it.
     pub(super) fn unwatch(&self, watched: &SubscriptionKey) -> SubscriptionChange {
         let registry = self.context.calls.downstreams.subscription_registry();
         registry.unwatch(watched, self.id)
     }
 
-    /// Removes a subscription, if the session has it.
+    /// Removes a subscription if the session has it.
     pub(super) fn remove_subscription(&mut self, public: &str) -> Option<JoinHandle<()>> {
         self.missed.uris.remove(public);
         let all = &mut self.record.subscriptions;
@@ -259,7 +259,7 @@ impl Session {
         Some(self.write_subscription(public.to_owned(), None))
     }
 
-    /// Writes what became of a subscription. The task ends when that is done.
+    /// Stores or deletes a subscription. The task completes when that is done.
     fn write_subscription(
         &self,
         public: String,
@@ -277,7 +277,7 @@ impl Session {
         all.any(|one| one.public == public)
     }
 
-    /// Adds a subscription, unless the session has it already, within the limits.
+    /// Adds a subscription within the limits, unless the session already has it.
     fn add_subscription(&mut self, new: Subscription) -> Result<Option<JoinHandle<()>>, Failure> {
         if new.public.len() > SUBSCRIPTION_URI_MAX {
             let message = format!(
@@ -310,7 +310,7 @@ impl Session {
         Ok(Some(self.write_subscription(new.public.clone(), Some(new))))
     }
 
-    /// The answer that a request was served.
+    /// Returns the empty result of a request.
     fn done(&self, request: &Request) -> ClientReply {
         let decorator = self.context.calls.decorator(&self.caller);
         decorator.empty(&request.id, self.record.revision)
@@ -321,13 +321,13 @@ impl Session {
         request.answer(answer, CallEnding::Failed(failure));
     }
 
-    /// A failure as the answer to a request.
+    /// Returns the failure as the answer to a request.
     fn failed(&self, request: &Request, failure: &Failure) -> ClientReply {
         let decorator = self.context.calls.decorator(&self.caller);
         decorator.failed(&request.method, &request.id, failure, self.record.revision)
     }
 
-    /// The resource that a request is about, on the connection that serves this session.
+    /// Returns the key of the requested resource on the connection that serves this session.
     pub(super) fn watched(&self, target: &call_target::CallTarget) -> Option<SubscriptionKey> {
         let server = self.context.calls.downstreams.get(&target.server);
         let key = server.map_or_else(ConnectionKey::shared, |server| {
@@ -341,15 +341,15 @@ impl Session {
     }
 }
 
-/// Holds the answer to a request back until a write is done.
+/// Delays the answer to a request until a write is done.
 fn answer_after(written: JoinHandle<()>, waiting: &mut ClientRequest) {
     let (reply, answer) = oneshot::channel();
     let reply = std::mem::replace(&mut waiting.reply, reply);
     actix_rt::spawn(async move {
-        // A failure is counted and logged there.
+        // Failed writes are counted and logged where they occur.
         let _ = written.await;
         if let Ok(answer) = answer.await {
-            // A client that left before its answer does not need it.
+            // Sending fails only if the client has disconnected.
             let _ = reply.send(answer);
         }
     });

@@ -1,4 +1,4 @@
-//! Which stream a thing goes out on, and what waits while there is none.
+//! Selects the stream for each outgoing message, and keeps messages while no stream is open.
 
 use actix::{AsyncContext, Context};
 use serde_json::json;
@@ -16,14 +16,14 @@ use crate::sessions::changed_lists;
 use crate::sessions::message::OpenStream;
 use crate::sessions::session::Session;
 
-/// Completed elicitations that wait for the client to listen; more are dropped.
+/// Maximum number of completed elicitations that wait for a stream; more are dropped.
 const COMPLETIONS_MAX: usize = 64;
 
-/// Largest of them, in bytes.
+/// Maximum size of a completed elicitation that is kept, in bytes.
 const COMPLETION_BYTES_MAX: usize = 4 * 1024;
 
 impl Session {
-    /// Its event streams.
+    /// Returns the session's event streams.
     pub(super) fn streams(&mut self) -> &mut EventLog {
         let context = &self.context;
         self.event_log.get_or_insert_with(|| {
@@ -40,7 +40,7 @@ impl Session {
         })
     }
 
-    /// Sees to it that finished streams are dropped in time.
+    /// Starts the timer that drops ended streams, unless it is running.
     pub(super) fn plan_drop(&mut self, ctx: &mut Context<Self>) {
         let log = self.event_log.as_ref();
         let next = log.filter(|_| !self.is_drop_planned);
@@ -71,15 +71,15 @@ impl Session {
                 self.mark_all_missed();
                 events
             }
-            // The TypeScript SDK comes back for every stream that ended without a result, and
-            // after an empty answer to that it would open a second general stream.
+            // The TypeScript SDK resumes every stream that ended without a result, and after an
+            // empty answer it would open a second general stream.
             Some(ResumeOutcome::Over) => {
                 let _ = open.reply.send(ClientReply::Over);
                 return;
             }
             Some(ResumeOutcome::Unknown(Some(request))) => self.lost_answer(&request),
             Some(ResumeOutcome::Unknown(None)) => {
-                // Of a process or an actor before this one.
+                // The id belongs to an earlier process or actor.
                 self.mark_all_missed();
                 self.open_general()
             }
@@ -93,7 +93,7 @@ impl Session {
         self.send_missed();
     }
 
-    /// Events since the client's last one are unknown: everything counts as changed.
+    /// Marks everything as changed, because the events since the client's last one are unknown.
     fn mark_all_missed(&mut self) {
         self.missed.lists = Changes::all();
         let subscriptions = self.record.subscriptions.iter();
@@ -105,8 +105,8 @@ impl Session {
         self.streams().open(GENERAL_STREAM, None, priming)
     }
 
-    /// The stream of a call that this actor never saw: the call was running when the gateway or
-    /// the session's actor died.
+    /// Returns the stream of a call that this actor does not know, because the call was in flight
+    /// when the gateway or the session's actor died.
     fn lost_answer(&mut self, request: &RequestId) -> Receiver<StreamEvent> {
         let message = "the answer was lost when the gateway restarted; the call may have run";
         let failure = Failure::new(ErrorKind::ServerLost, message);
@@ -148,7 +148,7 @@ impl Session {
                     self.streams().send(GENERAL_STREAM, &frame);
                 }
             }
-            // For clients without a session; others receive it from the connection of the call.
+            // Only for sessionless clients; a session receives it from the call's connection.
             SessionEvent::Task { .. } => {}
             SessionEvent::ElicitationComplete {
                 server,
@@ -177,7 +177,7 @@ impl Session {
         self.send_missed();
     }
 
-    /// Goes over to the catalog that is published for this session now.
+    /// Switches to the catalog that is now published for this session.
     pub(super) fn update_view(&mut self) {
         let own = self.context.calls.catalog.own(&self.caller);
         if own.is_some() || self.view.is_some() {
@@ -187,7 +187,8 @@ impl Session {
         }
     }
 
-    /// Every line until the client sets a level.
+    /// Returns whether the client receives a log line of this level: every line until it sets a
+    /// level.
     fn wants_log_line(&self, level: Option<LogLevel>) -> bool {
         let levels = self.record.level.zip(level);
         levels.is_none_or(|(threshold, level)| level >= threshold)
@@ -199,8 +200,8 @@ impl Session {
             .is_some_and(|streams| streams.has_reader(GENERAL_STREAM))
     }
 
-    /// Sends what waited for a general stream, for the client to be initialized, and for requests
-    /// that wait: the answer to a list shows what changed. Once.
+    /// Sends the missed events once a general stream is open, the client is initialized, and no
+    /// request waits for lists (whose answer will contain the changes).
     pub(super) fn send_missed(&mut self) {
         if !self.is_initialized || self.waiting > 0 || !self.general_has_reader() {
             return;

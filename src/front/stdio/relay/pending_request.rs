@@ -1,4 +1,4 @@
-//! A request without an answer, and how long sending it is tried.
+//! An unanswered request of the relay, with its retries.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::protocol::{
 use crate::supervision::Backoff;
 use crate::transport::{LinkError, OutgoingFrame};
 
-/// Delays between attempts to reach a server that is away.
+/// Delays between attempts to reach an unreachable server.
 const BACKOFF: Backoff = Backoff::doubling(Duration::from_millis(100), Duration::from_secs(2));
 
 /// The key of `_meta` that names the `subscriptions/listen` to which a message belongs.
@@ -24,9 +24,9 @@ const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 
 pub(super) struct PendingRequest {
     request: Request,
-    /// Whether the client waits for the answer; otherwise the relay itself does.
+    /// Whether the client waits for the answer, rather than the relay itself.
     pub(super) from_client: bool,
-    /// Whether it was sent, so that an answer may come.
+    /// Whether the request was sent, so that an answer can arrive.
     pub(super) sent: bool,
     attempts: u32,
     /// When the first attempt failed.
@@ -44,7 +44,7 @@ impl PendingRequest {
         }
     }
 
-    /// The client's `initialize` once more, for a session that takes the place of another.
+    /// Repeats the client's `initialize` to replace a lost session.
     pub(super) fn renewal(request: Request) -> Self {
         Self {
             from_client: false,
@@ -52,7 +52,8 @@ impl PendingRequest {
         }
     }
 
-    /// The request under our own number; one without a session has headers of its own.
+    /// Returns the request under the relay's own number. A sessionless request gets additional
+    /// headers.
     pub(super) fn outgoing(&self, number: u64) -> OutgoingFrame {
         let request = &self.request;
         let edit = request.edit_id(&RequestId::from(number));
@@ -66,8 +67,8 @@ impl PendingRequest {
         outgoing
     }
 
-    /// A notification of a subscription under the client's own id of it; `None` when it names
-    /// none.
+    /// Returns a subscription's notification with the client's own request id; `None` if it names
+    /// no subscription.
     pub(super) fn subscription(&self, notification: &Notification) -> Option<Bytes> {
         let text = notification.frame.as_str();
         let meta = json::member(json::member(text, "params")?, "_meta")?;
@@ -76,7 +77,7 @@ impl PendingRequest {
         Some(splice(notification.frame.as_bytes(), &mut [edit]))
     }
 
-    /// Whether it is a request without a session.
+    /// Returns whether the request needs no session.
     pub(super) fn is_sessionless(&self) -> bool {
         claims_modern(&self.request)
     }
@@ -86,7 +87,7 @@ impl PendingRequest {
             return None;
         }
         let claim = RequestMeta::read(&self.request);
-        // The server says what is wrong with the claim.
+        // For an invalid claim, the server returns the error.
         Some(claim.map_or_else(|_| Revision::NEWEST.to_string(), |claim| claim.revision))
     }
 
@@ -102,7 +103,7 @@ impl PendingRequest {
         self.request.method == Method::Initialize
     }
 
-    /// The delay before the next attempt; `None` after [`RETRY_FOR`].
+    /// Returns the delay before the next attempt; `None` once [`RETRY_FOR`] has passed.
     pub(super) fn retry_delay(&mut self, now: Instant) -> Option<Duration> {
         self.sent = false;
         let since = *self.failing_since.get_or_insert(now);
@@ -114,7 +115,7 @@ impl PendingRequest {
         Some(delay)
     }
 
-    /// The failure that the client reads instead of an answer (B-ERR-01).
+    /// Returns the answer that reports a failure to the client (B-ERR-01).
     pub(super) fn failure_answer(&self, failure: &Failure) -> String {
         let id = self.request.id.as_str();
         if self.request.method != Method::ToolsCall {
@@ -133,7 +134,7 @@ pub(super) fn delay(attempts: u32) -> Duration {
     BACKOFF.delay(attempts)
 }
 
-/// The error for the client, without the words of the server.
+/// Returns the failure for the client, without the server's own text.
 pub(super) fn failure_of(error: &LinkError) -> Failure {
     let kind = match error {
         LinkError::NotSent(_) => ErrorKind::ServerUnavailable,
