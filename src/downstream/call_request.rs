@@ -58,7 +58,7 @@ pub enum TaskMode {
     #[default]
     NotRequested,
     /// A task is requested from a server of 2025-11-25; the gateway follows it until it ends and
-    /// answers the call as if there were no task.
+    /// answers the call as usual.
     FollowedByGateway,
     /// The client receives the task and follows it itself.
     FollowedByClient,

@@ -64,7 +64,7 @@ impl Isolation {
             return;
         }
         log::info!(server = settings.name.as_str(), method:%;
-            "asks on a connection that clients share: from now on each client that can be asked has its own");
+            "server sent a question over a shared connection; from now on each client that can be asked gets its own connection");
         let (store, key) = (self.store.clone(), key_of(&settings));
         let value = identity(&settings);
         actix_rt::spawn(async move {

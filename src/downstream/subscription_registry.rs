@@ -188,9 +188,9 @@ impl SubscriptionRegistry {
         watched.into_iter().flatten().cloned().collect()
     }
 
-    /// Sessions to notify of an update: those that watch its URI, or a URI above it, because a
-    /// server may report a part of a subscribed resource. Updates on the shared connection go to
-    /// all watchers, because it also serves clients that got no connection of their own.
+    /// Sessions to notify of an update: all that watch its URI, or a URI above it, because a server
+    /// may report a part of a subscribed resource. Updates on the shared connection go to all
+    /// watchers, because it also serves clients that got no connection of their own.
     pub fn watchers(&self, updated: &SubscriptionKey) -> Vec<(String, SessionId)> {
         let state = self.0.lock();
         let Some(of_server) = state.resources.servers.get(&updated.server) else {
@@ -270,7 +270,7 @@ impl SubscriptionRegistry {
         tables.any(|table| table.of(server, key).is_some())
     }
 
-    /// Whether there are no subscriptions.
+    /// Whether the registry has no subscriptions.
     pub fn is_empty(&self) -> bool {
         let state = self.0.lock();
         state.resources.is_empty() && state.tasks.is_empty() && state.levels.is_empty()

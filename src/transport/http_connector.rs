@@ -1,6 +1,6 @@
 //! Connects to a server behind a URL, over the configured transport.
 //!
-//! Without a configured transport, it tries Streamable HTTP first, and HTTP+SSE at the same URL if
+//! If no transport is configured, it tries Streamable HTTP first, and HTTP+SSE at the same URL if
 //! the server refuses `initialize` (C-HTTP-18).
 
 use std::cell::{Cell, RefCell};
@@ -216,7 +216,7 @@ impl AutoLinkState {
             Ok(link) => link,
             Err(error) => return (self.sink)(with_reason(refusal, &error)),
         };
-        log::info!("the server refuses Streamable HTTP and is served over HTTP+SSE");
+        log::info!("server refuses Streamable HTTP; using HTTP+SSE");
         if let Some(FirstRequest { call, frame }) = first
             && let Err(error) = link.send(OutgoingFrame::new(Some(call), frame))
         {

@@ -239,7 +239,7 @@ impl Connection {
             UnhandledEvent::RevisionRefused => {
                 self.spec.of_server.era.forget();
                 let revision = modern::REVISION;
-                self.fail(format!("it does not speak {revision} any more"), ctx);
+                self.fail(format!("server no longer speaks {revision}"), ctx);
             }
         }
     }

@@ -176,7 +176,7 @@ impl Connection {
     fn decline(&mut self, reason: &Reason, ctx: &mut Context<Self>) {
         log::info!(
             server = self.spec.server().as_str(), reason:% = format!("{reason:#}");
-            "server speaks the newer era only: what it asks older clients is translated"
+            "server speaks only the newer era; its questions to older clients are translated"
         );
         self.state.end();
         self.birth.exit().say(ExitReason::Shutdown);
@@ -338,7 +338,7 @@ impl Connection {
         let ending = self.spec.shown(ending.clone());
         log::info!(
             server = self.spec.server().as_str(), reason:% = format!("{ending:#}");
-            "server ended when it was asked for its era, and is started again without that"
+            "server exited after `server/discover`; restarting it without that request"
         );
         self.spec.of_server.era.ended_when_asked();
         self.own.clear();

@@ -45,7 +45,7 @@ pub(crate) struct ConnectionSpec {
     pub(crate) progress: StartProgress,
     /// The last messages of the current incarnation.
     pub(crate) recorder: ArcSwap<Recorder>,
-    /// By tool name, the arguments that a sessionless HTTP server requires in headers.
+    /// Arguments that a sessionless HTTP server requires in headers, by tool name.
     pub(crate) param_headers: ArcSwap<HashMap<String, ParamHeaders>>,
     /// The items that the server last offered, valid until an incarnation lists them again.
     pub(crate) last_part: ArcSwapOption<ServerPart>,

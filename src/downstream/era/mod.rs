@@ -23,7 +23,7 @@ use crate::store::Store;
 /// Prefix of the verdicts in the store.
 const ERAS: &str = "era/";
 
-/// The era of one server as far as it is known. Shared by all its connections.
+/// Known facts about the era of one server. Shared by all its connections.
 pub(crate) struct ServerEra {
     settings: Arc<ArcSwap<ServerSettings>>,
     store: Arc<dyn Store>,
@@ -69,7 +69,7 @@ impl Drop for LiveConnection {
     }
 }
 
-/// What is known about the era of a server before it is connected.
+/// Knowledge of a server's era before it is connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KnownEra {
     /// The only era that the gateway uses with the server.
@@ -214,7 +214,7 @@ impl ServerEra {
         actix_rt::spawn(async move {
             let key = format!("{ERAS}{server}");
             if let Err(error) = store.put(&key, value, Some(remembered)).await {
-                log::warn!(server = server.as_str(), error:%; "its era could not be kept");
+                log::warn!(server = server.as_str(), error:%; "could not persist the server's era");
             }
         });
     }

@@ -12,7 +12,7 @@ pub(crate) enum EraVerdict {
     Modern,
     /// The server does not know the method.
     Legacy,
-    /// The server may not know the method, or may be overloaded; a handshake settles which.
+    /// Either the server does not know the method or it is overloaded; a handshake decides.
     Unknown,
     /// The server cannot be asked now, because of an outage or missing authorization.
     Unreachable,

@@ -68,7 +68,7 @@ fn awaits_sign_in(spec: &ConnectionSpec) -> bool {
     matches!(spec.progress.get(), Some(StartStage::SignIn(_)))
 }
 
-/// Whether the connection was opened, so that it may have a session at the server.
+/// Whether the connection was opened, and therefore can have a session at the server.
 pub(crate) fn is_opened(spec: &ConnectionSpec, child: &ChildRef<CallSenders>) -> bool {
     let phase = child.snapshot().status.phase();
     matches!(phase, ChildPhase::Up | ChildPhase::Starting) && !awaits_sign_in(spec)

@@ -291,11 +291,11 @@ impl Server {
         let entries_max = settings.entries_max();
         if settings.sharing == Sharing::Auto {
             log::warn!(server, entries_max;
-                "no connection of its own is free for a client (`entries_max`): the shared one serves, where the client is not asked and the server keeps nothing for it alone");
+                "no per-client connection is free (`entries_max`); using the shared connection, on which the client cannot be asked and has no state of its own");
             return Ok(());
         }
         let message = format!(
-            "server `{server}` has {entries_max} connections that belong to one client each, as many as it may have (`entries_max`), and all are in use; try again later"
+            "server `{server}` already has {entries_max} per-client connections, its limit (`entries_max`), and each is busy; try again later"
         );
         Err(Failure::new(ErrorKind::Overloaded, message)
             .server(server)
@@ -442,10 +442,10 @@ impl Server {
             ChildPhase::Up | ChildPhase::Backoff => ("is away", "it is reconnected automatically"),
             ChildPhase::Broken => (
                 "is away",
-                "it failed too often and is tried again from time to time",
+                "it failed too often and is now retried at longer intervals",
             ),
             ChildPhase::Stopping | ChildPhase::Stopped => {
-                ("was stopped", "it does not come back by itself")
+                ("was stopped", "it does not restart automatically")
             }
         };
         let mut message = format!("server `{}` {state}", self.name());

@@ -1,8 +1,8 @@
 //! Limits the calls in flight at each server, and grants permits to queued calls in turn.
 //!
-//! Without a queue, a permit is taken without a lock. Over the limit, a call is held on the thread
-//! where it arrived, and only its turn is in the server's queue. Whichever thread releases a permit
-//! grants the next turn.
+//! A permit is taken without a lock while no call is queued. Over the limit, a call is held on the
+//! thread where it arrived, and only its turn is in the server's queue. Whichever thread releases a
+//! permit grants the next turn.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -25,7 +25,8 @@ use message_poster::MessagePoster;
 ///
 /// # Errors
 ///
-/// Returns [`LinkOpenError::Other`] if there is no such stream, or its address cannot be used.
+/// Returns [`LinkOpenError::Other`] if the server has no such stream, or its address cannot be
+/// used.
 pub(super) async fn open(
     common: CommonParts<'_>,
     sink: EventSink,

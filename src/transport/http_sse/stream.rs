@@ -51,7 +51,8 @@ pub(super) struct EventStream {
 ///
 /// # Errors
 ///
-/// Returns [`LinkOpenError::Other`] if there is no such stream, or its address cannot be used.
+/// Returns [`LinkOpenError::Other`] if the server has no such stream, or its address cannot be
+/// used.
 pub(super) async fn open(common: CommonParts<'_>) -> Result<OpenedStream, LinkOpenError> {
     let settings = common.settings;
     let mut factory = RequestFactory::new(settings, common.tls)?;
@@ -165,7 +166,7 @@ fn take(message_poster: &MessagePoster, event: SseEvent, room: EventRoom, event_
             });
             if let Err(error) = received {
                 let text = messages::excerpt(&message.data, FAULT_MAX);
-                log::debug!(error:%, text = text.as_str(); "event is no message");
+                log::debug!(error:%, text = text.as_str(); "event is not a message");
             }
         }
         SseEvent::TooLarge { response_id } => {

@@ -147,7 +147,7 @@ impl HttpLinkState {
     pub(super) fn adopt_session(&self, id: &HeaderValue) {
         if id.len() > SESSION_ID_MAX || id.to_str().is_err() {
             let url = public_url(&self.settings.url);
-            log::warn!(url, length = id.len(); "its session id is unusable and is ignored");
+            log::warn!(url, length = id.len(); "ignoring an unusable session id");
             return;
         }
         let mut id = id.clone();
@@ -178,7 +178,7 @@ impl HttpLinkState {
             }
             Err(error) => {
                 let url = public_url(&self.settings.url);
-                log::error!(url, error:%; "its session cannot be used");
+                log::error!(url, error:%; "session cannot be used");
             }
         }
     }

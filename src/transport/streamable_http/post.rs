@@ -92,7 +92,7 @@ async fn exchanged_token(
     }
 }
 
-/// Handles a refused token for which there is no replacement. An opening request waits for a
+/// Handles a refused token that cannot be replaced. An opening request waits for a
 /// sign-in; a later request ends the link, and the next link waits. For a user's token, the link
 /// stays: the caller is asked to sign in, and the next call has the new token.
 async fn refused_token(
@@ -237,7 +237,7 @@ async fn handle_refusal(
     link_state.session_gone(call, refusal);
 }
 
-/// Sends a notification or an answer, to which there is no response.
+/// Sends a notification or an answer, which get no response.
 ///
 /// # Errors
 ///

@@ -278,7 +278,7 @@ impl<'a> ResumableStream<'a> {
     async fn pause(&mut self) {
         let delay = self.reconnects.next_delay(self.decoder.retry());
         let reason = self.reason.as_str();
-        log::debug!(reason, delay:?; "stream is opened again");
+        log::debug!(reason, delay:?; "reopening the stream");
         sleep(delay).await;
         self.link_state.counters.add(Counter::StreamsReopened);
     }
@@ -302,7 +302,7 @@ fn take_event(
             let received = link_state.receive(call, message.data.clone(), false, room);
             received.or_else(|error| {
                 let text = messages::excerpt(&message.data, FAULT_MAX);
-                log::debug!(error:%, text = text.as_str(); "event is no message");
+                log::debug!(error:%, text = text.as_str(); "event is not a message");
                 *fault = Some(messages::fault(&error));
                 Ok(false)
             })

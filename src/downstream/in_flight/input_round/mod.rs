@@ -43,7 +43,7 @@ struct UnansweredInput {
 /// The answers and state that a repeated request carries (C-MRTR-01, C-MRTR-02).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InputAnswers {
-    /// `None` if there were no questions.
+    /// `None` if nothing was asked.
     pub(crate) responses: Option<String>,
     pub(crate) state: Option<String>,
 }

@@ -2,7 +2,7 @@
 //! recently.
 //!
 //! A request is checked before it is sent and gets a [`BreakerPermit`], which reports the outcome.
-//! Without failures, neither step takes a lock.
+//! Neither step takes a lock until a call fails.
 
 mod breaker;
 #[cfg(test)]
@@ -293,7 +293,7 @@ impl Breakers {
         self.counters.add(counter);
         let whose = tool.map(|tool| format!(" of tool {tool:?}"));
         let whose = whose.unwrap_or_default();
-        let remark = format!("its breaker{whose} is {state}");
+        let remark = format!("breaker{whose} is {state}");
         log::warn!(server = self.server.as_str(); "{remark}");
         self.log.push(LogSource::Gateway, &remark);
         if let Some(look) = self.on_opened.get().filter(|_| state == "open") {
@@ -427,7 +427,7 @@ fn refused(server: &str, tool: Option<&str>, why: BreakerRefusal) -> Failure {
     let failure = match why {
         BreakerRefusal::For(time) => {
             let message = format!(
-                "{what} failed several times in a row and is not called now (its breaker is open); it is tried again by itself"
+                "{what} failed several times in a row and is not called now (its breaker is open); it is retried automatically"
             );
             // Rounded up, so that a call after this time is let through.
             Failure::new(ErrorKind::BreakerOpen, message).retry_after_ms(millis(time) + 1)
