@@ -42,7 +42,7 @@ use scenarios::{auth, eras, failures, fleet, forward, lists, memory, recovery, s
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 type Fallible<T> = Result<T, Failure>;
 
-/// Longest run of one group of scenarios, if something hangs.
+/// Maximum duration of one group of scenarios, in case one hangs.
 const SCENARIOS_MAX: Duration = Duration::from_secs(600);
 
 fn main() -> ExitCode {
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// This program has several roles: it starts itself again as the servers that it measures.
+/// Starts the role that the arguments name: this program also runs as the servers that it measures.
 fn start(arguments: &[String]) -> Fallible<bool> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {

@@ -1,8 +1,8 @@
 //! Re-encrypts all sealed files with a new key while other processes read and write.
 //!
-//! First the previous key is stored, sealed with the new key; then the new key replaces it. Whoever
-//! has the key in place can read everything at any time, even if the rotation is killed. Restarting
-//! it resumes where it stopped.
+//! First the previous key is stored, sealed with the new key; then the new key replaces it. A
+//! process that reads the current key can decrypt everything at any time, even if the rotation is
+//! killed. A restarted rotation resumes where it stopped.
 
 use std::fs;
 use std::io;
