@@ -11,7 +11,8 @@ use mcpvisor::config::{Config, Environment};
 
 const SECRET: &str = "s3cr3t-Value";
 
-/// An environment in which every variable named `…TOKEN` holds a secret and no other variable exists.
+/// An environment in which every variable named `…TOKEN` holds a secret and no other variable
+/// exists.
 struct Secrets;
 
 impl Environment for Secrets {

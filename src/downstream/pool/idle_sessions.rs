@@ -1,5 +1,5 @@
-//! Idle sessions of single clients at an HTTP server: only the data to continue in them is kept, so that an idle
-//! client costs little memory.
+//! Idle sessions of single clients at an HTTP server: only the data to continue in them is kept, so
+//! that an idle client costs little memory.
 
 use std::collections::HashMap;
 use std::rc::Rc;
