@@ -1,16 +1,16 @@
 //! Measures the costs of the gateway, compared with the same work without it.
 //!
 //! - `cargo bench` runs all scenarios, `cargo bench -- NAME` the ones whose name contains `NAME`.
-//! - `--smoke` (or `MCPVISOR_BENCH_SMOKE=1`) runs each only briefly, and `--list` prints their names.
+//! - `--smoke` (or `MCPVISOR_BENCH_SMOKE=1`) runs each only briefly; `--list` prints their names.
 //! - `--instructions` counts instructions instead ([`instructions`]).
 //! - `--profile smoke` builds without link-time optimisation: faster to build, but slower than what
 //!   users run.
 //!
 //! Each scenario runs against the stub server itself (direct), a bare actix-web to awc
-//! pass-through, nginx if it is installed, and the gateway, interleaved. A single wrong answer fails
-//! the run; a missed goal is only reported. A complete run draws `docs/images/benchmark.svg`, any
-//! other run `benchmark.svg` in the target directory. Without `--bench`, as under `cargo test`, only
-//! the harness itself is tested.
+//! pass-through, nginx if it is installed, and the gateway, interleaved. A single wrong answer
+//! fails the run; a missed goal is only reported. A complete run draws `docs/images/benchmark.svg`,
+//! any other run `benchmark.svg` in the target directory. Without `--bench`, as under `cargo test`,
+//! only the harness itself is tested.
 
 #![expect(
     clippy::print_stdout,

@@ -83,8 +83,8 @@ impl Server {
         older.unwrap_or_else(|| self.preferred_key_for(caller))
     }
 
-    /// The connection that will serve this caller, if it was never opened: the caller's own, or one
-    /// of an untried era.
+    /// The connection that must be opened to serve this caller, if any: the caller's own, or one in
+    /// the older era that was never tried.
     pub(crate) fn unopened_key_for(&self, caller: &Caller) -> Option<ConnectionKey> {
         let older = self.older_key_for(caller);
         let untried = older.filter(|_| self.parts.era.speaks_older().is_none());
