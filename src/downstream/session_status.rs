@@ -106,7 +106,7 @@ impl SessionStatus {
         let facts = self.facts.lock();
         let renewing = facts
             .is_renewing
-            .then(|| "lost its session, opens a new one".to_owned());
+            .then(|| "lost its session; opening a new one".to_owned());
         renewing.or_else(|| facts.unlisted())
     }
 

@@ -68,7 +68,7 @@ impl StartStage {
             Self::SignIn(SignInPlace::Gateway) => {
                 format!("needs login: `mcpvisor auth login {server}`")
             }
-            Self::SignIn(SignInPlace::Client) => "needs the token of a client".to_owned(),
+            Self::SignIn(SignInPlace::Client) => "needs a client's token".to_owned(),
         }
     }
 }

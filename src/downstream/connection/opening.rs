@@ -267,7 +267,7 @@ impl Connection {
                     log::info!(server, principal = user.name(); "a user has to sign in to the server");
                 }
             },
-            SignInPlace::Client => log::info!(server; "server waits for the token of a client"),
+            SignInPlace::Client => log::info!(server; "server is waiting for a client's token"),
         }
         if let Some(era_probe) = self.state.era_probe() {
             era_probe.on_sign_in(Instant::now());

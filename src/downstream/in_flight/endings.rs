@@ -60,7 +60,7 @@ impl CallsInFlight {
         self.cancel_at_server(&mut call, "timed out", now);
         let failure = self.task_timed_out(&call).unwrap_or_else(|| {
             let message = format!(
-                "server `{}` did not answer in time (idle limit {}, in all {}); the call was taken back",
+                "server `{}` did not answer in time (idle timeout {}, maximum {}); the call was cancelled",
                 self.spec.server,
                 humantime::format_duration(call.deadline.idle),
                 "`request_timeout_max`"
@@ -80,7 +80,7 @@ impl CallsInFlight {
         }
         let (server, extension) = (&self.spec.server, task::EXTENSION);
         let message = format!(
-            "server `{server}` runs this call as a task, which took too long to be waited for and was cancelled; a client that declares the extension `{extension}` can follow it"
+            "server `{server}` ran this call as a task, which timed out and was cancelled; a client that declares the extension `{extension}` can follow the task itself"
         );
         let required = json!({ "extensions": { extension: {} } });
         // Attributed to no server, it is a protocol error rather than an error for the model.

@@ -228,7 +228,7 @@ impl Link for StdioLink {
             }
             group.kill();
             if timeout(KILL_WAIT_MAX, group.gone()).await.is_err() {
-                log::error!("a killed child process does not end");
+                log::error!("a killed child process has not ended");
             }
         }
         .boxed_local()
