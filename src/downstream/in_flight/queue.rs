@@ -54,7 +54,7 @@ impl CallsInFlight {
     fn shed(&self) -> Failure {
         let server = self.spec.server.as_str();
         let message = format!(
-            "server `{server}` has {} calls in flight, its limit (`calls_per_server`), and its queue is full or too slow; try again later",
+            "server `{server}` has {} calls in flight, its limit (`calls_per_server`), and other calls are queued; try again later",
             self.admission.max()
         );
         Failure::new(ErrorKind::Overloaded, message)
