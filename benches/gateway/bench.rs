@@ -1,4 +1,4 @@
-//! One run of the benchmark: what was asked for on the command line, and what all parts use.
+//! One run of the benchmark: its options, and the parts that all scenarios use.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub(crate) struct Bench {
     pub(crate) plan: Plan,
     pub(crate) dir: TempDir,
     pub(crate) nginx: Option<PathBuf>,
-    /// Another build of the gateway, measured beside this one.
+    /// Another build of the gateway, measured for comparison.
     pub(crate) before: Option<PathBuf>,
     pub(crate) ids: Ids,
     pub(crate) report: Report,
@@ -35,7 +35,7 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// `filters` are parts of names of scenarios; none means all.
+    /// `filters` are substrings of scenario names; an empty list selects all scenarios.
     pub(crate) fn new(
         smoke: bool,
         before: Option<PathBuf>,
@@ -45,7 +45,7 @@ impl Bench {
         let nginx = targets::find_nginx();
         if nginx.is_none() {
             let text = "nginx is NOT installed: nothing is compared with it";
-            // In CI the comparison is the point.
+            // In CI, the comparison is required.
             if std::env::var_os("CI").is_some() {
                 report.error(text);
             } else {
@@ -79,7 +79,7 @@ impl Bench {
                 .any(|filter| name.contains(filter.as_str()))
     }
 
-    /// Writes the chart, and says where.
+    /// Writes the chart and prints its path.
     pub(crate) fn draw(&self) -> Fallible<()> {
         let Plan { rounds, slice } = self.plan;
         let made_with = made_with(

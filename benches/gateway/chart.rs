@@ -1,4 +1,4 @@
-//! The chart of the README: what a few scenarios gave, as bars in an SVG.
+//! The chart in the README: the results of some scenarios, as bars in an SVG.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -8,11 +8,11 @@ use std::time::SystemTime;
 use crate::Fallible;
 use crate::measure::Figure;
 
-/// Where a whole run writes it, and where one goes that is none.
+/// Path of the chart: of a complete run, and of any other run.
 const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/images/benchmark.svg");
 const ASIDE: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/benchmark.svg");
 
-/// A scenario that is shown.
+/// A scenario that the chart shows.
 struct Shown {
     scenario: &'static str,
     title: &'static str,
@@ -47,7 +47,7 @@ const SHOWN: [Shown; 4] = [
     },
 ];
 
-/// Targets in the order of their bars, and what people read of them.
+/// Targets in the order of their bars, with the labels.
 const TARGETS: [(&str, &str); 4] = [
     ("direct", "the server alone"),
     ("nginx", "nginx in front"),
@@ -63,17 +63,17 @@ const ROW: f64 = 24.0;
 const TITLE: f64 = 34.0;
 const MARGIN: f64 = 20.0;
 
-/// The bars of one scenario: the label and the value of each.
+/// The bars of one scenario, with label and value.
 pub(crate) type Bars = Vec<(&'static str, f64)>;
 
 #[derive(Default)]
 pub(crate) struct Chart {
-    /// For each of [`SHOWN`] that was measured.
+    /// Bars of each measured scenario in [`SHOWN`].
     panels: Vec<(usize, Bars)>,
 }
 
 impl Chart {
-    /// Keeps the figures of a scenario, if it is shown.
+    /// Keeps the figures of a scenario that the chart shows.
     pub(crate) fn add(&mut self, scenario: &str, figures: &[Figure]) {
         let Some(index) = SHOWN.iter().position(|shown| shown.scenario == scenario) else {
             return;
@@ -86,8 +86,8 @@ impl Chart {
         self.panels.sort_by_key(|(index, _)| *index);
     }
 
-    /// Writes the chart of a whole run with nginx to the documentation, any other aside. `None`
-    /// if nothing was measured that it shows.
+    /// Writes the chart to the documentation after a complete run with nginx, otherwise to the
+    /// target directory. `None` if no scenario of the chart was measured.
     pub(crate) fn write(&self, is_whole: bool, made_with: &str) -> Fallible<Option<PathBuf>> {
         if self.panels.is_empty() {
             return Ok(None);
@@ -165,7 +165,7 @@ fn panel(body: &mut String, y: &mut f64, shown: &Shown, bars: &Bars) {
     *y += 10.0;
 }
 
-/// A whole number with a comma for every three digits.
+/// Formats a number with thousands separators.
 fn thousands(value: f64) -> String {
     let digits = format!("{value:.0}");
     let count = digits.len();
@@ -183,7 +183,7 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;")
 }
 
-/// The machine, the build and the day, in one line.
+/// Describes the machine, the build and the date in one line.
 pub(crate) fn made_with(plan: &str, nginx: Option<&Path>) -> String {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let processor = fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| {
@@ -210,7 +210,7 @@ pub(crate) fn made_with(plan: &str, nginx: Option<&Path>) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join(" · ")
 }
 
-/// The profile of the build: the directory of the program.
+/// Build profile, which is the name of the program's directory.
 fn profile() -> String {
     let directory = Path::new(env!("CARGO_BIN_EXE_mcpvisor")).parent();
     let name = directory.and_then(Path::file_name);

@@ -1,4 +1,4 @@
-//! The test of the harness: the stub answers right, and wrong answers are noticed.
+//! Tests the harness: the stub answers correctly, and wrong answers are detected.
 
 use std::process::{Command, Stdio};
 
@@ -15,7 +15,7 @@ use crate::process::cpu_us;
 use crate::scan;
 use crate::targets::{self, Target};
 
-/// Every kind of work at the stub and through the pass-through.
+/// Runs every kind of work against the stub and through the pass-through.
 pub(crate) async fn run() -> Fallible<bool> {
     refuses_what_it_does_not_know()?;
     draws_what_was_measured()?;
@@ -64,7 +64,7 @@ async fn works(target: &Target) -> Fallible<()> {
     Ok(())
 }
 
-/// The longest bar has all of the room, and what is not shown leaves no trace.
+/// The longest bar fills the chart, and scenarios that are not shown leave no trace.
 fn draws_what_was_measured() -> Fallible<()> {
     let figure = |target, per_second| Figure {
         target,
@@ -107,7 +107,7 @@ fn notices_more_instructions() -> Fallible<()> {
         (counts(50_000, None), &[]),
         (counts(103_000, None), &[]),
         (counts(103_001, None), &["call"]),
-        // Nobody decided how many it may take.
+        // The baseline has no count for this scenario.
         (counts(100_000, Some(1)), &["list"]),
     ];
     for (now, expected) in cases {
@@ -119,7 +119,7 @@ fn notices_more_instructions() -> Fallible<()> {
     Ok(())
 }
 
-/// A word that nobody understood would measure everything, or nothing.
+/// A misspelled word would otherwise measure everything, or nothing.
 fn refuses_what_it_does_not_know() -> Fallible<()> {
     let known = ["calls-1", "calls-64", "fleet"];
     let measures = |smoke, names: &[&str]| {
@@ -163,7 +163,7 @@ fn refuses_what_it_does_not_know() -> Fallible<()> {
         (&["call5", "--bench"], None),
         (&["calls", "call5", "--bench"], None),
         (&[], Some(Wanted::Check)),
-        // The words that `cargo test --all-targets -- WORDS` hands to every target.
+        // Words that `cargo test --all-targets -- WORDS` passes to every target.
         (&["--nocapture", "call5"], Some(Wanted::Check)),
     ];
     for (words, wanted) in cases {
@@ -175,7 +175,7 @@ fn refuses_what_it_does_not_know() -> Fallible<()> {
     Ok(())
 }
 
-/// Each stub refuses clients of the other era, so that what crosses eras was bridged.
+/// Each stub refuses clients of the other era, so an answer across eras was bridged.
 async fn eras_differ(stub: &Target, sessionless: &Target) -> Fallible<()> {
     for (target, era) in [(stub, Era::Sessionless), (sessionless, Era::Handshake)] {
         let place = Place {
@@ -194,7 +194,7 @@ async fn eras_differ(stub: &Target, sessionless: &Target) -> Fallible<()> {
     Ok(())
 }
 
-/// A benchmark that takes any answer for a right one would measure nothing.
+/// A benchmark that accepts any answer would measure nothing.
 async fn notices_what_is_wrong(stub: &Target) -> Fallible<()> {
     let answers: [(u16, &[u8], bool); 6] = [
         (200, br#"{"jsonrpc":"2.0","id":100,"result":{}}"#, true),
@@ -244,7 +244,7 @@ async fn notices_what_is_wrong(stub: &Target) -> Fallible<()> {
     Ok(())
 }
 
-/// The stub over stdio answers out of order, and each request once.
+/// The stdio stub answers out of order, and each request exactly once.
 async fn stdio() -> Fallible<()> {
     let mut command = Command::new(std::env::current_exe()?);
     command

@@ -1,4 +1,4 @@
-//! One client of the load: a connection with its MCP session, and the checks of every answer.
+//! A client that generates load: one connection with its MCP session, which checks every answer.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -7,37 +7,37 @@ use crate::Fallible;
 use crate::http::{Answer, Connection};
 use crate::scan;
 
-/// The revisions of clients with a handshake, and of clients without one.
+/// Revision of clients with a handshake, and of sessionless clients.
 const REVISION: &str = "2025-11-25";
 pub(crate) const SESSIONLESS: &str = "2026-07-28";
 
-/// Ids have one length, so that equal answers have equal lengths.
+/// All ids have the same length, so that equal answers have equal lengths.
 const FIRST_ID: u64 = 100_000_000;
 
-/// Length of the text that `echo` is given, in bytes; makes an answer of about 256.
+/// Length of the text for `echo`, in bytes; results in an answer of about 256 bytes.
 const ECHO_LEN: usize = 180;
 
-/// Most pages of a list.
+/// Maximum pages of a list.
 const PAGES_MAX: usize = 100;
 
-/// The request that is sent over and over.
+/// The request that a client repeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Work {
     /// A call with an answer of about 256 bytes.
     Echo,
-    /// A call with an answer of so many bytes.
+    /// A call with an answer of this many bytes.
     Big(usize),
-    /// A call that is answered with so many progress events first.
+    /// A call that sends this many progress events before its answer.
     Progress(usize),
-    /// A call that takes so many milliseconds.
+    /// A call that takes this many milliseconds.
     Sleep(usize),
-    /// The whole list of so many tools.
+    /// A whole list with this many tools.
     List(usize),
-    /// A whole session: initialize, initialized, list of so many tools, one call, DELETE.
+    /// A whole session: initialize, initialized, a list with this many tools, one call, DELETE.
     Session(usize),
 }
 
-/// Gives every request of a run its own id.
+/// Generates unique request ids for one run.
 #[derive(Clone, Default)]
 pub(crate) struct Ids(Rc<Cell<u64>>);
 
@@ -49,15 +49,14 @@ impl Ids {
     }
 }
 
-/// How it is spoken: after a handshake, or with requests that say all of themselves.
+/// Era of the requests: after a handshake, or self-contained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Era {
     Handshake,
     Sessionless,
 }
 
-/// Where requests go: a port, what stands before the name of a tool there, how to speak, and the key
-/// or token to come with.
+/// Destination of requests: the port, the prefix of tool names, the era, and the key or token.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     pub(crate) port: u16,
@@ -84,7 +83,7 @@ pub(crate) struct BenchClient {
     connection: Connection,
     session: Option<String>,
     request: Vec<u8>,
-    /// Length of the first right answer; the following ones must have the same.
+    /// Length of the first correct answer, which all later ones must have.
     usual: Option<(Work, usize)>,
 }
 
@@ -102,7 +101,7 @@ impl BenchClient {
         })
     }
 
-    /// Connects and opens a session, if there are any.
+    /// Connects, and opens a session if the era has sessions.
     pub(crate) async fn open(place: &Place, ids: &Ids) -> Fallible<Self> {
         let mut client = Self::connect(place, ids).await?;
         if place.era == Era::Handshake {
@@ -152,7 +151,7 @@ impl BenchClient {
         self.session = session;
     }
 
-    /// Does the work once and checks what comes back.
+    /// Does the work once and checks the answer.
     pub(crate) async fn run(&mut self, work: Work) -> Fallible<()> {
         match work {
             Work::Session(tools) => {
@@ -166,7 +165,7 @@ impl BenchClient {
         }
     }
 
-    /// A call of a tool by its name at the stub (or of another server, with its own prefix).
+    /// Calls a tool of the stub by name, or a tool of another server by its full name.
     pub(crate) async fn call_tool(&mut self, name: &str, arguments: &str) -> Fallible<Vec<u8>> {
         let id = self.ids.next();
         let params = format!(
@@ -230,11 +229,11 @@ impl BenchClient {
             let answer = self.connection.exchange(&self.request).await?;
             let message = result(&answer, id)?;
             len += message.len();
-            // Counting is dear: it is done until the length is known.
+            // Counting is expensive, so it is done only until the length is known.
             if !matches!(self.usual, Some((Work::List(_), _))) {
                 found += scan::count(message, b"\"inputSchema\"");
             }
-            // A cursor stands before or behind the tools, never deep inside of them.
+            // The cursor is before or after the tools, never between them.
             let (front, back) = ends(message, 200);
             let cursor =
                 scan::value(front, "nextCursor").or_else(|| scan::value(back, "nextCursor"));
@@ -255,7 +254,7 @@ impl BenchClient {
         Err(format!("a list of more than {PAGES_MAX} pages").into())
     }
 
-    /// The right answers to the same work have one length.
+    /// All correct answers to the same work have the same length.
     fn same_length(&mut self, work: Work, len: usize) -> Fallible<()> {
         match self.usual {
             Some((usual, usually)) if usual == work && usually != len => {
@@ -268,7 +267,8 @@ impl BenchClient {
         }
     }
 
-    /// `_meta` with these members and what each request has to say of itself; nothing if empty.
+    /// `_meta` with these members and, for a sessionless client, its declaration; empty if there
+    /// are none.
     fn meta(&self, members: &str, before: &str) -> String {
         let claim = format!(
             r#""io.modelcontextprotocol/protocolVersion":"{SESSIONLESS}","io.modelcontextprotocol/clientInfo":{{"name":"bench","version":"1"}},"io.modelcontextprotocol/clientCapabilities":{{}}"#
@@ -281,7 +281,7 @@ impl BenchClient {
         }
     }
 
-    /// A request or notification; `name` is that of the tool which it is about.
+    /// Builds a request or notification; `name` is the tool's name, if it concerns a tool.
     fn compose(&mut self, method: &str, name: Option<&str>, params: &str, id: Option<u64>) {
         let id = id.map(|id| format!(r#""id":{id},"#)).unwrap_or_default();
         let body = format!(r#"{{"jsonrpc":"2.0",{id}"method":"{method}","params":{params}}}"#);
@@ -326,7 +326,7 @@ fn ends(message: &[u8], len: usize) -> (&[u8], &[u8]) {
     )
 }
 
-/// The message that answers the request, if it is a good one.
+/// The answer to the request, if it is a successful one.
 pub(crate) fn result<'a>(answer: &Answer<'a>, id: u64) -> Fallible<&'a [u8]> {
     let shown = || String::from_utf8_lossy(ends(answer.body, 300).0).into_owned();
     if answer.status != 200 {
@@ -350,7 +350,7 @@ pub(crate) fn result<'a>(answer: &Answer<'a>, id: u64) -> Fallible<&'a [u8]> {
     }
 }
 
-/// The data of the last event that has any.
+/// Data of the last event that has any.
 fn last_event(body: &[u8]) -> &[u8] {
     let data = |line: &'_ [u8]| {
         line.strip_prefix(b"data:")

@@ -22,7 +22,7 @@ pub(crate) struct Answer<'a> {
     pub(crate) body: &'a [u8],
 }
 
-/// Where the body ends.
+/// How the end of the body is determined.
 #[derive(Clone, Copy)]
 enum Framing {
     Length(usize),

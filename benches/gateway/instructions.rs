@@ -1,9 +1,10 @@
-//! Instructions that the gateway executes per call and per session, counted by callgrind. They depend
-//! little on the machine and its load, so a change that makes the hot path more expensive is noticed
-//! even where times vary.
+//! Counts the instructions that the gateway executes per call and per session, with callgrind.
+//! Counts hardly depend on the machine and its load, so a change that makes the hot path more
+//! expensive is detected even if times vary.
 //!
-//! Counts differ between compilers. The committed baseline names its compiler, and with another one
-//! nothing is compared: `--before=PATH` counts another build, with the same compiler, instead.
+//! Counts differ between compilers. The committed baseline names its compiler; with a different
+//! one, nothing is compared. `--before=PATH` counts another build, made with the same compiler,
+//! instead.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,10 +23,10 @@ const BASELINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instruction
 /// Tools of the server.
 const TOOLS: usize = 4;
 
-/// A count may exceed the baseline by this share.
+/// Share by which a count may exceed the baseline.
 const TOLERANCE: f64 = 0.03;
 
-/// The lowest count of several repetitions is the one with the least work in the background.
+/// The repetition with the lowest count had the least background work.
 const REPETITIONS: usize = 3;
 
 /// The server behind the gateway.
@@ -35,7 +36,7 @@ enum Behind {
     Stdio,
 }
 
-/// What is counted, and how often it is done in one repetition.
+/// The work to count, and how often one repetition does it.
 struct Scenario {
     name: &'static str,
     behind: Behind,
@@ -68,17 +69,17 @@ const fn scenario(name: &'static str, behind: Behind, work: Work, times: usize) 
     }
 }
 
-/// What the counts are compared with.
+/// Reference for the counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Reference {
     Baseline,
     /// Another build of the gateway.
     Build(PathBuf),
-    /// Nothing: the counts become the baseline.
+    /// No reference: the counts become the new baseline.
     Replace,
 }
 
-/// Instructions per call or session, by the name of the scenario.
+/// Instructions per call or session, by scenario name.
 pub(crate) type Counts = BTreeMap<String, u64>;
 
 #[derive(Serialize, Deserialize)]
@@ -88,7 +89,7 @@ struct Baseline {
     instructions: Counts,
 }
 
-/// Counts, prints and compares. Returns whether no count is too high.
+/// Counts instructions, and prints and compares the counts. Returns whether none is too high.
 pub(crate) async fn run(reference: Reference) -> Fallible<bool> {
     if !Path::new(PROGRAM)
         .components()
@@ -140,7 +141,7 @@ pub(crate) async fn run(reference: Reference) -> Fallible<bool> {
     Ok(too_high.is_empty())
 }
 
-/// The names of the counts that exceed those before by more than the tolerance, or that are new.
+/// Names of the counts that exceed the previous ones by more than the tolerance, or are new.
 pub(crate) fn too_high(before: &Counts, now: &Counts) -> Vec<String> {
     let is_too_high = |name: &&String| {
         let (before, now) = (before.get(*name), now.get(*name));
@@ -214,7 +215,7 @@ async fn count_all(program: &Path) -> Fallible<Counts> {
 /// A gateway under callgrind.
 struct Counter {
     gateway: Target,
-    /// Callgrind numbers its files: it adds a suffix to this name.
+    /// Path of the output; callgrind adds a numbered suffix for each file.
     file: PathBuf,
     dumps: usize,
 }
@@ -227,7 +228,7 @@ impl Counter {
             _ => BenchClient::open(place, ids).await?,
         };
         let mut lowest = u64::MAX;
-        // The first repetition warms everything up.
+        // The first repetition only warms up.
         for repetition in 0..=REPETITIONS {
             self.take()?;
             for _ in 0..scenario.times {
@@ -241,7 +242,7 @@ impl Counter {
         Ok(lowest)
     }
 
-    /// The instructions since the last time.
+    /// Instructions since the last call.
     fn take(&mut self) -> Fallible<u64> {
         let pid = format!("--pid={}", self.gateway.pid());
         let output = Command::new("vgdb").args([&pid, "dump"]).output()?;

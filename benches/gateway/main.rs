@@ -1,14 +1,16 @@
-//! The costs of the gateway, beside the same work without it.
+//! Measures the costs of the gateway, compared with the same work without it.
 //!
-//! `cargo bench` measures everything, `cargo bench -- NAME` the scenarios whose name contains
-//! it, `cargo bench -- --smoke` (or `MCPVISOR_BENCH_SMOKE=1`) all of them for a moment, and
-//! `cargo bench -- --list` tells their names. `--profile smoke` builds without link-time
-//! optimisation: quickly, but slower than what users run. `--instructions` counts instructions instead
-//! ([`instructions`]). Each scenario runs against the stub
-//! server itself (direct), a bare actix-web to awc pass-through, nginx where it is installed, and
-//! the gateway, interleaved. Wrong answers are counted, and one is enough to fail; a missed target
-//! is only reported. A whole run draws `docs/images/benchmark.svg`, any other `benchmark.svg` in the
-//! target directory. Without `--bench`, as under `cargo test`, only the harness itself is tested.
+//! - `cargo bench` runs all scenarios, `cargo bench -- NAME` the ones whose name contains `NAME`.
+//! - `--smoke` (or `MCPVISOR_BENCH_SMOKE=1`) runs each only briefly; `--list` prints their names.
+//! - `--instructions` counts instructions instead ([`instructions`]).
+//! - `--profile smoke` builds without link-time optimisation: faster to build, but slower than what
+//!   users run.
+//!
+//! Each scenario runs against the stub server itself (direct), a bare actix-web to awc
+//! pass-through, nginx if it is installed, and the gateway, interleaved. A single wrong answer
+//! fails the run; a missed goal is only reported. A complete run draws `docs/images/benchmark.svg`,
+//! any other run `benchmark.svg` in the target directory. Without `--bench`, as under `cargo test`,
+//! only the harness itself is tested.
 
 #![expect(
     clippy::print_stdout,
@@ -42,7 +44,7 @@ use scenarios::{auth, eras, failures, fleet, forward, lists, memory, recovery, s
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 type Fallible<T> = Result<T, Failure>;
 
-/// Longest run of one group of scenarios, if something hangs.
+/// Maximum duration of one group of scenarios, in case one hangs.
 const SCENARIOS_MAX: Duration = Duration::from_secs(600);
 
 fn main() -> ExitCode {
@@ -57,7 +59,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// This program has several roles: it starts itself again as the servers that it measures.
+/// Starts the role that the arguments name: this program also runs as the servers that it measures.
 fn start(arguments: &[String]) -> Fallible<bool> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {

@@ -1,5 +1,5 @@
-//! Measuring targets beside each other: in each round every target has a short slice in turn,
-//! so that whatever else the machine does falls on all of them.
+//! Measures targets next to each other: in each round, every target has a short slice in turn, so
+//! that other load on the machine affects all of them.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::client::{BenchClient, Ids, Place, Work};
 use crate::process::cpu_us;
 
-/// A target of the measurements: a process, how it is spoken to, and the process behind it.
+/// A target of the measurements: its process, its destination, and the server process behind it.
 #[derive(Clone)]
 pub(crate) struct Subject {
     pub(crate) name: &'static str,
@@ -29,16 +29,16 @@ struct Slice {
     p99_us: f64,
 }
 
-/// The medians over the rounds of one target, and the rounds themselves.
+/// Medians of one target over all rounds, and the individual rounds.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Figure {
     pub(crate) target: &'static str,
     pub(crate) per_second: f64,
     pub(crate) p50_us: f64,
     pub(crate) p99_us: f64,
-    /// Processor time of the target for one call, over all rounds.
+    /// CPU time of the target per call, over all rounds.
     pub(crate) cpu_us: f64,
-    /// The same of the server behind it.
+    /// CPU time of the server behind the target per call.
     pub(crate) server_us: f64,
     pub(crate) calls: usize,
     pub(crate) errors: usize,
@@ -46,7 +46,8 @@ pub(crate) struct Figure {
     pub(crate) rounds: Vec<Round>,
 }
 
-/// Figures compared between targets round by round: neighbours in time had the same machine.
+/// Figures that are compared between targets round by round, because slices of one round ran under
+/// the same conditions.
 #[derive(Debug, Clone)]
 pub(crate) struct Round {
     pub(crate) per_second: f64,
@@ -54,14 +55,14 @@ pub(crate) struct Round {
     pub(crate) cpu_us: f64,
 }
 
-/// How long and how often.
+/// Duration of a slice, and number of rounds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
     pub(crate) rounds: usize,
     pub(crate) slice: Duration,
 }
 
-/// How long an answer may take beyond the end of a slice.
+/// Maximum time that an answer can take after the end of a slice.
 const HANG: Duration = Duration::from_secs(20);
 
 struct Runner<'a> {
@@ -97,7 +98,7 @@ pub(crate) async fn compare(
             slices,
             figure,
         };
-        // The first answers warm everything up and are not counted.
+        // The first answers warm up and are not counted.
         runner.slice(plan.slice / 4).await;
         runners.push(runner);
     }
@@ -114,7 +115,7 @@ pub(crate) async fn compare(
 }
 
 impl Runner<'_> {
-    /// Opens the clients that are missing: all at first, later those that had an error.
+    /// Opens the missing clients: all of them at first, later the ones that had an error.
     async fn open(&mut self) {
         while self.clients.len() < self.connections {
             let place = &self.target.place;
@@ -198,8 +199,8 @@ impl Figure {
     }
 }
 
-/// Works until the end, and returns how long each took, in nanoseconds. After an error the client
-/// is given up, since the connection is in doubt.
+/// Repeats the work until the end, and returns each duration in nanoseconds. Drops the client after
+/// an error, because the state of its connection is unknown.
 async fn drive(
     mut client: BenchClient,
     end: Instant,

@@ -16,7 +16,7 @@ usage: cargo bench [-- [--smoke] [--before=PATH] [NAME...]]
 
 #[derive(Debug, PartialEq)]
 pub(crate) enum Wanted {
-    /// The test of the harness itself.
+    /// Tests the harness itself.
     Check,
     Instructions(Reference),
     List,
@@ -28,13 +28,13 @@ pub(crate) enum Wanted {
     Usage,
 }
 
-/// The scenarios among the `known` ones that these words ask for. An error says what is possible.
+/// Selects the `known` scenarios that these words name. An error lists the possible words.
 pub(crate) fn parse(words: &[&str], known: &[&str]) -> Result<Wanted, String> {
     if words.contains(&"--list") {
         return Ok(Wanted::List);
     }
-    // Cargo says `--bench` when something shall be measured. Otherwise the words are those of
-    // tests, and not for us.
+    // Cargo passes `--bench` when a benchmark should run. Otherwise the words are test filters and
+    // do not apply.
     if !words.contains(&"--bench") || words.contains(&"--test") {
         return Ok(Wanted::Check);
     }

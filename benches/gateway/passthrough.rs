@@ -1,5 +1,5 @@
-//! The bare pass-through: an actix-web handler that hands each request to awc and its answer
-//! back. It shows what one more hop costs with the libraries of the gateway and nothing else.
+//! The bare pass-through: an actix-web handler that forwards each request with awc. It shows what
+//! an additional hop costs with the gateway's libraries alone.
 
 use std::io;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use actix_web::web::{Bytes, BytesMut, Data, PayloadConfig, to};
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, error};
 use futures_util::StreamExt;
 
-/// The same as in the gateway, so that the two differ by what the gateway does.
+/// The gateway's number of workers, so that only the gateway's own work differs.
 const WORKERS: usize = 2;
 const BODY_MAX: usize = 16 * 1024 * 1024;
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -84,7 +84,7 @@ fn copy(from: &HeaderMap, to: &mut HeaderMap) {
     }
 }
 
-/// The body up to the limit; one that came in one piece is not copied.
+/// Reads the body up to the limit; a body that arrived in one piece is not copied.
 async fn collect<S>(answer: &mut awc::ClientResponse<S>) -> actix_web::Result<Bytes>
 where
     S: futures_util::Stream<Item = Result<Bytes, error::PayloadError>> + Unpin,

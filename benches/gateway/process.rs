@@ -1,4 +1,4 @@
-//! Child processes of the benchmark: started, measured, ended.
+//! Child processes of the benchmark: starts, measures and ends them.
 
 use std::fs;
 use std::io;
@@ -10,23 +10,23 @@ use tokio::time::Instant;
 
 use crate::Fallible;
 
-/// How long a process may take to end after it was asked to.
+/// Maximum time for a process to exit after it was asked to.
 const END: Duration = Duration::from_secs(10);
 
-/// Ends the process when it is dropped.
+/// A child process, which is ended on drop.
 pub(crate) struct Process {
     child: Child,
 }
 
 impl Process {
-    /// Starts it with a pipe as stdin, so that it can see when this process is gone.
+    /// Starts a process with a pipe as stdin, by which it can detect that this process has ended.
     pub(crate) fn start(command: &mut Command) -> io::Result<Self> {
         Ok(Self {
             child: command.stdin(Stdio::piped()).spawn()?,
         })
     }
 
-    /// This program again, in another role.
+    /// Starts this program again in another role.
     pub(crate) fn again(arguments: &[&str]) -> io::Result<Self> {
         Self::start(
             Command::new(std::env::current_exe()?)
@@ -39,7 +39,7 @@ impl Process {
         self.child.id()
     }
 
-    /// Fails when the process has ended.
+    /// Fails if the process has ended.
     pub(crate) fn check(&mut self) -> Fallible<()> {
         match self.child.try_wait()? {
             None => Ok(()),
@@ -50,7 +50,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process can already have exited.
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let begun = Instant::now();
         while matches!(self.child.try_wait(), Ok(None)) {
@@ -66,7 +66,7 @@ impl Drop for Process {
     }
 }
 
-/// The fields of /proc/PID/stat from the state on.
+/// Fields of `/proc/PID/stat`, starting with the state.
 fn stat(pid: u32) -> Option<Vec<u64>> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, fields) = text.rsplit_once(')')?;
@@ -78,8 +78,7 @@ fn stat(pid: u32) -> Option<Vec<u64>> {
     )
 }
 
-/// Processor time of a process and of its children that are called the same (nginx has
-/// workers), in microseconds.
+/// CPU time in microseconds of a process and its children of the same name, such as nginx workers.
 pub(crate) fn cpu_us(pid: u32) -> u64 {
     let tick_us = 10_000;
     let own = |pid| {
@@ -118,7 +117,7 @@ pub(crate) fn rss(pid: u32) -> u64 {
         * 1024
 }
 
-/// A port of the loopback that was free a moment ago.
+/// A loopback port that was free a moment ago.
 pub(crate) fn free_port() -> io::Result<u16> {
     Ok(std::net::TcpListener::bind("127.0.0.1:0")?
         .local_addr()?

@@ -1,8 +1,8 @@
-//! The printed report: a table for each scenario, ratios, and the targets beside each figure.
+//! The printed report: a table for each scenario, ratios, and the targets for each figure.
 
 use crate::measure::{Figure, median};
 
-/// A value that has to be at least or at most something.
+/// A minimum or maximum for a value.
 pub(crate) struct Goal {
     pub(crate) what: String,
     pub(crate) value: Option<f64>,
@@ -23,7 +23,7 @@ pub(crate) struct Report {
     open: usize,
 }
 
-/// The figures of a target that are compared, one for each round.
+/// Selects the compared figures of a target, one per round.
 type Reading = fn(&Figure) -> Vec<f64>;
 
 pub(crate) const PER_SECOND: Reading =
@@ -31,7 +31,7 @@ pub(crate) const PER_SECOND: Reading =
 pub(crate) const P50: Reading = |figure| figure.rounds.iter().map(|round| round.p50_us).collect();
 pub(crate) const CPU: Reading = |figure| figure.rounds.iter().map(|round| round.cpu_us).collect();
 
-/// The median of the ratios of the rounds, where both targets were measured.
+/// Median of the ratios in the rounds that measured both targets.
 pub(crate) fn ratio(figures: &[Figure], of: &str, to: &str, reading: Reading) -> Option<f64> {
     let find = |name: &str| figures.iter().find(|figure| figure.target == name);
     let (of, to) = (reading(find(of)?), reading(find(to)?));
@@ -113,13 +113,13 @@ impl Report {
         }
     }
 
-    /// Something that must not happen.
+    /// Records an error.
     pub(crate) fn error(&mut self, text: &str) {
         self.errors += 1;
         println!("  ERROR: {text}");
     }
 
-    /// Prints the sum and tells whether everything was answered as it should.
+    /// Prints the summary and returns whether all answers were correct.
     pub(crate) fn end(&self) -> bool {
         println!(
             "\n{} targets met, {} missed, {} not measured, {} errors",

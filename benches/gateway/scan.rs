@@ -1,9 +1,9 @@
-//! Searching in bytes, instead of parsing JSON on the paths that must cost next to nothing.
+//! Searches bytes instead of parsing JSON, for paths that must cost almost nothing.
 //!
-//! Good for messages of this benchmark only: compact or spaced JSON whose keys do not repeat
-//! inside of strings.
+//! Suitable only for this benchmark's messages: compact or spaced JSON whose keys do not occur
+//! inside strings.
 
-/// Where `needle` begins.
+/// Position of `needle`.
 pub(crate) fn find(hay: &[u8], needle: &[u8]) -> Option<usize> {
     let first = *needle.first()?;
     let mut from = 0;

@@ -1,4 +1,4 @@
-//! The targets of the measurements: the stub itself, and what stands in front of it.
+//! The targets of the measurements: the stub itself, and the proxies and gateways in front of it.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -14,13 +14,13 @@ use crate::measure::Subject;
 use crate::process::{Process, free_port};
 use crate::{Failure, Fallible};
 
-/// How long a process may take until it serves.
+/// Maximum time until a process serves requests.
 const START: Duration = Duration::from_secs(20);
 
-/// How long one attempt to use it may take.
+/// Maximum duration of one attempt to use it.
 const ATTEMPT: Duration = Duration::from_secs(5);
 
-/// Tools of the gateway carry the name of their server.
+/// The gateway prefixes tools with the name of their server.
 const PREFIX: &str = "stub__";
 
 pub(crate) struct Target {
@@ -35,7 +35,7 @@ impl Target {
         self.process.pid()
     }
 
-    /// As something to measure, with the process that works behind it.
+    /// The target as a subject of measurements, with the process behind it.
     pub(crate) fn subject(&self, server: u32) -> Subject {
         Subject {
             name: self.name,
@@ -46,12 +46,12 @@ impl Target {
     }
 }
 
-/// The stub with so many tools.
+/// Starts the stub with this many tools.
 pub(crate) async fn stub(tools: usize) -> Fallible<Target> {
     stub_of(Era::Handshake, tools).await
 }
 
-/// The stub of an era.
+/// Starts a stub of this era.
 pub(crate) async fn stub_of(era: Era, tools: usize) -> Fallible<Target> {
     let port = free_port()?;
     let role = match era {
@@ -62,14 +62,14 @@ pub(crate) async fn stub_of(era: Era, tools: usize) -> Fallible<Target> {
     listening("direct", Place::new(port, era), process).await
 }
 
-/// A server that takes connections and never says a word.
+/// Starts a server that accepts connections and never answers.
 pub(crate) async fn mute() -> Fallible<Target> {
     let port = free_port()?;
     let process = Process::again(&["mute", &port.to_string()])?;
     listening("mute", Place::new(port, Era::Handshake), process).await
 }
 
-/// The bare pass-through in front of a port.
+/// Starts the bare pass-through in front of a port.
 pub(crate) async fn passthrough(to: u16) -> Fallible<Target> {
     let port = free_port()?;
     let url = format!("http://127.0.0.1:{to}/mcp");
@@ -77,7 +77,7 @@ pub(crate) async fn passthrough(to: u16) -> Fallible<Target> {
     listening("pass-through", Place::new(port, Era::Handshake), process).await
 }
 
-/// nginx in front of a port, with everything that it writes in `dir`.
+/// Starts nginx in front of a port; all its files are in `dir`.
 pub(crate) async fn nginx(program: &Path, dir: &Path, to: u16) -> Fallible<Target> {
     let port = free_port()?;
     let dir = dir.join(format!("nginx-{port}"));
@@ -97,12 +97,12 @@ pub(crate) async fn nginx(program: &Path, dir: &Path, to: u16) -> Fallible<Targe
 }
 
 fn nginx_config(dir: &Path, port: u16, to: u16) -> Fallible<String> {
-    // Started by root its workers would be somebody who may not write here.
+    // The workers of an nginx started by root would run as a user without write access here.
     let root = fs::metadata("/proc/self")?.uid() == 0;
     let user = if root { "user root;" } else { "" };
     let dir = dir.display();
-    // Its defaults but for two: connections are kept, and buffers hold the largest answer, since
-    // by default an answer over 32 KiB goes through a file.
+    // The defaults, except that connections are kept alive and buffers hold the largest answer: by
+    // default, an answer over 32 KiB is written to a file.
     Ok(format!(
         "{user} daemon off; worker_processes 2; pid {dir}/pid; error_log stderr warn;
         events {{ worker_connections 4096; }}
@@ -129,7 +129,7 @@ fn nginx_config(dir: &Path, port: u16, to: u16) -> Fallible<String> {
     ))
 }
 
-/// Where nginx is, if it is installed.
+/// Path of nginx, if it is installed.
 pub(crate) fn find_nginx() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let dirs = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
@@ -137,7 +137,7 @@ pub(crate) fn find_nginx() -> Option<PathBuf> {
         .find(|program| program.is_file())
 }
 
-/// Waits until something listens.
+/// Waits until the process listens.
 async fn listening(name: &'static str, place: Place, mut process: Process) -> Fallible<Target> {
     let begun = Instant::now();
     while TcpStream::connect(("127.0.0.1", place.port)).await.is_err() {
@@ -157,18 +157,18 @@ async fn listening(name: &'static str, place: Place, mut process: Process) -> Fa
     })
 }
 
-/// A server in the config of the gateway.
+/// A server in the gateway's configuration.
 pub(crate) enum Server {
     Http {
         name: String,
         port: u16,
     },
-    /// This program as a server over stdio.
+    /// This program as a stdio server.
     Stdio {
         name: String,
         tools: usize,
     },
-    /// The example server of the gateway's own binary.
+    /// The example server in the gateway's binary.
     Example {
         name: String,
     },
@@ -183,7 +183,7 @@ impl Server {
     }
 
     fn table(&self) -> Fallible<String> {
-        // A basic string of TOML is written like one of JSON.
+        // A basic string in TOML has the same syntax as a string in JSON.
         let quoted = |text: &str| serde_json::Value::from(text).to_string();
         Ok(match self {
             Self::Http { name, port } => {
@@ -205,14 +205,14 @@ impl Server {
     }
 }
 
-/// A directory with the config of a gateway, which may run there several times.
+/// A directory with a gateway's configuration, in which the gateway can run several times.
 pub(crate) struct Home {
     dir: PathBuf,
     port: u16,
 }
 
 impl Home {
-    /// `settings` are further sections of the config.
+    /// `settings` are additional sections of the configuration.
     pub(crate) fn new(dir: &Path, servers: &[Server], settings: &str) -> Fallible<Self> {
         let port = free_port()?;
         let dir = dir.join(format!("gateway-{port}"));
@@ -241,30 +241,30 @@ impl Home {
         self.dir.join("data")
     }
 
-    /// Starts the gateway, without waiting for anything.
+    /// Starts the gateway without waiting until it is ready.
     pub(crate) fn start(&self) -> Fallible<Target> {
         start(&self.dir, self.place(), ("gateway", Command::new(PROGRAM)))
     }
 }
 
-/// The build that is measured.
+/// The measured build.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_mcpvisor");
 
-/// The name of another build.
+/// Name of the other build.
 pub(crate) const BEFORE: &str = "before";
 
-/// Writes a config and starts the gateway with it, without waiting for anything.
+/// Writes a configuration and starts the gateway with it, without waiting until it is ready.
 pub(crate) fn launch(dir: &Path, servers: &[Server]) -> Fallible<Target> {
     Home::new(dir, servers, "")?.start()
 }
 
-/// The same for another build.
+/// Like [`launch`], for the other build.
 pub(crate) fn launch_before(dir: &Path, servers: &[Server], program: &Path) -> Fallible<Target> {
     let home = Home::new(dir, servers, "")?;
     start(&home.dir, home.place(), (BEFORE, Command::new(program)))
 }
 
-/// The same with one worker under callgrind, which writes to files whose names begin like `file`.
+/// Like [`launch`], with one worker under callgrind, whose output files start with `file`.
 pub(crate) fn launch_counted(
     dir: &Path,
     servers: &[Server],
@@ -317,14 +317,14 @@ fn start(
 }
 
 impl Target {
-    /// Fails when the process has ended.
+    /// Fails if the process has ended.
     pub(crate) fn check(&mut self) -> Fallible<()> {
         self.process
             .check()
             .map_err(|error| self.complaint(&error.to_string()))
     }
 
-    /// An error with the last lines that the process wrote.
+    /// An error with the last lines of the process's output.
     fn complaint(&self, text: &str) -> Failure {
         let log = self
             .log
@@ -343,7 +343,7 @@ impl Target {
         format!("{}: {text}{said}", self.name).into()
     }
 
-    /// Waits until a list has so many tools.
+    /// Waits until a list has this many tools.
     pub(crate) async fn ready(mut self, ids: &Ids, tools: usize) -> Fallible<Self> {
         let begun = Instant::now();
         loop {

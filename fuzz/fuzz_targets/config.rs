@@ -1,5 +1,5 @@
-//! Any text as a configuration: it is read or refused with errors that a terminal can show, and
-//! that do not tell what a variable holds.
+//! Fuzzes the configuration parser: any text is accepted or refused with printable errors that do
+//! not reveal the value of a variable.
 
 #![no_main]
 
@@ -11,7 +11,8 @@ use mcpvisor::config::{Config, Environment};
 
 const SECRET: &str = "s3cr3t-Value";
 
-/// Every variable whose name ends so holds a secret, and there is no other.
+/// An environment in which every variable named `…TOKEN` holds a secret and no other variable
+/// exists.
 struct Secrets;
 
 impl Environment for Secrets {

@@ -1,5 +1,5 @@
-//! Any bytes as a message: no panic, and what is spliced in leaves a message that differs in
-//! nothing else.
+//! Fuzzes the message parser with any bytes: nothing panics, and an edit changes nothing else in
+//! the message.
 
 #![no_main]
 
@@ -71,8 +71,8 @@ fn response(message: &Response) {
     }
 }
 
-/// This must be JSON. There is no `Value` for half of a surrogate pair, for a number that is too
-/// large, and for what is nested too deep.
+/// Parses text that must be JSON. `None` for valid JSON that `Value` cannot represent: half a
+/// surrogate pair, a number that is too large, or nesting that is too deep.
 fn parse(text: &[u8]) -> Option<Value> {
     RawJson::try_new(Bytes::copy_from_slice(text)).expect("what was built is JSON");
     serde_json::from_slice(text).ok()

@@ -1,5 +1,5 @@
-//! Any bytes as an event stream, cut anywhere: the same events, none larger than the limit. The
-//! first byte is the size of the pieces, the second the limit.
+//! Fuzzes the event stream decoder: the same bytes, split anywhere, produce the same events, none
+//! larger than the limit. The first byte is the size of the pieces, the second the limit.
 
 #![no_main]
 

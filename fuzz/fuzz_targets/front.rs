@@ -1,8 +1,8 @@
-//! Bytes on a socket of a running gateway: an answer that is HTTP, with JSON or events in it, or a
-//! closed connection, and no panic.
+//! Fuzzes a running gateway with bytes on a socket: it returns an HTTP answer with valid JSON or
+//! events, or closes the connection, and never panics.
 //!
-//! Before the first empty line stand further headers of a request whose body is the rest, which is
-//! answered to the end; without an empty line the bytes are sent as they are.
+//! Input before the first empty line is used as additional headers of a request, and the rest as
+//! its body, whose answer is read to the end. Input without an empty line is sent unchanged.
 
 #![no_main]
 
@@ -17,9 +17,9 @@ use mcpvisor::config::{Config, ProcessEnvironment};
 use mcpvisor::gateway::Gateway;
 use mcpvisor::telemetry::LogRecords;
 
-/// How long a stream is read whose end does not come.
+/// How long a stream without an end is read.
 const STREAM_READ: Duration = Duration::from_millis(5);
-/// How long an answer may take.
+/// Maximum time for an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 const CONFIG: &str = "
@@ -68,7 +68,7 @@ fn start() -> SocketAddr {
     address
 }
 
-/// The socket may be closed before everything is written or read: that is an answer, too.
+/// Sends bytes; the gateway may close the socket before everything is written or read.
 fn send(socket: &mut TcpStream, bytes: &[u8]) {
     let _ = socket.write_all(bytes);
 }
@@ -133,7 +133,7 @@ fn head(answer: &[u8]) -> Option<(String, &[u8])> {
     Some((head, &answer[end + 4..]))
 }
 
-/// A body of JSON is one value.
+/// Checks that a JSON body is a single value.
 fn check(answer: &[u8]) {
     let Some((head, body)) = head(answer) else {
         return assert!(answer.is_empty() || answer.starts_with(b"HTTP/1."));

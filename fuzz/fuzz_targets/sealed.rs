@@ -1,4 +1,4 @@
-//! Any text as sealed state, and a sealed one with changed bytes: only what was sealed is opened.
+//! Fuzzes sealed states with any text and with modified seals: only unmodified ones can be opened.
 
 #![no_main]
 
@@ -50,7 +50,7 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!(is_open.is_ok(), changed(&id, bytes) == id);
 });
 
-/// Pairs of where and what.
+/// Applies pairs of a position and a byte.
 fn changed(text: &str, changes: &[u8]) -> String {
     let mut bytes = text.as_bytes().to_vec();
     for change in changes.chunks_exact(2) {

@@ -1,5 +1,6 @@
-//! Lines as the URI templates of two servers, the last line as the URI that is looked for: the
-//! catalog finds an owner or none, and a plain template owns what it stands for.
+//! Fuzzes URI template lookups: the lines are the templates of two servers, and the last line is
+//! the URI. The catalog finds one owner or none, and a plain template owns the URIs that it expands
+//! to.
 
 #![no_main]
 
@@ -39,7 +40,8 @@ fn catalog(servers: &[(&str, &[&str])]) -> Snapshot {
     merge(&parts, &CatalogSettings::default())
 }
 
-/// A template of `x://`, letters, slashes and at most ten `{letters}`, with `v` in their places.
+/// Expands a template of `x://`, letters, slashes and at most ten `{letters}`, replacing each with
+/// `v`.
 fn expand(template: &str) -> Option<String> {
     let rest = template.strip_prefix("x://h/")?;
     let mut expanded = String::from("x://h/");

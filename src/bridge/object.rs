@@ -142,7 +142,7 @@ pub(super) fn removal_edits(
             }
             continue;
         }
-        // Without a member before it, this one must lose the comma that follows the dropped one.
+        // Before the first kept member, the comma after the dropped ones must go as well.
         if kept_end.is_none()
             && let Some((span, _)) = edits.last_mut()
         {

@@ -17,7 +17,7 @@ const CLIENT_ID_MAX: usize = 2048;
 pub struct RegisteredClient {
     pub id: String,
     pub secret: ClientSecret,
-    /// Unix seconds; `None` if the registration does not expire.
+    /// Expiry in Unix seconds; `None` if the registration does not expire.
     pub expires_at: Option<u64>,
 }
 

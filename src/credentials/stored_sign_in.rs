@@ -28,7 +28,7 @@ pub(super) struct StoredSignIn {
     client_expires_at: Option<u64>,
     pub(super) access: Option<String>,
     pub(super) refresh: Option<String>,
-    /// Unix seconds.
+    /// Expiry of the access token, in Unix seconds.
     pub(super) expires_at: Option<u64>,
     pub(super) renew_at: Option<u64>,
     pub(super) signed_in_at: Option<u64>,

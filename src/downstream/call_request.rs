@@ -1,4 +1,4 @@
-//! The one internal model of a request: what goes to a server, and the way back.
+//! The internal model of a call: the request for a server, and the reply channel to its caller.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -19,31 +19,31 @@ use crate::protocol::{
     Edit, ErrorKind, Failure, Notification, Request, RequestId, Response, Span, json,
 };
 
-/// A request of a client on its way to one server, whatever revision either of them speaks
-/// (B-SIDE-01). Inputs that the client gave already stand in the request itself; that it
-/// takes the request back comes as [`CancelCall`].
+/// A client's request to one server, independent of the revisions that the two speak (B-SIDE-01).
+/// Inputs from the client are already part of the request; a cancellation arrives as
+/// [`CancelCall`].
 pub struct CallRequest {
-    /// See [`crate::id::CallNumbers`].
+    /// Number of the call; see [`crate::id::CallNumbers`].
     pub number: u64,
     pub caller: Arc<Caller>,
-    /// As the client wrote it.
+    /// The request as the client wrote it.
     pub request: Request,
     /// Edits of the request for the server: its native name or URI.
     pub edits: Vec<Edit>,
-    /// Headers of the client that go on to a server that reads headers.
+    /// Client headers that are passed on to a server that reads headers.
     pub headers: PassedHeaders,
     /// The client's headers that servers may read.
     pub forwarded: Option<Arc<ClientHeaders>>,
     pub tasks: TaskMode,
     pub deadline: Deadline,
-    /// Keeps its connection from serving anybody else as long as the server may be at the call.
+    /// Reserves the connection for this client until the server is done with the call.
     pub lease: Option<Lease>,
-    /// Where the answer, progress, log lines and questions go.
+    /// Receives the answer, progress, log lines and questions.
     pub reply: Reply,
 }
 
 impl CallRequest {
-    /// The resource that it is about, as the server knows it.
+    /// The native URI of the resource that the request is about.
     pub(crate) fn native_uri(&self) -> Option<String> {
         let native = edited_text(&self.edits, self.request.params.uri.as_ref());
         let own = || Some(self.request.uri()?.into_owned());
@@ -51,46 +51,46 @@ impl CallRequest {
     }
 }
 
-/// How a call is handled whose server goes on in a task (B-TASK-01, B-TASK-02, B-TASK-03).
+/// How a call is handled if the server continues it as a task (B-TASK-01, B-TASK-02, B-TASK-03).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TaskMode {
-    /// It is not to; if it does nevertheless, the task is followed.
+    /// No task is requested; if the server creates one anyway, the gateway follows it.
     #[default]
     NotRequested,
-    /// A server of 2025-11-25 is asked to: the task is followed until it ends, and the call
-    /// answered as if there were none.
+    /// A task is requested from a server of 2025-11-25; the gateway follows it until it ends and
+    /// answers the call as usual.
     FollowedByGateway,
-    /// The client reads of the task, and follows it itself.
+    /// The client receives the task and follows it itself.
     FollowedByClient,
-    /// The same in the words of the newer era, for a server of 2025-11-25: the call ends with
-    /// the task, and its caller, which stands for the task, looks at it meanwhile.
+    /// Like `FollowedByClient`, but translated for a client of the newer era from a server of
+    /// 2025-11-25: the caller represents the task, and asks about it when the client does.
     Bridged,
 }
 
-/// The text that an edit puts in the place of `span`.
+/// The text with which an edit replaces `span`.
 pub(crate) fn edited_text(edits: &[Edit], span: Option<&Span>) -> Option<ByteString> {
     let (_, json) = edits.iter().find(|(edited, _)| Some(edited) == span)?;
     let json = ByteString::try_from(json.clone()).ok()?;
     Some(json::shared(&json, json::text(&json)?))
 }
 
-/// How long a call may take.
+/// Time limits of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadline {
-    /// Without progress for this long, the call fails.
+    /// The call fails after this time without progress.
     pub idle: Duration,
-    /// Whatever its progress, it fails now.
+    /// The call fails at this time, regardless of progress.
     pub latest: Instant,
 }
 
 impl Deadline {
-    /// When the call fails if nothing arrives from `now` on.
+    /// Deadline of the call if nothing arrives after `now`.
     pub fn from(&self, now: Instant) -> Instant {
         self.latest.min(now + self.idle)
     }
 }
 
-/// The client took its call back, or nobody waits for it any more.
+/// The client cancelled its call, or its caller stopped waiting.
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "()")]
 pub struct CancelCall {
@@ -104,7 +104,7 @@ pub struct CancelCall {
 pub enum CallMessage {
     Start(Box<CallRequest>),
     CancelCall(CancelCall),
-    /// The caller of a call whose task is bridged wants to know how it is.
+    /// Reports the current state of a bridged task to the caller.
     CheckTask(u64),
 }
 
@@ -114,7 +114,7 @@ pub enum CallMessage {
 pub struct Delivery {
     pub number: u64,
     pub what: CallEvent,
-    /// Of an answer: when the call was written to the server.
+    /// For an answer, the time at which the call was written to the server.
     pub sent: Option<Instant>,
 }
 
@@ -129,46 +129,47 @@ impl Delivery {
 }
 
 pub enum CallEvent {
-    /// The one answer; nothing follows it.
+    /// The final answer.
     Answer(Result<Response, Failure>),
-    /// Progress and log lines of this call, in their order.
+    /// Progress and log lines of the call, in order.
     Notifications(Vec<CallNotification>),
     /// The server asks the client something while the call runs.
     Question(Question),
     /// The server cancelled a question.
     QuestionCancelled(CancelledQuestion),
-    /// The server goes on in a task, which the call waits for: sent again, there would be two.
+    /// The server continues the call as a task, so the call must not be retried: that would create
+    /// a second task.
     TaskCreated,
 }
 
 /// Progress or a log line of a call.
 pub struct CallNotification {
     notification: Notification,
-    /// Its part of what its server may have on the way, until it is taken.
+    /// The notification's share of the server's byte budget, until the caller takes it.
     _share: ByteShare,
 }
 
-/// A request of a server to the client (sampling, elicitation, roots), and the way back to the
-/// connection. Dropped unanswered, it tells the server that there is no answer.
+/// A server's request to the client (sampling, elicitation, roots), with the reply channel to the
+/// connection. If it is dropped unanswered, the server receives an error.
 pub struct Question {
     pub request: Request,
-    /// The transport could not tell which of the client's calls to this server it belongs to.
+    /// Whether the transport could not tell which of the client's calls the question belongs to.
     pub is_unattributed: bool,
     asker: Option<Recipient<ClientAnswer>>,
 }
 
 /// A question that its server cancelled.
 pub struct CancelledQuestion {
-    /// The id that the server gave it.
+    /// The question's id at the server.
     pub(crate) id: RequestId,
     pub(crate) reason: Option<String>,
 }
 
-/// The answer of a client to a question of a server.
+/// A client's answer to a server's question.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct ClientAnswer {
-    /// The question, with the id that the server gave it.
+    /// The question, with the id that the server chose.
     pub request: Request,
     pub answer: Result<Response, Failure>,
 }
@@ -192,7 +193,7 @@ impl Question {
         self.answer_once(answer);
     }
 
-    /// The server cancelled it: no answer is sent.
+    /// Drops the question without an answer, because the server cancelled it.
     pub(crate) fn discard(mut self) {
         self.asker = None;
     }
@@ -216,21 +217,21 @@ impl Drop for Question {
     }
 }
 
-/// The way back to the caller. Exactly one answer goes through it: dropped without one, it
-/// answers that the call was lost.
+/// The reply channel to the caller. It sends exactly one answer: if it is dropped unanswered, the
+/// caller learns that the call was lost.
 pub struct Reply {
     server: ServerName,
     /// `None` once it is answered.
     caller: Option<CallNotifier>,
-    /// When it was written to the server.
+    /// When the call was written to the server.
     sent: Option<Instant>,
-    /// Learns how it went.
+    /// Receives the outcome of the call.
     permit: Option<BreakerPermit>,
-    /// Notifications that the caller has not got yet.
+    /// Notifications not yet delivered to the caller.
     held: Vec<CallNotification>,
 }
 
-/// Sends notifications to the caller, also after its call was answered.
+/// Sends notifications to the caller, even after the call was answered.
 #[derive(Clone)]
 pub(crate) struct CallNotifier {
     number: u64,
@@ -238,7 +239,7 @@ pub(crate) struct CallNotifier {
 }
 
 impl CallNotification {
-    /// `None` for what is left out, since its server says too much.
+    /// Admits a notification; `None` if it exceeds the server's budget.
     fn admit(notification: Notification, budget: &NotificationBudget) -> Option<Self> {
         let _share = budget.admit(&notification)?;
         Some(Self {
@@ -266,7 +267,7 @@ impl CallNotifier {
         self.number
     }
 
-    /// Tells the caller something that is left out where its server says too much.
+    /// Sends a notification to the caller, unless it exceeds the server's budget.
     pub(crate) fn notify(&self, notification: Notification, budget: &NotificationBudget) {
         if let Some(admitted) = CallNotification::admit(notification, budget) {
             self.deliver(CallEvent::Notifications(vec![admitted]), None);
@@ -290,13 +291,13 @@ impl Reply {
         }
     }
 
-    /// The breakers that let the call through learn how it went.
+    /// Reports the call's outcome to the breakers that let the call through.
     pub fn with_permit(mut self, permit: Option<BreakerPermit>) -> Self {
         self.permit = permit;
         self
     }
 
-    /// The call was written to the server: from now on it may run.
+    /// Records that the call was written to the server, which may run it from now on.
     pub fn sent(&mut self, now: Instant) {
         self.sent = Some(now);
     }
@@ -309,16 +310,15 @@ impl Reply {
         self.caller.clone()
     }
 
-    /// Tells the breakers how the call went, before the answer itself if that may be long in
-    /// coming.
+    /// Reports the outcome to the breakers before the answer is sent, which can take much longer.
     pub(crate) fn report(&mut self, answer: &Result<Response, Failure>) {
         if let Some(permit) = self.permit.take() {
             permit.record(answer);
         }
     }
 
-    /// Keeps a notification for the caller until [`Self::flush`], or until there is something else
-    /// to tell. True when it is the first.
+    /// Holds a notification until [`Self::flush`] or the next other message. Returns whether it is
+    /// the first one held.
     pub(crate) fn hold(&mut self, notification: Notification, budget: &NotificationBudget) -> bool {
         self.held
             .extend(CallNotification::admit(notification, budget));
@@ -330,7 +330,7 @@ impl Reply {
         self.flush();
     }
 
-    /// Tells the caller what was kept for it.
+    /// Sends the held notifications to the caller.
     pub(crate) fn flush(&mut self) {
         let held = std::mem::take(&mut self.held);
         if let Some(caller) = self.caller.as_ref().filter(|_| !held.is_empty()) {
@@ -389,7 +389,7 @@ fn not_sent(server: &ServerName) -> Failure {
         .retry_after_ms(100)
 }
 
-/// The failure of a call in flight whose answer will not come.
+/// The failure of a call in flight that will not be answered.
 pub(crate) fn lost(server: &ServerName, why: &str) -> Failure {
     let message = format!(
         "server `{server}` was lost before it answered: {why}; the call may have run, so it is not repeated"

@@ -12,8 +12,7 @@ use crate::telemetry::one_line;
 pub struct ConnectionKey {
     pub credentials: CredentialContext,
     pub owner: ConnectionOwner,
-    /// The era, for a connection in another era than the one that the server prefers; otherwise
-    /// `None`.
+    /// Era of the connection, if it is not the one that the server prefers.
     pub era: Option<Era>,
 }
 
@@ -86,7 +85,7 @@ impl ConnectionOwner {
     }
 }
 
-/// For status and reports; session ids are abbreviated.
+/// The owner as shown in status and reports, with abbreviated session ids.
 impl fmt::Display for ConnectionOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -98,7 +97,7 @@ impl fmt::Display for ConnectionOwner {
     }
 }
 
-/// For status and reports.
+/// The key as shown in status and reports.
 impl fmt::Display for ConnectionKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.credentials.user() {

@@ -1,5 +1,5 @@
-//! Whether each client of a server needs a connection of its own: the server asked a question that
-//! could not be attributed to one of the clients that shared a connection (B-SHARE-01).
+//! Remembers servers whose clients each need their own connection, because the server asked a
+//! question that could not be attributed to one of the clients sharing a connection (B-SHARE-01).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::id::{ServerName, SessionId};
 use crate::protocol::Method;
 use crate::store::Store;
 
-/// Where it is kept which servers are isolated.
+/// Prefix of isolated servers in the store.
 const ISOLATED: &str = "isolated/";
 
-/// How long it is kept.
+/// How long a server's isolation is remembered.
 const REMEMBERED: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// The isolation of one server. Shared by all its connections.
@@ -27,8 +27,8 @@ pub(crate) struct Isolation {
     settings: Arc<ArcSwap<ServerSettings>>,
     store: Arc<dyn Store>,
     is_needed: AtomicBool,
-    /// Sessions that keep the connection which they shared until then, so that what the process
-    /// knows of them is not lost.
+    /// Sessions that keep the connection which they shared before, because its process has state
+    /// for them.
     claims: Mutex<HashMap<Audience, SessionId>>,
 }
 
@@ -46,7 +46,7 @@ impl Isolation {
         self.is_needed.load(Ordering::Relaxed)
     }
 
-    /// Reads what was remembered.
+    /// Reads the remembered isolation.
     pub(crate) async fn load(&self) {
         let settings = self.settings.load_full();
         let value = self.store.get(&key_of(&settings)).await;
@@ -55,25 +55,26 @@ impl Isolation {
         }
     }
 
-    /// A question on a shared connection concerns one client only, and it is not known which. From
-    /// now on each client has a connection of its own; nothing waits for the store.
+    /// Isolates the server, because a question on a shared connection is for one client and it is
+    /// unknown for which. From now on, each client has its own connection; the store is updated in
+    /// the background.
     pub(crate) fn require(&self, method: &Method) {
         let settings = self.settings.load();
         if self.is_needed.swap(true, Ordering::Relaxed) {
             return;
         }
         log::info!(server = settings.name.as_str(), method:%;
-            "asks on a connection that clients share: from now on each client that can be asked has its own");
+            "server sent a question over a shared connection; from now on each client that can be asked gets its own connection");
         let (store, key) = (self.store.clone(), key_of(&settings));
         let value = identity(&settings);
         actix_rt::spawn(async move {
             if let Err(error) = store.put(&key, value, Some(REMEMBERED)).await {
-                log::warn!(error:%; "that a server needs a connection for each client could not be kept");
+                log::warn!(error:%; "could not persist that the server needs per-client connections");
             }
         });
     }
 
-    /// The connection of this audience is this session's from now on, unless it is another's.
+    /// Assigns the audience's connection to this session, unless another session has it.
     pub(crate) fn claim(&self, audience: &Audience, session: SessionId) {
         self.claims
             .lock()
@@ -81,7 +82,7 @@ impl Isolation {
             .or_insert(session);
     }
 
-    /// Whose the connection of this audience is, if it is one session's.
+    /// The session that has this audience's connection.
     pub(crate) fn claimant(&self, audience: &Audience) -> Option<SessionId> {
         if !self.is_needed() {
             return None;
@@ -89,7 +90,7 @@ impl Isolation {
         self.claims.lock().get(audience).copied()
     }
 
-    /// A session has left.
+    /// Releases the connections of a session that ended.
     pub(crate) fn release(&self, session: SessionId) {
         if self.is_needed() {
             self.claims
@@ -99,8 +100,8 @@ impl Isolation {
     }
 }
 
-/// Those of the servers of which the store says that each client needs a connection of its own. A
-/// server of the same name that was another one does not count.
+/// The servers that the store lists as isolated. An entry of a different server with the same name
+/// does not count.
 pub async fn isolated_servers<'a>(
     store: &dyn Store,
     servers: &'a [Arc<ServerSettings>],

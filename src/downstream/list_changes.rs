@@ -1,4 +1,4 @@
-//! Changes of lists that servers announced, until they were read and clients see them.
+//! Tracks list changes that servers announced until clients see them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use crate::downstream::server_event::ListTimes;
 use crate::id::ServerName;
 use crate::protocol::Method;
 
-/// When each list was last announced to have changed, by server and connection. Cheap to clone.
+/// When each list was last announced as changed, by server and connection. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct ListChanges(Arc<Announced>);
 
 #[derive(Default)]
 struct Announced {
-    /// The number of entries, so that looking at an empty table needs no lock.
+    /// Number of entries, so that checking an empty table takes no lock.
     count: AtomicUsize,
     lists: Mutex<HashMap<(ServerName, ConnectionKey), ListTimes>>,
 }
 
-/// The lists that a notification of a server says have changed.
+/// Lists that a server's notification announces as changed.
 pub(crate) fn changed_kinds(method: &Method) -> &'static [ItemKind] {
     match method {
         Method::ToolsListChanged => &[ItemKind::Tools],
@@ -35,7 +35,7 @@ pub(crate) fn changed_kinds(method: &Method) -> &'static [ItemKind] {
 }
 
 impl ListChanges {
-    /// A connection of a server announced that these lists changed.
+    /// Records that a connection's server announced changes of these lists.
     pub(crate) fn announce(&self, server: &ServerName, key: &ConnectionKey, kinds: &[ItemKind]) {
         let now = Instant::now();
         let mut lists = self.0.lists.lock();
@@ -46,12 +46,12 @@ impl ListChanges {
         self.0.count.store(lists.len(), Ordering::Release);
     }
 
-    /// Whether clients see every change that was announced.
+    /// Whether clients see every announced change.
     pub(crate) fn are_shown(&self) -> bool {
         self.0.count.load(Ordering::Acquire) == 0
     }
 
-    /// When a list was announced to have changed that clients do not see yet.
+    /// When a list change was announced that clients do not see yet.
     pub(crate) fn announced(
         &self,
         server: &ServerName,
@@ -61,7 +61,7 @@ impl ListChanges {
         self.0.lists.lock().get(&(server.clone(), key.list_key()))?[kind.index()]
     }
 
-    /// Clients see a list as it was at this time, or the wait for it timed out.
+    /// Records that clients see a list as of this time, or that the wait for it timed out.
     pub(crate) fn shown(
         &self,
         server: &ServerName,
@@ -79,7 +79,7 @@ impl ListChanges {
         self.0.count.store(lists.len(), Ordering::Release);
     }
 
-    /// A connection has ended.
+    /// Removes the entries of a connection that ended.
     pub(crate) fn forget(&self, server: &ServerName, key: &ConnectionKey) {
         if !self.are_shown() {
             let mut lists = self.0.lists.lock();

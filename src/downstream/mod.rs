@@ -1,26 +1,25 @@
-//! The servers behind the gateway: one supervised connection each, or one per client.
+//! The servers behind the gateway, with one supervised connection each or one per client.
 //!
-//! A caller asks [`Downstreams`] for a server, the server for its [`CallSenders`], and sends a
-//! [`CallRequest`] to the sender of its own thread. Its answer comes back to the `Recipient` that
-//! the request carries; whatever a server says outside of calls goes to the one
-//! [`ServerEventListener`]. The rooms:
+//! A caller looks up a server in [`Downstreams`], gets the server's [`CallSenders`], and sends a
+//! [`CallRequest`] to the sender on its own thread. The answer arrives at the `Recipient` in the
+//! request; a server's events outside of calls go to the [`ServerEventListener`].
 //!
-//! - `pool`: which connection serves whom; starts, stops and replaces connections
+//! - `pool`: assigns connections to clients; starts, stops and replaces connections
 //! - `connection`: the actor behind one connection: handshake, lists, pings, event stream
 //! - `worker_channel`: calls from other threads over the same HTTP connection
-//! - `parts`: what connections have in common
-//! - `link_inbox`: what came over a link, until its actor takes it
-//! - `notification_budget`: how much of what a server says in its calls waits for the callers' threads
-//! - `list_changes`: changes of lists that clients do not see yet
-//! - `server_event`, `crash`: what servers say outside of calls, and how connections ended
-//! - `in_flight`: the calls under way on one link, used by connection and worker channel
+//! - `parts`: parts that connections share
+//! - `link_inbox`: events of a link that its actor has not read yet
+//! - `notification_budget`: limits the notifications that wait for callers' threads
+//! - `list_changes`: list changes that clients do not see yet
+//! - `server_event`, `crash`: events outside of calls, and reports of crashed connections
+//! - `in_flight`: calls in flight on one link, for connections and worker channels
 //! - `resilience`: breakers, the queue in front of a busy server, the retry budget
-//! - `session_status`: how the session of a connection fares, for operators
-//! - `refusal`: how a call ends that was refused with an HTTP status
-//! - `starting`: how many programs start at once, and how far each has come
-//! - `era`: which era of the protocol a server speaks, and its words
+//! - `session_status`: the state of a connection's session, for operators
+//! - `refusal`: the outcome of a call that was refused with an HTTP status
+//! - `starting`: limits concurrent program starts, and reports their progress
+//! - `era`: the era of the protocol that a server speaks, and its messages
 //!
-//! Nothing here knows the clients' HTTP, a session's state, or the catalog's merging.
+//! These modules do not handle the clients' HTTP, session state, or the merging of catalogs.
 
 mod call_request;
 mod caller;

@@ -1,4 +1,4 @@
-//! How much of what one server says in its calls may be on its way to the threads of their callers.
+//! Limits the notifications of one server's calls that wait for the callers' threads.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use crate::telemetry::{Counter, Counters};
 /// Overhead of a message besides its frame, in bytes.
 const OVERHEAD: usize = 512;
 
-/// The bytes of one server, over all its connections. What does not fit is left out and counted
-/// (S-PROG-03, S-LOG-07); answers and questions are no part of it.
+/// The byte budget of one server, over all its connections. Notifications over the budget are
+/// dropped and counted (S-PROG-03, S-LOG-07); answers and questions do not count.
 pub(crate) struct NotificationBudget {
     settings: Arc<ArcSwap<ServerSettings>>,
     counters: Counters,
@@ -29,10 +29,10 @@ impl NotificationBudget {
         }
     }
 
-    /// Gives a notification its place until it is taken; `None` when there is none.
+    /// Reserves a notification's bytes until it is taken; `None` if it exceeds the budget.
     pub(crate) fn admit(&self, notification: &Notification) -> Option<ByteShare> {
         let settings = self.settings.load();
-        // A client waits for this one, of which there are few.
+        // A client waits for these few notifications.
         let max = match notification.method {
             Method::ElicitationComplete => usize::MAX,
             _ => settings.limits.undelivered_max,

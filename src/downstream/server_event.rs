@@ -1,4 +1,4 @@
-//! Events of servers that belong to no call, and where they go.
+//! Events of servers that belong to no call, and their listener.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use crate::downstream::connection_key::ConnectionKey;
 use crate::id::ServerName;
 use crate::protocol::Notification;
 
-/// Where goes what servers say outside of calls; never waits.
+/// Receives servers' events outside of calls; must not block.
 pub type ServerEventListener = Arc<dyn Fn(RoutedServerEvent) + Send + Sync>;
 
 /// When each list of a server was read, by [`ItemKind::index`](crate::catalog::ItemKind::index);
-/// `None` if it was not.
+/// `None` if it was not read.
 pub type ListTimes = [Option<Instant>; 4];
 
 /// An event of a server that belongs to no call.
@@ -29,31 +29,31 @@ pub struct RoutedServerEvent {
 
 #[derive(Clone)]
 pub enum ServerEvent {
-    /// The server was listed; the part may be equal to the one before.
+    /// The server was listed; the part can be unchanged.
     Listed(Arc<ServerPart>, ListTimes),
     ResourceUpdated(Notification),
     Log(Notification),
-    /// The state of a task of the sessionless server of this declaration.
+    /// State of a task, from the sessionless server with this declaration.
     Task {
         declaration: Digest,
         notification: Notification,
     },
-    /// A question to the session that the connection belongs to, outside of any call.
+    /// A question outside of any call, for the session that owns the connection.
     Question(SharedQuestion),
-    /// This connection was lost; another one is on its way.
+    /// This connection was lost and is being reopened.
     Away,
-    /// This connection is closed until somebody needs it.
+    /// This connection is closed until it is needed.
     Resting,
-    /// This connection, which was not everybody's, is closed.
+    /// This connection, which did not serve all clients, is closed.
     Closed,
-    /// The server starts anew, perhaps as another: what its closed connections listed is to be
+    /// The server restarts and may be a different one: lists from its closed connections must be
     /// read again.
     ListsOutdated,
     /// Another notification that clients may understand.
     Other(Notification),
 }
 
-/// A question that one of those who hold it may take.
+/// A question with several holders, of which only one can take it.
 #[derive(Clone)]
 pub struct SharedQuestion(Arc<Mutex<Option<Question>>>);
 
@@ -62,7 +62,7 @@ impl SharedQuestion {
         Self(Arc::new(Mutex::new(Some(question))))
     }
 
-    /// `None` if somebody else took it.
+    /// Takes the question; `None` if another holder took it.
     pub fn take(&self) -> Option<Question> {
         self.0.lock().take()
     }

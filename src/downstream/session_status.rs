@@ -1,4 +1,4 @@
-//! How the session of a connection fares, for operators.
+//! The state of a connection's session, for operators.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,13 +9,13 @@ use tokio::time::Instant;
 use crate::catalog::ItemKind;
 use crate::transport::CookieJar;
 
-/// The same refusal is shown again after this time.
+/// Minimum time before the same refusal is shown again.
 const REFUSAL_EVERY: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default)]
 pub(crate) struct SessionStatus {
     facts: Mutex<SessionFacts>,
-    /// Something was answered in the session, on any thread.
+    /// Whether anything was answered in the session, on any thread.
     worked: AtomicBool,
 }
 
@@ -23,16 +23,16 @@ pub(crate) struct SessionStatus {
 struct SessionFacts {
     is_renewing: bool,
     renewals: u64,
-    /// Whether the lists that the server offers were read over the connection, and if not, why;
-    /// by kind.
+    /// For each kind of list that the server offers, whether it was read over the connection or why
+    /// not.
     lists: [Option<Result<(), String>>; 4],
     cookies: CookieJar,
-    /// The last refusal that was shown.
+    /// The last refusal shown.
     refusal: Option<(u16, Instant)>,
 }
 
 impl SessionFacts {
-    /// Why the server counts as not listed: its tools were not read, or nothing was.
+    /// Why the server counts as not listed: its tools were not read, or no list was.
     fn unlisted(&self) -> Option<String> {
         let failed = |list: &Option<Result<(), String>>| list.clone().and_then(Result::err);
         let tools = failed(&self.lists[ItemKind::Tools.index()]);
@@ -43,7 +43,7 @@ impl SessionFacts {
 }
 
 impl SessionStatus {
-    /// A new incarnation of the connection starts.
+    /// Resets the state for a new incarnation of the connection.
     pub(crate) fn begin(&self) {
         self.worked.store(false, Ordering::Relaxed);
         let mut facts = self.facts.lock();
@@ -52,7 +52,7 @@ impl SessionStatus {
         facts.cookies = CookieJar::default();
     }
 
-    /// The server lost the session, and another one is being opened.
+    /// Records that the server lost the session and a new one is being opened.
     pub(crate) fn renewing(&self) {
         self.worked.store(false, Ordering::Relaxed);
         let mut facts = self.facts.lock();
@@ -60,7 +60,7 @@ impl SessionStatus {
         facts.renewals += 1;
     }
 
-    /// The server answered in the session.
+    /// Records that the server answered in the session.
     pub(crate) fn answered(&self) {
         if !self.has_worked() {
             self.worked.store(true, Ordering::Relaxed);
@@ -71,25 +71,25 @@ impl SessionStatus {
         self.worked.load(Ordering::Relaxed)
     }
 
-    /// There is a session, which these cookies go with.
+    /// Records that a session with these cookies was opened.
     pub(crate) fn opened(&self, cookies: CookieJar) {
         let mut facts = self.facts.lock();
         facts.is_renewing = false;
         facts.cookies = cookies;
     }
 
-    /// A list is read for the first time over the connection.
+    /// Records that a list is being read for the first time over the connection.
     pub(crate) fn expect_list(&self, kind: ItemKind) {
         let waits = || Err(format!("no answer to `{}` yet", kind.method()));
         self.facts.lock().lists[kind.index()].get_or_insert_with(waits);
     }
 
-    /// A list was read over the connection, or was not, and why.
+    /// Records whether a list was read over the connection.
     pub(crate) fn set_listed(&self, kind: ItemKind, outcome: Result<(), String>) {
         self.facts.lock().lists[kind.index()] = Some(outcome);
     }
 
-    /// Whether a refusal with this status was not shown lately.
+    /// Whether a refusal with this status was not shown recently.
     pub(crate) fn is_news(&self, status: u16, now: Instant) -> bool {
         let mut facts = self.facts.lock();
         let is_known = facts
@@ -101,12 +101,12 @@ impl SessionStatus {
         !is_known
     }
 
-    /// Why the connection is not simply up, if it is open.
+    /// Why an open connection is not fully up.
     pub(crate) fn trouble(&self) -> Option<String> {
         let facts = self.facts.lock();
         let renewing = facts
             .is_renewing
-            .then(|| "lost its session, opens a new one".to_owned());
+            .then(|| "lost its session; opening a new one".to_owned());
         renewing.or_else(|| facts.unlisted())
     }
 

@@ -1,4 +1,4 @@
-//! The starts of servers' programs: how many there are at once, and how far each has come.
+//! Limits concurrent program starts, and reports the progress of each.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use crate::downstream::settings::TransportSettings;
 use crate::id::ServerName;
 use crate::transport::SignInPlace;
 
-/// Programs that may start at the same time; the others wait in the order in which they came.
-/// Clones share the places.
+/// Limits how many programs start at once; the others wait in order of arrival. Clones share the
+/// limit.
 #[derive(Clone, Debug)]
 pub struct StartQueue(Arc<Semaphore>);
 
-/// A place among those that start; dropping it makes room for the next.
+/// A slot in the start queue; dropping it lets the next program start.
 #[derive(Debug)]
 pub(crate) struct StartPlace(#[expect(dead_code, reason = "held")] OwnedSemaphorePermit);
 
 impl StartQueue {
-    /// `None`: twice as many as the machine has CPUs.
+    /// Creates the queue; `None` allows two starts per CPU.
     pub fn new(at_once: Option<usize>) -> Self {
         let cpus = || thread::available_parallelism().map_or(1, usize::from);
         let places = at_once.unwrap_or_else(|| 2 * cpus());
@@ -31,25 +31,25 @@ impl StartQueue {
         )))
     }
 
-    /// Waits for a place. `None` is never returned, as the queue is never closed.
+    /// Waits for a slot. Never returns `None`, because the queue is never closed.
     pub(crate) async fn enter(&self) -> Option<StartPlace> {
         self.0.clone().acquire_owned().await.ok().map(StartPlace)
     }
 }
 
-/// How far the start of a connection has come.
+/// Stage of a connection's start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StartStage {
-    /// Others start before it, or the server that it replaces still ends.
+    /// Other programs start first, or the server that this one replaces has not ended.
     Queued,
-    /// A command that downloads a program first has not answered yet.
+    /// A command that may be downloading its program has not answered yet.
     Download(&'static str),
-    /// Somebody has to sign in.
+    /// A sign-in is required.
     SignIn(SignInPlace),
 }
 
 impl StartStage {
-    /// The page to sign in at, for operators only: its query may be a secret.
+    /// The page for the sign-in, for operators only, because its query can be a secret.
     pub(crate) fn page(&self) -> Option<&Url> {
         match self {
             Self::SignIn(SignInPlace::Page(page)) => Some(page),
@@ -59,7 +59,7 @@ impl StartStage {
         }
     }
 
-    /// The stage of this server's start in words.
+    /// Describes the stage of this server's start.
     pub(crate) fn summary(&self, server: &ServerName) -> String {
         match self {
             Self::Queued => "waiting to start".to_owned(),
@@ -68,12 +68,12 @@ impl StartStage {
             Self::SignIn(SignInPlace::Gateway) => {
                 format!("needs login: `mcpvisor auth login {server}`")
             }
-            Self::SignIn(SignInPlace::Client) => "needs the token of a client".to_owned(),
+            Self::SignIn(SignInPlace::Client) => "needs a client's token".to_owned(),
         }
     }
 }
 
-/// The stage of a connection's start, for those who look at it. `None`: there is nothing to say.
+/// The observable stage of a connection's start; `None` if there is nothing to report.
 #[derive(Debug, Default)]
 pub(crate) struct StartProgress(Mutex<Option<StartStage>>);
 
@@ -87,7 +87,7 @@ impl StartProgress {
     }
 }
 
-/// The kind of a server: those of one kind take about as long to start.
+/// The kind of a server; servers of one kind take about the same time to start.
 pub fn start_kind(transport: &TransportSettings) -> &'static str {
     match transport {
         TransportSettings::Http(_) => "http",
@@ -95,7 +95,7 @@ pub fn start_kind(transport: &TransportSettings) -> &'static str {
     }
 }
 
-/// The command of a server, if it is one that downloads programs before it runs them.
+/// The server's command, if it is one that downloads programs before it runs them.
 pub(crate) fn downloader(transport: &TransportSettings) -> Option<&'static str> {
     const DOWNLOADERS: [&str; 14] = [
         "npx", "npm", "pnpm", "pnpx", "yarn", "bun", "bunx", "deno", "uvx", "uv", "pipx", "docker",

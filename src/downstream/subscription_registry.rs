@@ -1,5 +1,5 @@
-//! Subscriptions and log levels of all sessions, kept outside of the connections, so that they are
-//! asked for again after a restart: subscriptions, status of tasks, and the log level.
+//! The subscriptions, watched tasks and log levels of all sessions, kept outside of the connections
+//! so that a restarted connection can restore them.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -16,23 +16,23 @@ pub struct SubscriptionRegistry(Mutex<SubscriptionRegistryState>);
 #[derive(Debug, Default)]
 struct SubscriptionRegistryState {
     resources: WatcherTable,
-    /// With their ids in place of URIs; by the declaration of the server that made them, since
-    /// another one of its name may use the same ids.
+    /// Watched tasks, with task ids in place of URIs, by the declaration of the server that created
+    /// them: a different server with the same name can use the same ids.
     tasks: HashMap<Digest, WatcherTable>,
     levels: HashMap<SessionId, LogLevel>,
-    /// Sessions whose clients have opened a stream for messages outside of calls.
+    /// Sessions whose clients opened a stream for messages outside of calls.
     listening: HashSet<SessionId>,
 }
 
-/// Who wants to hear of what; nothing is here that nobody wants.
+/// Sessions by watched URI; entries without a watcher are removed.
 #[derive(Debug, Default)]
 struct WatcherTable {
     servers: HashMap<ServerName, HashMap<ConnectionKey, WatchedUris>>,
-    /// The same by watcher, for its end.
+    /// The same subscriptions by watcher, so that a session's end is cheap.
     by_watcher: HashMap<SessionId, HashSet<SubscriptionKey>>,
 }
 
-/// Who watches what of one connection.
+/// Watchers by URI, on one connection.
 type WatchedUris = HashMap<String, BTreeSet<SessionId>>;
 
 impl WatcherTable {
@@ -66,7 +66,7 @@ impl WatcherTable {
         of_server.get_mut(&watched.key)?.get_mut(&watched.uri)
     }
 
-    /// Takes out what is watched, with what becomes empty.
+    /// Removes a watched URI, and tables that become empty.
     fn drop_uri(&mut self, watched: &SubscriptionKey) -> Option<BTreeSet<SessionId>> {
         let of_server = self.servers.get_mut(&watched.server)?;
         let uris = of_server.get_mut(&watched.key)?;
@@ -80,7 +80,7 @@ impl WatcherTable {
         watchers
     }
 
-    /// Ends a subscription of everybody. Returns whose it was.
+    /// Ends a subscription for all watchers, and returns them.
     fn end(&mut self, watched: &SubscriptionKey) -> BTreeSet<SessionId> {
         let watchers = self.drop_uri(watched).unwrap_or_default();
         for watcher in &watchers {
@@ -97,13 +97,13 @@ impl WatcherTable {
         self.servers.get(server)?.get(key)
     }
 
-    /// The subscriptions of one connection.
+    /// Subscriptions on one connection.
     fn on(&self, server: &ServerName, key: &ConnectionKey) -> impl Iterator<Item = &str> {
         let uris = self.of(server, key).into_iter().flatten();
         uris.map(|(uri, _)| uri.as_str())
     }
 
-    /// Returns what nobody else wants.
+    /// Removes a watcher, and returns the subscriptions that have no other watcher.
     fn forget(&mut self, watcher: SessionId) -> Vec<SubscriptionKey> {
         let mut orphans = Vec::new();
         for watched in self.by_watcher.remove(&watcher).unwrap_or_default() {
@@ -115,7 +115,7 @@ impl WatcherTable {
     }
 }
 
-/// Each connection is sent its own: a process of its own has resources of its own.
+/// A watched URI on one connection; separate processes have separate resources.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SubscriptionKey {
     pub server: ServerName,
@@ -137,18 +137,18 @@ impl SubscriptionKey {
 /// A task of a sessionless server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskKey {
-    /// With the server's own id of it in place of a URI.
+    /// Location of the task, with its id at the server in place of a URI.
     pub at: SubscriptionKey,
-    /// Of the server that made it.
+    /// Declaration of the server that created the task.
     pub declaration: Digest,
 }
 
-/// The effect of a session's change on the server.
+/// Effect of a session's change on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SubscriptionChange {
     /// The server must be notified.
     Notify,
-    /// Other sessions want the same already, or still.
+    /// Other sessions already watch, or still watch, the same.
     Nothing,
 }
 
@@ -163,7 +163,7 @@ impl SubscriptionChange {
 }
 
 impl SubscriptionRegistry {
-    /// The client of a session listens; whether it did not before.
+    /// Records that a session's client listens. Returns whether it did not before.
     pub fn set_listening(&self, session: SessionId) -> bool {
         self.0.lock().listening.insert(session)
     }
@@ -172,7 +172,7 @@ impl SubscriptionRegistry {
         self.0.lock().listening.contains(&session)
     }
 
-    /// A session wants `resources/updated` for a URI.
+    /// Subscribes a session to `resources/updated` of a URI.
     pub fn watch(&self, watched: SubscriptionKey, session: SessionId) -> SubscriptionChange {
         self.0.lock().resources.add(watched, session)
     }
@@ -188,9 +188,9 @@ impl SubscriptionRegistry {
         watched.into_iter().flatten().cloned().collect()
     }
 
-    /// Who wants to hear of an update on a connection: those who watch its URI, or a URI above
-    /// it, since a server may report a part of what was subscribed to. What the shared connection
-    /// says is for all: it also serves those for whom no connection of their own was free.
+    /// Sessions to notify of an update: all that watch its URI, or a URI above it, because a server
+    /// may report a part of a subscribed resource. Updates on the shared connection go to all
+    /// watchers, because it also serves clients that got no connection of their own.
     pub fn watchers(&self, updated: &SubscriptionKey) -> Vec<(String, SessionId)> {
         let state = self.0.lock();
         let Some(of_server) = state.resources.servers.get(&updated.server) else {
@@ -211,20 +211,20 @@ impl SubscriptionRegistry {
         found
     }
 
-    /// The URIs that a fresh connection must subscribe to.
+    /// URIs that a new connection must subscribe to.
     pub fn subscriptions(&self, server: &ServerName, key: &ConnectionKey) -> Vec<String> {
         let state = self.0.lock();
         state.resources.on(server, key).map(str::to_owned).collect()
     }
 
-    /// Somebody wants to hear of a task of a sessionless server.
+    /// Subscribes a session to a task of a sessionless server.
     pub fn watch_task(&self, task: TaskKey, watcher: SessionId) -> SubscriptionChange {
         let mut state = self.0.lock();
         let of_server = state.tasks.entry(task.declaration).or_default();
         of_server.add(task.at, watcher)
     }
 
-    /// A task has ended: nobody receives its status any more. Returns who did until now.
+    /// Ends the subscriptions of a task that has ended. Returns its watchers.
     pub fn end_task(&self, task: &TaskKey) -> BTreeSet<SessionId> {
         let mut state = self.0.lock();
         let Some(of_server) = state.tasks.get_mut(&task.declaration) else {
@@ -244,7 +244,7 @@ impl SubscriptionRegistry {
         watchers.map(|all| all.clone()).unwrap_or_default()
     }
 
-    /// The tasks that a connection to the server of this declaration must tell of.
+    /// Tasks that a connection to the server with this declaration must report.
     pub fn tasks(
         &self,
         server: &ServerName,
@@ -257,7 +257,7 @@ impl SubscriptionRegistry {
         tasks.map(str::to_owned).collect()
     }
 
-    /// Whether somebody wants to hear of a resource or a task on a connection.
+    /// Whether any session watches a resource or a task on a connection.
     pub fn has_subscriptions(
         &self,
         server: &ServerName,
@@ -270,13 +270,13 @@ impl SubscriptionRegistry {
         tables.any(|table| table.of(server, key).is_some())
     }
 
-    /// Whether nobody wants anything.
+    /// Whether the registry has no subscriptions.
     pub fn is_empty(&self) -> bool {
         let state = self.0.lock();
         state.resources.is_empty() && state.tasks.is_empty() && state.levels.is_empty()
     }
 
-    /// Sets a session's log level and returns the most verbose one of all, if that changed.
+    /// Sets a session's log level. Returns the most verbose level of all sessions if it changed.
     pub fn set_level(&self, session: SessionId, level: LogLevel) -> Option<LogLevel> {
         let mut state = self.0.lock();
         let before = state.levels.values().min().copied();
@@ -285,17 +285,17 @@ impl SubscriptionRegistry {
         now.filter(|_| now != before)
     }
 
-    /// The level that one session asked for.
+    /// Log level that one session requested.
     pub fn level_of(&self, session: SessionId) -> Option<LogLevel> {
         self.0.lock().levels.get(&session).copied()
     }
 
-    /// The most verbose level that a session asked for.
+    /// The most verbose log level that any session requested.
     pub fn level(&self) -> Option<LogLevel> {
         self.0.lock().levels.values().min().copied()
     }
 
-    /// A session has ended; returns what no other session watches any more.
+    /// Removes a session that ended. Returns the subscriptions that have no other watcher.
     pub fn forget(&self, session: SessionId) -> Vec<SubscriptionKey> {
         let mut state = self.0.lock();
         state.levels.remove(&session);
@@ -308,10 +308,10 @@ impl SubscriptionRegistry {
     }
 }
 
-/// Looks for URIs above an updated one are no more than this, whatever the server wrote.
+/// Maximum number of parent URIs that are looked up for an update, whatever its URI.
 const LEVELS_MAX: usize = 256;
 
-/// A URI, and those of which it is a part.
+/// A URI, followed by the URIs above it.
 fn self_and_above(uri: &str) -> impl Iterator<Item = &str> {
     let ends = uri.match_indices(['/', '?', '#']).take(LEVELS_MAX);
     let above = ends.map(|(end, _)| uri.split_at(end).0);
@@ -450,7 +450,7 @@ mod tests {
             [a, b].into()
         );
         assert!(subscription_registry.task_watchers(&task("t-3")).is_empty());
-        // Nor does another server of the name, which may have a task of the same id.
+        // A different server with the same name can have a task with the same id.
         let of_other = TaskKey {
             declaration: other,
             ..task("t-1")
@@ -459,7 +459,7 @@ mod tests {
         assert!(subscription_registry.end_task(&of_other).is_empty());
         assert!(!subscription_registry.has_subscriptions(&server, other, &shared));
         assert!(subscription_registry.has_subscriptions(&server, ours, &shared));
-        // A task is no resource.
+        // A task is not a resource.
         assert!(
             subscription_registry
                 .subscriptions(&server, &shared)

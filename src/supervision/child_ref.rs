@@ -33,7 +33,7 @@ pub enum ChildStatus<T> {
     Backoff {
         next_attempt: Instant,
     },
-    /// It failed more than `max_restarts` times within `within`.
+    /// The child failed more than `max_restarts` times within `within`.
     Broken {
         next_attempt: Instant,
     },

@@ -18,31 +18,31 @@ use crate::telemetry::{Cause, Reason};
 /// form can show operators more.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ExitReason {
-    /// It stopped itself, or the last address to it was dropped.
+    /// The child stopped itself, or the last address to it was dropped.
     #[error("ended on its own")]
     Normal,
-    /// It left when it was asked to.
+    /// The child left when it was asked to.
     #[error("was asked to stop")]
     Shutdown,
-    /// It met an unrecoverable error and reported it with [`Exit::fail`].
+    /// The child met an unrecoverable error and reported it with [`Exit::fail`].
     #[error(fmt = show_failure)]
     Failed(Arc<dyn Error + Send + Sync>),
-    /// A resource that it uses reached a configured limit, which the error names.
+    /// A resource of the child reached a configured limit, which the error names.
     #[error(fmt = show_limit)]
     LimitReached(Arc<dyn Error + Send + Sync>),
     /// A hook, handler, spawned future or `Drop` panicked: a bug. Contains the panic message.
     #[error("panicked: {0}")]
     Panicked(Arc<str>),
-    /// It was killed: it did not leave when asked to, or [`Exit::kill`] was called.
+    /// The child was killed: it did not leave when asked to, or [`Exit::kill`] was called.
     #[error("was killed")]
     Killed,
-    /// The thread that it ran on ended, or was already gone at the start.
+    /// The child's thread ended, or was already gone at the start.
     #[error("its thread is gone")]
     ArbiterDead,
     /// The factory panicked, so the child never started.
     #[error("its factory panicked: {0}")]
     FactoryPanicked(Arc<str>),
-    /// It was not ready in time.
+    /// The child was not ready in time.
     #[error("did not become ready in time")]
     StartTimeout,
 }

@@ -284,7 +284,7 @@ impl<T: ChildValue> Supervisor<T> {
     }
 }
 
-/// An exit, as it is logged.
+/// An exit as it was logged.
 struct LoggedExit {
     cause: String,
     is_broken: bool,

@@ -18,9 +18,9 @@ pub enum ChildPhase {
     /// Started but not ready.
     Starting,
     Up,
-    /// It failed; another attempt is due.
+    /// Failed; another attempt is due.
     Backoff,
-    /// It failed too often; attempts are rare now.
+    /// Failed too often; attempts are now rare.
     Broken,
     /// Asked to leave, permanently or until it is released.
     Stopping,
@@ -65,7 +65,7 @@ pub struct ChildView {
     /// Restarts by the reason for which the previous incarnation ended.
     #[serde(skip)]
     pub restart_reasons: BTreeMap<&'static str, u64>,
-    /// Number of times that it failed too often.
+    /// Number of times that the child failed too often.
     #[serde(skip)]
     pub escalations: u64,
     /// Total number of exits by panic.

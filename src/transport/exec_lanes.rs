@@ -1,7 +1,9 @@
-//! The threads that fork and execute programs. A program on a hanging disk blocks the thread that
-//! executes it, so each program and working directory has its own thread, and only its own servers
-//! are delayed. The threads live as long as the spawner, because the system kills a child when the
-//! thread that started it ends.
+//! The threads that fork and execute programs.
+//!
+//! A program on a hanging disk blocks the thread that executes it. Each program and working
+//! directory therefore has its own thread, so that only its own servers are delayed. The threads
+//! live until the spawner ends, because the system kills a child when the thread that started it
+//! ends.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

@@ -1,7 +1,7 @@
-//! A server behind a URL, over the transport that its settings name.
+//! Connects to a server behind a URL, over the configured transport.
 //!
-//! Where they name none: Streamable HTTP first; if that refuses `initialize`, HTTP+SSE at the same
-//! URL, as the specification has it ("backwards compatibility", C-HTTP-18).
+//! If no transport is configured, it tries Streamable HTTP first, and HTTP+SSE at the same URL if
+//! the server refuses `initialize` (C-HTTP-18).
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -31,7 +31,7 @@ pub struct HttpConnector {
     tls: Tls,
     counters: Counters,
     answers: LargeAnswers,
-    /// Whether it was HTTP+SSE the last time; forgotten when that fails.
+    /// Whether the last connection used HTTP+SSE; reset when HTTP+SSE fails.
     spoke_sse: Arc<AtomicBool>,
 }
 
@@ -46,13 +46,13 @@ impl HttpConnector {
         }
     }
 
-    /// Counts there from now on.
+    /// Uses these counters from now on.
     pub fn with_counters(mut self, counters: Counters) -> Self {
         self.counters = counters;
         self
     }
 
-    /// Shares the room for large answers with other servers.
+    /// Shares the budget for large answers with other servers.
     pub fn with_answers(mut self, answers: LargeAnswers) -> Self {
         self.answers = answers;
         self
@@ -143,16 +143,16 @@ impl Connector for HttpConnector {
     }
 }
 
-/// A link to a server of which the transport is not known yet.
+/// A link to a server whose transport is not known yet.
 struct AutoLink(Rc<AutoLinkState>);
 
 struct AutoLinkState {
     connector: HttpConnector,
     sink: EventSink,
-    /// The first request, `initialize`, until it is known over what it was answered.
+    /// The first request, `initialize`, until the transport that answers it is known.
     first: RefCell<Option<FirstRequest>>,
     is_decided: Cell<bool>,
-    /// Absent only while it is opened.
+    /// `None` only while the link is being opened.
     link: RefCell<Option<Box<dyn Link>>>,
     switching: RefCell<Option<AbortOnDropHandle<()>>>,
 }
@@ -208,7 +208,7 @@ impl AutoLinkState {
         self.first.borrow_mut().take()
     }
 
-    /// Tries HTTP+SSE; if that is not there either, the refusal stands.
+    /// Tries HTTP+SSE; if that fails as well, reports the original refusal.
     async fn fall_back(self: Rc<Self>, refusal: LinkEvent) {
         let opened = self.connector.open_sse(Rc::clone(&self.sink)).await;
         let first = self.decide();
@@ -216,7 +216,7 @@ impl AutoLinkState {
             Ok(link) => link,
             Err(error) => return (self.sink)(with_reason(refusal, &error)),
         };
-        log::info!("the server refuses Streamable HTTP and is served over HTTP+SSE");
+        log::info!("server refuses Streamable HTTP; using HTTP+SSE");
         if let Some(FirstRequest { call, frame }) = first
             && let Err(error) = link.send(OutgoingFrame::new(Some(call), frame))
         {
@@ -231,12 +231,12 @@ impl AutoLinkState {
     }
 }
 
-/// The transport that an event suggests, while it is unknown.
+/// The transport that an event indicates while it is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TransportVerdict {
     None,
     Streamable,
-    /// `initialize` was refused: perhaps the server speaks HTTP+SSE only.
+    /// The server refused `initialize` and may speak only HTTP+SSE.
     Refused,
 }
 
@@ -247,11 +247,11 @@ fn verdict(first: Option<u64>, event: &LinkEvent) -> TransportVerdict {
             envelope: Envelope::Response(response),
         } if first.is_some() && *call == first => match response.outcome {
             Outcome::Result(_) => TransportVerdict::Streamable,
-            // It read the request, and is offered an older revision next.
+            // The server read the request; an older revision is offered next.
             Outcome::Error(ref error) if Revision::is_refused_by(error) => {
                 TransportVerdict::Streamable
             }
-            // With which status it came is unknown; one more GET does no harm.
+            // The status of this answer is unknown; one additional GET does no harm.
             Outcome::Error(_) => TransportVerdict::Refused,
         },
         LinkEvent::Failed {
@@ -293,7 +293,7 @@ fn with_reason(refusal: LinkEvent, error: &LinkOpenError) -> LinkEvent {
 impl Link for AutoLink {
     fn send(&self, outgoing: OutgoingFrame) -> Result<(), SendError> {
         let shared = &self.0;
-        // A frame with headers of its own needs a revision that HTTP+SSE does not carry.
+        // A frame with its own headers requires a revision that HTTP+SSE does not support.
         if let Some(call) = outgoing.call
             && outgoing.headers.is_none()
             && !shared.is_decided.get()

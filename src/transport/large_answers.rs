@@ -1,4 +1,4 @@
-//! How transports wait for the room of large answers.
+//! Limits the memory for large answers, and makes transports wait for it.
 
 use std::time::Duration;
 
@@ -8,17 +8,17 @@ use super::LinkError;
 use crate::memory::{AnswerRoom, AnswerShare, RoomUsage, STEP};
 use crate::telemetry::{Counter, Counters};
 
-/// How long the body or the stream of one call waits for room.
+/// How long a call's body or stream waits for room.
 pub(super) const CALL_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// How long a line of a program, or an event of a shared stream, waits for room. Other messages of its
-/// server wait behind it, and a ping takes up to twice this time.
+/// How long a program's line, or an event of a shared stream, waits for room. The server's other
+/// messages wait behind it, and a ping can take up to twice this time.
 pub(super) const SHARED_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Default of `limits.answer_bytes`.
 const BYTES_DEFAULT: usize = 256 << 20;
 
-/// The room for large answers of all servers. Cheap to clone.
+/// The budget for large answers of all servers. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct LargeAnswers {
     room: AnswerRoom,
@@ -32,25 +32,25 @@ impl Default for LargeAnswers {
 }
 
 impl LargeAnswers {
-    /// Room for so many bytes.
+    /// Creates a budget of this many bytes.
     pub fn new(bytes: usize, counters: Counters) -> Self {
         let room = AnswerRoom::new(bytes);
         Self { room, counters }
     }
 
-    /// Bytes that are held now, and the most that ever were.
+    /// Bytes that are reserved now, and the maximum so far.
     pub fn bytes(&self) -> (usize, usize) {
         let RoomUsage { held, peak, .. } = self.room.usage();
         (held, peak)
     }
 
-    /// Takes room for a message of so many bytes, of which `share` can hold a part already. A small
-    /// message takes none. Returns whether the message can be read now.
+    /// Reserves room for a message of this size, part of which `share` may already hold. Small
+    /// messages need none. Returns whether the message can be read now.
     pub(super) fn try_take(&self, share: &mut Option<Box<AnswerShare>>, bytes: usize) -> bool {
         bytes <= STEP || self.share(share).try_grow(bytes)
     }
 
-    /// Waits for the same room.
+    /// Waits for the room that [`Self::try_take`] reserves.
     ///
     /// # Errors
     ///

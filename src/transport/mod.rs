@@ -1,8 +1,8 @@
-//! Bytes and envelopes: how a downstream server is reached.
+//! Transports to downstream servers: bytes and envelopes.
 //!
-//! Client ends only; policy-free. A [`Link`] is one open way to a server: frames go in without
-//! waiting, envelopes and failures come out through an [`EventSink`]. It knows no handshake, no
-//! catalog and no supervision.
+//! Contains only client ends, and no policy. A [`Link`] is an open channel to a server: it accepts
+//! frames without blocking, and reports envelopes and failures to an [`EventSink`]. It does not
+//! know handshakes, the catalog or supervision.
 
 mod child_reaper;
 mod exec_lanes;
@@ -63,36 +63,37 @@ pub use tls::{Tls, TlsFiles, TlsFilesError, install_crypto_provider};
 pub(crate) use proxy::tunnel_answer;
 pub(crate) use stdio::lines::{Line, LineSplitter};
 
-/// Where a link reports to; called on the arbiter that the link lives on, never from within a
-/// call to the link itself, and not at all once the link is closing or dropped.
+/// Receives a link's events. Called on the link's arbiter, never during a call to the link itself,
+/// and not after the link is closing or dropped.
 pub type EventSink = Rc<dyn Fn(LinkEvent)>;
 
 /// Events of a link.
 #[derive(Debug)]
 pub enum LinkEvent {
-    /// A message of the server. `call` is the number of the call on whose own stream it came, if
-    /// the transport can tell (Streamable HTTP can, stdio cannot). On HTTP an error answer whose
-    /// id is null carries the call's id here.
+    /// A message from the server. `call` is the number of the call on whose stream it arrived, if
+    /// the transport can tell (Streamable HTTP can, stdio cannot). Over HTTP, an error without an
+    /// id also has the number of its call here.
     Received {
         call: Option<u64>,
         envelope: Envelope,
     },
-    /// This call, and no other, failed in transport.
+    /// Only this call failed in transport.
     Failed { call: u64, error: LinkError },
-    /// The server refused a request of a session that it possibly does not know any more (C-HTTP-15).
+    /// The server refused a request of a session that it may no longer know (C-HTTP-15).
     SessionGone {
         call: Option<u64>,
         refusal: Box<SessionRefusal>,
     },
-    /// The server asks its user to sign in at this URL, beside its messages.
+    /// The server asks its user to sign in at this URL, outside of its messages.
     SignIn(SignInPlace),
-    /// The link is dead; nothing comes after this, and it should be dropped or closed. Calls that
-    /// were never written were reported as [`LinkError::NotSent`] before; others may have run.
+    /// The link is dead and reports nothing more; it should be dropped or closed. Calls that were
+    /// never written were reported as [`LinkError::NotSent`] before; other calls may have run.
     Closed(LinkEnd),
 }
 
 impl LinkEvent {
-    /// Whether it is an answer that had to have room among others, or failed for want of it.
+    /// Whether the answer reserved room in the budget for large answers, or failed because there
+    /// was none.
     pub(crate) fn is_of_large_answer(&self) -> bool {
         match self {
             Self::Received {
@@ -105,15 +106,15 @@ impl LinkEvent {
     }
 }
 
-/// The refusal of a request that was sent in a session.
+/// Refusal of a request that was sent in a session.
 #[derive(Clone, Debug)]
 pub struct SessionRefusal {
     pub error: LinkError,
-    /// The answer of the server to the call, which holds if the session exists after all.
+    /// The server's answer to the call, which is valid if the session does exist.
     pub answer: Option<Envelope>,
-    /// The refusal does not exclude that the call ran.
+    /// Whether the call may have run despite the refusal.
     pub may_have_run: bool,
-    /// The request was sent in a session that was replaced meanwhile.
+    /// Whether the request was sent in a session that has been replaced.
     pub is_stale: bool,
 }
 
@@ -127,7 +128,7 @@ impl SessionRefusal {
         }
     }
 
-    /// Whether the server says with words or with 404 that it does not know the session.
+    /// Whether the server's text or a 404 states that it does not know the session.
     pub fn is_certain(&self) -> bool {
         match &self.error {
             LinkError::Status { status: 404, .. } => true,
@@ -141,22 +142,22 @@ impl SessionRefusal {
     }
 }
 
-/// Where somebody signs in to a server.
+/// The place where a user signs in to a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SignInPlace {
-    /// At a page that the server's program names.
+    /// On a page named by the server's program.
     Page(Url),
     /// Through the gateway, which keeps the token.
     Gateway,
-    /// At the gateway, as its client: its token is exchanged.
+    /// Through the client, whose token is exchanged.
     Client,
 }
 
-/// How a link ended.
+/// The end of a link.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinkEnd {
     pub reason: Reason,
-    /// How the server's process ended, if it has one and the system reported it.
+    /// Exit status of the server's process, if it has one and the system reported it.
     pub exit: Option<ProcessExit>,
     /// The limit (its key under `[servers.NAME.limits]`) that the process is known to have
     /// reached.
@@ -178,11 +179,11 @@ impl fmt::Display for LinkEnd {
     }
 }
 
-/// Why one call failed in transport. `{}` is for clients, `{:#}` for operators: it shows the words
-/// of the server, too.
+/// Why one call failed in transport. `{}` is for clients; `{:#}` is for operators and includes the
+/// server's text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LinkError {
-    /// Nothing was sent: repeating it cannot run anything twice.
+    /// Nothing was sent, so a retry cannot run the call twice.
     #[error("not sent: {0}")]
     NotSent(Reason),
     #[error("connection lost before the answer: {0}")]
@@ -191,12 +192,12 @@ pub enum LinkError {
     Status {
         status: u16,
         text: String,
-        /// From `Retry-After`.
+        /// Value of `Retry-After`.
         retry_after: Option<Duration>,
     },
     #[error("answer is larger than the limit of {limit} bytes ({name})")]
     TooLarge { name: &'static str, limit: usize },
-    /// The answer waited for room among other large answers.
+    /// The answer found no room in the budget for large answers.
     #[error("the gateway had no room for the answer for {} s (`limits.answer_bytes`)", .0.as_secs())]
     NoRoom(Duration),
     #[error(fmt = show_protocol)]
@@ -222,7 +223,7 @@ impl LinkError {
         }
     }
 
-    /// Its kind, where a program can tell.
+    /// The cause, if it is a known one.
     pub fn cause(&self) -> Option<Cause> {
         match self {
             Self::NotSent(reason) => reason.cause(),
@@ -235,7 +236,7 @@ impl LinkError {
     }
 }
 
-/// An HTTP status, and for operators the text that came with it.
+/// Formats an HTTP status, with the accompanying text for operators.
 fn show_status(
     status: &u16,
     text: &str,
@@ -254,7 +255,7 @@ fn show_protocol(reason: &Reason, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     fmt::Display::fmt(&reason, f)
 }
 
-/// Why a frame could not be taken.
+/// Why a frame was not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     #[error("server does not read: its write queue is full")]
@@ -271,7 +272,7 @@ pub enum LinkOpenError {
     #[error("{text}")]
     Refused {
         text: String,
-        /// From `Retry-After`.
+        /// Value of `Retry-After`.
         retry_after: Option<Duration>,
     },
     #[error("{0}")]
@@ -279,7 +280,7 @@ pub enum LinkOpenError {
 }
 
 impl LinkOpenError {
-    /// Its kind, where a program can tell.
+    /// The cause, if it is a known one.
     pub fn cause(&self) -> Option<Cause> {
         matches!(self, Self::Spawn { .. }).then_some(Cause::SpawnFailed)
     }
@@ -297,25 +298,24 @@ impl LinkOpenError {
 /// later request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpSession {
-    /// `Mcp-Session-Id`, if the server gave one.
+    /// `Mcp-Session-Id`, if the server set one.
     pub id: Option<String>,
     pub revision: Revision,
-    /// Shared by all links into the session.
+    /// Shared by all links of the session.
     pub cookies: CookieJar,
 }
 
-/// A frame on its way to a server.
+/// A frame for a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutgoingFrame {
-    /// The number of the request in it, `None` for notifications and responses.
+    /// Number of the request in the frame; `None` for notifications and responses.
     pub call: Option<u64>,
     pub frame: Bytes,
-    /// Streamable HTTP: a message that has any speaks the sessionless revision, where every
-    /// message says of itself what it is (C-HTTP-04). It belongs to no session and opens none, and
-    /// a stream that breaks is not resumed (C-HTTP-10). Other transports have no headers.
+    /// Headers for Streamable HTTP. A message with headers is of the sessionless revision, in which
+    /// every message describes itself (C-HTTP-04). It belongs to no session and opens none, and its
+    /// stream is not resumed when it breaks (C-HTTP-10). Other transports have no headers.
     pub headers: Option<Headers>,
-    /// Streamable HTTP: what the client of its call says in headers. Those go out that the settings
-    /// name.
+    /// The calling client's own headers, of which Streamable HTTP forwards the configured ones.
     pub forwarded: Option<Arc<ClientHeaders>>,
 }
 
@@ -330,80 +330,80 @@ impl OutgoingFrame {
     }
 }
 
-/// One open way to a downstream server.
+/// An open channel to a downstream server.
 pub trait Link {
-    /// Takes a frame; never waits.
+    /// Accepts a frame without blocking.
     ///
     /// # Errors
     ///
-    /// Returns [`SendError`] when the frame was not taken and will not be sent.
+    /// Returns [`SendError`] if the frame was not accepted and will not be sent.
     fn send(&self, outgoing: OutgoingFrame) -> Result<(), SendError>;
 
-    /// Whether the server has read all that was sent; `None` where the transport cannot tell. Meant
-    /// for the time until [`Link::set_revision`]. A server over HTTP was there to be connected to.
+    /// Whether the server has read everything that was sent; `None` if the transport cannot tell.
+    /// Used until [`Link::set_revision`]. An HTTP server has accepted a connection, so it is
+    /// running.
     fn is_read(&self) -> Option<bool> {
         Some(true)
     }
 
-    /// Nobody waits for this call any more: frees what the transport holds for it. A transport
-    /// sets no deadline for an answer; whoever gives up says so here. On Streamable HTTP it ends
-    /// the stream of the answer, which takes a sessionless call back (C-CANC-02).
+    /// Frees the resources of a call that has no caller any more. Transports set no deadline for
+    /// answers, so callers must report when they stop waiting. Over Streamable HTTP, this closes
+    /// the answer's stream, which cancels a sessionless call (C-CANC-02).
     fn forget(&self, call: u64);
 
-    /// The handshake is done: later requests carry this revision.
+    /// Sets the revision for later requests, after the handshake.
     fn set_revision(&self, revision: Revision);
 
-    /// Streamable HTTP: later requests are sent in this session instead.
+    /// Streamable HTTP: sends later requests in this session.
     fn set_session(&self, session: HttpSession);
 
-    /// Streamable HTTP: what a worker channel on another arbiter needs to speak in the same
-    /// session.
+    /// Streamable HTTP: the data with which a worker channel on another arbiter joins the session.
     fn http_session(&self) -> Option<HttpSession>;
 
-    /// Opens the stream for messages of the server that belong to no call, where the transport
-    /// has one; a server that refuses it (HTTP 405) is fine.
+    /// Opens the stream for the server's messages that belong to no call, if the transport has one.
+    /// A server may refuse it (HTTP 405).
     fn listen(&self);
 
     /// Kills the server's process, if this link started it, as if it had crashed.
     fn kill(&self) {}
 
-    /// Ends the link in order, within `grace` per step; the future ends when nothing is left.
+    /// Closes the link in an orderly way, within `grace` per step. Resolves when nothing is left.
     fn close(self: Box<Self>, grace: Duration) -> LocalBoxFuture<'static, ()>;
 }
 
-/// Opens links to one server. Shared by arbiters, so that the tests can inject one in memory.
+/// Opens links to one server. Shared by arbiters; a trait so that tests can inject in-memory links.
 pub trait Connector: Send + Sync {
     fn open(
         &self,
         sink: EventSink,
     ) -> LocalBoxFuture<'static, Result<Box<dyn Link>, LinkOpenError>>;
 
-    /// A second link into the same session for the arbiter that calls; `None` where the
-    /// transport has only one way in.
+    /// A second link into the same session, for the calling arbiter; `None` if the transport has
+    /// only one channel.
     fn worker_link(&self, _session: HttpSession, _sink: EventSink) -> Option<Box<dyn Link>> {
         None
     }
 
-    /// A link that continues in a session of another link, which has ended, and ends it on close;
-    /// `None` without sessions.
+    /// A link that continues in the session of a link that has ended, and ends the session on
+    /// close; `None` for transports without sessions.
     fn resume(&self, _session: HttpSession, _sink: EventSink) -> Option<Box<dyn Link>> {
         None
     }
 
-    /// Whether each link is a process of its own, which is started for it.
+    /// Whether each link starts its own process.
     fn starts_process(&self) -> bool {
         false
     }
 
-    /// The process groups of the links that are open.
+    /// Process groups of the open links.
     fn process_groups(&self) -> Vec<u32> {
         Vec::new()
     }
 
-    /// Whether the transport tells on whose call's stream a request of the server came.
+    /// Whether the transport can tell on which call's stream a server's request arrived.
     fn knows_call_of_requests(&self) -> bool;
 
-    /// The token that its requests carry, if there is one to sign in for.
+    /// The token for this server's requests, if the server requires a sign-in.
     fn credential(&self) -> Option<&Arc<Credential>> {
         None
     }

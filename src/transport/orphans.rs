@@ -77,8 +77,8 @@ impl OrphanFinder {
         ProcessScan { began, found }
     }
 
-    /// Asks the selected processes to exit, and kills those that remain after `grace`, or when
-    /// `hurry` resolves. Repeats this until none is left, because the processes can start others.
+    /// Asks the selected processes to exit, and kills the rest after `grace`, or when `hurry`
+    /// resolves. Repeats this until none is left, because the processes can start others.
     pub(super) async fn end_all(
         &self,
         wanted: OrphanScope,

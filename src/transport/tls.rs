@@ -73,7 +73,7 @@ impl Tls {
         }))
     }
 
-    /// The same roots with the files of one server. Returns a clone if there are no files.
+    /// Adds the files of one server to the same roots. Returns a clone if the server has no files.
     #[must_use]
     pub fn with_files(&self, files: &TlsFiles) -> Self {
         if *files == TlsFiles::default() {

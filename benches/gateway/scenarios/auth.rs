@@ -1,4 +1,4 @@
-//! The same calls of clients that say who they are, and of those whom nobody asks.
+//! Calls of authenticated clients, compared with the same calls without authentication.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -30,7 +30,7 @@ const NOBODY: &str = "no authentication";
 const KEY: &str = "a key";
 const TOKEN: &str = "a JWT";
 
-/// The gateway as clients know it; nobody connects there.
+/// URL of the gateway in its clients' tokens; no client connects to it.
 const RESOURCE: &str = "http://127.0.0.1/mcp";
 
 pub(crate) async fn run(bench: &mut Bench) -> Fallible<()> {
@@ -79,7 +79,7 @@ fn config_of_key(key: &str) -> String {
     format!("[auth.keys.bench]\nhash = \"sha256:{hash}\"\n")
 }
 
-/// Signs a token, and shows the key to whoever asks.
+/// Signs tokens, and serves the key to verify them.
 struct Issuer {
     url: String,
     signer: EcdsaKeyPair,
@@ -132,7 +132,7 @@ impl Issuer {
     }
 }
 
-/// Answers each connection with the keys.
+/// Answers every connection with the keys.
 async fn serve(listener: TcpListener, keys: String) {
     let answer = format!(
         "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
@@ -140,7 +140,7 @@ async fn serve(listener: TcpListener, keys: String) {
         keys.len()
     );
     while let Ok((mut stream, _)) = listener.accept().await {
-        // The whole request fits into one packet of this machine.
+        // The whole request fits into one read on loopback.
         let _ = stream.read(&mut [0; 4096]).await;
         let _ = stream.write_all(answer.as_bytes()).await;
     }

@@ -14,7 +14,7 @@ const CONNECTIONS: usize = 64;
 /// Tools of each server.
 const TOOLS: usize = 4;
 
-/// The name of each pairing: the client, and the server.
+/// Names of the pairings: the client's era, then the server's.
 const OLD_OLD: &str = "old to old";
 const OLD_NEW: &str = "old to new";
 const NEW_OLD: &str = "new to old";
@@ -82,7 +82,7 @@ impl Eras {
         }
     }
 
-    /// Calls without a session, through this build and the one before.
+    /// Calls without a session, through this build and the previous one.
     async fn beside_before(&self, bench: &mut Bench) {
         let Some(before) = &self.before else { return };
         let subject = |gateway: &Target| {

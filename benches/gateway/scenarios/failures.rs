@@ -1,4 +1,4 @@
-//! The effect of a server that fails on its callers and on its neighbours.
+//! The effect of a failing server on its callers and on other servers.
 
 use std::time::Duration;
 
@@ -17,19 +17,19 @@ pub(crate) const NAMES: [&str; 2] = ["crash", "never"];
 
 const CRASHES: usize = 3;
 
-/// So that the other call is open by then.
+/// Delay of the crash, after which the other call is in flight.
 const CRASH_AFTER_MS: f64 = 100.0;
 
-/// Longest wait for an error or for a server to come back.
+/// Maximum wait for an error or for a server to restart.
 const WAIT_MAX: Duration = Duration::from_secs(40);
 
 /// Tools of the example server.
 pub(crate) const EXAMPLE_TOOLS: usize = 11;
 
-/// Calls that are never answered, at the same time.
+/// Number of concurrent calls that are never answered.
 const NEVER: usize = 32;
 
-/// Tools of the stub that has `never`.
+/// Number of tools of the stub with `never`.
 const HANGING_TOOLS: usize = 104;
 
 pub(crate) async fn run(bench: &mut Bench) -> Fallible<()> {
@@ -57,7 +57,7 @@ pub(crate) async fn run(bench: &mut Bench) -> Fallible<()> {
     Ok(())
 }
 
-/// The crash is called for while another call is open: both must get their error at once.
+/// Triggers the crash while another call is in flight: both must fail at once.
 async fn crash(bench: &mut Bench, gateway: &Target) -> Fallible<()> {
     let mut caller = BenchClient::open(&gateway.place, &bench.ids).await?;
     let mut waiter = BenchClient::open(&gateway.place, &bench.ids).await?;
@@ -111,7 +111,7 @@ fn failed(answer: &[u8]) -> Fallible<()> {
     Err(format!("no error but: {}", String::from_utf8_lossy(answer)).into())
 }
 
-/// A call of the example server that must be answered.
+/// Makes a call to the example server that must be answered.
 pub(crate) async fn echo(client: &mut BenchClient) -> Fallible<()> {
     let answer = client
         .call_tool("example__echo", r#"{"message":"still here"}"#)
@@ -120,8 +120,8 @@ pub(crate) async fn echo(client: &mut BenchClient) -> Fallible<()> {
     if good { Ok(()) } else { Err("no echo".into()) }
 }
 
-/// One server answers nothing at all, one leaves calls without an answer; the third must not
-/// feel it.
+/// One server answers nothing, and another one leaves calls unanswered; the third must not be
+/// affected.
 async fn never(bench: &mut Bench) -> Fallible<()> {
     let stub = targets::stub(4).await?;
     let hanging = targets::stub(HANGING_TOOLS).await?;
@@ -153,7 +153,7 @@ async fn never(bench: &mut Bench) -> Fallible<()> {
     Ok(())
 }
 
-/// Calls and lists, one connection each, one after the other.
+/// Measures calls and lists in turn, with one connection each.
 async fn both(bench: &Bench, gateway: &Target, server: u32, tools: usize) -> Vec<Figure> {
     let mut figures = Vec::new();
     for work in [Work::Echo, Work::List(tools)] {

@@ -1,4 +1,4 @@
-//! How soon a gateway with many servers answers after its start, from what it knew before.
+//! How soon a gateway with many servers answers after its start, with stored lists.
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,10 +18,10 @@ const SERVERS: usize = 50;
 const TOOLS_OF_EACH: usize = 4;
 const TOOLS: usize = SERVERS * TOOLS_OF_EACH;
 
-/// Longest wait until everything is up.
+/// Maximum wait until all servers are up.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// The first start must not be served from a list that is not whole.
+/// The first start must not return an incomplete list.
 const SETTINGS: &str = "first_list_wait = \"1m\"\n";
 
 pub(crate) async fn run(bench: &mut Bench) -> Fallible<()> {
@@ -58,7 +58,7 @@ pub(crate) async fn run(bench: &mut Bench) -> Fallible<()> {
 }
 
 /// Milliseconds from the start of the process to the first answer to `tools/list`, which must be
-/// whole, and to the moment when every server is up.
+/// complete, and until every server is up.
 async fn started(home: &Home, ids: &Ids) -> Fallible<(f64, f64, Target)> {
     let begun = Instant::now();
     let ms = || begun.elapsed().as_secs_f64() * 1000.0;

@@ -25,13 +25,13 @@ pub(crate) const NAMES: [&str; 8] = [
     "wait",
 ];
 
-/// Calls that wait together.
+/// Number of concurrent calls.
 const WAITING: usize = 256;
 
-/// How long each of them takes at the server, in milliseconds.
+/// Duration of each call at the server, in milliseconds.
 const WAIT_MS: usize = 500;
 
-/// Longest that a wait may last before it counts as failed.
+/// Maximum duration of the calls; longer counts as failed.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
 pub(crate) async fn run(bench: &mut Bench) -> Fallible<()> {
@@ -145,7 +145,7 @@ pub(crate) fn at_least(bench: &mut Bench, figures: &[Figure], beside: &str, leas
     });
 }
 
-/// What the gateway holds in memory right after the streams.
+/// Memory of the gateway right after the streams.
 pub(crate) fn held(bench: &mut Bench, rig: &Rig) {
     let mib = |target: &Target| rss(target.pid()) as f64 / 1024.0 / 1024.0;
     for target in &rig.others {
@@ -162,7 +162,7 @@ pub(crate) fn held(bench: &mut Bench, rig: &Rig) {
     }
 }
 
-/// All calls begin together; the last must be back within a second.
+/// Starts all calls together; the last answer must arrive within a second.
 pub(crate) async fn wait(bench: &mut Bench, target: &Target) {
     let name = target.name;
     match timeout(WAIT_MAX, wait_for_all(target, &bench.ids)).await {

@@ -1,4 +1,4 @@
-//! Lists that the gateway puts together of several servers.
+//! Lists that the gateway merges from several servers.
 
 use super::Rig;
 use super::forward::at_least;
@@ -30,7 +30,7 @@ pub(crate) async fn run(bench: &mut Bench) -> Fallible<()> {
     Ok(())
 }
 
-/// One list of `direct` tools at the stub, and the list of `count` servers at the gateway.
+/// Compares a list of `direct` tools at the stub with the merged list of `count` servers.
 async fn merged(
     bench: &mut Bench,
     direct: usize,

@@ -1,4 +1,4 @@
-//! The memory of an idle gateway, and how fast it starts.
+//! Memory of an idle gateway, and its start time.
 
 use std::time::Duration;
 
@@ -17,11 +17,11 @@ pub(crate) const NAMES: [&str; 2] = ["start", "memory"];
 const SESSIONS: usize = 10_000;
 const SESSIONS_SMOKE: usize = 1000;
 
-/// Idle time over which processor time is counted.
+/// Idle time over which CPU time is counted.
 const IDLE: Duration = Duration::from_secs(5);
 const IDLE_SMOKE: Duration = Duration::from_secs(1);
 
-/// Starts of which the median is taken.
+/// Number of starts for the median.
 const STARTS: usize = 5;
 const START_MAX: Duration = Duration::from_secs(20);
 
@@ -125,7 +125,7 @@ async fn memory(bench: &mut Bench, gateway: &Target) -> Fallible<()> {
     sleep(Duration::from_millis(500)).await;
     let busy = idle_cpu(bench, pid).await;
     let what = "processor time of idle sessions, ms per s".to_owned();
-    // One tick of the clock is 10 ms: less cannot be told from nothing.
+    // A clock tick is 10 ms, so less cannot be measured.
     let limit = 10.0 / idle_time(bench).as_secs_f64();
     bench.report.goal(Goal {
         what,
@@ -134,7 +134,7 @@ async fn memory(bench: &mut Bench, gateway: &Target) -> Fallible<()> {
     });
 
     empty(&mut client, &mut sessions).await?;
-    // It is given back once nobody leaves any more, which is looked at each second.
+    // Memory is released once no more sessions end, which is checked every second.
     sleep(Duration::from_secs(3)).await;
     let after = rss(pid);
     let grown = full.saturating_sub(before).max(1) as f64;
@@ -180,7 +180,7 @@ fn idle_time(bench: &Bench) -> Duration {
     if bench.smoke { IDLE_SMOKE } else { IDLE }
 }
 
-/// Processor time while nothing is asked, in milliseconds per second.
+/// CPU time of an idle gateway, in milliseconds per second.
 async fn idle_cpu(bench: &Bench, pid: u32) -> f64 {
     let before = cpu_us(pid);
     let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! The scenarios, with the targets that the gateway has to reach.
+//! The scenarios, with the goals that the gateway must meet.
 
 pub(crate) mod auth;
 pub(crate) mod eras;
@@ -17,7 +17,7 @@ use crate::measure::{Figure, Plan, compare};
 use crate::report::{CPU, PER_SECOND, ratio};
 use crate::targets::{self, BEFORE, Server, Target};
 
-/// The names of all scenarios, as they are run.
+/// Names of all scenarios, in order of execution.
 pub(crate) fn names() -> Vec<&'static str> {
     let groups: [&[&str]; 9] = [
         &forward::NAMES,
@@ -33,14 +33,14 @@ pub(crate) fn names() -> Vec<&'static str> {
     groups.concat()
 }
 
-/// The targets of one comparison; they end when it is dropped.
+/// The targets of one comparison, which end on drop.
 pub(crate) struct Rig {
     pub(crate) direct: Target,
     pub(crate) others: Vec<Target>,
 }
 
 impl Rig {
-    /// The stub with so many tools, and in front of it the pass-through and nginx.
+    /// Starts the stub with this many tools, and the pass-through and nginx in front of it.
     pub(crate) async fn new(bench: &Bench, tools: usize) -> Fallible<Self> {
         let direct = targets::stub(tools).await?;
         let mut others = vec![targets::passthrough(direct.place.port).await?];
@@ -50,7 +50,7 @@ impl Rig {
         Ok(Self { direct, others })
     }
 
-    /// Adds the gateway in front of servers that have so many tools together.
+    /// Adds the gateway in front of servers with this many tools in total.
     pub(crate) async fn add_gateway(
         &mut self,
         bench: &mut Bench,
@@ -88,8 +88,8 @@ impl Rig {
     }
 }
 
-/// The gateway, ready; when it cannot be started that is an error of the run and the other
-/// targets are measured without it.
+/// Starts the gateway and waits until it is ready. If that fails, an error is recorded and the
+/// other targets are measured without it.
 pub(crate) async fn start_gateway(
     bench: &mut Bench,
     servers: &[Server],
@@ -99,7 +99,7 @@ pub(crate) async fn start_gateway(
     ready(bench, launched, tools).await
 }
 
-/// The other build, if there is one to compare with.
+/// Starts the other build, if one was given.
 pub(crate) async fn start_before(
     bench: &mut Bench,
     servers: &[Server],
@@ -110,7 +110,7 @@ pub(crate) async fn start_before(
     ready(bench, launched, tools).await
 }
 
-/// The needs of this build beside the other one, for the same work in the same rounds.
+/// Compares the costs of this build and the other one for the same work in the same rounds.
 pub(crate) fn beside_before(bench: &Bench, figures: &[Figure]) {
     for (what, reading) in [("CPU", CPU), ("throughput", PER_SECOND)] {
         if let Some(value) = ratio(figures, "gateway", BEFORE, reading) {

@@ -1,4 +1,4 @@
-//! How long a server is away that was killed, beside what it costs to start it at all.
+//! How long a killed server is unavailable, compared with its bare start time.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -19,10 +19,11 @@ use crate::targets::{Home, Server, Target};
 
 pub(crate) const NAMES: [&str; 1] = ["recovery"];
 
-/// Longest wait for a server that comes back.
+/// Maximum wait for a server to restart.
 const WAIT_MAX: Duration = Duration::from_secs(40);
 
-/// No waiting between attempts, and never given up: what is left is the gateway's own work.
+/// Removes all delays between attempts and the limit on them, so that only the gateway's own work
+/// remains.
 const AT_ONCE: &str = "[supervision]
 backoff_initial = \"1ms\"
 backoff_max = \"1ms\"
@@ -48,7 +49,7 @@ pub(crate) async fn run(bench: &mut Bench) -> Fallible<()> {
     }
     let bare = median(bare);
     let at_once = median(recoveries(bench, AT_ONCE, rounds).await?);
-    // More of them in a row would wait longer each time, as they should.
+    // Only one kill, because repeated kills back off longer, as they should.
     let by_default = median(recoveries(bench, "", 1).await?);
     bench.report.line(&format!(
         "ms: started by hand {bare:.1}, in the gateway without backoff {at_once:.1}, \
@@ -62,7 +63,7 @@ pub(crate) async fn run(bench: &mut Bench) -> Fallible<()> {
     Ok(())
 }
 
-/// Milliseconds from the start of the server to the answer of its first call.
+/// Milliseconds from the start of the server to its answer to the first call.
 async fn started_bare() -> Fallible<f64> {
     let begun = Instant::now();
     let mut child = Command::new(env!("CARGO_BIN_EXE_mcpvisor"))
@@ -88,7 +89,7 @@ async fn started_bare() -> Fallible<f64> {
     Ok(took)
 }
 
-/// Milliseconds from each kill to the first right answer after it.
+/// Milliseconds from each kill to the next correct answer.
 async fn recoveries(bench: &Bench, settings: &str, kills: usize) -> Fallible<Vec<f64>> {
     let servers = [Server::Example {
         name: "example".to_owned(),
@@ -115,7 +116,7 @@ async fn recovery(gateway: &Target, caller: &mut BenchClient) -> Fallible<f64> {
     while echo(caller).await.is_err() {
         sleep(Duration::from_millis(1)).await;
     }
-    // The answer may be one from before the gateway knew.
+    // The answer can be from before the gateway noticed the kill.
     if children(gateway.pid()).contains(server) {
         return Err("the killed server answered".into());
     }

@@ -1,4 +1,4 @@
-//! Calls to a server over stdio beside the same server over HTTP.
+//! Calls to a server over stdio, compared with the same server over HTTP.
 
 use super::Rig;
 use super::forward::{at_least, held, wait};

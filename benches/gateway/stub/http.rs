@@ -1,4 +1,4 @@
-//! The stub over HTTP/1.1: one thread, connections kept alive, no more parsing than needed.
+//! The HTTP/1.1 stub: one thread, keep-alive connections, and minimal parsing.
 
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
@@ -14,11 +14,11 @@ use crate::scan;
 
 const READ: usize = 16 * 1024;
 
-/// Connections that wait to be taken. Beyond it the kernel drops the first packet and the peer
-/// tries again after a second: hundreds may come at once here.
+/// Length of the accept queue. Beyond it, the kernel drops the first packet and the peer retries
+/// after a second; hundreds of connections can arrive at once here.
 const BACKLOG: u32 = 4096;
 
-/// Serves on a port of the loopback. Without a stub it takes connections and never answers.
+/// Serves on a loopback port. Without a stub, it accepts connections and never answers.
 pub(crate) async fn serve(port: u16, stub: Option<Stub>) -> io::Result<()> {
     let socket = TcpSocket::new_v4()?;
     socket.set_reuseaddr(true)?;
@@ -37,7 +37,7 @@ pub(crate) async fn serve(port: u16, stub: Option<Stub>) -> io::Result<()> {
                         None => hear(stream).await,
                         Some(stub) => connection(&stub, stream).await,
                     };
-                    // A peer that went away is normal here.
+                    // A closed connection is normal here.
                     let _ = ended;
                 });
             }
@@ -51,7 +51,7 @@ async fn hear(mut stream: TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// The head of a request as far as the stub cares.
+/// The parts of a request's head that the stub needs.
 struct Head {
     len: usize,
     body: usize,
@@ -127,7 +127,7 @@ async fn answer(
             return stream_progress(stub, id, (steps, token), stream, out).await;
         }
         StubRequest::Sleep { ms } => tokio::time::sleep(Duration::from_millis(ms as u64)).await,
-        // Until the client goes away.
+        // Waits until the client closes the connection.
         StubRequest::Never => {
             stream.read_u8().await?;
             return std::future::pending().await;
@@ -140,7 +140,7 @@ async fn answer(
         out.extend_from_slice(b"Mcp-Session-Id: 7e1c3c52-stub\r\n");
     }
     out.extend_from_slice(b"Content-Length: ");
-    // The length is not known yet: leave room and fill it in, with spaces in front.
+    // The length is not known yet: reserves room for it, padded with spaces.
     let at = out.len();
     out.extend_from_slice(b"            \r\n\r\n");
     let body = out.len();
@@ -152,7 +152,7 @@ async fn answer(
     Ok(())
 }
 
-/// Each event is a chunk and a write of its own, as a server that really works would send it.
+/// Sends each event as a chunk in a separate write, as a real server would.
 async fn stream_progress(
     stub: &Stub,
     id: &[u8],
@@ -160,7 +160,7 @@ async fn stream_progress(
     stream: &mut TcpStream,
     out: &mut Vec<u8>,
 ) -> io::Result<()> {
-    // The last header keeps nginx from collecting the events.
+    // The last header keeps nginx from buffering the events.
     out.extend_from_slice(
         b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-cache\r\n\
         Transfer-Encoding: chunked\r\nX-Accel-Buffering: no\r\n\r\n",

@@ -1,5 +1,5 @@
-//! The stub server: what stands behind the gateway. It does as little as an MCP server can,
-//! so that the gateway is what is measured.
+//! The stub server behind the gateway. It does as little as an MCP server can, so that the gateway
+//! dominates the measurement.
 
 pub(crate) mod http;
 pub(crate) mod stdio;
@@ -9,16 +9,16 @@ use std::io::Write as _;
 use crate::client::{Era, SESSIONLESS};
 use crate::scan;
 
-/// Tools that do something, in the order of the list; further ones only fill the list.
+/// Tools with a function, in the order of the list; all others only fill the list.
 const TOOLS: [&str; 5] = ["echo", "big", "progress", "sleep", "never"];
 
-/// A member that only requests without a session have.
+/// A member that only sessionless requests have.
 const CLAIM: &[u8] = b"\"io.modelcontextprotocol/protocolVersion\"";
 
 /// Largest answer of `big`, in bytes.
 const BIG_MAX: usize = 64 * 1024 * 1024;
 
-/// The stub with its list of tools as it goes out.
+/// The stub, with its serialized list of tools.
 pub(crate) struct Stub {
     era: Era,
     list: Vec<u8>,
@@ -27,7 +27,7 @@ pub(crate) struct Stub {
 /// The kinds of requests.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum StubRequest<'a> {
-    /// No request at all: there is nothing to answer.
+    /// Not a request, so there is nothing to answer.
     Nothing,
     Initialize {
         revision: &'a [u8],
@@ -52,7 +52,7 @@ pub(crate) enum StubRequest<'a> {
     Unknown,
 }
 
-/// The raw id of a message and what it wants of a server of this era.
+/// The raw id of a message, and the request that it makes of a server of this era.
 fn read(message: &[u8], era: Era) -> (&[u8], StubRequest<'_>) {
     let (Some(id), Some(method)) = (scan::value(message, "id"), scan::value(message, "method"))
     else {
@@ -106,7 +106,7 @@ fn call(message: &[u8]) -> StubRequest<'_> {
     }
 }
 
-/// The name of the tool: `clientInfo`, which may stand before it, has a name as well.
+/// Name of the tool. The search skips `clientInfo`, which also has a name and can come first.
 fn tool(message: &[u8]) -> Option<&[u8]> {
     let name = scan::value(message, "name")?;
     let bare = name
@@ -120,7 +120,7 @@ fn tool(message: &[u8]) -> Option<&[u8]> {
 }
 
 impl Stub {
-    /// With so many tools of about 400 bytes each.
+    /// Creates a stub with this many tools of about 400 bytes each.
     pub(crate) fn new(era: Era, tools: usize) -> Self {
         let filler = "A tool of the stub server. ".repeat(6);
         let names = TOOLS.iter().map(|name| (*name).to_owned());
@@ -145,7 +145,7 @@ impl Stub {
         }
     }
 
-    /// The raw id of a message and what it wants.
+    /// The raw id of a message, and the request that it makes.
     pub(crate) fn read<'a>(&self, message: &'a [u8]) -> (&'a [u8], StubRequest<'a>) {
         read(message, self.era)
     }
@@ -207,11 +207,11 @@ pub(crate) fn progress(token: &[u8], step: usize, steps: usize, out: &mut Vec<u8
         b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":",
     );
     out.extend_from_slice(token);
-    // Writing to a vector does not fail.
+    // Writing to a vector cannot fail.
     let _ = write!(out, ",\"progress\":{step},\"total\":{steps}}}}}");
 }
 
-/// Ends the process when the one that started it is gone: stdin is a pipe from it.
+/// Ends the process when its parent has ended, which closes the pipe on stdin.
 pub(crate) fn end_with_parent() {
     std::thread::spawn(|| {
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());

@@ -1,4 +1,4 @@
-//! The same stub over stdin and stdout.
+//! The stub over stdin and stdout.
 
 use std::fs::File;
 use std::io;
@@ -54,7 +54,7 @@ fn answer(stub: &Stub, line: &[u8], late: &mpsc::UnboundedSender<Vec<u8>>, out: 
             let (id, late) = (id.to_vec(), late.clone());
             tokio::spawn(async move {
                 tokio::time::sleep(Duration::from_millis(ms as u64)).await;
-                // An error means that the process ends.
+                // An error is only possible while the process ends.
                 let _ = late.send(id);
             });
             return;

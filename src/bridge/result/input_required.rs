@@ -52,7 +52,7 @@ impl InputRequired {
         let state = state.transpose()?;
         let requests = members.get("inputRequests").map(parse_requests);
         let requests = requests.transpose()?.unwrap_or_default();
-        // Without a question or a state, the client would retry forever.
+        // The client would retry forever if it had neither a question nor a state to return.
         if state.is_none() && requests.is_empty() {
             return Err(InvalidInputRequired::Empty);
         }

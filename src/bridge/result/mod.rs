@@ -1,4 +1,4 @@
-//! Adds to results what sessionless clients expect beside the payload, and removes it for clients
+//! Adds to results what sessionless clients expect besides the payload, and removes it for clients
 //! with a handshake (B-RPC-06, S-LIFE-17).
 
 mod completion;

@@ -42,7 +42,7 @@ pub struct InvalidState;
 pub enum RefusedState {
     #[error(transparent)]
     Invalid(#[from] InvalidState),
-    /// It belongs to a previous server with the same name.
+    /// The state belongs to a previous server with the same name.
     #[error("requestState of a server that was replaced")]
     Replaced,
 }
@@ -96,7 +96,7 @@ impl StateBinding {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestState {
     pub binding: StateBinding,
-    /// Unix time in seconds.
+    /// Creation time, as Unix time in seconds.
     pub issued_at: u64,
     /// Unix time in seconds, from which on the state is refused.
     pub expires_at: u64,

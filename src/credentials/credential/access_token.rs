@@ -10,9 +10,9 @@ use crate::credentials::stored_sign_in::{StoredSignIn, unix_now};
 pub struct AccessToken {
     /// The value of `Authorization`.
     header: SecretString,
-    /// Unix seconds; `None` if the token is renewed only once it is refused.
+    /// When the token is renewed, in Unix seconds; `None` if it is renewed only once it is refused.
     renew_at: Option<u64>,
-    /// Unix seconds.
+    /// Expiry of the token, in Unix seconds.
     pub(super) expires_at: Option<u64>,
 }
 

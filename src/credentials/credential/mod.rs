@@ -133,7 +133,7 @@ impl Credential {
         })
     }
 
-    /// Whether it belongs to the server at `url` with these settings.
+    /// Whether the credential belongs to the server at `url` with these settings.
     pub fn is_of(&self, url: &Url, settings: &OAuthSettings) -> bool {
         self.url == *url && self.settings == *settings
     }

@@ -14,10 +14,10 @@ use crate::id::{Principal, ServerName};
 pub struct Granted {
     pub server: ServerName,
     pub token_type: &'static str,
-    /// Lifetime in seconds.
+    /// Lifetime of the token, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_in: Option<u64>,
-    /// Unix seconds.
+    /// Expiry of the token, in Unix seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<u64>,
     pub scope: String,
@@ -46,13 +46,13 @@ pub struct CredentialView {
     pub issuer: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<String>,
-    /// Unix seconds.
+    /// Expiry of the token, in Unix seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<u64>,
-    /// Unix seconds.
+    /// Time of the sign-in, in Unix seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signed_in_at: Option<u64>,
-    /// Whether it is renewed without user interaction.
+    /// Whether the token is renewed without user interaction.
     pub is_renewable: bool,
 }
 
@@ -80,7 +80,7 @@ pub enum NotRenewed {
     LoginNeeded(LoginName),
     #[error("more permissions needed: `mcpvisor auth login {0}`")]
     MoreScopes(LoginName),
-    /// The client has to send a different token of its own.
+    /// The client has to send a different token.
     #[error("the client's token could not be exchanged for a server token: {0}")]
     NotExchanged(String),
     #[error("the token cannot be renewed: {0}")]

@@ -180,7 +180,7 @@ impl Credential {
             let mut waiting = self.waiting.lock();
             let is_it = |sign_in: &WaitingSignIn| sign_in.is_of(&state);
             let place = waiting.iter().position(is_it).ok_or(CallbackError::State)?;
-            // It stays pending: a callback from a different person does not end the sign-in.
+            // The sign-in stays pending: a callback from a different person does not end it.
             let is_admitted = |sign_in: &WaitingSignIn| sign_in.browser.admits(bearer);
             if !waiting.get(place).is_some_and(is_admitted) {
                 return Err(CallbackError::Browser.into());

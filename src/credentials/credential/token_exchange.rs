@@ -16,12 +16,13 @@ use crate::credentials::{Grant, GrantKind, SubjectToken, lookup};
 const REFUSED_FOR: Duration = Duration::from_secs(10);
 
 impl Credential {
-    /// Whether its tokens come from an exchange of client tokens.
+    /// Whether the credential's tokens come from an exchange of client tokens.
     pub fn is_exchanged(&self) -> bool {
         self.settings.grant == GrantKind::TokenExchange
     }
 
-    /// Whether a request of its user has to wait for a token. Requests never go without one.
+    /// Whether requests of the credential's user have to wait for a token, without which none is
+    /// sent.
     pub fn lacks_token(&self) -> bool {
         let is_usable = |token: &Arc<AccessToken>| !token.has_expired();
         self.is_exchanged()
@@ -60,7 +61,7 @@ impl Credential {
         }
     }
 
-    /// The newest token of its user with the same rights.
+    /// The newest token of the credential's user with the same rights.
     fn subject(&self) -> Option<Arc<SubjectToken>> {
         let user = self.user.as_ref()?;
         user.subjects.get(user.subject.as_ref()?)

@@ -102,7 +102,7 @@ impl Credential {
         self.user.as_ref().map(|user| &user.principal)
     }
 
-    /// The page where its user signs in; `requester` names who asks for it.
+    /// The page where the credential's user signs in; `requester` names who requested it.
     ///
     /// # Errors
     ///
@@ -117,7 +117,7 @@ impl Credential {
         Ok(begun.await?.link)
     }
 
-    /// Whether it can be dropped without losing state.
+    /// Whether the credential can be dropped without losing state.
     pub fn is_unused(&self) -> bool {
         self.is_exchanged() || !self.has_token() && self.waiting.lock().is_empty()
     }

@@ -1,8 +1,8 @@
 //! Re-encrypts all sealed files with a new key while other processes read and write.
 //!
-//! First the previous key is stored, sealed with the new key; then the new key replaces it. Whoever
-//! has the key in place can read everything at any time, even if the rotation is killed. Restarting
-//! it resumes where it stopped.
+//! First the previous key is stored, sealed with the new key; then the new key replaces it. A
+//! process that reads the current key can decrypt everything at any time, even if the rotation is
+//! killed. A restarted rotation resumes where it stopped.
 
 use std::fs;
 use std::io;
@@ -143,9 +143,9 @@ fn begin(
 /// The outcome for one file.
 enum Resealed {
     Yes,
-    /// It was re-encrypted before.
+    /// The file was re-encrypted before.
     Already,
-    /// Neither key decrypts it.
+    /// Neither key decrypts the file.
     Unreadable(PathBuf),
 }
 
@@ -260,7 +260,7 @@ mod tests {
                 let old = Vault::new(vault.directory().to_owned(), with_old.clone());
                 let error = old.read(name).unwrap_err().to_string();
                 assert!(error.contains("the variable KEY"), "{killed_at}: {error}");
-                // It does not overwrite what it cannot read.
+                // A vault does not overwrite a file that it cannot read.
                 assert!(old.write(name, b"x").is_err());
             }
             check_all(&kept);
@@ -312,7 +312,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let key = VaultKey::File(root.path().join("key"));
         let (place, kept) = sealed(root.path(), &key);
-        // Between two files, where it does not hold the lock.
+        // Between two files, where the rotation does not hold the lock.
         for overtaken_at in 3..=6 {
             let mut steps = 0;
             rotate_until(&place, &key, None, &mut || {

@@ -1,4 +1,4 @@
-//! Opening a conversation with a server: what we say, and what its answer must hold.
+//! The handshake with a server: builds the gateway's requests and validates the server's answers.
 
 use std::fmt;
 
@@ -19,15 +19,15 @@ pub struct Negotiated {
     pub instructions: Option<String>,
 }
 
-/// Why a handshake failed. `{}` is for clients, `{:#}` for operators: it shows the words of the
-/// server, too.
+/// Why a handshake failed. `{}` is for clients; `{:#}` is for operators and includes the server's
+/// text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeError {
     #[error(fmt = show_refusal)]
     Refused(Method, String),
     #[error(fmt = show_shape)]
     Shape(Method, String),
-    /// The connection ends (C-LIFE-04). Another attempt alone does not heal this.
+    /// The connection ends (C-LIFE-04). Retrying alone does not help.
     #[error(fmt = show_revision)]
     Revision(String),
 }
@@ -53,8 +53,8 @@ fn show_revision(revision: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     }
 }
 
-/// The parameters of `initialize`. `roots` is always declared, since roots can be answered from
-/// the configuration. `client` is the `clientInfo` of the only client of the connection.
+/// Parameters of `initialize`. `roots` is always declared, because roots can be answered from the
+/// configuration. `client` is the `clientInfo` of the connection's only client.
 pub(crate) fn initialize_params(
     profile: &DeclaredCapabilities,
     revision: Revision,
@@ -71,7 +71,7 @@ pub(crate) fn initialize_params(
     })
 }
 
-/// The revision that introduced a capability of clients.
+/// Revision that introduced a client capability.
 fn capability_since(name: &str) -> Revision {
     match name {
         "elicitation" => Revision::V2025_06_18,
@@ -84,7 +84,7 @@ fn capability_since(name: &str) -> Revision {
 ///
 /// # Errors
 ///
-/// Returns a [`HandshakeError`]; the connection is of no use then.
+/// Returns a [`HandshakeError`], after which the connection cannot be used.
 pub(crate) fn negotiated(response: &Response) -> Result<Negotiated, HandshakeError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -122,8 +122,8 @@ pub(crate) fn negotiated(response: &Response) -> Result<Negotiated, HandshakeErr
     })
 }
 
-/// The revision to offer after `offered`, if this answer to `initialize` refuses that one. Servers
-/// have to answer with a revision of theirs instead, but some do not.
+/// The revision to offer after `offered`, if this answer to `initialize` refuses `offered`. Servers
+/// should answer with a revision that they support instead, but some do not.
 pub(crate) fn older_revision(response: &Response, offered: Revision) -> Option<Revision> {
     #[derive(Deserialize)]
     struct VersionError {
@@ -147,7 +147,7 @@ pub(crate) fn older_revision(response: &Response, offered: Revision) -> Option<R
 ///
 /// # Errors
 ///
-/// Returns a [`HandshakeError`]; the connection is of no use then.
+/// Returns a [`HandshakeError`], after which the connection cannot be used.
 pub(crate) fn discovered(response: &Response) -> Result<Negotiated, HandshakeError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -187,7 +187,7 @@ pub(crate) fn discovered(response: &Response) -> Result<Negotiated, HandshakeErr
     })
 }
 
-/// Reads an object. PHP writes an empty one as `[]`, and Go as `null`.
+/// Reads an object. PHP writes an empty object as `[]`, and Go as `null`.
 fn object_or_empty<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Map<String, Value>, D::Error> {
@@ -204,7 +204,7 @@ impl Negotiated {
         self.revision.era() == Era::Modern
     }
 
-    /// Whether the server says when the list of this capability changes.
+    /// Whether the server reports changes of this capability's list.
     pub fn has_changes(&self, capability: &str) -> bool {
         let capability = self.capabilities.get(capability);
         capability.and_then(|it| it.get("listChanged")) == Some(&Value::Bool(true))
@@ -214,8 +214,8 @@ impl Negotiated {
         self.capabilities.contains_key(capability)
     }
 
-    /// Whether to request a list of this kind. Servers of old libraries have tools without declaring
-    /// any capability.
+    /// Whether to request a list of this kind. Servers built with old libraries can have tools
+    /// without declaring the capability.
     pub fn may_list(&self, kind: ItemKind) -> bool {
         let declares_none = || {
             ItemKind::ALL
@@ -225,14 +225,14 @@ impl Negotiated {
         self.has(kind.capability()) || kind == ItemKind::Tools && declares_none()
     }
 
-    /// Whether the server sends `resources/updated` for URIs that were subscribed to.
+    /// Whether the server sends `resources/updated` for subscribed URIs.
     pub fn has_subscriptions(&self) -> bool {
         let resources = self.capabilities.get("resources");
         resources.and_then(|resources| resources.get("subscribe")) == Some(&Value::Bool(true))
     }
 }
 
-/// Message of a server's error object, bounded.
+/// Message of a server's error object, truncated.
 pub(crate) fn error_text(error: &RawJson) -> String {
     #[derive(Deserialize)]
     struct RpcErrorText {

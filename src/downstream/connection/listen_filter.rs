@@ -40,9 +40,9 @@ impl ListenFilter {
         }
     }
 
-    /// Whether a stream with this filter reports everything in `wanted` and nothing more apart
-    /// from further tasks. Tasks end on their own, and a new stream for each ended task would cost
-    /// too much.
+    /// Whether a stream with this filter reports everything in `wanted`, and nothing else except
+    /// further tasks. Tasks end on their own, so a new stream for each ended task would cost too
+    /// much.
     pub(crate) fn covers(&self, wanted: &Self) -> bool {
         let same_tasks = Self {
             task_ids: wanted.task_ids.clone(),

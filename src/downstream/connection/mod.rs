@@ -1,23 +1,23 @@
-//! The actor behind one connection to a server: opens it, shakes hands, relays.
+//! The actor behind one connection to a server: opens it, performs the handshake, relays calls.
 //!
-//! The pool starts it under a supervisor, from a [`ConnectionSpec`]; sessions send it
-//! [`CallMessage`]s, which it hands to its calls in flight. It fetches the server's lists, pings
-//! it, and publishes what the server says outside of calls.
+//! The pool starts it under a supervisor, from a [`ConnectionSpec`]. Sessions send it
+//! [`CallMessage`]s, which it passes to its calls in flight. It fetches the server's lists, pings
+//! the server, and publishes the server's events outside of calls.
 //!
-//! - `spec`: what every incarnation is built from, and the messages to and from it
-//! - `state`: how far it has come
-//! - `opening`, `era_probe`, `handshake`: from the start to an answer that tells the era
-//! - `ready`: what follows it: worker channels, subscriptions
-//! - `own_requests`: its requests on its own behalf: handshake, lists, pings
-//! - `list_fetch`, `list_refresh`: one list page by page; keeping all lists up to date
-//! - `listen_stream`, `listen_filter`: the event stream of a server without sessions
-//! - `unowned_requests`: requests of the server that came on no call's stream
-//! - `liveness`, `session_watch`: pings, and whether the server knows the session
-//! - `renewal`: a new handshake when an HTTP server forgot the session
-//! - `measurement`: how long its requests and it itself take, for the metrics
-//! - `ending`, `crash_report`: how an incarnation ends, and what is reported of it
+//! - `spec`: the data that every incarnation is built from, and the messages to and from it
+//! - `state`: the stages of a connection
+//! - `opening`, `era_probe`, `handshake`: from the start to an answer that proves the era
+//! - `ready`: worker channels and subscriptions after the handshake
+//! - `own_requests`: the gateway's own requests: handshake, lists, pings
+//! - `list_fetch`, `list_refresh`: fetch a list page by page; keep all lists up to date
+//! - `listen_stream`, `listen_filter`: the event stream of a sessionless server
+//! - `unowned_requests`: requests of the server that arrive outside of a call's stream
+//! - `liveness`, `session_watch`: pings, and whether the server still knows the session
+//! - `renewal`: a new handshake after an HTTP server lost the session
+//! - `measurement`: durations for the metrics
+//! - `ending`, `crash_report`: the end of an incarnation, and its report
 //!
-//! It knows nothing of HTTP clients, of other servers, or of whether it will be restarted.
+//! The connection does not know about HTTP clients, other servers, or its own restarts.
 
 pub(crate) mod crash_report;
 mod ending;
@@ -75,29 +75,29 @@ pub(crate) struct Connection {
     birth: supervision::SupervisorLink<CallSenders>,
     inbox: LinkInbox,
     state: ConnectionState,
-    /// Counts this connection as one that lives, until it is gone.
+    /// Counts the connection as live until it is dropped.
     living: Option<LiveConnection>,
-    /// Its place among the programs that start.
+    /// Slot in the start queue.
     place: Option<StartPlace>,
     own: OwnRequests,
     part: ServerPart,
     lists: ListState,
     listening: ListenState,
-    /// The log level that was sent to the server last.
+    /// The log level that was last sent to the server.
     sent_log_level: Option<LogLevel>,
     timer: Timer,
     refreshes: Option<SpawnHandle>,
     next_ping: Option<SpawnHandle>,
     session: SessionWatch,
-    /// Since when the write queue of the server is full.
+    /// When the server's write queue became full.
     unread_since: Option<Instant>,
     last_received: Instant,
-    /// When a large answer came last, or was discarded.
+    /// When a large answer last arrived or was discarded.
     last_large: Option<Instant>,
     began: Instant,
-    /// Since when it is ready.
+    /// When the connection became ready.
     up_since: Option<Instant>,
-    /// It is the session of one client: its lists are the lists that all clients see, until calls of this
+    /// Whether this is one client's session. Its lists are the shared ones until calls of the
     /// client could have changed them.
     is_own_session: bool,
 }
@@ -140,8 +140,8 @@ impl Connection {
         }
     }
 
-    /// Sends a request of our own, and returns its number; a link that does not take it is as
-    /// good as dead.
+    /// Sends one of the gateway's own requests, and returns its number. A link that does not accept
+    /// it counts as dead.
     fn ask_server(
         &mut self,
         method: &Method,
@@ -172,7 +172,7 @@ impl Connection {
                 let method = MethodLabel::of(method);
                 self.own.add(number, (own, method), Instant::now(), within);
                 if is_question && self.state.era_probe().is_some() {
-                    // Its clock is that of the opening.
+                    // The opening has its own deadlines.
                     self.own.keep(number);
                 }
                 self.arm(ctx);
@@ -207,7 +207,7 @@ impl Connection {
             self.on_sign_of_life();
         }
         let Some(calls) = self.state.calls_mut() else {
-            // A link may need somebody to sign in before it is open.
+            // Some links require a sign-in before they open.
             if let LinkEvent::SignIn(place) = event {
                 self.on_sign_in(place, ctx);
             }
@@ -239,7 +239,7 @@ impl Connection {
             UnhandledEvent::RevisionRefused => {
                 self.spec.of_server.era.forget();
                 let revision = modern::REVISION;
-                self.fail(format!("it does not speak {revision} any more"), ctx);
+                self.fail(format!("server no longer speaks {revision}"), ctx);
             }
         }
     }
@@ -249,7 +249,7 @@ impl Connection {
         let number = number.or_else(|| self.unread_question(response));
         let error = || error_of_response(response);
         let Some(own) = number.and_then(|number| self.take_own(number, error)) else {
-            // Of a call that was cancelled or timed out (C-CANC-03).
+            // The call was cancelled or timed out (C-CANC-03).
             return;
         };
         match own {
@@ -261,15 +261,15 @@ impl Connection {
                 self.listen_ended(number, &ended(response), ctx);
             }
             OwnRequest::Page(fetch) => self.on_page(fetch, response, ctx),
-            // Even an error says that the server is alive.
+            // Even an error proves that the server is alive.
             OwnRequest::Ping => self.question_answered(true, ctx),
             OwnRequest::Probe => self.question_answered(false, ctx),
             OwnRequest::ConnectionCommand(_) => {}
         }
     }
 
-    /// The number of `server/discover`, if this is the error of a server that could not read it:
-    /// such an error has no id.
+    /// The number of `server/discover`, if this is an error without an id from a server that could
+    /// not parse the request.
     fn unread_question(&self, response: &Response) -> Option<u64> {
         let is_error = matches!(response.outcome, Outcome::Error(_)) && response.id.is_none();
         is_error.then(|| self.own.sole_discover()).flatten()
@@ -289,7 +289,7 @@ impl Connection {
                 LinkError::Status { .. } => {
                     self.question_refused(matches!(own, OwnRequest::Ping), error, ctx);
                 }
-                // It answered, so it is alive.
+                // The server answered, so it is alive.
                 LinkError::Protocol(_) | LinkError::TooLarge { .. } | LinkError::NoRoom(_) => {}
                 LinkError::NotSent(_) | LinkError::Lost(_) => {
                     self.fail(format!("`ping`: {error}"), ctx);
@@ -310,7 +310,7 @@ impl Connection {
                     self.session_doubted(error, ctx);
                 }
             }
-            // A client's call could not be sent: is the server still there?
+            // A client's call could not be sent: check whether the server is alive.
             None => self.ping(ctx),
         }
     }
@@ -354,7 +354,7 @@ impl Connection {
                     self.take_back(number);
                     self.listen_ended(number, "it was not acknowledged in time", ctx);
                 }
-                // Its answer waits behind large ones, for which there was no room at once.
+                // The answer can be queued behind large answers that had no room.
                 OwnRequest::Ping | OwnRequest::Probe if self.last_large > sent => self.ping(ctx),
                 OwnRequest::Ping | OwnRequest::Probe => {
                     let late = Reason::from("`ping` was not answered in time");
@@ -455,7 +455,7 @@ impl Handler<ConnectionCommand> for Connection {
                 self.update_listen_stream(ctx)
             }
             ConnectionCommand::Tasks if self.is_modern() => self.update_listen_stream(ctx),
-            // A server with a handshake reports tasks by itself.
+            // A server with a handshake reports tasks without being asked.
             ConnectionCommand::Tasks => {}
             ConnectionCommand::Level(level) => self.request_log_level(level, ctx),
             ConnectionCommand::LevelAtLeast(level) => {

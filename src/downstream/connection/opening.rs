@@ -1,5 +1,4 @@
-//! From the start of a connection to its being ready: its turn in the queue, the questions,
-//! and the answer that is accepted.
+//! Opens a connection: waits in the start queue, asks for the era, and accepts an answer.
 
 use std::time::Duration;
 
@@ -22,21 +21,21 @@ use crate::supervision::{ExitReason, Settings as SupervisionSettings};
 use crate::telemetry::{Counter, Reason};
 use crate::transport::{Link, LinkEnd, LinkError, SignInPlace};
 
-/// A start that takes longer, as a download does, makes room for others.
+/// Time after which a slow start, such as a download, releases its slot in the start queue.
 const PLACE_KEPT: Duration = Duration::from_secs(30);
 
-/// How often it is looked whether a server has begun to read.
+/// Interval at which the gateway checks whether the server has started to read.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// A login through the gateway is waited for so long; then the server is tried again.
+/// Maximum wait for a login through the gateway; then the connection is retried.
 const LOGIN_WITHIN: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How much later than the connection its supervisor gives a start up.
+/// Extra time before the supervisor aborts a start that the connection itself did not abort.
 const SUPERVISOR_LATER: Duration = Duration::from_secs(5);
 
 impl Connection {
-    /// Waits for the server that it replaces, and for its turn, where a program is to be started;
-    /// then opens the link.
+    /// Opens the link, after the server that this one replaces has ended and, for a program, after
+    /// a wait in the start queue.
     pub(super) fn start(&mut self, ctx: &mut Context<Self>) {
         if self.resume(ctx) {
             return;
@@ -45,7 +44,7 @@ impl Connection {
         let has_queue = spec.of_server.connector.starts_process();
         if has_queue || spec.of_server.retiring.has(spec.server()) {
             spec.progress.set(Some(StartStage::Queued));
-            // The time in the queue counts against no clock.
+            // The time in the queue counts toward no deadline.
             self.birth.still_starting(SupervisionSettings::DURATION_MAX);
         }
         let beginning = async move {
@@ -83,7 +82,7 @@ impl Connection {
         let era_probe = Box::new(EraProbe::new(known, timeouts, Instant::now()));
         self.living = Some(self.spec.of_server.era.live());
         self.state = ConnectionState::Handshaking { calls, era_probe };
-        // It worked before: if the server forgot it, a new one is opened.
+        // The session worked before; if the server lost it, a new one is opened.
         self.session.on_answer();
         self.spec.session.answered();
         self.connected(Negotiated::clone(&negotiated), ctx);
@@ -165,7 +164,7 @@ impl Connection {
         self.arm(ctx);
     }
 
-    /// The server does not speak as one of the era of the first question.
+    /// Records that the server's answer contradicts the remembered era.
     fn disproved(&self) {
         match self.spec.key.era {
             Some(_) => self.spec.of_server.era.tried_older(false),
@@ -173,18 +172,18 @@ impl Connection {
         }
     }
 
-    /// The server refuses the era that was tried beside its own: nothing is wrong with it.
+    /// Ends a connection in the older era that the server refuses, which is not a fault.
     fn decline(&mut self, reason: &Reason, ctx: &mut Context<Self>) {
         log::info!(
             server = self.spec.server().as_str(), reason:% = format!("{reason:#}");
-            "server speaks the newer era only: what it asks older clients is translated"
+            "server speaks only the newer era; its questions to older clients are translated"
         );
         self.state.end();
         self.birth.exit().say(ExitReason::Shutdown);
         ctx.stop();
     }
 
-    /// The supervisor gives the start up after the connection would have done it.
+    /// Lets the supervisor abort the start only after the connection would have.
     fn extend_start(&mut self) {
         if let Some(deadline) = self.opening_deadline() {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -215,7 +214,7 @@ impl Connection {
         if let Some(era_probe) = self.state.era_probe() {
             let step = era_probe.on_time(tells_reading, Instant::now());
             if matches!(step, Step::Fail(_)) {
-                // Perhaps what is remembered was wrong.
+                // The remembered era can be wrong.
                 self.disproved();
             }
             if step != Step::Wait {
@@ -224,7 +223,7 @@ impl Connection {
         }
     }
 
-    /// Notices when the server begins to read, where the transport tells.
+    /// Checks whether the server has started to read, if the transport knows.
     fn look_whether_read(&mut self, ctx: &mut Context<Self>) {
         let is_read = self.state.calls().and_then(|calls| calls.link().is_read());
         let Some(era_probe) = self.state.era_probe().filter(|it| !it.is_heard()) else {
@@ -244,14 +243,14 @@ impl Connection {
         }
     }
 
-    /// Something came over the link.
+    /// Handles any sign of life on the link.
     pub(super) fn on_sign_of_life(&mut self) {
         if let Some(era_probe) = self.state.era_probe() {
             era_probe.on_heard(Instant::now());
         }
     }
 
-    /// A person has to sign in before the server answers: others may start meanwhile.
+    /// Handles a required sign-in, which releases the slot in the start queue.
     pub(super) fn on_sign_in(&mut self, place: SignInPlace, ctx: &mut Context<Self>) {
         let server = self.spec.server().as_str();
         match &place {
@@ -268,7 +267,7 @@ impl Connection {
                     log::info!(server, principal = user.name(); "a user has to sign in to the server");
                 }
             },
-            SignInPlace::Client => log::info!(server; "server waits for the token of a client"),
+            SignInPlace::Client => log::info!(server; "server is waiting for a client's token"),
         }
         if let Some(era_probe) = self.state.era_probe() {
             era_probe.on_sign_in(Instant::now());
@@ -287,7 +286,7 @@ impl Connection {
             let step = era_probe.on_initialized(response, Instant::now());
             return self.take_step(step, ctx);
         }
-        // A new handshake of a connection that was open.
+        // A new handshake on a connection that was already open.
         match handshake::negotiated(response) {
             Ok(negotiated) => self.accept(negotiated, ctx),
             Err(error) => self.fail(Reason::of(&error), ctx),
@@ -301,13 +300,13 @@ impl Connection {
         }
     }
 
-    /// A question of the opening failed in transport.
+    /// Handles an opening question that failed in transport.
     pub(super) fn question_failed(&mut self, era: Era, error: &LinkError, ctx: &mut Context<Self>) {
         let Some(era_probe) = self.state.era_probe() else {
             let reason = Reason::of(error).map(|shown| format!("`initialize`: {shown}"));
             return self.fail(reason.not_before(error.retry_after()), ctx);
         };
-        // A process that does not read any more is about to end, and says why.
+        // A process that stopped reading is about to exit, and its exit gives the reason.
         if self.spec.of_server.connector.starts_process() && matches!(error, LinkError::NotSent(_))
         {
             return;
@@ -321,8 +320,8 @@ impl Connection {
         self.take_step(step, ctx);
     }
 
-    /// A process that ended when it was asked for its era is started again, without the question.
-    /// Returns whether it was.
+    /// Restarts a process that exited because of `server/discover`, without that question. Returns
+    /// whether it was restarted.
     pub(super) fn starts_over(&mut self, ending: &LinkEnd, ctx: &mut Context<Self>) -> bool {
         let is_read = self.state.calls().and_then(|calls| calls.link().is_read());
         let era_probe = self.state.era_probe();
@@ -339,7 +338,7 @@ impl Connection {
         let ending = self.spec.shown(ending.clone());
         log::info!(
             server = self.spec.server().as_str(), reason:% = format!("{ending:#}");
-            "server ended when it was asked for its era, and is started again without that"
+            "server exited after `server/discover`; restarting it without that request"
         );
         self.spec.of_server.era.ended_when_asked();
         self.own.clear();
@@ -348,7 +347,7 @@ impl Connection {
         true
     }
 
-    /// The server is spoken to in the era of this answer.
+    /// Accepts the answer and its era.
     fn accept(&mut self, negotiated: Negotiated, ctx: &mut Context<Self>) {
         let era = negotiated.revision.era();
         let is_certain = self

@@ -14,11 +14,11 @@ use crate::metrics::MethodLabel;
 pub(crate) enum OwnRequest {
     Initialize,
     Discover,
-    /// A stream of changes; the time runs until it is acknowledged.
+    /// A change stream; its deadline applies until the stream is acknowledged.
     Listen,
     Page(ListFetch),
     Ping,
-    /// A list in the place of a ping: its items are not used.
+    /// A list request used as a ping; its items are ignored.
     Probe,
     /// Only success or failure matters; the text names it in the log.
     ConnectionCommand(&'static str),
@@ -50,13 +50,13 @@ impl OwnRequests {
         self.deadlines.set(number, sent + within);
     }
 
-    /// The method of a request under way, and when it was sent.
+    /// Method of a pending request, and when it was sent.
     pub(crate) fn begun(&self, number: u64) -> Option<(MethodLabel, Instant)> {
         let request = self.under_way.get(&number)?;
         Some((request.method, request.sent))
     }
 
-    /// The request may take for ever from now on.
+    /// Removes the deadline of a request.
     pub(crate) fn keep(&mut self, number: u64) {
         self.deadlines.remove(&number);
     }
@@ -66,7 +66,7 @@ impl OwnRequests {
         self.under_way.remove(&number).map(|request| request.own)
     }
 
-    /// Takes out the questions of the opening: a late answer to them means nothing any more.
+    /// Removes the opening's questions: their late answers are ignored.
     pub(crate) fn take_questions(&mut self) -> Vec<u64> {
         let is_question =
             |own: &OwnRequest| matches!(own, OwnRequest::Initialize | OwnRequest::Discover);
@@ -79,7 +79,7 @@ impl OwnRequests {
         numbers
     }
 
-    /// The next request whose answer did not come in time.
+    /// Next request whose deadline has passed.
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<u64> {
         self.deadlines.pop_due(now).map(|(number, ())| number)
     }
@@ -88,7 +88,7 @@ impl OwnRequests {
         self.deadlines.next()
     }
 
-    /// The number of `server/discover`, if it is the only request under way.
+    /// Number of `server/discover`, if it is the only pending request.
     pub(crate) fn sole_discover(&self) -> Option<u64> {
         let mut requests = self.under_way.iter();
         match (requests.next()?, requests.next()) {
@@ -99,7 +99,7 @@ impl OwnRequests {
         }
     }
 
-    /// Whether a question is in flight whose answer shows that the server lives.
+    /// Whether a request is in flight whose answer would prove that the server is alive.
     pub(crate) fn has_question(&self) -> bool {
         self.under_way
             .values()

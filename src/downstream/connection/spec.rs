@@ -1,4 +1,4 @@
-//! One entry of a server's pool of connections: what every incarnation of it is built from.
+//! The specification of one connection in a server's pool, from which every incarnation is built.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,13 +29,13 @@ use crate::protocol::{Era, LogLevel, Revision};
 use crate::telemetry::LogSource;
 use crate::transport::{HttpSession, LinkError, Recorder};
 
-/// The spec of a connection; the same for every incarnation.
+/// The specification of a connection, shared by all its incarnations.
 pub(crate) struct ConnectionSpec {
     pub(crate) server: ServerName,
     pub(crate) of_server: ServerParts,
     pub(crate) of_all: PoolParts,
     pub(crate) key: ConnectionKey,
-    /// The session for which it was opened.
+    /// The session for which the connection was opened.
     pub(crate) opener: Option<SessionId>,
     /// Index of the arbiter that the connection lives on.
     pub(crate) home: usize,
@@ -43,20 +43,19 @@ pub(crate) struct ConnectionSpec {
     /// Tasks that clients follow themselves.
     pub(crate) client_tasks: ClientTasks,
     pub(crate) progress: StartProgress,
-    /// The last messages of the incarnation that lives.
+    /// The last messages of the current incarnation.
     pub(crate) recorder: ArcSwap<Recorder>,
-    /// Arguments that a sessionless server over HTTP wants in headers, by the tool's name.
+    /// Arguments that a sessionless HTTP server requires in headers, by tool name.
     pub(crate) param_headers: ArcSwap<HashMap<String, ParamHeaders>>,
-    /// The items that the server offered last: they hold until an incarnation has listed something
-    /// else.
+    /// The items that the server last offered, valid until an incarnation lists them again.
     pub(crate) last_part: ArcSwapOption<ServerPart>,
-    /// Whether the server was listed once.
+    /// Whether the server was ever listed.
     pub(crate) listed: watch::Sender<bool>,
-    /// How the session fares, for operators.
+    /// State of the session, for operators.
     pub(crate) session: SessionStatus,
-    /// For the session of one client: the lists that its calls could have changed since they were read.
+    /// For one client's session, the lists that its calls could have changed since they were read.
     pub(crate) called: CalledLists,
-    /// The session of one client, while the server knows it.
+    /// One client's session, while the server knows it.
     pub(crate) own_session: OwnSession,
 }
 
@@ -64,7 +63,7 @@ pub(crate) struct ConnectionSpec {
 #[derive(Default)]
 pub(crate) struct OwnSession {
     open: Mutex<Option<(HttpSession, Arc<Negotiated>)>>,
-    /// The session stays open when its connection ends.
+    /// Whether the session stays open when its connection ends.
     is_left_open: AtomicBool,
 }
 
@@ -75,12 +74,12 @@ impl OwnSession {
         Self { open, is_left_open }
     }
 
-    /// A handshake has opened the session.
+    /// Records that a handshake opened the session.
     pub(crate) fn opened(&self, session: HttpSession, negotiated: Negotiated) {
         *self.open.lock() = Some((session, Arc::new(negotiated)));
     }
 
-    /// The server does not know it any more, or its connection ended.
+    /// Records that the server lost the session, or that the connection ended.
     pub(crate) fn lost(&self) {
         self.open.lock().take();
     }
@@ -93,7 +92,7 @@ impl OwnSession {
         self.open.lock().take()
     }
 
-    /// Takes the session from its connection, which does not end it.
+    /// Takes the session from its connection, which then leaves it open.
     pub(crate) fn leave_open(&self) -> Option<(HttpSession, Arc<Negotiated>)> {
         let open = self.take()?;
         self.is_left_open.store(true, Ordering::Relaxed);
@@ -139,15 +138,15 @@ impl CalledLists {
 }
 
 impl ConnectionSpec {
-    /// Whether a log line of no call is for operators: it may be about the call of somebody else
-    /// than those who would read it.
+    /// Whether log lines that belong to no call are kept for operators, because they could concern
+    /// another client's call.
     pub(crate) fn keeps_logs(&self) -> bool {
         let is_of_one = matches!(self.key.owner, ConnectionOwner::Session(..));
         !is_of_one && !self.of_server.settings.load().limits.share_logs
     }
 
-    /// Whether it serves one client, in a session at an HTTP server that clients otherwise share. It does
-    /// only work that the client requests, so that it costs little.
+    /// Whether the connection is one client's session at an HTTP server whose other connections are
+    /// shared. It does only what the client requests, which keeps it cheap.
     pub(crate) fn is_own_session(&self) -> bool {
         matches!(self.key.owner, ConnectionOwner::Session(..))
             && self.of_server.connector.knows_call_of_requests()
@@ -162,7 +161,7 @@ impl ConnectionSpec {
         self.of_server.settings.load_full()
     }
 
-    /// The server refused a call with a status: operators read its own words.
+    /// Records that the server refused a call with a status; operators see the server's own text.
     pub(crate) fn note_refusal(&self, error: &LinkError, now: Instant) {
         if let LinkError::Status { status, .. } = error
             && self.session.is_news(*status, now)
@@ -174,9 +173,9 @@ impl ConnectionSpec {
         }
     }
 
-    /// The era in which the first question is asked.
+    /// Era of the first question.
     pub(crate) async fn look_up_era(&self) -> KnownEra {
-        // That transport ended with the older era.
+        // The HTTP+SSE transport exists only in the older era.
         if self.of_server.connector.transport() == "sse" {
             return KnownEra::Configured(Era::Legacy);
         }
@@ -186,14 +185,14 @@ impl ConnectionSpec {
         }
     }
 
-    /// Forgets what an earlier incarnation recorded.
+    /// Discards the messages recorded by earlier incarnations.
     pub(crate) fn begin_recording(&self) {
         let recorder = Recorder::new(self.of_server.settings.load().recorder);
         self.recorder.store(Arc::new(recorder));
     }
 }
 
-/// The senders of a ready connection, by arbiter: a call takes the nearest. Cheap to clone.
+/// Senders of a ready connection, one per arbiter, so that calls use the nearest. Cheap to clone.
 #[derive(Clone)]
 pub struct CallSenders(Arc<CallSenderTable>);
 
@@ -224,27 +223,27 @@ impl CallSenders {
         }))
     }
 
-    /// The revision that is spoken over the connection.
+    /// Revision that is spoken over the connection.
     pub fn revision(&self) -> Revision {
         self.0.revision
     }
 
-    /// Those that it was opened with.
+    /// Settings with which the connection was opened.
     pub(crate) fn settings(&self) -> &ServerSettings {
         &self.0.settings
     }
 
-    /// That of the server at its other end.
+    /// Declaration of the connected server.
     pub fn declaration(&self) -> Digest {
         self.0.declaration
     }
 
-    /// The name of its transport.
+    /// Name of the transport.
     pub fn transport(&self) -> &'static str {
         self.0.transport
     }
 
-    /// Sends to the way in that is nearest to the arbiter of this index.
+    /// Sends a message through the sender nearest to the arbiter of this index.
     pub fn send(&self, arbiter: usize, message: CallMessage) {
         let ways = &self.0.by_arbiter;
         if let Some(recipient) = ways.get(arbiter).or(ways.first()) {
@@ -262,28 +261,28 @@ impl CallSenders {
 #[rtype(result = "()")]
 pub enum ConnectionCommand {
     Level(LogLevel),
-    /// The level that one sessionless request asks for: a server that is asked once for all its
-    /// callers says more from now on, never less.
+    /// Log level that a sessionless request asks for. A server whose level applies to all callers
+    /// is only ever made more verbose.
     LevelAtLeast(LogLevel),
     Subscribe(String),
     Unsubscribe(String),
-    /// Somebody wants to hear of another task.
+    /// The set of watched tasks has changed.
     Tasks,
-    /// The client of this session listens for messages of the server outside of calls.
+    /// The client of this session listens for messages outside of calls.
     Listen,
-    /// Look again whether the lists changed.
+    /// Checks again whether the lists changed.
     Refresh,
-    /// A client asks for a list that was read a while ago.
+    /// A client requests a list that was read some time ago.
     Reread(ItemKind),
-    /// A client asks for a list that its calls could have changed.
+    /// A client requests a list that its calls could have changed.
     Relist(ItemKind),
     RootsChanged,
-    /// A notification of an extension, as the client wrote it.
+    /// An extension's notification, as the client wrote it.
     Extension(Bytes),
-    /// Is the server still there?
+    /// Checks whether the server is alive.
     Check,
-    /// The settings are different now.
+    /// Applies changed settings.
     Retune,
-    /// The server's process is killed, if it has one.
+    /// Kills the server's process, if it has one.
     Kill,
 }

@@ -1,4 +1,4 @@
-//! How far a connection has come, with what it has in each state.
+//! The states of a connection, with the data of each.
 
 use crate::downstream::connection::era_probe::EraProbe;
 use crate::downstream::connection::handshake::Negotiated;
@@ -8,15 +8,15 @@ use crate::downstream::worker_channel::WorkerChannelHandle;
 pub(super) enum ConnectionState {
     /// The link is being opened.
     Opening,
-    /// The server was asked who it is.
+    /// The first question was sent.
     Handshaking {
         calls: Box<CallsInFlight>,
         era_probe: Box<EraProbe>,
     },
     Ready(Box<OpenConnection>),
-    /// The server forgot the session: a new handshake is in progress on the same link.
+    /// The server lost the session: a new handshake is in progress on the same link.
     Renewing(Box<OpenConnection>),
-    /// It was asked to end, or its end was reported.
+    /// The connection is closing, or its end was reported.
     Ending,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct OpenConnection {
 }
 
 impl ConnectionState {
-    /// Leaves the state for good, and returns it.
+    /// Moves to the final state, and returns the previous one.
     pub(super) fn end(&mut self) -> Self {
         std::mem::replace(self, Self::Ending)
     }
@@ -41,7 +41,7 @@ impl ConnectionState {
         matches!(self, Self::Ending)
     }
 
-    /// The calls over the link, while it is open.
+    /// Calls over the link, while it is open.
     pub(super) fn calls(&self) -> Option<&CallsInFlight> {
         match self {
             Self::Handshaking { calls, .. } => Some(calls),
@@ -58,7 +58,7 @@ impl ConnectionState {
         }
     }
 
-    /// The questions under way, until the handshake is done.
+    /// The era probe, until the handshake is done.
     pub(super) fn era_probe(&mut self) -> Option<&mut EraProbe> {
         match self {
             Self::Handshaking { era_probe, .. } => Some(era_probe),

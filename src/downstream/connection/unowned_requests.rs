@@ -1,4 +1,4 @@
-//! Requests of a server that came on no call's stream.
+//! Routes a server's requests that arrived outside of a call's stream.
 
 use actix::{AsyncContext, Context};
 use bytes::Bytes;
@@ -14,8 +14,8 @@ use crate::protocol::{Method, Request};
 use crate::transport::OutgoingFrame;
 
 impl Connection {
-    /// On a connection of one client it is for that client (B-SHARE-01); where several share it, it
-    /// is for the client whose calls alone are under way (B-ASK-01); otherwise the gateway answers.
+    /// Routes a request to the connection's only client; on a shared connection, to the client that
+    /// owns all calls in flight (B-SHARE-01, B-ASK-01); otherwise the gateway answers.
     pub(super) fn on_request(
         &mut self,
         request: Request,
@@ -23,11 +23,11 @@ impl Connection {
         ctx: &mut Context<Self>,
     ) {
         let key = &self.spec.key;
-        // Whoever makes the next call on a leased connection is another client.
+        // The next call on a leased connection comes from another client.
         let is_of_nobody = of_ended_call && key.is_leased();
         let profile = key.profile();
         let has_answer = match request.method {
-            // The session decides: it knows whether its client sees only this server.
+            // The session decides, because it knows whether its client sees only this server.
             _ if key.session().is_some() => true,
             Method::RootsList => profile.has_roots(),
             _ => profile.can_be_asked(),
@@ -49,8 +49,8 @@ impl Connection {
         }
     }
 
-    /// A question that names no call, from a server whose clients share this connection. Roots hold
-    /// for the whole connection, so that a server which asks for them serves one client on it.
+    /// Handles a question that names no call, on a shared connection. Roots apply to the whole
+    /// connection, so a server that asks for them needs one connection per client.
     fn on_unattributed(&mut self, request: Request, ctx: &mut Context<Self>) {
         let isolation = self.spec.of_server.isolation.clone();
         let ConnectionOwner::Audience(audience) = &self.spec.key.owner else {
@@ -76,7 +76,7 @@ impl Connection {
         }
     }
 
-    /// Without a call under way, the question goes to the session of `owner`.
+    /// Asks the owner's session if no call is in flight.
     fn ask_client(&mut self, request: Request, owner: ConnectionOwner, ctx: &mut Context<Self>) {
         let Some(calls) = self.state.calls_mut() else {
             return;
@@ -94,7 +94,7 @@ impl Connection {
         }
     }
 
-    /// The call is on this link or on one of the worker channels.
+    /// Passes the request to the link, this one or a worker channel, that has the only call.
     fn ask_only_call(&mut self, request: Request) {
         let Some(calls) = self.state.calls_mut() else {
             return;

@@ -1,7 +1,7 @@
-//! Which era a server speaks: asked once, remembered for a while (B-ERA-01).
+//! Detects the era of the protocol that a server speaks, and remembers it for a while (B-ERA-01).
 //!
 //! - `verdict`: the era that an answer proves
-//! - `modern`: the words of the era without sessions
+//! - `modern`: messages of the sessionless era
 
 pub(crate) mod modern;
 pub(crate) mod verdict;
@@ -20,15 +20,15 @@ use crate::downstream::settings::{EraChoice, ServerSettings};
 use crate::protocol::{Era, RawJson};
 use crate::store::Store;
 
-/// Where verdicts are in the store.
+/// Prefix of the verdicts in the store.
 const ERAS: &str = "era/";
 
-/// The era of one server, as far as it is known. Shared by all its connections.
+/// Known facts about the era of one server. Shared by all its connections.
 pub(crate) struct ServerEra {
     settings: Arc<ArcSwap<ServerSettings>>,
     store: Arc<dyn Store>,
     known: Mutex<EraMemory>,
-    /// Connections that speak in the era that is known, and keep it from expiring.
+    /// Live connections in the known era, which keep it from expiring.
     living: AtomicUsize,
 }
 
@@ -36,15 +36,15 @@ pub(crate) struct ServerEra {
 struct EraMemory {
     era: Option<Era>,
     until: Option<Instant>,
-    /// It proved wrong: what the store has is not asked.
+    /// Whether the remembered era proved wrong; the store is then ignored.
     is_doubted: bool,
-    /// A process ended when it was asked.
+    /// Whether a process exited after it was asked for its era.
     ended_when_asked: bool,
-    /// Whether a server of the newer era speaks the older one as well, once it was tried.
+    /// Whether a server of the newer era also speaks the older one, if that was tried.
     speaks_older: Option<bool>,
-    /// Whether it answered the last handshake over HTTP with a session id.
+    /// Whether the server answered the last HTTP handshake with a session id.
     has_sessions: Option<bool>,
-    /// `server/discover` was refused for now, which a server may do that does not know it.
+    /// Whether `server/discover` was temporarily refused, as by servers that do not know it.
     is_undecided: bool,
 }
 
@@ -53,13 +53,13 @@ struct EraMemory {
 pub(crate) struct EraFacts {
     /// The era that the server answered in, or the configured one.
     pub(crate) era: Option<Era>,
-    /// Whether a server of the newer era also has a handshake, once that was tried.
+    /// Whether a server of the newer era also has a handshake, if that was tried.
     pub(crate) speaks_older: Option<bool>,
-    /// Whether it answers a handshake over HTTP with a session id, once there was one.
+    /// Whether the server answers an HTTP handshake with a session id, if there was one.
     pub(crate) has_sessions: Option<bool>,
 }
 
-/// A connection that lives; dropped when it is gone.
+/// Counts a live connection until it is dropped.
 #[derive(Debug)]
 pub(crate) struct LiveConnection(Arc<ServerEra>);
 
@@ -69,21 +69,21 @@ impl Drop for LiveConnection {
     }
 }
 
-/// The era of a server that is about to be connected, as far as it is known.
+/// Knowledge of a server's era before it is connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KnownEra {
-    /// It is spoken to in no other.
+    /// The only era that the gateway uses with the server.
     Configured(Era),
-    /// It was found out, or is probable: the first question is of this era.
+    /// Detected earlier, or probable: the first question is of this era.
     Remembered(Era),
-    /// The question of the other era was refused for now; this one may fare better.
+    /// The other era's question was temporarily refused, so this one is tried.
     Guessed(Era),
     Unknown,
 }
 
 #[derive(Serialize, Deserialize)]
 struct StoredEra {
-    /// [`ServerSettings::identity`]: a verdict on what was once another server is none.
+    /// [`ServerSettings::identity`]: a verdict on a different server does not count.
     identity: String,
     era: Era,
     #[serde(default)]
@@ -110,7 +110,7 @@ impl ServerEra {
         }
     }
 
-    /// The era that was found out, or the one that was configured.
+    /// The detected or configured era.
     pub(crate) fn current(&self) -> Option<Era> {
         configured(self.settings.load().era).or(self.known.lock().era)
     }
@@ -126,7 +126,7 @@ impl ServerEra {
         }
     }
 
-    /// Looks up the era with which a connection begins; the store is asked once.
+    /// Looks up the era with which a connection starts; reads the store only once.
     pub(crate) async fn look_up(&self) -> KnownEra {
         if let Some(era) = configured(self.settings.load().era) {
             return KnownEra::Configured(era);
@@ -143,8 +143,8 @@ impl ServerEra {
         }
     }
 
-    /// Reads what was remembered, for those who choose the connections of a server that was not
-    /// started yet.
+    /// Reads the remembered era, so that a connection can be chosen for a server that was never
+    /// started.
     pub(crate) async fn load(&self) {
         if self.usable().is_some() || self.known.lock().is_doubted {
             return;
@@ -154,19 +154,19 @@ impl ServerEra {
         }
     }
 
-    /// A server answered in this era; nothing waits for the store.
+    /// Records that the server answered in this era; the store is updated in the background.
     pub(crate) fn remember(&self, era: Era) {
         if self.usable() != Some(era) {
             self.keep(era, (None, None));
         }
     }
 
-    /// Whether a server of the newer era speaks the older one as well, once it was tried.
+    /// Whether a server of the newer era also speaks the older one, if that was tried.
     pub(crate) fn speaks_older(&self) -> Option<bool> {
         self.known.lock().speaks_older
     }
 
-    /// A connection of the older era was tried beside those of the newer one (B-ERA-02).
+    /// Records the outcome of an older-era connection to a server of the newer era (B-ERA-02).
     pub(crate) fn tried_older(&self, speaks_older: bool) {
         let speaks_older = Some(speaks_older);
         let (era, known, has_sessions) = {
@@ -178,7 +178,7 @@ impl ServerEra {
         }
     }
 
-    /// A handshake over HTTP brought a session id, or none.
+    /// Records whether an HTTP handshake returned a session id.
     pub(crate) fn saw_handshake(&self, has_sessions: bool) {
         let has_sessions = Some(has_sessions);
         let (era, speaks_older) = {
@@ -189,13 +189,13 @@ impl ServerEra {
             known.has_sessions = has_sessions;
             (known.era, known.speaks_older)
         };
-        // A presumed era is not kept.
+        // A presumed era is not stored.
         if let Some(era) = era.filter(|era| self.usable() == Some(*era)) {
             self.keep(era, (speaks_older, has_sessions));
         }
     }
 
-    /// Keeps the era, whether the server also has a handshake, and whether that opens a session.
+    /// Stores the era, whether the server also has a handshake, and whether that opens a session.
     fn keep(&self, era: Era, (speaks_older, has_sessions): (Option<bool>, Option<bool>)) {
         let settings = self.settings.load();
         if settings.era != EraChoice::Auto {
@@ -214,12 +214,13 @@ impl ServerEra {
         actix_rt::spawn(async move {
             let key = format!("{ERAS}{server}");
             if let Err(error) = store.put(&key, value, Some(remembered)).await {
-                log::warn!(server = server.as_str(), error:%; "its era could not be kept");
+                log::warn!(server = server.as_str(), error:%; "could not persist the server's era");
             }
         });
     }
 
-    /// The server is spoken to in this era, but may know another: the next connection asks again.
+    /// Uses this era for the current connection only, because the server may know another one; the
+    /// next connection asks again.
     pub(crate) fn presume(&self, era: Era) {
         if self.usable().is_none() {
             let mut known = self.known.lock();
@@ -228,23 +229,23 @@ impl ServerEra {
         }
     }
 
-    /// The verdict failed in use: the next connection asks again.
+    /// Discards a verdict that failed in use; the next connection asks again.
     pub(crate) fn forget(&self) {
         self.known.lock().forget();
     }
 
-    /// The first question, of this era, was refused for now: the next connection asks the other
-    /// one, so that each attempt is one request and a server that knows only one is found.
+    /// Records that the first question was temporarily refused. The next connection sends the other
+    /// one, so that each attempt costs one request and a server of either era is detected.
     pub(crate) fn refused_for_now(&self, asked: Era) {
         self.known.lock().is_undecided = asked == Era::Modern;
     }
 
-    /// A process ended when it was asked: the next one gets a handshake first.
+    /// Records that a process exited after `server/discover`; the next one first gets a handshake.
     pub(crate) fn ended_when_asked(&self) {
         self.known.lock().ended_when_asked = true;
     }
 
-    /// Keeps the verdict from expiring as long as the connection lives.
+    /// Keeps the verdict from expiring while the connection is live.
     pub(crate) fn live(self: &Arc<Self>) -> LiveConnection {
         self.living.fetch_add(1, Ordering::SeqCst);
         LiveConnection(self.clone())

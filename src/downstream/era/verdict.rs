@@ -1,4 +1,4 @@
-//! The era that the first answer of a server proves (C-LIFE-09, C-LIFE-10, C-LIFE-11).
+//! The era that a server's first answer proves (C-LIFE-09, C-LIFE-10, C-LIFE-11).
 
 use serde::Deserialize;
 
@@ -10,16 +10,15 @@ use crate::transport::LinkError;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum EraVerdict {
     Modern,
-    /// It does not know the method.
+    /// The server does not know the method.
     Legacy,
-    /// Perhaps it does not know the method, perhaps it is overloaded: a handshake shows whether it
-    /// has one.
+    /// Either the server does not know the method or it is overloaded; a handshake decides.
     Unknown,
-    /// It cannot be asked anything now: an outage, or a lack of authorization.
+    /// The server cannot be asked now, because of an outage or missing authorization.
     Unreachable,
 }
 
-/// The verdict on an answer.
+/// Verdict on an answer.
 pub(crate) fn of_answer(outcome: &Outcome) -> EraVerdict {
     match outcome {
         Outcome::Result(result) => of_result(result),
@@ -27,7 +26,7 @@ pub(crate) fn of_answer(outcome: &Outcome) -> EraVerdict {
     }
 }
 
-/// The verdict on a request that failed in transport.
+/// Verdict on a request that failed in transport.
 pub(crate) fn of_failure(error: &LinkError) -> EraVerdict {
     match error {
         LinkError::Status { status, .. } => match status {
@@ -65,7 +64,7 @@ struct DiscoveredVersions {
 fn of_result(result: &RawJson) -> EraVerdict {
     match result.parse::<DiscoveredVersions>() {
         Ok(discovered) => of_versions(&discovered.supported_versions),
-        // It answers anything with something.
+        // The server answers any request in some way.
         Err(_) => EraVerdict::Legacy,
     }
 }
@@ -101,7 +100,7 @@ fn of_error(error: &RawJson) -> EraVerdict {
     }
 }
 
-/// A server that names versions is modern, unless all that both sides know are of the other era.
+/// A server that names versions is modern, unless all versions known to both sides are legacy.
 fn of_versions(versions: &[String]) -> EraVerdict {
     let mut known = versions.iter().filter_map(|it| it.parse::<Revision>().ok());
     let mut known_at_all = false;

@@ -1,4 +1,4 @@
-//! Requests that were taken back and that their server has not answered: it may still be at them.
+//! Cancelled requests that the server has not answered and may still be working on.
 
 use tokio::time::Instant;
 
@@ -6,22 +6,22 @@ use crate::downstream::pool::lease::Lease;
 use crate::downstream::resilience::admission::AbandonedLoad;
 use crate::id::{QuickMap, SessionId};
 
-/// Requests that are remembered.
+/// Maximum requests that are remembered.
 const REMEMBERED_MAX: usize = 1000;
 
-/// A request that nobody waits for any more, while its server may still be at it.
+/// A request without a caller that its server may still be working on.
 pub(super) struct AbandonedRequest {
     pub(super) session: Option<SessionId>,
     pub(super) _load: AbandonedLoad,
-    /// Keeps the connection from serving another client, which would be asked in its place.
+    /// Keeps other clients off the connection, because the server's questions would reach them.
     pub(super) _lease: Option<Lease>,
 }
 
-/// Each is remembered until it is answered, at most for `cancelled_timeout`.
+/// Abandoned requests, each remembered until it is answered or `cancelled_timeout` has passed.
 #[derive(Default)]
 pub(super) struct AbandonedRequests {
     by_wire_id: QuickMap<u64, AbandonedRequest>,
-    /// Until then there may be others, which were too many to remember.
+    /// Until this time there can be other abandoned requests, which exceeded the limit.
     others_until: Option<Instant>,
 }
 
@@ -36,7 +36,8 @@ impl AbandonedRequests {
         true
     }
 
-    /// The server is done with it, or has had its time. Returns whether it was remembered.
+    /// Removes a request that the server finished, or whose time is over. Returns whether it was
+    /// remembered.
     pub(super) fn remove(&mut self, wire_id: u64) -> bool {
         self.by_wire_id.remove(&wire_id).is_some()
     }
@@ -45,7 +46,7 @@ impl AbandonedRequests {
         self.by_wire_id.contains_key(&wire_id)
     }
 
-    /// Whether all are of this session.
+    /// Whether all requests belong to this session.
     pub(super) fn are_of(&self, session: SessionId, now: Instant) -> bool {
         let has_others = self.others_until.is_some_and(|until| until > now);
         let mut requests = self.by_wire_id.values();

@@ -1,5 +1,5 @@
-//! Tasks that clients follow themselves, on one connection of a server: who receives what the server
-//! says of them after the call has been answered (B-TASK-01).
+//! Tasks on one connection that clients follow themselves: which client receives the server's
+//! notifications about them after the call has been answered (B-TASK-01).
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -8,23 +8,24 @@ use crate::bridge::task::Task;
 use crate::downstream::call_request::CallNotifier;
 use crate::memory::TimerTable;
 
-/// Tasks of one connection that are remembered: with more, no status is sent for the one that ends
-/// first. Its client asks for it anyway, since status notifications are optional.
+/// Maximum tasks remembered per connection. Beyond it, the task that expires first gets no status
+/// notifications; these are optional, so its client polls anyway.
 const TASKS_MAX: usize = 1000;
 
-/// Shared by a connection and its worker channels: status of a task comes on any of their streams.
+/// Tasks shared by a connection and its worker channels, because a task's status can arrive on any
+/// of their streams.
 #[derive(Default)]
 pub(crate) struct ClientTasks(Mutex<TimerTable<String, ClientTask>>);
 
 struct ClientTask {
-    /// Our token of its progress: the number of the call that made it.
+    /// The gateway's progress token: the number of the call that created the task.
     token: u64,
     notifier: CallNotifier,
 }
 
 impl ClientTasks {
-    /// A call of a client went on in a task; must come before its answer is sent, since
-    /// notifications may be as fast as that.
+    /// Remembers the task of a client's call. Must be called before the answer is sent, because
+    /// notifications can arrive right after it.
     pub(crate) fn remember(&self, task: &Task, token: u64, notifier: CallNotifier, now: Instant) {
         let entry = (
             task.id.clone(),
@@ -34,14 +35,14 @@ impl ClientTasks {
         self.0.lock().insert_within(TASKS_MAX, now, entry);
     }
 
-    /// Who receives the status of a task, by its server's id.
+    /// The receiver of a task's status, by the task's id at the server.
     pub(crate) fn of_task(&self, id: &str, now: Instant) -> Option<CallNotifier> {
         let tasks = self.0.lock();
         let known = tasks.get(id).filter(|(until, _)| *until > now);
         known.map(|(_, known)| known.notifier.clone())
     }
 
-    /// Who receives progress under a token of a call that was answered already.
+    /// The receiver of progress under the token of a call that was already answered.
     pub(crate) fn of_token(&self, token: u64, now: Instant) -> Option<CallNotifier> {
         let tasks = self.0.lock();
         let mut known = tasks.iter();
@@ -49,17 +50,17 @@ impl ClientTasks {
         known.map(|(_, _, known)| known.notifier.clone())
     }
 
-    /// The task has ended: nothing follows (S-PROG-04).
+    /// Removes a task that has ended: no notifications follow (S-PROG-04).
     pub(crate) fn forget(&self, id: &str) {
         self.0.lock().remove(id);
     }
 
-    /// Whether some task may still run: its server is not at rest.
+    /// Whether any task may still be running, so that the server is not idle.
     pub(crate) fn any(&self, now: Instant) -> bool {
         self.0.lock().last().is_some_and(|until| until > now)
     }
 
-    /// The server is another one from now on, which may use the same ids.
+    /// Removes all tasks, because a different server may reuse their ids.
     pub(crate) fn forget_all(&self) {
         self.0.lock().clear();
     }
@@ -109,7 +110,7 @@ mod tests {
         tasks.forget("a");
         assert_eq!(number(tasks.of_task("a", now)), None);
         assert_eq!(number(tasks.of_token(7, now)), None);
-        // Its time to live is over.
+        // The task's time to live has passed.
         let later = now + Duration::from_secs(1);
         assert_eq!(number(tasks.of_task("b", later)), None);
         assert!(tasks.any(now) && !tasks.any(later));

@@ -1,4 +1,4 @@
-//! Calls that end without an answer of the server: cancelled, timed out, failed, lost.
+//! Calls that end without the server's answer: cancelled, timed out, failed or lost.
 
 use serde_json::json;
 use tokio::time::Instant;
@@ -17,7 +17,7 @@ use crate::telemetry::{Counter, millis};
 use crate::transport::{LinkError, OutgoingFrame, SendError};
 
 impl CallsInFlight {
-    /// The client does not want the answer any more: the server is notified, nobody waits.
+    /// Cancels a call that its client no longer needs, and notifies the server.
     pub(super) fn cancel(&mut self, cancel: &CancelCall, now: Instant) {
         let number = cancel.number;
         if self.cancel_queued(number) {
@@ -31,9 +31,9 @@ impl CallsInFlight {
         call.reply.answer(Err(cancelled()));
     }
 
-    /// Does what is due: sends calls again whose pause is over, fails those whose deadline has
-    /// passed and cancels them at the server (S-LIFE-23), forgets cancelled ones. Returns whether
-    /// that raises doubt whether the server works.
+    /// Handles deadlines: resends calls whose pause is over, fails calls that timed out and cancels
+    /// them at the server (S-LIFE-23), and forgets cancelled ones. Returns whether the server
+    /// should be checked.
     pub(crate) fn expire(&mut self, now: Instant) -> bool {
         while let Some((number, ())) = self.deadlines.pop_due(now) {
             if self.expire_queued(number) || self.abandoned.remove(number) {
@@ -60,7 +60,7 @@ impl CallsInFlight {
         self.cancel_at_server(&mut call, "timed out", now);
         let failure = self.task_timed_out(&call).unwrap_or_else(|| {
             let message = format!(
-                "server `{}` did not answer in time (idle limit {}, in all {}); the call was taken back",
+                "server `{}` did not answer in time (idle timeout {}, maximum {}); the call was cancelled",
                 self.spec.server,
                 humantime::format_duration(call.deadline.idle),
                 "`request_timeout_max`"
@@ -70,8 +70,8 @@ impl CallsInFlight {
         call.reply.answer(Err(failure));
     }
 
-    /// The failure for a sessionless client whose call took too long as a task: with the extension
-    /// it could follow the task itself (S-TASK-X-02).
+    /// The failure for a sessionless client whose call ran too long as a task. With the extension,
+    /// the client could follow the task itself (S-TASK-X-02).
     fn task_timed_out(&self, call: &InFlightCall) -> Option<Failure> {
         call.task.as_ref()?;
         let caller = &call.caller;
@@ -80,20 +80,20 @@ impl CallsInFlight {
         }
         let (server, extension) = (&self.spec.server, task::EXTENSION);
         let message = format!(
-            "server `{server}` runs this call as a task, which took too long to be waited for and was cancelled; a client that declares the extension `{extension}` can follow it"
+            "server `{server}` ran this call as a task, which timed out and was cancelled; a client that declares the extension `{extension}` can follow the task itself"
         );
         let required = json!({ "extensions": { extension: {} } });
-        // Without a server in it, it is an error of the protocol and not one for the model.
+        // Attributed to no server, it is a protocol error rather than an error for the model.
         Some(Failure::missing_capability(message, required))
     }
 
-    /// The link is dead: every caller learns it now, with the reason.
+    /// Fails every call at once with the reason for which the link died.
     pub(crate) fn fail_all(&mut self, why: &str) {
         self.deadlines.clear();
         self.abandoned = AbandonedRequests::default();
         self.renumbered.clear();
         self.questions.clear();
-        // Dropped unanswered, these say that they were not sent.
+        // When dropped unanswered, queued calls report that they were not sent.
         drop(self.admission.take_all());
         for (_, call) in self.calls.drain() {
             let failure = if call.did_not_run() {
@@ -105,7 +105,7 @@ impl CallsInFlight {
         }
     }
 
-    /// The transport failed for this call, or for the request about its task.
+    /// Handles a transport failure of a call, or of a request about its task.
     pub(super) fn on_failed(&mut self, number: u64, error: &LinkError, now: Instant) {
         if let LinkError::Status { .. } = error {
             self.spec.note_refusal(error, now);
@@ -124,7 +124,7 @@ impl CallsInFlight {
         }
     }
 
-    /// Tells the server that nobody waits for a call any more.
+    /// Tells the server that a call no longer has a caller.
     fn cancel_at_server(&mut self, call: &mut InFlightCall, reason: &str, now: Instant) {
         let (wire_id, lease) = (call.wire_id, call.lease.take());
         if let Some(task) = &call.task {
@@ -135,14 +135,14 @@ impl CallsInFlight {
             return;
         }
         self.abandon(wire_id, call.caller.session, lease, now);
-        // Its task is cancelled as soon as it is known (S-CANC-04).
+        // The task is cancelled as soon as its id is known (S-CANC-04).
         if matches!(
             call.task_mode,
             TaskMode::FollowedByGateway | TaskMode::Bridged
         ) {
             return;
         }
-        // On a transport with a stream for each call, the end of the stream says it (C-CANC-02).
+        // On a transport with one stream per call, closing the stream cancels the call (C-CANC-02).
         if !(self.is_modern && self.spec.of_server.connector.knows_call_of_requests()) {
             let frame = protocol::cancelled(&wire_id, Some(reason));
             // A dead link reports its own end.
@@ -151,8 +151,8 @@ impl CallsInFlight {
         self.link.forget(wire_id);
     }
 
-    /// Remembers a request that the server may still be working on, until it is answered or the
-    /// time for that is over.
+    /// Remembers a request that the server may still be working on, until it is answered or
+    /// `cancelled_timeout` has passed.
     pub(super) fn abandon(
         &mut self,
         wire_id: u64,
@@ -177,7 +177,7 @@ pub(super) fn cancelled() -> Failure {
     Failure::new(ErrorKind::Cancelled, "the client cancelled this call")
 }
 
-/// The failure of a call that the link did not take.
+/// The failure of a call that the link did not accept.
 pub(super) fn not_sent(server: &ServerName, error: SendError) -> Failure {
     let kind = match error {
         SendError::Full => ErrorKind::Overloaded,
@@ -189,13 +189,13 @@ pub(super) fn not_sent(server: &ServerName, error: SendError) -> Failure {
         .retry_after_ms(100)
 }
 
-/// The failure of a call that the server answered against the protocol.
+/// The failure of a call whose answer violates the protocol.
 pub(super) fn protocol_failure(server: &ServerName, text: &str) -> Failure {
     let message = format!("server `{server}`: {text}");
     Failure::new(ErrorKind::ServerProtocol, message).server(server.as_str())
 }
 
-/// The failure of a call that waited for a session, and was not sent in it.
+/// The failure of a call that waited for a session and was never sent.
 fn unsent(server: &ServerName, why: &str) -> Failure {
     let message = format!(
         "server `{server}` was lost before the call was sent to it: {why}; the call did not run"

@@ -1,23 +1,23 @@
-//! The calls in flight on one link: sent, answered, timed out, cancelled, lost.
+//! The calls in flight on one link: sent, answered, timed out, cancelled or lost.
 //!
-//! A connection and each of its worker channels own one [`CallsInFlight`], and hand it the messages
-//! of callers and the events of the link. Whatever belongs to no call goes back to the owner as
-//! [`UnhandledEvent`].
+//! A connection and each of its worker channels own one [`CallsInFlight`], and pass it the messages
+//! of callers and the events of the link. Events that belong to no call are returned to the owner
+//! as [`UnhandledEvent`].
 //!
-//! - `abandoned`: calls that were taken back and that the server may still be at
-//! - `call`: one call, and where it stands on the wire
-//! - `rewrite`: the client's bytes to the server's bytes: id, name, `_meta`, headers
-//! - `responses`: the server's answers on their way back to the caller
-//! - `queue`: calls that wait for their turn at a busy server
+//! - `abandoned`: cancelled calls that the server may still be working on
+//! - `call`: one call, and its state on the wire
+//! - `rewrite`: converts the client's bytes for the server: id, name, `_meta`, headers
+//! - `responses`: the server's answers to callers
+//! - `queue`: calls that wait for a busy server
 //! - `session_refusals`: calls whose session the server refused
-//! - `endings`: calls that are cancelled, time out, or lose the link
+//! - `endings`: calls that are cancelled, time out or lose the link
 //! - `questions`: requests of the server that belong to a call, and the clients' answers
-//! - `repeat`, `input_round`: a call sent again, with the input or the headers that the server wants
-//! - `followed_task`, `task_request`: a call whose server continues it as a task
+//! - `repeat`, `input_round`: resends a call with the input or the headers that the server requires
+//! - `followed_task`, `task_request`: a call that its server continues as a task
 //! - `unowned_lines`: log lines that name no call
 //! - `client_tasks`, `client_task_events`: tasks that clients follow themselves
 //!
-//! It knows no sessions, no catalog and no supervision: a call is a number, a caller and bytes.
+//! It does not know sessions, the catalog or supervision: a call is a number, a caller and bytes.
 
 mod abandoned;
 mod call;
@@ -60,71 +60,69 @@ use questions::{LinkUsers, OpenQuestion};
 use rewrite::DeclarationCache;
 use unowned_lines::RecentClient;
 
-/// An event of the link that belongs to no call of a client.
+/// An event of the link that belongs to no client's call.
 pub(crate) enum UnhandledEvent {
     Response(Response),
     Notification(Notification),
-    /// `of_ended_call`: it came on the stream of a call that is over, so it is of no other.
+    /// `of_ended_call`: it arrived on the stream of an ended call, so it belongs to no other call.
     Request {
         request: Request,
         of_ended_call: bool,
     },
-    /// A request of the connection's own failed in transport.
+    /// One of the connection's own requests failed in transport.
     Failed {
         number: u64,
         error: LinkError,
     },
-    /// A session was refused: to a request of the connection's own, if it has a number, or to a
-    /// call, which waits until it is known whether the session exists.
+    /// The server refused the session: for the connection's own request if `number` is set,
+    /// otherwise for a call, which waits until it is known whether the session exists.
     SessionRefused {
         number: Option<u64>,
         error: LinkError,
     },
     SignIn(SignInPlace),
     Closed(LinkEnd),
-    /// A subscription for a sessionless server, which the connection's own event stream serves.
+    /// A subscription at a sessionless server, served by the connection's event stream.
     Subscription(Box<CallRequest>),
-    /// A call's headers were refused: it waits until the tools are listed anew.
+    /// A call's headers were refused: the call waits until the tools are listed again.
     HeadersRefused,
-    /// The server does not speak the revision that it spoke before.
+    /// The server no longer speaks the revision that it negotiated.
     RevisionRefused,
 }
 
-/// The calls in flight on one link. A call is found by its number; what comes over the link names
-/// the id of a request, which is another number once the call was repeated.
+/// The calls in flight on one link, by number. Messages on the link carry a request id, which
+/// differs from the number once a call was resent.
 pub(crate) struct CallsInFlight {
     spec: Arc<ConnectionSpec>,
     link: Box<dyn Link>,
-    /// Takes the clients' answers to questions.
+    /// Receives the clients' answers to questions.
     asker: Recipient<ClientAnswer>,
-    /// The server is sessionless: every request says of itself what it is.
+    /// Whether the server is sessionless, so that every request describes its client.
     is_modern: bool,
-    /// The server forgot the session: calls wait for a new handshake.
+    /// Whether the server lost the session, so that calls wait for a new handshake.
     awaits_handshake: bool,
-    /// Whose calls were sent over the link so far.
+    /// The clients whose calls were sent over the link so far.
     users: LinkUsers,
     recent: RecentClient,
-    /// Calls that wait for their turn.
+    /// Limits the calls in flight, and holds the queued ones.
     admission: Admission,
     calls: QuickMap<u64, InFlightCall>,
     /// The numbers of repeated calls, by their current id on the wire.
     renumbered: QuickMap<u64, u64>,
     abandoned: AbandonedRequests,
-    /// When something is to be done for a call, by its number, or for an abandoned request, by its
-    /// id on the wire.
-    /// When each of them fails.
+    /// Deadlines and other due times: by number for a call, by wire id for an abandoned request.
     deadlines: TimerTable<u64>,
-    /// Questions that clients are asked for a call.
+    /// Questions to clients that belong to a call.
     questions: HashMap<RequestId, OpenQuestion>,
     declared: DeclarationCache,
     /// Calls with notifications for their callers.
     holding: Vec<u64>,
-    /// A call ended in a way that raises doubt whether the server works.
+    /// Whether a call ended in a way that raises doubt about the server.
     is_suspicious: bool,
 }
 
 impl CallsInFlight {
-    /// Those of a link whose actor is `owner`.
+    /// Creates the table for a link that the actor `owner` owns.
     pub(crate) fn new<A>(spec: &Arc<ConnectionSpec>, link: Box<dyn Link>, owner: &Addr<A>) -> Self
     where
         A: Actor<Context = Context<A>> + Handler<ClientAnswer> + Handler<QueueTurn>,
@@ -149,7 +147,7 @@ impl CallsInFlight {
         }
     }
 
-    /// The server is sessionless.
+    /// Marks the server as sessionless.
     pub(crate) fn set_modern(&mut self) {
         self.is_modern = true;
     }
@@ -162,12 +160,12 @@ impl CallsInFlight {
         self.link
     }
 
-    /// When [`Self::expire`] has something to do.
+    /// When [`Self::expire`] must next be called.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.deadlines.next()
     }
 
-    /// Takes a message of a caller: a call, or what is to become of one.
+    /// Handles a caller's message: a new call, or a change to one.
     pub(crate) fn on_message(
         &mut self,
         message: CallMessage,
@@ -190,7 +188,7 @@ impl CallsInFlight {
         None
     }
 
-    /// Sends a client's call. Its number is its id on the wire, unless that can be the client's id.
+    /// Sends a client's call. Its wire id is its number, unless the client's own id can be used.
     fn send(&mut self, request: CallRequest, permit: CallPermit, now: Instant) {
         let CallRequest {
             number,
@@ -264,9 +262,9 @@ impl CallsInFlight {
         self.calls.insert(number, call);
     }
 
-    /// The id that the client gave a request, if the request can keep it at the server: in a session of
-    /// this client alone, where no other request in flight has it. Tools of the server can read it.
-    /// Tasks are looked up by the number of their call, so a call with a task gets that.
+    /// The client's own id for a request, if it can be used at the server, whose tools can read it:
+    /// in a session of this client alone, where no other request in flight has that id. Calls with
+    /// a task use their number, by which tasks are found.
     fn id_of_client(&self, request: &Request, tasks: TaskMode) -> Option<u64> {
         let is_own = self.spec.key.session().is_some() && tasks == TaskMode::NotRequested;
         let id = request
@@ -277,14 +275,13 @@ impl CallsInFlight {
         (is_own && !is_taken).then_some(id)
     }
 
-    /// Whether a call ended since the last look in a way that raises doubt whether the server
-    /// works.
+    /// Whether a call ended since the last check in a way that raises doubt about the server.
     pub(crate) fn take_suspicion(&mut self) -> bool {
         std::mem::take(&mut self.is_suspicious)
     }
 
-    /// Sorts what came over the link: what belongs to a client's call is delivered, notifications
-    /// together, by [`Self::flush`] or before what follows them.
+    /// Routes an event of the link. Events of a client's call are delivered; notifications are
+    /// batched until [`Self::flush`] or the next other message.
     pub(crate) fn on_event(&mut self, event: LinkEvent, now: Instant) -> Option<UnhandledEvent> {
         match event {
             LinkEvent::Received { call, envelope } => match envelope {
@@ -295,7 +292,7 @@ impl CallsInFlight {
                 Envelope::Request(request) => self.on_request(call, request),
             },
             LinkEvent::Failed { call, error } => {
-                // A refused connection concerns more than this call: the owner checks the server.
+                // A refused connection affects more than this call: the owner checks the server.
                 let concerns_owner = matches!(error, LinkError::NotSent(_));
                 if let Some(number) = self.by_wire_id(call) {
                     self.on_failed(number, &error, now);
@@ -369,8 +366,8 @@ impl CallsInFlight {
         None
     }
 
-    /// A list that a server says has changed is read before it is shown again. This must be known
-    /// before the answer that may follow, and on whichever thread that arrives.
+    /// Records that a list has changed, so that it is read before clients see it again. This must
+    /// happen before the following answer is delivered, on any thread.
     fn note_list_change(&self, method: &Method) {
         let kinds = changed_kinds(method);
         if !kinds.is_empty() {
@@ -379,7 +376,7 @@ impl CallsInFlight {
         }
     }
 
-    /// Tells callers what was held while events were taken in.
+    /// Sends callers the notifications held while events were processed.
     pub(crate) fn flush(&mut self) {
         for number in self.holding.drain(..) {
             if let Some(call) = self.calls.get_mut(&number) {
@@ -388,8 +385,8 @@ impl CallsInFlight {
         }
     }
 
-    /// The call that a log line belongs to, where the transport does not say: the only one that
-    /// asked for any.
+    /// The call that a log line belongs to if the transport does not tell: the only one that
+    /// requested log lines.
     fn sole_logging_call(&self) -> Option<u64> {
         let mut logging = self
             .calls
@@ -399,7 +396,7 @@ impl CallsInFlight {
         logging.next().is_none().then_some(call.number)
     }
 
-    /// The call that a notification of an extension belongs to. Between the eras nobody would
+    /// The call that an extension's notification belongs to. Across eras, the client would not
     /// understand it.
     fn extension_call(&self, wire_id: Option<u64>) -> Option<u64> {
         let number = match wire_id {
@@ -411,8 +408,8 @@ impl CallsInFlight {
         (is_modern == self.is_modern).then_some(call.number)
     }
 
-    /// The newest call of the only client with calls under way, for a line that only one client gets.
-    /// Over a transport with several links, the connection searches all of them instead.
+    /// The newest call of the only client with calls in flight, for a line that only one client can
+    /// receive. With several links, the connection searches all of them instead.
     fn sole_call(&self) -> Option<u64> {
         let knows_call = self.spec.of_server.connector.knows_call_of_requests();
         let is_for_one = !knows_call && self.spec.keeps_logs();
@@ -428,8 +425,8 @@ impl CallsInFlight {
         }
     }
 
-    /// Something arrived for a call: it has its whole time again, and all that it may take while
-    /// its client is asked.
+    /// Restarts a call's deadlines because something arrived for it; while its client is asked,
+    /// only the maximum applies.
     fn extend(&mut self, number: u64, now: Instant) {
         let is_asked = self.is_client_asked(number);
         if let Some(call) = self.calls.get_mut(&number) {
@@ -442,7 +439,7 @@ impl CallsInFlight {
         }
     }
 
-    /// Another request was written for a call, under another id.
+    /// Records that another request was written for a call, under a new wire id.
     fn set_request(&mut self, number: u64, wire_id: u64, outgoing: OutgoingFrame) {
         if let Some(call) = self.calls.get_mut(&number) {
             self.renumbered.remove(&call.wire_id);
@@ -452,7 +449,7 @@ impl CallsInFlight {
         }
     }
 
-    /// Takes a call out of the tables.
+    /// Removes a call from the tables.
     fn take(&mut self, number: u64) -> Option<InFlightCall> {
         let call = self.calls.remove(&number)?;
         self.deadlines.remove(&number);
@@ -464,7 +461,7 @@ impl CallsInFlight {
     }
 }
 
-/// The call that a progress notification is about, by the token that the gateway gave it.
+/// The call of a progress notification, by the gateway's token.
 fn progress_token(notification: &Notification) -> Option<u64> {
     #[derive(Deserialize)]
     struct Token(u64);

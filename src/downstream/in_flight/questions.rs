@@ -10,23 +10,24 @@ use crate::id::SessionId;
 use crate::protocol::{Notification, Request, RequestId, Revision};
 use crate::transport::OutgoingFrame;
 
-/// A question that a client is asked, and the calls that wait for its answer.
+/// An open question to a client, and the calls that wait for its answer.
 pub(super) enum OpenQuestion {
-    /// The server asked it, for one of these calls and for the task of this id.
+    /// The server asked, for one of these calls and for the task with this id.
     FromServer {
         calls: Vec<u64>,
         task: Option<String>,
     },
-    /// A sessionless server wants input to this call: its answer is part of the repeated call.
+    /// Input that a sessionless server requires for this call; the answer is sent with the repeated
+    /// call.
     Input { call: u64 },
 }
 
-/// Whose calls were sent over a link.
+/// The clients whose calls were sent over a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LinkUsers {
     Nobody,
     One(SessionId),
-    /// Or a client without a session.
+    /// Several sessions, or a client without a session.
     Several,
 }
 
@@ -55,7 +56,7 @@ impl CallsInFlight {
         wire_id: Option<u64>,
         request: Request,
     ) -> Option<UnhandledEvent> {
-        // The outer `Option`: whether the server names a call. The inner: whether it is in flight.
+        // Outer `Option`: whether the server names a call. Inner: whether that call is in flight.
         let named = match wire_id {
             Some(wire_id) => Some(self.by_wire_id(wire_id)),
             None => self.of_task(&request).map(Some),
@@ -81,9 +82,9 @@ impl CallsInFlight {
         None
     }
 
-    /// The session that a question which names no call is for: the only one that ever called,
-    /// before that the one for which the connection was opened, or the one of all calls that the
-    /// server may be at. `None` if it may be of several.
+    /// The session that receives questions which name no call: the only session that ever called;
+    /// before the first call, the one that opened the connection; otherwise the session of all
+    /// calls that the server may be working on. `None` if there can be several.
     pub(crate) fn session_of_questions(&self) -> Option<SessionId> {
         match self.users {
             LinkUsers::Nobody => return self.spec.opener,
@@ -95,13 +96,13 @@ impl CallsInFlight {
         let mut in_flight = self.calls.values().map(|call| call.caller.session);
         let are_same =
             in_flight.all(|it| it == Some(session)) && self.abandoned.are_of(session, now);
-        // Tasks of clients may ask, too.
+        // Clients' tasks can also ask questions.
         (are_same && !self.spec.client_tasks.any(now)).then_some(session)
     }
 
-    /// Asks the client of the calls in flight, on a link that cannot tell whose question it is
-    /// but serves one client only: any of them may wait for the answer. Gives the request back
-    /// when there is none.
+    /// Asks the client of the calls in flight, on a link that cannot attribute questions but serves
+    /// only one client, because any of its calls may wait for the answer. Returns the request if no
+    /// call is in flight.
     pub(crate) fn ask_any(&mut self, request: Request) -> Option<Request> {
         for call in self.calls.values_mut() {
             call.expires = call.deadline.latest;
@@ -120,7 +121,7 @@ impl CallsInFlight {
         None
     }
 
-    /// Writes a client's answer to the server. The deadlines that waited for it run again.
+    /// Writes a client's answer to the server, and restarts the deadlines that were paused for it.
     pub(crate) fn on_client_answer(
         &mut self,
         answered: ClientAnswer,
@@ -148,8 +149,8 @@ impl CallsInFlight {
         }
     }
 
-    /// The server cancels a request of its own. The client is notified, so that it stops asking its user.
-    /// A cancellation of an unknown request is ignored.
+    /// Handles the server's cancellation of its own request: notifies the client, so that it stops
+    /// asking its user. Ignores unknown requests.
     pub(super) fn on_question_cancelled(&mut self, notification: &Notification, now: Instant) {
         #[derive(Deserialize)]
         struct CancelledParams {
@@ -181,7 +182,7 @@ impl CallsInFlight {
         }
     }
 
-    /// Whether a client is asked something that a call waits for.
+    /// Whether the client is being asked something that a call waits for.
     pub(super) fn is_client_asked(&self, number: u64) -> bool {
         let mut open = self.questions.values();
         open.any(|question| question.concerns(number))

@@ -1,4 +1,4 @@
-//! Calls that wait for their turn, since the server has as many in flight as it may.
+//! Queues calls while the server has its maximum number of calls in flight.
 
 use tokio::time::Instant;
 
@@ -9,7 +9,7 @@ use crate::protocol::{ErrorKind, Failure};
 use crate::telemetry::Counter;
 
 impl CallsInFlight {
-    /// Sends a client's call, lets it wait for its turn, or answers at once why it cannot be sent.
+    /// Sends a client's call, queues it, or refuses it at once.
     pub(super) fn start(&mut self, request: CallRequest, now: Instant) {
         let number = request.number;
         match self.admission.enter(request, now) {
@@ -20,7 +20,7 @@ impl CallsInFlight {
     }
 
     pub(crate) fn on_turn(&mut self, turn: QueueTurn, now: Instant) {
-        // Cancelled meanwhile: the permit goes to the next call.
+        // The call was cancelled meanwhile, so the permit goes to the next one.
         let Some(request) = self.admission.take(turn.number) else {
             return;
         };
@@ -31,7 +31,7 @@ impl CallsInFlight {
         }
     }
 
-    /// Cancels a call that waits. Returns whether there was one.
+    /// Cancels a queued call. Returns whether it was queued.
     pub(super) fn cancel_queued(&mut self, number: u64) -> bool {
         let Some(request) = self.admission.take(number) else {
             return false;
@@ -41,7 +41,7 @@ impl CallsInFlight {
         true
     }
 
-    /// Refuses a call that waited too long. Returns whether there was one.
+    /// Refuses a call that was queued too long. Returns whether it was queued.
     pub(super) fn expire_queued(&mut self, number: u64) -> bool {
         let Some(request) = self.admission.take(number) else {
             return false;
@@ -54,7 +54,7 @@ impl CallsInFlight {
     fn shed(&self) -> Failure {
         let server = self.spec.server.as_str();
         let message = format!(
-            "server `{server}` has {} calls in flight, its limit (`calls_per_server`), and more wait; try again later",
+            "server `{server}` has {} calls in flight, its limit (`calls_per_server`), and other calls are queued; try again later",
             self.admission.max()
         );
         Failure::new(ErrorKind::Overloaded, message)

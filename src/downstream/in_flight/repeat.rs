@@ -1,4 +1,4 @@
-//! Calls that a sessionless server needs again: with input of the client, or with other headers.
+//! Resends calls to a sessionless server that requires the client's input or other headers.
 
 use tokio::time::Instant;
 

@@ -1,4 +1,4 @@
-//! The server's answers on their way back to the caller.
+//! Delivers the server's answers to callers.
 
 use serde_json::json;
 use tokio::time::Instant;
@@ -24,7 +24,7 @@ impl CallsInFlight {
         let wire_id = response.id.as_ref().and_then(RequestId::as_number);
         let number = wire_id.and_then(|wire_id| self.by_wire_id(wire_id));
         let Some(number) = number.filter(|number| !self.is_between_rounds(*number)) else {
-            // Answered before, or too late for the caller, but now the server is done with it.
+            // The call was answered before, or its caller gave up; now the server is done with it.
             if let Some(wire_id) = wire_id.filter(|wire_id| self.abandoned.remove(*wire_id)) {
                 self.deadlines.remove(&wire_id);
                 self.cancel_late_task(&response);
@@ -44,7 +44,7 @@ impl CallsInFlight {
         None
     }
 
-    /// Whether the last request of a call is answered, and another one is to follow.
+    /// Whether a call's last request was answered and another one will follow.
     fn is_between_rounds(&self, number: u64) -> bool {
         let call = self.calls.get(&number);
         call.is_some_and(InFlightCall::is_between_rounds)
@@ -75,7 +75,7 @@ impl CallsInFlight {
                         Err(error) => self.fail_call(number, &error.to_string()),
                     }
                 }
-                // A client of the same era can have the extension that the type belongs to.
+                // A client of the same era may support the extension that the type belongs to.
                 ResultKind::Extension if !is_legacy_client => self.finish(number, Ok(response)),
                 ResultKind::Extension | ResultKind::Unknown => {
                     self.fail_call(number, "result of an unknown type");
@@ -89,7 +89,7 @@ impl CallsInFlight {
         None
     }
 
-    /// Ends a call with the answer of a sessionless server, or of a task, as its caller reads it.
+    /// Ends a call with a sessionless server's answer or a task's result, converted for the caller.
     pub(super) fn finish(&mut self, number: u64, answer: Result<Response, Failure>) {
         let Some(mut call) = self.take(number) else {
             return;
@@ -118,7 +118,7 @@ impl CallsInFlight {
     }
 }
 
-/// A result of the sessionless revision as a client with a handshake reads it.
+/// Converts a result of the sessionless revision for a client with a handshake.
 fn for_legacy_client(response: Response) -> Response {
     let (Outcome::Result(result), Some(id)) = (&response.outcome, &response.id) else {
         return response;

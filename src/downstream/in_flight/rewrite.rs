@@ -1,5 +1,5 @@
-//! The client's bytes to the server's bytes: a call gets the id, the name and the `_meta` that its
-//! server reads, and the headers that repeat them. Everything else stays as the client wrote it.
+//! Converts a client's request for its server: replaces the id, the name and `_meta`, and adds the
+//! headers that repeat them. All other bytes are unchanged.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -23,10 +23,10 @@ use crate::protocol::{
 };
 use crate::transport::OutgoingFrame;
 
-/// Room for the edits that a connection makes itself.
+/// Capacity for the edits that a connection makes itself.
 const EDITS: usize = 4;
 
-/// A client's request for a sessionless server, and what must read differently in it.
+/// A client's request for a sessionless server, with the values to replace.
 struct ModernRequest<'a> {
     request: &'a Request,
     edits: &'a [Edit],
@@ -34,14 +34,14 @@ struct ModernRequest<'a> {
     traceparent: Option<&'a str>,
 }
 
-/// The declaration that was sent last: most clients of a connection declare the same.
+/// The last declaration, cached because most clients of a connection declare the same.
 #[derive(Default)]
 pub(super) struct DeclarationCache(
     RefCell<Option<(Era, DeclaredCapabilities, Rc<MetaDeclaration>)>>,
 );
 
 impl DeclarationCache {
-    /// Declares to a sessionless server exactly what the client declares.
+    /// Declares to a sessionless server exactly what the client declared.
     fn of(&self, caller: &Caller) -> Rc<MetaDeclaration> {
         let (era, profile) = (caller.revision.era(), &caller.profile);
         let mut last = self.0.borrow_mut();
@@ -60,7 +60,7 @@ impl DeclarationCache {
     }
 }
 
-/// A call for a server with a handshake.
+/// Builds a call for a server with a handshake.
 pub(super) fn legacy(
     request: &Request,
     mut edits: Vec<Edit>,
@@ -80,7 +80,7 @@ pub(super) fn legacy(
     OutgoingFrame::new(Some(wire_id), frame)
 }
 
-/// A call for a sessionless server, under this id and with the input that it asked for.
+/// Builds a call for a sessionless server, with this id and the input that the server required.
 pub(super) fn modern(
     spec: &ConnectionSpec,
     declared: &DeclarationCache,
@@ -106,8 +106,8 @@ pub(super) fn modern(
     outgoing
 }
 
-/// The caller of a tool as one that follows tasks, since the gateway does it for clients with a
-/// handshake; `None` where that is not wanted, or the server has no tasks.
+/// A copy of a tool's caller that declares support for tasks, because the gateway follows them for
+/// clients with a handshake; `None` if tasks are disabled or the server has none.
 fn declaring_tasks(spec: &ConnectionSpec, caller: &Caller, request: &Request) -> Option<Caller> {
     if request.method != Method::ToolsCall || caller.revision.era() == Era::Modern {
         return None;
@@ -123,7 +123,7 @@ fn declaring_tasks(spec: &ConnectionSpec, caller: &Caller, request: &Request) ->
 }
 
 impl ModernRequest<'_> {
-    /// The request, which says of itself what exactly this client declares.
+    /// Builds the request with exactly the capabilities that this client declares.
     fn frame(
         &self,
         declared: &DeclarationCache,
@@ -150,7 +150,7 @@ impl ModernRequest<'_> {
         OutgoingFrame::new(Some(wire_id), frame)
     }
 
-    /// The headers, which repeat parts of the request.
+    /// Headers that repeat parts of the request.
     fn headers(&self, params: &HashMap<String, ParamHeaders>) -> Headers {
         let request = self.request;
         let span = match request.method {
@@ -172,7 +172,7 @@ impl ModernRequest<'_> {
     }
 }
 
-/// Inserts the input that the client gave, in place of such members that it sent itself.
+/// Inserts the client's input, replacing such members of its original request.
 fn input_edits(request: &Request, answers: &InputAnswers) -> Vec<Edit> {
     let params = &request.params;
     let state = answers.state.as_ref();

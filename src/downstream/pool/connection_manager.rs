@@ -171,7 +171,7 @@ impl ConnectionManager {
     }
 
     /// Starts a permanent child for a connection; `spread` selects its arbiter. Until the server
-    /// answers, the lists are those of `known`.
+    /// answers, its lists are taken from `known`.
     fn supervise(
         &self,
         of_server: &ServerParts,

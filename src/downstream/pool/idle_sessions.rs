@@ -1,5 +1,5 @@
-//! Idle sessions of single clients at an HTTP server: only the data to continue in them is kept, so that an idle
-//! client costs little memory.
+//! Idle sessions of single clients at an HTTP server: only the data to continue in them is kept, so
+//! that an idle client costs little memory.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -13,20 +13,20 @@ use crate::downstream::connection::handshake::Negotiated;
 use crate::downstream::connection_key::ConnectionKey;
 use crate::transport::{Connector, HttpSession};
 
-/// Sessions that are ended side by side.
+/// Maximum sessions that are ended concurrently.
 const ENDED_TOGETHER: usize = 16;
 
-/// A session that a client has at a server, without a connection.
+/// A client's session at a server, without a connection.
 #[derive(Clone)]
 pub(crate) struct IdleSession {
     pub(crate) session: HttpSession,
-    /// The answer to its handshake.
+    /// The server's answer to the session's handshake.
     pub(crate) negotiated: Arc<Negotiated>,
-    /// For the end of the session.
+    /// Connector that ends the session.
     pub(crate) connector: Arc<dyn Connector>,
     /// Lists that calls could have changed since they were read.
     pub(crate) called: u8,
-    /// Whether it has listed something itself.
+    /// Whether lists were read in this session.
     pub(crate) is_listed: bool,
     /// Milliseconds since the start of the server's pool.
     pub(crate) last_used: u64,
@@ -35,7 +35,7 @@ pub(crate) struct IdleSession {
 #[derive(Default)]
 pub(crate) struct IdleSessions {
     by_key: Mutex<HashMap<ConnectionKey, IdleSession>>,
-    /// The last answer to a handshake: the answers of one server are mostly equal.
+    /// The last handshake answer, shared because a server's answers are usually equal.
     negotiated: Mutex<Option<Arc<Negotiated>>>,
 }
 
@@ -49,7 +49,7 @@ impl IdleSessions {
         self.by_key.lock().remove(key)
     }
 
-    /// Takes the one that was not used for the longest time.
+    /// Takes the least recently used session.
     pub(crate) fn take_oldest(&self) -> Option<(ConnectionKey, IdleSession)> {
         let mut table = self.by_key.lock();
         let (key, _) = table.iter().min_by_key(|(_, idle)| idle.last_used)?;
@@ -65,7 +65,7 @@ impl IdleSessions {
         table.extract_if(|key, _| leaves(key)).collect()
     }
 
-    /// Reads a session, if it is idle.
+    /// Reads an idle session.
     pub(crate) fn look<T>(
         &self,
         key: &ConnectionKey,

@@ -7,13 +7,12 @@ use parking_lot::Mutex;
 
 use crate::downstream::connection_key::Audience;
 
-/// Which connections of a server serve a call right now and nobody else: on a transport that
-/// cannot tell whose call a question belongs to, it belongs to the only one
-/// (B-ASK-01).
+/// Connections of a server that are reserved for one call each. On a transport that cannot
+/// attribute questions, a question belongs to the only call (B-ASK-01).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Leases(Arc<Mutex<HashSet<(Audience, usize)>>>);
 
-/// The only call on a connection; the connection is free when this is dropped.
+/// The only call on a connection, which becomes free when this is dropped.
 #[derive(Debug)]
 pub struct Lease {
     all: Leases,
@@ -21,7 +20,7 @@ pub struct Lease {
 }
 
 impl Leases {
-    /// Takes the first free place of an audience; `None` when `places` are taken.
+    /// Takes the first free slot of an audience; `None` if all `places` are taken.
     pub(crate) fn take(&self, audience: &Audience, places: usize) -> Option<Lease> {
         let mut taken = self.0.lock();
         let mut free = (0..places).map(|place| (audience.clone(), place));

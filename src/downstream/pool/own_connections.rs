@@ -1,5 +1,5 @@
-//! The connections of one server that do not belong to everybody: found, added, and taken out
-//! when nobody uses them any more.
+//! The connections of one server that do not serve all clients: looked up, added, and removed when
+//! unused.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,26 +23,26 @@ use crate::telemetry::millis;
 
 pub(crate) struct OwnConnections {
     by_key: RwLock<OwnConnectionTable>,
-    /// Those that serve one call at a time.
+    /// Leases on connections that serve one call at a time.
     pub(crate) leases: Leases,
-    /// Idle sessions of single clients.
+    /// Idle sessions of individual clients.
     pub(crate) idle: IdleSessions,
-    /// How often a client wanted one and none was free.
+    /// How often a client needed its own connection and none was free.
     refused: AtomicU64,
     began: Instant,
 }
 
-/// Most keys are sessions, whose ids the gateway chooses, and `entries_max` bounds the table.
+/// Most keys are sessions, whose ids the gateway chooses; `entries_max` bounds the table.
 type OwnConnectionTable = QuickMap<ConnectionKey, OwnConnection>;
 
 struct OwnConnection {
     child: ChildRef<CallSenders>,
     spec: Arc<ConnectionSpec>,
-    /// Milliseconds since `began`.
+    /// Milliseconds from `began` to the last use.
     last_used: AtomicU64,
 }
 
-/// One that was taken out and still runs.
+/// A connection that was removed from the table and is still running.
 pub(crate) struct OpenedConnection {
     pub(crate) key: ConnectionKey,
     pub(crate) child: ChildRef<CallSenders>,
@@ -55,33 +55,33 @@ impl From<(ConnectionKey, OwnConnection)> for OpenedConnection {
     }
 }
 
-/// How long a session is unused before its connection is closed, if its client does not listen. A
-/// call that found the connection might still be in transit.
+/// Time after which an unused session's connection is closed, if its client does not listen. A call
+/// that found the connection can still be in transit.
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 
-/// How long a connection must be unused to make room for another: a call that found it may still be
-/// on its way.
+/// Minimum time that a connection must be unused to make room for another, because a call that
+/// found it can still be in transit.
 const REST_MIN: Duration = Duration::from_secs(1);
 
-/// Whether a connection cannot serve anybody before somebody has signed in.
+/// Whether a connection cannot serve any client until a user has signed in.
 fn awaits_sign_in(spec: &ConnectionSpec) -> bool {
     matches!(spec.progress.get(), Some(StartStage::SignIn(_)))
 }
 
-/// Whether the server is spoken to over a connection: perhaps it has opened a session.
+/// Whether the connection was opened, and therefore can have a session at the server.
 pub(crate) fn is_opened(spec: &ConnectionSpec, child: &ChildRef<CallSenders>) -> bool {
     let phase = child.snapshot().status.phase();
     matches!(phase, ChildPhase::Up | ChildPhase::Starting) && !awaits_sign_in(spec)
 }
 
-/// Whether `entries_max` counts it. The connection that clients with a handshake share is kept like the
-/// one that all clients share.
+/// Whether `entries_max` counts the connection. The one that clients with a handshake share is kept
+/// like the one that all clients share.
 fn is_limited(key: &ConnectionKey) -> bool {
     key.owner != ConnectionOwner::Shared
 }
 
 impl OwnConnection {
-    /// Whether calls or tasks of clients are under way, or wait for their turn.
+    /// Whether clients' calls or tasks are running or queued.
     fn is_in_use(&self) -> bool {
         !self.spec.load.is_idle() || self.spec.client_tasks.any(Instant::now())
     }
@@ -106,7 +106,7 @@ impl OwnConnections {
         Some(found.child.clone())
     }
 
-    /// The credential of the user whose connection it is, if it is one user's.
+    /// Credential of the user that the connection belongs to, if any.
     pub(crate) fn credential(&self, key: &ConnectionKey) -> Option<Arc<Credential>> {
         key.credentials.user()?;
         let table = self.by_key.read();
@@ -131,7 +131,7 @@ impl OwnConnections {
         }
     }
 
-    /// Skips the wait of connections that failed, because the server answers again.
+    /// Retries failed connections now, because the server answers again.
     pub(crate) fn retry(&self) {
         self.each(|_, child| {
             let phase = child.view().phase;
@@ -141,7 +141,7 @@ impl OwnConnections {
         });
     }
 
-    /// Number of connections of some clients only, including idle sessions.
+    /// Number of connections that serve only some clients, including idle sessions.
     pub(crate) fn len(&self) -> usize {
         let limited = {
             let table = self.by_key.read();
@@ -150,7 +150,7 @@ impl OwnConnections {
         limited + self.idle.len()
     }
 
-    /// Whether the connection of a client's session was lost, with the credentials that all share.
+    /// Whether the connection of a client's session, with the shared credentials, was lost.
     pub(crate) fn has_lost_session(&self) -> bool {
         let table = self.by_key.read();
         table.iter().any(|(key, own)| {
@@ -166,7 +166,7 @@ impl OwnConnections {
         self.by_key.read().is_empty() && self.idle.len() == 0
     }
 
-    /// Whether the lists of a connection can differ from what other clients see.
+    /// Whether the connection's lists can differ from what other clients see.
     pub(crate) fn has_lists(&self, key: &ConnectionKey) -> bool {
         if let Some(own) = self.by_key.read().get(key) {
             return own.spec.called.any() || *own.spec.listed.borrow();
@@ -175,8 +175,8 @@ impl OwnConnections {
         idle.unwrap_or(false)
     }
 
-    /// Whether calls of a client could have changed this list since the connection read it. If the
-    /// connection is open, it reads the list again.
+    /// Whether a client's calls could have changed this list since the connection read it. An open
+    /// connection then reads the list again.
     pub(crate) fn relist(&self, key: &ConnectionKey, kind: ItemKind) -> bool {
         if let Some(own) = self.by_key.read().get(key) {
             let Ok(up) = own.child.current() else {
@@ -192,8 +192,8 @@ impl OwnConnections {
         called.is_some_and(|called| called.is_set(kind))
     }
 
-    /// Takes out the connections of idle sessions, and keeps the sessions: after a shorter time if the client
-    /// does not listen. `is_awaited` returns whether a client awaits events on a connection.
+    /// Removes the connections of idle sessions and keeps the sessions, sooner for clients that do
+    /// not listen. `is_awaited` returns whether a client awaits events on a connection.
     pub(crate) fn set_idle(
         &self,
         entry_idle: Duration,
@@ -264,7 +264,7 @@ impl OwnConnections {
         table.insert(key, own);
     }
 
-    /// Takes out the connections that `leaves` says; they still run.
+    /// Removes the connections that `leaves` selects; they are still running.
     pub(crate) fn take_out(
         &self,
         leaves: impl Fn(&ConnectionKey) -> bool,
@@ -272,8 +272,8 @@ impl OwnConnections {
         self.extract(|key, _| leaves(key))
     }
 
-    /// Takes out the connections without calls and subscriptions for longer than `idle`; the
-    /// connection that clients with a handshake share after `idle_stop`, if that is not zero.
+    /// Removes the connections without calls and subscriptions for longer than `idle`; for the
+    /// connection that clients with a handshake share, `idle_stop` applies unless it is zero.
     pub(crate) fn take_idle(
         &self,
         idle: Duration,
@@ -299,7 +299,7 @@ impl OwnConnections {
         })
     }
 
-    /// Takes out the one that was not used for the longest time, if it is at rest.
+    /// Removes the least recently used connection, if it is idle.
     pub(crate) fn take_least_recent(
         &self,
         is_watched: impl Fn(&ConnectionKey) -> bool,
@@ -308,7 +308,7 @@ impl OwnConnections {
         let used_before = self.now().saturating_sub(millis(REST_MIN));
         let unused = table.iter().filter(|(key, _)| is_limited(key));
         let unused = unused.filter(|(key, own)| {
-            // The first call of one that starts waits elsewhere.
+            // A connection that is starting can have a first call that is held elsewhere.
             let has_started = own.child.current().is_ok() || awaits_sign_in(&own.spec);
             let is_recent = own.last_used.load(Ordering::Relaxed) > used_before;
             has_started && !is_recent && !own.is_in_use() && !is_watched(key)
@@ -318,8 +318,7 @@ impl OwnConnections {
         table.remove_entry(&key).map(OpenedConnection::from)
     }
 
-    /// Takes out the connections with these credentials over which the server is spoken to; they still
-    /// run.
+    /// Removes the opened connections with these credentials; they are still running.
     pub(crate) fn take_opened(&self, credentials: &CredentialContext) -> Vec<OpenedConnection> {
         let mut table = self.by_key.write();
         let out = table.extract_if(|key, own| {

@@ -1,4 +1,4 @@
-//! One configured server: its shared connection, and the ones that clients have of their own.
+//! One configured server: its shared connection, and the connections of individual clients.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,29 +32,29 @@ use crate::supervision::{ChildPhase, ChildRef, ChildUnavailable};
 use crate::telemetry::{LogRing, millis};
 use crate::transport::{HttpKind, SignInPlace};
 
-/// How often it is looked whether the calls of a server have ended.
+/// Interval at which the gateway checks whether a server's calls have ended.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// A server, as sessions see it. Shared by all threads.
+/// A server as sessions see it. Shared by all threads.
 pub struct Server {
     pub(crate) parts: ServerParts,
     pub(crate) shared: ChildRef<CallSenders>,
     /// The spec of the shared connection.
     pub(crate) spec: Arc<ConnectionSpec>,
-    /// Who uses the shared connection.
+    /// Use of the shared connection.
     pub(crate) usage: Arc<Usage>,
     pub(crate) own: OwnConnections,
-    /// An operator took it out of service.
+    /// Whether an operator took the server out of service.
     pub(crate) halted: AtomicBool,
     pub(crate) retries: Mutex<RetryBudget>,
 }
 
 /// The connections that can serve one call.
 pub(crate) struct Reservation {
-    /// The one of the era that the server prefers.
+    /// The connection in the era that the server prefers.
     pub(crate) key: ConnectionKey,
     pub(crate) lease: Option<Lease>,
-    /// The one of the older era, which is better for this caller.
+    /// The connection in the older era, if that is better for this caller.
     pub(crate) older: Option<ConnectionKey>,
 }
 
@@ -67,7 +67,7 @@ impl Server {
         self.parts.settings.load_full()
     }
 
-    /// Whether somebody wants to hear of a resource or a task on a connection of it.
+    /// Whether any client watches a resource or a task on one of the server's connections.
     pub(crate) fn has_subscriptions(
         &self,
         registry: &SubscriptionRegistry,
@@ -76,14 +76,15 @@ impl Server {
         registry.has_subscriptions(self.name(), self.settings().declaration(), key)
     }
 
-    /// Which connection serves this caller.
+    /// The connection that serves this caller.
     pub fn connection_key_for(&self, caller: &Caller) -> ConnectionKey {
         let older = self.older_key_for(caller);
         let older = older.filter(|_| self.parts.era.speaks_older() == Some(true));
         older.unwrap_or_else(|| self.preferred_key_for(caller))
     }
 
-    /// The connection that will serve this caller, if it must be opened: its own, or one never tried.
+    /// The connection that must be opened to serve this caller, if any: the caller's own, or one in
+    /// the older era that was never tried.
     pub(crate) fn unopened_key_for(&self, caller: &Caller) -> Option<ConnectionKey> {
         let older = self.older_key_for(caller);
         let untried = older.filter(|_| self.parts.era.speaks_older().is_none());
@@ -91,21 +92,21 @@ impl Server {
         untried.or_else(|| own.filter(|key| self.find(key).is_none()))
     }
 
-    /// Which connection of the era that the server prefers serves this caller.
+    /// The connection in the server's preferred era that serves this caller.
     pub fn preferred_key_for(&self, caller: &Caller) -> ConnectionKey {
         self.preferred_key(&self.facts(), caller)
     }
 
     fn preferred_key(&self, facts: &ServerFacts, caller: &Caller) -> ConnectionKey {
-        // Every request says whose it is.
+        // Every request identifies its client.
         if facts.sharing == Sharing::Auto && facts.known.era == Some(Era::Modern) {
             return ConnectionKey::shared();
         }
         self.key_of(facts.owner_for(caller), caller)
     }
 
-    /// The key of a connection for a caller. A session that keeps the one which it shared with its
-    /// audience is served there.
+    /// Key of a caller's connection. A session that kept the connection of its audience is served
+    /// there.
     fn key_of(&self, owner: ConnectionOwner, caller: &Caller) -> ConnectionKey {
         let owner = match owner {
             ConnectionOwner::Session(session, audience)
@@ -131,14 +132,14 @@ impl Server {
         }
     }
 
-    /// Whether the connection of this caller depends on the era of the server, which is not known
-    /// before its first handshake.
+    /// Whether this caller's connection depends on the server's era, which is unknown before the
+    /// first handshake.
     pub(crate) fn awaits_era(&self, caller: &Caller) -> bool {
         let depends = caller.session.is_some() && caller.revision.era() == Era::Legacy;
         depends && self.era().is_none() && self.settings().sharing != Sharing::Shared
     }
 
-    /// Whether a connection is this session's alone.
+    /// Whether a connection serves only this session.
     pub fn is_own(&self, key: &ConnectionKey, session: SessionId) -> bool {
         match &key.owner {
             ConnectionOwner::Session(owner, _) => *owner == session,
@@ -149,8 +150,8 @@ impl Server {
         }
     }
 
-    /// Which connection of the older era serves this caller, if it can be had: that of a client of
-    /// an older revision, before a server that prefers the newer era (B-ERA-02).
+    /// The older-era connection that serves this caller, if available: for a client of an older
+    /// revision and a server that prefers the newer era (B-ERA-02).
     pub fn older_key_for(&self, caller: &Caller) -> Option<ConnectionKey> {
         self.older_key(&self.facts(), caller)
     }
@@ -168,18 +169,18 @@ impl Server {
         })
     }
 
-    /// Whether it turned out that a connection of another era cannot be had.
+    /// Whether the server is known to refuse a connection in this other era.
     pub(crate) fn refuses(&self, key: &ConnectionKey) -> bool {
         key.era.is_some() && self.parts.era.speaks_older() == Some(false)
     }
 
-    /// The era that the server is spoken to in, once it is known.
+    /// Era that is spoken with the server, if known.
     pub fn era(&self) -> Option<Era> {
         self.parts.era.current()
     }
 
-    /// The connection whose events concern a client without a session: that of its calls, or the
-    /// first of these where each serves one call at a time.
+    /// The connection whose events concern a client without a session: the one that serves its
+    /// calls, or the first one if each serves one call at a time.
     pub fn listen_key_for(&self, caller: &Caller) -> ConnectionKey {
         self.leased_first(self.connection_key_for(caller), caller)
     }
@@ -194,9 +195,9 @@ impl Server {
         }
     }
 
-    /// The connection whose lists this caller sees: the one that serves it, opened or not. The
-    /// shared one lists the same to a client that declares nothing. A session of its own at the
-    /// server lists what the audience sees, until the client has called something in it.
+    /// The connection whose lists this caller sees, whether or not it is open. A client without
+    /// capabilities sees the lists of the shared connection. A client's own session shows the
+    /// audience's lists until the client has called something in it.
     pub(crate) fn list_key_for(&self, caller: &Caller) -> ConnectionKey {
         if let Some(key) = self.own_list_key_for(caller) {
             return key;
@@ -218,8 +219,8 @@ impl Server {
         older.unwrap_or_else(preferred)
     }
 
-    /// The connection that serves this caller, if its lists can differ from what other clients see:
-    /// calls of the client could have changed them, or the connection has listed.
+    /// The connection that serves this caller, if its lists can differ from what other clients see
+    /// because the client's calls could have changed them or the connection has read them.
     fn own_list_key_for(&self, caller: &Caller) -> Option<ConnectionKey> {
         if self.own.is_empty() || caller.session.is_none() {
             return None;
@@ -228,8 +229,8 @@ impl Server {
         self.own.has_lists(&key).then_some(key)
     }
 
-    /// The connection of this caller, if its calls could have changed this list since the connection
-    /// read it. If the connection is open, it reads the list again.
+    /// This caller's connection, if the caller's calls could have changed this list since the
+    /// connection read it. An open connection then reads the list again.
     pub(crate) fn relist(&self, caller: &Caller, kind: ItemKind) -> Option<ConnectionKey> {
         if self.own.is_empty() || caller.session.is_none() {
             return None;
@@ -238,20 +239,19 @@ impl Server {
         self.own.relist(&key, kind).then_some(key)
     }
 
-    /// Whether each call of this caller has a connection for itself.
+    /// Whether each call of this caller needs its own connection.
     fn needs_lease(&self, caller: &Caller) -> bool {
         let knows_call_of_requests = self.parts.connector.knows_call_of_requests();
         caller.session.is_none() && !knows_call_of_requests && caller.profile.can_be_asked()
     }
 
-    /// Which connections can serve one call of this caller, and a lease that keeps the preferred one
-    /// from serving others meanwhile. A client without a session can be asked
-    /// only on a connection that serves nobody else, where the transport does not say whose call a
-    /// question belongs to.
+    /// The connections that can serve one call of this caller, and a lease that reserves the
+    /// preferred one. If the transport cannot attribute questions, a client without a session can
+    /// be asked only on a connection that serves no other client meanwhile.
     ///
     /// # Errors
     ///
-    /// When all of these are taken, and clients are configured to share nothing.
+    /// Returns a failure if all leases are taken and clients are configured to share nothing.
     pub(crate) fn reserve(&self, caller: &Caller) -> Result<Reservation, Failure> {
         let facts = self.facts();
         let mut reserved = Reservation {
@@ -279,30 +279,30 @@ impl Server {
         Ok(reserved)
     }
 
-    /// A client can have no connection of its own: all that there may be are in use. Where sharing
-    /// is left to us the shared one serves instead, and the client is not asked.
+    /// Falls back to the shared connection because all clients' own connections are in use; the
+    /// client is then not asked anything.
     ///
     /// # Errors
     ///
-    /// Where clients are configured to share nothing, they have to wait.
+    /// Returns a failure if clients are configured to share nothing.
     pub(crate) fn use_shared_instead(&self) -> Result<(), Failure> {
         self.own.count_refusal();
         let (settings, server) = (self.settings(), self.name().as_str());
         let entries_max = settings.entries_max();
         if settings.sharing == Sharing::Auto {
             log::warn!(server, entries_max;
-                "no connection of its own is free for a client (`entries_max`): the shared one serves, where the client is not asked and the server keeps nothing for it alone");
+                "no per-client connection is free (`entries_max`); using the shared connection, on which the client cannot be asked and has no state of its own");
             return Ok(());
         }
         let message = format!(
-            "server `{server}` has {entries_max} connections that belong to one client each, as many as it may have (`entries_max`), and all are in use; try again later"
+            "server `{server}` already has {entries_max} per-client connections, its limit (`entries_max`), and each is busy; try again later"
         );
         Err(Failure::new(ErrorKind::Overloaded, message)
             .server(server)
             .retry_after_ms(1000))
     }
 
-    /// The connection of a key, if it exists; the shared one always does.
+    /// The connection of a key, if it exists; the shared connection always does.
     pub fn find(&self, key: &ConnectionKey) -> Option<ChildRef<CallSenders>> {
         if key.is_shared() {
             return Some(self.shared.clone());
@@ -310,18 +310,18 @@ impl Server {
         self.own.find(key)
     }
 
-    /// The credential of the user whose connection it is, once that was opened for it.
+    /// Credential of the user that the connection was opened for.
     pub fn user_credential(&self, key: &ConnectionKey) -> Option<Arc<Credential>> {
         self.own.credential(key)
     }
 
-    /// The gateway's credential, for a connection of some clients only that uses it.
+    /// The gateway's credential, for a connection that serves only some clients and uses it.
     pub(crate) fn gateway_credential(&self, key: &ConnectionKey) -> Option<&Arc<Credential>> {
         let uses_it = !key.is_shared() && key.credentials == CredentialContext::Shared;
         self.parts.connector.credential().filter(|_| uses_it)
     }
 
-    /// The failure of a call that needs a login of the gateway, which an operator makes.
+    /// The failure of a call that requires an operator to log the gateway in.
     pub(crate) fn needs_login(&self, key: &ConnectionKey) -> Option<Failure> {
         let credential = self.gateway_credential(key);
         credential.filter(|credential| credential.needs_login())?;
@@ -348,19 +348,19 @@ impl Server {
         &self.shared
     }
 
-    /// Whether its shared list is known, be it from the process before this one.
+    /// Whether the server's shared lists are known, possibly from an earlier process.
     pub(crate) fn was_listed(&self) -> bool {
         *self.spec.listed.borrow()
     }
 
-    /// Waits until it has no call any more.
+    /// Waits until the server has no calls.
     pub(crate) async fn has_no_calls(&self) {
         while self.parts.gate.running() + self.parts.gate.waiting() > 0 {
             sleep(LOOK_EVERY).await;
         }
     }
 
-    /// Goes over to other settings; no connection ends.
+    /// Applies other settings without ending connections.
     pub(crate) fn retune(&self, settings: ServerSettings) {
         let (limits, supervision) = (&settings.limits, settings.supervision.clone());
         let queue = settings.resilience.queue;
@@ -375,45 +375,45 @@ impl Server {
         });
     }
 
-    /// The items that it listed last, if it is the same server under these settings.
+    /// The items that the server last listed, if these settings describe the same server.
     pub(crate) fn known_for(&self, settings: &ServerSettings) -> Option<Arc<ServerPart>> {
         let is_same = self.parts.settings.load().identity() == settings.identity();
         is_same.then(|| self.spec.last_part.load_full()).flatten()
     }
 
-    /// Counts a user of the shared connection, which keeps it from being closed as unused. Must
-    /// be called before the connection is looked up.
+    /// Counts a use of the shared connection, so that it is not stopped as idle. Must be called
+    /// before the connection is looked up.
     pub fn enter(&self) -> UseGuard {
         self.usage.enter()
     }
 
-    /// Asks the breakers whether a request may go to it, about the tool of this native name if
-    /// it is about one.
+    /// Asks the breakers whether a request can be sent; `tool` is the native name of the tool that
+    /// it calls, if any.
     ///
     /// # Errors
     ///
-    /// Returns `breaker_open` with the time of the next try.
+    /// Returns `breaker_open` with the time of the next attempt.
     pub fn permit(&self, tool: Option<&RawJson>) -> Result<BreakerPermit, Failure> {
         self.parts.breakers.ask(tool)
     }
 
-    /// Whether a call may be sent to it once more: counts it in the budget if so.
+    /// Whether a call can be retried; counts the retry against the budget.
     pub fn may_retry(&self) -> bool {
         let settings = self.parts.settings.load().resilience.retry;
         settings.is_allowed && self.retries().take(settings.per_minute, Instant::now())
     }
 
-    /// Whether an operator took it out of service.
+    /// Whether an operator took the server out of service.
     pub fn is_halted(&self) -> bool {
         self.halted.load(Ordering::SeqCst)
     }
 
-    /// The last log lines of the server, and of the gateway about it.
+    /// The last log lines of the server, and the gateway's remarks about it.
     pub fn log(&self) -> &LogRing {
         &self.parts.log
     }
 
-    /// Why no call is taken from a server that an operator stopped.
+    /// The failure of calls to a server that an operator stopped.
     pub fn halted(&self) -> Failure {
         let name = self.name();
         let message = format!(
@@ -422,12 +422,12 @@ impl Server {
         Failure::new(ErrorKind::ServerUnavailable, message).server(name.as_str())
     }
 
-    /// Why a call cannot be taken now.
+    /// The failure of calls that the server cannot take now.
     pub fn away(&self, away: &ChildUnavailable) -> Failure {
         self.away_because(away, away.why.as_ref().map(ToString::to_string))
     }
 
-    /// The same for operators, who may read what the server wrote.
+    /// Like [`Self::away`], for operators, who can read the server's own text.
     pub(crate) fn away_in_full(&self, away: &ChildUnavailable) -> Failure {
         let why = away.why.as_ref().map(|why| format!("{why:#}"));
         self.away_because(away, why)
@@ -442,10 +442,10 @@ impl Server {
             ChildPhase::Up | ChildPhase::Backoff => ("is away", "it is reconnected automatically"),
             ChildPhase::Broken => (
                 "is away",
-                "it failed too often and is tried again from time to time",
+                "it failed too often and is now retried at longer intervals",
             ),
             ChildPhase::Stopping | ChildPhase::Stopped => {
-                ("was stopped", "it does not come back by itself")
+                ("was stopped", "it does not restart automatically")
             }
         };
         let mut message = format!("server `{}` {state}", self.name());
@@ -473,18 +473,18 @@ impl Server {
 }
 
 impl ServerSettings {
-    /// Which connection will serve this caller, before the server is started. `is_isolated` says
-    /// whether the server is remembered as one whose clients need connections of their own.
+    /// The connection that will serve this caller, before the server is started. `is_isolated` is
+    /// whether the server is remembered as isolated.
     pub fn connection_key_for(&self, caller: &Caller, is_isolated: bool) -> ConnectionKey {
         let facts = ServerFacts {
             sharing: self.sharing,
             known: EraFacts {
                 era: None,
                 speaks_older: None,
-                // Sessions at servers ended with the gateway.
+                // Sessions at servers ended with the gateway process.
                 has_sessions: Some(false),
             },
-            // As the connectors of these transports say it of themselves.
+            // The connectors of these transports return the same.
             knows_call_of_requests: match &self.transport {
                 TransportSettings::Stdio(_) => false,
                 TransportSettings::Http(http) => http.kind != HttpKind::Sse,

@@ -1,4 +1,4 @@
-//! The observable state of a server: the same for the status, logs and tests.
+//! The observable state of a server, used by status, logs and tests.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use crate::protocol::{Era, Revision};
 use crate::supervision::{ChildPhase, ChildView};
 use crate::telemetry::{LogCounters, LogLine};
 
-/// One server at one moment.
+/// State of one server at one moment.
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -19,54 +19,54 @@ pub struct ServerStatusView {
     pub name: String,
     /// `stdio`, `http` or `memory`.
     pub transport: Cow<'static, str>,
-    /// The proxy that its requests go through, without a password.
+    /// The proxy for the server's requests, without its password.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proxy: Option<String>,
-    /// `legacy` or `modern`, once it is known.
+    /// `legacy` or `modern`, if known.
     pub era: Option<Era>,
-    /// The revision that the shared connection speaks, while it is up.
+    /// The revision that the shared connection speaks while it is up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revision: Option<Revision>,
-    /// The reason why its start takes long, if there is one to tell.
+    /// Why the server takes long to start, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub starting: Option<String>,
-    /// The page on which its start waits for somebody to sign in. A secret may be in it.
+    /// The page for the sign-in that the start waits for. It can contain a secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sign_in: Option<String>,
-    /// The faults that are injected, in words.
+    /// The injected faults, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub faults: Option<String>,
     /// Calls in flight, over all connections.
     pub in_flight: usize,
-    /// Calls that wait because there are as many in flight as there may be.
+    /// Queued calls, which wait because the maximum number of calls is in flight.
     pub queued: usize,
-    /// Calls that the gateway sent once more, in all.
+    /// Total number of calls that the gateway retried.
     pub repeated: u64,
-    /// Whether calls are let through to it.
+    /// State of the server's breaker.
     pub breaker: BreakerView,
-    /// Tools that failed lately, or are switched off.
+    /// Tools that failed recently or are switched off.
     pub tool_breakers: Vec<BreakerView>,
-    /// The connection that serves lists and every client that cannot be asked.
+    /// The connection that serves lists and all clients that cannot be asked.
     pub shared: ChildView,
-    /// Connections that do not belong to everybody.
+    /// Connections that do not serve all clients.
     pub own: Vec<OwnConnectionView>,
-    /// Idle sessions of single clients at the server, without a connection.
+    /// Idle sessions of individual clients at the server, without a connection.
     pub idle_sessions: usize,
-    /// How often a client wanted a connection of its own and none was free.
+    /// How often a client needed its own connection and none was free.
     pub own_refused: u64,
-    /// Lines of stderr and stray output, counted.
+    /// Counters of stderr lines and stray output.
     pub log: LogCounters,
-    /// The last of these lines.
+    /// The last lines of stderr and stray output.
     pub log_tail: Vec<LogLine>,
-    /// Why the shared connection is not simply up, though it is open.
+    /// Why the shared connection is open but not fully up.
     #[serde(skip)]
     pub trouble: Option<String>,
-    /// How often the server lost the session of the shared connection, and got another one.
+    /// How often the shared connection's session was lost and renewed.
     pub sessions_renewed: u64,
-    /// The cookies that the server set, masked.
+    /// Cookies that the server set, masked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cookies: Vec<String>,
-    /// The groups of its processes.
+    /// Process groups of the server.
     #[serde(skip)]
     pub process_groups: Vec<u32>,
 }
@@ -75,24 +75,24 @@ pub struct ServerStatusView {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OwnConnectionView {
-    /// `session` with the beginning of its id, or `profile` for clients with equal capabilities,
-    /// `call` with a number where each serves one call of these at a time; and `older era` where
-    /// the server is spoken to in the newer one otherwise.
-    /// For one user's sign-in it is the name of the user.
+    /// `session` with the start of its id, `profile` for clients with equal capabilities, or `call`
+    /// with a number for a connection that serves one of these clients' calls at a time; with
+    /// `older era` if the server otherwise uses the newer one. For one user's sign-in, the name of
+    /// the user.
     pub owner: String,
-    /// The reason why its start takes long: its user has to consent, for example.
+    /// Why the connection takes long to start, for example because its user has to consent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub starting: Option<String>,
-    /// Whether it is one user's.
+    /// Whether the connection belongs to one user.
     pub is_of_user: bool,
     pub connection: ChildView,
 }
 
-/// So many calls of a server that fail, one after the other, are no accident.
+/// Consecutive failed calls from which on a server counts as failing.
 const FAILING: usize = 3;
 
 impl ServerStatusView {
-    /// The state as operators read it, and why: a connection that is open is not up before the
+    /// The state and its reason as shown to operators. An open connection is up only after the
     /// server listed its items in a session that it knows.
     pub fn state(&self, reason: Option<String>) -> (String, Option<String>) {
         match &self.trouble {
@@ -103,14 +103,14 @@ impl ServerStatusView {
         }
     }
 
-    /// The breakers of the server and its tools that do not let all calls through.
+    /// Breakers of the server and its tools that do not let all calls through.
     pub fn open_breakers(&self) -> impl Iterator<Item = &BreakerView> {
         let all = std::iter::once(&self.breaker).chain(&self.tool_breakers);
         all.filter(|breaker| !breaker.is_closed())
     }
 
-    /// Why calls of the server fail though it is connected. What an operator switched off is as it
-    /// should be.
+    /// Why calls fail although the server is connected. Breakers that an operator opened do not
+    /// count as a fault.
     pub fn failing(&self) -> Option<String> {
         let is_open = |breaker: &BreakerView| {
             matches!(breaker.state, BreakerState::Open | BreakerState::HalfOpen)

@@ -1,8 +1,8 @@
-//! How many calls a server is given at once, and who is next when it has them.
+//! Limits the calls in flight at each server, and grants permits to queued calls in turn.
 //!
-//! A permit is taken without a lock as long as nobody waits. Over the limit a call waits where it
-//! arrived, on its own thread; only its turn is kept in the queue of the server. Whoever gives a
-//! permit back hands out the next turn.
+//! A permit is taken without a lock while no call is queued. Over the limit, a call is held on the
+//! thread where it arrived, and only its turn is in the server's queue. Whichever thread releases a
+//! permit grants the next turn.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,15 +17,15 @@ use crate::downstream::resilience::QueueSettings;
 use crate::downstream::resilience::fair_queue::{FairQueue, PushOutcome};
 use crate::id::{Principal, QuickMap, SessionId};
 
-/// Who waits: a session, or all calls of a principal without one.
+/// Key of a queued call: its session, or for calls without one, its principal.
 type QueueKey = (Option<SessionId>, Principal);
 
-/// The calls of one server: how many run, and which ones wait. Shared by all its connections.
+/// Running and queued calls of one server. Shared by all its connections.
 #[derive(Debug)]
 pub(crate) struct AdmissionGate {
     running: AtomicUsize,
     running_max: AtomicUsize,
-    /// As many as there are in the queue.
+    /// Number of entries in the queue.
     waiting: AtomicUsize,
     queue: Mutex<TurnQueue>,
 }
@@ -36,13 +36,13 @@ struct TurnQueue {
     turns: FairQueue<QueueKey, Waiter>,
 }
 
-/// Where a call waits.
+/// A queued call's turn.
 struct Waiter {
     load: Arc<ConnectionLoad>,
     notify: Recipient<QueueTurn>,
 }
 
-/// It is the turn of a call that waits, or, without a permit, it has to make room.
+/// Announces the turn of a queued call, or without a permit, that the call was displaced.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct QueueTurn {
@@ -63,7 +63,7 @@ impl AdmissionGate {
         }
     }
 
-    /// Goes over to other limits; what waits already stays.
+    /// Applies other limits; queued calls stay.
     pub(crate) fn configure(&self, running_max: usize, settings: QueueSettings) {
         self.running_max.store(running_max, Ordering::SeqCst);
         self.queue.lock().settings = settings;
@@ -91,12 +91,12 @@ impl AdmissionGate {
         taken.is_ok()
     }
 
-    /// Gives free permits to those who wait. Whoever frees a permit looks for waiters after it, and
-    /// whoever starts to wait looks for a permit after it, so that none is left over.
+    /// Grants free permits to queued calls. A thread that releases a permit then looks for waiters,
+    /// and a thread that queues a call then looks for a permit, so that no permit stays unused.
     fn grant_permits(&self) {
         while let Some((number, waiter)) = self.next() {
             let permit = Some(CallPermit::of(waiter.load));
-            // If nobody is there to take it, the permit is given back with the message.
+            // If the receiver is gone, dropping the message returns the permit.
             waiter.notify.do_send(QueueTurn { number, permit });
         }
     }
@@ -127,7 +127,7 @@ pub(crate) struct ConnectionLoad {
     abandoned: AtomicUsize,
 }
 
-/// Counts a call that nobody waits for any more, while its server may still be at it.
+/// Counts a call without a caller that the server may still be working on.
 pub(crate) struct AbandonedLoad(Arc<ConnectionLoad>);
 
 impl Drop for AbandonedLoad {
@@ -150,23 +150,23 @@ impl ConnectionLoad {
         self.running.load(Ordering::Relaxed)
     }
 
-    /// Whether no call is under way, and none waits for its turn.
+    /// Whether no call is in flight or queued.
     pub(crate) fn is_idle(&self) -> bool {
         self.calls_in_flight() == 0 && self.waiting.load(Ordering::Relaxed) == 0
     }
 
-    /// Whether exactly so many calls are under way, and the server works on no abandoned call: a
-    /// message of the server is about one of these.
+    /// Whether exactly this number of calls is in flight and none is abandoned, so that a message
+    /// of the server concerns one of them.
     pub(crate) fn has_only(&self, calls: usize) -> bool {
         self.calls_in_flight() == calls && self.abandoned.load(Ordering::Relaxed) == 0
     }
 }
 
-/// One permit at a server; given back when dropped.
+/// A permit for one call at a server; returned when dropped.
 pub(crate) struct CallPermit(Arc<ConnectionLoad>);
 
 impl CallPermit {
-    /// For a permit that was taken at the gate.
+    /// Wraps a permit that was taken at the gate.
     fn of(load: Arc<ConnectionLoad>) -> Self {
         load.running.fetch_add(1, Ordering::Relaxed);
         Self(load)
@@ -184,10 +184,10 @@ impl Drop for CallPermit {
     }
 }
 
-/// Lets the calls of one link in, and keeps those that wait.
+/// Admits the calls of one link, and holds its queued calls.
 pub(crate) struct Admission {
     load: Arc<ConnectionLoad>,
-    /// The actor of the link.
+    /// Actor of the link.
     notify: Recipient<QueueTurn>,
     waiting: QuickMap<u64, WaitingCall>,
 }
@@ -219,9 +219,9 @@ impl Drop for QueueTicket {
 /// The outcome of a call's admission.
 pub(crate) enum AdmissionOutcome {
     Now(CallRequest, CallPermit),
-    /// It is kept here, until this time at the latest.
+    /// The call is held until its turn, at most until this time.
     Waits(Instant),
-    /// There is no room to wait either.
+    /// The queue is full.
     Full(CallRequest),
 }
 
@@ -240,7 +240,7 @@ impl Admission {
 
     pub(crate) fn enter(&mut self, request: CallRequest, now: Instant) -> AdmissionOutcome {
         let gate = &self.load.gate;
-        // Those who wait are first.
+        // Queued calls come first.
         if gate.waiting.load(Ordering::SeqCst) == 0 && gate.take() {
             return AdmissionOutcome::Now(request, CallPermit::of(self.load.clone()));
         }
@@ -274,18 +274,18 @@ impl Admission {
         AdmissionOutcome::Waits(until)
     }
 
-    /// Notes a call that was taken back from the server.
+    /// Counts a call that was cancelled at the server.
     pub(crate) fn abandon(&self) -> AbandonedLoad {
         self.load.abandoned.fetch_add(1, Ordering::Relaxed);
         AbandonedLoad(self.load.clone())
     }
 
-    /// Takes out a call that waits.
+    /// Removes a queued call.
     pub(crate) fn take(&mut self, number: u64) -> Option<CallRequest> {
         Some(self.waiting.remove(&number)?.request)
     }
 
-    /// Takes out all calls that wait.
+    /// Removes all queued calls.
     pub(crate) fn take_all(&mut self) -> Vec<CallRequest> {
         let waiting = self.waiting.drain();
         waiting.map(|(_, waiting)| waiting.request).collect()

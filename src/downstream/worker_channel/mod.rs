@@ -39,7 +39,7 @@ pub(crate) enum WorkerChannelEvent {
         session: HttpSession,
         error: LinkError,
     },
-    /// A call ended in a way that raises doubt whether the server works.
+    /// A call ended in a way that raises doubt about the server.
     Suspected,
     Died(String),
 }
@@ -48,23 +48,23 @@ pub(crate) enum WorkerChannelEvent {
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) enum WorkerChannelCommand {
-    /// There is a new session: what was refused goes out again.
+    /// A new session was opened: refused requests are resent.
     Renewed(HttpSession),
-    /// The session that was refused exists.
+    /// The refused session exists.
     SessionConfirmed,
     /// The arguments that calls repeat in headers were listed again.
     HeadersKnown,
-    /// A question on no call's stream, for the one call under way; it goes on to the next worker
-    /// channel if it is not here.
+    /// A question that arrived outside of a call's stream, for the only call in flight; passed to
+    /// the next worker channel if the call is not here.
     Ask(Box<Request>, Vec<Addr<WorkerChannel>>),
-    /// A log line of no call, for the only client with calls under way; passed to the next worker
-    /// channel if its calls are not here.
+    /// A log line that names no call, for the only client with calls in flight; passed to the next
+    /// worker channel if its calls are not here.
     Line(Box<UnownedLine>, Vec<Addr<WorkerChannel>>),
     /// The connection is dead or closing.
     End(String),
 }
 
-/// The connection's handle on a worker channel, which ends when this is dropped.
+/// The connection's handle of a worker channel, which ends when this is dropped.
 pub(crate) struct WorkerChannelHandle {
     pub(crate) arbiter: usize,
     pub(crate) address: Addr<WorkerChannel>,
@@ -102,7 +102,7 @@ impl WorkerChannelHandle {
 
 impl Drop for WorkerChannelHandle {
     fn drop(&mut self) {
-        // Not a kill: that would overtake an end with a better reason.
+        // A message rather than a kill, which would overtake an end with a better reason.
         self.address
             .do_send(WorkerChannelCommand::End("its connection ended".to_owned()));
     }
@@ -185,7 +185,7 @@ impl WorkerChannel {
                     error,
                 });
             }
-            // Of a call that was cancelled or timed out.
+            // The call was cancelled or timed out.
             Some(UnhandledEvent::Response(_)) => {}
             Some(other) => self
                 .owner

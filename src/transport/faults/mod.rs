@@ -1,7 +1,7 @@
-//! Faults on demand: a connector whose links misbehave as their settings say.
+//! Fault injection: a connector whose links misbehave as configured.
 //!
-//! It stands around any other connector, so that whatever is above meets delays, losses, garbage,
-//! silence and crashes as it would meet them for real. Off unless it is configured.
+//! It wraps any other connector, so that the code above it meets delays, losses, garbage, silence
+//! and crashes as in real failures. Disabled by default.
 
 mod link;
 
@@ -25,12 +25,12 @@ use link::{FaultyLink, LinkFaults};
 #[derive(Clone, Debug)]
 pub struct FaultParts {
     pub random: Arc<dyn Random>,
-    /// Told of every garbled message.
+    /// Receives a remark about every garbled message.
     pub log: LogRing,
     pub counters: Counters,
 }
 
-/// Opens links that misbehave.
+/// Opens links that inject faults.
 pub struct FaultyConnector {
     inner: Arc<dyn Connector>,
     state: Arc<FaultState>,
@@ -39,24 +39,24 @@ pub struct FaultyConnector {
 struct FaultState {
     settings: FaultSettings,
     parts: FaultParts,
-    /// Connections whose session is known, so that their worker channels share their fate.
+    /// Connections whose session is known, so that their worker channels have the same faults.
     connections: Mutex<Vec<(HttpSession, Weak<FaultyConnection>)>>,
 }
 
-/// One connection, with its worker channels.
+/// State of one connection and its worker channels.
 #[derive(Debug, Default)]
 struct FaultyConnection {
     calls: AtomicU64,
-    /// Nothing comes or goes any more.
+    /// Whether messages in both directions are dropped.
     silent: AtomicBool,
 }
 
-/// The fate of a frame on its way to the server.
+/// Outcome of a frame for the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FrameFate {
     Pass,
     Lost,
-    /// The connection breaks as it arrives.
+    /// The connection breaks when the frame arrives.
     Crash,
 }
 
@@ -140,7 +140,7 @@ impl FaultState {
         }
     }
 
-    /// Whether a fault with this share of all cases happens now.
+    /// Whether a fault with this probability happens now.
     fn should_inject(&self, share: f64) -> bool {
         let happens = share > 0.0 && self.parts.random.chance() < share;
         if happens {
@@ -190,12 +190,12 @@ impl FaultState {
         }
     }
 
-    /// Bytes in the place of a message: its beginning, or nothing that anybody would send.
+    /// Garbage in place of a message: the start of the message, or random bytes.
     fn garbled(&self, message: &[u8]) -> Vec<u8> {
         let chance = || self.parts.random.chance();
         let below = |max: usize| (chance() * max as f64) as usize;
         if chance() < 0.5 {
-            // Without its last byte an object has no end.
+            // An object without its last byte is incomplete.
             let length = below(message.len());
             return message.get(..length).unwrap_or_default().to_vec();
         }
@@ -210,10 +210,10 @@ impl FaultState {
     }
 }
 
-/// Longest noise in the place of a message, in bytes.
+/// Longest random garbage, in bytes.
 const NOISE_MAX: usize = 200;
 
-/// A client's call, as opposed to what the gateway asks for itself.
+/// Whether a frame is a client's call rather than a request of the gateway's own.
 fn is_call(frame: &Bytes) -> bool {
     let Ok(Envelope::Request(request)) = Envelope::parse(frame.clone()) else {
         return false;

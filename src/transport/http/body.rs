@@ -1,4 +1,4 @@
-//! Bodies of answers: of which kind they are, and read up to a limit.
+//! Classifies the bodies of answers, and reads them up to a limit.
 
 use std::time::Duration;
 
@@ -43,12 +43,12 @@ pub(in crate::transport) fn body_kind(response: &ClientResponse) -> BodyKind {
 ///
 /// # Errors
 ///
-/// Returns a text for [`LinkError::Lost`] when the connection broke or was silent for too long.
+/// Returns the text for [`LinkError::Lost`] if the connection broke or was silent for too long.
 pub(in crate::transport) async fn next_chunk(
     response: &mut ClientResponse,
     idle_max: Duration,
 ) -> Result<Option<Bytes>, String> {
-    // Most parts are there already and need no timer.
+    // Most parts have already arrived and need no timer.
     let next = match response.next().now_or_never() {
         Some(next) => Ok(next),
         None => timeout(idle_max, response.next()).await,
@@ -64,12 +64,12 @@ pub(in crate::transport) async fn next_chunk(
     }
 }
 
-/// The whole body. A body that came in one piece is not copied.
+/// Reads the whole body. A body that arrived in one piece is not copied.
 ///
 /// # Errors
 ///
-/// Returns [`LinkError::TooLarge`] as soon as the limit is passed, [`LinkError::Lost`] when the
-/// body breaks off.
+/// Returns [`LinkError::TooLarge`] once the limit is exceeded, and [`LinkError::Lost`] if the body
+/// is incomplete.
 pub(in crate::transport) async fn read(
     response: &mut ClientResponse,
     length_max: usize,
@@ -83,7 +83,7 @@ pub(in crate::transport) async fn read(
 pub(in crate::transport) struct BodyReader<'a> {
     length_max: usize,
     idle_max: Duration,
-    /// A large body is read further only while there is room for it.
+    /// Budget for large answers; a large body is read only while the budget has room.
     answers: Option<&'a LargeAnswers>,
     share: Option<Box<AnswerShare>>,
 }
@@ -102,7 +102,7 @@ impl<'a> BodyReader<'a> {
         }
     }
 
-    /// The room of the body that was read, if it is large.
+    /// The reservation for the body that was read, if it is large.
     pub(in crate::transport) fn room(&mut self, body: &Bytes) -> Option<HeldRoom> {
         self.share.take()?.settle(body.len())
     }
@@ -114,17 +114,17 @@ impl<'a> BodyReader<'a> {
         }
     }
 
-    /// The room that a body of so many bytes lacks; `None` when it can be read.
+    /// The budget to wait for before a body of this size can be read; `None` if it can be read now.
     fn lacks_room(&mut self, bytes: usize) -> Option<&'a LargeAnswers> {
         let answers = self.answers?;
         (!answers.try_take(&mut self.share, bytes)).then_some(answers)
     }
 
-    /// The whole body.
+    /// Reads the whole body.
     ///
     /// # Errors
     ///
-    /// As [`read`], and [`LinkError::NoRoom`].
+    /// Returns the errors of [`read`], and [`LinkError::NoRoom`].
     pub(in crate::transport) async fn read(
         &mut self,
         response: &mut ClientResponse,
@@ -164,7 +164,7 @@ impl<'a> BodyReader<'a> {
             all.extend_from_slice(&chunk);
         }
         let body = all.map_or(first, BytesMut::freeze);
-        // The HTTP client takes the end of the connection for the end of the body.
+        // The HTTP client treats the end of the connection as the end of the body.
         if announced.is_some_and(|length| body.len() < length) {
             return Err(LinkError::Lost(BROKE_OFF.to_owned()));
         }
@@ -172,7 +172,7 @@ impl<'a> BodyReader<'a> {
     }
 }
 
-/// Why `body` holds no message; a chunked body that broke off shows only in its JSON.
+/// Why `body` contains no message; a truncated chunked body shows only in its JSON.
 pub(in crate::transport) fn malformed_body(
     headers: &HeaderMap,
     body: &[u8],

@@ -1,6 +1,7 @@
-//! The cookies of one connection: sticky balancers find the node of a session by them.
+//! The cookies of one connection, which sticky load balancers use to find a session's node.
 //!
-//! A connection asks one host only, so every cookie is host-only, whatever `Domain` says (RFC 6265).
+//! A connection sends requests to one host only, so every cookie is host-only, whatever its
+//! `Domain` (RFC 6265).
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,22 +14,22 @@ use parking_lot::Mutex;
 use super::dialer::OVER_TLS;
 use crate::telemetry::{http_date, unix_millis};
 
-/// Cookies of one connection; with one more, the oldest goes.
+/// Maximum cookies per connection; beyond it, the oldest is removed.
 const COOKIES_MAX: usize = 32;
 
-/// Longest cookie, name and value in bytes; a longer one is ignored.
+/// Longest cookie, name and value, in bytes; longer ones are ignored.
 const COOKIE_MAX: usize = 4096;
 
-/// Most bytes of cookies in one request; the oldest stay at home.
+/// Maximum bytes of cookies in one request; the oldest are omitted.
 const HEADER_MAX: usize = 8 * 1024;
 
-/// The cookies that a server set. Clones share them; links on several threads use them.
+/// The cookies that a server set. Clones share them across links and threads.
 #[derive(Clone, Default)]
 pub struct CookieJar(Arc<JarState>);
 
 #[derive(Default)]
 struct JarState {
-    /// Most servers set none, and their requests take no lock.
+    /// Whether any cookie was set; requests without cookies take no lock.
     is_used: AtomicBool,
     cookies: Mutex<Vec<Cookie>>,
 }
@@ -38,12 +39,12 @@ struct Cookie {
     name: String,
     value: String,
     path: String,
-    /// In milliseconds since 1970.
+    /// Expiry in milliseconds since 1970.
     expires: Option<u64>,
     is_secure: bool,
 }
 
-/// A jar belongs to its session, and says nothing about which one that is.
+/// All jars compare equal, because a jar belongs to a session and does not identify it.
 impl PartialEq for CookieJar {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -59,7 +60,7 @@ impl fmt::Debug for CookieJar {
 }
 
 impl CookieJar {
-    /// Takes the cookies of an answer to a request for `uri`.
+    /// Stores the cookies from the answer to a request for `uri`.
     pub(in crate::transport) fn absorb(&self, uri: &Uri, headers: &HeaderMap) {
         if !headers.contains_key(SET_COOKIE) {
             return;
@@ -77,12 +78,12 @@ impl CookieJar {
         self.0.is_used.store(!cookies.is_empty(), Ordering::Release);
     }
 
-    /// Whether there are any.
+    /// Whether there are any cookies.
     pub(in crate::transport) fn is_used(&self) -> bool {
         self.0.is_used.load(Ordering::Acquire)
     }
 
-    /// The `Cookie` header of a request for `uri`, after what is `configured`.
+    /// The `Cookie` header of a request for `uri`, with the `configured` cookies first.
     pub(in crate::transport) fn header<'v>(
         &self,
         uri: &Uri,
@@ -112,13 +113,13 @@ impl CookieJar {
         Some(value)
     }
 
-    /// A new session starts without the cookies of the former one.
+    /// Removes all cookies, because a new session starts without them.
     pub(in crate::transport) fn clear(&self) {
         self.0.cookies.lock().clear();
         self.0.is_used.store(false, Ordering::Release);
     }
 
-    /// The cookies as operators see them: a value may be a secret.
+    /// The cookies with masked values, for operators.
     pub fn masked(&self) -> Vec<String> {
         let cookies = self.0.cookies.lock();
         let masked = cookies.iter().map(|cookie| format!("{}=***", cookie.name));
@@ -127,7 +128,7 @@ impl CookieJar {
 }
 
 impl Cookie {
-    /// Reads a `Set-Cookie` line (RFC 6265, section 5.2); `None` for one that is not kept.
+    /// Parses a `Set-Cookie` header (RFC 6265, section 5.2); `None` if the cookie is not kept.
     fn parse(line: &[u8], uri: &Uri, now: u64) -> Option<Self> {
         let line = std::str::from_utf8(line).ok()?;
         let mut parts = line.split(';').map(str::trim);
@@ -170,7 +171,7 @@ impl Cookie {
         self.expires.is_some_and(|expires| expires <= now)
     }
 
-    /// Whether it goes with a request for `uri` (section 5.1.4).
+    /// Whether the cookie is sent with a request for `uri` (section 5.1.4).
     fn is_for(&self, uri: &Uri) -> bool {
         let rest = uri.path().strip_prefix(self.path.as_str());
         let is_path = rest.is_some_and(|rest| {
@@ -184,7 +185,7 @@ fn is_https(uri: &Uri) -> bool {
     matches!(uri.scheme_str(), Some("https" | OVER_TLS))
 }
 
-/// The path of a cookie that names none: up to the last slash.
+/// The path of a cookie that names none: the request's path up to the last slash.
 fn default_path(path: &str) -> &str {
     match path.rfind('/') {
         Some(0) | None => "/",
@@ -192,14 +193,14 @@ fn default_path(path: &str) -> &str {
     }
 }
 
-/// Whether a cookie for `domain` is one for `host`.
+/// Whether a cookie for `domain` applies to `host`.
 fn covers(domain: &str, host: &str) -> bool {
     let domain = domain.trim_start_matches('.').to_ascii_lowercase();
     let host = host.to_ascii_lowercase();
     domain.is_empty() || host == domain || host.ends_with(&format!(".{domain}"))
 }
 
-/// The seconds that a cookie lives.
+/// Lifetime of a cookie in seconds.
 fn age(text: &str) -> Option<u64> {
     let seconds: i64 = text.parse().ok()?;
     Some(u64::try_from(seconds).unwrap_or(0))

@@ -1,4 +1,4 @@
-//! The room of an event that is larger than what a decoder is given at once.
+//! Reserves room for events that are larger than one read of the decoder.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use super::sse::SseDecoder;
 use crate::memory::{AnswerShare, HeldRoom};
 use crate::transport::{LargeAnswers, LinkError};
 
-/// The room of the event that a stream is in the middle of.
+/// Reservation for the event that is being read.
 #[derive(Default)]
 pub(in crate::transport) struct IncompleteEvent(EventRoom);
 
-/// The room of an event that is complete.
+/// Reservation for a complete event.
 #[derive(Default)]
 pub(in crate::transport) struct EventRoom {
     share: Option<Box<AnswerShare>>,
@@ -19,8 +19,8 @@ pub(in crate::transport) struct EventRoom {
 }
 
 impl IncompleteEvent {
-    /// Waits for room for what the decoder keeps. An event for which there is none is discarded, since
-    /// it would keep the events behind it waiting.
+    /// Waits for room for the bytes that the decoder buffers. If there is none in time, the event
+    /// is discarded, because later events would wait behind it.
     pub(in crate::transport) async fn wait(
         &mut self,
         answers: &LargeAnswers,
@@ -39,19 +39,19 @@ impl IncompleteEvent {
         }
     }
 
-    /// The event is complete.
+    /// Takes the reservation of an event that is now complete.
     pub(in crate::transport) fn take(&mut self) -> EventRoom {
         std::mem::take(&mut self.0)
     }
 }
 
 impl EventRoom {
-    /// The room of an event of so many bytes, if it is large.
+    /// The reservation for an event of this size, if it is large.
     pub(in crate::transport) fn settle(self, bytes: usize) -> Option<HeldRoom> {
         self.share?.settle(bytes)
     }
 
-    /// Why an event has no bytes.
+    /// Why the event was discarded.
     pub(in crate::transport) fn discarded(self, event_max: usize) -> LinkError {
         let (name, limit) = ("limits.event", event_max);
         self.no_room.unwrap_or(LinkError::TooLarge { name, limit })

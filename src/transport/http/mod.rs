@@ -1,4 +1,4 @@
-//! Parts of both HTTP transports: requests, bodies, streams of events, and the tasks of a link.
+//! Parts of both HTTP transports: requests, bodies, event streams, and the tasks of a link.
 
 pub(super) mod authorized;
 pub(super) mod body;

@@ -157,7 +157,7 @@ fn headers_of(settings: &HttpSettings) -> Result<HeaderMap, String> {
         let parsed = parsed.map_err(|_| format!("`{name}` is not a header name"))?;
         let value = HeaderValue::from_str(value.expose_secret());
         let mut value = value.map_err(|_| {
-            format!("value of header `{name}` holds characters that a header cannot carry")
+            format!("value of header `{name}` contains characters that are not allowed in a header")
         })?;
         value.set_sensitive(true);
         configured.append(parsed, value);

@@ -1,8 +1,7 @@
-//! A server of revision 2024-11-05 behind a URL: a GET opens a stream of events, whose first event
-//! names the address that every message is POSTed to; answers come on the stream (C-SSE-01,
-//! C-SSE-02).
+//! The HTTP+SSE transport of revision 2024-11-05: a GET opens an event stream, whose first event
+//! names the address for all POSTed messages; answers arrive on the stream (C-SSE-01, C-SSE-02).
 //!
-//! The stream is the connection: its end is the link's.
+//! The link ends when its stream ends.
 
 mod endpoint;
 mod message_poster;
@@ -21,12 +20,13 @@ use crate::protocol::Revision;
 
 use message_poster::MessagePoster;
 
-/// Opens a link. Ends once the server has said where messages go, which it must do within
+/// Opens a link. Resolves when the server has named the address for messages, within
 /// `connect_timeout`.
 ///
 /// # Errors
 ///
-/// Returns [`LinkOpenError::Other`] when there is no such stream, or no address that may be used.
+/// Returns [`LinkOpenError::Other`] if the server has no such stream, or its address cannot be
+/// used.
 pub(super) async fn open(
     common: CommonParts<'_>,
     sink: EventSink,
@@ -65,7 +65,7 @@ impl Link for SseLink {
         self.message_poster.tasks.forget(call);
     }
 
-    // A session is the stream itself, on which all messages come.
+    // The session is the stream itself, on which all messages arrive.
     fn set_revision(&self, _: Revision) {}
 
     fn set_session(&self, _: HttpSession) {}
@@ -80,7 +80,7 @@ impl Link for SseLink {
         let message_poster = Rc::clone(&self.message_poster);
         message_poster.tasks.mute();
         async move {
-            // A cancellation that was sent just before may still be on its way.
+            // A cancellation that was just sent can still be in transit.
             let _ = timeout(grace, message_poster.tasks.drain_notes()).await;
             drop(self);
         }

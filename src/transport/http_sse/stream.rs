@@ -1,4 +1,4 @@
-//! The stream that carries everything that the server says.
+//! The event stream on which all of a server's messages arrive.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -22,15 +22,16 @@ use crate::transport::large_answers::SHARED_WAIT_MAX;
 use crate::transport::streamable_http::CommonParts;
 use crate::transport::{HttpSettings, LargeAnswers, LinkEvent, LinkOpenError, messages};
 
-/// Bytes of a faulty event that are logged.
+/// Maximum bytes of a faulty event that are logged.
 const FAULT_MAX: usize = 200;
 
-/// Events before the one that names the address; more are no HTTP+SSE server.
+/// Maximum events before the one that names the address; with more, the server is not an HTTP+SSE
+/// server.
 const EVENTS_BEFORE_MAX: u64 = 16;
 
-/// A stream whose server has said where messages go.
+/// A stream whose server has named the address for messages.
 pub(super) struct OpenedStream {
-    /// Makes requests to the address for messages.
+    /// Creates requests to the address for messages.
     pub(super) factory: RequestFactory,
     pub(super) stream: EventStream,
 }
@@ -40,17 +41,18 @@ pub(super) struct EventStream {
     answers: LargeAnswers,
     response: ClientResponse,
     decoder: SseDecoder,
-    /// The room of the event that is being read, if it is large.
+    /// Reservation for the event that is being read, if it is large.
     room: IncompleteEvent,
-    /// Events that came together with the address.
+    /// Events that arrived together with the address.
     early: Vec<SseEvent>,
 }
 
-/// Opens the stream and reads up to the address for messages. The caller limits the time.
+/// Opens the stream and reads the address for messages. The caller sets the deadline.
 ///
 /// # Errors
 ///
-/// Returns [`LinkOpenError::Other`] when there is no such stream, or no address that may be used.
+/// Returns [`LinkOpenError::Other`] if the server has no such stream, or its address cannot be
+/// used.
 pub(super) async fn open(common: CommonParts<'_>) -> Result<OpenedStream, LinkOpenError> {
     let settings = common.settings;
     let mut factory = RequestFactory::new(settings, common.tls)?;
@@ -94,7 +96,8 @@ pub(super) async fn open(common: CommonParts<'_>) -> Result<OpenedStream, LinkOp
 }
 
 impl EventStream {
-    /// Reads up to the `endpoint` event of the stream at `url`; messages may follow it in the same bytes.
+    /// Reads up to the `endpoint` event of the stream at `url`; the same bytes can contain messages
+    /// after it.
     async fn endpoint(&mut self, url: &Url) -> Result<Url, String> {
         let idle_max = self.settings.stream_idle_timeout;
         while let Some(chunk) = next_chunk(&mut self.response, idle_max).await? {
@@ -118,7 +121,7 @@ impl EventStream {
         Err("the event stream ended before it named an address for messages".to_owned())
     }
 
-    /// Hands on what comes until the stream ends, and then says so.
+    /// Delivers messages until the stream ends, and then reports its end.
     pub(super) async fn follow(mut self, message_poster: Rc<MessagePoster>) {
         for event in std::mem::take(&mut self.early) {
             let room = EventRoom::default();
@@ -150,7 +153,7 @@ impl EventStream {
 
 fn take(message_poster: &MessagePoster, event: SseEvent, room: EventRoom, event_max: usize) {
     match event {
-        // Events of another kind are no messages of the protocol; empty ones keep a stream open.
+        // Only events of the default kind are messages; empty ones keep a stream open.
         SseEvent::Message(message) if !message.kind.is_empty() || message.data.is_empty() => {}
         SseEvent::Message(message) => {
             let mut room = room.settle(message.data.len());
@@ -163,7 +166,7 @@ fn take(message_poster: &MessagePoster, event: SseEvent, room: EventRoom, event_
             });
             if let Err(error) = received {
                 let text = messages::excerpt(&message.data, FAULT_MAX);
-                log::debug!(error:%, text = text.as_str(); "event is no message");
+                log::debug!(error:%, text = text.as_str(); "event is not a message");
             }
         }
         SseEvent::TooLarge { response_id } => {

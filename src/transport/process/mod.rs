@@ -47,27 +47,27 @@ pub(crate) const FINDS_TAGGED_PROCESSES: bool = cfg!(target_os = "linux");
 pub(crate) struct ProcessUsage {
     pub(crate) pid: u32,
     pub(crate) group: u32,
-    /// Tells it from an earlier process of this number.
+    /// Start time, which distinguishes the process from an earlier one with the same id.
     pub(crate) started: u64,
-    /// Processor time since its start.
+    /// CPU time since the start.
     pub(crate) cpu: Duration,
     pub(crate) rss_bytes: u64,
 }
 
-/// Nothing, on a system that does not tell.
+/// Reports nothing, because this system does not provide it.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn process_usage() -> Vec<ProcessUsage> {
     Vec::new()
 }
 
-/// How a process ended.
+/// Exit status of a process.
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProcessExit {
     Code(i32),
     Signal(i32),
-    /// The system did not tell.
+    /// The system did not report the status.
     Unknown,
 }
 

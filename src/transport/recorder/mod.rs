@@ -1,8 +1,8 @@
-//! The flight recorder: the last messages of a connection, kept for the report of its crash.
+//! The flight recorder: keeps the last messages of a connection for its crash report.
 //!
-//! Each link of a connection (its own and those of its worker channels) writes to a recording of
-//! its own, so that threads do not wait for each other. What is kept is bounded; a report is
-//! decided by [`RecorderSettings::body_max`] and cleaned by [`LiveSecrets`].
+//! Each link of a connection, including its worker channels, has its own recording, so that threads
+//! do not wait for each other. Memory is bounded. [`RecorderSettings::body_max`] limits the
+//! report's quotes, and [`LiveSecrets`] masks them.
 
 mod link;
 mod recorded_message;
@@ -22,17 +22,17 @@ use crate::telemetry::millis;
 pub use recorded_message::MessageReport;
 use recorded_message::RecordedMessage;
 
-/// How much a connection remembers, and how much of it a report shows.
+/// Limits of a connection's recordings and of the reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecorderSettings {
-    /// Messages of each link; zero turns the recorder off.
+    /// Maximum messages per link; zero disables the recorder.
     pub messages_max: usize,
-    /// Bytes that these may hold in memory.
+    /// Maximum bytes of memory for these messages.
     pub bytes_max: usize,
-    /// Bytes of a message that a report quotes; with zero it tells direction, time, method, id
-    /// and size only.
+    /// Bytes of each message that a report quotes; with zero, a report has only direction, time,
+    /// method, id and size.
     pub body_max: usize,
-    /// Crash reports that are kept of one server; zero writes none.
+    /// Maximum crash reports kept per server; zero writes none.
     pub reports_max: usize,
 }
 
@@ -47,14 +47,14 @@ impl Default for RecorderSettings {
     }
 }
 
-/// The recordings of one incarnation of a connection. Clones share them.
+/// Recordings of one incarnation of a connection. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     settings: RecorderSettings,
     recordings: Arc<Mutex<Vec<LinkRecording>>>,
 }
 
-/// The recording of one link.
+/// Recording of one link.
 #[derive(Clone, Debug)]
 pub struct LinkRecording {
     settings: RecorderSettings,
@@ -67,30 +67,30 @@ struct RecordingBuffer {
     pending: QuickMap<u64, OpenRequest>,
 }
 
-/// A request that is not answered.
+/// A request without an answer.
 #[derive(Debug)]
 struct OpenRequest {
     since: Instant,
-    /// Held until the answer by whoever sent it, too.
+    /// Shared with the sender, which keeps the frame until the answer as well.
     frame: Bytes,
 }
 
-/// A request that was not answered when the report was made.
+/// A request that was unanswered when the report was created.
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PendingCall {
-    /// Its number towards the server, which is its JSON-RPC id there.
+    /// Number of the request, which is its JSON-RPC id at the server.
     pub call: u64,
     pub method: String,
-    /// The tool or prompt.
+    /// Name of the tool or prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// How long it was under way, in milliseconds.
+    /// Time since the request was sent, in milliseconds.
     pub for_ms: u64,
 }
 
-/// All that was recorded, in the order of time.
+/// All recorded messages, in chronological order.
 #[derive(Clone, Debug, Default)]
 pub struct RecordingReport {
     pub pending: Vec<PendingCall>,
@@ -105,7 +105,7 @@ impl Recorder {
         }
     }
 
-    /// A recording for one more link.
+    /// Adds a recording for another link.
     pub fn recording(&self) -> LinkRecording {
         let recording = LinkRecording {
             settings: self.settings,
@@ -157,7 +157,7 @@ impl OpenRequest {
 }
 
 impl LinkRecording {
-    /// A link that is recorded.
+    /// Wraps a link so that its messages are recorded.
     pub fn link(&self, inner: Box<dyn Link>) -> Box<dyn Link> {
         if self.settings.messages_max == 0 {
             return inner;
@@ -165,7 +165,7 @@ impl LinkRecording {
         Box::new(link::RecordingLink::new(inner, self.clone()))
     }
 
-    /// A sink that is recorded.
+    /// Wraps a sink so that its events are recorded.
     pub fn sink(&self, inner: EventSink) -> EventSink {
         if self.settings.messages_max == 0 {
             return inner;
@@ -173,7 +173,7 @@ impl LinkRecording {
         link::recording_sink(inner, self.clone())
     }
 
-    /// A message was sent; `frame` if it is a request.
+    /// Records a sent message; `frame` is set if it is a request.
     fn sent(&self, call: Option<u64>, frame: Bytes, entry: RecordedMessage) {
         let since = entry.at;
         let mut buffer = self.buffer.lock();
@@ -183,7 +183,7 @@ impl LinkRecording {
         }
     }
 
-    /// Something came; `answered` if it ends a request.
+    /// Records a received message; `answered` is set if it ends a request.
     fn received(&self, answered: Option<u64>, entry: RecordedMessage) {
         let mut buffer = self.buffer.lock();
         self.push(&mut buffer, entry);

@@ -1,4 +1,4 @@
-//! One message on a recording, and what a report shows of it.
+//! One recorded message, and its form in a report.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -12,27 +12,27 @@ use crate::telemetry::millis;
 use crate::transport::messages::MessageScanner;
 use crate::transport::{LinkEvent, SignInPlace, messages};
 
-/// Bytes of a frame up to which it is kept whole, which costs no copy.
+/// Largest frame that is kept whole, in bytes, which costs no copy.
 const WHOLE_MAX: usize = 4096;
 
-/// Bytes that are kept of a longer one, so that its method can be shown.
+/// Bytes kept of a larger frame, so that its method can be shown.
 const HEAD_MAX: usize = 512;
 
-/// Characters of an id or a method that are shown.
+/// Maximum characters of an id or a method.
 const WORD_MAX: usize = 80;
 
 #[derive(Debug)]
 pub(super) struct RecordedMessage {
     pub(super) at: Instant,
     call: Option<u64>,
-    /// Of the whole message.
+    /// Size of the whole message, in bytes.
     size: usize,
     what: RecordedContent,
 }
 
 #[derive(Debug)]
 enum RecordedContent {
-    /// To the server: its bytes, or the first of them.
+    /// A frame for the server: all of its bytes, or the first ones.
     Sent(Bytes),
     Received {
         kind: RecordedKind,
@@ -40,11 +40,11 @@ enum RecordedContent {
         id: Option<Box<str>>,
         head: Bytes,
     },
-    /// An event that the transport reported beside messages.
+    /// A transport event that is not a message.
     Event(RecordedKind, Box<str>),
 }
 
-/// The recorded content.
+/// Kind of the recorded content.
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -59,13 +59,13 @@ pub enum RecordedKind {
     /// The server asks its user to sign in.
     SignIn,
     Closed,
-    /// A message of which only the beginning is known.
+    /// A message of which only the start was recorded.
     #[default]
     Message,
 }
 
 impl RecordedKind {
-    /// In words.
+    /// Name of the kind.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Request => "request",
@@ -86,7 +86,7 @@ impl RecordedKind {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MessageReport {
-    /// Milliseconds before the report.
+    /// Milliseconds from the message to the report.
     pub before_ms: u64,
     /// `sent` to the server or `received` from it.
     pub direction: Cow<'static, str>,
@@ -95,9 +95,9 @@ pub struct MessageReport {
     pub method: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// Of the whole message.
+    /// Size of the whole message, in bytes.
     pub bytes: usize,
-    /// Its beginning, or what the transport said.
+    /// The start of the message, or the transport's text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
 }
@@ -117,8 +117,7 @@ impl RecordedMessage {
         }
     }
 
-    /// The description of an event; nothing of its bytes is held, since they may be a small part
-    /// of a large buffer.
+    /// Describes an event without keeping its bytes, which can be a small part of a large buffer.
     pub(super) fn received(at: Instant, event: &LinkEvent, body_max: usize) -> Self {
         let event_of = |call, kind, text: &str| Self {
             at,
@@ -151,7 +150,7 @@ impl RecordedMessage {
                 let why = format!("{:#}", refusal.error);
                 event_of(*call, RecordedKind::SessionGone, &why)
             }
-            // Its query is a secret.
+            // The query of the page is a secret.
             LinkEvent::SignIn(place) => {
                 let host = match place {
                     SignInPlace::Page(url) => url.host_str().unwrap_or_default(),
@@ -209,7 +208,7 @@ impl RecordedMessage {
 }
 
 impl RingEntry for RecordedMessage {
-    /// Bytes that it holds in memory.
+    /// Memory that the entry uses, in bytes.
     fn bytes(&self) -> usize {
         let own = size_of::<Self>();
         own + match &self.what {
@@ -222,7 +221,7 @@ impl RingEntry for RecordedMessage {
     }
 }
 
-/// The parts of an envelope that a recording tells.
+/// The recorded parts of an envelope.
 struct Outline<'e> {
     kind: RecordedKind,
     method: Option<&'e Method>,
@@ -267,7 +266,7 @@ fn short(text: &str) -> String {
     text.chars().take(WORD_MAX).collect()
 }
 
-/// The kind of a frame of ours.
+/// Kind of a frame that the gateway sent.
 fn classify(kept: &Bytes, is_whole: bool) -> (RecordedKind, Option<String>) {
     if !is_whole {
         let mut scanner = MessageScanner::default();
@@ -284,7 +283,7 @@ fn classify(kept: &Bytes, is_whole: bool) -> (RecordedKind, Option<String>) {
     }
 }
 
-/// Method and item of a request of ours.
+/// Method and item of a request that the gateway sent.
 pub(super) fn request_of(frame: &Bytes) -> (String, Option<String>) {
     let Ok(Envelope::Request(request)) = Envelope::parse(frame.clone()) else {
         return (String::new(), None);

@@ -1,4 +1,4 @@
-//! Tests of what a recording keeps and what a report shows of it.
+//! Tests of recordings and their reports.
 
 use std::rc::Rc;
 use std::time::Duration;

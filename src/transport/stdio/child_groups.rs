@@ -1,15 +1,15 @@
-//! The process groups of a server's children, for whoever measures them.
+//! Tracks the process groups of a server's children, for resource metrics.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Of all connections to one server. Clones share them.
+/// Process groups of all connections to one server. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ChildGroups(Arc<Mutex<BTreeSet<u32>>>);
 
-/// A child that runs, until this is dropped.
+/// Registers a running child until it is dropped.
 #[derive(Debug)]
 pub(super) struct RunningChild {
     groups: ChildGroups,
@@ -23,7 +23,7 @@ impl ChildGroups {
         RunningChild { groups, leader }
     }
 
-    /// The numbers of their leaders.
+    /// Process ids of the group leaders.
     pub(super) fn all(&self) -> Vec<u32> {
         self.0.lock().iter().copied().collect()
     }

@@ -1,4 +1,4 @@
-//! The room of a line that is longer than what is read at once.
+//! Reserves room for lines that are longer than one read.
 
 use super::lines::{Line, LineSplitter};
 use crate::memory::{AnswerShare, HeldRoom};
@@ -6,7 +6,7 @@ use crate::telemetry::{LogRing, LogSource};
 use crate::transport::large_answers::SHARED_WAIT_MAX;
 use crate::transport::{LargeAnswers, LinkError};
 
-/// The room of the line that is being read.
+/// Reservation for the line that is being read.
 pub(super) struct LineRoom {
     answers: LargeAnswers,
     share: Option<Box<AnswerShare>>,
@@ -23,8 +23,8 @@ impl LineRoom {
         }
     }
 
-    /// Waits for room for what is kept of a line. A line for which there is none is discarded, since
-    /// the lines behind it wait as well.
+    /// Waits for room for the bytes that are buffered of a line. If there is none in time, the line
+    /// is discarded, because later lines would wait behind it.
     pub(super) async fn wait(&mut self, lines: &mut LineSplitter, log: &LogRing) {
         let bytes = lines.incomplete();
         let room = self.answers.take(&mut self.share, bytes, SHARED_WAIT_MAX);
@@ -35,7 +35,7 @@ impl LineRoom {
         }
     }
 
-    /// The line is complete: its room, or why it was discarded.
+    /// The reservation of a complete line, or why it was discarded.
     pub(super) fn take(&mut self, line: &Line) -> (Option<HeldRoom>, Option<LinkError>) {
         let share = self.share.take();
         let room = match line {

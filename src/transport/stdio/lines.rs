@@ -1,4 +1,4 @@
-//! Bytes of a pipe into lines of bounded length.
+//! Splits the bytes of a pipe into lines of bounded length.
 
 use bytes::{Buf, Bytes, BytesMut};
 use memchr::memchr;
@@ -9,32 +9,31 @@ use crate::transport::messages::MessageScanner;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Line {
     Whole(Bytes),
-    /// Longer than the limit; its bytes are gone. `id` is the request that it would have
-    /// answered.
+    /// A line over the limit; its bytes were dropped. `id` is the request that it answers.
     TooLong {
         id: Option<u64>,
     },
 }
 
-/// Cuts a stream of bytes into lines. Holds at most one line of the limit and one read.
+/// Splits a byte stream into lines. Buffers at most one line of the limit and one read.
 #[derive(Debug)]
 pub(crate) struct LineSplitter {
     length_max: usize,
     buffer: BytesMut,
-    /// Bytes of `buffer` that hold no line end.
+    /// Bytes of `buffer` that were searched and contain no line end.
     scanned: usize,
-    /// Present while the rest of an over-long line passes by.
+    /// Set while the rest of a line over the limit is skipped.
     discarding: Option<MessageScanner>,
 }
 
-/// Room for one read: what a pipe holds.
+/// Size of one read: the capacity of a pipe.
 const READ_SIZE: usize = 64 * 1024;
 
-/// A buffer that a long line made larger is given back.
+/// Largest buffer that is kept; a larger one is freed after its long line.
 const BUFFER_KEPT: usize = 4 * READ_SIZE;
 
-/// Lines up to this size are copied out, so that the read buffer is used again and a kept line
-/// does not keep 64 KiB alive.
+/// Longest line that is copied, so that the read buffer can be reused and a kept line does not keep
+/// 64 KiB alive.
 const COPY_MAX: usize = 16 * 1024;
 
 impl LineSplitter {
@@ -47,7 +46,7 @@ impl LineSplitter {
         }
     }
 
-    /// Where the next read goes; has room for [`READ_SIZE`] bytes.
+    /// The buffer for the next read, with room for [`READ_SIZE`] bytes.
     pub(crate) fn space(&mut self) -> &mut BytesMut {
         if self.buffer.is_empty() && self.buffer.capacity() > BUFFER_KEPT {
             self.buffer = BytesMut::new();
@@ -56,12 +55,12 @@ impl LineSplitter {
         &mut self.buffer
     }
 
-    /// Bytes that are kept of a line that is not complete.
+    /// Bytes buffered for an incomplete line.
     pub(crate) fn incomplete(&self) -> usize {
         self.buffer.len()
     }
 
-    /// Drops these bytes, and what follows of the line: it is handed out as one that is too long.
+    /// Drops the buffered bytes and the rest of the line, which is returned as too long.
     pub(crate) fn discard(&mut self) {
         let scanner = self.discarding.get_or_insert_default();
         scanner.feed(&self.buffer);
@@ -69,12 +68,12 @@ impl LineSplitter {
         self.scanned = 0;
     }
 
-    /// The next line that is complete.
+    /// The next complete line.
     pub(crate) fn next_line(&mut self) -> Option<Line> {
         let unseen = self.buffer.get(self.scanned..).unwrap_or_default();
         let Some(offset) = memchr(b'\n', unseen) else {
             self.scanned = self.buffer.len();
-            // One byte more than the limit may be the CR of a line that is just short enough.
+            // One byte over the limit can be the CR of a line that just fits.
             if self.discarding.is_some() || self.buffer.len() > self.length_max + 1 {
                 self.discard();
             }

@@ -1,4 +1,4 @@
-//! Why a child's link ended, end from what can be known: its exit, its last words, its limits.
+//! Explains why a child's link ended, from the child's exit status, last lines and limits.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ pub(super) enum ReadStop {
     InputClosed,
 }
 
-/// The signal that a process gets whose CPU time is used up.
+/// The signal for a process that used up its CPU time.
 const SIGXCPU: i32 = if cfg!(any(
     target_os = "linux",
     target_os = "macos",
@@ -26,10 +26,10 @@ const SIGXCPU: i32 = if cfg!(any(
 };
 const SIGKILL: i32 = 9;
 
-/// How shells tell that a command of theirs was ended by a signal.
+/// Offset with which shells report that a signal ended their command.
 const SHELL_SIGNAL: i32 = 128;
 
-/// Phrases of programs that were refused memory, in lower case.
+/// Phrases, in lower case, of programs that were refused memory.
 const NO_MEMORY: [&str; 7] = [
     "memoryerror",
     "out of memory",
@@ -40,31 +40,31 @@ const NO_MEMORY: [&str; 7] = [
     "enomem",
 ];
 
-/// Phrases of runtimes that report the end of their CPU time.
+/// Phrases of runtimes that ran out of CPU time.
 const NO_TIME: [&str; 1] = ["sigxcpu"];
 
 /// Phrases of programs that were refused a file.
 const NO_FILES: [&str; 2] = ["too many open files", "emfile"];
 
-/// Lines of a stack trace; a refusal that is followed by more did not end the child.
+/// Maximum lines of a stack trace; a refusal followed by more lines did not end the child.
 const TRACE_MAX: usize = 100;
 
-/// Lines that a reason is looked for in.
+/// Maximum lines that are searched for a reason.
 const LINES_MAX: usize = 60;
 
-/// Bytes of such a line.
+/// Maximum bytes kept of such a line.
 const KEPT_MAX: usize = 1000;
 
-/// Bytes of a reason.
+/// Maximum bytes of a reason.
 const REASON_MAX: usize = 400;
 
-/// The last lines of a child's standard error, which often tell why it ended, and the last one
-/// that tells of a limit.
+/// The last lines of a child's stderr, which often explain its end, and the last line that mentions
+/// a limit.
 #[derive(Debug, Default)]
 pub(super) struct TailLines {
     lines: VecDeque<String>,
     limit_line: Option<String>,
-    /// Lines after it.
+    /// Lines since the one that mentions a limit.
     since: usize,
 }
 
@@ -89,14 +89,14 @@ impl TailLines {
         }
     }
 
-    /// The lines that explain the end of the child.
+    /// The line that best explains the end of the child.
     fn exit_diagnosis(&self) -> Option<String> {
         let found = exit_diagnosis(self.lines.iter().map(String::as_str))?;
         Some(messages::excerpt(found.as_bytes(), REASON_MAX))
     }
 }
 
-/// Whether a line tells that some limit was reached.
+/// Whether a line mentions that a limit was reached.
 fn mentions_limit(line: &str) -> bool {
     let line = line.to_lowercase();
     let mut phrases = NO_MEMORY.iter().chain(&NO_FILES).chain(&NO_TIME);
@@ -141,10 +141,10 @@ pub(super) fn link_end(end: ReadStop, words: &TailLines, limits: ChildLimits) ->
 /// Whether a limit ended a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LimitVerdict {
-    /// The signal or the program's own words say so.
+    /// The signal or the program's own text proves it.
     Reached(&'static str),
-    /// It looks so, but other causes look alike: a refused allocation ends a program in its own
-    /// way, and the kernel's last means against one that ignores `SIGXCPU` is `SIGKILL`.
+    /// The limit is a likely cause, but not the only one: programs react differently to a refused
+    /// allocation, and the kernel sends `SIGKILL` to a process that ignores `SIGXCPU`.
     Perhaps(&'static str),
     Other,
 }
@@ -178,7 +178,8 @@ fn judge(exit: ProcessExit, words: &str, limits: ChildLimits) -> LimitVerdict {
     }
 }
 
-/// Ended as by `abort` or a bad address: what programs do that do not expect to be refused memory.
+/// Whether a process crashed as by `abort` or a bad address, like programs that do not handle a
+/// refused allocation.
 fn is_crash(exit: ProcessExit) -> bool {
     /// `SIGTRAP`, `SIGABRT`, `SIGBUS`, `SIGSEGV`, as numbered on Linux.
     const CRASHES: [i32; 4] = [5, 6, 7, 11];
@@ -189,8 +190,8 @@ fn is_crash(exit: ProcessExit) -> bool {
     }
 }
 
-/// Ended by a signal that others send: nothing that the program wrote explains it. Those of
-/// `abort` and of traps are its own, and it says before why.
+/// Whether a signal from another process ended it, which nothing that the program wrote explains. A
+/// program sends itself the signals of `abort` and traps, and explains them first.
 fn is_from_outside(exit: ProcessExit) -> bool {
     /// `SIGTRAP` and `SIGABRT`, as numbered on Linux.
     const OWN: [i32; 2] = [5, 6];
@@ -204,7 +205,7 @@ fn is_from_outside(exit: ProcessExit) -> bool {
     }
 }
 
-/// A limit as it stands in the configuration.
+/// A limit as written in the configuration.
 fn shown(key: &str, limits: ChildLimits) -> String {
     const MIB: u64 = 1 << 20;
     let value = match key {
@@ -288,7 +289,7 @@ mod tests {
             format!("{end:#}"),
             "process ended by signal 6 at its limit `memory_max = 64MiB`: out of memory"
         );
-        // An earlier refusal that is not the reason of the end is left out.
+        // An earlier refusal that did not end the process is omitted.
         let end = link_end(
             ReadStop::ProcessExit(Code(0)),
             &words("bye", Some("out of memory")),

@@ -1,8 +1,9 @@
-//! A server as a child process: one message per line (C-STDIO-01, C-STDIO-03, C-STDIO-04).
+//! The stdio transport: a server as a child process, with one message per line (C-STDIO-01,
+//! C-STDIO-03, C-STDIO-04).
 //!
-//! Reader, writer and stderr are tasks of their own, so that a child that floods one pipe while
-//! it does not read another can block nobody. The reader alone says `Closed`, after everything
-//! that the child had written.
+//! Reader, writer and stderr are separate tasks, so that a child that floods one pipe without
+//! reading another blocks none of them. Only the reader reports `Closed`, after everything that the
+//! child wrote.
 
 mod child_groups;
 mod command;
@@ -43,7 +44,7 @@ use reader::Reader;
 use unread::Unread;
 use writer::Writer;
 
-/// How long the system may take to end a killed process before the link gives up on it.
+/// How long the system may take to end a killed process before the link stops waiting for it.
 const KILL_WAIT_MAX: Duration = Duration::from_secs(6);
 
 /// Starts one server's command.
@@ -57,7 +58,7 @@ pub struct StdioConnector {
 }
 
 impl StdioConnector {
-    /// `log` takes what the server writes to its standard error, and stray lines.
+    /// `log` receives the server's stderr and stray lines.
     pub fn new(settings: StdioSettings, spawner: Spawner, log: LogRing) -> Self {
         Self {
             settings: Arc::new(settings),
@@ -68,7 +69,7 @@ impl StdioConnector {
         }
     }
 
-    /// Shares the room for large answers with other servers.
+    /// Shares the budget for large answers with other servers.
     pub fn with_answers(mut self, answers: LargeAnswers) -> Self {
         self.answers = answers;
         self
@@ -149,7 +150,7 @@ impl StdioConnector {
     }
 }
 
-/// Runs the reader, and says `Closed` in its place if it panics.
+/// Runs the reader, and reports `Closed` if it panics.
 async fn watch(reader: impl Future<Output = ()> + 'static, sink: Rc<LinkSink>) {
     let reader = AbortOnDropHandle::new(actix_rt::spawn(reader));
     if let Err(error) = reader.await {
@@ -159,14 +160,14 @@ async fn watch(reader: impl Future<Output = ()> + 'static, sink: Rc<LinkSink>) {
 }
 
 struct StdioLink {
-    /// `None` once closing: then the writer closes the child's standard input.
+    /// `None` once the link is closing, after which the writer closes the child's stdin.
     frames: Option<mpsc::Sender<OutgoingFrame>>,
     unread: Rc<Unread>,
     stop_writing: CancellationToken,
     sink: Rc<LinkSink>,
     group: Option<GroupHandle>,
     _running: RunningChild,
-    /// Its end would be the child's.
+    /// Keeps the spawner running, whose end would kill the child.
     _spawner: Spawner,
     _reader: AbortOnDropHandle<()>,
 }
@@ -187,10 +188,10 @@ impl Link for StdioLink {
         self.unread.is_empty()
     }
 
-    /// Nothing is held per call.
+    /// The transport keeps no data per call.
     fn forget(&self, _call: u64) {}
 
-    // A child process has no session, and one way for all messages.
+    // A child process has no session, and one channel for all messages.
     fn set_revision(&self, _: Revision) {
         self.unread.stop();
     }
@@ -227,7 +228,7 @@ impl Link for StdioLink {
             }
             group.kill();
             if timeout(KILL_WAIT_MAX, group.gone()).await.is_err() {
-                log::error!("a killed child process does not end");
+                log::error!("a killed child process has not ended");
             }
         }
         .boxed_local()
@@ -235,7 +236,8 @@ impl Link for StdioLink {
 }
 
 impl Drop for StdioLink {
-    /// The group's handle goes with it, which kills the processes; so do the tasks.
+    /// Dropping the link also drops the group's handle, which kills the processes, and ends the
+    /// tasks.
     fn drop(&mut self) {
         self.sink.mute();
         self.stop_writing.cancel();

@@ -1,4 +1,4 @@
-//! A child's standard output, and the end of the child.
+//! Reads a child's stdout, and handles the end of the child.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -21,20 +21,21 @@ use crate::transport::link_sink::LinkSink;
 use crate::transport::process::ProcessExit;
 use crate::transport::{ChildLimits, LinkError, LinkEvent, messages};
 
-/// How long after a child's end its pipes may be silent before they count as read empty, when a
-/// descendant holds them open.
+/// Silence after a child's exit from which on its pipes count as drained, because a descendant can
+/// hold them open.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// How long after a child's end its pipes are read at most.
+/// Maximum time for which pipes are read after a child's exit.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
 
-/// How long a child that closed a pipe may live on, so that the reason can name its exit.
+/// How long the gateway waits for a child that closed a pipe to exit, so that the reason can
+/// include its exit status.
 const EXIT_WAIT: Duration = Duration::from_secs(1);
 
-/// Bytes of one read from which on a child counts as flooding.
+/// Size of one read, in bytes, from which on a child counts as flooding.
 const FLOOD: usize = 32 * 1024;
 
-/// Bytes of a stray line that are kept.
+/// Maximum bytes kept of a stray line.
 const STRAY_MAX: usize = 1024;
 
 pub(super) struct Reader {
@@ -48,7 +49,7 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// Reads to the end and reports it.
+    /// Reads until the end of the link and reports it.
     pub(super) async fn run(mut self, stdout: ChildStdout, stderr: ChildStderr, writer: Writer) {
         let mut writer = AbortOnDropHandle::new(actix_rt::spawn(writer.run()));
         let log = self.log.clone();
@@ -60,10 +61,10 @@ impl Reader {
         let end = self.read(stdout, &mut writer).await;
         self.stop_writing.cancel();
         if !writer.is_finished() {
-            // A panic there is reported by the runtime.
+            // The runtime reports a panic of the writer.
             let _ = writer.await;
         }
-        // A descendant may hold the pipe open; what came until then is enough.
+        // A descendant can hold the pipe open; the lines so far suffice.
         let _ = timeout(QUIET, stderr).await;
         let link_end = link_end(end, &tail.borrow(), self.limits);
         self.sink.send(LinkEvent::Closed(link_end));
@@ -77,7 +78,7 @@ impl Reader {
         let mut lines = LineSplitter::new(self.line_max);
         let mut is_open = true;
         let mut end = None;
-        // Until then, once something has ended: silence, and in all.
+        // Deadlines once something has ended: for silence, and in total.
         let mut quiet = None;
         let mut latest = None;
         loop {
@@ -106,7 +107,7 @@ impl Reader {
                 read = stdout.read_buf(lines.space()), if is_open => {
                     let Ok(count @ 1..) = read else {
                         is_open = false;
-                        // A process that still waits for input reads its end.
+                        // Closes stdin, so that a process waiting for input exits.
                         self.stop_writing.cancel();
                         end = end.or(Some(ReadStop::OutputClosed));
                         latest = latest.or(Some(Instant::now() + EXIT_WAIT));
@@ -118,7 +119,7 @@ impl Reader {
                     }
                     self.room.wait(&mut lines, &self.log).await;
                     if count >= FLOOD {
-                        // Lets the receiver work through its mailbox, which has no limit.
+                        // Lets the receiver empty its mailbox, which has no limit.
                         tokio::task::yield_now().await;
                     }
                 }

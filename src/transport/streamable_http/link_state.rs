@@ -1,4 +1,4 @@
-//! The session of one link, and the requests that are sent in it.
+//! The session of one link, and the requests of that session.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -32,11 +32,11 @@ use crate::transport::{
     LinkOpenError, SessionRefusal, messages,
 };
 
-/// How long the first calls wait for the stream of messages that belong to no call; some servers answer
-/// the request for it with their first message only.
+/// How long the first calls wait for the stream for messages that belong to no call, because some
+/// servers answer its request only with their first message.
 const STREAM_OPENS_WITHIN: Duration = Duration::from_millis(500);
 
-/// Longest session id that we send back with each request, in bytes.
+/// Longest session id that is accepted, in bytes; every request repeats it.
 const SESSION_ID_MAX: usize = 4096;
 
 pub(super) struct HttpLinkState {
@@ -48,9 +48,9 @@ pub(super) struct HttpLinkState {
     session: RefCell<SessionHeaders>,
     requests: RefCell<Rc<SessionRequests>>,
     sessionless_request_cache: SessionlessRequestCache,
-    /// The stream for messages that belong to no call.
+    /// Task of the stream for messages that belong to no call.
     listening: RefCell<Option<AbortOnDropHandle<()>>>,
-    /// The first request for that stream has no answer yet.
+    /// Whether the first request for that stream is unanswered.
     is_stream_opening: Cell<bool>,
     stream_opened: Notify,
 }
@@ -88,7 +88,7 @@ impl HttpLinkState {
     ///
     /// # Errors
     ///
-    /// Returns [`FreezeRequestError`] when the HTTP client refuses the request.
+    /// Returns [`FreezeRequestError`] if the HTTP client rejects the request.
     pub(super) fn sessionless(
         &self,
         headers: &StandardHeaders,
@@ -96,7 +96,7 @@ impl HttpLinkState {
         self.sessionless_request_cache.of(headers, &self.server)
     }
 
-    /// A prepared request with headers of its own; an empty body is none.
+    /// Combines a prepared request with headers and a body; an empty body is not sent.
     pub(super) fn authorized<'a>(
         &'a self,
         request: &'a FrozenClientRequest,
@@ -106,7 +106,7 @@ impl HttpLinkState {
         self.server.authorized(request, extra, body)
     }
 
-    /// The token of the server, if its requests carry one.
+    /// The server's token, if requests carry one.
     pub(super) fn credential(&self) -> Option<&Arc<Credential>> {
         self.server.credential.as_ref()
     }
@@ -132,7 +132,7 @@ impl HttpLinkState {
         self.change_session(|session| session.revision = Some(revision));
     }
 
-    /// Later requests are sent in this session instead.
+    /// Sends later requests in this session.
     pub(super) fn set_session(&self, new: HttpSession) {
         if new.id.is_none() {
             self.server.cookies.clear();
@@ -143,11 +143,11 @@ impl HttpLinkState {
         });
     }
 
-    /// Takes the id that a server gives with its answer to `initialize` (C-HTTP-14).
+    /// Adopts the id from the server's answer to `initialize` (C-HTTP-14).
     pub(super) fn adopt_session(&self, id: &HeaderValue) {
         if id.len() > SESSION_ID_MAX || id.to_str().is_err() {
             let url = public_url(&self.settings.url);
-            log::warn!(url, length = id.len(); "its session id is unusable and is ignored");
+            log::warn!(url, length = id.len(); "ignoring an unusable session id");
             return;
         }
         let mut id = id.clone();
@@ -155,8 +155,9 @@ impl HttpLinkState {
         self.change_session(|session| session.id = Some(id));
     }
 
-    /// The server refuses the session of a request (C-HTTP-15). The id stays until a new handshake
-    /// begins ([`HttpLinkState::set_session`]): a call without one would be refused as wrong.
+    /// Reports that the server refused a request's session (C-HTTP-15). The id is kept until a new
+    /// handshake starts ([`HttpLinkState::set_session`]), because calls without an id would be
+    /// refused as invalid.
     pub(super) fn session_gone(&self, call: Option<u64>, refusal: SessionRefusal) {
         let refusal = Box::new(refusal);
         self.tasks.emit(LinkEvent::SessionGone { call, refusal });
@@ -177,16 +178,17 @@ impl HttpLinkState {
             }
             Err(error) => {
                 let url = public_url(&self.settings.url);
-                log::error!(url, error:%; "its session cannot be used");
+                log::error!(url, error:%; "session cannot be used");
             }
         }
     }
 
-    /// Hands on what came for `call`; whether its answer was among it. `room` is that of the bytes.
+    /// Delivers the messages received for `call`. Returns whether the answer was among them. `room`
+    /// is the reservation for the bytes.
     ///
     /// # Errors
     ///
-    /// Returns the fault of the first message that is none.
+    /// Returns the fault of the first invalid message.
     pub(super) fn receive(
         &self,
         call: Option<u64>,
@@ -206,7 +208,7 @@ impl HttpLinkState {
                         return self.session_gone(call, refusal);
                     }
                 } else if id.is_none() && is_whole_answer && is_error(&response.outcome) {
-                    // The server could not read the id; there is only one that it can mean.
+                    // The server could not read the id, and only one request is possible.
                     let own = response.with_id(&RequestId::from(number));
                     if let Ok(with_id) = Envelope::parse(own) {
                         envelope = with_id;
@@ -219,7 +221,7 @@ impl HttpLinkState {
         Ok(answered)
     }
 
-    /// The refusal of the session in an answer, which it is if no session is known.
+    /// The refusal that an answer contains, if it denies knowing the session.
     fn refused_session(&self, envelope: &Envelope) -> Option<SessionRefusal> {
         let Envelope::Response(response) = envelope else {
             return None;
@@ -242,13 +244,14 @@ impl HttpLinkState {
         self.is_stream_opening.get()
     }
 
-    /// The server answered the request for the stream, in whatever way.
+    /// Records that the server answered the request for the stream, with any status.
     pub(super) fn stream_answered(&self) {
         self.is_stream_opening.set(false);
         self.stream_opened.notify_waiters();
     }
 
-    /// Waits a moment for that: some servers lose what they ask over a stream that is not open yet.
+    /// Waits briefly for that answer, because some servers lose requests that they send before the
+    /// stream is open.
     pub(super) async fn stream_opened(&self) {
         let _ = timeout(STREAM_OPENS_WITHIN, self.stream_opened.notified()).await;
         self.is_stream_opening.set(false);
@@ -260,8 +263,7 @@ impl HttpLinkState {
     }
 }
 
-/// The text of an error that speaks of the session, as servers write it that answer every request
-/// with status 200.
+/// Text of an error about the session, from servers that answer every request with status 200.
 fn session_error(outcome: &Outcome) -> Option<String> {
     #[derive(Deserialize)]
     struct ErrorFields {

@@ -1,9 +1,9 @@
-//! A server behind a URL: every message is a POST of its own, answers are JSON or a stream of
-//! events (C-HTTP-01, C-HTTP-02).
+//! The Streamable HTTP transport: each message is a POST, and answers are JSON or an event stream
+//! (C-HTTP-01, C-HTTP-02).
 //!
-//! A call is a task. HTTP has no connection that could die between calls, so a link never says
-//! `Closed`: each call that fails says so for itself. A message of the sessionless revision brings
-//! headers of its own; it knows nothing of the session beside which it is sent.
+//! Each call is a task. Between calls, no HTTP connection exists that could be lost, so a link
+//! never reports `Closed`; calls report their failures individually. Messages of the sessionless
+//! revision bring their own headers and are independent of the link's session.
 
 mod link_state;
 mod message;
@@ -31,7 +31,7 @@ use link_state::HttpLinkState;
 use message::HttpMessage;
 use requests::SessionHeaders;
 
-/// The parts that all links to one server share.
+/// Parts that all links to one server share.
 #[derive(Clone, Copy)]
 pub(super) struct CommonParts<'a> {
     pub(super) settings: &'a Arc<HttpSettings>,
@@ -40,11 +40,11 @@ pub(super) struct CommonParts<'a> {
     pub(super) answers: &'a LargeAnswers,
 }
 
-/// Opens a link, and sends nothing yet: the first request connects.
+/// Opens a link without sending anything; the first request connects.
 ///
 /// # Errors
 ///
-/// Returns [`LinkOpenError::Other`] when the settings hold what HTTP cannot carry.
+/// Returns [`LinkOpenError::Other`] if the settings contain something that HTTP cannot carry.
 pub(super) fn open(
     common: CommonParts<'_>,
     sink: EventSink,
@@ -72,7 +72,7 @@ pub(super) fn worker_link(
     }))
 }
 
-/// A link that takes a session over from one that is gone.
+/// A link that takes over the session of a link that has ended.
 pub(super) fn resume(
     common: CommonParts<'_>,
     session: HttpSession,
@@ -101,7 +101,7 @@ fn link_into(
 
 struct HttpLink {
     link_state: Rc<HttpLinkState>,
-    /// Whether the session ends with it; that of a worker channel belongs to another link.
+    /// Whether the session ends with this link; a worker channel's session belongs to another link.
     is_owner: bool,
 }
 
@@ -144,7 +144,7 @@ impl Link for HttpLink {
         link_state.stop_listening();
         link_state.tasks.end_calls();
         async move {
-            // A cancellation that was sent just before may still be on its way.
+            // A cancellation that was just sent can still be in transit.
             let _ = timeout(grace, link_state.tasks.drain_notes()).await;
             if self.is_owner {
                 let _ = timeout(grace, post::delete(&link_state)).await;

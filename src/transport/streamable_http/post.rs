@@ -1,4 +1,4 @@
-//! One message, one POST, and what comes back for it.
+//! Sends one message as a POST, and handles the response.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -24,12 +24,12 @@ use crate::transport::http::sending::{
 use crate::transport::http::{redirect, refusals};
 use crate::transport::{LinkError, LinkEvent, SendError, SessionRefusal, SignInPlace, messages};
 
-/// A server that waits for somebody to sign in is asked again so often.
+/// Interval at which a server that waits for a sign-in is asked again.
 const LOOK_AGAIN: Duration = Duration::from_secs(5 * 60);
 
-/// Sends a request; its events say what became of it.
+/// Sends a request; its outcome is reported as events.
 pub(super) fn call(link_state: &Rc<HttpLinkState>, call: u64, message: HttpMessage) {
-    // In the session of this moment: the task may start after the session was dropped.
+    // The session is taken now, because the task can start after the session was dropped.
     let (of_task, requests) = (Rc::clone(link_state), link_state.requests());
     let task = async move {
         run_call(&of_task, &requests, call, &message).await;
@@ -68,8 +68,8 @@ async fn run_call(
     }
 }
 
-/// Gets a token for that of the client, and says whether there is one; the request does not go without.
-/// A first request waits until the client comes with a token that is taken.
+/// Exchanges the client's token, without which the request is not sent. Returns whether a token is
+/// available. An opening request waits until a client arrives whose token is accepted.
 async fn exchanged_token(
     link_state: &HttpLinkState,
     credential: &Arc<Credential>,
@@ -92,9 +92,9 @@ async fn exchanged_token(
     }
 }
 
-/// The server refuses the token, and there is no other. Its first request waits for somebody to
-/// sign in; a later one ends the link, and a new one waits. That of a user stays: who calls is
-/// told to sign in, and the next call has the token.
+/// Handles a refused token that cannot be replaced. An opening request waits for a
+/// sign-in; a later request ends the link, and the next link waits. For a user's token, the link
+/// stays: the caller is asked to sign in, and the next call has the new token.
 async fn refused_token(
     link_state: &Rc<HttpLinkState>,
     requests: &SessionRequests,
@@ -122,7 +122,7 @@ async fn refused_token(
             _ => SignInPlace::Gateway,
         };
         link_state.tasks.emit(LinkEvent::SignIn(place));
-        // Perhaps the server wants no token any more.
+        // The server may no longer require a token.
         let _ = timeout(LOOK_AGAIN, credential.signed_in()).await;
         match message.post(link_state, &requests.call).await {
             Ok(next) => response = next,
@@ -139,7 +139,7 @@ async fn answer(
     call: u64,
     mut response: ClientResponse,
 ) {
-    // The rarer ways are boxed: every call pays for the size of the longest of them otherwise.
+    // The rarer branches are boxed, because every call would pay for the size of the largest.
     if !response.status().is_success() {
         let refusal = handle_refusal(link_state, requests, message, Some(call), &mut response);
         return Box::pin(refusal).await;
@@ -165,7 +165,7 @@ async fn answer(
     }
 }
 
-/// An answer in one body.
+/// Handles an answer in one body.
 async fn whole_answer(link_state: &Rc<HttpLinkState>, call: u64, response: &mut ClientResponse) {
     let settings = &link_state.settings;
     let (length_max, idle_max) = (settings.body_max, settings.stream_idle_timeout);
@@ -193,7 +193,7 @@ async fn whole_answer(link_state: &Rc<HttpLinkState>, call: u64, response: &mut 
     }
 }
 
-/// An answer whose status is no success. Some servers put the JSON-RPC answer there.
+/// Handles an answer with an error status. Some servers send the JSON-RPC answer that way.
 async fn handle_refusal(
     link_state: &Rc<HttpLinkState>,
     requests: &SessionRequests,
@@ -213,7 +213,7 @@ async fn handle_refusal(
         text,
         retry_after,
     };
-    // A server that is busy says when to come back, which an answer of its own does not.
+    // A busy server states when to retry, which the JSON-RPC answer does not.
     let is_for_now = matches!(status, 429 | 503) || retry_after.is_some();
     let has_session = message.has_session(requests) && refusals::puts_session_in_doubt(status);
     let is_own_answer = || call.is_some_and(|call| refusals::is_own_answer(status, &body, call));
@@ -237,11 +237,11 @@ async fn handle_refusal(
     link_state.session_gone(call, refusal);
 }
 
-/// Sends a notification or an answer; nothing comes back for it.
+/// Sends a notification or an answer, which get no response.
 ///
 /// # Errors
 ///
-/// Returns [`SendError`] when too many are under way, or the link is closing.
+/// Returns [`SendError`] if too many are in flight, or the link is closing.
 pub(super) fn note(link_state: &Rc<HttpLinkState>, message: HttpMessage) -> Result<(), SendError> {
     let frame = message.frame.clone();
     let task = run_note(Rc::clone(link_state), message);
@@ -251,11 +251,11 @@ pub(super) fn note(link_state: &Rc<HttpLinkState>, message: HttpMessage) -> Resu
 async fn run_note(link_state: Rc<HttpLinkState>, message: HttpMessage) {
     let requests = link_state.requests();
     let send = || message.post(&link_state, &requests.note);
-    // Twice the same notification or answer says the same.
+    // Repeating a notification or an answer does no harm.
     let sent = send_or_repeat(send, || true).await;
     match sent {
         Ok(mut response) if response.status().is_success() => {
-            // Read, so that the connection can be used again; a stream is not waited for.
+            // The body is read so that the connection can be reused; a stream is not awaited.
             if body_kind(&response) != BodyKind::Events {
                 let _ = body::read(&mut response, REFUSAL_MAX, NOTE_MAX).await;
             }
@@ -267,7 +267,7 @@ async fn run_note(link_state: Rc<HttpLinkState>, message: HttpMessage) {
     }
 }
 
-/// Ends the session (C-HTTP-16); a server may refuse.
+/// Ends the session (C-HTTP-16); a server may refuse this.
 pub(super) async fn delete(link_state: &Rc<HttpLinkState>) {
     let requests = link_state.requests();
     if !requests.has_session {
@@ -287,8 +287,8 @@ pub(super) async fn delete(link_state: &Rc<HttpLinkState>) {
 mod tests {
     use super::*;
 
-    /// It is allocated for each call; with tokio's part, glibc's malloc takes several times as long
-    /// for more than 1,032 bytes.
+    /// The future is allocated for each call; including tokio's part, glibc's malloc is several
+    /// times slower above 1,032 bytes.
     #[test]
     fn the_future_of_a_call_stays_small() {
         fn size_of_future<'a, F>(

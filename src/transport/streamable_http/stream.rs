@@ -1,5 +1,5 @@
-//! Streams of events: the answer to a call, and the one for messages that belong to no call.
-//! Broken ones are resumed after the last event that had an id (C-HTTP-12, C-HTTP-13).
+//! Event streams: the answer to a call, and the stream for messages that belong to no call. A
+//! broken stream is resumed after the last event with an id (C-HTTP-12, C-HTTP-13).
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -21,18 +21,17 @@ use crate::transport::http::sse::{SseDecoder, SseEvent};
 use crate::transport::large_answers::{CALL_WAIT_MAX, SHARED_WAIT_MAX};
 use crate::transport::{LinkError, SessionRefusal, messages};
 
-/// Attempts in a row to resume the stream of a call that bring nothing new.
+/// Maximum attempts in a row to resume a call's stream without new events.
 const RESUME_MAX: u32 = 6;
 
-/// Bytes of a faulty event that are logged.
+/// Maximum bytes of a faulty event that are logged.
 const FAULT_MAX: usize = 200;
 
-/// How long the end of an answered stream is waited for, so that its connection can be used
-/// again.
+/// How long to wait for an answered stream to end, so that its connection can be reused.
 const TAIL_MAX: Duration = Duration::from_millis(500);
 
-/// Follows the stream that answers `call`, over as many connections as it takes.
-/// A stream of the sessionless revision is not resumed.
+/// Follows the stream that answers `call`, over several connections if necessary. A stream of the
+/// sessionless revision is not resumed.
 pub(super) async fn answer(
     link_state: &Rc<HttpLinkState>,
     call: u64,
@@ -77,7 +76,7 @@ pub(super) async fn answer(
                 return link_state.tasks.fail(Some(call), LinkError::Lost(text));
             }
             GetOutcome::Doubtful(refusal) => {
-                // This call was taken, and may have run.
+                // The server accepted this call, which may have run.
                 let text = format!("{}; {}", stream.reason, refusal.error);
                 link_state.tasks.fail(Some(call), LinkError::Lost(text));
                 return link_state.session_gone(None, refusal);
@@ -86,7 +85,7 @@ pub(super) async fn answer(
     }
 }
 
-/// Reads what follows an answer. The call is over for everybody else.
+/// Reads the rest of a stream after the call was answered.
 async fn drain(link_state: &HttpLinkState, call: u64, mut response: ClientResponse) {
     link_state.tasks.finish(call);
     let tail = async { while let Ok(Some(_)) = next_chunk(&mut response, TAIL_MAX).await {} };
@@ -125,11 +124,11 @@ async fn run_listen(link_state: Rc<HttpLinkState>) {
 
 enum GetOutcome {
     ResumableStream(ClientResponse),
-    /// The server does not offer one, and will not.
+    /// The server does not offer the stream.
     NoStream(u16),
-    /// Perhaps the server does not know the session any more.
+    /// The server may no longer know the session.
     Doubtful(SessionRefusal),
-    /// Trying again may help.
+    /// The attempt failed and can be repeated.
     Failed(String),
 }
 
@@ -172,7 +171,7 @@ async fn get(
     }
 }
 
-/// Whether a status means that the server offers no such stream at all.
+/// Whether a status states that the server does not offer the stream at all.
 fn is_unsupported(code: u16) -> bool {
     !(400..500).contains(&code) || matches!(code, 405 | 406)
 }
@@ -182,9 +181,9 @@ struct ResumableStream<'a> {
     link_state: &'a HttpLinkState,
     call: Option<u64>,
     decoder: SseDecoder,
-    /// The room of the event that is being read, if it is large.
+    /// Reservation for the event that is being read, if it is large.
     room: IncompleteEvent,
-    /// An event that was no message; the answer, perhaps.
+    /// Fault of an event that was not a message, possibly the answer.
     fault: Option<Reason>,
     /// Why the last connection ended.
     reason: String,
@@ -193,7 +192,7 @@ struct ResumableStream<'a> {
 
 enum FollowOutcome {
     Answered(ClientResponse),
-    /// The connection ended; it may be resumed.
+    /// The connection ended; the stream can be resumed.
     Broken(String),
     Failed(LinkError),
 }
@@ -211,7 +210,7 @@ impl<'a> ResumableStream<'a> {
         }
     }
 
-    /// Reads one connection to its end, or to the answer.
+    /// Reads one connection until its end or the answer.
     async fn follow(&mut self, response: ClientResponse) -> FollowOutcome {
         let (began, before) = (Instant::now(), self.decoder.count());
         let outcome = self.read(response).await;
@@ -237,7 +236,7 @@ impl<'a> ResumableStream<'a> {
         }
     }
 
-    /// Reads a large event further only while there is room for it.
+    /// Reads a large event only while there is room for it.
     async fn wait_for_room(&mut self) {
         let wait_max = match self.call {
             Some(_) => CALL_WAIT_MAX,
@@ -248,7 +247,7 @@ impl<'a> ResumableStream<'a> {
         waiting.await;
     }
 
-    /// Hands on the events that a chunk completes; whether the answer was among them.
+    /// Delivers the events that a chunk completes. Returns whether the answer was among them.
     fn take(&mut self, chunk: &[u8]) -> Result<bool, LinkError> {
         let Self {
             link_state,
@@ -269,23 +268,23 @@ impl<'a> ResumableStream<'a> {
         outcome
     }
 
-    /// Where a new connection continues; `None` if the server gave no id.
+    /// Id after which a new connection continues; `None` if the server sent none.
     fn last_id(&self) -> Option<HeaderValue> {
         let id = self.decoder.last_id()?;
         HeaderValue::from_bytes(id.as_bytes()).ok()
     }
 
-    /// Waits until it may be opened again.
+    /// Waits before the stream is reopened.
     async fn pause(&mut self) {
         let delay = self.reconnects.next_delay(self.decoder.retry());
         let reason = self.reason.as_str();
-        log::debug!(reason, delay:?; "stream is opened again");
+        log::debug!(reason, delay:?; "reopening the stream");
         sleep(delay).await;
         self.link_state.counters.add(Counter::StreamsReopened);
     }
 }
 
-/// Hands on one event; whether it was the answer. What is no message goes into `fault`.
+/// Delivers one event. Returns whether it was the answer. An invalid message is stored in `fault`.
 fn take_event(
     link_state: &HttpLinkState,
     call: Option<u64>,
@@ -294,7 +293,7 @@ fn take_event(
     fault: &mut Option<Reason>,
 ) -> Result<bool, LinkError> {
     match event {
-        // Events of another kind are no messages of the protocol.
+        // Only events of the default kind are messages.
         SseEvent::Message(message) if message.data.is_empty() || !message.kind.is_empty() => {
             Ok(false)
         }
@@ -303,7 +302,7 @@ fn take_event(
             let received = link_state.receive(call, message.data.clone(), false, room);
             received.or_else(|error| {
                 let text = messages::excerpt(&message.data, FAULT_MAX);
-                log::debug!(error:%, text = text.as_str(); "event is no message");
+                log::debug!(error:%, text = text.as_str(); "event is not a message");
                 *fault = Some(messages::fault(&error));
                 Ok(false)
             })

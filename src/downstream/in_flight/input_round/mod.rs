@@ -1,5 +1,5 @@
-//! A sessionless server needs something of a client with a handshake before it can answer: what
-//! the client is asked, and what the server then receives (B-ASK-03). Pure.
+//! One round of input for a sessionless server: the questions for a client with a handshake, and
+//! the answers that the server then receives (B-ASK-03). Pure.
 
 use std::time::Duration;
 
@@ -15,21 +15,21 @@ use crate::protocol::{
 };
 use crate::supervision::Backoff;
 
-/// Rounds of one call; a server that still asks then gets no answer.
+/// Maximum rounds per call; a server that asks again fails the call.
 pub(crate) const ROUNDS_MAX: u32 = 8;
 
-/// The loop ends without an answer of the server: the sentence part says why.
+/// Why the rounds end without the server's answer, as part of a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Stop(pub(crate) String);
 
-/// One round: what was asked, and what was answered so far.
+/// One round: the questions, and the answers received so far.
 #[derive(Debug)]
 pub(crate) struct InputRound {
     state: Option<String>,
     open: Vec<UnansweredInput>,
     answers: Vec<(String, RawJson)>,
-    /// Elicitations by URL that the client was given an id for.
+    /// URL elicitations that were given an id for the client.
     pub(crate) urls: Vec<String>,
 }
 
@@ -43,18 +43,18 @@ struct UnansweredInput {
 /// The answers and state that a repeated request carries (C-MRTR-01, C-MRTR-02).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InputAnswers {
-    /// `None` where nothing was asked.
+    /// `None` if nothing was asked.
     pub(crate) responses: Option<String>,
     pub(crate) state: Option<String>,
 }
 
 impl InputRound {
-    /// Plans a round: the whole of it is checked before anything is asked. The requests have the
-    /// ids that `next` gives.
+    /// Plans a round and checks all of it before any question is sent. `next` provides the request
+    /// ids.
     ///
     /// # Errors
     ///
-    /// Returns [`Stop`] when the client cannot be asked something that the server needs.
+    /// Returns [`Stop`] if the client cannot be asked for an input that the server needs.
     pub(crate) fn plan(
         required: InputRequired,
         caller: &Caller,
@@ -96,17 +96,16 @@ impl InputRound {
         Ok((round, requests))
     }
 
-    /// Whether everything that was asked is answered.
+    /// Whether every question has been answered.
     pub(crate) fn is_complete(&self) -> bool {
         self.open.is_empty()
     }
 
-    /// Takes the answer to one question; `roots` are those to fall back to.
+    /// Records the answer to one question; `roots` are the fallback for a missing answer.
     ///
     /// # Errors
     ///
-    /// Returns [`Stop`] when the client refused what the server cannot go on without, or is
-    /// gone.
+    /// Returns [`Stop`] if the client refused an input that the server requires, or is gone.
     pub(crate) fn answered(
         &mut self,
         id: &RequestId,
@@ -127,7 +126,7 @@ impl InputRound {
             },
             // Roots are known without the client.
             Err(_) if kind == QuestionKind::Roots => Ok(configured_roots(roots)),
-            // Nobody waits for the answer to the call.
+            // The call's session is gone, so the answer has no receiver.
             Err(failure) if failure.kind == ErrorKind::SessionNotFound => {
                 return Err(Stop(failure.message));
             }
@@ -156,10 +155,10 @@ impl InputRound {
     }
 }
 
-/// Delays before a request is repeated for which nothing was asked.
+/// Delays before a request without questions is repeated.
 const PAUSE: Backoff = Backoff::doubling(Duration::from_millis(250), Duration::from_secs(64));
 
-/// How long to wait before a request is repeated for which nothing was asked. Rounds count from 1.
+/// Delay before a request without questions is repeated. Rounds count from 1.
 pub(crate) fn pause(round: u32) -> Duration {
     PAUSE.delay(round.saturating_sub(1))
 }

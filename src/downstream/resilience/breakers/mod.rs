@@ -1,7 +1,8 @@
-//! The breakers of one server: one for itself, one for each of its tools that failed lately.
+//! The circuit breakers of one server: one for the server, and one for each tool that failed
+//! recently.
 //!
-//! A request asks before it is sent and gets a [`BreakerPermit`]; its answer tells how it went. As
-//! long as nothing fails, neither takes a lock.
+//! A request is checked before it is sent and gets a [`BreakerPermit`], which reports the outcome.
+//! Neither step takes a lock until a call fails.
 
 mod breaker;
 #[cfg(test)]
@@ -23,7 +24,7 @@ use crate::id::ServerName;
 use crate::protocol::{ErrorKind, Failure, Outcome, RawJson, Response};
 use crate::telemetry::{Counter, Counters, LogRing, LogSource, millis};
 
-/// Tools of one server whose failures are kept in mind.
+/// Maximum tools per server whose failures are tracked.
 const TOOLS_MAX: usize = 1000;
 
 /// The breakers of one server. Shared by all threads.
@@ -32,12 +33,12 @@ pub(crate) struct Breakers {
     settings: ArcSwap<BreakerSettings>,
     log: LogRing,
     counters: Counters,
-    /// Whether any breaker is not at rest.
+    /// Whether any breaker differs from its initial state.
     is_troubled: AtomicBool,
-    /// The newest event: failures that counted, and breakers that closed.
+    /// Number of the newest event: a counted failure, or a breaker that closed.
     event_number: AtomicU64,
     known: Mutex<KnownBreakers>,
-    /// Looks after the server when a breaker opens.
+    /// Checks the server when a breaker opens.
     on_opened: OnceLock<OnOpened>,
 }
 
@@ -46,19 +47,18 @@ type OnOpened = Box<dyn Fn() + Send + Sync>;
 #[derive(Debug, Default)]
 struct KnownBreakers {
     server: Option<Breaker>,
-    /// By native name; those at rest are not kept.
+    /// Breakers by native tool name; those in the initial state are removed.
     tools: HashMap<String, Breaker>,
 }
 
-/// A breaker that opened or closed with an answer: that of a tool, by its native name, or that of
-/// the whole server.
+/// A breaker that changed state with an answer: the breaker of a tool, by native name, or of the
+/// server.
 type BreakerEvent = (Option<String>, BreakerTransition);
 
-/// A request that the breakers let through. Dropped without an answer, it says nothing of its
-/// server.
+/// Permission for one request. If it is dropped without an answer, nothing is counted.
 pub struct BreakerPermit {
     breakers: Arc<Breakers>,
-    /// The native name of its tool, as JSON.
+    /// Native name of the tool, as JSON.
     tool: Option<RawJson>,
     event_number: u64,
     is_server_trial: bool,
@@ -66,24 +66,24 @@ pub struct BreakerPermit {
     is_reported: bool,
 }
 
-/// Which calls a breaker lets through.
+/// State of a breaker.
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BreakerState {
-    /// It lets all calls through.
+    /// All calls are let through.
     #[default]
     Closed,
-    /// It refuses calls until the time of the next try.
+    /// Calls are refused until the time of the next attempt.
     Open,
-    /// One call tries whether the server answers again.
+    /// One trial call checks whether the server works again.
     HalfOpen,
-    /// An operator switched it off.
+    /// An operator opened the breaker.
     Tripped,
 }
 
 impl BreakerState {
-    /// The word that is also its serialised form.
+    /// Name of the state, also its serialized form.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Closed => "closed",
@@ -100,27 +100,27 @@ impl BreakerView {
     }
 }
 
-/// A breaker, as it is shown.
+/// A breaker as shown to operators.
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BreakerView {
-    /// The native name of the tool; absent for the server's own.
+    /// Native name of the tool; absent for the server's own breaker.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
     pub state: BreakerState,
-    /// Failures in a row, while it is closed.
+    /// Consecutive failures while the breaker is closed.
     pub failures: usize,
-    /// Failures since the last success, however long ago: for health.
+    /// Failures since the last success, however long ago; used for health.
     #[serde(skip)]
     pub in_a_row: usize,
-    /// When the next call is let through, while it is open.
+    /// When the next call is let through, while the breaker is open.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_try_ms: Option<u64>,
 }
 
 impl Breakers {
-    /// Those of a server: their transitions are counted, and stand in both logs.
+    /// Creates the breakers of a server; transitions are counted and logged.
     pub(crate) fn new(
         server: ServerName,
         settings: BreakerSettings,
@@ -139,21 +139,21 @@ impl Breakers {
         }
     }
 
-    /// Calls this whenever a breaker opens; the first one that is set stays.
+    /// Sets the callback for breakers that open; only the first one is used.
     pub(crate) fn when_opened(&self, look: impl Fn() + Send + Sync + 'static) {
         let _ = self.on_opened.set(Box::new(look));
     }
 
-    /// Goes over to other settings; what is open stays open for its time.
+    /// Applies other settings; open breakers keep their time.
     pub(crate) fn configure(&self, settings: BreakerSettings) {
         self.settings.store(Arc::new(settings));
     }
 
-    /// Lets a request through, or says why not.
+    /// Lets a request through or refuses it.
     ///
     /// # Errors
     ///
-    /// Returns `breaker_open` with the time of the next try.
+    /// Returns `breaker_open` with the time of the next attempt.
     pub(crate) fn ask(self: &Arc<Self>, tool: Option<&RawJson>) -> Result<BreakerPermit, Failure> {
         let mut permit = BreakerPermit {
             breakers: self.clone(),
@@ -172,15 +172,15 @@ impl Breakers {
         let asked = self.known.lock().ask_server(now, &settings);
         permit.is_server_trial = asked.map_err(|why| refused(server, None, why))?;
         if let Some(name) = name {
-            // Refused here, what was let through for the server is given back with the permit.
+            // If the tool's breaker refuses, dropping the permit returns the server's trial.
             let asked = self.known.lock().ask_tool(&name, now, &settings);
             permit.is_tool_trial = asked.map_err(|why| refused(server, Some(&name), why))?;
         }
         Ok(permit)
     }
 
-    /// A fresh connection is ready: the next call of each tool tries, whatever was wrong with the
-    /// connection before.
+    /// Allows a trial for the server and each tool, because a new connection is ready and earlier
+    /// faults may be gone.
     pub(crate) fn renewed(&self) {
         if !self.is_troubled.load(Ordering::Acquire) {
             return;
@@ -210,7 +210,7 @@ impl Breakers {
         self.is_troubled.store(true, Ordering::Release);
     }
 
-    /// Closes a breaker, or without a name all of them.
+    /// Closes a breaker; without a name, all breakers.
     pub(crate) fn reset(&self, tool: Option<&str>) {
         let mut known = self.known.lock();
         let event_number = self.event_number.fetch_add(1, Ordering::AcqRel) + 1;
@@ -226,7 +226,7 @@ impl Breakers {
         self.settle(&known);
     }
 
-    /// The server's breaker, and those of tools that are not at rest, by name.
+    /// The server's breaker, and the tools' breakers that are not in their initial state, by name.
     pub(crate) fn view(&self) -> (BreakerView, Vec<BreakerView>) {
         let now = Instant::now();
         let known = self.known.lock();
@@ -293,7 +293,7 @@ impl Breakers {
         self.counters.add(counter);
         let whose = tool.map(|tool| format!(" of tool {tool:?}"));
         let whose = whose.unwrap_or_default();
-        let remark = format!("its breaker{whose} is {state}");
+        let remark = format!("breaker{whose} is {state}");
         log::warn!(server = self.server.as_str(); "{remark}");
         self.log.push(LogSource::Gateway, &remark);
         if let Some(look) = self.on_opened.get().filter(|_| state == "open") {
@@ -334,8 +334,8 @@ impl KnownBreakers {
         tool.map_or(Ok(false), |tool| tool.ask(now, settings))
     }
 
-    /// The breaker of a tool; one is made for a tool that fails. Over the limit, one that is
-    /// closed makes room.
+    /// The breaker of a tool, created when the tool fails. Over the limit, a closed breaker is
+    /// evicted.
     fn tool_breaker(
         &mut self,
         name: &str,
@@ -357,11 +357,11 @@ impl KnownBreakers {
 }
 
 impl BreakerPermit {
-    /// The request was answered.
+    /// Records the answer of a request.
     pub(crate) fn record(mut self, answer: &Result<Response, Failure>) {
         let verdict = verdict(answer);
         let mut of_tool = verdict;
-        // Read only where somebody wants it: most results are not parsed at all.
+        // Checked only if the setting requires it, because most results are not parsed at all.
         let counts_errors = self.tool.is_some() && self.breakers.settings.load().tool_errors;
         if verdict == CallVerdict::Success && counts_errors && is_tool_error(answer) {
             of_tool = CallVerdict::Failure;
@@ -385,7 +385,7 @@ impl Drop for BreakerPermit {
     }
 }
 
-/// The verdict on a server by an answer. An error that a server answers with shows that it works.
+/// An answer's verdict on the server. An error that the server itself returned shows that it works.
 fn verdict(answer: &Result<Response, Failure>) -> CallVerdict {
     let Err(failure) = answer else {
         return CallVerdict::Success;
@@ -427,9 +427,9 @@ fn refused(server: &str, tool: Option<&str>, why: BreakerRefusal) -> Failure {
     let failure = match why {
         BreakerRefusal::For(time) => {
             let message = format!(
-                "{what} failed several times in a row and is not called now (its breaker is open); it is tried again by itself"
+                "{what} failed several times in a row and is not called now (its breaker is open); it is retried automatically"
             );
-            // Rounded up: whoever comes back after this time is let through.
+            // Rounded up, so that a call after this time is let through.
             Failure::new(ErrorKind::BreakerOpen, message).retry_after_ms(millis(time) + 1)
         }
         BreakerRefusal::Tripped => {

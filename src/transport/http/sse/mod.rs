@@ -1,6 +1,6 @@
-//! Server-sent events out of bytes (WHATWG HTML, "Interpreting an event stream"), with a limit.
+//! Decodes server-sent events with a size limit (WHATWG HTML, "Interpreting an event stream").
 //!
-//! Pure and push-based: chunks go in, events come out, wherever the chunks were cut.
+//! Pure and push-based: it accepts chunks of any size and returns the events in them.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use memchr::{memchr, memchr2};
 
 use crate::transport::messages::MessageScanner;
 
-/// One event of a stream; comments are none (C-HTTP-17).
+/// One event of a stream; comments are not events (C-HTTP-17).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SseEvent {
     Message(SseMessage),
-    /// An event was longer than the limit; its bytes are gone.
+    /// An event that exceeded the limit; its bytes were dropped.
     TooLarge {
-        /// The number of the request that it answered.
+        /// Number of the request that the event answered.
         response_id: Option<u64>,
     },
 }
@@ -28,16 +28,16 @@ pub(crate) struct SseMessage {
     pub(crate) data: Bytes,
 }
 
-/// Longest `event` or `id` value that is looked at, in bytes; a longer one is ignored.
+/// Longest `event` or `id` value, in bytes; longer ones are ignored.
 const FIELD_MAX: usize = 1024;
 
-/// Room in a line for the name of a field, beside its value.
+/// Allowance for a field's name in a line, in addition to its value.
 const NAME_MAX: usize = 64;
 
-/// A buffer that a long line made larger is given back.
+/// Largest line buffer that is kept; larger ones are freed.
 const LINE_KEPT: usize = 64 * 1024;
 
-/// Longest delay that a server may ask for.
+/// Longest delay that a server can request.
 const RETRY_MAX: Duration = Duration::from_secs(600);
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -45,42 +45,42 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 #[derive(Debug)]
 pub(crate) struct SseDecoder {
     event_max: usize,
-    /// The beginning of a line that has not ended yet.
+    /// Start of an incomplete line.
     line: Vec<u8>,
     line_rest: LineRest,
     event: PartialEvent,
     last_id: Option<String>,
-    /// Events that were complete, those without data included.
+    /// Number of complete events, including events without data.
     count: u64,
     retry: Option<Duration>,
-    /// The byte before was a CR: an LF now belongs to it.
+    /// Whether the previous byte was a CR, so that an LF now belongs to it.
     after_cr: bool,
-    /// A byte order mark may come.
+    /// Whether a byte order mark can follow.
     at_start: bool,
 }
 
-/// How the rest of a line is taken whose end has not come yet.
+/// How the rest of an incomplete line is handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LineRest {
     Kept,
-    /// It is data over the limit, of which only the id is looked for.
+    /// Data over the limit, searched only for the id.
     Scanned,
-    /// It is of no use: a comment, or another field that is too long.
+    /// Ignored: a comment, or another field that is too long.
     Dropped,
 }
 
-/// The fields of an event that has not ended yet.
+/// Fields of an incomplete event.
 #[derive(Debug, Default)]
 struct PartialEvent {
     data: Option<Vec<u8>>,
     kind: String,
     id: Option<String>,
-    /// All that is kept of data over the limit.
+    /// Scanner for data over the limit, which is not kept.
     too_large: Option<MessageScanner>,
 }
 
 impl SseDecoder {
-    /// `event_max`: most bytes of data in one event.
+    /// `event_max` is the maximum size of an event's data, in bytes.
     pub(crate) fn new(event_max: usize) -> Self {
         Self {
             event_max,
@@ -95,23 +95,23 @@ impl SseDecoder {
         }
     }
 
-    /// The id of the last complete event that had one; a resumed stream continues after it.
+    /// Id of the last complete event that had one; a resumed stream continues after it.
     pub(crate) fn last_id(&self) -> Option<&str> {
         self.last_id.as_deref()
     }
 
-    /// How many events were complete so far, those without data included.
+    /// Number of complete events so far, including events without data.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
-    /// Bytes that are kept of an event that is not complete.
+    /// Bytes buffered for an incomplete event.
     pub(crate) fn incomplete(&self) -> usize {
         self.line.len() + self.event.length()
     }
 
-    /// Drops these bytes, and what follows of the event but for the id of the request that it answers:
-    /// it is handed out as one that was too large.
+    /// Drops the buffered bytes and the rest of the event, which is returned as too large. The rest
+    /// is searched only for the id of the request that the event answers.
     pub(crate) fn discard(&mut self) {
         self.event.exceed();
         let line = std::mem::take(&mut self.line);
@@ -124,16 +124,17 @@ impl SseDecoder {
             self.line = line;
             return;
         }
-        // It tells the line from an empty one.
+        // The first byte distinguishes the line from an empty one.
         self.line.extend(line.first());
     }
 
-    /// How long the server wants us to wait before we connect again.
+    /// Delay that the server requested before a reconnection.
     pub(crate) fn retry(&self) -> Option<Duration> {
         self.retry
     }
 
-    /// A new connection of the same stream: what was incomplete is dropped, id and delay stay.
+    /// Prepares for a new connection of the same stream: drops an incomplete event, and keeps the
+    /// id and the delay.
     pub(crate) fn reconnected(&mut self) {
         self.line.clear();
         self.line_rest = LineRest::Kept;
@@ -142,7 +143,7 @@ impl SseDecoder {
         self.at_start = true;
     }
 
-    /// Takes bytes and hands out the events that they complete.
+    /// Decodes bytes and passes the events that they complete to `take`.
     pub(crate) fn feed(&mut self, mut bytes: &[u8], mut take: impl FnMut(SseEvent)) {
         while !bytes.is_empty() {
             if std::mem::take(&mut self.after_cr)
@@ -176,8 +177,8 @@ impl SseDecoder {
         }
     }
 
-    /// Keeps the beginning of a line. Of a comment and of a line that is too long only the first
-    /// byte is kept, which tells it from an empty one.
+    /// Keeps the start of a line. For a comment or a line that is too long, only the first byte is
+    /// kept, which distinguishes it from an empty line.
     fn keep(&mut self, part: &[u8]) {
         match self.line_rest {
             LineRest::Kept => {}
@@ -207,7 +208,7 @@ impl SseDecoder {
         self.line.extend_from_slice(part);
     }
 
-    /// Longest line that can still belong to this event, wherever it was cut.
+    /// Longest line that can still belong to this event, wherever chunks end.
     fn line_max(&self) -> usize {
         self.event_max.saturating_sub(self.event.length()) + NAME_MAX
     }
@@ -276,7 +277,7 @@ impl SseDecoder {
         let is_event = event.id.is_some() || event.data.is_some() || event.too_large.is_some();
         self.count += u64::from(is_event);
         if let Some(id) = event.id {
-            // An empty id takes the last one back.
+            // An empty id resets the last one.
             self.last_id = Some(id).filter(|id| !id.is_empty());
         }
         if let Some(scanner) = event.too_large {
@@ -289,8 +290,8 @@ impl SseDecoder {
     }
 }
 
-/// The data of all events of a stream that comes in these pieces, `None` for one that was longer
-/// than `event_max` bytes. The reader of both HTTP transports, for tools outside of this crate.
+/// The data of all events of a stream that arrives in these pieces; `None` for an event longer than
+/// `event_max` bytes. Uses the decoder of both HTTP transports; for tools outside this crate.
 pub fn read_events<'a>(
     event_max: usize,
     pieces: impl IntoIterator<Item = &'a [u8]>,
@@ -313,7 +314,7 @@ impl PartialEvent {
         self.data.as_ref().map_or(0, Vec::len)
     }
 
-    /// Gives the data up, but for the id that may be in it.
+    /// Drops the data, and searches the rest only for the id.
     fn exceed(&mut self) {
         let scanner = self.too_large.get_or_insert_default();
         if let Some(data) = self.data.take() {
