@@ -181,7 +181,7 @@ async fn a_thousand_slow_clients_cost_little_and_delay_nobody() {
     let before = memory(&gateway);
     let mut slow = Vec::new();
     for number in 0..1000 {
-        let stream = if number % 20 == 0 {
+        let stream = if number % 50 == 0 {
             unread(&gateway, &client, 4 * MIB).await
         } else {
             let mut stream = served(&gateway).await;
