@@ -49,7 +49,7 @@ impl LocalServer {
         let mut bound = bind(&data_dir, directory).await;
         let task = actix_rt::spawn(async move {
             let Some(api) = OwnerApi::start(operator).await else {
-                log::error!("the command line cannot ask this gateway");
+                log::error!("could not serve the control socket; commands cannot reach this gateway");
                 return;
             };
             loop {
@@ -59,7 +59,7 @@ impl LocalServer {
                         accept_while(is_same, &socket, &api).await;
                     }
                     Err(error) => {
-                        log::warn!(error:%; "the command line cannot ask this gateway");
+                        log::warn!(error:%; "could not open the control socket; commands cannot reach this gateway");
                         tokio::time::sleep(BIND_AGAIN).await;
                     }
                 }
@@ -97,7 +97,7 @@ async fn accept_while(is_same: impl Fn() -> bool, socket: &NamedSocket, api: &Ow
                 actix_rt::spawn(api.serve(stream));
             }
             Err(error) => {
-                log::warn!(error:%; "the control socket accepts no connection");
+                log::warn!(error:%; "the control socket could not accept a connection");
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }

@@ -141,7 +141,7 @@ async fn metrics(request: HttpRequest, scraper: web::Data<Scraper>) -> HttpRespo
     match exposition(&families(&scraper.scrape()), form) {
         Ok(text) => HttpResponse::Ok().content_type(content_type).body(text),
         Err(error) => {
-            log::error!(error:%; "metrics cannot be written");
+            log::error!(error:%; "could not format the metrics");
             HttpResponse::InternalServerError().body("metrics cannot be written\n")
         }
     }

@@ -56,7 +56,7 @@ impl MetricsExporter {
     pub async fn stop(&self, within: Duration) {
         self.stop.cancel();
         if timeout(within, self.stopped.cancelled()).await.is_err() {
-            log::warn!("the collector did not take the last metrics in time");
+            log::warn!("the collector did not accept the final metrics in time");
         }
     }
 }
@@ -115,8 +115,8 @@ impl Exports {
         let sent = timeout(limit, self.sender.send(message)).await;
         let sent = sent.unwrap_or_else(|_| Err(format!("no answer after {limit:?}")));
         match &sent {
-            Ok(()) if self.fails => log::info!("the collector takes metrics again"),
-            Err(reason) if !self.fails => log::warn!(reason; "the collector takes no metrics"),
+            Ok(()) if self.fails => log::info!("metrics export works again"),
+            Err(reason) if !self.fails => log::warn!(reason; "could not export metrics"),
             Ok(()) | Err(_) => {}
         }
         self.fails = sent.is_err();

@@ -159,7 +159,7 @@ impl Operator {
         log::warn!(
             server = taken.server.as_str(),
             principal = taken.principal.as_ref().map(Principal::name);
-            "the person who signed in took it back: the token is revoked"
+            "login revoked by the person who signed in"
         );
         Ok(TakenBackLogin {
             server: taken.server.to_string(),
