@@ -1,14 +1,14 @@
-//! The alternate screen of a terminal: what was there before is back at the end.
+//! The alternate screen of a terminal, which leaves the normal screen untouched.
 
 use std::io::{self, Write};
 
-/// To the alternate screen, without a cursor; lines that are too long are cut.
+/// Switches to the alternate screen, hides the cursor and turns line wrapping off.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
 
-/// The cursor, and the screen as it was.
+/// Restores line wrapping, the cursor and the normal screen.
 const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-/// Pictures drawn over each other. The screen is restored when this is dropped, also by a panic.
+/// Frames drawn over each other. Dropping this restores the screen, also during a panic.
 pub struct AlternateScreen<W: Write> {
     out: W,
 }
@@ -22,7 +22,7 @@ impl<W: Write> AlternateScreen<W> {
         Ok(Self { out })
     }
 
-    /// Draws a picture in the place of the one before.
+    /// Draws a frame over the previous one.
     ///
     /// # Errors
     ///
@@ -35,13 +35,13 @@ impl<W: Write> AlternateScreen<W> {
 
 impl<W: Write> Drop for AlternateScreen<W> {
     fn drop(&mut self) {
-        // A terminal that is gone needs no restoring.
+        // A terminal that has closed needs no restoring.
         let _ = self.out.write_all(LEAVE.as_bytes());
         let _ = self.out.flush();
     }
 }
 
-/// Home, then each line with the rest of the old one erased, then what is left below.
+/// Moves the cursor home, rewrites each line, and clears everything below.
 fn redrawn(text: &str) -> String {
     let mut out = String::from("\x1b[H");
     for line in text.lines() {

@@ -1,4 +1,5 @@
-//! The token of the HTTP API: 256 random bits in `api-token` in the data directory, made once.
+//! The token of the HTTP API: 256 random bits, created once and stored in `api-token` in the data
+//! directory.
 
 use std::fmt;
 use std::fs;
@@ -20,27 +21,27 @@ use super::login_codes::LoginCodes;
 use crate::auth::random_token;
 use crate::store::{private_dir, private_file, write_private};
 
-/// Bytes of a token; it is written as twice as many hexadecimal digits.
+/// Bytes in a token. The text form has two hexadecimal digits per byte.
 const TOKEN_BYTES: usize = 32;
 
-/// How long the disk may take to keep a new token.
+/// Maximum time to write a new token to disk.
 const KEEP_MAX: Duration = Duration::from_secs(5);
 
-/// The purpose of the tags that are kept instead of codes.
+/// Purpose of the tags that are stored in place of login codes.
 const CODE: &str = "login code";
 
-/// The token that requests to the API carry.
+/// The token that authorizes API requests.
 pub struct ApiToken {
     path: PathBuf,
     token: RwLock<SecretString>,
-    /// Whether a file has held it.
+    /// Whether the token has been written to its file.
     is_kept: AtomicBool,
     codes: LoginCodes,
     ended: Arc<EndedLogins>,
 }
 
 impl ApiToken {
-    /// Reads the token of a data directory, which is made if there is none that can be used.
+    /// Reads the token of a data directory, or creates one if no usable token exists.
     ///
     /// # Errors
     ///
@@ -49,7 +50,7 @@ impl ApiToken {
         let path = data_dir.join("api-token");
         private_dir(data_dir)?;
         if path.symlink_metadata().is_ok() {
-            // Closed to others, if it was open, and refused if it is not ours.
+            // Makes the file private if it was not, and refuses one that another user owns.
             private_file(&path)?;
         }
         let token = match read(&path) {
@@ -66,7 +67,7 @@ impl ApiToken {
         })
     }
 
-    /// A token that ends with the process, for a data directory that cannot be used now.
+    /// Creates a token that lasts only for this process, while the data directory is unusable.
     ///
     /// # Errors
     ///
@@ -81,8 +82,8 @@ impl ApiToken {
         })
     }
 
-    /// Writes the token to the data directory if its file is missing there: the directory was made
-    /// again. A token that was never kept gives way to the one that the directory holds.
+    /// Writes the token if its file is missing because the data directory was recreated. A token
+    /// that was never written is replaced by the one in the directory.
     ///
     /// # Errors
     ///
@@ -101,11 +102,12 @@ impl ApiToken {
         Ok(())
     }
 
-    /// Replaces the token: from now on the old one is refused.
+    /// Replaces the token. The old one is refused from then on.
     ///
     /// # Errors
     ///
-    /// Returns the system's error when the new one cannot be kept; then the old one holds.
+    /// Returns the system's error when the new token cannot be written; the old one then stays
+    /// valid.
     pub async fn rotate(&self) -> io::Result<()> {
         let path = self.path.clone();
         let minting = timeout(KEEP_MAX, spawn_blocking(move || mint_into(&path)));
@@ -115,21 +117,21 @@ impl ApiToken {
         Ok(())
     }
 
-    /// The whole token, for its owner.
+    /// The token in plain text, for its owner.
     pub fn expose(&self) -> String {
         let token = self.token.read();
         token.expose_secret().to_owned()
     }
 
-    /// Whether this is the token, in a time that does not tell how much of it is right.
+    /// Compares a token in constant time.
     pub fn matches(&self, presented: &str) -> bool {
         let token = self.token.read();
         let token = token.expose_secret().as_bytes();
         bool::from(token.ct_eq(presented.as_bytes()))
     }
 
-    /// A tag that only the owner of the token can make, as hexadecimal digits. Tags for one purpose
-    /// are of no use for another, and none outlives the token.
+    /// A tag that only the owner of the token can create, in hexadecimal. A tag is valid for one
+    /// purpose only, and becomes invalid with the token.
     pub fn tag(&self, purpose: &str, text: &str) -> String {
         let token = self.token.read();
         let key = hmac::Key::new(hmac::HMAC_SHA256, token.expose_secret().as_bytes());
@@ -138,18 +140,18 @@ impl ApiToken {
         digits.collect()
     }
 
-    /// Whether a tag was made for this text under the token that holds.
+    /// Whether a tag was created for this text with the current token.
     pub fn has_tag(&self, purpose: &str, text: &str, tag: &str) -> bool {
         let expected = self.tag(purpose, text);
         bool::from(expected.as_bytes().ct_eq(tag.as_bytes()))
     }
 
-    /// The logins that were signed out.
+    /// Logins that were signed out.
     pub(super) fn ended(&self) -> &Arc<EndedLogins> {
         &self.ended
     }
 
-    /// A code that stands for the token once, for some minutes.
+    /// Creates a single-use code that replaces the token at login for some minutes.
     ///
     /// # Errors
     ///
@@ -160,7 +162,7 @@ impl ApiToken {
         Ok(code)
     }
 
-    /// Whether a code was good; from now on it is not.
+    /// Redeems a code. Returns whether it was valid; it cannot be used again.
     pub fn redeem_code(&self, code: &str) -> bool {
         self.codes.take(&self.tag(CODE, code))
     }
@@ -213,7 +215,7 @@ mod tests {
         fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
         ApiToken::open(&path).unwrap();
         assert_eq!(mode(), 0o600);
-        // One that was not written whole is no token.
+        // A truncated token file is ignored.
         fs::write(&file, "abc\n").unwrap();
         let anew = ApiToken::open(&path).unwrap().expose();
         assert!(is_token(&anew) && anew != token, "{anew}");
@@ -236,7 +238,7 @@ mod tests {
         unkept.write_missing().unwrap();
         assert_eq!(unkept.expose(), first.expose());
         assert!(unkept.ended().has(100, "a"));
-        // A token in force does not change because its file was edited.
+        // Editing the file does not change the token in use.
         fs::write(path.join("api-token"), "0".repeat(64)).unwrap();
         first.write_missing().unwrap();
         assert_eq!(first.expose(), again.expose());

@@ -1,13 +1,13 @@
-//! The URL by which clients of the API and the dashboard know the gateway.
+//! The base URL under which API and dashboard clients reach the gateway.
 
 use actix_web::HttpRequest;
 use actix_web::http::header;
 
-/// Of the gateway's own URLs: `http` or `https`.
+/// Scheme of the gateway's own URLs: `http` or `https`.
 #[derive(Clone, Copy)]
 pub(super) struct OwnScheme(pub(super) &'static str);
 
-/// Whether the client speaks TLS, with the gateway or with a proxy in front of it.
+/// Whether the client uses TLS, either to the gateway or to a proxy in front of it.
 pub(super) fn is_secure(request: &HttpRequest) -> bool {
     let own = request.app_data::<OwnScheme>();
     let forwarded = request.headers().get("x-forwarded-proto");
@@ -15,7 +15,7 @@ pub(super) fn is_secure(request: &HttpRequest) -> bool {
         || forwarded.is_some_and(|proto| proto.as_bytes() == b"https")
 }
 
-/// Without a path; empty for a host that is not UTF-8. The host was checked.
+/// The base URL, without a path. Empty if the host, which was already checked, is not UTF-8.
 pub(super) fn base_url(request: &HttpRequest) -> String {
     let scheme = if is_secure(request) { "https" } else { "http" };
     let host = request.headers().get(header::HOST);

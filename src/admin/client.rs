@@ -1,4 +1,4 @@
-//! The API of operators as the command line uses it: over the socket of a gateway's data directory.
+//! Client of the operator API for the command line, over the control socket in the data directory.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -27,27 +27,27 @@ use crate::publisher::{PinDetail, PinView};
 use crate::telemetry::{LogLine, one_line};
 use crate::transport::install_crypto_provider;
 
-/// Longest answer, and longest message to an MCP client, in bytes.
+/// Maximum size of an answer, and of a message to an MCP client, in bytes.
 const ANSWER_MAX: usize = 64 * 1024 * 1024;
 
-/// Longest wait for an answer; an order takes up to 8 s.
+/// Maximum wait for an answer. An order can take up to 8 s.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Asks the gateway that uses a data directory.
+/// Sends requests to the gateway that uses a data directory.
 pub struct OperatorClient {
     http: reqwest::Client,
     base: Url,
-    /// Keeps the path of the socket valid while requests are made.
+    /// Keeps the socket path valid while requests are made.
     _socket: ShortPath,
 }
 
-/// Both directions of the connection of an MCP client.
+/// Both directions of an MCP client's connection.
 pub type ClientHalves = (
     BufReader<ReadHalf<reqwest::Upgraded>>,
     WriteHalf<reqwest::Upgraded>,
 );
 
-/// Why the running gateway could not be asked.
+/// Why a request to the running gateway failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     #[error("no gateway runs with the data directory `{0}`: start it with `mcpvisor serve`")]
@@ -76,14 +76,14 @@ struct ErrorMessage {
     message: String,
 }
 
-/// Asks the gateway that uses this data directory for its status.
+/// Fetches the status of the gateway that uses this data directory.
 ///
 /// # Errors
 ///
 /// As [`OperatorClient::open`] and [`OperatorClient::status`].
 pub async fn ask_status(data_dir: &Path) -> Result<Status, ClientError> {
     let client = OperatorClient::open(data_dir)?;
-    // Boxed, because the caller holds the buffers of the whole conversation otherwise.
+    // Boxed so that the caller's future does not hold the buffers of the whole exchange.
     Box::pin(client.status()).await
 }
 
@@ -94,7 +94,7 @@ impl OperatorClient {
     pub fn open(data_dir: &Path) -> Result<Self, ClientError> {
         let not_running = || ClientError::NotRunning(data_dir.to_owned());
         let socket = reachable_socket(data_dir).ok_or_else(not_running)?;
-        // reqwest makes a configuration of TLS, though no request uses it.
+        // reqwest builds a TLS configuration even though no request uses it.
         install_crypto_provider();
         let http = reqwest::Client::builder()
             .unix_socket(socket.path.as_path())
@@ -112,13 +112,13 @@ impl OperatorClient {
     /// # Errors
     ///
     /// Returns [`ClientError::Refused`] with the gateway's reason when it refuses the request,
-    /// and the other errors when it does not answer, or answers as another version does.
+    /// and the other errors when it does not answer, or when its version differs.
     pub async fn status(&self) -> Result<Status, ClientError> {
         self.get(&["api", "tree"], &[]).await
     }
 
-    /// The status of a gateway of any version, with the fields that this version knows: for
-    /// findings about the version itself.
+    /// The status of a gateway of any version, limited to the fields that this version knows. Used
+    /// for findings about the version itself.
     ///
     /// # Errors
     ///
@@ -140,7 +140,7 @@ impl OperatorClient {
         Ok(page.tools)
     }
 
-    /// Opens the connection of an MCP client of this view: lines of JSON-RPC in both directions.
+    /// Opens an MCP client connection to this view: newline-delimited JSON-RPC in both directions.
     ///
     /// # Errors
     ///
@@ -155,7 +155,7 @@ impl OperatorClient {
         Ok((BufReader::new(reader), writer))
     }
 
-    /// The configuration file is read again; the answer says how it went.
+    /// Makes the gateway reload its configuration file, and returns the result.
     ///
     /// # Errors
     ///
@@ -164,7 +164,7 @@ impl OperatorClient {
         self.post(&["api", "config", "reload"], &[], None).await
     }
 
-    /// Carries out an order about a server, and returns the outcome in words.
+    /// Carries out an order for a server, and returns the outcome as text.
     ///
     /// # Errors
     ///
@@ -184,7 +184,7 @@ impl OperatorClient {
         Ok(done.message)
     }
 
-    /// The kept lines of a server after the line of this number.
+    /// Buffered log lines of a server after line number `after`.
     ///
     /// # Errors
     ///
@@ -196,7 +196,7 @@ impl OperatorClient {
         Ok(logs.entries)
     }
 
-    /// The crash reports of a server, or of all.
+    /// Crash reports of one server, or of all servers.
     ///
     /// # Errors
     ///
@@ -206,7 +206,7 @@ impl OperatorClient {
         self.get(&["api", "crashes"], query.as_slice()).await
     }
 
-    /// Makes a call of the history again, and returns its JSON-RPC answer.
+    /// Replays a call from the history, and returns its JSON-RPC answer.
     ///
     /// # Errors
     ///
@@ -216,7 +216,7 @@ impl OperatorClient {
             .await
     }
 
-    /// The token of the API; a new one if `rotate` is set.
+    /// The API token. `rotate` replaces it first.
     ///
     /// # Errors
     ///
@@ -229,7 +229,7 @@ impl OperatorClient {
         Ok(shown.token)
     }
 
-    /// A link to the dashboard that signs in once.
+    /// A single-use link that signs in to the dashboard.
     ///
     /// # Errors
     ///
@@ -263,8 +263,8 @@ impl OperatorClient {
         self.get(&["api", "pins", server, name], &query).await
     }
 
-    /// Approves an item of a server, or everything that it lists; with a digest only that
-    /// definition. Returns the names of which something was approved.
+    /// Approves one item of a server, or everything that it lists. A digest limits the approval to
+    /// that definition. Returns the approved names.
     ///
     /// # Errors
     ///
@@ -290,7 +290,7 @@ impl OperatorClient {
         Ok(done.approved)
     }
 
-    /// The logins at servers.
+    /// All logins at servers.
     ///
     /// # Errors
     ///
@@ -300,7 +300,7 @@ impl OperatorClient {
         Ok(all.logins)
     }
 
-    /// Ends a login with the address that its browser was sent back to.
+    /// Completes a login with the address that the browser was redirected to.
     ///
     /// # Errors
     ///
@@ -391,7 +391,7 @@ async fn body(mut response: Response) -> Result<Vec<u8>, ClientError> {
 impl From<reqwest::Error> for ClientError {
     fn from(error: reqwest::Error) -> Self {
         let error = error.without_url();
-        // The innermost error says most.
+        // The innermost error is the most specific.
         let mut cause: &dyn Error = &error;
         while let Some(source) = cause.source() {
             cause = source;
@@ -404,7 +404,7 @@ impl From<reqwest::Error> for ClientError {
     }
 }
 
-/// Reads one line of bounded length; it is empty at the end.
+/// Reads one line of bounded length. Returns an empty line at the end of the input.
 ///
 /// # Errors
 ///
@@ -430,7 +430,7 @@ mod tests {
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut head = [0; 1024];
-            // A connection without a request only checks whether a gateway listens.
+            // A connection without a request is a probe for a running gateway.
             if stream.read(&mut head).await.is_ok_and(|length| length > 0) {
                 stream.write_all(answer.as_bytes()).await.unwrap();
             }

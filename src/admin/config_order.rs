@@ -10,18 +10,18 @@ use tokio::sync::{mpsc, oneshot};
 use super::ConfigView;
 use crate::protocol::{ErrorKind, Failure};
 
-/// Requests that wait; more are refused.
+/// Maximum pending requests; further ones are refused.
 const WAITING_MAX: usize = 64;
 
-/// A request about the servers of the file. An entry is found by its id and by its name.
+/// A request about the servers in the configuration file. A server is found by id or name.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ConfigOrder {
     List,
-    /// The whole file, without comments and secrets, for people.
+    /// The whole file for display, without comments and secrets.
     Text,
     Get(String),
     Create(Map<String, Value>),
-    /// Replaces the members that it has.
+    /// Replaces only the given members.
     Update(String, Map<String, Value>),
     Delete(String),
 }
@@ -29,19 +29,19 @@ pub enum ConfigOrder {
 /// A request about the configuration file as a whole.
 #[derive(Clone, PartialEq)]
 pub enum FileOrder {
-    /// Names the earlier contents that are kept, the newest first.
+    /// Lists the stored earlier versions, newest first.
     Kept,
-    /// Says what a content would change.
+    /// Shows what a new content would change.
     Plan(FileContent),
-    /// Puts a content in the place of the present one, which is kept.
+    /// Replaces the current content, which is kept as an earlier version.
     Replace(FileContent),
 }
 
-/// A content that the file may have. Not `Debug`: it holds secrets.
+/// A candidate for the content of the file. Not `Debug`, because it holds secrets.
 #[derive(Clone, PartialEq)]
 pub enum FileContent {
     Text(String),
-    /// A kept one, by its name. It is not kept any longer once it is in force.
+    /// An earlier version, by name. It leaves the list of earlier versions when it is applied.
     Kept(String),
 }
 
@@ -54,23 +54,23 @@ pub(super) struct KeptFiles {
 /// The answer to [`FileOrder::Plan`].
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct PlannedFile {
-    /// `None` where the present file has an error, so that nothing can be compared.
+    /// `None` if the current file is invalid, so that there is nothing to compare with.
     pub(super) plan: Option<PlannedChanges>,
     pub(super) diff: String,
 }
 
-/// The changes that a content would make.
+/// The changes that a new content would make.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct PlannedChanges {
-    /// The names of servers, by what happens to them.
+    /// Server names, grouped by the kind of change.
     pub(super) servers: BTreeMap<String, Vec<String>>,
     pub(super) gateway_changed: bool,
-    /// Keys that the next start puts in force.
+    /// Keys that take effect after a restart.
     pub(super) needs_restart: Vec<String>,
 }
 
-/// The answer to [`FileOrder::Replace`]: whether the content is another one.
+/// The answer to [`FileOrder::Replace`]: whether the content changed.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct ReplacedFile {
     pub(super) changed: bool,
@@ -82,7 +82,7 @@ pub(super) struct ConfigText {
     pub(super) text: String,
 }
 
-/// The outcome: JSON in the form of the API, and the tag of the whole file.
+/// The outcome: JSON in the API's format, and the entity tag of the whole file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConfigAnswer {
     pub body: Value,
@@ -92,7 +92,7 @@ pub struct ConfigAnswer {
 impl ConfigAnswer {
     /// # Errors
     ///
-    /// Returns a failure when the body is the answer to another order.
+    /// Returns a failure when the body belongs to another kind of order.
     pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T, Failure> {
         T::deserialize(&self.body).map_err(|error| {
             let message = format!("the configuration is not understood: {error}");
@@ -101,25 +101,25 @@ impl ConfigAnswer {
     }
 }
 
-/// A request on its way to whoever owns the configuration.
+/// A queued request to the task that owns the configuration.
 pub enum ConfigRequest {
     Servers {
         order: ConfigOrder,
-        /// The tag that the file must have, if the client said one.
+        /// The entity tag that the file must have, if the client sent one.
         if_match: Option<String>,
         reply: oneshot::Sender<Result<ConfigAnswer, Failure>>,
     },
     File {
         order: FileOrder,
-        /// As above.
+        /// The entity tag that the file must have, if the client sent one.
         if_match: Option<String>,
         reply: oneshot::Sender<Result<ConfigAnswer, Failure>>,
     },
-    /// Reads the file again and puts it in force; the answer says how that went.
+    /// Reloads the file and replies with the result.
     Reload { reply: oneshot::Sender<ConfigView> },
 }
 
-/// Hands requests over, one after the other. Cheap to clone.
+/// A queue of requests to the configuration's owner, served in order. Cheap to clone.
 #[derive(Clone)]
 pub struct ConfigOrders(mpsc::Sender<ConfigRequest>);
 
@@ -131,7 +131,7 @@ impl ConfigOrders {
 
     /// # Errors
     ///
-    /// Returns the failure that the client is to read.
+    /// Returns the failure for the client.
     pub async fn ask(
         &self,
         order: ConfigOrder,
@@ -165,7 +165,7 @@ impl ConfigOrders {
 
     /// # Errors
     ///
-    /// As [`ConfigOrders::ask`]. A file that is refused is no error here.
+    /// As [`ConfigOrders::ask`]. A rejected file is reported in the view, not as an error.
     pub async fn reload(&self) -> Result<ConfigView, Failure> {
         let (reply, answer) = oneshot::channel();
         self.send(ConfigRequest::Reload { reply })?;

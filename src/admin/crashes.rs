@@ -16,16 +16,16 @@ use crate::downstream::{CrashReport, CrashSink};
 use crate::store::{DirectoryLease, private_dir, write_private};
 use crate::telemetry::{Counter, Counters};
 
-/// Reports that wait for the disk; more are dropped and counted.
+/// Maximum reports waiting to be written; further ones are dropped and counted.
 const QUEUE_MAX: usize = 64;
 
-/// Largest report that is read, in bytes.
+/// Maximum size of a report that is read, in bytes.
 const READ_MAX: u64 = 16 << 20;
 
-/// Reports in a list.
+/// Maximum reports in a list.
 const LIST_MAX: usize = 100;
 
-/// Writes reports on a thread of its own, and keeps the last ones of each server.
+/// Writes reports on a dedicated thread, and keeps the latest ones of each server.
 #[derive(Debug)]
 pub struct CrashWriter {
     queue: Arc<Mutex<Option<SyncSender<CrashReport>>>>,
@@ -33,7 +33,7 @@ pub struct CrashWriter {
     counters: Counters,
 }
 
-/// A report as it is written.
+/// A report in the form written to disk.
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -67,11 +67,11 @@ pub struct CrashSummary {
 }
 
 impl CrashWriter {
-    /// `clock` tells the milliseconds since 1970.
+    /// Starts the writer thread. `clock` returns milliseconds since 1970.
     ///
     /// # Errors
     ///
-    /// Returns the system's error when it gives no thread.
+    /// Returns the system's error when no thread can be started.
     pub fn start(
         data_dir: &Path,
         (lease, counters): (DirectoryLease, Counters),
@@ -106,11 +106,11 @@ impl CrashWriter {
         })
     }
 
-    /// Writes what waits; later reports are dropped. Blocks for the disk.
+    /// Writes the queued reports and stops; later reports are dropped. Blocks on the disk.
     pub fn stop(self) {
         self.queue.lock().take();
         if self.thread.join().is_err() {
-            log::error!("the writer of crash reports has panicked");
+            log::error!("the crash report writer panicked");
         }
     }
 }
@@ -125,15 +125,15 @@ fn write_all(
         match reports_dir.keep(report) {
             Ok(path) => {
                 counters.add(Counter::CrashesReported);
-                // The line about the end itself says the reason. A server that never came up
-                // would repeat this one at each attempt.
+                // The log line about the exit already gives the reason. A server that never starts
+                // would repeat this line at each attempt.
                 let level = if was_up { Level::Info } else { Level::Debug };
                 let path = path.display().to_string();
                 log::log!(level, server, report = path; "crash report written, see `mcpvisor servers crashes {server}`");
             }
             Err(error) => {
                 counters.add(Counter::CrashesUnreported);
-                log::error!(server, error:%; "the crash report cannot be written");
+                log::error!(server, error:%; "could not write the crash report");
             }
         }
     }
@@ -143,8 +143,9 @@ struct ReportDirectory {
     directory: PathBuf,
     lease: DirectoryLease,
     clock: fn() -> u64,
-    /// The last report of each server whose last start failed: the next such start replaces it,
-    /// so that a server that is down for a week does not push out what brought it down.
+    /// The latest report of each server whose last start failed. The next failed start replaces it,
+    /// so that a server that stays down for a week does not push out the report of the original
+    /// crash.
     failed_starts: HashMap<String, PathBuf>,
 }
 
@@ -154,7 +155,7 @@ impl ReportDirectory {
             return Err(io::Error::other("the data directory cannot be used"));
         }
         private_dir(&self.directory)?;
-        // Later than the newest one, also after the clock was set back.
+        // Newer than the newest report, even if the clock was set back.
         let newest = list(&self.directory, Some(&report.server))?;
         let after = newest.first().map_or(0, |newest| newest.at + 1);
         let at = (self.clock)().max(after);
@@ -170,7 +171,7 @@ impl ReportDirectory {
             self.failed_starts.insert(server, path.clone())
         };
         if let Some(earlier) = earlier {
-            // An error means that it is gone already.
+            // An error means that the file is already gone.
             let _ = fs::remove_file(earlier);
         }
         self.remove_oldest(&report.server, report.keep)?;
@@ -194,14 +195,14 @@ fn file_name(server: &str, at: u64) -> String {
     format!("{server}.{at:013}.json")
 }
 
-/// A report by its file.
+/// A report file, identified by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ReportFile {
     at: u64,
     file: String,
 }
 
-/// Reports, the newest first. Server names hold no dot.
+/// Report files, newest first. Server names contain no dots.
 fn list(directory: &Path, server: Option<&str>) -> io::Result<Vec<ReportFile>> {
     let files = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -226,7 +227,7 @@ fn list(directory: &Path, server: Option<&str>) -> io::Result<Vec<ReportFile>> {
     Ok(found)
 }
 
-/// Reads the reports of a server, or of all servers.
+/// Reads the reports of one server, or of all servers.
 ///
 /// # Errors
 ///
@@ -236,7 +237,7 @@ pub fn crashes(data_dir: &Path, server: Option<&str>) -> io::Result<Crashes> {
     let found = list(&directory, server)?;
     let mut read_reports = Crashes::default();
     for found in found.iter().take(LIST_MAX) {
-        // A report that was just removed or cannot be read is left out.
+        // Skip reports that were just removed or cannot be read.
         let Ok(dated) = read(&directory.join(&found.file)) else {
             continue;
         };
@@ -251,7 +252,7 @@ pub fn crashes(data_dir: &Path, server: Option<&str>) -> io::Result<Crashes> {
     Ok(read_reports)
 }
 
-/// The newest reports of a server, whole, the newest first.
+/// The newest full reports of a server, newest first.
 ///
 /// # Errors
 ///
@@ -260,7 +261,7 @@ pub fn crash_reports(data_dir: &Path, server: &str, most: usize) -> io::Result<V
     let directory = directory(data_dir);
     let found = list(&directory, Some(server))?;
     let reports = found.iter().take(most);
-    // As above.
+    // Skip reports that were just removed or cannot be read.
     let reports = reports.filter_map(|found| read(&directory.join(&found.file)).ok());
     Ok(reports.collect())
 }
@@ -307,7 +308,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path();
         assert!(crashes(path, None).unwrap().last.is_none());
-        // A clock that stands still: names differ all the same.
+        // File names must differ even when the clock does not advance.
         let counters = Counters::default();
         let writer =
             CrashWriter::start(path, (DirectoryLease::default(), counters.clone()), || {
@@ -342,7 +343,7 @@ mod tests {
             let mode = file.unwrap().metadata().unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600);
         }
-        // A file that is no report does no harm.
+        // A malformed report file is ignored.
         fs::write(folder.join("a.1800000000000.json"), "{").unwrap();
         fs::write(folder.join("notes.txt"), "x").unwrap();
         assert_eq!(reasons(path, Some("a")), ["a4", "a3", "a2"]);

@@ -1,4 +1,4 @@
-//! The directory of the gateway's state: used by one gateway at a time.
+//! The directory of the gateway's state, locked by one gateway at a time.
 
 use std::fs::{self, File, Metadata, TryLockError};
 use std::io;
@@ -11,27 +11,27 @@ use uuid::Uuid;
 
 use crate::store::{check_way_to, private_dir, private_file, write_private};
 
-/// How long a lock may outlive its process: a child that was being started when the gateway was
-/// killed holds it until it notices.
+/// How long a lock can outlive its process: a child that was starting when the gateway was killed
+/// holds the lock until it notices.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
 
-/// Time between two attempts to lock.
+/// Delay between two attempts to lock.
 const LOCK_RETRY: Duration = Duration::from_millis(20);
 
 const RUN_FILE: &str = "run.json";
 const OWNER_FILE: &str = "instance";
 
-/// A locked data directory. The lock dies with the process.
+/// A locked data directory. The lock ends with the process.
 #[derive(Debug)]
 pub struct DataDir {
     path: PathBuf,
-    /// The directory itself: it can be locked where nothing can be written.
+    /// The directory itself, which can be locked even on a read-only file system.
     directory: File,
-    /// Locked by earlier releases; `None` where it cannot be made.
+    /// The file that earlier releases lock; `None` if it cannot be created.
     _lock: Option<File>,
 }
 
-/// Why the directory cannot be used.
+/// Why the data directory is unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirError {
     #[error(
@@ -43,7 +43,7 @@ pub enum DataDirError {
 }
 
 impl DataDirError {
-    /// Whether the system did not fail, and the directory is none to be used.
+    /// Whether the directory itself is unsuitable, as opposed to a failure of the system.
     pub fn is_refusal(&self) -> bool {
         match self {
             Self::InUse { .. } => true,
@@ -52,7 +52,7 @@ impl DataDirError {
     }
 }
 
-/// Who uses the directory; in `run.json`.
+/// The process that uses the directory, stored in `run.json`.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct RunFile {
     pub(super) pid: u32,
@@ -60,12 +60,12 @@ pub(super) struct RunFile {
 }
 
 impl DataDir {
-    /// Makes the directory if it is not there and locks it; blocks for a moment if it is in use.
+    /// Creates the directory if necessary and locks it. Blocks briefly if it is in use.
     ///
     /// # Errors
     ///
-    /// Returns [`DataDirError`] when another gateway uses it, other users can put another directory in
-    /// its place, or the system refuses.
+    /// Returns [`DataDirError`] when another gateway uses the directory, other users could replace
+    /// it, or the system fails.
     pub fn lock(path: &Path) -> Result<Self, DataDirError> {
         let failed = |source| DataDirError::Io {
             path: path.to_owned(),
@@ -87,7 +87,7 @@ impl DataDir {
                 Err(TryLockError::Error(source)) => return Err(failed(source)),
             }
         }
-        // It names a process that is gone.
+        // It names a process that has ended.
         let _ = fs::remove_file(path.join(RUN_FILE));
         Ok(Self {
             path: path.to_owned(),
@@ -96,7 +96,7 @@ impl DataDir {
         })
     }
 
-    /// Whether the directory at the path is still the one that is locked.
+    /// Whether the path still leads to the locked directory.
     pub fn is_in_place(&self) -> bool {
         let identity = |found: &Metadata| (found.dev(), found.ino());
         let locked = self.directory.metadata();
@@ -108,8 +108,8 @@ impl DataDir {
         &self.path
     }
 
-    /// Writes which process has locked this directory and under which name it is known, where the
-    /// files are missing.
+    /// Writes the process that holds the lock and the id of the directory, if their files are
+    /// missing.
     ///
     /// # Errors
     ///
@@ -128,12 +128,12 @@ impl DataDir {
         write_private(&path.join(RUN_FILE), &serde_json::to_vec(&run)?)
     }
 
-    /// The name of the directory among all others: the same for every gateway that uses it. A copy
-    /// is another directory, since two gateways may use the two at the same time.
+    /// The id of the directory, the same for every gateway that uses it. A copy gets its own id,
+    /// since two gateways can use the original and the copy at the same time.
     ///
     /// # Errors
     ///
-    /// Returns the system's error when the name cannot be kept.
+    /// Returns the system's error when the id cannot be stored.
     pub fn owner(directory: &Path, mint: impl FnOnce() -> Uuid) -> io::Result<Uuid> {
         let place = directory_identity(directory)?;
         let kept = fs::read_to_string(directory.join(OWNER_FILE)).unwrap_or_default();
@@ -141,14 +141,14 @@ impl DataDir {
             return Ok(owner);
         }
         let owner = mint();
-        // Without it, processes that a killed gateway leaves behind are not found.
+        // Without the id, processes left behind by a killed gateway are not found.
         if let Err(error) = write_owner(directory, owner) {
-            log::warn!(error:%; "the name of the data directory cannot be kept");
+            log::warn!(error:%; "could not store the id of the data directory");
         }
         Ok(owner)
     }
 
-    /// Where the control socket of a data directory is.
+    /// The path of a data directory's control socket.
     pub fn control_socket(path: &Path) -> PathBuf {
         path.join("control.sock")
     }
@@ -156,17 +156,17 @@ impl DataDir {
 
 impl Drop for DataDir {
     fn drop(&mut self) {
-        // Another gateway may use a directory that was made in the same place.
+        // Another gateway may already use a new directory at the same path.
         if self.is_in_place() {
-            // A file that stays does no harm: without the lock its process is gone.
+            // A leftover file is harmless: without the lock, its process has ended.
             let _ = fs::remove_file(self.path.join(RUN_FILE));
         }
     }
 }
 
-/// The name in the text of the file, if it was given to the directory in this place.
+/// The id in the file's text, if it was assigned to the directory at this place.
 fn instance_id_in(kept: &str, place: &str) -> Option<Uuid> {
-    // A line without its end was not written whole.
+    // A line without a newline was not completely written.
     let (owner, at) = kept.strip_suffix('\n')?.split_once(' ')?;
     let owner = Uuid::try_parse(owner).ok()?;
     (at == place).then_some(owner)
@@ -178,7 +178,7 @@ fn write_owner(directory: &Path, owner: Uuid) -> io::Result<()> {
     write_private(&path, format!("{owner} {place}\n").as_bytes())
 }
 
-/// Tells a directory from its copies, as far as the system does.
+/// Distinguishes a directory from its copies, as far as the system allows.
 fn directory_identity(path: &Path) -> io::Result<String> {
     let directory = fs::metadata(path)?;
     Ok(format!("{}:{}", directory.dev(), directory.ino()))

@@ -10,22 +10,22 @@ use parking_lot::Mutex;
 
 use crate::store::write_private;
 
-/// Maximum remembered logins. One more ends every login that expires no later than the oldest of them:
-/// a signed-out cookie never works again.
+/// Maximum remembered logins. One more ends every login that expires no later than the oldest of
+/// them, so that a signed-out cookie never works again.
 const ENDED_MAX: usize = 1000;
 
 pub(super) struct EndedLogins {
     path: PathBuf,
     ended: Mutex<Ended>,
-    /// Serializes writes, so that the newest text is written last.
+    /// Serializes writes, so that the newest content is written last.
     writing: Mutex<()>,
 }
 
 #[derive(Default)]
 struct Ended {
-    /// When a login expires, in Unix seconds, and its nonce.
+    /// Expiry time in Unix seconds, and nonce of each login.
     logins: BTreeSet<(u64, String)>,
-    /// Every login that expires until then has ended.
+    /// Every login that expires at or before this time has ended.
     floor: u64,
 }
 
@@ -37,7 +37,7 @@ impl EndedLogins {
         kept
     }
 
-    /// Adds the logins of the file.
+    /// Adds the logins stored in the file.
     pub(super) fn read(&self) {
         let text = fs::read_to_string(&self.path).unwrap_or_default();
         let mut ended = self.ended.lock();
@@ -50,7 +50,7 @@ impl EndedLogins {
         }
     }
 
-    /// Without the file, for a token under which no earlier login holds.
+    /// Starts without reading the file, for a new token under which no earlier login is valid.
     pub(super) fn unread(data_dir: &Path) -> Self {
         Self {
             path: data_dir.join("ended-logins"),
@@ -104,7 +104,7 @@ impl Ended {
     }
 }
 
-/// Replaces the nonce in the line of the floor.
+/// Replaces the nonce in the line that stores the floor.
 const FLOOR: &str = "*";
 
 #[cfg(test)]

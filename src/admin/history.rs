@@ -1,4 +1,4 @@
-//! The history of calls and the log for operators: pages, single calls, and calls made again.
+//! Call history and log for operators: pages, single calls and replays.
 
 use actix_rt::ArbiterHandle;
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use crate::protocol::{Envelope, ErrorKind, Failure, Request, Revision};
 use crate::sessions::Sessions;
 use crate::telemetry::{LogPage, LogQuery, LogRecords};
 
-/// Why an operator does not get what was asked for. The sentences are for people.
+/// Why a request for records failed. The messages are for people.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordsError {
     /// A parameter is wrong.
@@ -25,7 +25,7 @@ pub enum RecordsError {
     NotReplayable(#[from] NotReplayable),
     #[error(transparent)]
     Unavailable(#[from] HistoryError),
-    /// The gateway stops.
+    /// The gateway is shutting down.
     #[error("the call was not answered")]
     Unanswered,
 }
@@ -46,11 +46,12 @@ impl From<RecordsError> for Failure {
     }
 }
 
-/// One page of calls: `entries`, the newest first, `total`, and `next` for the page after it.
+/// One page of calls: `entries`, newest first, `total`, and `next`, which continues after this
+/// page.
 ///
 /// # Errors
 ///
-/// Says which parameter is wrong, or why the history cannot be read.
+/// Returns the invalid parameter, or why the history cannot be read.
 pub async fn history_page<'p>(
     history: &History,
     parameters: impl IntoIterator<Item = (&'p str, &'p str)>,
@@ -63,16 +64,16 @@ pub async fn history_page<'p>(
 ///
 /// # Errors
 ///
-/// Says that there is none of this id, or why the history cannot be read.
+/// Returns an error if no call has this id, or if the history cannot be read.
 pub async fn history_entry(history: &History, id: &str) -> Result<RecordedCall, RecordsError> {
     Ok(entry(history, id).await?.record())
 }
 
-/// The records of the log that match: `entries`, the newest first, and `total`.
+/// Log records that match: `entries`, newest first, and `total`.
 ///
 /// # Errors
 ///
-/// Says which parameter is wrong.
+/// Returns the invalid parameter.
 pub fn log_page<'p>(
     log: &LogRecords,
     parameters: impl IntoIterator<Item = (&'p str, &'p str)>,
@@ -81,13 +82,13 @@ pub fn log_page<'p>(
     Ok(log.page(&query))
 }
 
-/// Makes a call again as an operator without a session, on the arbiter of this index, and returns
-/// its JSON-RPC answer. A call that was made at one server is made there again. It is recorded as
-/// any other call.
+/// Replays a call as an operator without a session, on the arbiter with this index, and returns its
+/// JSON-RPC answer. A call to a single server goes to the same server again. The replay is recorded
+/// like any other call.
 ///
 /// # Errors
 ///
-/// Says that there is none of this id, or why it cannot be made again.
+/// Returns an error if no call has this id, or if it cannot be replayed.
 pub async fn replay(
     history: &History,
     sessions: &Sessions,
@@ -102,8 +103,8 @@ pub async fn replay(
     Ok(serde_json::from_slice(&frame).unwrap_or_else(|_| json!(null)))
 }
 
-/// The JSON-RPC answer to a request of an operator, as a client of this view and revision reads it;
-/// it is served on the arbiter of this index. `None` when the gateway stops before.
+/// The JSON-RPC answer to an operator's request, in the form for this view and revision, served on
+/// the arbiter with this index. `None` if the gateway stops first.
 pub async fn answer_request(
     sessions: &Sessions,
     (index, arbiter): (usize, &ArbiterHandle),
@@ -115,7 +116,7 @@ pub async fn answer_request(
     arbiter.spawn_fn(move || {
         actix_rt::spawn(async move {
             let answer = sessions.answer_operator(request, as_client, index);
-            // Whoever asked may be gone.
+            // The requester may have disconnected.
             let _ = sender.send(answer.await);
         });
     });

@@ -1,6 +1,6 @@
-//! Which gateways of this user run: one file each in a directory that only the user can use.
+//! The running gateways of this user: one file each in a directory that only the user can access.
 //!
-//! A gateway holds its file locked; the lock ends with the process, so a file without one is
+//! Each gateway keeps its file locked. The lock ends with the process, so an unlocked file is
 //! stale.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -13,30 +13,30 @@ use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// Largest file that is read, in bytes.
+/// Maximum size of a file that is read, in bytes.
 const FILE_MAX: u64 = 64 * 1024;
 
-/// Files that are looked at.
+/// Maximum files that are examined.
 const FILES_MAX: usize = 1000;
 
-/// A gateway that runs.
+/// A running gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Instance {
     pub pid: u32,
     pub data_dir: PathBuf,
-    /// `None` is the built-in configuration.
+    /// `None` for the built-in configuration.
     pub config: Option<PathBuf>,
     /// The address that clients connect to, or `stdio`.
     pub listen: String,
 }
 
-/// The directory of the files.
+/// The directory that holds the files.
 #[derive(Clone, Debug)]
 pub struct Instances {
     directory: PathBuf,
 }
 
-/// The file of a gateway; it is removed when this is dropped.
+/// A gateway's file, removed when this is dropped.
 #[derive(Debug)]
 pub struct Registration {
     path: PathBuf,
@@ -44,11 +44,13 @@ pub struct Registration {
 }
 
 impl Instances {
-    /// Those of this user: below `XDG_RUNTIME_DIR`, or beside the temporary files.
+    /// The directory of this user: below `XDG_RUNTIME_DIR`, or in the directory for temporary
+    /// files.
     ///
     /// # Errors
     ///
-    /// Returns the system's error when the directory cannot be made, or is not the user's alone.
+    /// Returns the system's error when the directory cannot be created or is accessible to other
+    /// users.
     pub fn of_user() -> io::Result<Self> {
         let user = rustix::process::geteuid().as_raw();
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
@@ -64,7 +66,7 @@ impl Instances {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             Ok(()) | Err(_) => {}
         }
-        // Not followed: a link may lead into the directory of another user.
+        // Symbolic links are not followed: they could lead into another user's directory.
         let found = fs::symlink_metadata(&directory)?;
         let user = rustix::process::geteuid().as_raw();
         if found.is_dir() && found.uid() == user && found.mode() & 0o077 == 0 {
@@ -77,7 +79,7 @@ impl Instances {
         Err(io::Error::new(io::ErrorKind::PermissionDenied, message))
     }
 
-    /// Adds a gateway for as long as the registration lives.
+    /// Adds a gateway until the registration is dropped.
     ///
     /// # Errors
     ///
@@ -91,12 +93,12 @@ impl Instances {
         let mut file = options.open(&unfinished)?;
         file.try_lock()?;
         file.write_all(&serde_json::to_vec(instance)?)?;
-        // Under its name there is no file without its lock.
+        // The rename makes sure that a file under its final name is always locked.
         fs::rename(unfinished, &path)?;
         Ok(Registration { path, _lock: file })
     }
 
-    /// Where the control socket of a data directory is that takes none.
+    /// Path of the control socket for a data directory that cannot hold one itself.
     pub(super) fn socket_of(&self, data_dir: &Path) -> PathBuf {
         let absolute = std::path::absolute(data_dir).unwrap_or_else(|_| data_dir.to_owned());
         let digest = digest(&SHA256, absolute.as_os_str().as_bytes());
@@ -105,8 +107,8 @@ impl Instances {
         self.directory.join(format!("{name}.sock"))
     }
 
-    /// Those that run, by process number. Files that gateways left behind are removed; files of
-    /// others are not read.
+    /// Running gateways by process number. Removes files that gateways left behind, and ignores
+    /// files of other users.
     pub fn running(&self) -> Vec<Instance> {
         let files = fs::read_dir(&self.directory)
             .into_iter()
@@ -125,7 +127,7 @@ impl Instances {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // If it stays, the next reader removes it.
+        // If the removal fails, the next reader removes the file.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -141,7 +143,7 @@ fn read(path: &Path) -> Option<Instance> {
     }
     let file = File::open(path).ok()?;
     if file.try_lock().is_ok() {
-        // An error means that another reader was faster.
+        // An error means that another reader removed the file first.
         let _ = fs::remove_file(path);
         return None;
     }
@@ -150,12 +152,12 @@ fn read(path: &Path) -> Option<Instance> {
     serde_json::from_slice(&json).ok()
 }
 
-/// Which gateway is meant where none runs with the data directory of this place. `may_choose`
-/// says that nothing here names another one.
+/// Chooses the gateway to use when none runs with the local data directory. `may_choose` states
+/// that nothing here names another gateway.
 ///
 /// # Errors
 ///
-/// Returns the sentence for the user: there is none, or it is not clear which.
+/// Returns a message for the user when no gateway runs, or when the choice is ambiguous.
 pub fn other_gateway<'i>(
     running: &'i [Instance],
     data_dir: &Path,
@@ -225,12 +227,12 @@ mod tests {
         assert_eq!(instances.running()[1], one);
         drop(second);
         assert_eq!(pids(), [2]);
-        // A gateway that was killed leaves its file, but not its lock.
+        // A killed gateway leaves its file, but not its lock.
         let copy = instances.directory.join("9.x.json");
         fs::copy(&first.path, &copy).unwrap();
         assert_eq!(pids(), [2]);
         assert!(!copy.exists());
-        // Other files do no harm.
+        // Unrelated files are ignored.
         let odd = instances.directory.join("odd.json");
         std::os::unix::fs::symlink("/etc/passwd", &odd).unwrap();
         fs::create_dir(instances.directory.join("folder.json")).unwrap();

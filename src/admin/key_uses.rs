@@ -1,5 +1,5 @@
-//! When API keys were used last, in a file of the data directory: written once in a while by the
-//! gateway, and read by `mcpvisor keys`, which needs no gateway.
+//! Last-used times of API keys, in a file of the data directory. The gateway writes it
+//! periodically, and `mcpvisor keys` reads it without a running gateway.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,10 +13,10 @@ use crate::telemetry::rfc3339;
 
 const FILE: &str = "key-uses.json";
 
-/// The times of the last uses, in milliseconds since 1970, by the hashes of the keys.
+/// Last-used times in milliseconds since 1970, by key hash.
 pub type KeyUses = BTreeMap<String, u64>;
 
-/// The uses of these keys.
+/// Last-used times of these keys.
 pub fn key_uses(keys: &[ApiKey]) -> KeyUses {
     let used = keys
         .iter()
@@ -24,7 +24,7 @@ pub fn key_uses(keys: &[ApiKey]) -> KeyUses {
     used.collect()
 }
 
-/// Reads what was written last. Where nothing can be read, no key was used.
+/// Reads the stored times. An unreadable file counts as empty.
 pub fn read_key_uses(data_dir: &Path) -> KeyUses {
     let text = std::fs::read(data_dir.join(FILE)).unwrap_or_default();
     serde_json::from_slice(&text).unwrap_or_default()
@@ -37,7 +37,7 @@ pub fn write_key_uses(data_dir: &Path, uses: &KeyUses) -> io::Result<()> {
     write_private(&data_dir.join(FILE), &serde_json::to_vec(uses)?)
 }
 
-/// A key as operators see it: without its hash. `uses` are those that are known beside its own.
+/// A key without its hash, for operators. `uses` holds stored times in addition to the key's own.
 pub fn key_view(key: &ApiKey, uses: &KeyUses, now: u64) -> KeyView {
     let used = uses.get(&key.hash.to_string()).copied();
     KeyView {

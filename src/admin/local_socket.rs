@@ -1,4 +1,4 @@
-//! `control.sock`: the API of operators for the owner of the data directory, without a token.
+//! `control.sock`: the operator API for the owner of the data directory, without a token.
 
 use std::fs::File;
 use std::io;
@@ -21,35 +21,35 @@ use super::instances::Instances;
 use super::operator::Operator;
 use crate::store::DirectoryLease;
 
-/// How long the disk may take to make the socket.
+/// Maximum time to create the socket on disk.
 const BIND_MAX: Duration = Duration::from_secs(5);
-/// How long the disk may take to remove it.
+/// Maximum time to remove the socket from disk.
 const REMOVE_MAX: Duration = Duration::from_millis(500);
-/// Time between two attempts to make it.
+/// Delay between two attempts to create the socket.
 const BIND_AGAIN: Duration = Duration::from_secs(10);
-/// How often it is looked whether the data directory is another one.
+/// Interval at which the data directory is checked for replacement.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Longest path of a socket on all systems, in bytes.
+/// Maximum length of a socket path that all systems accept, in bytes.
 const SOCKET_PATH_MAX: usize = 100;
 /// The gateway's end of the socket, which is removed when this is dropped.
 pub struct LocalServer(#[expect(dead_code, reason = "held")] AbortOnDropHandle<()>);
 
-/// A socket under its name, which is removed with it.
+/// A bound socket. Dropping it removes its file.
 struct NamedSocket {
     listener: UnixListener,
     path: PathBuf,
 }
 
 impl LocalServer {
-    /// Opens the socket, readable by its owner only, and opens it again when the data directory is
-    /// another one. Where the directory takes no socket, it is beside the list of gateways.
+    /// Opens the socket, accessible to its owner only, and reopens it when the data directory is
+    /// replaced. If the directory cannot hold a socket, it is created next to the list of gateways.
     pub async fn start(data_dir: &Path, lease: DirectoryLease, operator: Arc<Operator>) -> Self {
         let data_dir = data_dir.to_owned();
         let mut directory = lease.number();
         let mut bound = bind(&data_dir, directory).await;
         let task = actix_rt::spawn(async move {
             let Some(api) = OwnerApi::start(operator).await else {
-                log::error!("the command line cannot ask this gateway");
+                log::error!("could not serve the control socket; commands cannot reach this gateway");
                 return;
             };
             loop {
@@ -59,7 +59,7 @@ impl LocalServer {
                         accept_while(is_same, &socket, &api).await;
                     }
                     Err(error) => {
-                        log::warn!(error:%; "the command line cannot ask this gateway");
+                        log::warn!(error:%; "could not open the control socket; commands cannot reach this gateway");
                         tokio::time::sleep(BIND_AGAIN).await;
                     }
                 }
@@ -77,12 +77,12 @@ impl Drop for NamedSocket {
         let (done, removed) = std::sync::mpsc::channel();
         let remove = move || done.send(std::fs::remove_file(path));
         drop(std::thread::Builder::new().spawn(remove));
-        // If it stays, as on a disk that hangs, the next start removes it.
+        // If the removal fails, for example on a disk that hangs, the next start removes the file.
         let _ = removed.recv_timeout(REMOVE_MAX);
     }
 }
 
-/// Serves clients until the data directory is replaced, or the socket is removed from it.
+/// Serves clients until the data directory is replaced or the socket file is removed.
 async fn accept_while(is_same: impl Fn() -> bool, socket: &NamedSocket, api: &OwnerApi) {
     let mut looks = tokio::time::interval(LOOK_EVERY);
     let mut removed = pin!(until_removed(socket.path.clone()));
@@ -97,14 +97,14 @@ async fn accept_while(is_same: impl Fn() -> bool, socket: &NamedSocket, api: &Ow
                 actix_rt::spawn(api.serve(stream));
             }
             Err(error) => {
-                log::warn!(error:%; "the control socket accepts no connection");
+                log::warn!(error:%; "the control socket could not accept a connection");
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }
     }
 }
 
-/// Ends when the socket is not under its name any more. The disk may hang meanwhile.
+/// Completes when the socket file is no longer there. The disk may hang meanwhile.
 async fn until_removed(path: PathBuf) {
     let mut looks = tokio::time::interval(LOOK_EVERY);
     loop {
@@ -119,7 +119,7 @@ async fn until_removed(path: PathBuf) {
     }
 }
 
-/// Whether a gateway that uses this data directory takes requests.
+/// Whether a gateway that uses this data directory accepts requests.
 pub fn is_served(data_dir: &Path) -> bool {
     reachable_socket(data_dir).is_some()
 }
@@ -131,7 +131,7 @@ pub(super) fn reachable_socket(data_dir: &Path) -> Option<ShortPath> {
     paths.find(|path| StdStream::connect(&path.path).is_ok())
 }
 
-/// Where the socket of a gateway with this data directory may be, the likeliest first.
+/// Possible socket paths for a gateway with this data directory, the most likely first.
 fn socket_paths(data_dir: &Path) -> Vec<PathBuf> {
     let instances = Instances::of_user().ok();
     let other = instances.map(|instances| instances.socket_of(data_dir));
@@ -139,8 +139,8 @@ fn socket_paths(data_dir: &Path) -> Vec<PathBuf> {
     std::iter::once(usual).chain(other).collect()
 }
 
-/// Opens the socket in the first place that takes it; not in a directory that may be used by
-/// another gateway.
+/// Opens the socket at the first path that works, but never in a directory that another gateway may
+/// be using.
 async fn bind(data_dir: &Path, directory: Option<u64>) -> io::Result<NamedSocket> {
     let paths = socket_paths(data_dir);
     let unusable = usize::from(directory.is_none());
@@ -165,10 +165,11 @@ async fn bind(data_dir: &Path, directory: Option<u64>) -> io::Result<NamedSocket
     Err(last)
 }
 
-/// Opens a socket that nobody else can connect to: it gets its name when it is private. The umask
-/// would do, but is that of the whole process, which starts programs at the same time.
+/// Opens a socket that other users cannot connect to: it gets its final name only after its
+/// permissions are set. A umask would affect the whole process, which starts programs at the same
+/// time.
 fn bind_private(path: &Path) -> io::Result<StdListener> {
-    // Only its gateway uses the name: what is there is left from a process that was killed.
+    // Only this gateway uses the path, so an existing file was left by a killed process.
     remove_if_there(path)?;
     let unnamed = path.with_extension("new");
     remove_if_there(&unnamed)?;
@@ -180,8 +181,8 @@ fn bind_private(path: &Path) -> io::Result<StdListener> {
     Ok(listener)
 }
 
-/// A path of a socket that is short enough for every system. A long one leads through its
-/// directory, which stays open as long as this exists.
+/// A socket path that is short enough for every system. A long path is reached through its
+/// directory, which stays open while this value exists.
 pub(super) struct ShortPath {
     pub(super) path: PathBuf,
     _directory: Option<File>,
@@ -241,7 +242,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("file");
         std::fs::write(&file, "").unwrap();
-        // The directory is none, or may be used by another gateway.
+        // The directory is unusable, or another gateway may be using it.
         for (data_dir, number) in [(&*file, Some(1)), (directory.path(), None)] {
             let socket = bind(data_dir, number).await.unwrap();
             assert!(!socket.path.starts_with(directory.path()));

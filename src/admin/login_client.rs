@@ -1,4 +1,4 @@
-//! Logins at servers, as the command line asks for them.
+//! Logins at servers, for the command line.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use super::messages::{Forgotten, LoginRedirect, SignedIn};
 use super::operator::LoginPage;
 
 impl OperatorClient {
-    /// The login at a server: the gateway's own, or the login of a user.
+    /// Selects a login at a server: the gateway's own, or a user's.
     pub fn login<'a>(&'a self, server: &'a str, principal: Option<&'a str>) -> LoginClient<'a> {
         LoginClient {
             client: self,
@@ -17,17 +17,17 @@ impl OperatorClient {
     }
 }
 
-/// Asks about one login.
+/// Client for one login.
 #[derive(Clone, Copy)]
 pub struct LoginClient<'a> {
     client: &'a OperatorClient,
     server: &'a str,
-    /// The parameter that names the user.
+    /// The query parameter that names the user.
     principal: Option<(&'a str, &'a str)>,
 }
 
 impl LoginClient<'_> {
-    /// Begins a login, and returns the page to open.
+    /// Starts a login, and returns the page to open.
     ///
     /// # Errors
     ///

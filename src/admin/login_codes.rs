@@ -1,4 +1,4 @@
-//! Codes that sign in to the dashboard once, in the place of the token.
+//! Single-use codes that replace the token when signing in to the dashboard.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -6,13 +6,13 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Codes that are good at the same time; one more ends the oldest.
+/// Maximum valid codes at a time; one more invalidates the oldest.
 const CODES_MAX: usize = 16;
 
-/// How long a code is good.
+/// Validity of a code.
 const CODE_LIFETIME: Duration = Duration::from_secs(10 * 60);
 
-/// The tags of codes that nobody used yet, the oldest first. A code itself is not kept.
+/// Tags of unused codes, oldest first. The codes themselves are not stored.
 #[derive(Default)]
 pub(super) struct LoginCodes(Mutex<VecDeque<(Instant, String)>>);
 
@@ -25,7 +25,7 @@ impl LoginCodes {
         codes.push_back((Instant::now(), tag));
     }
 
-    /// Whether this was the tag of a good code, which is none any more.
+    /// Removes the tag of a code. Returns whether the code was valid.
     pub(super) fn take(&self, tag: &str) -> bool {
         let mut codes = self.0.lock();
         codes.retain(|(minted, _)| minted.elapsed() < CODE_LIFETIME);

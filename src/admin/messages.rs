@@ -1,5 +1,5 @@
-//! The bodies and answers of the API of operators, as the gateway and the command line read and
-//! write them. The state of the gateway itself is in [`super::status`].
+//! Request and response bodies of the operator API, shared by the gateway and the command line. The
+//! gateway's own state is in [`super::status`].
 
 use actix_web::http::header::HeaderName;
 use serde::{Deserialize, Serialize};
@@ -11,22 +11,22 @@ use crate::publisher::PinView;
 use crate::sessions::SessionView;
 use crate::telemetry::LogLine;
 
-/// The version of the gateway, in each answer.
+/// Header of every response that carries the gateway's version.
 pub(super) const VERSION_HEADER: HeaderName = HeaderName::from_static("mcpvisor-version");
 
-/// The version of this program.
+/// Version of this program.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The view that an MCP client over the socket is to see.
+/// Header that selects the view for an MCP client over the socket.
 pub(super) const VIEW_HEADER: HeaderName = HeaderName::from_static("mcpvisor-view");
 
 /// The place of a part of a list.
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Page {
-    /// Entries of the whole list.
+    /// Entries in the whole list.
     pub(super) total: usize,
-    /// Entries of this part at most.
+    /// Maximum entries in this part.
     pub(super) limit: usize,
     /// Entries before this part.
     pub(super) offset: usize,
@@ -48,7 +48,7 @@ pub(super) struct Ordered {
     pub(super) server: ServerStatus,
 }
 
-/// The tool that an order is about; without one, it is about the whole server.
+/// Tool that the order applies to; if absent, it applies to the whole server.
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -69,7 +69,7 @@ pub(super) struct ServerLogs {
 pub(super) struct Tools {
     pub(super) tools: Vec<ToolView>,
     pub(super) servers: Vec<ToolsOfServer>,
-    /// Roughly the tokens that the whole list costs a model.
+    /// Approximate tokens that the whole list costs a model.
     pub(super) tokens: usize,
     #[serde(flatten)]
     pub(super) page: Page,
@@ -92,7 +92,7 @@ pub(super) struct Pins {
     pub(super) page: Page,
 }
 
-/// The definition that is approved; without its digest, whatever is listed now.
+/// Digest of the approved definition; if absent, whatever is listed now is approved.
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -101,7 +101,7 @@ pub(super) struct ApprovedDefinition {
     pub(super) digest: Option<String>,
 }
 
-/// The names of which something was approved.
+/// Names that had something approved.
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Approved {
@@ -123,7 +123,7 @@ pub(super) struct Keys {
     pub(super) keys: Vec<KeyView>,
 }
 
-/// The level from which on the gateway logs.
+/// Minimum level at which the gateway logs.
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -138,7 +138,7 @@ pub(super) struct Logins {
     pub(super) logins: Vec<CredentialView>,
 }
 
-/// Where the browser comes back to after a login, on this machine; by default to the gateway.
+/// Local address that the browser returns to after a login; by default, the gateway's.
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -160,7 +160,7 @@ pub(super) struct Forgotten {
     pub(super) forgotten: bool,
 }
 
-/// The address that a browser was sent back to at the end of a login, or its query.
+/// Address that the browser was redirected to at the end of a login, or only its query.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PastedAddress {
@@ -173,7 +173,7 @@ pub(super) struct Token {
     pub(super) token: String,
 }
 
-/// A link to the dashboard that signs in once, within some minutes.
+/// Single-use link that signs in to the dashboard, valid for some minutes.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct DashboardLink {
     pub(super) link: String,

@@ -1,4 +1,4 @@
-//! How operators see into the running gateway and act on it: an API over TCP and over a socket of
+//! Inspection and control of the running gateway by operators: an API over TCP and over a socket in
 //! the data directory, and the dashboard.
 
 mod alternate_screen;

@@ -1,4 +1,4 @@
-//! Who listens on an address already, from what Linux tells in `/proc`.
+//! Finds the process that already listens on an address, from `/proc` on Linux.
 
 use std::collections::HashSet;
 use std::fs;
@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use super::instances::Instance;
 use crate::telemetry::one_line;
 
-/// The sentence about an address that is in use: who holds it, if that is known, and a way out.
+/// The message for an address in use: the process that holds it, if known, and a solution.
 pub fn address_in_use(address: SocketAddr, running: &[Instance]) -> String {
     let holder = holder(address);
     let known = running.iter().find(|instance| {
@@ -38,7 +38,7 @@ fn sentence(known: Option<&Instance>, holder: Option<(u32, String)>) -> String {
     )
 }
 
-/// The process that listens, if it is one of ours or we may see all.
+/// The process that listens, if it belongs to this user or all processes are visible.
 fn holder(address: SocketAddr) -> Option<(u32, String)> {
     let mut inodes = HashSet::new();
     for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
@@ -71,8 +71,8 @@ fn holder(address: SocketAddr) -> Option<(u32, String)> {
     Some((pid, name.trim_end().to_owned()))
 }
 
-/// The inodes of sockets that listen on an address, or on all addresses of its port, in the text
-/// of `/proc/net/tcp` or `tcp6`.
+/// Inodes of sockets that listen on an address, or on all addresses with its port, parsed from
+/// `/proc/net/tcp` or `tcp6`.
 fn listening_sockets(text: &str, address: SocketAddr) -> Vec<u64> {
     const LISTENS: &str = "0A";
     let inode = |line: &str| {
@@ -91,7 +91,7 @@ fn listening_sockets(text: &str, address: SocketAddr) -> Vec<u64> {
     text.lines().filter_map(inode).collect()
 }
 
-/// Words of four bytes, each in the order of this machine.
+/// Parses an address in words of four bytes, each in native byte order.
 fn ip_of(hex: &str) -> Option<IpAddr> {
     let word = |at: usize| {
         let word = hex.get(at * 8..at * 8 + 8)?;

@@ -1,4 +1,4 @@
-//! Pages of calls and of the log, as commands read them.
+//! Pages of calls and of the log, for commands.
 
 use std::collections::BTreeMap;
 
@@ -10,20 +10,20 @@ use super::render::{Screen, call_lines, record_lines};
 use crate::history::{CallPage, RecordedCall};
 use crate::telemetry::{LogEntry, LogPage};
 
-/// A page of records that is searched from the newest to the oldest.
+/// A page of records, searched from newest to oldest.
 pub trait RecordPage: DeserializeOwned {
     type Record: Serialize;
 
-    /// The path at which the API lists the records.
+    /// The API path that lists the records.
     const PATH: &[&str];
 
-    /// The records as text, a line each.
+    /// The records as text, one per line.
     fn lines(records: &[Self::Record], screen: &Screen) -> String;
 
-    /// The id of a record, after which newer ones begin.
+    /// The id of a record, from which a search for newer ones can start.
     fn id_of(record: &Self::Record) -> &str;
 
-    /// The records, the newest first, and where the search continues.
+    /// The records, newest first, and the position at which the search continues.
     fn into_parts(self) -> (Vec<Self::Record>, Option<String>);
 }
 
@@ -67,7 +67,7 @@ impl RecordPage for LogPage {
 pub type Parameters = BTreeMap<&'static str, String>;
 
 impl OperatorClient {
-    /// One page of records, the oldest first, and where the search continues.
+    /// One page of records, oldest first, and the position at which the search continues.
     ///
     /// # Errors
     ///
@@ -84,8 +84,8 @@ impl OperatorClient {
         Ok((records, next))
     }
 
-    /// The last records, as many as `limit` in the parameters. Where a text is looked for, a page
-    /// can be incomplete; then the search continues.
+    /// The latest records, up to `limit` in the parameters. A text search can return an incomplete
+    /// page; the search then continues.
     ///
     /// # Errors
     ///

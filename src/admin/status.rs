@@ -17,31 +17,32 @@ pub struct Status {
     pub version: Cow<'static, str>,
     pub pid: u32,
     pub uptime_seconds: u64,
-    /// When it started, in milliseconds since 1970.
+    /// Start time of the gateway, in milliseconds since 1970.
     #[serde(skip)]
     pub started_at: u64,
     pub listen: String,
     pub sessions: usize,
-    /// Client connections that can be open at a time; absent where nothing listens.
+    /// Maximum open client connections; absent if the gateway does not listen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clients_max: Option<usize>,
-    /// Bytes of events that are kept for clients that come back.
+    /// Bytes of events that are kept for clients that reconnect.
     #[serde(skip)]
     pub event_bytes: usize,
-    /// Bytes of large answers on their way to clients: now, and at most so far.
+    /// Bytes of large answers in transit to clients: now, and the maximum so far.
     #[serde(skip)]
     pub answer_bytes: (usize, usize),
     /// Threads that had to be replaced because a child blocked them.
     pub arbiters_replaced: u64,
-    /// The actors that keep the servers and the catalog.
+    /// Actors that manage the servers and the catalog.
     pub actors: Vec<ChildView>,
     pub config: ConfigView,
-    /// Absent where plain HTTP is served.
+    /// Absent when the gateway serves plain HTTP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<CertificateView>,
-    /// In config order.
+    /// Servers in the order of the configuration.
     pub servers: Vec<ServerStatus>,
-    /// Conflicts that the merge resolved by itself: renamed, shortened, hidden items.
+    /// Conflicts that the catalog merge resolved automatically: renamed, shortened and hidden
+    /// items.
     pub notices: Vec<String>,
     pub counters: BTreeMap<Cow<'static, str>, u64>,
     /// Why calls are not recorded, though they should be.
@@ -53,7 +54,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// All supervised children in it.
+    /// All supervised children in the status.
     pub fn children_mut(&mut self) -> impl Iterator<Item = &mut ChildView> {
         let connections = self.servers.iter_mut();
         let connections = connections.filter_map(|server| server.connection.as_mut());
@@ -70,7 +71,7 @@ impl Status {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ConfigView {
-    /// `None` is the built-in one.
+    /// Path of the file; absent for the built-in configuration.
     pub path: Option<String>,
     pub warnings: Vec<String>,
     /// Why the last change of the file was not applied.
@@ -84,20 +85,20 @@ pub struct ConfigView {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CertificateView {
-    /// The file.
+    /// Path of the certificate file.
     pub certificate: String,
-    /// Whether clients must have a certificate, too.
+    /// Whether clients must also present a certificate.
     pub requires_client_certificates: bool,
-    /// When it ends (RFC 3339), if its file says so in a way that is understood.
+    /// Expiry time (RFC 3339), if it could be read from the file.
     pub not_after: Option<String>,
-    /// Whole days until then; below 0 afterwards.
+    /// Whole days until expiry; negative afterwards.
     pub days_left: Option<i64>,
     pub standing: Option<CertificateStanding>,
-    /// Why the files, as they are now, are not in use.
+    /// Why the current files are not in use.
     pub refused: Option<String>,
 }
 
-/// How the time of a certificate stands to now.
+/// Validity of a certificate at the current time.
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -108,53 +109,53 @@ pub enum CertificateStanding {
     Expired,
 }
 
-/// A tool that clients see.
+/// A tool visible to clients.
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolView {
     pub name: String,
     pub server: String,
-    /// The name that its server gives it.
+    /// Name of the tool on its server.
     pub native_name: String,
-    /// Roughly the tokens that its entry in the list costs a model.
+    /// Approximate tokens that its list entry costs a model.
     pub tokens: usize,
-    /// Its entry as its server wrote it.
+    /// List entry as the server sent it.
     #[serde(skip)]
     pub entry: RawJson,
 }
 
-/// Characters of a list to a token, roughly.
+/// Approximate characters per token.
 const CHARACTERS_PER_TOKEN: usize = 4;
 
 impl ToolView {
-    /// The tokens that an entry of so many bytes costs, estimated.
+    /// Estimated tokens of an entry with this many bytes.
     pub fn tokens_of(bytes: usize) -> usize {
         bytes.div_ceil(CHARACTERS_PER_TOKEN)
     }
 }
 
-/// How many tools of a view its clients may use by the policies.
+/// How many tools of a view its clients may use under the policies.
 #[derive(Clone, Debug)]
 pub struct ViewAccess {
-    /// The names of the policies, in order.
+    /// Names of the policies, in order.
     pub policies: Vec<String>,
-    /// The effect where no policy holds.
+    /// Effect when no policy applies.
     pub default: Effect,
-    /// How many tools a client without a name may use.
+    /// Number of tools available to anonymous clients.
     pub unnamed: usize,
-    /// How many tools a client with a key of this name may use.
+    /// Number of tools available per key name.
     pub by_key: Vec<(String, usize)>,
-    /// Keys that are left out, so that the answer takes a bounded time.
+    /// Number of keys left out to keep the response time bounded.
     pub more_keys: usize,
 }
 
-/// A limit of a server that is in force.
+/// An effective limit of a server.
 #[derive(Clone, Debug)]
 pub struct LimitView {
-    /// Its heading.
+    /// Heading of the limit.
     pub about: &'static str,
-    /// As in the configuration.
+    /// Key as written in the configuration.
     pub key: String,
     pub value: String,
     /// The built-in value.
@@ -166,42 +167,42 @@ pub struct LimitView {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServerStatus {
-    /// By which the API knows it; its name, unless the configuration says otherwise.
+    /// Id of the server in the API: its name, unless the configuration sets another.
     pub id: String,
     pub name: String,
     /// A phase of supervision, `disabled` or `misconfigured`.
     pub state: String,
-    /// Why it is misconfigured, or what its start waits for.
+    /// Why it is misconfigured, or what its start is waiting for.
     pub reason: Option<String>,
-    /// Absent while the server has no connection by intent.
+    /// Absent if the server is intentionally not connected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connection: Option<ServerStatusView>,
-    /// Items that clients see, by kind.
+    /// Number of items visible to clients, by kind.
     pub items: BTreeMap<Cow<'static, str>, usize>,
-    /// Tools that are withheld until somebody approves their definition.
+    /// Number of tools withheld until an operator approves their definition.
     pub suspended: usize,
-    /// How old the oldest of the lists is that clients see, in seconds.
+    /// Age of the oldest list that clients see, in seconds.
     #[serde(skip)]
     pub lists_age: Option<u64>,
-    /// When the token expires with which the gateway is signed in there, in seconds since 1970.
+    /// Expiry time of the gateway's token for this server, in seconds since 1970.
     #[serde(skip)]
     pub token_expires_at: Option<u64>,
 }
 
 impl ServerStatus {
-    /// The connection that all clients share, if the server has one.
+    /// The connection shared by all clients, if the server has one.
     pub(super) fn shared(&self) -> Option<&ChildView> {
         self.connection
             .as_ref()
             .map(|connection| &connection.shared)
     }
 
-    /// Clients see so many of its items of this kind.
+    /// Number of items of this kind that clients see.
     pub(super) fn item_count(&self, kind: &str) -> usize {
         self.items.get(kind).copied().unwrap_or_default()
     }
 
-    /// The breakers of the server and its tools that do not let all calls through.
+    /// Breakers of the server and its tools that are not closed.
     pub(super) fn open_breakers(&self) -> impl Iterator<Item = &BreakerView> {
         let connections = self.connection.iter();
         connections.flat_map(ServerStatusView::open_breakers)

@@ -53,7 +53,7 @@ pub(crate) fn run_add_command(
     ))
 }
 
-/// Where a server comes from.
+/// The source that a new server is created from.
 enum ServerOrigin {
     Server(Url),
     /// A `server.json`.
@@ -91,7 +91,7 @@ fn fetch(url: Url) -> Result<Vec<u8>, CliError> {
     }
 }
 
-/// The given values are its headers.
+/// The given values become headers.
 fn of_url(url: &Url, headers: Given) -> (String, Value) {
     let host = url.host_str().unwrap_or_default();
     let name = host.trim_start_matches("www.").trim_start_matches("mcp.");
@@ -103,7 +103,7 @@ fn of_url(url: &Url, headers: Given) -> (String, Value) {
     (name, entry)
 }
 
-/// A `server.json`, or the answer of a registry.
+/// A `server.json`, or a registry's answer.
 fn of_document(
     document: &[u8],
     arguments: &AddArguments,
@@ -142,8 +142,8 @@ fn needed(missing: &[MissingValue]) -> String {
     )
 }
 
-/// Asks the person at the terminal. A secret is not shown while it is typed; if nothing is typed, it
-/// is read from the environment.
+/// Asks the person at the terminal. A secret is not echoed; if the input is empty, it is read from
+/// the environment at run time.
 fn ask_for(value: &MissingValue) -> Result<String, CliError> {
     let stdin = std::io::stdin();
     let (name, description) = (one_line(&value.name), one_line(&value.description));

@@ -12,7 +12,7 @@ use super::output::{CliError, current_thread_runtime, pretty, print, typed_lines
 use super::running_gateway::gateway_data_dir;
 use super::ui::open_browser;
 
-/// Time between two looks whether somebody signed in.
+/// Interval between two checks whether the login has completed.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 pub(crate) fn run_auth_command(
@@ -47,7 +47,7 @@ pub(crate) fn run_auth_command(
     })
 }
 
-/// Prints the page, and waits until the browser or the address that is pasted ends the login.
+/// Prints the page's URL, and waits until the browser or a pasted address completes the login.
 async fn log_in(client: &OperatorClient, arguments: LoginArguments) -> Result<(), CliError> {
     let login = client.login(&arguments.name, arguments.principal.as_deref());
     let before = login.signed_in_at().await?;

@@ -18,7 +18,7 @@ pub(crate) fn check(path: Option<&Path>) -> Result<(), CliError> {
     let environment = ProcessEnvironment::new();
     let loaded = Config::load(path, Lookup::WorkingDirectory, &environment)?;
     print(&printable(&(describe(&loaded) + "\n")))?;
-    // Which names are cut is known to a gateway that runs, and from the lists that one kept.
+    // Only a gateway that runs or has stored lists knows which names are shortened.
     current_thread_runtime()?.block_on(async {
         if let Ok(status) = ask_status(&loaded.config.data_dir).await {
             return print(&notice_lines(&status.notices));

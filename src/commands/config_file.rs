@@ -1,5 +1,5 @@
-//! The configuration file of a gateway that runs. Its file system may hang, so it is read and changed
-//! on threads of its own, and never by the thread that supervises.
+//! Reads and changes the configuration file of a running gateway. The file system may hang, so the
+//! work runs on separate threads and never on the thread that supervises.
 
 use std::io;
 use std::path::PathBuf;
@@ -21,35 +21,36 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-/// How long the file system may take for one reading or change.
+/// Maximum time for one read or change on the file system.
 const FILE_WAIT: Duration = Duration::from_secs(5);
 
-/// Readings and changes that may hang at a time; without a free place, a further one fails at once.
+/// Maximum hanging reads and changes; at the limit, further ones fail immediately.
 const HUNG_MAX: usize = 4;
 
-/// Time between two readings that have to find the same.
+/// Delay between two reads that must return the same content.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// Maximum readings of a file that keeps changing.
+/// Maximum reads of a file that keeps changing.
 const READINGS_MAX: usize = 20;
 
 pub(super) type Reading = Result<Loaded, ConfigError>;
 
-/// The file that a gateway runs with.
+/// The configuration file of a running gateway.
 pub(super) struct ConfigFile {
-    /// The file that was named or found; `None` is looked for at each reading.
+    /// The file that was named or found; `None` to search for it at each read.
     named: Option<PathBuf>,
-    /// The file that is changed, even if it does not exist yet; `None` is the built-in configuration.
+    /// The file that changes are written to, even if it does not exist yet; `None` for the built-in
+    /// configuration.
     path: Option<PathBuf>,
     lookup: Lookup,
     environment: ProcessEnvironment,
     overrides: ConfigOverrides,
 }
 
-/// Keys that the command line sets, whatever the file has.
+/// Keys set by the command line, which override the file.
 pub(super) struct ConfigOverrides {
     pub(super) stateless: bool,
-    /// The only server that is served.
+    /// The only server to serve.
     pub(super) server: Option<ServerName>,
 }
 
@@ -86,12 +87,12 @@ impl ConfigFile {
         Ok((file, loaded))
     }
 
-    /// Whether there is a file that can change.
+    /// Whether a file exists that can change.
     pub(super) fn has_path(&self) -> bool {
         self.path.is_some()
     }
 
-    /// Every watched file: the files that were read, or the path at which a file can appear.
+    /// The files to watch: the ones that were read, or the path at which a file can appear.
     pub(super) fn watched(&self, loaded: &Loaded) -> Vec<LoadedFile> {
         let fingerprint = Fingerprint::of(&[]);
         let missing = self.path.as_ref().filter(|_| loaded.path.is_none());
@@ -113,8 +114,8 @@ impl ConfigFile {
         Ok(loaded)
     }
 
-    /// Reads until two readings find the same: a file that is being written can look like a shorter
-    /// one that is valid. Returns `None` for a file that keeps changing.
+    /// Reads until two consecutive reads return the same content: a partially written file can look
+    /// like a valid but shorter one. Returns `None` for a file that keeps changing.
     fn read_settled(&self) -> Option<Reading> {
         let mut last = self.read();
         for _ in 0..READINGS_MAX {
@@ -161,22 +162,22 @@ fn is_same(one: &Reading, other: &Reading) -> bool {
     }
 }
 
-/// The reason for a reading.
+/// The trigger of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// An operator asked for it.
+    /// Requested by an operator.
     Asked,
-    /// A file changed.
+    /// Triggered by a changed file.
     Changed,
 }
 
-/// The outcome of a change, and what was read after it.
+/// The outcome of a change, and the configuration read after it.
 type ServersChange = (Result<FileOutcome, Failure>, Option<Reading>);
 type WholeChange = (Result<WholeFileOutcome, Failure>, Option<Reading>);
 
 type AnswerTo = oneshot::Sender<Result<ConfigAnswer, Failure>>;
 
-/// Work that is done, and who waits for the answer.
+/// Completed work, and the channel for its answer.
 pub(super) enum Done {
     Read(Reading, Cause),
     Reload(Reading, oneshot::Sender<ConfigView>),
@@ -188,11 +189,11 @@ pub(super) enum Done {
 pub(super) struct ConfigWork {
     file: Arc<ConfigFile>,
     current: Option<LocalBoxFuture<'static, Done>>,
-    /// A reading that follows the current task.
+    /// A read to start after the current task.
     next: Option<Cause>,
-    /// Held by each thread that has not ended.
+    /// Cloned by each thread that is still working.
     running: Arc<()>,
-    /// Receives a change when a thread ends after its deadline.
+    /// Receives a notification when a thread finishes after its deadline.
     late: mpsc::Sender<Changed>,
 }
 
@@ -211,7 +212,7 @@ impl ConfigWork {
         self.current.is_none()
     }
 
-    /// Reads the file, after the current task if there is one.
+    /// Reads the file, after the current task if one is running.
     pub(super) fn read(&mut self, cause: Cause) {
         if self.is_free() {
             let (file, again) = (Arc::clone(&self.file), self.late.clone());
@@ -220,7 +221,7 @@ impl ConfigWork {
                 let reading = match read.await {
                     Some(Some(reading)) => reading,
                     Some(None) => {
-                        // Applied when it settles.
+                        // Applied once the file settles.
                         let _ = again.try_send(Changed);
                         let settle = humantime::format_duration(SETTLE);
                         file.refused(format!("it changes again within {settle} each time"))
@@ -235,7 +236,7 @@ impl ConfigWork {
         }
     }
 
-    /// Carries a request out. Call it only while no task runs.
+    /// Carries out a request. Must only be called while no task is running.
     pub(super) fn carry_out(&mut self, request: ConfigRequest) {
         self.current = Some(match request {
             ConfigRequest::Reload { reply } => {
@@ -264,7 +265,7 @@ impl ConfigWork {
         });
     }
 
-    /// Ends with the current task; without one, never.
+    /// Completes with the current task, or never if none is running.
     pub(super) async fn done(&mut self) -> Done {
         let done = match &mut self.current {
             Some(current) => current.await,
@@ -277,7 +278,7 @@ impl ConfigWork {
         done
     }
 
-    /// Works on a thread; `None` if that takes too long, or too many threads hang already.
+    /// Runs work on a thread; `None` if it takes too long or too many threads already hang.
     fn on_thread<T: Send + 'static>(
         &self,
         work: impl FnOnce(&ConfigFile) -> T + Send + 'static,
@@ -291,7 +292,7 @@ impl ConfigWork {
                 let is_late = done.send(work(&file)).is_err();
                 drop(running);
                 if is_late {
-                    // A full channel holds a change already.
+                    // If the channel is full, a notification is already pending.
                     let _ = late.try_send(Changed);
                 }
             });

@@ -20,7 +20,7 @@ pub(crate) fn run_doctor_command(
     transport::install_crypto_provider();
     let runtime = current_thread_runtime()?;
     let findings = runtime.block_on(diagnose(path));
-    // A check that hangs in the system is left behind.
+    // Abandons checks that hang in a system call.
     runtime.shutdown_background();
     let findings = findings?;
     print(&match arguments.json {
@@ -33,13 +33,13 @@ pub(crate) fn run_doctor_command(
     }
 }
 
-/// All findings, the worst first.
+/// All findings, worst first.
 pub(super) async fn diagnose(path: Option<&Path>) -> Result<Vec<Finding>, CliError> {
     let environment = ProcessEnvironment::new();
     let loaded = Config::load(path, Lookup::WorkingDirectory, &environment);
     let data_dir = match &loaded {
         Ok(loaded) => Some(loaded.config.data_dir.clone()),
-        // A file that cannot be read names none.
+        // An unreadable file sets no data directory, so the default applies.
         Err(_) => Config::data_dir_of(path, &environment).ok(),
     };
     let status = match &data_dir {

@@ -1,14 +1,14 @@
-//! Keys that are pressed at a terminal, one by one.
+//! Reads single key presses from a terminal.
 
 use std::io::{IsTerminal as _, Read as _, Stdin};
 
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use tokio::sync::mpsc;
 
-/// Keys that wait to be taken.
+/// Maximum unread key presses.
 const KEYS_MAX: usize = 16;
 
-/// A key on a screen of lines.
+/// A key for scrolling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     Up,
@@ -21,7 +21,7 @@ pub(super) enum Key {
 }
 
 impl Key {
-    /// The first line to show after this key, where so many fit; `None` ends.
+    /// The first line to show after this key, with `page` lines per screen; `None` to quit.
     pub(super) const fn scrolled(self, first: usize, page: usize) -> Option<usize> {
         Some(match self {
             Self::Up => first.saturating_sub(1),
@@ -35,7 +35,7 @@ impl Key {
     }
 }
 
-/// Reads keys without waiting for the end of a line. The terminal is as before when this is dropped.
+/// Reads keys without waiting for the end of a line. Dropping it restores the terminal.
 pub(super) struct KeyReader {
     stdin: Stdin,
     before: Termios,
@@ -43,7 +43,7 @@ pub(super) struct KeyReader {
 }
 
 impl KeyReader {
-    /// `None` where nobody can press keys.
+    /// `None` if stdin is not a terminal.
     pub(super) fn start() -> Option<Self> {
         let stdin = std::io::stdin();
         if !stdin.is_terminal() {
@@ -51,13 +51,13 @@ impl KeyReader {
         }
         let before = tcgetattr(&stdin).ok()?;
         let mut single = before.clone();
-        // Ctrl-C stays a signal.
+        // Ctrl-C still sends a signal.
         single
             .local_modes
             .remove(LocalModes::ICANON | LocalModes::ECHO);
         tcsetattr(&stdin, OptionalActions::Now, &single).ok()?;
         let (pressed, keys) = mpsc::channel(KEYS_MAX);
-        // It dies with the program.
+        // The thread ends with the process.
         std::thread::spawn(move || {
             let mut bytes = [0; 64];
             while let Ok(read @ 1..) = std::io::stdin().read(&mut bytes) {
@@ -75,7 +75,7 @@ impl KeyReader {
         })
     }
 
-    /// The next key; it never comes when the terminal is gone.
+    /// The next key. Pends forever when the terminal is gone.
     pub(super) async fn next(&mut self) -> Key {
         match self.keys.recv().await {
             Some(key) => key,
@@ -86,12 +86,12 @@ impl KeyReader {
 
 impl Drop for KeyReader {
     fn drop(&mut self) {
-        // A terminal that is gone needs no restoring.
+        // A closed terminal needs no restoring.
         let _ = tcsetattr(&self.stdin, OptionalActions::Now, &self.before);
     }
 }
 
-/// The keys in what a terminal sent at once; others are passed over.
+/// The keys in one chunk of terminal input; unknown ones are skipped.
 fn keys_in(bytes: &[u8]) -> Vec<Key> {
     const NAMED: [(&[u8], Key); 21] = [
         (b"\x1b[A", Key::Up),

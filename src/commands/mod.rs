@@ -1,4 +1,4 @@
-//! The commands: each reads its words, does its work and prints what came of it.
+//! The commands: each reads its arguments, does its work and prints the result.
 
 mod add;
 mod auth;

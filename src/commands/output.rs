@@ -1,4 +1,4 @@
-//! How commands print, ask and fail.
+//! Output, prompts and errors of commands.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -7,13 +7,13 @@ use mcpvisor::telemetry::pretty_json;
 use serde::Serialize;
 use tokio::sync::mpsc;
 
-/// How often new lines are asked for that a command follows.
+/// Polling interval of commands that follow new lines.
 pub(crate) const FOLLOW_EVERY: Duration = Duration::from_millis(500);
 
-/// The error that a command ends with, for stderr.
+/// The error that ends a command, printed to stderr.
 pub(crate) type CliError = Box<dyn std::error::Error>;
 
-/// For commands that run on one thread.
+/// A runtime for commands that need only one thread.
 pub(crate) fn current_thread_runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -31,8 +31,7 @@ pub(crate) fn print(text: &str) -> Result<(), CliError> {
     Ok(())
 }
 
-/// The lines that somebody types, without spaces around; read by a thread that dies with the
-/// program.
+/// Lines typed at the terminal, trimmed. The reading thread ends with the process.
 pub(crate) fn typed_lines() -> mpsc::Receiver<String> {
     let (lines, received) = mpsc::channel(1);
     std::thread::spawn(move || {

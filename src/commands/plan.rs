@@ -1,4 +1,5 @@
-//! `mcpvisor plan`, `apply`, `rollback` and `config migrate`: the configuration as a whole, changed with a way back.
+//! `mcpvisor plan`, `apply`, `rollback` and `config migrate`: replacing the whole configuration,
+//! with rollback.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -89,16 +90,16 @@ pub(crate) fn run_migrate_command(path: Option<&Path>) -> Result<(), CliError> {
     ))
 }
 
-/// The configuration file, and the gateway that runs with it.
+/// The configuration file, and the gateway that uses it.
 struct Target {
     file: PathBuf,
-    /// The data directory of the gateway; `None` if none runs.
+    /// The data directory of the gateway; `None` if none is running.
     gateway: Option<PathBuf>,
 }
 
 /// The text of a file.
 struct Content {
-    /// The file, in messages.
+    /// The file's name for messages.
     name: String,
     text: String,
 }
@@ -146,7 +147,7 @@ impl Target {
         Content::read(&self.file)
     }
 
-    /// A content, and the configuration that it would be.
+    /// Validates a content as the new configuration.
     fn candidate(&self, content: Content) -> Result<Candidate, CliError> {
         let loaded = self.check(&content)?;
         Ok(Candidate {
@@ -155,7 +156,7 @@ impl Target {
         })
     }
 
-    /// Checks a content as if it stood in the place of the configuration.
+    /// Validates a content as if it were at the configuration's path.
     fn check(&self, content: &Content) -> Result<Loaded, CliError> {
         let directory = self.file.parent().unwrap_or(Path::new("."));
         let (text, environment) = (&content.text, ProcessEnvironment::new());
@@ -167,20 +168,21 @@ impl Target {
         Ok(Plan::between(&present.config, &wanted.loaded.config))
     }
 
-    /// Keeps the present content, puts another in force, and prints what that changes.
+    /// Keeps the current content, applies the new one, and prints what changed.
     fn replace(&self, present: &Content, wanted: &Candidate) -> Result<(), CliError> {
-        // The old file may be broken: then there is nothing to compare with.
+        // The old file may be invalid, which rules out a comparison.
         let plan = self.plan(present, wanted).ok();
         let kept = KeptContents::of(&self.file).keep(&present.text)?;
         self.put(&present.text, &wanted.text).inspect_err(|_| {
-            // It is the present content still. One too many does no harm.
+            // The current content was not replaced, so this copy is not needed. A leftover is
+            // harmless.
             let _ = fs::remove_file(kept);
         })?;
         print(&plan.map_or_else(String::new, |plan| plan_text(&plan)))
     }
 
-    /// Writes the file, and waits until it is in force. A gateway that refuses it has the old
-    /// content again.
+    /// Writes the file, and waits until it is applied. If the gateway refuses it, the old content
+    /// is restored.
     fn put(&self, old: &str, text: &str) -> Result<(), CliError> {
         replace_file(&self.file, text)?;
         let Some(gateway) = &self.gateway else {
@@ -190,13 +192,13 @@ impl Target {
             return Ok(());
         };
         replace_file(&self.file, old)?;
-        // Whatever it says of the old content, that is what ran before.
+        // Errors in the old content are ignored: it was in use before.
         let _ = read_again(gateway);
         Err(format!("the gateway refuses it, and the file is as before: {why}").into())
     }
 }
 
-/// Has a running gateway read its configuration.
+/// Makes a running gateway reload its configuration.
 fn read_again(gateway: &Path) -> Result<(), CliError> {
     let client = OperatorClient::open(gateway)?;
     let config = current_thread_runtime()?.block_on(client.reload_config())?;

@@ -1,4 +1,4 @@
-//! Progress on a terminal: one line, in the place of the one before.
+//! Progress on a terminal, as a single line that is updated in place.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
@@ -14,10 +14,10 @@ const BAR_WIDTH: usize = 24;
 /// Width of the whole line, which fits every terminal.
 const LINE_WIDTH: usize = 79;
 
-/// Work that takes no longer is not worth a line.
+/// Minimum duration before progress is shown.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// How far some work is.
+/// The state of some work.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Progress {
@@ -33,7 +33,7 @@ pub(super) struct ProgressLine {
 }
 
 impl ProgressLine {
-    /// Nothing is shown where stderr is no terminal.
+    /// A display that shows nothing if stderr is not a terminal.
     pub(super) fn new() -> Self {
         Self {
             begun: Instant::now(),
@@ -42,7 +42,7 @@ impl ProgressLine {
         }
     }
 
-    /// Shows the parameters of `notifications/progress`.
+    /// Shows progress from the parameters of `notifications/progress`.
     pub(super) fn show(&mut self, params: Value) {
         self.show_progress(&serde_json::from_value(params).unwrap_or_default());
     }
@@ -54,7 +54,7 @@ impl ProgressLine {
         }
     }
 
-    /// Shows how much of something is done, once it takes long.
+    /// Shows a count of completed work, once it takes long.
     pub(super) fn show_when_slow(&mut self, done: usize, total: usize, message: &str) {
         if self.begun.elapsed() > SLOW {
             self.show_progress(&Progress {
@@ -72,14 +72,14 @@ impl ProgressLine {
     }
 }
 
-/// A terminal that is gone needs no progress.
+/// Ignores errors: a closed terminal needs no progress.
 fn write(text: &str) {
     let mut err = std::io::stderr().lock();
     let _ = err.write_all(text.as_bytes());
     let _ = err.flush();
 }
 
-/// A bar where there is a total, otherwise what was said.
+/// A bar if the total is known, otherwise the raw progress and message.
 fn progress_line(shown: &Progress) -> String {
     let (progress, total) = (shown.progress, shown.total);
     let share = progress.zip(total).filter(|(_, total)| *total > 0.0);

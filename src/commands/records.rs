@@ -62,7 +62,7 @@ fn parameters<const N: usize>(
         .collect()
 }
 
-/// Shows the last records, the newest at the end, and goes on with new ones if that is wanted.
+/// Shows the latest records, newest last, and follows new ones if requested.
 async fn show_records<P: RecordPage>(
     data_dir: &Path,
     mut parameters: Parameters,

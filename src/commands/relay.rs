@@ -12,7 +12,7 @@ use url::Url;
 
 use super::output::CliError;
 
-/// Relays one client over stdin and stdout to a server elsewhere.
+/// Relays one client on stdin and stdout to a remote server.
 pub(crate) fn relay(url: Url, headers: Vec<Header>) -> Result<(), CliError> {
     transport::install_crypto_provider();
     telemetry::init_logging(!std::io::stderr().is_terminal());

@@ -1,4 +1,4 @@
-//! Which running gateway a command speaks to.
+//! Finds the running gateway for a command.
 
 use std::path::{Path, PathBuf};
 
@@ -7,8 +7,8 @@ use mcpvisor::config::{Config, Lookup, ProcessEnvironment};
 
 use super::output::{CliError, current_thread_runtime};
 
-/// The data directory of the gateway that a command speaks to: that of this configuration, or
-/// where there is none, of the only gateway of this user.
+/// The data directory of the gateway to use: the one of this configuration, or, if none runs with
+/// it, the user's only running gateway.
 pub(crate) fn gateway_data_dir(path: Option<&Path>) -> Result<PathBuf, CliError> {
     let environment = ProcessEnvironment::new();
     let here = Config::data_dir_of(path, &environment)?;
@@ -26,7 +26,7 @@ pub(crate) fn gateway_data_dir(path: Option<&Path>) -> Result<PathBuf, CliError>
     Ok(other.data_dir.clone())
 }
 
-/// Asks the gateway of this configuration.
+/// Sends a request to the gateway of this configuration.
 pub(crate) fn ask_here<T>(
     path: Option<&Path>,
     ask: impl AsyncFnOnce(&OperatorClient) -> Result<T, ClientError>,

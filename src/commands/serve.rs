@@ -1,4 +1,4 @@
-//! `mcpvisor serve` and `mcpvisor stdio`: configuration, gateway, signals, drain.
+//! `mcpvisor serve` and `mcpvisor stdio`: configuration, gateway, signals, and shutdown.
 
 use std::io::IsTerminal as _;
 use std::mem::ManuallyDrop;
@@ -22,13 +22,13 @@ use tokio::time::{Interval, interval};
 use super::config_file::{Cause, ConfigFile, ConfigOverrides, ConfigWork, Done, Reading};
 use super::output::CliError;
 
-/// How often the number of servers that are up is printed.
+/// Interval for printing the number of servers that are up.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// How clients reach the gateway.
 pub(crate) enum ServeMode {
     Http,
-    /// One client, over stdin and stdout, that enters by this view.
+    /// One client on stdin and stdout, which uses this view.
     Stdio(ViewId),
 }
 
@@ -42,7 +42,7 @@ impl ServeMode {
 }
 
 pub(crate) fn serve(path: Option<&Path>, mode: ServeMode, stateless: bool) -> Result<(), CliError> {
-    // Before the first thread starts, since this changes the environment.
+    // Must run before the first thread starts, since it changes the environment.
     let inherited = match mode {
         ServeMode::Http => service::inherited_listener()?,
         ServeMode::Stdio(_) => None,
@@ -67,12 +67,12 @@ pub(crate) fn serve(path: Option<&Path>, mode: ServeMode, stateless: bool) -> Re
         check_view(&loaded.config, view)?;
     }
     let log = start_logging(&loaded);
-    // Never dropped: that would wait for the threads of a disk that hangs.
+    // Never dropped, because that would wait for threads blocked on a hanging disk.
     let system = ManuallyDrop::new(actix::System::new());
     system.block_on(run_gateway(loaded, &mode, (inherited, log), Arc::new(file)))
 }
 
-/// Refuses a view that shows nothing.
+/// Rejects a view that does not exist.
 fn check_view(config: &Config, view: &ViewId) -> Result<(), CliError> {
     let (exists, place) = match view {
         ViewId::Default => (true, String::new()),
@@ -96,12 +96,12 @@ async fn run_gateway(
     (inherited, log): (Option<TcpListener>, LogRecords),
     file: Arc<ConfigFile>,
 ) -> Result<(), CliError> {
-    // A terminal that closes sends SIGHUP, too, and takes the gateway with it as any other program.
+    // A closing terminal also sends SIGHUP, and ends the gateway like any other program.
     let had_terminal = std::io::stdin().is_terminal();
     let mut hangup = signal(SignalKind::hangup())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let is_watched = loaded.config.watch && file.has_path();
-    // One change stands for all until it is taken.
+    // One queued notification covers all changes until it is received.
     let (report, mut changes) = mpsc::channel(1);
     let settings = WatchSettings::default();
     let mut watch =
@@ -137,7 +137,7 @@ async fn run_gateway(
                 if had_terminal && !std::io::stdin().is_terminal() {
                     break;
                 }
-                log::info!("SIGHUP: configuration is read again");
+                log::info!("SIGHUP received; reloading the configuration");
                 service::notify(ServiceState::Reloading);
                 work.read(Cause::Asked);
             }
@@ -149,7 +149,7 @@ async fn run_gateway(
     stop(gateway, terminate).await
 }
 
-/// Ends with the client of stdio; without one, never.
+/// Completes when the stdio client disconnects; without one, never.
 async fn ended(client: Option<impl Future<Output = ()>>) {
     match client {
         Some(client) => client.await,
@@ -157,7 +157,7 @@ async fn ended(client: Option<impl Future<Output = ()>>) {
     }
 }
 
-/// Stops in order, unless a second signal comes meanwhile.
+/// Shuts down gracefully, unless a second signal arrives.
 async fn stop(gateway: Gateway, mut terminate: Signal) -> Result<(), CliError> {
     service::notify(ServiceState::Stopping);
     tokio::select! {
@@ -167,9 +167,9 @@ async fn stop(gateway: Gateway, mut terminate: Signal) -> Result<(), CliError> {
     }
 }
 
-/// Prints at a terminal how many servers are up, until all are or failed.
+/// Prints how many servers are up, until all have started or failed. Only on a terminal.
 struct StartReport {
-    /// `None` once there is nothing more to print.
+    /// `None` once nothing is left to print.
     every: Option<Interval>,
     printed: Option<ServerCounts>,
 }
@@ -205,9 +205,9 @@ impl StartReport {
     }
 }
 
-/// Puts what was read in force, and answers who asked for it.
+/// Applies the result of a read, and answers the request that caused it.
 async fn put_in_force(gateway: &mut Gateway, done: Done, follow: &mut dyn FnMut(&Loaded)) {
-    // The manager heard of a SIGHUP when it came.
+    // A reload by SIGHUP was already announced to the service manager.
     let is_announced = matches!(done, Done::Read(_, Cause::Asked));
     let mut reload = |gateway: &mut Gateway, reading: Reading| {
         if let Ok(loaded) = &reading {
@@ -219,9 +219,9 @@ async fn put_in_force(gateway: &mut Gateway, done: Done, follow: &mut dyn FnMut(
         gateway.reload(reading);
         service::notify(ServiceState::Ready(gateway.summary()));
     };
-    // A client may have left before its answer.
+    // The client may have disconnected before its answer.
     match done {
-        // A change by the API is in force already.
+        // A change through the API has already been applied.
         Done::Read(Ok(loaded), Cause::Changed) if gateway.has_applied(&loaded) => follow(&loaded),
         Done::Read(reading, _) => reload(gateway, reading),
         Done::Reload(reading, reply) => {
@@ -242,7 +242,7 @@ async fn put_in_force(gateway: &mut Gateway, done: Done, follow: &mut dyn FnMut(
     }
 }
 
-/// For whoever sits before the terminal; a log is no place for it.
+/// Prints the token and a sign-in link. Only on a terminal, because secrets must not be logged.
 fn print_access(gateway: &Gateway) {
     if !std::io::stderr().is_terminal() {
         return;

@@ -1,4 +1,4 @@
-//! `mcpvisor completions` and `mcpvisor man`, from what the command line is made of.
+//! `mcpvisor completions` and `mcpvisor man`, generated from the definition of the command line.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,7 @@ use mcpvisor::cli::{Arguments, CompletionsArguments, ManArguments};
 
 use super::output::{CliError, print};
 
-/// The name of the program, whatever its file is called.
+/// The program's name, whatever the executable is called.
 const NAME: &str = "mcpvisor";
 
 pub(crate) fn print_completions(arguments: &CompletionsArguments) -> Result<(), CliError> {
@@ -32,7 +32,7 @@ pub(crate) fn write_man_pages(arguments: &ManArguments) -> Result<(), CliError> 
     Ok(write_man_page(&command, directory)?)
 }
 
-/// Writes the page of a command, and those of the commands below it.
+/// Writes the man pages of a command and its subcommands.
 fn write_man_page(command: &Command, directory: &Path) -> io::Result<()> {
     for inner in command
         .get_subcommands()
@@ -40,7 +40,7 @@ fn write_man_page(command: &Command, directory: &Path) -> io::Result<()> {
     {
         write_man_page(inner, directory)?;
     }
-    // clap_mangen leaves an empty date out, and what follows would stand in its place.
+    // clap_mangen omits an empty date, which would move the following fields to its position.
     Man::new(command.clone())
         .date(" ")
         .source(concat!("mcpvisor ", env!("CARGO_PKG_VERSION")))

@@ -13,7 +13,7 @@ use super::key_reader::KeyReader;
 use super::output::{CliError, current_thread_runtime, pretty, print};
 use super::running_gateway::gateway_data_dir;
 
-/// How often a watched status is shown.
+/// Refresh interval of a watched status.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
 
 pub(crate) fn show_status(
@@ -37,12 +37,12 @@ fn shown(status: &Status, as_json: bool, screen: &Screen) -> Result<String, CliE
     }
 }
 
-/// Shows the status again and again; on a terminal one picture over the other, with keys to scroll.
+/// Shows the status repeatedly; on a terminal in place, with keys to scroll.
 async fn watch(data_dir: &Path, as_json: bool) -> Result<(), CliError> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut resized = signal(SignalKind::window_change())?;
-    // The first answer tells whether there is anything to watch.
+    // The first request fails if no gateway is running.
     let mut status = Ok(ask_status(data_dir).await?);
     let stdout = std::io::stdout();
     let (mut alternate, mut keys) = match stdout.is_terminal() {
@@ -72,7 +72,7 @@ async fn watch(data_dir: &Path, as_json: bool) -> Result<(), CliError> {
         };
         tokio::select! {
             _ = look_again.tick() => status = ask_status(data_dir).await,
-            // Drawn again at once.
+            // Redraws immediately with the new size.
             _ = resized.recv(), if alternate.is_some() => {}
             key = pressed => match key.scrolled(first, window.page) {
                 Some(wanted) => first = wanted,

@@ -22,10 +22,10 @@ use serde_json::{Value, json};
 use super::doctor::diagnose;
 use super::output::{CliError, current_thread_runtime, pretty, print};
 
-/// Records of the log that are taken along.
+/// Maximum log records in the bundle.
 const LOG_RECORDS: &str = "1000";
 
-/// The directory in the archive.
+/// Name of the directory in the archive.
 const DIRECTORY: &str = "mcpvisor-support";
 
 const README: &str = "\
@@ -43,7 +43,7 @@ Programs, packages, and names of servers, hosts and directories are in them:
 look through them before you send them.
 ";
 
-/// Files by name.
+/// File contents by name.
 type Files = Vec<(&'static str, String)>;
 
 pub(crate) fn run_bundle_command(
@@ -85,7 +85,7 @@ async fn gather(path: Option<&Path>) -> Result<Files, CliError> {
             }
             None => json!("built in"),
         },
-        // Where it is broken stands in doctor.txt.
+        // doctor.txt shows what is invalid.
         Err(_) => json!("it is not valid"),
     };
     let mut files = vec![
@@ -98,7 +98,7 @@ async fn gather(path: Option<&Path>) -> Result<Files, CliError> {
     if let Ok(data_dir) = Config::data_dir_of(path, &environment) {
         files.extend(of_gateway(&data_dir).await?);
     }
-    // The running gateway has masked what it said; this is for what was read here.
+    // The running gateway masks its own answers; these secrets mask what is read here.
     let secrets = LiveSecrets::default();
     if let Ok(loaded) = &loaded {
         add_secrets_of(&loaded.config, &secrets);
@@ -111,7 +111,7 @@ async fn gather(path: Option<&Path>) -> Result<Files, CliError> {
     Ok(files)
 }
 
-/// The answers of the gateway that uses this data directory; nothing if none runs.
+/// Answers of the gateway that uses this data directory; empty if none is running.
 async fn of_gateway(data_dir: &Path) -> Result<Files, CliError> {
     let Ok(client) = OperatorClient::open(data_dir) else {
         return Ok(Vec::new());
@@ -146,7 +146,7 @@ struct CrashFile {
     last: BTreeMap<String, DatedReport>,
 }
 
-/// The crashes without what servers and clients said.
+/// The crashes, without messages and output of servers and clients.
 async fn crashes(client: &OperatorClient) -> Result<CrashFile, CliError> {
     let Crashes { crashes, .. } = client.crashes(None).await?;
     let servers: BTreeSet<&String> = crashes.iter().map(|crash| &crash.server).collect();

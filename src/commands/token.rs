@@ -9,7 +9,7 @@ use mcpvisor::config::{Config, ProcessEnvironment};
 use super::output::{CliError, current_thread_runtime, print};
 use super::running_gateway::gateway_data_dir;
 
-/// Of the gateway that runs, or else of the one that would.
+/// Shows the token of the running gateway, or else of the one that would use this configuration.
 pub(crate) fn show_token(path: Option<&Path>, arguments: TokenArguments) -> Result<(), CliError> {
     let token = match gateway_data_dir(path) {
         Ok(running) => {

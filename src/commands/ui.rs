@@ -1,4 +1,4 @@
-//! `mcpvisor ui`, and the browser that pages are opened in.
+//! `mcpvisor ui`, and opening pages in the browser.
 
 use std::io::IsTerminal as _;
 use std::path::Path;
@@ -10,7 +10,7 @@ use mcpvisor::cli::UiArguments;
 use super::output::{CliError, print};
 use super::running_gateway::ask_here;
 
-/// Prints a link to the dashboard that signs in, and opens it.
+/// Prints a link that signs in to the dashboard, and opens it.
 pub(crate) fn show_dashboard(path: Option<&Path>, arguments: &UiArguments) -> Result<(), CliError> {
     let link = ask_here(path, OperatorClient::dashboard_link)?;
     print(&format!("{link}\n"))?;
@@ -20,7 +20,8 @@ pub(crate) fn show_dashboard(path: Option<&Path>, arguments: &UiArguments) -> Re
     Ok(())
 }
 
-/// Where there is a desktop; nothing is said if it does not work, as the page is printed.
+/// Opens a page if a desktop is available. Failures are ignored, because the link is printed as
+/// well.
 pub(crate) fn open_browser(page: &str) {
     let has_desktop = ["DISPLAY", "WAYLAND_DISPLAY"]
         .iter()

@@ -1,4 +1,4 @@
-//! Whether the server behind a URL can be reached: its name, its port, its certificate, its HTTP.
+//! Checks whether the server at a URL is reachable: name, port, certificate and HTTP.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -18,27 +18,28 @@ use crate::transport::{HttpSettings, Proxy, Tls, tunnel_answer};
 
 const CHECK: &str = "url";
 
-/// How long each step may take: connecting to one address, and each read.
+/// Timeout of each step: connecting to one address, and each read.
 const STEP_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// How long the head of the answer may take in all.
+/// Maximum time for the whole response head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// Longest head of an answer, in bytes.
+/// Maximum size of a response head, in bytes.
 const HEAD_MAX: usize = 32 * 1024;
 
-/// Addresses of one name that are tried.
+/// Maximum addresses per name that are tried.
 const ADDRESSES_MAX: usize = 4;
 
-/// Days before its end at which a certificate is warned of.
+/// Days before expiry at which a certificate warning starts.
 const DAYS_LOW: u64 = 14;
 
-/// Seconds that clocks may differ: tokens and certificates allow for about so much.
+/// Tolerated clock difference in seconds, roughly what tokens and certificates allow for.
 const CLOCK_SKEW_MAX: u64 = 60;
 
 const DAY: u64 = 24 * 3600 * 1000;
 
-/// Reaches a server as far as it goes. Sends the headers of the configuration, as the gateway does.
+/// Connects to a server step by step, and stops at the first failure. Sends the configured headers,
+/// as the gateway does.
 pub(super) fn findings(name: &str, settings: &HttpSettings, tls: &Tls) -> Vec<Finding> {
     let subject = format!("`{name}`, {}", public_url(&settings.url));
     match reach(&subject, settings, tls) {
@@ -46,10 +47,10 @@ pub(super) fn findings(name: &str, settings: &HttpSettings, tls: &Tls) -> Vec<Fi
     }
 }
 
-/// The answer of a server to one request.
+/// The response head of a server.
 struct Head {
     status: u16,
-    /// In Unix seconds.
+    /// The `Date` header in Unix seconds.
     date: Option<u64>,
 }
 
@@ -110,8 +111,8 @@ fn failed(subject: &str, step: &str, error: &dyn fmt::Display, advice: &str) -> 
     vec![Finding::error(CHECK, message).advice(advice)]
 }
 
-/// A connection to a server, directly or through its proxy. An error names the step that failed, and
-/// what to do.
+/// Connects to a server, directly or through its proxy. An error contains the failed step and
+/// advice.
 fn way(
     server: (&str, u16),
     proxy: Option<&Proxy>,
@@ -151,12 +152,12 @@ fn connect(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// Asks a proxy for a tunnel to the server.
+/// Opens a tunnel to the server through a proxy.
 fn open_tunnel(stream: &mut TcpStream, proxy: &Proxy, (host, port): (&str, u16)) -> io::Result<()> {
     stream.write_all(proxy.tunnel_request(host, port).as_bytes())?;
     let (begun, mut head) = (Instant::now(), Vec::new());
     let mut byte = [0];
-    // The bytes after the head belong to the server.
+    // Reads single bytes, because those after the head belong to the server.
     while stream.read(&mut byte)? > 0 {
         head.extend_from_slice(&byte);
         if let Some(answer) = tunnel_answer(&head) {
@@ -169,7 +170,7 @@ fn open_tunnel(stream: &mut TcpStream, proxy: &Proxy, (host, port): (&str, u16))
     Err(io::Error::other("its answer to CONNECT does not end"))
 }
 
-/// A stream after its handshake.
+/// The stream after the TLS handshake.
 fn tls_stream(
     stream: TcpStream,
     host: &str,
@@ -198,7 +199,7 @@ fn tls_advice(error: &str) -> &'static str {
     }
 }
 
-/// Sends the request with which clients open a stream, and reads the head of the answer.
+/// Sends the request that clients open a stream with, and reads the response head.
 fn ask(
     stream: &mut (impl Read + Write),
     settings: &HttpSettings,
@@ -253,7 +254,7 @@ fn parse_head(head: &[u8]) -> Option<Head> {
     })
 }
 
-/// An IMF-fixdate (RFC 9110, section 5.6.7), in Unix seconds.
+/// Parses an IMF-fixdate (RFC 9110, section 5.6.7) to Unix seconds.
 fn http_date(text: &str) -> Option<u64> {
     const MONTHS: [&str; 12] = [
         "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
@@ -269,7 +270,7 @@ fn http_date(text: &str) -> Option<u64> {
     Some(since.as_secs())
 }
 
-/// Judges the HTTP status with which a server answers a request for a stream without a session.
+/// Judges the HTTP status of a server's answer to a stream request without a session.
 fn judged(subject: &str, facts: &str, status: u16, signs_in: bool) -> Finding {
     let message = format!("{subject}: {facts}");
     match status {
@@ -283,12 +284,12 @@ fn judged(subject: &str, facts: &str, status: u16, signs_in: bool) -> Finding {
             Finding::note(CHECK, message).advice("it redirects; write the address that it leads to")
         }
         500.. => Finding::error(CHECK, message).advice("it is ill: look into its own log"),
-        // 400, 405 and 406 are usual answers to such a request.
+        // 400, 405 and 406 are common answers to such a request.
         _ => Finding::good(CHECK, message),
     }
 }
 
-/// Compares a server's clock with ours, in Unix seconds.
+/// Compares a server's clock with the local clock, in Unix seconds.
 fn clock(subject: &str, theirs: u64, ours: u64) -> Option<Finding> {
     let apart = theirs.abs_diff(ours);
     (apart > CLOCK_SKEW_MAX).then(|| {

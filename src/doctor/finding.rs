@@ -1,17 +1,17 @@
-//! A finding of a check, and how it is shown.
+//! A finding of a check, and its output formats.
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::telemetry::{Paint, Style, one_line, printable};
 
-/// How bad a finding is; only an error makes the command fail.
+/// Severity of a finding; only an error makes the command fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
     Error,
     Warning,
-    /// Worth knowing.
+    /// Informational.
     Note,
     Ok,
 }
@@ -19,10 +19,10 @@ pub enum Level {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     pub level: Level,
-    /// The kind of check, as `config`, `port` or `url`.
+    /// Kind of check, such as `config`, `port` or `url`.
     pub check: &'static str,
     pub message: String,
-    /// How to mend it.
+    /// How to fix it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
 }
@@ -59,7 +59,7 @@ impl Finding {
     }
 }
 
-/// All findings with their number by level, the worst first.
+/// All findings with the number per level, worst first.
 pub fn report_json(findings: &[Finding]) -> Value {
     json!({
         "errors": count(findings, Level::Error),
@@ -68,7 +68,7 @@ pub fn report_json(findings: &[Finding]) -> Value {
     })
 }
 
-/// The findings for people, the worst at the end, where they are seen.
+/// The findings for people, with the worst last, next to the prompt.
 pub fn report_text(findings: &[Finding], paint: Paint) -> String {
     let mut text = String::new();
     for finding in findings.iter().rev() {

@@ -1,4 +1,4 @@
-//! Files, limits and the port.
+//! Checks of files, limits and the port.
 
 use std::fs::Metadata;
 use std::io;
@@ -13,10 +13,10 @@ use super::finding::Finding;
 use crate::credentials::Vault;
 use crate::front::{FrontSettings, clients_max};
 
-/// Fewer open files than this run out with a few dozen clients.
+/// Minimum open files; with fewer, a few dozen clients exhaust them.
 const OPEN_FILES_MIN: u64 = 1024;
 
-/// Free bytes below which the state may not be kept for long, and below which it cannot be kept.
+/// Free bytes below which space may run out soon, and below which the state cannot be stored.
 const SPACE_LOW: u64 = 500 << 20;
 const SPACE_MIN: u64 = 20 << 20;
 
@@ -24,8 +24,8 @@ const READABLE_BY_OTHERS: u32 = 0o044;
 const WRITABLE_BY_GROUP: u32 = 0o020;
 const OPEN_TO_OTHERS: u32 = 0o077;
 
-/// Whether anybody else may read or write the configuration. Whoever else owns it, or everybody may
-/// write it, it was not read at all.
+/// Checks whether other users can read or write the configuration. A file with another owner, or
+/// one that everyone can write, was already rejected when it was read.
 pub(super) fn config_file(path: &Path) -> Vec<Finding> {
     let Ok(found) = path.metadata() else {
         return Vec::new();
@@ -47,7 +47,7 @@ pub(super) fn config_file(path: &Path) -> Vec<Finding> {
     )]
 }
 
-/// Whether kept tokens can be read with the key that there is.
+/// Checks whether stored tokens can be decrypted with the current key.
 pub(super) fn vault(vault: &Vault) -> Vec<Finding> {
     vec![match vault.check() {
         Ok(()) => Finding::good(
@@ -106,7 +106,7 @@ fn data_dir_state(path: &Path, found: &Metadata) -> Finding {
     Finding::good(CHECK, format!("{shown}: only you can read it"))
 }
 
-/// The free space where a path is, or will be.
+/// Checks the free space at a path, even if the path does not exist yet.
 fn space(path: &Path) -> Option<Finding> {
     let there = path.ancestors().find(|ancestor| ancestor.exists())?;
     let found = statvfs(there).ok()?;
@@ -129,7 +129,7 @@ pub(super) fn limits(front: &FrontSettings) -> Vec<Finding> {
     vec![open_files(limit.maximum, front)]
 }
 
-/// Judges the hard limit, which the gateway uses; `None` is no limit.
+/// Judges the hard limit, which the gateway uses; `None` means unlimited.
 fn open_files(most: Option<u64>, front: &FrontSettings) -> Finding {
     let clients = clients_max(front, most);
     let Some(most) = most else {
@@ -144,7 +144,8 @@ fn open_files(most: Option<u64>, front: &FrontSettings) -> Finding {
     Finding::warning("open files", format!("{message}, which is few")).advice(advice)
 }
 
-/// Whether a gateway can listen there. `held` is the address of the gateway that runs, and its pid.
+/// Checks whether a gateway can listen on an address. `held` is the address of the running gateway,
+/// and its pid.
 pub(super) fn port(
     listen: SocketAddr,
     held: Option<(SocketAddr, u64)>,

@@ -1,5 +1,5 @@
-//! `mcpvisor doctor`: looks for what is wrong with this machine and this configuration, all at the
-//! same time, and says what to do. Findings hold no secrets.
+//! `mcpvisor doctor`: looks for problems of this machine and this configuration concurrently, and
+//! suggests fixes. Findings contain no secrets.
 
 mod endpoint;
 mod finding;
@@ -27,25 +27,25 @@ use crate::transport::Tls;
 
 pub use finding::{Finding, Level, report_json, report_text};
 
-/// How long one check may take.
+/// Timeout of a single check.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Checks at the same time.
+/// Maximum concurrent checks.
 const CHECKS_AT_ONCE: usize = 32;
 
-/// The machine and configuration under examination.
+/// The machine and configuration to examine.
 pub struct Subject<'s> {
     pub loaded: &'s Result<Loaded, ConfigError>,
-    /// `None` where the configuration does not say.
+    /// `None` if the configuration could not be read far enough to know it.
     pub data_dir: Option<&'s Path>,
-    /// The status of the gateway that runs with it, if one does.
+    /// Status of the gateway that runs with the configuration, if one does.
     pub status: Option<&'s Status>,
     pub environment: &'s dyn Environment,
-    /// Who holds an address that is in use.
+    /// Describes which process uses an address.
     pub address_in_use: fn(SocketAddr) -> String,
 }
 
-/// One check: its name, for who waits, and its work.
+/// A check: a name for progress display, and the work.
 pub struct Check {
     pub name: String,
     work: LocalBoxFuture<'static, Vec<Finding>>,
@@ -59,18 +59,18 @@ impl Check {
         }
     }
 
-    /// One that may block its thread.
+    /// A check that may block its thread.
     fn blocking(
         name: impl Into<String>,
         work: impl FnOnce() -> Vec<Finding> + Send + 'static,
     ) -> Self {
         Self::new(name, async {
-            // It fails when the work panics.
+            // Fails when the work panics.
             spawn_blocking(work).await.unwrap_or_default()
         })
     }
 
-    /// Its findings, within its time.
+    /// Runs the check, with a timeout.
     async fn run(self) -> (String, Vec<Finding>) {
         let found = timeout(CHECK_TIMEOUT, self.work).await;
         let late = || {
@@ -85,14 +85,14 @@ impl Check {
     }
 }
 
-/// Runs checks at the same time; each yields its name and its findings when it is done.
+/// Runs checks concurrently; yields the name and findings of each as it completes.
 pub fn run_checks(checks: Vec<Check>) -> impl Stream<Item = (String, Vec<Finding>)> {
     stream::iter(checks)
         .map(Check::run)
         .buffer_unordered(CHECKS_AT_ONCE)
 }
 
-/// The findings that are known at once, and the checks that take time.
+/// Findings available immediately, and the checks that take time.
 pub fn checks(subject: &Subject<'_>) -> (Vec<Finding>, Vec<Check>) {
     let mut found = config_findings(subject);
     found.extend(running::findings(subject.status));
@@ -149,7 +149,7 @@ fn config_findings(subject: &Subject<'_>) -> Vec<Finding> {
     found
 }
 
-/// The checks of programs, each once however many servers it runs, and of URLs.
+/// Checks of URLs, and of programs, each program once regardless of how many servers use it.
 fn server_checks(config: &Config, environment: &dyn Environment) -> (Vec<Check>, Vec<Check>) {
     let mut programs: Vec<(PathBuf, Vec<String>)> = Vec::new();
     let mut urls = Vec::new();
@@ -168,7 +168,7 @@ fn server_checks(config: &Config, environment: &dyn Environment) -> (Vec<Check>,
                 }));
             }
             TransportSettings::Stdio(stdio) => {
-                // One that is missing is found with the configuration.
+                // The configuration check reports missing programs.
                 let Ok(path) = program_path(stdio, environment) else {
                     continue;
                 };

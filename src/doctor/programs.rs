@@ -1,4 +1,4 @@
-//! The programs that servers are started with.
+//! Checks the programs that start servers.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -14,22 +14,22 @@ use super::finding::Finding;
 use crate::config::{Environment, find_program};
 use crate::telemetry::one_line;
 
-/// Programs that are asked for their version. Any other may do anything when it is started.
+/// Programs that are asked for their version. Any other program could do anything when started.
 const WITH_VERSION: [&str; 14] = [
     "bun", "bunx", "deno", "docker", "node", "npm", "npx", "pipx", "podman", "python", "python3",
     "ruby", "uv", "uvx",
 ];
 
-/// Those that published servers are started with most often.
+/// The programs that most published servers are started with.
 const USUAL: [&str; 3] = ["node", "npx", "uvx"];
 
-/// How long a program may take to say its version.
+/// Maximum time for a program to print its version.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Bytes of it that are read.
+/// Maximum bytes of version output that are read.
 const VERSION_BYTES: u64 = 4096;
 
-/// The usual programs that no server uses: whether they are there.
+/// Reports whether common programs that no server uses are installed.
 pub(super) fn runtimes(
     environment: &dyn Environment,
     used: &[(PathBuf, Vec<String>)],
@@ -50,7 +50,7 @@ pub(super) fn runtimes(
     unused.map(check).collect()
 }
 
-/// Where a program is, its version if that can be asked for, and the servers that it is for.
+/// Reports a program's path, its version if it can be queried, and the servers that use it.
 pub(super) async fn version_finding(path: PathBuf, servers: Vec<String>) -> Vec<Finding> {
     let shown = path.display().to_string();
     let whose = match servers.as_slice() {
@@ -74,7 +74,7 @@ fn file_name(path: &Path) -> &str {
     path.file_name().and_then(OsStr::to_str).unwrap_or_default()
 }
 
-/// The first line that a program says of its version, or how it failed.
+/// The first line of a program's version output, or how it failed.
 async fn version(path: &Path) -> Result<String, String> {
     let mut command = Command::new(path);
     let command = command
@@ -89,7 +89,7 @@ async fn version(path: &Path) -> Result<String, String> {
     let said = async {
         let mut said = Vec::new();
         if let Some(out) = child.stdout.take() {
-            // The output until then says enough.
+            // After an error, the output so far is enough.
             let _ = out.take(VERSION_BYTES).read_to_end(&mut said).await;
         }
         (said, child.wait().await)

@@ -1,11 +1,11 @@
-//! Findings from the status of the gateway that runs.
+//! Findings from the status of the running gateway.
 
 use super::finding::Finding;
 use crate::admin::{Status, troubles};
 
 const CHECK: &str = "gateway";
 
-/// Findings from the status of the gateway that runs, if one does.
+/// Findings from the status of the running gateway, or none without one.
 pub(super) fn findings(status: Option<&Status>) -> Vec<Finding> {
     let Some(status) = status else {
         let advice = "`mcpvisor serve` starts it";

@@ -1,4 +1,4 @@
-//! Builds the tree of parts.
+//! Builds the gateway's tree of components.
 
 use std::io;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ use crate::{
     transport::{FaultParts, FaultyConnector},
 };
 
-/// The parts that exist before the tree.
+/// Components that are created before the tree.
 pub(super) struct TreeInputs<'g> {
     pub(super) arbiters: &'g Arbiters,
     pub(super) spawner: &'g Spawner,
@@ -52,8 +52,7 @@ pub(super) struct TreeInputs<'g> {
     pub(super) tls: Option<FrontTls>,
 }
 
-/// The lists of servers, each with the time when it was read, how long they take to start, and
-/// their pins.
+/// The lists of servers with the time of each, how long servers take to start, and their pins.
 type Known = (Vec<(Arc<ServerPart>, u64)>, StartTimes, Pins);
 
 pub(super) fn build(
@@ -134,7 +133,7 @@ pub(super) fn build(
     Ok(Arc::new(state))
 }
 
-/// Measures only where somebody reads it.
+/// Metrics, which are recorded only if something reads them.
 fn metrics(config: &Config, arbiters: &Arbiters) -> Metrics {
     match config.metrics_listen.is_some() || config.metrics_export.is_some() {
         true => Metrics::on(arbiters.count().get()),
@@ -142,7 +141,7 @@ fn metrics(config: &Config, arbiters: &Arbiters) -> Metrics {
     }
 }
 
-/// The state of servers that the process before this one left.
+/// Restores the state of servers from the previous process.
 fn restored(
     config: &Config,
     inputs: &TreeInputs<'_>,

@@ -1,4 +1,4 @@
-//! Requests to change the configuration file, which whoever runs the gateway carries out.
+//! Requests to change the configuration file, which the process running the gateway carries out.
 
 use super::{Gateway, server_times};
 use crate::admin::{ConfigAnswer, ConfigRequest, ConfigView};
@@ -11,17 +11,17 @@ impl Gateway {
         self.config_requests.recv().await
     }
 
-    /// Whether this content of the file is in force already, and was not refused since.
+    /// Whether this content of the file is already active, and was not refused since.
     pub fn has_applied(&self, loaded: &Loaded) -> bool {
         self.fingerprint == loaded.fingerprint && self.state.config.load().refused.is_none()
     }
 
-    /// The configuration that is in force, and how the last reload went.
+    /// The active configuration, and the result of the last reload.
     pub fn config_view(&self) -> ConfigView {
         ConfigView::clone(&self.state.config.load())
     }
 
-    /// Notes when a server was changed, and shows it.
+    /// Records the time of a server change, and adds it to the answer.
     pub async fn with_times(&self, outcome: FileOutcome) -> ConfigAnswer {
         let FileOutcome {
             mut answer,
@@ -31,7 +31,7 @@ impl Gateway {
             let is_removed = answer.body.is_null();
             let noted = server_times::note(&*self.store, &id, is_removed, unix_millis());
             if let Err(error) = noted.await {
-                log::warn!(error:%; "the time of a change of the configuration cannot be kept");
+                log::warn!(error:%; "could not persist the server's modification time");
             }
         }
         server_times::add(&*self.store, &mut answer.body).await;

@@ -1,4 +1,4 @@
-//! Parts of the configuration in the words of those who use them. Pure.
+//! Converts parts of the configuration for the components that use them. Pure.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub(super) fn arrangement(config: &Config) -> Arrangement {
     }
 }
 
-/// The policy in force; `None` allows everything.
+/// The active policy; `None` allows everything.
 pub(super) fn policy(config: &Config) -> Option<Box<dyn Policy>> {
     let policies = &config.policies;
     (!policies.allow_all()).then(|| Box::new(policies.clone()) as Box<dyn Policy>)
@@ -80,7 +80,7 @@ mod tests {
         arrangement(&loaded.config)
     }
 
-    /// A reload that changed one timeout merged the whole catalog again.
+    /// Regression: a reload that changed one timeout merged the whole catalog again.
     #[test]
     fn a_changed_timeout_leaves_the_catalog_alone() {
         let base = "[servers.a]\ncommand = \"x\"\n[servers.b]\ncommand = \"y\"\n";

@@ -1,4 +1,4 @@
-//! The credentials with which the gateway signs in to its servers, as the configuration sets them.
+//! Credentials for signing the gateway in to its servers, created from the configuration.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::masking::LiveSecrets;
 use crate::telemetry::Counters;
 use crate::transport::{HttpSettings, Tls, WebClient};
 
-/// The credentials of this configuration's servers.
+/// Credentials for this configuration's servers.
 pub(super) fn credentials(
     config: &Config,
     counters: Counters,
@@ -20,7 +20,7 @@ pub(super) fn credentials(
 ) -> Credentials {
     let vault = config.vault(&ProcessEnvironment::new());
     let checked = vault.clone();
-    // The key can come from a slow command, which only requests that need a token wait for.
+    // The key can come from a slow command, so only requests that need a token wait for it.
     spawn_blocking(move || {
         if let Err(error) = checked.check() {
             log::error!(error:%; "kept tokens cannot be read");
@@ -29,7 +29,8 @@ pub(super) fn credentials(
     Credentials::new(vault, counters, secrets)
 }
 
-/// The settings of a server with its credential, unless they carry their own authorization.
+/// The settings of a server with its credential, unless the settings include their own
+/// authorization.
 pub(super) fn with_credential(
     server: &ServerSettings,
     http: &HttpSettings,

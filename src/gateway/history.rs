@@ -7,7 +7,7 @@ use crate::history::History;
 use crate::store::DirectoryLease;
 use crate::telemetry::{Counters, LogRecords};
 
-/// The records of calls, in the data directory.
+/// Name of the history's database in the data directory.
 const HISTORY_FILE: &str = "history.sqlite";
 
 pub(super) fn start_history(

@@ -1,4 +1,4 @@
-//! Keeps when API keys were used last.
+//! Persists the last-used times of API keys.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,10 +11,10 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::admin::{GatewayState, KeyUses, key_uses, with_files, write_key_uses};
 use crate::auth::AuthSettings;
 
-/// How often it is written, if any was used.
+/// Interval between writes, if any time changed.
 const WRITE_EVERY: Duration = Duration::from_secs(60);
 
-/// Takes over what the process before this one noted.
+/// Restores the times recorded by the previous process.
 pub(super) fn restore(auth: &AuthSettings, uses: &KeyUses) {
     for key in &auth.keys {
         if let Some(at) = uses.get(&key.hash.to_string()) {
@@ -23,7 +23,7 @@ pub(super) fn restore(auth: &AuthSettings, uses: &KeyUses) {
     }
 }
 
-/// Keys that stay have been used when they were.
+/// Transfers the last-used times of keys that stay in the configuration.
 pub(super) fn take_over(auth: &mut AuthSettings, running: &AuthSettings) {
     for key in &mut auth.keys {
         let same = running.keys.iter().find(|other| other.hash == key.hash);
@@ -33,7 +33,7 @@ pub(super) fn take_over(auth: &mut AuthSettings, running: &AuthSettings) {
     }
 }
 
-/// Writes it from now on, until dropped.
+/// Writes the times periodically until the handle is dropped.
 pub(super) fn keep(
     state: Arc<GatewayState>,
     data_dir: PathBuf,
@@ -55,7 +55,7 @@ pub(super) fn keep(
     }))
 }
 
-/// Writes it a last time.
+/// Writes the times during shutdown.
 pub(super) async fn write(state: &GatewayState, data_dir: PathBuf) {
     let uses = key_uses(&state.keys.load());
     if !uses.is_empty() {
@@ -66,6 +66,6 @@ pub(super) async fn write(state: &GatewayState, data_dir: PathBuf) {
 
 fn note_failure(written: io::Result<()>) {
     if let Err(error) = written {
-        log::warn!(error:%; "when keys were used last could not be written");
+        log::warn!(error:%; "could not persist API key last-used times");
     }
 }

@@ -1,4 +1,4 @@
-//! The whole gateway: builds the tree, applies changes of the configuration, and stops in order.
+//! The whole gateway: builds the tree, applies configuration changes, and shuts down in order.
 
 mod build;
 mod config_requests;
@@ -63,10 +63,10 @@ use stdio::{adapt_to_stdio, lock_free_data_dir};
 pub use stored_notices::stored_notices;
 use tls::CertificateWatch;
 
-/// The store, in the data directory.
+/// Name of the state file in the data directory.
 const STATE_FILE: &str = "state.db";
 
-/// Why the gateway cannot start.
+/// Why the gateway could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error("{0}")]
@@ -94,19 +94,19 @@ pub struct Gateway {
     store: Arc<DurableStore>,
     lease: DirectoryLease,
     crashes: CrashWriter,
-    /// Another process may serve the socket after this one.
+    /// Whether another process may serve the socket after this one.
     shares_socket: bool,
     _clocks: AbortOnDropHandle<()>,
     _key_uses: AbortOnDropHandle<()>,
-    /// Ends streams when a key of the configuration expires.
+    /// Polls the sources of the configuration.
     sources: SourceTasks,
-    /// `None` where plain HTTP is served.
+    /// `None` when serving plain HTTP.
     certificate: Option<CertificateWatch>,
     config: Config,
-    /// The content of the file that is in force.
+    /// Fingerprint of the active configuration file.
     fingerprint: Fingerprint,
     config_requests: mpsc::Receiver<ConfigRequest>,
-    /// The address that clients connect to, or `stdio`.
+    /// Address that clients connect to, or `stdio`.
     listen: String,
     _control: LocalServer,
     _registration: Option<Registration>,
@@ -119,13 +119,13 @@ async fn restore_sessions(state: &GatewayState, servers: &[Arc<ServerSettings>])
 }
 
 impl Gateway {
-    /// Starts everything. With a socket that a service manager opened and keeps open, connections
-    /// are left to the next process when this one stops. Must be called within an actix system, on
-    /// the thread that ends last.
+    /// Starts the gateway. If a service manager opened the socket and keeps it open, connections
+    /// are left to the next process at shutdown. Must be called within an actix system, on the
+    /// thread that ends last.
     ///
     /// # Errors
     ///
-    /// Returns [`StartError`]; then nothing runs.
+    /// Returns [`StartError`]; nothing is left running.
     pub async fn start(
         loaded: Loaded,
         inherited: Option<TcpListener>,
@@ -134,9 +134,9 @@ impl Gateway {
         Self::start_in(None, loaded, ClientTransport::Http(inherited), log).await
     }
 
-    /// Starts everything for one client behind stdin and stdout ([`Gateway::serve_stdio`]).
-    /// Nothing listens, and the state is kept beside that of a gateway that serves HTTP, so that
-    /// any number of them can run with one configuration.
+    /// Starts the gateway for one client on stdin and stdout ([`Gateway::serve_stdio`]). It does
+    /// not listen, and stores its state separately from a gateway that serves HTTP, so any number
+    /// of such gateways can share one configuration.
     ///
     /// # Errors
     ///
@@ -223,7 +223,7 @@ impl Gateway {
         Ok(gateway)
     }
 
-    /// Starts the servers, then serves. `known` is what the process before this one listed.
+    /// Starts the servers, then serves. `known` contains the lists from the previous process.
     async fn begin(&self, known: Vec<(Arc<ServerPart>, u64)>, uses: &KeyUses) {
         log_start(self.server.address, &self.config);
         let known = known.into_iter().map(|(part, _)| part).collect();
@@ -232,9 +232,10 @@ impl Gateway {
         self.arrange();
         key_uses::restore(&self.config.front.auth, uses);
         know_keys(&self.config, &self.state);
-        // Orphans may hold what the servers need.
+        // Orphaned processes may hold resources that the servers need.
         self.spawner.end_orphans(self.config.orphan_grace).await;
-        // Before the first request, which finds its server then, if not connected yet.
+        // Must happen before the first request, which can then find its server even if it is not
+        // connected yet.
         self.start_servers(known).await;
         let front = self.front();
         let health = health_source(self.state.clone(), front.closing());
@@ -245,39 +246,39 @@ impl Gateway {
         });
     }
 
-    /// Asks the sources of the configuration from now on. `changed` is called when the servers of
-    /// one are others, which the next reading of the configuration finds.
+    /// Starts polling the sources of the configuration. `changed` is called when a source's servers
+    /// change; the next read of the configuration then includes them.
     pub fn follow_sources(&mut self, changed: impl Fn() + 'static) {
         self.sources.notify(Rc::new(changed));
         self.sources.follow(&self.config.sources, &self.state);
     }
 
-    /// Where clients connect; nowhere if nothing listens.
+    /// Address that clients connect to; `None` if the gateway does not listen.
     pub fn address(&self) -> Option<SocketAddr> {
         self.server.address
     }
 
-    /// The token of the API; none where nothing listens.
+    /// The API token; `None` if the gateway does not listen.
     pub fn api_token(&self) -> Option<String> {
         self.operator.token.as_ref().map(|token| token.expose())
     }
 
-    /// A link to the dashboard that signs in once; none where nothing listens.
+    /// A single-use link that signs in to the dashboard; `None` if the gateway does not listen.
     pub fn login_link(&self) -> Option<String> {
         self.operator.login_link().ok()
     }
 
-    /// Serves the client behind stdin and stdout, which sees this view. The future ends when it has left; what it still
-    /// waits for is written while the gateway stops (S-STDIO-05).
+    /// Serves the client on stdin and stdout with this view. The future completes when the client
+    /// has left; pending answers are written while the gateway stops (S-STDIO-05).
     ///
     /// # Errors
     ///
-    /// Returns the system's error when the threads cannot be made.
+    /// Returns the system's error when threads cannot be created.
     pub fn serve_stdio(&self, view: ViewId) -> io::Result<impl Future<Output = ()> + use<>> {
         self.server.serve_stdio(view)
     }
 
-    /// One line for whoever watches the process.
+    /// A one-line summary for operators.
     pub fn summary(&self) -> String {
         let servers = ready_servers(&self.config).len();
         let servers = counted(servers as u64, "server", "servers");
@@ -290,7 +291,7 @@ impl Gateway {
         }
     }
 
-    /// How many servers are up now.
+    /// The number of servers per state.
     pub fn server_counts(&self) -> ServerCounts {
         let servers = self.state.server_statuses();
         ServerCounts::of(servers.iter().map(|server| server.state.as_str()))
@@ -325,20 +326,20 @@ impl Gateway {
         self.state.downstreams.applied(change).await;
     }
 
-    /// Tells the catalog what the lists of each server are kept under.
+    /// Passes the identity of each server to the catalog, which stores lists under it.
     fn identify(&self) {
         let servers = ready_servers(&self.config).into_iter();
         let identities = servers.map(|server| (server.name.clone(), server.identity()));
         self.state.publisher.identify(identities.collect());
     }
 
-    /// Tells the catalog which servers there are, in which order, under which names.
+    /// Passes the servers to the catalog, with their order and names.
     fn arrange(&self) {
         self.state.publisher.arrange(arrangement(&self.config));
     }
 
-    /// Goes over to another configuration: only what changed is touched. A file that could not
-    /// be loaded changes nothing. The certificate is read again, too.
+    /// Applies a configuration and touches only what changed. A file that failed to load changes
+    /// nothing. The certificate is also reloaded.
     pub fn reload(&mut self, loaded: Result<Loaded, ConfigError>) {
         if let Some(certificate) = &self.certificate {
             certificate.renew();
@@ -352,7 +353,7 @@ impl Gateway {
             }
             Err(error) => {
                 self.state.counters.add(Counter::ConfigRefused);
-                log::error!("configuration is not applied: {}", error.summary());
+                log::error!("configuration rejected: {}", error.summary());
                 let mut view = ConfigView::clone(&self.state.config.load());
                 view.refused = Some(error.to_string());
                 self.state.config.store(Arc::new(view));
@@ -378,9 +379,9 @@ impl Gateway {
         }
         self.state.counters.add(Counter::ConfigApplied);
         for key in &plan.needs_restart {
-            log::warn!("`{key}` changes with a restart of the gateway");
+            log::warn!("`{key}` changed; restart the gateway to apply it");
         }
-        log::info!("configuration is applied: {}", plan.words());
+        log::info!("configuration applied: {}", plan.words());
         let auth_changed = self.config.front.auth != loaded.config.front.auth;
         key_uses::take_over(&mut loaded.config.front.auth, &self.config.front.auth);
         let before = arrangement(&self.config);
@@ -391,7 +392,7 @@ impl Gateway {
             .store(Arc::new(configured_servers(&self.config)));
         self.server.configure(self.config.front.clone());
         if auth_changed {
-            // Of no call: whoever may still read opens another.
+            // This ends only general streams; clients that are still authorized reopen them.
             let auth = self.config.front.auth.clone();
             self.state.sessions.use_credentials(auth);
             self.server.close_channels();
@@ -403,7 +404,7 @@ impl Gateway {
         self.state.history.configure(self.config.history.clone());
         self.offer_tree();
         self.identify();
-        // A server that starts again may have to be listed first.
+        // A server that starts again may need to be added to the catalog first.
         let has_starts = !(plan.start.is_empty() && plan.restart.is_empty());
         if has_starts || arrangement(&self.config) != before {
             self.arrange();
@@ -428,12 +429,12 @@ fn watch_clocks(state: &GatewayState) -> AbortOnDropHandle<()> {
     AbortOnDropHandle::new(actix_rt::spawn(clocks))
 }
 
-/// Whose sign-ins at servers may be there: those of the keys, and of tokens.
+/// Updates the keys, and forgets sign-ins of users whose keys were removed.
 fn know_keys(config: &Config, state: &GatewayState) {
     let auth = config.front.auth.clone();
     state.keys.store(Arc::new(auth.keys.clone()));
     state.key_principals.store(Arc::new(auth.principals()));
-    // Whoever gets a key of the same name later is somebody else.
+    // A later key with the same name belongs to a different user.
     let is_gone = move |principal: &_| auth.has_lost(principal);
     state.credentials.forget_users(Arc::new(is_gone));
 }

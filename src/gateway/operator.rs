@@ -1,4 +1,4 @@
-//! The gateway in the hands of operators.
+//! Connects the gateway to the operators' interface.
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::config::{Config, limits_in_force};
 use crate::front::{FrontServer, clients_max};
 use crate::id::ViewId;
 
-/// The operator of a gateway, and where its requests to change the configuration arrive.
+/// Creates a gateway's operator interface, and the receiver of its configuration requests.
 pub(super) fn operator(
     state: &Arc<GatewayState>,
     config: &Config,

@@ -1,4 +1,4 @@
-//! Where a gateway is found: the address that it listens on, and the list of those that run.
+//! The places where a gateway can be found: its listen address, and the list of running gateways.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -12,10 +12,10 @@ use super::stdio::STDIO_DIR;
 use crate::admin::{Instance, Instances, Registration, address_in_use};
 use crate::config::Config;
 
-/// Connections that may wait to be accepted.
+/// Maximum connections waiting to be accepted.
 const BACKLOG: u32 = 4096;
 
-/// Where authorization servers send browsers back to.
+/// Callback URL for authorization servers.
 pub(super) fn callback_url(config: &Config, address: Option<SocketAddr>) -> Option<Url> {
     if let Some(url) = &config.credentials.callback_url {
         return url.parse().ok();
@@ -55,12 +55,12 @@ pub(super) fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
     })
 }
 
-/// Gateways of this user that run.
+/// Running gateways of this user.
 fn running() -> Vec<Instance> {
     Instances::of_user().map_or_else(|_| Vec::new(), |instances| instances.running())
 }
 
-/// Lets commands find this gateway from other directories.
+/// Registers the gateway, so that commands find it from other directories.
 pub(super) fn register(config: &Config, path: Option<&Path>, listen: &str) -> Option<Registration> {
     let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let instance = Instance {
@@ -73,13 +73,13 @@ pub(super) fn register(config: &Config, path: Option<&Path>, listen: &str) -> Op
     match registered {
         Ok(registration) => Some(registration),
         Err(error) => {
-            log::warn!(error:%; "`mcpvisor status` finds this gateway with `--config` only");
+            log::warn!(error:%; "could not register the gateway; `mcpvisor status` finds it only with `--config`");
             None
         }
     }
 }
 
-/// Where clients connect, in words.
+/// Address that clients connect to, as text.
 pub(super) fn shown_address(address: Option<SocketAddr>) -> String {
     address.map_or_else(|| STDIO_DIR.to_owned(), |address| address.to_string())
 }

@@ -1,4 +1,4 @@
-//! The state that a gateway takes over from the process before it, beside the sessions.
+//! State that a gateway takes over from the previous process, apart from sessions.
 
 use std::io;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use crate::publisher::{Pins, StartTimes, load_parts};
 use crate::store::{DurableStore, StoreError};
 use crate::telemetry::{LogRecords, unix_millis};
 
-/// State of the process before this one.
+/// State of the previous process.
 pub(super) struct SavedState {
-    /// The lists of each server, and when they were read.
+    /// The lists of each server, and the time they were read.
     pub(super) parts: Vec<(Arc<ServerPart>, u64)>,
     pub(super) start_times: StartTimes,
     pub(super) sealing: Arc<SealingKeys>,
@@ -21,7 +21,7 @@ pub(super) struct SavedState {
 }
 
 impl SavedState {
-    /// Loads the state; without it if the disk cannot be read.
+    /// Loads the state, or starts without it if the disk cannot be read.
     ///
     /// # Errors
     ///
@@ -36,7 +36,7 @@ impl SavedState {
         let Err(error) = loaded else {
             return loaded.map_err(io::Error::other);
         };
-        log::warn!(error:%; "the state cannot be read: sessions and lists of before are lost");
+        log::warn!(error:%; "could not read the saved state; earlier sessions and lists are lost");
         store.forget_disk();
         let loaded = Self::load(store, config, servers, log).await;
         loaded.map_err(io::Error::other)

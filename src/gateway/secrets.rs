@@ -1,4 +1,4 @@
-//! The secrets of a configuration, for the registry of all that exist.
+//! Registers the configuration's secrets for masking.
 
 use secrecy::ExposeSecret as _;
 
@@ -6,8 +6,8 @@ use super::configured::ready_servers;
 use crate::config::Config;
 use crate::masking::{LiveSecrets, SecretOrigin};
 
-/// Adds the secrets of a configuration: of its servers, its sources and its issuer of tokens. Those of
-/// the one before stay, since texts that have them may still come.
+/// Adds the secrets of a configuration: of its servers, its sources and its token issuer. Secrets
+/// of the previous configuration stay registered, since texts that contain them may still arrive.
 pub fn add_secrets_of(config: &Config, secrets: &LiveSecrets) {
     let servers = ready_servers(config).into_iter();
     let servers = servers.flat_map(|server| server.transport.secrets());

@@ -1,10 +1,10 @@
-//! How far the start of many servers is.
+//! Startup progress of all servers.
 
 use std::fmt;
 
 use crate::telemetry::counted;
 
-/// Servers by how they are; those that nobody needs yet are left out.
+/// Number of servers per state, without idle ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerCounts {
     pub up: usize,

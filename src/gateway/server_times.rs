@@ -1,4 +1,4 @@
-//! When servers were written through the API: kept in the store, by their ids.
+//! Modification times of servers changed through the API, stored by server id.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::store::{Store, StoreError};
 use crate::telemetry::rfc3339;
 
-/// In milliseconds since 1970.
+/// Times in milliseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 struct ServerTimes {
     created: u64,
@@ -18,7 +18,7 @@ fn key(id: &str) -> String {
     format!("server-times/{id}")
 }
 
-/// A server was created or changed now, or removed.
+/// Records that a server was created, changed or removed now.
 pub(super) async fn note(
     store: &dyn Store,
     id: &str,
@@ -42,7 +42,7 @@ async fn times(store: &dyn Store, id: &str) -> Option<ServerTimes> {
     serde_json::from_slice(&bytes).ok()
 }
 
-/// Adds the times to a server of the API, or to each of a list, where they are known.
+/// Adds the known times to a server of the API, or to each server of a list.
 pub(super) async fn add(store: &dyn Store, body: &mut Value) {
     if body.get("servers").is_none_or(|list| !list.is_array()) {
         return add_to_one(store, body).await;

@@ -1,6 +1,6 @@
-//! The service manager (systemd): the socket that it opened, and the states that it is sent.
+//! Integration with the service manager (systemd): socket activation and state notifications.
 //!
-//! The manager keeps the socket open while the gateway is started again, so that connections wait
+//! The manager keeps the socket open during a restart of the gateway, so that connections wait
 //! instead of being refused.
 
 use std::io;
@@ -11,13 +11,13 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use listenfd::ListenFd;
 use sd_notify::NotifyState;
 
-/// Takes the socket that the manager passes (`LISTEN_FDS`), if it passes one. To be called once,
-/// before the process has threads: it changes the environment. The socket is not inherited by
-/// children.
+/// Takes the socket that the manager passed (`LISTEN_FDS`), if any. Must be called once, before the
+/// process has threads, because it changes the environment. Child processes do not inherit the
+/// socket.
 ///
 /// # Errors
 ///
-/// Says what is wrong with what was passed.
+/// Returns an error when the passed sockets are unusable.
 pub fn inherited_listener() -> io::Result<Option<TcpListener>> {
     let mut passed = ListenFd::from_env();
     match passed.len() {
@@ -34,41 +34,41 @@ pub fn inherited_listener() -> io::Result<Option<TcpListener>> {
     }
 }
 
-/// States that may wait for a manager that does not read them.
+/// Maximum states queued for a manager that does not read them.
 const QUEUE_MAX: usize = 16;
 
-/// Keeps the servers, which run as the same user, from reading the memory and the environment of
-/// this process: no other process of the user may read its files in `/proc` or trace it, and it
-/// leaves no core dump. A program that it starts is not concerned.
+/// Keeps the servers, which run as the same user, from reading this process's memory and
+/// environment: other processes of the user cannot read its files in `/proc` or trace it, and it
+/// leaves no core dump. Programs that it starts are not affected.
 pub fn hide_from_servers() {
     #[cfg(target_os = "linux")]
     {
         use rustix::process::{DumpableBehavior, set_dumpable_behavior};
         if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
-            log::warn!(error:%; "servers of the same user can read the memory of the gateway");
+            log::warn!(error:%; "could not protect the gateway's memory from servers of the same user");
         }
     }
 }
 
-/// The state of the gateway for the manager.
+/// State of the gateway, as reported to the manager.
 #[derive(Clone, Debug)]
 pub enum ServiceState {
-    /// Requests are answered; with a line for its status.
+    /// Requests are answered. Contains a status line.
     Ready(String),
-    /// The configuration is read again; [`ServiceState::Ready`] follows.
+    /// The configuration is being reloaded; [`ServiceState::Ready`] follows.
     Reloading,
     Stopping,
 }
 
-/// Tells the manager, if there is one (`NOTIFY_SOCKET`). A thread of its own writes to the socket,
-/// since that waits for a manager that does not read.
+/// Notifies the manager, if there is one (`NOTIFY_SOCKET`). A dedicated thread writes to the
+/// socket, because the write blocks while the manager does not read.
 pub fn notify(state: ServiceState) {
     static QUEUE: OnceLock<Option<SyncSender<ServiceState>>> = OnceLock::new();
     let queue = QUEUE.get_or_init(|| {
         std::env::var_os("NOTIFY_SOCKET")?;
         start().inspect_err(warn).ok()
     });
-    // A full queue loses the state: the manager reads nothing.
+    // A full queue drops the state, since the manager is not reading.
     let _ = queue.as_ref().map(|queue| queue.try_send(state));
 }
 
@@ -97,7 +97,7 @@ fn send(state: &ServiceState) {
 }
 
 fn warn(error: &io::Error) {
-    log::warn!(error:%; "the service manager cannot be notified");
+    log::warn!(error:%; "could not notify the service manager");
 }
 
 #[cfg(test)]
@@ -110,7 +110,7 @@ mod tests {
         use rustix::process::{DumpableBehavior, dumpable_behavior, set_dumpable_behavior};
         super::hide_from_servers();
         assert_eq!(dumpable_behavior().unwrap(), DumpableBehavior::NotDumpable);
-        // The gateway reads the environment of a server to know it as its own.
+        // The gateway reads a server's environment to recognize its own processes.
         let mut server = Command::new("sleep")
             .arg("60")
             .env("MARK", "it")
@@ -118,7 +118,7 @@ mod tests {
             .unwrap();
         let path = format!("/proc/{}/environ", server.id());
         let look = || std::fs::read(&path).unwrap();
-        // The kernel shows the environment a moment after the program started.
+        // The kernel shows the new environment shortly after the program starts.
         let environment = (0..100_000)
             .map(|_| look())
             .find(|it| !it.is_empty())

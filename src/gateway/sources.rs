@@ -1,4 +1,4 @@
-//! The sources of the configuration, each asked by a task of its own.
+//! Runs one polling task per source of the configuration.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,21 +11,21 @@ use crate::sources::{ANSWER_MAX, Source, SourceSettings};
 use crate::supervision::SystemRandom;
 use crate::transport::{Tls, WebClient};
 
-/// Runs the sources of one configuration.
+/// The tasks for one configuration's sources.
 #[derive(Default)]
 pub(super) struct SourceTasks {
     tasks: Vec<(SourceSettings, AbortOnDropHandle<()>)>,
-    /// Called when the answer of a source is another.
+    /// Called when a source's servers change.
     changed: Option<Rc<dyn Fn()>>,
 }
 
 impl SourceTasks {
-    /// Calls `changed` from now on when the servers of a source are others.
+    /// Sets the callback for changes of a source's servers.
     pub(super) fn notify(&mut self, changed: Rc<dyn Fn()>) {
         self.changed = Some(changed);
     }
 
-    /// Goes over to these sources, on the calling arbiter; one that stays as it was goes on.
+    /// Switches to these sources, on the calling arbiter. Unchanged sources keep running.
     pub(super) fn follow(&mut self, sources: &[SourceSettings], state: &Arc<GatewayState>) {
         let Some(changed) = &self.changed else {
             return;

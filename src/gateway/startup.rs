@@ -1,4 +1,4 @@
-//! The sockets that a gateway listens on when it starts.
+//! Starts the gateway's listeners and exporters.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -14,7 +14,7 @@ use crate::traces::Traces;
 
 /// How clients reach a gateway.
 pub(super) enum ClientTransport {
-    /// On a socket that was passed in, or one of our own.
+    /// HTTP on an inherited socket, or on one that the gateway opens.
     Http(Option<TcpListener>),
     Stdio,
 }
@@ -25,7 +25,7 @@ impl ClientTransport {
         matches!(self, Self::Http(_))
     }
 
-    /// Whether the socket was passed in, so that another process may serve it after this one.
+    /// Whether the socket was inherited, so that another process may serve it after this one.
     pub(super) fn is_inherited(&self) -> bool {
         matches!(self, Self::Http(Some(_)))
     }
@@ -42,7 +42,7 @@ pub(super) fn open_listener(
     })
 }
 
-/// The front with the operators' endpoints beside it; over stdio it listens nowhere.
+/// Starts the front with the operators' endpoints. It does not listen in stdio mode.
 pub(super) async fn start_front(
     listener: Option<TcpListener>,
     tls: Option<FrontTls>,
@@ -68,27 +68,27 @@ pub(super) fn start_metrics(
     listener.map(start).transpose()
 }
 
-/// Traces requests if the environment asks for it. What is wrong there may be meant for other
-/// programs, and stops nothing.
+/// Traces requests if the environment enables it. Invalid settings only cause a warning, because
+/// they may be meant for other programs.
 pub(super) fn start_traces(config: &Config, counters: &Counters) -> Traces {
     let Some(settings) = &config.traces else {
         return Traces::default();
     };
     let started = Traces::start(settings, counters.clone());
     started.unwrap_or_else(|error| {
-        log::warn!(error:%; "requests are not traced");
+        log::warn!(error:%; "tracing is disabled");
         Traces::default()
     })
 }
 
-/// Sends metrics to a collector if the environment asks for it.
+/// Exports metrics to a collector if the environment enables it.
 pub(super) fn start_metrics_export(
     config: &Config,
     operator: &Arc<Operator>,
 ) -> Option<MetricsExporter> {
     let settings = config.metrics_export.clone()?;
     let started = MetricsExporter::start(settings, operator.clone());
-    let warn = |error: &io::Error| log::warn!(error:%; "no metrics are sent");
+    let warn = |error: &io::Error| log::warn!(error:%; "metrics export is disabled");
     started.inspect_err(warn).ok()
 }
 

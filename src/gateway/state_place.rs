@@ -1,4 +1,4 @@
-//! The data directory as the place of the state: locked, watched, and made again when it is gone.
+//! The data directory as the location of the state: locked, watched, and recreated if removed.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -17,23 +17,23 @@ use crate::store::{
 };
 use crate::telemetry::{even_millis, unix_millis};
 
-/// How long the start waits for the disk; without it, the gateway serves from memory.
+/// Maximum wait for the disk at startup; after that, the gateway serves from memory.
 const START_WAIT: Duration = Duration::from_secs(5);
 
-/// The data directory, with the right to use its files.
+/// The data directory, with exclusive access to its files.
 pub(super) struct DataPlace {
     path: PathBuf,
     directory: Option<DataDir>,
     lease: DirectoryLease,
-    /// The device and number of the state file that is open.
+    /// Device and inode of the open state file.
     file: Option<(u64, u64)>,
     named: Arc<OnceLock<NamedFiles>>,
-    /// Whether these could not be written last time.
+    /// Whether the last attempt to write the `named` files failed.
     fails: bool,
 }
 
 impl DataPlace {
-    /// `directory` is locked already, if it could be.
+    /// `directory` is already locked, or `None` if it could not be.
     pub(super) fn new(path: PathBuf, directory: Option<DataDir>, lease: DirectoryLease) -> Self {
         let place = Self {
             path,
@@ -111,7 +111,7 @@ impl StatePlace for DataPlace {
         };
         let written = named.write_missing(&self.path);
         if let (Err(error), false) = (&written, self.fails) {
-            log::warn!(error:%; "could not write who uses the data directory");
+            log::warn!(error:%; "could not write the files that identify the gateway in the data directory");
         }
         self.fails = written.is_err();
     }
@@ -126,7 +126,7 @@ impl StatePlace for DataPlace {
     }
 }
 
-/// Files of the data directory that tell others which gateway uses it, and how they reach it.
+/// Files in the data directory that identify the gateway using it, and how to reach it.
 pub(super) struct NamedFiles {
     owner: Uuid,
     token: Option<Arc<ApiToken>>,
@@ -140,7 +140,7 @@ impl NamedFiles {
     }
 }
 
-/// The data directory, opened.
+/// An opened data directory.
 pub(super) struct OpenedPlace {
     pub(super) lease: DirectoryLease,
     pub(super) store: Arc<DurableStore>,
@@ -148,18 +148,18 @@ pub(super) struct OpenedPlace {
 }
 
 impl OpenedPlace {
-    /// Writes files now, and from now on whenever they are missing.
+    /// Writes the files now, and again whenever they are missing.
     pub(super) async fn keep(&self, data_dir: &Path, files: NamedFiles) {
         let (path, named) = (data_dir.to_owned(), Arc::clone(&self.named));
         let is_held = self.lease.number().is_some();
         let keep = move || {
             let written = is_held.then(|| files.write_missing(&path));
-            // The store's thread writes them too from now on.
+            // From now on, the store's thread also writes them.
             let _ = named.set(files);
             written
         };
         if let Some(Some(Err(error))) = with_files(keep).await {
-            log::warn!(error:%; "others cannot see which gateway uses the data directory");
+            log::warn!(error:%; "could not write the files that identify the gateway in the data directory");
         }
     }
 }
@@ -169,8 +169,8 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     Ok((found.dev(), found.ino()))
 }
 
-/// Opens the state in a data directory, which is `locked` already if it could be, and reads the other
-/// files of the start.
+/// Opens the state in a data directory, which is already `locked` if that was possible, and reads
+/// the other files needed at startup.
 ///
 /// # Errors
 ///
@@ -193,7 +193,7 @@ pub(super) async fn open_data_dir(
     Ok((opened, kept))
 }
 
-/// Opens the state; a disk that fails or hangs costs durability only.
+/// Opens the state. A failing or hanging disk only costs durability.
 ///
 /// # Errors
 ///
@@ -208,24 +208,24 @@ async fn open_store(place: DataPlace) -> Result<DurableStore, StartError> {
                 other => StartError::Store(other),
             });
         }
-        // The store has said why, and tries again.
+        // The store has logged the error, and tries again.
         Ok(_) => {}
         Err(_) => store.note_late(),
     }
     Ok(store)
 }
 
-/// The files of the data directory that the start reads, beside the state.
+/// The files of the data directory, apart from the state, that are read at startup.
 pub(super) struct KeptFiles {
-    /// The name of the directory, by which processes of an earlier gateway are found.
+    /// Id of the directory, which identifies processes of an earlier gateway.
     pub(super) owner: Uuid,
     pub(super) token: Arc<ApiToken>,
     pub(super) key_uses: KeyUses,
 }
 
 impl KeptFiles {
-    /// Reads or makes them; those of a directory that cannot be used end with the process. A token
-    /// is kept only where something listens.
+    /// Reads or creates the files. In an unusable directory, they last only for this process. A
+    /// token is stored only if the gateway listens.
     ///
     /// # Errors
     ///
@@ -256,7 +256,7 @@ impl KeptFiles {
         })
     }
 
-    /// The files of a gateway with this token that listens here.
+    /// The files of a gateway with this token and address.
     pub(super) fn named(&self, token: Option<Arc<ApiToken>>, listen: &str) -> NamedFiles {
         NamedFiles {
             owner: self.owner,

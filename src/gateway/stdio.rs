@@ -1,4 +1,4 @@
-//! A gateway for one client over stdin and stdout: its data directory, and how long calls wait.
+//! A gateway for one client on stdin and stdout: its data directory, and its call timeouts.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,13 +8,14 @@ use crate::admin::{DataDir, DataDirError, with_files};
 use crate::config::{Config, ServerState};
 use crate::store::private_dir;
 
-/// Where gateways for one client keep their state, in the data directory.
+/// Subdirectory of the data directory for gateways that serve one client.
 pub(super) const STDIO_DIR: &str = "stdio";
 
-/// Gateways for one client at a time, of one data directory.
+/// Maximum simultaneous gateways for one client in one data directory.
 const STDIO_MAX: u32 = 1000;
 
-/// As [`free_data_dir`], but the first directory of the row, unlocked, where the disk fails or hangs.
+/// As [`free_data_dir`], but returns the first numbered directory, unlocked, if the disk fails or
+/// hangs.
 ///
 /// # Errors
 ///
@@ -27,13 +28,13 @@ pub(super) async fn lock_free_data_dir(
     match locked {
         Some(Ok((path, locked))) => Ok((path, Some(locked))),
         Some(Err(error)) if error.is_refusal() => Err(StartError::DataDir(error.to_string())),
-        // The store says why, and tries again.
+        // The store logs the error, and tries again.
         Some(Err(_)) | None => Ok((data_dir.join(STDIO_DIR).join("1"), None)),
     }
 }
 
-/// Locks the first directory of a numbered row that nobody uses: each remembers the lists of
-/// servers for the next one.
+/// Locks the first unused directory of a numbered series. Each keeps the lists of servers for its
+/// next user.
 fn free_data_dir(data_dir: &Path) -> Result<(PathBuf, DataDir), DataDirError> {
     let row = data_dir.join(STDIO_DIR);
     for directory in [data_dir, &row] {
@@ -52,11 +53,11 @@ fn free_data_dir(data_dir: &Path) -> Result<(PathBuf, DataDir), DataDirError> {
     }
 }
 
-/// A gateway for one client starts together with it: a call waits for its server to be there,
-/// unless the configuration says how long it may wait.
+/// Makes calls wait for their server to start, unless the configuration sets a maximum wait: a
+/// gateway for one client starts together with its client.
 pub(super) fn adapt_to_stdio(config: &mut Config, data_dir: PathBuf) {
     config.data_dir = data_dir;
-    // Any number of gateways run with one configuration: only one could have the port.
+    // Many such gateways can share one configuration, but only one could bind the port.
     config.metrics_listen = None;
     config.metrics_export = None;
     for server in &mut config.servers {

@@ -1,4 +1,4 @@
-//! The stop of a gateway, in order, each step with its own deadline.
+//! Shuts a gateway down in order, with a deadline for each step.
 
 use std::time::Duration;
 
@@ -7,20 +7,20 @@ use tokio::time::{Instant, timeout};
 
 use super::{Gateway, key_uses};
 
-/// Time to finish what the store was asked for before the end.
+/// Maximum time for the store to finish pending writes.
 const STORE_FLUSH: Duration = Duration::from_secs(2);
 
-/// How long the collector may take for the last metrics, and for the last spans.
+/// Maximum time to export the final metrics, and the final spans.
 const COLLECTOR_FLUSH: Duration = Duration::from_secs(2);
 
 impl Gateway {
-    /// Stops in order, within `shutdown_grace`: no new requests, streams end, calls are drained,
-    /// sessions, connections, threads.
+    /// Shuts down within `shutdown_grace`: new requests are refused, streams end, calls are
+    /// drained, and then sessions, connections and threads stop.
     pub async fn stop(self) {
         let grace = self.config.shutdown_grace;
         let deadline = Instant::now() + grace;
         let within = humantime::format_duration(grace);
-        log::info!("stops; calls in flight may take up to {within}");
+        log::info!("shutting down; calls in flight have up to {within}");
         if self.shares_socket {
             self.server.hand_over().await;
         } else {
@@ -28,12 +28,12 @@ impl Gateway {
         }
         self.state.sessions.end_general_streams();
         self.state.log.events().close();
-        // The rest is for servers and threads.
+        // The remaining time is for servers and threads.
         if timeout(grace * 7 / 10, self.server.drained())
             .await
             .is_err()
         {
-            log::warn!("calls that did not end in time are cancelled");
+            log::warn!("cancelling calls that did not finish in time");
         }
         self.server.drain();
         self.state.sessions.drain();
@@ -42,7 +42,7 @@ impl Gateway {
             .await
             .is_err()
         {
-            log::warn!("servers that did not stop in time are killed");
+            log::warn!("killing servers that did not stop in time");
         }
         self.spawner.stop().await;
         if let Some(metrics) = &self.metrics {
@@ -58,13 +58,13 @@ impl Gateway {
         let _ = timeout(STORE_FLUSH, spawn_blocking(move || writer.stop())).await;
         let history = self.state.history.clone();
         let _ = timeout(STORE_FLUSH, spawn_blocking(move || history.stop())).await;
-        // Records of sessions that were just written.
+        // Writes the session records of the last steps.
         self.store.flush().await;
         self.state.traces.stop(COLLECTOR_FLUSH).await;
-        // The last: sessions and connections lived on its threads.
+        // Must be last: sessions and connections run on its threads.
         self.server.stop(grace / 10).await;
         if let Err(error) = self.arbiters.stop(grace / 10).await {
-            log::warn!(error:%; "not every thread ended");
+            log::warn!(error:%; "some threads did not stop");
         }
         self.store.stop().await;
     }

@@ -1,4 +1,4 @@
-//! Notices about the servers without starting any, from the lists that a gateway stored.
+//! Catalog notices without starting any server, from the stored lists.
 
 use std::sync::Arc;
 
@@ -11,19 +11,18 @@ use crate::publisher::load_parts;
 use crate::store::SqliteStore;
 use crate::telemetry::unix_millis;
 
-/// Which items the catalog of this configuration renames, shortens and hides, a sentence each, by
-/// the lists that the servers had when a gateway ran last. `None` when none ran in the data
-/// directory, or its state cannot be read.
+/// Items that this configuration's catalog renames, shortens and hides, one sentence each, based on
+/// the lists stored by the last gateway. `None` when the data directory has no readable state.
 pub async fn stored_notices(config: &Config) -> Option<Vec<String>> {
     let path = config.data_dir.join(STATE_FILE);
     if !path.exists() {
         return None;
     }
-    // It is in use by a gateway that is starting.
+    // Fails if a gateway that is starting uses the directory.
     let _alone = DataDir::lock(&config.data_dir).ok()?;
     let store = SqliteStore::open(&path, unix_millis).ok()?;
     let servers = ready_servers(config);
-    // `true` keeps the lists of all servers.
+    // `true` includes the lists of all servers.
     let known = load_parts(&store, &servers, |_| true).await.ok()?;
     let parts: Vec<_> = servers
         .iter()

@@ -1,4 +1,4 @@
-//! The certificate that the gateway serves: its files are followed, and its end is foretold.
+//! The certificate that the gateway serves: reloads its files, and warns before it expires.
 
 use std::fs;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::config::{Fingerprint, LoadedFile};
 use crate::front::{FrontTls, Renewal, Standing, TlsError, TlsSettings};
 use crate::telemetry::{rfc3339, unix_millis};
 
-/// How often a certificate that ends soon is named in the log.
+/// Interval between warnings about a certificate that expires soon.
 const WARN_EVERY: Duration = Duration::from_secs(12 * 3600);
 
-/// Follows the files of a certificate until it is dropped.
+/// Watches the files of a certificate until dropped.
 pub(super) struct CertificateWatch {
     tls: FrontTls,
     report: mpsc::Sender<Changed>,
@@ -26,13 +26,13 @@ pub(super) struct CertificateWatch {
 }
 
 impl CertificateWatch {
-    /// Reads the files, and follows them on the calling arbiter; `None` where plain HTTP is served.
+    /// Loads the files, and watches them on the calling arbiter; `None` when serving plain HTTP.
     ///
     /// # Errors
     ///
     /// As [`FrontTls::load`].
     pub(super) fn start(settings: &TlsSettings) -> Result<Option<Self>, TlsError> {
-        // Before they are loaded: a change meanwhile is noticed, too.
+        // Fingerprints are taken before loading, so that a change in between is noticed.
         let files = settings.files().into_iter().map(|path| LoadedFile {
             fingerprint: Fingerprint::of(&fs::read(&path).unwrap_or_default()),
             path,
@@ -56,9 +56,9 @@ impl CertificateWatch {
         self.tls.clone()
     }
 
-    /// Reads the files again.
+    /// Reloads the files.
     pub(super) fn renew(&self) {
-        // With a full channel, a reading is due already.
+        // If the channel is full, a reload is already pending.
         let _ = self.report.try_send(Changed);
     }
 }
@@ -70,7 +70,8 @@ async fn follow(tls: FrontTls, mut changes: mpsc::Receiver<Changed>) {
         tokio::select! {
             Some(_) = changes.recv() => {
                 let tls = tls.clone();
-                // The file system may hang. A panic was reported where it happened.
+                // Runs on its own thread, because the file system may hang. The panic hook has
+                // already reported a panic.
                 let _ = spawn_blocking(move || renew(&tls)).await;
             }
             _ = warn.tick() => log_standing(&tls),
@@ -92,7 +93,7 @@ fn renew(tls: &FrontTls) {
     }
 }
 
-/// Warns of a certificate that clients refuse, or soon will.
+/// Warns about a certificate that clients reject, or soon will.
 fn log_standing(tls: &FrontTls) {
     let view = certificate_view(tls, unix_millis());
     let (path, days) = (&view.certificate, view.days_left);
@@ -100,7 +101,9 @@ fn log_standing(tls: &FrontTls) {
         Some(CertificateStanding::Expired) => {
             log::error!(path; "the certificate has expired: clients refuse it")
         }
-        Some(CertificateStanding::EndsSoon) => log::warn!(path, days; "the certificate ends soon"),
+        Some(CertificateStanding::EndsSoon) => {
+            log::warn!(path, days; "the certificate expires soon")
+        }
         Some(CertificateStanding::NotYetValid) => {
             log::error!(path; "the certificate is not valid yet: clients refuse it");
         }
@@ -108,7 +111,7 @@ fn log_standing(tls: &FrontTls) {
     }
 }
 
-/// For operators.
+/// The certificate's state for operators.
 pub(super) fn certificate_view(tls: &FrontTls, now: u64) -> CertificateView {
     let lifetime = tls.lifetime();
     let path = tls.settings().certificate.as_deref();

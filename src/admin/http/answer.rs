@@ -1,4 +1,4 @@
-//! Answers of the API as HTTP responses.
+//! Converts API answers to HTTP responses.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use crate::protocol::{ErrorKind, Failure, retry_after_seconds};
 
 const BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
-/// The answer of a handler.
+/// A handler's answer.
 pub(super) struct ApiAnswer {
     status: StatusCode,
     body: AnswerBody,
@@ -28,7 +28,7 @@ pub(super) struct ApiAnswer {
 enum AnswerBody {
     None,
     Json(Value),
-    /// JSON as somebody else wrote it.
+    /// JSON produced elsewhere.
     Raw(Bytes),
     Events(Pin<Box<dyn Stream<Item = Result<Bytes, Infallible>>>>),
 }
@@ -43,7 +43,7 @@ impl ApiAnswer {
         }
     }
 
-    /// JSON that is passed on as it is.
+    /// JSON that is passed through unchanged.
     pub(super) fn raw(body: Bytes) -> Self {
         Self {
             status: StatusCode::OK,
@@ -62,7 +62,7 @@ impl ApiAnswer {
         }
     }
 
-    /// Leads to another page.
+    /// Redirects to another page.
     pub(super) fn redirect(url: &str) -> Self {
         Self {
             status: StatusCode::FOUND,
@@ -71,7 +71,7 @@ impl ApiAnswer {
         }
     }
 
-    /// With the tag of what it shows; `null` is no body.
+    /// A JSON answer with an entity tag. `null` becomes an empty body.
     pub(super) fn with_tag(status: StatusCode, body: Value, etag: &str) -> Self {
         Self {
             status,
@@ -84,7 +84,7 @@ impl ApiAnswer {
         }
     }
 
-    /// Events that go on until the client leaves.
+    /// A stream of events that lasts until the client disconnects.
     pub(super) fn events(events: impl Stream<Item = Result<Bytes, Infallible>> + 'static) -> Self {
         Self {
             status: StatusCode::OK,
@@ -94,7 +94,7 @@ impl ApiAnswer {
         }
     }
 
-    /// The answer to HEAD has no events.
+    /// Removes the events, for the answer to HEAD.
     pub(super) fn without_events(mut self) -> Self {
         if matches!(self.body, AnswerBody::Events(_)) {
             self.body = AnswerBody::Events(Box::pin(futures_util::stream::empty()));
@@ -104,7 +104,7 @@ impl ApiAnswer {
 
     pub(super) fn into_response(self) -> HttpResponse {
         let mut response = HttpResponse::build(self.status);
-        // It holds for this moment only, and for who has the token.
+        // The answer describes the current moment, and only the token's owner may see it.
         response.insert_header((header::CACHE_CONTROL, HeaderValue::from_static("no-store")));
         response.insert_header((VERSION_HEADER, HeaderValue::from_static(VERSION)));
         if let Some(location) = self.location {
@@ -120,7 +120,7 @@ impl ApiAnswer {
             AnswerBody::Events(events) => {
                 let media = HeaderValue::from_static("text/event-stream");
                 response.insert_header((header::CONTENT_TYPE, media));
-                // For nginx, which would gather events otherwise.
+                // Stops nginx from buffering the events.
                 response.insert_header((BUFFERING, HeaderValue::from_static("no")));
                 response.streaming(events)
             }
@@ -129,7 +129,7 @@ impl ApiAnswer {
     }
 }
 
-/// A failure as the error object of the API. `base` is the URL of this gateway.
+/// Converts a failure to the API's error object. `base` is the URL of this gateway.
 pub(super) fn failure_response(failure: &Failure, base: &str) -> HttpResponse {
     let kind = failure.exact_kind();
     let status = StatusCode::from_u16(kind.http_status());

@@ -1,4 +1,4 @@
-//! The intake of the API: who may ask, which route it is, and the request's body.
+//! The entry point of the API: authorizes a request, finds its route and reads its body.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -21,21 +21,21 @@ use crate::admin::operator::Operator;
 use crate::protocol::{ErrorKind, Failure};
 use crate::telemetry::{Counters, Denial};
 
-/// Largest body, in bytes.
+/// Maximum size of a body, in bytes.
 const BODY_MAX: usize = 1 << 20;
 
-/// Bytes of a larger body that are read before the answer: a client that is still sending would
-/// not see it otherwise.
+/// Maximum bytes of an oversized body that are read before the answer: a client that is still
+/// sending would not see the answer otherwise.
 const DRAIN_MAX: usize = 16 << 20;
 
-/// How long a body may take to arrive.
+/// Maximum time for a body to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 pub(super) type Check = dyn Fn(&HttpRequest) -> Result<(), Failure> + Send + Sync;
 
-/// Every request below the paths of the API.
+/// Handles every request below the API's paths.
 pub(super) async fn serve(
     request: HttpRequest,
     payload: web::Payload,
@@ -45,7 +45,7 @@ pub(super) async fn serve(
     respond(request, payload, &endpoints, &**check, handle).await
 }
 
-/// The response of a handler to a request over the network, once `check` allows the request.
+/// The response of a handler to a network request, if `check` allows the request.
 pub(super) async fn respond(
     request: HttpRequest,
     mut payload: web::Payload,
@@ -69,7 +69,7 @@ pub(super) async fn respond(
     conclude(&request, operator, access, handled).await
 }
 
-/// The response of a handler, or its failure as an error object. A panic on the way is answered, too.
+/// The response of a handler, with failures and panics turned into error objects.
 pub(super) async fn conclude(
     request: &HttpRequest,
     operator: &Arc<Operator>,
@@ -127,7 +127,7 @@ async fn handle(
     dispatch(request, payload, operator, Access::Network).await
 }
 
-/// Answers a request that its sender may make.
+/// Routes an authorized request to its handler.
 pub(super) async fn dispatch(
     request: &HttpRequest,
     payload: &mut web::Payload,
@@ -140,7 +140,7 @@ pub(super) async fn dispatch(
     let body = read_body(payload).await?;
     let content_type = header_text(request, &header::CONTENT_TYPE)?;
     let body = match route.method {
-        // As HTTP has it: a body means nothing here.
+        // HTTP assigns no meaning to the body of a GET request.
         "GET" => None,
         _ => object(route.body, content_type, &body)?,
     };
@@ -156,8 +156,8 @@ pub(super) async fn dispatch(
     .await
 }
 
-/// Who has the token of the API may use it, and whose own credentials allow it. Being on this machine
-/// is no right: behind a tunnel everybody is.
+/// Accepts the API token, and client credentials with operator rights. A local connection alone
+/// grants nothing, because behind a tunnel every client appears local.
 pub(super) async fn authorize(request: &HttpRequest, operator: &Operator) -> Result<(), Failure> {
     let presented = presented_token(request)?;
     let token = operator.token.as_deref();

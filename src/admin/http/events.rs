@@ -1,4 +1,4 @@
-//! `/api/events`: what happens in the gateway, as server-sent events.
+//! `/api/events`: gateway events as server-sent events.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -12,11 +12,10 @@ use super::request::{ApiRequest, invalid};
 use crate::protocol::{ErrorKind, Failure};
 use crate::telemetry::{EventBatch, EventKind, EventListener};
 
-/// A comment is sent after so long without an event, so that nobody on the way takes the stream for
-/// dead.
+/// Interval after which an idle stream sends a comment, so that proxies do not close it.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// How long a client is to wait before it comes back, in milliseconds.
+/// Delay before a client reconnects, in milliseconds.
 const RETRY_MS: u32 = 1000;
 
 pub(super) async fn stream(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
@@ -33,7 +32,7 @@ pub(super) async fn stream(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
     Ok(ApiAnswer::events(bytes(listener, kinds)))
 }
 
-/// The kinds that a list of names stands for.
+/// The kinds in a comma-separated list.
 fn kinds(names: &str) -> Result<Vec<EventKind>, Failure> {
     let kind = |name: &str| {
         EventKind::ALL
@@ -66,7 +65,8 @@ fn bytes(
     )
 }
 
-/// The events of these kinds; for others a comment, so that a stream is never empty.
+/// Events of these kinds as text, or a comment if there are none, so that each batch produces
+/// output.
 fn written(batch: &EventBatch, kinds: &[EventKind]) -> Bytes {
     let mut text = String::new();
     if batch.missed > 0 {

@@ -1,4 +1,4 @@
-//! What only the owner of the data directory may ask of the gateway itself and order.
+//! Requests about the gateway itself that only the owner of the data directory may make.
 
 use super::answer::ApiAnswer;
 use super::request::ApiRequest;
@@ -7,7 +7,7 @@ use crate::admin::messages::{DashboardLink, Token};
 use crate::admin::operator::no_api;
 use crate::protocol::{ErrorKind, Failure};
 
-/// `POST /api/config/reload`: the configuration file is read again; the answer says how it went.
+/// `POST /api/config/reload`: reloads the configuration file and returns the result.
 pub(super) async fn reload(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
     let view = call.operator.config_orders.reload().await?;
     Ok(ApiAnswer::json(view))

@@ -9,39 +9,40 @@ use serde::Serialize;
 use super::{AdminEndpoints, with_title_case_headers};
 use crate::store::StoreSummary;
 
-/// How the gateway is.
+/// The gateway's health at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// Whether lists can be answered.
+    /// Whether lists can be served.
     pub listed: bool,
-    /// Whether the gateway stops.
+    /// Whether the gateway is shutting down.
     pub closing: bool,
-    /// Whether the state is kept in memory only, and whether a damaged file was moved aside.
+    /// Whether the state is only in memory, and whether a damaged file was moved aside.
     pub store: StoreSummary,
-    /// Whether calls cannot be recorded: they are served all the same.
+    /// Whether recording of calls fails; the calls themselves are still served.
     pub history_fails: bool,
     pub uptime_seconds: u64,
     pub servers: Vec<ServerHealth>,
 }
 
-/// Nameless: anybody may ask, while names and the rest are for operators (`mcpvisor status`).
+/// A server's health, without its name: these endpoints are public, and `mcpvisor status` has the
+/// details.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ServerHealth {
-    /// A phase of supervision, `disabled` or `misconfigured`.
+    /// Phase of supervision, `disabled` or `misconfigured`.
     pub state: String,
-    /// Why it does not serve every call, though its state is as it should be.
+    /// Why it refuses some calls although its state is healthy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// The consequence of a failing disk for clients.
+/// Effect of a failing disk on clients.
 const STORE_FAILS: &str = "state is kept in memory only";
 
-/// Why operators look for calls in vain.
+/// Why call history is unavailable.
 const HISTORY_FAILS: &str = "calls cannot be recorded";
 
 impl Health {
-    /// Problems beside those of the servers.
+    /// A problem of the gateway itself, as opposed to its servers.
     fn reason(&self) -> Option<String> {
         if let Some(why) = &self.store.failure {
             return Some(format!("{STORE_FAILS}: {why}"));
@@ -50,10 +51,10 @@ impl Health {
     }
 }
 
-/// AccessRequest for each request.
+/// Called for each health request.
 pub type HealthSource = Arc<dyn Fn() -> Health + Send + Sync>;
 
-/// 200 while the process serves; what is wrong is in the body.
+/// Liveness: always 200 while the process serves; problems are in the body.
 pub(super) async fn health(endpoints: web::Data<AdminEndpoints>) -> HttpResponse {
     let health = endpoints.health().await;
     let body = HealthBody {
@@ -66,8 +67,8 @@ pub(super) async fn health(endpoints: web::Data<AdminEndpoints>) -> HttpResponse
     with_title_case_headers(HttpResponse::Ok().json(body))
 }
 
-/// Whether to send clients here: 503 until lists can be answered, and from the moment on that the
-/// gateway stops; 200 otherwise, with the states of the servers that are not as they should be.
+/// Readiness for load balancers: 503 until lists can be served and during shutdown, otherwise 200
+/// with the states of unhealthy servers.
 pub(super) async fn ready(endpoints: web::Data<AdminEndpoints>) -> HttpResponse {
     let health = endpoints.health().await;
     let (status, body) = match readiness(&health) {
@@ -91,7 +92,7 @@ pub(super) async fn ready(endpoints: web::Data<AdminEndpoints>) -> HttpResponse 
     with_title_case_headers(HttpResponse::build(status).json(body))
 }
 
-/// The answer of `/health`.
+/// Body of `/health`.
 #[derive(Serialize)]
 struct HealthBody {
     status: &'static str,
@@ -102,12 +103,12 @@ struct HealthBody {
     reason: Option<String>,
 }
 
-/// The answer of `/readyz`.
+/// Body of `/readyz`.
 #[derive(Serialize)]
 struct ReadyBody<'h> {
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
-    /// The servers that are not as they should be.
+    /// Unhealthy servers.
     #[serde(skip_serializing_if = "Option::is_none")]
     servers: Option<Vec<&'h ServerHealth>>,
     status: &'static str,
@@ -127,7 +128,7 @@ impl ReadyBody<'_> {
 #[derive(Debug, PartialEq, Eq)]
 enum Readiness<'h> {
     Ready,
-    /// These servers are not where they should be, or a file cannot be written; the rest serves.
+    /// These servers are unhealthy, or a file cannot be written; everything else is served.
     Degraded(Vec<&'h ServerHealth>),
     NotReady(&'static str),
 }
@@ -150,8 +151,7 @@ fn is_well(health: &Health) -> bool {
     health.reason().is_none() && unhealthy_servers(health).is_empty()
 }
 
-/// The servers that are not where their configuration or an operator wants them, and those that
-/// fail the calls that they get.
+/// Servers that are not in the configured or requested state, or that refuse calls.
 fn unhealthy_servers(health: &Health) -> Vec<&ServerHealth> {
     let servers = health.servers.iter();
     servers.filter(|server| !is_healthy(server)).collect()

@@ -9,7 +9,7 @@ use crate::protocol::ErrorKind;
 
 const ERRORS: &str = include_str!("../../../docs/errors.md");
 
-/// A page, whatever the case of the code.
+/// The help page of an error code, which is matched without regard to case.
 pub(super) async fn help(request: HttpRequest) -> HttpResponse {
     let code = request.match_info().get("code");
     let kind = code.map(|code| {
@@ -54,7 +54,7 @@ fn page_of(kind: ErrorKind) -> Markup {
     frame::bare(&code, body)
 }
 
-/// The text below the heading of a code.
+/// The text below the heading of an error code.
 fn section(code: &str) -> &'static str {
     let heading = format!("\n## {code}\n");
     let after = ERRORS.split_once(heading.as_str()).map(|(_, after)| after);
@@ -62,7 +62,7 @@ fn section(code: &str) -> &'static str {
     text.unwrap_or_default().trim()
 }
 
-/// Code and bold text of Markdown as HTML; all else is escaped.
+/// Converts inline code and bold text from Markdown to HTML, and escapes everything else.
 fn inline(text: &str) -> String {
     let mut html = String::new();
     for (index, part) in text.split('`').enumerate() {

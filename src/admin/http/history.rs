@@ -1,5 +1,5 @@
-//! `/api/history` and `/api/logs`: the calls and the log, as `mcpvisor history` and `mcpvisor logs`
-//! read them.
+//! `/api/history` and `/api/logs`: the call history and the log, as read by `mcpvisor history` and
+//! `mcpvisor logs`.
 
 use super::answer::ApiAnswer;
 use super::request::ApiRequest;

@@ -1,4 +1,4 @@
-//! `/api/loglevel`: from which level on the gateway logs, until its next start.
+//! `/api/loglevel`: the minimum log level, which can be changed until the next start.
 
 use super::answer::ApiAnswer;
 use super::request::{ApiRequest, invalid};

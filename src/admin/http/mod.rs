@@ -1,4 +1,4 @@
-//! HTTP endpoints for operators and monitoring, beside the MCP endpoint.
+//! HTTP endpoints for operators and monitoring, next to the MCP endpoint.
 
 mod answer;
 mod api;
@@ -43,20 +43,20 @@ pub(super) use owner::OwnerApi;
 
 pub use health::{Health, HealthSource, ServerHealth};
 
-/// Whether a request may come to this host from this web page.
+/// Rejects requests with a disallowed Host or Origin.
 pub type RequestCheck = Arc<dyn Fn(&HttpRequest) -> Result<(), Failure> + Send + Sync>;
 
-/// Whether the credentials of a client allow it to use the API.
+/// Whether a client's credentials allow it to use the API.
 pub type OperatorCheck = Arc<dyn Fn(&HttpRequest) -> LocalBoxFuture<'static, bool> + Send + Sync>;
 
-/// The parts of the gateway that requests are answered with.
+/// The parts of the gateway that answer requests.
 pub struct AdminParts {
     pub health: HealthSource,
     pub operator: Arc<Operator>,
 }
 
-/// The handlers of a gateway that is being built: requests wait until [`AdminEndpoints::open`].
-/// Clones are the same.
+/// The handlers of a gateway that is still starting: requests wait until [`AdminEndpoints::open`].
+/// Clones share the same state.
 #[derive(Clone, Default)]
 pub struct AdminEndpoints {
     parts: Arc<SetOnce<AdminParts>>,
@@ -64,15 +64,15 @@ pub struct AdminEndpoints {
 }
 
 impl AdminEndpoints {
-    /// Requests are answered from now on.
+    /// Starts answering requests.
     pub fn open(&self, parts: AdminParts) {
         self.dashboard.open(parts.operator.clone());
-        // Opened twice, the first one stays.
+        // Only the first call has an effect.
         let _ = self.parts.set(parts);
     }
 
-    /// Adds the paths to an HTTP server that serves MCP at `endpoint` of URLs with this scheme.
-    /// `check` is asked for each request to the API, and `operators` for one without its token.
+    /// Adds the paths to an HTTP server that serves MCP at `endpoint` with this URL scheme. `check`
+    /// runs on every API request, and `operators` on those without the API token.
     pub fn routes(
         &self,
         app: &mut web::ServiceConfig,
@@ -113,7 +113,7 @@ impl AdminEndpoints {
                     .default_service(web::route().to(only_get)),
             )
             .service(openapi::resource())
-            // Reached with `serverId` only: MCP itself is asked first.
+            // Matches only requests with `serverId`; MCP's own route comes first.
             .service(web::resource(endpoint).to(server_call::serve))
             .service(well_known::mcp_config(endpoint));
         self.dashboard.routes(app, endpoint);
@@ -149,7 +149,7 @@ async fn only_get(request: HttpRequest) -> HttpResponse {
     with_title_case_headers(response)
 }
 
-/// As all headers of the gateway are written.
+/// Writes header names in title case, as everywhere in the gateway.
 fn with_title_case_headers(mut response: HttpResponse) -> HttpResponse {
     response.head_mut().set_camel_case_headers(true);
     response

@@ -1,6 +1,6 @@
-//! `/oauth/callback`: the pages of a login at a server. Its link leads to `/oauth/callback/STATE`, which
-//! says for whom the login is; from there a person continues to the authorization server, which sends
-//! the browser back to `/oauth/callback`. The last page takes the login back.
+//! `/oauth/callback`: the pages of a login at a server. A login starts at `/oauth/callback/STATE`,
+//! which shows whose login it is. A click there continues to the authorization server, which
+//! redirects the browser back to `/oauth/callback`. The last page can revoke the login.
 
 use actix_web::http::StatusCode;
 use actix_web::http::header;
@@ -22,19 +22,19 @@ use crate::auth::random_token;
 use crate::credentials::{Bearer, SIGN_IN_WITHIN};
 use crate::protocol::{ErrorKind, Failure};
 
-/// The parameter with which a person continues from the page.
+/// Query parameter that continues from the first page.
 const CONTINUE: &str = "continue";
 
-/// The field of the form that takes a login back.
+/// Form field that authorizes the revocation of a login.
 const WORD: &str = "word";
 
-/// Largest form, in bytes.
+/// Maximum size of a form, in bytes.
 const FORM_MAX: usize = 4 << 10;
 
-/// The bytes of a hash that names or proves something here.
+/// Length of the truncated hashes used for cookie names and proofs, in bytes.
 const TAG_BYTES: usize = 16;
 
-/// `GET /oauth/callback/STATE`: says for whom a login is, and leads on once a person clicks.
+/// `GET /oauth/callback/STATE`: shows whose login it is, and redirects once the person clicks.
 pub(super) async fn page(
     request: HttpRequest,
     endpoints: web::Data<AdminEndpoints>,
@@ -43,7 +43,7 @@ pub(super) async fn page(
     let state = request.match_info().get("state").unwrap_or_default();
     let answered = async {
         check(&request)?;
-        // A page that may call the API of MCP must not click for a person.
+        // Pages that may call the MCP API must not click on a person's behalf.
         check_origin(&request)?;
         let operator = &endpoints.parts().await.operator;
         let held = cookie(&request, &cookie_name(state)).filter(|held| is_cookie(held));
@@ -80,8 +80,8 @@ pub(super) async fn page(
     }
 }
 
-/// `GET /oauth/callback`. It needs no token, as a browser comes here from elsewhere: its `state` is
-/// known, and its browser the one that continued from the page.
+/// `GET /oauth/callback`. Needs no token, because the browser is redirected here from another site.
+/// The `state` must be known, and the browser must be the one that continued from the first page.
 pub(super) async fn callback(
     request: HttpRequest,
     endpoints: web::Data<AdminEndpoints>,
@@ -114,7 +114,7 @@ pub(super) async fn callback(
     }
 }
 
-/// `POST /oauth/callback`: a person who has just signed in takes it back.
+/// `POST /oauth/callback`: revokes a login right after sign-in.
 pub(super) async fn take_back(
     request: HttpRequest,
     payload: web::Payload,
@@ -142,12 +142,14 @@ pub(super) async fn take_back(
     }
 }
 
-/// The name of the cookie of a login: one browser can take part in several logins.
+/// The name of a login's cookie. Each login has its own, so that one browser can take part in
+/// several.
 fn cookie_name(state: &str) -> String {
     format!("mcpvisor-login-{}", tag("name", state))
 }
 
-/// The proof that a click comes from our page: it follows from the cookie, which no other page knows.
+/// Proves that a click came from our page: it is derived from the cookie, which other pages cannot
+/// read.
 fn proof_of(cookie: &str) -> String {
     tag("continue", cookie)
 }
@@ -158,13 +160,13 @@ fn tag(purpose: &str, text: &str) -> String {
     bytes.map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Whether a cookie has the form of our cookies.
+/// Whether a cookie value has the expected format.
 fn is_cookie(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// The header that gives a browser the cookie of a login, for the address that it comes back to. `Lax`,
-/// since it comes back from another site.
+/// The `Set-Cookie` header of a login, scoped to the callback path. `Lax`, because the browser
+/// returns from another site.
 fn set_cookie(state: &str, value: &str, callback: &str) -> String {
     let callback = Url::parse(callback).ok();
     let is_https = callback.as_ref().is_some_and(|it| it.scheme() == "https");
@@ -174,7 +176,7 @@ fn set_cookie(state: &str, value: &str, callback: &str) -> String {
     format!("{name}={value}; Path={path}; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}")
 }
 
-/// As MCP Inspector reads it: the code of the authorization server, where it refused.
+/// A refusal in MCP Inspector's format, with the authorization server's error code if it refused.
 fn refusal(request: &HttpRequest, failure: &Failure) -> Value {
     let query = query_fields(request.query_string());
     let is_plain = |code: &&str| code.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');

@@ -1,5 +1,5 @@
-//! The OpenAPI document of the API, made of the routes and the types of their bodies and answers.
-//! `OPENAPI=write cargo test --lib openapi` writes it.
+//! Generates the OpenAPI document of the API from the routes and the types of their bodies and
+//! answers. `OPENAPI=write cargo test --lib openapi` writes it.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -23,13 +23,13 @@ use crate::publisher::PinDetail;
 use crate::sessions::SessionView;
 use crate::telemetry::LogPage;
 
-/// Parameters of queries and paths, and the schemas that no type has: the servers of the
+/// Parameters of queries and paths, and schemas that have no Rust type: servers in the
 /// configuration file, which is edited as text, and messages of servers.
 const DECLARED: &str = include_str!("declared.json");
 
 const DOCUMENT: &str = "docs/openapi.json";
 
-/// Where references to schemas lead.
+/// Prefix of references to schemas.
 const SCHEMAS: &str = "/components/schemas";
 
 /// The body of a request or an answer.
@@ -44,7 +44,7 @@ fn typed<T: JsonSchema>() -> Body {
     Body::Typed(|generator| generator.subschema_for::<T>())
 }
 
-/// The description of a route beside its parameters and errors.
+/// The description of a route, apart from its parameters and errors.
 struct Operation {
     route: &'static str,
     summary: &'static str,
@@ -271,7 +271,7 @@ impl Writer {
         })
     }
 
-    /// The schemas of the types, and the declared schemas, by name.
+    /// Schemas of the types, and the declared schemas, by name.
     fn schemas(mut self) -> Map<String, Value> {
         let mut all = self.generator.take_definitions(true);
         all.values_mut().for_each(remove_defaults);
@@ -282,7 +282,7 @@ impl Writer {
             .as_object()
             .unwrap()
         {
-            // `ConfigServers` names `ConfigServer`.
+            // Each declared schema is used; `ConfigServers` refers to `ConfigServer`.
             assert!(self.used.contains(&**name), "{name} is not used");
             assert!(
                 all.insert(name.clone(), schema.clone()).is_none(),
@@ -345,7 +345,7 @@ impl Writer {
         let segments = segments.filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
         let segments = segments.map(|name| self.parameter("segments", name, name));
         let query = route.query.iter().map(|name| {
-            // A parameter that differs from others of its name has the tag before it.
+            // A parameter that differs between tags is declared as `tag.name`.
             let special = format!("{}.{name}", tag(route));
             match self.declared.pointer(&format!("/parameters/{special}")) {
                 Some(_) => self.parameter("parameters", &special, name),
@@ -409,7 +409,7 @@ impl Writer {
     }
 }
 
-/// Default values only matter to a reader of an older gateway's answers.
+/// Removes default values, which only matter to clients that read an older gateway's answers.
 fn remove_defaults(schema: &mut Value) {
     match schema {
         Value::Object(members) => {
@@ -421,7 +421,7 @@ fn remove_defaults(schema: &mut Value) {
     }
 }
 
-/// The subject of the endpoint.
+/// The tag under which the endpoint is listed.
 fn tag(route: &Route) -> &'static str {
     const SUBJECTS: &[&str] = &[
         "tree", "servers", "tools", "pins", "keys", "sessions", "history", "logs", "events",
@@ -432,7 +432,7 @@ fn tag(route: &Route) -> &'static str {
     found.unwrap_or_else(|| panic!("{} has no subject", route.path))
 }
 
-/// `getServersServerLogs` for `GET /api/servers/{server}/logs`.
+/// The operation id, such as `getServersServerLogs` for `GET /api/servers/{server}/logs`.
 fn operation_id(route: &Route) -> String {
     let words = route
         .path

@@ -1,5 +1,5 @@
-//! The API over the socket of the data directory. Only the directory's owner can connect to it, so
-//! that requests need no token, and all routes are served.
+//! The API over the socket in the data directory. Only the directory's owner can connect, so
+//! requests need no token and all routes are available.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,19 +27,19 @@ use crate::admin::operator::Operator;
 use crate::id::ViewId;
 use crate::protocol::{ErrorKind, Failure};
 
-/// MCP clients over the socket at a time.
+/// Maximum MCP clients over the socket at a time.
 const CLIENTS_MAX: usize = 32;
 
-/// How long a command may take to send the head of its request.
+/// Maximum time for a command to send its request head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 type Operators = web::Data<Arc<Operator>>;
 
-/// Serves connections to the socket.
+/// Serves connections on the socket.
 pub(in crate::admin) struct OwnerApi(Box<dyn Fn(UnixStream) -> LocalBoxFuture<'static, ()>>);
 
 impl OwnerApi {
-    /// `None` if the services of actix cannot be made.
+    /// `None` if the HTTP services cannot be created.
     pub(in crate::admin) async fn start(operator: Arc<Operator>) -> Option<Self> {
         let clients = Arc::new(Semaphore::new(CLIENTS_MAX));
         let for_clients = Arc::clone(&operator);
@@ -65,7 +65,7 @@ impl OwnerApi {
         })))
     }
 
-    /// Serves the requests of one connection, until it ends.
+    /// Serves the requests of one connection until it closes.
     pub(in crate::admin) fn serve(&self, stream: UnixStream) -> LocalBoxFuture<'static, ()> {
         (self.0)(stream)
     }
@@ -80,8 +80,8 @@ async fn serve(
     conclude(&request, &operator, Access::Owner, dispatched).await
 }
 
-/// `CONNECT`: after the answer, the socket carries the messages of an MCP client, a line each, as
-/// the pipes of `mcpvisor stdio` do.
+/// Handles `CONNECT`: after the answer, the socket carries newline-delimited messages of an MCP
+/// client, as the pipes of `mcpvisor stdio` do.
 async fn serve_client(
     request: Request,
     framed: Framed<UnixStream, Codec>,
@@ -107,7 +107,7 @@ async fn serve_client(
     Ok(())
 }
 
-/// The view that a client asks for, and its place among the clients.
+/// The requested view, and one of the limited slots for clients.
 fn admit(
     request: &Request,
     operator: &Operator,
@@ -126,7 +126,7 @@ fn admit(
     Ok((view, permit))
 }
 
-/// The head of an answer that is written without actix, without its last line.
+/// The head of an answer written without actix, without its final empty line.
 fn head(status: u16) -> String {
     format!("HTTP/1.1 {status} \r\n{VERSION_HEADER}: {VERSION}\r\n")
 }

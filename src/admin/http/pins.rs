@@ -1,4 +1,4 @@
-//! `/api/pins`: the texts of servers, approved or not.
+//! `/api/pins`: definitions of servers, approved or pending.
 
 use super::answer::ApiAnswer;
 use super::request::{ApiRequest, invalid};
@@ -46,7 +46,7 @@ async fn approve_listed(
     Ok(ApiAnswer::json(Approved { approved }))
 }
 
-/// The state that the query names.
+/// The state selected by the query.
 fn state(call: &ApiRequest<'_>) -> Result<Option<ListedState>, Failure> {
     let Some(named) = call.query.text("state") else {
         return Ok(None);
@@ -66,7 +66,7 @@ fn kind(call: &ApiRequest<'_>) -> Result<PinKind, Failure> {
     PinKind::named(named).ok_or_else(|| invalid(format!("`kind` must be one of {known}")))
 }
 
-/// The item that the path names after its server.
+/// The item in the path after the server.
 fn item_name<'a>(call: &'a ApiRequest<'_>) -> &'a str {
     call.segments.get(1).map_or("", String::as_str)
 }

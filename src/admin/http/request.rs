@@ -1,4 +1,4 @@
-//! A request to the API after its checks, and what can be wrong with it.
+//! A validated request to the API, and the errors of invalid ones.
 
 use std::ops::RangeInclusive;
 
@@ -13,20 +13,20 @@ use crate::admin::operator::Operator;
 use crate::history::OFFSET_MAX;
 use crate::protocol::{ErrorKind, Failure, sole_header};
 
-/// Longest query, in bytes.
+/// Maximum length of a query, in bytes.
 const QUERY_MAX: usize = 16 * 1024;
 
-/// Longest name of a server in a query, in characters.
+/// Maximum length of a server name in a query, in characters.
 const SERVER_MAX: usize = 256;
 
-/// Longest explanation of a fault in a body, in characters.
+/// Maximum length of an error message about a body, in characters.
 const ERROR_MAX: usize = 200;
 
-/// Entries of a page without a limit, and at most.
+/// Default and maximum number of entries in a page.
 const PAGE: usize = 100;
 const PAGE_MAX: usize = 1000;
 
-/// How a request came.
+/// The channel of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     /// Over TCP, with the token or the credentials of an operator.
@@ -35,7 +35,7 @@ pub(super) enum Access {
     Owner,
 }
 
-/// Whether a request has a body, which is a JSON object.
+/// Whether a request has a body, which must be a JSON object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyRule {
     None,
@@ -46,18 +46,18 @@ pub(super) enum BodyRule {
 pub(super) struct ApiRequest<'a> {
     pub(super) operator: &'a Operator,
     pub(super) access: Access,
-    /// The decoded values of the braces in the path.
+    /// Decoded path segments that match the route's braces.
     pub(super) segments: Vec<String>,
     pub(super) query: Query,
     pub(super) body: Option<Map<String, Value>>,
-    /// The tag that what is changed must have.
+    /// The entity tag that the resource must have.
     pub(super) if_match: Option<String>,
-    /// The last event that a client read before it came back.
+    /// The last event that a reconnecting client received.
     pub(super) last_event_id: Option<String>,
 }
 
 impl ApiRequest<'_> {
-    /// The first segment in braces.
+    /// The path segment for the route's first braces.
     pub(super) fn name(&self) -> &str {
         self.segments.first().map_or("", String::as_str)
     }
@@ -66,7 +66,7 @@ impl ApiRequest<'_> {
     ///
     /// # Errors
     ///
-    /// Returns the 400 that the client is to read when a member is unknown or of another type.
+    /// Returns a 400 when a member is unknown or has the wrong type.
     pub(super) fn read_body<T: DeserializeOwned>(&mut self) -> Result<T, Failure> {
         let body = Value::Object(self.body.take().unwrap_or_default());
         T::deserialize(body).map_err(|error| {
@@ -75,12 +75,12 @@ impl ApiRequest<'_> {
         })
     }
 
-    /// The part of a list that the query names. The owner of the data directory gets all of it
-    /// where the query sets no limit.
+    /// The part of a list that the query selects. Without a limit in the query, the owner of the
+    /// data directory gets the whole list.
     ///
     /// # Errors
     ///
-    /// Returns the 400 that the client is to read.
+    /// Returns a 400 when a parameter is invalid.
     pub(super) fn page(&self) -> Result<PageRange, Failure> {
         let limit = match self.access {
             Access::Network => PAGE,
@@ -89,20 +89,20 @@ impl ApiRequest<'_> {
         self.query.page(limit)
     }
 
-    /// The user whose login it is, unless it is the gateway's own.
+    /// The user of the login; `None` for the gateway's own login.
     pub(super) fn principal(&self) -> Option<&str> {
         self.query.text("principal")
     }
 }
 
-/// The parameters of a query.
+/// Query parameters.
 #[derive(Debug, Default)]
 pub(super) struct Query(Vec<(String, String)>);
 
 impl Query {
     /// # Errors
     ///
-    /// Returns the 400 that the client is to read when a parameter is unknown or comes twice.
+    /// Returns a 400 when a parameter is unknown or repeated.
     pub(super) fn read(text: &str, known: &[&str]) -> Result<Self, Failure> {
         if text.len() > QUERY_MAX {
             return Err(invalid(format!("query is longer than {QUERY_MAX} bytes")));
@@ -132,11 +132,11 @@ impl Query {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// The server whose things are listed; `None` for all.
+    /// The server that the list is limited to; `None` for all servers.
     ///
     /// # Errors
     ///
-    /// Returns the 400 that the client is to read when no server has such a name.
+    /// Returns a 400 when the name is empty or too long.
     pub(super) fn server(&self) -> Result<Option<&str>, Failure> {
         match self.text("server") {
             Some(name) if name.is_empty() || name.chars().count() > SERVER_MAX => {
@@ -153,11 +153,11 @@ impl Query {
         read.map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// A whole number in these bounds.
+    /// An integer within these bounds.
     ///
     /// # Errors
     ///
-    /// Returns the 400 that the client is to read.
+    /// Returns a 400 when the value is not a number within the bounds.
     pub(super) fn number(
         &self,
         name: &str,
@@ -176,7 +176,7 @@ impl Query {
         number.map(Some)
     }
 
-    /// The page that `limit` and `offset` name; `default` is the limit where the query has none.
+    /// The page given by `limit` and `offset`; `default` applies if the query has no limit.
     ///
     /// # Errors
     ///
@@ -192,7 +192,7 @@ impl Query {
     }
 }
 
-/// A part of a list.
+/// A range of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PageRange {
     pub(super) limit: usize,
@@ -200,14 +200,14 @@ pub(super) struct PageRange {
 }
 
 impl PageRange {
-    /// The entries of this part, and its place among all of them.
+    /// The entries in this range, and its position in the list.
     pub(super) fn of<T>(self, all: Vec<T>) -> (Vec<T>, Page) {
         let page = self.among(all.len());
         let shown = all.into_iter().skip(self.offset).take(self.limit);
         (shown.collect(), page)
     }
 
-    /// The place of this part among so many entries.
+    /// The position of this range in a list of this length.
     pub(super) fn among(self, total: usize) -> Page {
         Page {
             total,
@@ -225,8 +225,7 @@ pub(super) fn invalid(message: impl Into<String>) -> Failure {
 ///
 /// # Errors
 ///
-/// Returns the 400 that the client is to read when it came more than once, or is not ASCII: it
-/// must not count as absent.
+/// Returns a 400 when the header is repeated or not ASCII, so that it cannot count as absent.
 pub(super) fn header_text<'a>(
     request: &'a HttpRequest,
     name: &HeaderName,
@@ -234,7 +233,7 @@ pub(super) fn header_text<'a>(
     header_of(request.headers(), name)
 }
 
-/// The same where actix has no request yet.
+/// As [`header_text`], for header maps outside of actix requests.
 ///
 /// # Errors
 ///
@@ -247,11 +246,11 @@ pub(super) fn header_of<'a>(
     sole_header(name.as_str(), values.map(HeaderValue::as_bytes))
 }
 
-/// Whether a body is said to be JSON.
+/// Checks that the content type is JSON.
 ///
 /// # Errors
 ///
-/// Returns the 415 that the client is to read when it is not.
+/// Returns a 415 for other content types.
 pub(super) fn check_json(content_type: Option<&str>) -> Result<(), Failure> {
     let media = content_type.and_then(|value| value.split(';').next());
     if media.is_some_and(|media| media.trim().eq_ignore_ascii_case("application/json")) {
@@ -261,11 +260,11 @@ pub(super) fn check_json(content_type: Option<&str>) -> Result<(), Failure> {
     Err(Failure::new(ErrorKind::UnsupportedMediaType, message))
 }
 
-/// The body of a request as the JSON object that it must be.
+/// Parses the body as a JSON object.
 ///
 /// # Errors
 ///
-/// Returns the 400 or 415 that the client is to read.
+/// Returns a 400 or 415 when the body is invalid.
 pub(super) fn object(
     rule: BodyRule,
     content_type: Option<&str>,
@@ -289,11 +288,11 @@ pub(super) fn object(
     }
 }
 
-/// The token that a request carries.
+/// The token in the request's headers.
 ///
 /// # Errors
 ///
-/// Returns the 400 that the client is to read when a header cannot be read.
+/// Returns a 400 when a header is malformed.
 pub(super) fn presented_token(request: &HttpRequest) -> Result<Option<&str>, Failure> {
     const SESSION_TOKEN: HeaderName = HeaderName::from_static("x-session-token");
     if let Some(token) = header_text(request, &SESSION_TOKEN)? {

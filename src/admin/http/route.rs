@@ -1,4 +1,4 @@
-//! How a path of the API finds its handler. Pure.
+//! Finds the handler for an API path. Pure.
 
 use futures_util::future::LocalBoxFuture;
 use percent_encoding::percent_decode_str;
@@ -7,7 +7,7 @@ use super::answer::ApiAnswer;
 use super::request::{Access, ApiRequest, BodyRule};
 use crate::protocol::{ErrorKind, Failure};
 
-/// Below these all paths belong to the API.
+/// Every path below these prefixes belongs to the API.
 pub(super) const SCOPES: [&str; 3] = ["/api", "/config", "/oauth"];
 
 /// Answers a request.
@@ -17,12 +17,13 @@ pub(super) type Handler =
 /// One endpoint.
 pub(super) struct Route {
     pub(super) method: &'static str,
-    /// A segment in braces stands for any one.
+    /// A segment in braces matches any value.
     pub(super) path: &'static str,
-    /// Names of the parameters that its query may have.
+    /// Query parameters that the route accepts.
     pub(super) query: &'static [&'static str],
     pub(super) body: BodyRule,
-    /// Whether it is served to the owner of the data directory only; over the network, its path is unknown.
+    /// Whether only the owner of the data directory can use it; over the network, the path is
+    /// unknown.
     pub(super) is_owners: bool,
     pub(super) handler: Handler,
 }
@@ -43,13 +44,13 @@ impl Route {
         }
     }
 
-    /// Served over the socket of the data directory only.
+    /// Limits the route to the socket in the data directory.
     pub(super) const fn for_owner(mut self) -> Self {
         self.is_owners = true;
         self
     }
 
-    /// With these parameters in its query.
+    /// Sets the accepted query parameters.
     pub(super) const fn asks(mut self, query: &'static [&'static str]) -> Self {
         self.query = query;
         self
@@ -79,18 +80,18 @@ impl Route {
     }
 }
 
-/// The route of a request, and the segments that stand in its braces.
+/// The route of a request, and the segments that match its braces.
 ///
 /// # Errors
 ///
-/// Returns the 404 or 405 that the client is to read.
+/// Returns a 404 or 405 if no route matches.
 pub(super) fn find<'r>(
     routes: &'r [Route],
     method: &str,
     path: &str,
     access: Access,
 ) -> Result<(&'r Route, Vec<String>), Failure> {
-    // As GET, without the body.
+    // HEAD is handled like GET; its body is dropped later.
     let method = if method == "HEAD" { "GET" } else { method };
     let mut matching = of_path(routes, path, access).peekable();
     if matching.peek().is_none() {
@@ -106,7 +107,7 @@ pub(super) fn find<'r>(
         })
 }
 
-/// The methods of a path, as `Allow` lists them.
+/// Methods of a path, for the `Allow` header.
 pub(super) fn methods(routes: &[Route], path: &str, access: Access) -> String {
     let methods = of_path(routes, path, access).map(|(route, _)| route.method);
     methods.collect::<Vec<_>>().join(", ")
@@ -122,7 +123,7 @@ fn of_path<'r>(
     matching.filter_map(move |route| Some((route, segments(route.path, path)?)))
 }
 
-/// The decoded segments of a path that stand for those in braces, if it has this form.
+/// The decoded segments that match the form's braces, if the path has this form.
 fn segments(form: &str, path: &str) -> Option<Vec<String>> {
     let mut found = Vec::new();
     let mut path = path.split('/');

@@ -1,4 +1,4 @@
-//! Every endpoint of the API; `openapi_tests.rs` describes them.
+//! All endpoints of the API; `openapi_tests.rs` describes them.
 
 use super::request::BodyRule::{None, Optional, Required};
 use super::route::Route;
@@ -17,10 +17,10 @@ const LOGS_QUERY: &[&str] = &[
 
 const PAGE_QUERY: &[&str] = &["limit", "offset"];
 
-/// The user whose login it is.
+/// Parameter that selects a user's login.
 const PRINCIPAL: &[&str] = &["principal"];
 
-/// The kind of an item.
+/// Parameter that selects the kind of an item.
 const KIND: &[&str] = &["kind"];
 
 pub(super) const ROUTES: &[Route] = &[

@@ -56,7 +56,7 @@ async fn handle(
     }
 }
 
-/// An answer that tells a failure of the gateway, as an error or as the result of a tool.
+/// An answer that reports a failure of the gateway, as an error or as a tool result.
 #[derive(Deserialize)]
 struct FailedAnswer {
     error: Option<FailedRequest>,
@@ -87,7 +87,8 @@ struct FailureText {
     text: String,
 }
 
-/// The machine-readable part of a failure; every one says whether a retry may help.
+/// The machine-readable part of a failure. `retryable` is always present, which identifies the
+/// failure as the gateway's.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct FailureData {
@@ -99,7 +100,7 @@ struct FailureData {
     retry_after_ms: Option<u64>,
 }
 
-/// The failure of the gateway that an answer tells, in the place of one of the server.
+/// The gateway's failure in an answer, or `None` for an answer of the server.
 fn failure_in(answer: &[u8]) -> Option<Failure> {
     let answer: FailedAnswer = serde_json::from_slice(answer).ok()?;
     let (data, message) = match (answer.error, answer.result) {

@@ -23,7 +23,7 @@ pub(super) async fn one(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
     find(&call).map(ApiAnswer::json)
 }
 
-/// The server that the path names.
+/// The server in the path.
 fn find(call: &ApiRequest<'_>) -> Result<ServerStatus, Failure> {
     let mut servers = call.operator.status().servers;
     let wanted = call.name();
@@ -64,7 +64,7 @@ pub(super) async fn reset(mut call: ApiRequest<'_>) -> Result<ApiAnswer, Failure
     order(call, ServerOrder::Reset(tool)).await
 }
 
-/// The outcome in words, and the server as it is then.
+/// The outcome as text, and the server's status afterwards.
 async fn order(call: ApiRequest<'_>, order: ServerOrder) -> Result<ApiAnswer, Failure> {
     let name = find(&call)?.name;
     let message = call.operator.order(&name, order).await?;
@@ -87,8 +87,8 @@ pub(super) async fn crashes(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> 
     Ok(ApiAnswer::json(crashes))
 }
 
-/// The crash reports of the server that the query names, or of all. It may have left the
-/// configuration.
+/// Crash reports of the server in the query, or of all servers. The server may have been removed
+/// from the configuration.
 pub(super) async fn all_crashes(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
     let crashes = call.operator.crashes(call.query.text("server"));
     crashes.await.map(ApiAnswer::json)

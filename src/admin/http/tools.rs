@@ -1,4 +1,4 @@
-//! `/api/tools`: what clients see, and what it costs them.
+//! `/api/tools`: the tools that clients see, and their token costs.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub(super) async fn list(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
     }))
 }
 
-/// The number of tools of each server and their tokens.
+/// Number and token cost of tools per server.
 fn by_server(tools: &[ToolView]) -> Vec<ToolsOfServer> {
     let mut sums: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     for tool in tools {

@@ -1,11 +1,12 @@
-//! `/.well-known/mcp-config`, where registries of MCP servers (Smithery) look how to connect.
+//! `/.well-known/mcp-config`, which registries of MCP servers (Smithery) read to learn how to
+//! connect.
 
 use actix_web::{HttpResponse, Resource, web};
 use serde_json::json;
 
 use super::{only_get, with_title_case_headers};
 
-/// At the root and below the endpoint, since a reverse proxy may pass on the latter only.
+/// Served at the root and below the endpoint, since a reverse proxy may forward only the endpoint.
 pub(super) fn mcp_config(endpoint: &str) -> Resource {
     let below = format!("{}/.well-known/mcp-config", endpoint.trim_end_matches('/'));
     let body = json!({
@@ -13,7 +14,7 @@ pub(super) fn mcp_config(endpoint: &str) -> Resource {
         "transport": "streamable-http",
         "endpoint": endpoint,
         "sseEndpoint": endpoint,
-        // Clients configure nothing: servers are the operator's.
+        // Clients have nothing to configure: the operator configures the servers.
         "configSchema": { "type": "object", "properties": {}, "required": [] },
     });
     let answer = move || {

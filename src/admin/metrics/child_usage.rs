@@ -1,30 +1,30 @@
-//! Memory and processor time of the processes of servers, added up for each server.
+//! Memory and CPU time of server processes, added up per server.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use crate::transport::ProcessUsage;
 
-/// Memory and processor time of the processes of one server.
+/// Memory and CPU time of one server's processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ChildUsage {
-    /// Groups that have a process.
+    /// Number of process groups with at least one process.
     pub(super) children: u64,
     pub(super) rss_bytes: u64,
-    /// Processor time in all, also of processes that ended.
+    /// Total CPU time, including processes that have exited.
     pub(super) cpu: Duration,
 }
 
-/// Processor time, which only grows though processes end.
+/// Accumulated CPU times, which never decrease when a process exits.
 #[derive(Debug, Default)]
 pub(super) struct CpuTimes {
-    /// Of the processes of the last look, by number and start.
+    /// CPU time per process at the last sample, by pid and start time.
     seen: HashMap<(u32, u64), Duration>,
     totals: BTreeMap<String, Duration>,
 }
 
 impl CpuTimes {
-    /// Takes another look. `servers` has the name for each process group.
+    /// Takes a sample. `servers` maps each server to its process groups.
     pub(super) fn update(
         &mut self,
         servers: &[(String, Vec<u32>)],
@@ -85,7 +85,7 @@ mod tests {
     fn the_time_of_a_server_is_that_of_all_its_processes() {
         let mut times = CpuTimes::default();
         let servers = [("a".to_owned(), vec![1, 3]), ("b".to_owned(), Vec::new())];
-        // A server's group, a descendant in it, another group, and one of nobody.
+        // A server's group, a descendant in it, another group, and an unknown group.
         let first = [
             process(1, 1, 5),
             process(2, 1, 2),
@@ -95,10 +95,10 @@ mod tests {
         let found = times.update(&servers, &first);
         assert_eq!(found["a"], usage(2, 30, 8));
         assert_eq!(found["b"], usage(0, 0, 0));
-        // Two have ended; their time stays.
+        // Two processes have exited; their time still counts.
         let found = times.update(&servers, &[process(1, 1, 7)]);
         assert_eq!(found["a"], usage(2, 10, 10));
-        // Another process has the number now.
+        // A new process has reused the pid.
         let other = ProcessUsage {
             started: 2,
             ..process(1, 1, 1)

@@ -1,4 +1,4 @@
-//! Families of metrics as text: OpenMetrics, or the form of Prometheus before it.
+//! Writes metric families as text: OpenMetrics, or the older Prometheus format.
 
 use std::fmt::{self, Display, Write as _};
 
@@ -8,13 +8,13 @@ use crate::metrics::{Exemplar, HistogramView};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TextForm {
     OpenMetrics,
-    /// Without exemplars; a counter is described under the name of its samples.
+    /// The older format: no exemplars, and counters are described under their sample names.
     Plain,
 }
 
 /// # Errors
 ///
-/// Returns the error of the formatter.
+/// Returns the formatter's error.
 pub(super) fn exposition(families: &[Family], form: TextForm) -> Result<String, fmt::Error> {
     let mut text = String::new();
     for family in families {
@@ -70,7 +70,7 @@ fn write_histogram(
         up_to += count;
         let bound = match bound.is_infinite() {
             true => "+Inf".to_owned(),
-            // Prometheus takes `1` and `1.0` for two series.
+            // Prometheus treats `1` and `1.0` as two series.
             false => format!("{bound:?}"),
         };
         write!(
@@ -102,7 +102,7 @@ fn write_exemplar(text: &mut String, exemplar: &Exemplar) -> fmt::Result {
     )
 }
 
-/// Labels in the names of Prometheus, and the upper bound of a bucket.
+/// Labels in Prometheus notation, and the upper bound of a bucket.
 struct Braces<'a>(&'a Labels, Option<&'a str>);
 
 impl Display for Braces<'_> {
@@ -124,7 +124,7 @@ impl Display for Braces<'_> {
     }
 }
 
-/// On one line.
+/// Escapes text for a single line.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('\n', "\\n")
 }

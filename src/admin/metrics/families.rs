@@ -1,4 +1,4 @@
-//! Status and measurements as families of metrics. Pure.
+//! Converts the status and measurements to metric families. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,22 +13,22 @@ use crate::supervision::ChildView;
 use crate::telemetry::Counters;
 use crate::transport::ProcessUsage;
 
-/// The content of an answer to a scrape.
+/// Input of a scrape.
 pub(super) struct Scrape {
     pub(super) status: Status,
     pub(super) counters: Counters,
-    /// In seconds.
+    /// Mailbox delays in seconds.
     pub(super) mailbox_waits: BTreeMap<Labels, f64>,
     pub(super) histograms: Arc<Histograms>,
-    /// Ends of servers' processes, by server and cause.
+    /// Exits of server processes, by server and cause.
     pub(super) exits: BTreeMap<(Arc<str>, &'static str), u64>,
-    /// By server, under the names that [`label_of`] gives them.
+    /// Process usage by server, under the labels from [`label_of`].
     pub(super) children: BTreeMap<String, ChildUsage>,
-    /// Of the gateway itself.
+    /// Usage of the gateway's own process.
     pub(super) process: Option<ProcessUsage>,
 }
 
-/// All metrics, those of the conventions first.
+/// All metrics, with the standard ones first.
 pub(super) fn families(scrape: &Scrape) -> Vec<Family> {
     let status = &scrape.status;
     let histograms = |descriptors: &'static [_]| {
@@ -52,7 +52,7 @@ pub(super) fn families(scrape: &Scrape) -> Vec<Family> {
     families
 }
 
-/// The metrics that every program for Prometheus has.
+/// Process metrics under Prometheus's standard names.
 fn of_process(process: &ProcessUsage) -> [Family; 2] {
     let cpu = BTreeMap::from([(Labels::new(), process.cpu.as_secs_f64())]);
     [
@@ -69,7 +69,7 @@ fn of_process(process: &ProcessUsage) -> [Family; 2] {
     ]
 }
 
-/// The processes of servers.
+/// Metrics of server processes.
 fn of_children(scrape: &Scrape) -> [Family; 4] {
     let (mut children, mut rss) = (Numbers::new(), Numbers::new());
     let mut cpu = BTreeMap::new();
@@ -156,7 +156,7 @@ fn of_gateway(status: &Status) -> Vec<Family> {
     families
 }
 
-/// The actors that keep the servers and the catalog.
+/// Metrics of the actors that manage the servers and the catalog.
 fn of_actors(status: &Status) -> [Family; 3] {
     let numbers = |number: fn(&ChildView) -> u64| -> Numbers {
         let actors = status.actors.iter();
@@ -188,7 +188,7 @@ fn of_actor(actor: &ChildView) -> Labels {
     vec![("actor", actor.name.to_string())]
 }
 
-/// Escalations of the actors, and of the servers.
+/// Escalations of the actors and the servers.
 fn escalations(status: &Status) -> Family {
     let actors = status.actors.iter();
     let actors = actors.map(|it| (of_actor(it), signed(it.escalations)));
@@ -210,7 +210,7 @@ fn escalations(status: &Status) -> Family {
     )
 }
 
-/// The counters of the status.
+/// Counters from the status.
 fn of_counters(counters: &Counters) -> impl Iterator<Item = Family> {
     let mut families = BTreeMap::<_, Numbers>::new();
     for (name, labels, count) in counters.metrics() {

@@ -1,20 +1,20 @@
-//! A family of metrics: what each of its forms is written from.
+//! A metric family, the common source of all output formats.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::metrics::HistogramView;
 
-/// In the words of OpenTelemetry, as `mcp.method.name`.
+/// Labels with OpenTelemetry names, such as `mcp.method.name`.
 pub(super) type Labels = Vec<(&'static str, String)>;
 
-/// Whole numbers by their labels.
+/// Integers by label set.
 pub(super) type Numbers = BTreeMap<Labels, i64>;
 
 pub(super) struct Family {
-    /// For Prometheus, with its unit, but without the `_total` of a counter.
+    /// Prometheus name, with the unit but without the `_total` suffix of counters.
     pub(super) name: Cow<'static, str>,
-    /// For OpenTelemetry, if its conventions have another one.
+    /// OpenTelemetry name, if its conventions use a different one.
     pub(super) otel_name: Option<&'static str>,
     pub(super) help: Cow<'static, str>,
     pub(super) samples: Samples,
@@ -24,9 +24,9 @@ pub(super) struct Family {
 pub(super) enum Samples {
     Gauges(Numbers),
     Counters(Numbers),
-    /// Gauges of seconds.
+    /// Gauges in seconds.
     Seconds(BTreeMap<Labels, f64>),
-    /// Counters of seconds.
+    /// Counters in seconds.
     Times(BTreeMap<Labels, f64>),
     Histograms(Vec<(Labels, HistogramView)>),
 }
@@ -45,7 +45,7 @@ impl Family {
         }
     }
 
-    /// Of one number without labels.
+    /// A gauge without labels.
     pub(super) fn gauge(name: &'static str, help: &'static str, value: i64) -> Self {
         Self::new(
             name,
@@ -54,7 +54,7 @@ impl Family {
         )
     }
 
-    /// Of one counter without labels.
+    /// A counter without labels.
     pub(super) fn counter(
         name: impl Into<Cow<'static, str>>,
         help: impl Into<Cow<'static, str>>,

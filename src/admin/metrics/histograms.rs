@@ -1,4 +1,4 @@
-//! Durations as families of metrics, in the words of OpenTelemetry's conventions for MCP.
+//! Durations as metric families, with the names of OpenTelemetry's conventions for MCP.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use super::family::{Family, Labels, Samples};
 use crate::metrics::{Histograms, Measure, MethodLabel, Series};
 use crate::protocol::MethodName;
 
-/// A histogram's measure, its names for Prometheus and for OpenTelemetry, and its help.
+/// A histogram's measure, Prometheus name, OpenTelemetry name, and help text.
 pub(super) type Descriptor = (Measure, &'static str, Option<&'static str>, &'static str);
 
-/// Those of the conventions.
+/// Histograms of the OpenTelemetry conventions.
 pub(super) const OF_CONVENTIONS: &[Descriptor] = &[
     (
         Measure::ServerOperation,
@@ -37,7 +37,7 @@ pub(super) const OF_CONVENTIONS: &[Descriptor] = &[
     ),
 ];
 
-/// Those of the gateway.
+/// Histograms specific to the gateway.
 pub(super) const OF_GATEWAY: &[Descriptor] = &[(
     Measure::Overhead,
     "mcpvisor_overhead_seconds",
@@ -59,7 +59,7 @@ pub(super) fn histogram_family(
     }
 }
 
-/// In the names of the conventions; what a series does not have is left out.
+/// Labels with the names of the conventions, without those that a series lacks.
 fn labels(series: &Series<Option<Arc<str>>>) -> Labels {
     let mut labels = Labels::new();
     let mut add = |name: &'static str, value: Option<String>| {

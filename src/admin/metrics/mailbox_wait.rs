@@ -1,5 +1,5 @@
-//! How long messages wait for their actor. actix does not tell what is in a mailbox, so a probe is
-//! sent to each thread on which actors live, only when somebody asks.
+//! Measures how long messages wait for their actor. actix does not expose mailboxes, so each scrape
+//! sends a probe to every thread that runs actors.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc;
@@ -10,10 +10,10 @@ use tokio::time::Instant;
 use super::family::Labels;
 use crate::supervision::Arbiters;
 
-/// How long a probe is waited for; the value of a thread that takes longer.
+/// Maximum wait for a probe, and the reported value for slower threads.
 const WAIT_MAX: Duration = Duration::from_millis(500);
 
-/// In seconds, by thread. Blocks the calling one meanwhile.
+/// Mailbox delay of each thread, in seconds. Blocks the calling thread.
 pub(super) fn mailbox_waits(arbiters: &Arbiters) -> BTreeMap<Labels, f64> {
     let sent = Instant::now();
     let mut waits = vec![WAIT_MAX; arbiters.count().get()];
@@ -21,7 +21,7 @@ pub(super) fn mailbox_waits(arbiters: &Arbiters) -> BTreeMap<Labels, f64> {
     for thread in 0..waits.len() {
         let probe = probe.clone();
         let arrive = move || {
-            // It fails once nobody waits any more.
+            // Fails when the receiver has stopped waiting.
             let _ = probe.send((thread, sent.elapsed()));
         };
         arbiters.at(thread).arbiter.spawn_fn(arrive);

@@ -1,5 +1,5 @@
-//! `/metrics` for Prometheus, on a listener of its own: the status and the processes of servers as
-//! they are when it is asked for, and what was measured until then.
+//! `/metrics` for Prometheus, on its own listener. A scrape reads the current status and process
+//! usage, and the accumulated measurements.
 
 mod child_usage;
 mod exposition;
@@ -30,18 +30,18 @@ use families::{Scrape, families};
 use mailbox_wait::mailbox_waits;
 use server_metrics::label_of;
 
-/// Open connections of scrapers; more wait to be accepted.
+/// Maximum open connections of scrapers; further ones wait to be accepted.
 const CONNECTIONS_MAX: usize = 16;
 
-/// How long a scraper may take to send the head of a request.
+/// Maximum time for a scraper to send the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long the end of the listener is waited for.
+/// Maximum wait for the listener to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The form before OpenMetrics, for scrapers that do not ask for that.
+/// The format before OpenMetrics, for scrapers that do not request OpenMetrics.
 const PLAIN_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 pub use otlp_exporter::MetricsExporter;
@@ -50,7 +50,7 @@ pub use otlp_exporter::MetricsExporter;
 pub struct MetricsServer(ServerHandle);
 
 impl MetricsServer {
-    /// Serves on a thread of its own, so that a scrape delays no call.
+    /// Starts serving on a dedicated thread, so that a scrape does not delay calls.
     ///
     /// # Errors
     ///
@@ -79,7 +79,7 @@ impl MetricsServer {
     }
 
     pub async fn stop(&self) {
-        // Its thread ends with the process at the latest.
+        // The thread ends with the process at the latest.
         let _ = timeout(STOP_TIMEOUT, self.0.stop(false)).await;
     }
 }
@@ -141,13 +141,13 @@ async fn metrics(request: HttpRequest, scraper: web::Data<Scraper>) -> HttpRespo
     match exposition(&families(&scraper.scrape()), form) {
         Ok(text) => HttpResponse::Ok().content_type(content_type).body(text),
         Err(error) => {
-            log::error!(error:%; "metrics cannot be written");
+            log::error!(error:%; "could not format the metrics");
             HttpResponse::InternalServerError().body("metrics cannot be written\n")
         }
     }
 }
 
-/// A page of another site may lead a name of its own to this address (DNS rebinding).
+/// Rejects other host names: a web page could resolve its own name to this address (DNS rebinding).
 fn is_loopback(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,

@@ -1,4 +1,4 @@
-//! Sends all metrics to a collector again and again, from a thread of its own.
+//! Pushes all metrics to a collector at an interval, on a dedicated thread.
 
 use std::io;
 use std::sync::{Arc, mpsc};
@@ -21,10 +21,10 @@ use crate::metrics::OtlpSettings;
 use crate::telemetry::{OtlpProtocol, unix_millis};
 use crate::traces::{http_client, resource};
 
-/// How long the thread may take until it can send.
+/// Maximum time for the thread to become ready.
 const START_MAX: Duration = Duration::from_secs(10);
 
-/// The thread, from outside.
+/// Handle to the exporter thread.
 pub struct MetricsExporter {
     stop: CancellationToken,
     stopped: CancellationToken,
@@ -33,7 +33,7 @@ pub struct MetricsExporter {
 impl MetricsExporter {
     /// # Errors
     ///
-    /// Returns why nothing can be sent.
+    /// Returns why the export cannot start.
     pub fn start(settings: OtlpSettings, operator: Arc<Operator>) -> io::Result<Self> {
         let (stop, stopped) = (CancellationToken::new(), CancellationToken::new());
         let (ready, is_ready) = mpsc::sync_channel(1);
@@ -43,7 +43,7 @@ impl MetricsExporter {
             .spawn(move || {
                 let _ended = ended;
                 if let Err(error) = run(settings, operator, stops, &ready) {
-                    // The other end waits only for the start.
+                    // After a successful start, the receiver is gone.
                     let _ = ready.send(Err(error));
                 }
             })?;
@@ -52,11 +52,11 @@ impl MetricsExporter {
         Ok(Self { stop, stopped })
     }
 
-    /// Sends the last numbers.
+    /// Sends the final metrics.
     pub async fn stop(&self, within: Duration) {
         self.stop.cancel();
         if timeout(within, self.stopped.cancelled()).await.is_err() {
-            log::warn!("the collector did not take the last metrics in time");
+            log::warn!("the collector did not accept the final metrics in time");
         }
     }
 }
@@ -79,7 +79,7 @@ fn run(
             settings,
             fails: false,
         };
-        // The gateway waits for this.
+        // The gateway's start waits for this.
         let _ = ready.send(Ok(()));
         exports.run(stop).await;
         Ok(())
@@ -90,10 +90,10 @@ struct Exports {
     sender: Sender,
     scraper: Scraper,
     resource: Vec<(String, String)>,
-    /// In milliseconds since 1970.
+    /// Start time in milliseconds since 1970.
     began: u64,
     settings: OtlpSettings,
-    /// The last ones were not taken.
+    /// Whether the last export failed.
     fails: bool,
 }
 
@@ -106,7 +106,7 @@ impl Exports {
         self.export().await;
     }
 
-    /// Sends all metrics. Those of a failed export are in the next one, too: totals are since the start.
+    /// Sends all metrics. A failed export loses nothing, because values are totals since the start.
     async fn export(&mut self) {
         let period = Period::new(self.began, unix_millis());
         let families = families(&self.scraper.scrape());
@@ -115,8 +115,8 @@ impl Exports {
         let sent = timeout(limit, self.sender.send(message)).await;
         let sent = sent.unwrap_or_else(|_| Err(format!("no answer after {limit:?}")));
         match &sent {
-            Ok(()) if self.fails => log::info!("the collector takes metrics again"),
-            Err(reason) if !self.fails => log::warn!(reason; "the collector takes no metrics"),
+            Ok(()) if self.fails => log::info!("metrics export works again"),
+            Err(reason) if !self.fails => log::warn!(reason; "could not export metrics"),
             Ok(()) | Err(_) => {}
         }
         self.fails = sent.is_err();
@@ -159,7 +159,7 @@ impl Sender {
         }
     }
 
-    /// Says why the collector did not take it, without its address.
+    /// Sends a message. The error omits the collector's address.
     async fn send(&mut self, message: ExportMetricsServiceRequest) -> Result<(), String> {
         match self {
             Self::Http {
@@ -190,7 +190,7 @@ fn without_url(error: reqwest::Error) -> String {
     error.without_url().to_string()
 }
 
-/// The attributes of the resource, as texts.
+/// Resource attributes as text.
 fn resource_texts() -> Vec<(String, String)> {
     let resource = resource();
     let pairs = resource.iter();

@@ -1,4 +1,4 @@
-//! Families of metrics as the messages of OTLP.
+//! Converts metric families to OTLP messages.
 
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
@@ -11,7 +11,7 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use super::family::{Family, Labels, Samples};
 use crate::metrics::{Exemplar, HistogramView};
 
-/// When totals began, and now, in nanoseconds since 1970.
+/// Start of the totals, and current time, in nanoseconds since 1970.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Period {
     began: u64,
@@ -19,7 +19,7 @@ pub(super) struct Period {
 }
 
 impl Period {
-    /// Of milliseconds.
+    /// Converts from milliseconds.
     pub(super) const fn new(began: u64, now: u64) -> Self {
         Self {
             began: nanos(began),
@@ -32,7 +32,7 @@ const fn nanos(millis: u64) -> u64 {
     millis.saturating_mul(1_000_000)
 }
 
-/// The message with all of them.
+/// A message with all families.
 pub(super) fn message(
     families: &[Family],
     period: Period,
@@ -65,7 +65,7 @@ pub(super) fn message(
 
 fn metric(family: &Family, period: Period) -> Metric {
     use number_data_point::Value::{AsDouble, AsInt};
-    // All totals are since the start.
+    // All totals are counted from the start.
     let cumulative = AggregationTemporality::Cumulative.into();
     let sum = |data_points| {
         metric::Data::Sum(Sum {
@@ -103,7 +103,7 @@ fn metric(family: &Family, period: Period) -> Metric {
     }
 }
 
-/// In the notation of UCUM.
+/// The unit in UCUM notation.
 fn unit(name: &str) -> &'static str {
     match name.rsplit_once('_') {
         Some((_, "seconds")) => "s",

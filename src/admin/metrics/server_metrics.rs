@@ -1,4 +1,4 @@
-//! The metrics of each server.
+//! Per-server metrics.
 
 use super::family::{Family, Labels, Numbers, Samples, signed};
 use crate::admin::status::ServerStatus;
@@ -6,7 +6,7 @@ use crate::downstream::BreakerState;
 use crate::downstream::ServerStatusView;
 use crate::metrics::OTHER;
 
-/// Servers that have series of their own; the numbers of the others are added up.
+/// Maximum servers with their own series; the values of further ones are added up.
 pub(super) const SERVERS_MAX: usize = 500;
 
 const STATES: [&str; 9] = [
@@ -28,7 +28,7 @@ const BREAKER_STATES: [BreakerState; 4] = [
     BreakerState::Tripped,
 ];
 
-/// The label of the server that stands there in the configuration.
+/// The label of the server at this position in the configuration.
 pub(super) fn label_of(index: usize, server: &ServerStatus) -> &str {
     match index {
         0..SERVERS_MAX => &server.name,
@@ -70,7 +70,7 @@ impl ServerMetrics {
             add(&mut self.items, with(name, "kind", kind), count);
         }
         let labels = vec![("server", name.to_owned())];
-        // Of those that share a label, the oldest list, and the token that expires first.
+        // Servers that share a label report the oldest list and the earliest token expiry.
         if let Some(age) = server.lists_age {
             let oldest = self.lists_age.entry(labels.clone()).or_default();
             *oldest = signed(age).max(*oldest);
@@ -177,7 +177,7 @@ impl ServerMetrics {
     }
 }
 
-/// Those that share a label are added up.
+/// Adds to a series, which several servers can share.
 pub(super) fn add(numbers: &mut Numbers, labels: Labels, more: i64) {
     let number = numbers.entry(labels).or_default();
     *number = number.saturating_add(more);

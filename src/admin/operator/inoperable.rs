@@ -7,7 +7,7 @@ use crate::protocol::{ErrorKind, Failure};
 /// Why a server cannot be operated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::admin) enum Inoperable<'a> {
-    /// No server has this name; the configuration has these.
+    /// No server has this name; lists the configured names.
     Unknown(&'a [&'a str]),
     Disabled,
     /// The text names the missing setting.
@@ -17,7 +17,7 @@ pub(in crate::admin) enum Inoperable<'a> {
 }
 
 impl Inoperable<'_> {
-    /// The refusal for an operator who named the server. The name can be any text.
+    /// The failure for an operator who named the server. The name is arbitrary input.
     pub(in crate::admin) fn failure(&self, server: &str) -> Failure {
         let name: String = server.chars().take(64).collect();
         let message = format!("server {name:?} {self}");

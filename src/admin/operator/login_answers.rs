@@ -1,11 +1,11 @@
-//! The answers of the steps of a login at a server.
+//! Results of the steps of a login at a server.
 
 use serde::{Deserialize, Serialize};
 
 use crate::auth;
 use crate::id::Principal;
 
-/// Where an operator begins a login.
+/// How the operator started a login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::admin) enum LoginOrigin {
     Api,
@@ -13,26 +13,26 @@ pub(in crate::admin) enum LoginOrigin {
     Dashboard,
 }
 
-/// The page to sign in at.
+/// The page where an operator signs in.
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LoginPage {
     pub url: String,
-    /// The page of the authorization server, to which `url` may lead.
+    /// The authorization server's page. `url` may lead to it through the gateway.
     pub authorization_url: String,
 }
 
-/// A token for a server that was renewed.
+/// A renewed token of a server.
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::admin) struct RenewedToken {
     pub(in crate::admin) success: bool,
     pub(in crate::admin) token_type: String,
-    /// In seconds.
+    /// Lifetime in seconds.
     pub(in crate::admin) expires_in: Option<u64>,
-    /// In RFC 3339.
+    /// Expiry time (RFC 3339).
     pub(in crate::admin) expires_at: Option<String>,
 }
 
@@ -40,26 +40,26 @@ pub(in crate::admin) struct RenewedToken {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::admin) struct LoginUser {
-    /// Whether it is the principal of an API key of the gateway.
+    /// Whether the user is the principal of one of the gateway's API keys.
     pub(in crate::admin) is_key: bool,
     pub(in crate::admin) issuer: String,
     pub(in crate::admin) name: String,
 }
 
-/// A login that waits for a person.
+/// A login that waits for a person to continue.
 #[derive(Clone, Debug)]
 pub(in crate::admin) struct OfferedLogin {
     pub(in crate::admin) server: String,
     /// `None` where all clients use the token.
     pub(in crate::admin) user: Option<LoginUser>,
     pub(in crate::admin) issuer: String,
-    /// Who asked for the login, in words.
+    /// Description of who requested the login.
     pub(in crate::admin) requester: String,
-    /// Where the browser comes back to.
+    /// The address that the browser returns to.
     pub(in crate::admin) callback: String,
 }
 
-/// A login that succeeded.
+/// A completed login.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::admin) struct FinishedLogin {
@@ -69,15 +69,15 @@ pub(in crate::admin) struct FinishedLogin {
     /// `None` where all clients use the token.
     pub(in crate::admin) user: Option<LoginUser>,
     pub(in crate::admin) token_type: String,
-    /// In seconds.
+    /// Lifetime in seconds.
     pub(in crate::admin) expires_in: Option<u64>,
     pub(in crate::admin) scope: String,
-    /// The word by which the last page revokes the token; nobody else gets it.
+    /// Secret that lets the last page revoke the token; no other page receives it.
     #[serde(skip)]
     pub(in crate::admin) take_back: String,
 }
 
-/// A login that its person took back.
+/// A login that was revoked by the person who signed in.
 #[derive(Clone, Debug)]
 pub(in crate::admin) struct TakenBackLogin {
     pub(in crate::admin) server: String,

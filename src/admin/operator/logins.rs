@@ -1,4 +1,4 @@
-//! How operators sign the gateway in to its servers.
+//! Sign-in of the gateway to its servers, by operators.
 
 use std::sync::Arc;
 
@@ -17,18 +17,18 @@ use crate::id::{CredentialContext, Principal, ServerName};
 use crate::protocol::{ErrorKind, Failure};
 use crate::telemetry::rfc3339;
 
-/// The login at a server: the gateway's own, or that of a user.
+/// A login at a server: the gateway's own, or a user's.
 struct Login {
     server: ServerName,
     credential: Arc<Credential>,
-    /// This credential, and further ones of a subject whose tokens are exchanged.
+    /// The login's credential, and further ones of a subject whose tokens are exchanged.
     credentials: Vec<Arc<Credential>>,
 }
 
 impl Operator {
-    /// Begins a login at a server, which is found by its name or id: the gateway's own, or that of
-    /// the user of this name. The browser comes back to `redirect_uri`, which is on this machine, or
-    /// to the gateway.
+    /// Starts a login at a server, which is found by name or id: the gateway's own, or a user's.
+    /// The browser returns to `redirect_uri`, which must be on this machine, or else to the
+    /// gateway.
     ///
     /// # Errors
     ///
@@ -97,11 +97,11 @@ impl Operator {
         Ok(forgotten(&login.credentials).await)
     }
 
-    /// The login whose page a browser opened.
+    /// The login for the page that a browser opened.
     ///
     /// # Errors
     ///
-    /// Returns a failure when no login waits for this state.
+    /// Returns a failure when no pending login has this state.
     pub(in crate::admin) fn offered_login(&self, state: &str) -> Result<OfferedLogin, Failure> {
         let offer = self.state.credentials.offer(state).ok_or_else(waits_not)?;
         Ok(OfferedLogin {
@@ -113,12 +113,12 @@ impl Operator {
         })
     }
 
-    /// The page of the authorization server, for the browser with this cookie, whose person
-    /// continues from the gateway's page.
+    /// Continues from the gateway's page to the authorization server's page, for the browser with
+    /// this cookie.
     ///
     /// # Errors
     ///
-    /// Returns a failure when no login waits for this state.
+    /// Returns a failure when no pending login has this state.
     pub(in crate::admin) fn continue_login(
         &self,
         state: &str,
@@ -128,7 +128,7 @@ impl Operator {
         page.ok_or_else(waits_not)
     }
 
-    /// Ends a login with the query that the authorization server sent a browser back with.
+    /// Completes a login with the query that the authorization server added to the redirect.
     ///
     /// # Errors
     ///
@@ -141,7 +141,7 @@ impl Operator {
         self.state.finish_login(query, bearer).await
     }
 
-    /// Revokes the token of a login, whose last page holds this word.
+    /// Revokes the token of a login whose last page contains this secret.
     ///
     /// # Errors
     ///
@@ -159,7 +159,7 @@ impl Operator {
         log::warn!(
             server = taken.server.as_str(),
             principal = taken.principal.as_ref().map(Principal::name);
-            "the person who signed in took it back: the token is revoked"
+            "login revoked by the person who signed in"
         );
         Ok(TakenBackLogin {
             server: taken.server.to_string(),
@@ -178,9 +178,10 @@ impl Login {
     }
 }
 
-/// The gateway's own login leads straight to the authorization server where an operator asks for it
-/// in a terminal or over the API: the operator opens the link, or a program does. A user's login is
-/// always bound to one browser, unless a program takes the answer.
+/// The kind of link for a login. The gateway's own login links directly to the authorization server
+/// when an operator starts it in a terminal or over the API, because the operator or a program
+/// opens the link. A user's login is always bound to one browser, unless a program receives the
+/// answer.
 fn link_kind(origin: LoginOrigin, returns_here: bool, is_users: bool) -> LinkKind {
     match returns_here && (is_users || origin == LoginOrigin::Dashboard) {
         true => LinkKind::Page,
@@ -223,7 +224,7 @@ impl GatewayState {
         })
     }
 
-    /// The login at the server of this name or id: the gateway's own, or that of a user.
+    /// Finds the login at the server with this name or id: the gateway's own, or a user's.
     fn find_login(&self, server: &str, principal: Option<&str>) -> Result<Login, Failure> {
         let server = self.find_operable_server(server)?;
         let settings = server.settings();
@@ -247,8 +248,8 @@ impl GatewayState {
         })
     }
 
-    /// The credential of a user, whom an operator may sign in before the first call; of a subject whose
-    /// tokens are exchanged there are several.
+    /// Credentials of a user. An operator can sign a user in before the first call. A subject whose
+    /// tokens are exchanged has several.
     fn user_credentials(
         &self,
         server: &ServerSettings,
@@ -262,7 +263,7 @@ impl GatewayState {
             return refuse("is used with the sign-in of the gateway, not of each user".to_owned());
         }
         let credentials = &self.credentials;
-        // A token's subject can have the same name as a key, so that issuer and name identify it.
+        // A subject can have the same name as a key, so issuer and name together identify it.
         let keys = self.key_principals.load();
         let key = keys.iter().find(|it| it.name() == name);
         let key = key.zip(credentials.get(&server.name));
@@ -278,7 +279,7 @@ impl GatewayState {
         Ok(known)
     }
 
-    /// The id by which the API knows a server.
+    /// The API id of a server.
     fn id_of(&self, name: &ServerName) -> String {
         let servers = self.servers.load();
         let found = servers.iter().find(|server| server.name == name.as_str());
@@ -286,7 +287,7 @@ impl GatewayState {
     }
 }
 
-/// Renews all tokens of one user, without the tokens whose subject token has expired.
+/// Renews all of a user's tokens, except those whose subject token has expired.
 async fn refreshed(credentials: &[Arc<Credential>]) -> Result<RenewedToken, SignInError> {
     let mut refreshed = Err(SignInError::NoSubject);
     for credential in credentials {
@@ -306,7 +307,7 @@ async fn refreshed(credentials: &[Arc<Credential>]) -> Result<RenewedToken, Sign
     })
 }
 
-/// Forgets all tokens of one user, and returns whether any existed.
+/// Forgets all of a user's tokens. Returns whether any existed.
 async fn forgotten(credentials: &[Arc<Credential>]) -> bool {
     let mut any = false;
     for credential in credentials {
@@ -315,7 +316,7 @@ async fn forgotten(credentials: &[Arc<Credential>]) -> bool {
     any
 }
 
-/// Where the browser comes back to: only this machine may be named by a request.
+/// The address that the browser returns to. A request can name only addresses on this machine.
 fn redirect_target(asked: Option<&str>, callback: Option<&Url>) -> Result<Url, Failure> {
     let Some(asked) = asked else {
         return callback.cloned().ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! The running gateway in the hands of an operator: the same for the API and the dashboard.
+//! Operations on the running gateway, shared by the API and the dashboard.
 
 mod inoperable;
 mod login_answers;
@@ -42,28 +42,28 @@ pub(super) use login_answers::{
 };
 pub use status::{CertificateSource, ConfiguredServer, ConfiguredState, GatewayState, tree_source};
 
-/// Serves an MCP client of a view behind a socket; the future ends when the client has left.
+/// Serves an MCP client of a view over a socket. The future completes when the client disconnects.
 pub type ServeClient =
     Arc<dyn Fn(ViewId, UnixStream) -> io::Result<LocalBoxFuture<'static, ()>> + Send + Sync>;
 
-/// The gateway, as operators see it. Its methods work on any arbiter.
+/// The operator's interface to the gateway. Its methods work on any arbiter.
 pub struct Operator {
     pub state: Arc<GatewayState>,
-    /// Where clients connect.
+    /// Address that clients connect to.
     pub listen: String,
     pub data_dir: PathBuf,
-    /// The token of the API; `None` where nothing listens.
+    /// The API token; `None` if the gateway does not listen.
     pub token: Option<Arc<ApiToken>>,
-    /// Where browsers come back to after a login.
+    /// Address that browsers return to after a login.
     pub callback: Option<Url>,
-    /// Where a browser on this machine finds the gateway.
+    /// The gateway's URL for browsers on this machine.
     pub own_url: Option<String>,
-    /// Where changes of the configuration go.
+    /// Queue for configuration changes.
     pub config_orders: ConfigOrders,
     pub serve_client: ServeClient,
-    /// The limits of a server that are in force.
+    /// Computes the effective limits of a server.
     pub limits: fn(&ServerSettings) -> Vec<LimitView>,
-    /// Client connections that can be open at a time; `None` where nothing listens.
+    /// Maximum open client connections; `None` if the gateway does not listen.
     pub clients_max: Option<usize>,
 }
 
@@ -90,11 +90,11 @@ impl Operator {
             .collect()
     }
 
-    /// A link to the dashboard that signs in once, within some minutes.
+    /// A single-use link that signs in to the dashboard, valid for some minutes.
     ///
     /// # Errors
     ///
-    /// Returns the reason why no dashboard exists.
+    /// Returns an error when no dashboard is available.
     pub fn login_link(&self) -> Result<String, Failure> {
         let (Some(token), Some(url)) = (&self.token, &self.own_url) else {
             return Err(no_api("dashboard"));
@@ -105,8 +105,7 @@ impl Operator {
         Ok(format!("{url}/ui/login?code={code}"))
     }
 
-    /// Carries out an order, and returns the outcome in words. A server is found by its name and by
-    /// its id.
+    /// Carries out an order, and returns the outcome as text. A server is found by name or id.
     ///
     /// # Errors
     ///
@@ -122,18 +121,17 @@ impl Operator {
         self.state.credentials.views().await
     }
 
-    /// The kept lines of a server, oldest first.
+    /// Buffered log lines of a server, oldest first.
     ///
     /// # Errors
     ///
-    /// Returns the reason why there are none.
+    /// Returns an error when the server has no log.
     pub(super) fn logs(&self, server: &str) -> Result<Vec<LogLine>, Failure> {
         let found = self.state.find_operable_server(server)?;
         Ok(found.log().after(0))
     }
 
-    /// The crash reports of a server, or of all. Reports of a removed server
-    /// remain.
+    /// Crash reports of one server, or of all servers. Reports of removed servers are kept.
     ///
     /// # Errors
     ///
@@ -143,7 +141,7 @@ impl Operator {
         read_files(move || crashes(&data_dir, server.as_deref())).await
     }
 
-    /// The newest crash reports of a server, whole, the newest first.
+    /// The newest full crash reports of a server, newest first.
     ///
     /// # Errors
     ///
@@ -157,29 +155,29 @@ impl Operator {
         read_files(move || crash_reports(&data_dir, &server, most)).await
     }
 
-    /// The limits of a server that are in force.
+    /// Effective limits of a server.
     ///
     /// # Errors
     ///
-    /// Returns the reason why there are none.
+    /// Returns an error when the server cannot run.
     pub(super) fn limits(&self, server: &str) -> Result<Vec<LimitView>, Failure> {
         let found = self.state.find_operable_server(server)?;
         Ok((self.limits)(&found.settings()))
     }
 
-    /// The pins of all servers, and the texts that are not approved.
+    /// The pins of all servers, including definitions that are not approved.
     pub(super) fn pins(&self) -> Vec<PinView> {
         let pins = self.state.publisher.pins().into_iter();
         pins.map(|pin| self.state.masked_texts(pin)).collect()
     }
 
-    /// One pin with its definitions and their difference. The server is found by its name or id.
+    /// One pin with its definitions and their difference. The server is found by name or id.
     ///
     /// # Errors
     ///
-    /// Returns the reason why none exists.
+    /// Returns an error when no such pin exists.
     pub(super) fn pin(&self, server: &str, of: (PinKind, &str)) -> Result<PinDetail, Failure> {
-        // Pins of a disabled server remain.
+        // Pins of a disabled server are kept.
         let name = self.state.configured_name(server)?;
         let name = ServerName::try_new(&name)
             .map_err(|error| Failure::new(ErrorKind::ServerNotFound, error.to_string()))?;
@@ -187,8 +185,8 @@ impl Operator {
         pin.map(|pin| self.state.masked_texts(pin))
     }
 
-    /// Approves what a server lists under a name, or everything that it lists; with a digest only
-    /// that definition. Returns the names of which something was approved.
+    /// Approves a server's definitions under one name, or all of them. A digest limits the approval
+    /// to that definition. Returns the approved names.
     ///
     /// # Errors
     ///
@@ -203,11 +201,11 @@ impl Operator {
         self.state.publisher.approve(found.name(), of, digest).await
     }
 
-    /// Makes a call of the history again, and returns its JSON-RPC answer.
+    /// Replays a call from the history, and returns its JSON-RPC answer.
     ///
     /// # Errors
     ///
-    /// Returns the reason why the call cannot be made again.
+    /// Returns the reason why the call cannot be replayed.
     pub(super) async fn replay(&self, id: &str) -> Result<Value, RecordsError> {
         let state = &self.state;
         let site = state.arbiters.at(0);
@@ -216,17 +214,17 @@ impl Operator {
         answer.map(|answer| state.masked(answer))
     }
 
-    /// The JSON-RPC answer of one server, found by its name or id, under its own names.
+    /// The JSON-RPC answer of one server, found by name or id, with the server's own item names.
     ///
     /// # Errors
     ///
-    /// Returns the reason why the server cannot be asked.
+    /// Returns the reason why the request could not be sent.
     pub(super) async fn ask(&self, server: &str, request: Request) -> Result<Bytes, Failure> {
         let found = self.state.find_operable_server(server)?;
         let view = ViewId::Server(found.name().clone());
         let site = self.state.arbiters.at(0);
         let place = (site.index, &site.arbiter);
-        // The answer has the form for clients that send no revision.
+        // Clients that send no revision expect this format.
         let as_client = (view, Revision::NEWEST_LEGACY);
         let answer = answer_request(&self.state.sessions, place, request, as_client).await;
         answer.ok_or_else(|| {
@@ -235,7 +233,7 @@ impl Operator {
         })
     }
 
-    /// The view of this name, or that of all servers.
+    /// The view with this name, or the default view.
     ///
     /// # Errors
     ///
@@ -260,28 +258,28 @@ impl Operator {
 }
 
 impl GatewayState {
-    /// Texts of servers as operators see them.
+    /// Masks secrets in data that contains texts of servers.
     fn masked(&self, mut value: Value) -> Value {
         self.log.secrets().mask_json(&mut value);
         value
     }
 
-    /// The same for a view that holds texts of servers.
+    /// Masks secrets in a typed view that contains texts of servers.
     fn masked_texts<T: Serialize + DeserializeOwned>(&self, view: T) -> T {
         let masked = serde_json::to_value(&view).map(|value| self.masked(value));
-        // Masks replace texts by texts, so that the view can be read again.
+        // Masking only replaces text with text, so the view can be parsed again.
         masked.and_then(serde_json::from_value).unwrap_or(view)
     }
 }
 
-/// The refusal of a gateway that listens nowhere; it has no `missing`.
+/// The failure of a gateway that does not listen and therefore lacks `missing`.
 pub fn no_api(missing: &str) -> Failure {
     let message = format!("this gateway serves one client over stdio: it has no {missing}");
     Failure::new(ErrorKind::Conflict, message)
 }
 
-/// The lines after number `after`, at most the last `last` of them. A number beyond all of them
-/// is from before a restart, and counts as 0.
+/// The lines after number `after`, limited to the newest `last`. A number beyond the newest line
+/// predates a restart, and counts as 0.
 pub(super) fn selected(mut lines: Vec<LogLine>, after: u64, last: usize) -> Vec<LogLine> {
     let newest = lines.last().map_or(0, |line| line.sequence);
     if after <= newest {

@@ -1,4 +1,4 @@
-//! The state of the running gateway, for operators and for monitoring.
+//! The state of the running gateway, for operators and monitoring.
 
 use std::sync::Arc;
 
@@ -25,14 +25,14 @@ use crate::telemetry::{Counters, LogRecords, unix_millis};
 use crate::traces::Traces;
 use crate::transport::LargeAnswers;
 
-/// A server of the configuration.
+/// A configured server.
 pub struct ConfiguredServer {
     pub id: String,
     pub name: String,
     pub state: ConfiguredState,
 }
 
-/// Whether the configuration lets a server run.
+/// Whether the configuration allows a server to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfiguredState {
     Ready,
@@ -41,7 +41,7 @@ pub enum ConfiguredState {
     Misconfigured(String),
 }
 
-/// The server of this id or name.
+/// The server with this id or name.
 fn configured<'s>(
     servers: &'s [ConfiguredServer],
     wanted: &str,
@@ -57,7 +57,7 @@ fn configured<'s>(
 /// Reads the state of the served certificate.
 pub type CertificateSource = Arc<dyn Fn() -> CertificateView + Send + Sync>;
 
-/// The parts that a status is read from; shared by all threads.
+/// The sources of a status, shared by all threads.
 pub struct GatewayState {
     pub started: Instant,
     pub downstreams: Downstreams,
@@ -74,7 +74,7 @@ pub struct GatewayState {
     pub store: Arc<DurableStore>,
     pub sources: SourceStates,
     pub log: LogRecords,
-    /// `None` where plain HTTP is served.
+    /// `None` if the gateway serves plain HTTP.
     pub certificate: Option<CertificateSource>,
     /// Every configured server, in order.
     pub servers: ArcSwap<Vec<ConfiguredServer>>,
@@ -85,7 +85,7 @@ pub struct GatewayState {
     pub key_principals: ArcSwap<Vec<Principal>>,
 }
 
-/// The reason why the start of a server takes long, for operators.
+/// Why a server's start takes long, for operators.
 fn starting(view: &ServerStatusView) -> Option<String> {
     let stage = view.starting.as_ref()?;
     Some(match &view.sign_in {
@@ -94,7 +94,7 @@ fn starting(view: &ServerStatusView) -> Option<String> {
     })
 }
 
-/// The status for clients, without texts of servers, which can hold secrets.
+/// The status for clients, without texts of servers, which can contain secrets.
 pub fn tree_source(state: &Arc<GatewayState>, listen: String) -> TreeSource {
     // A strong reference would be a cycle: the sessions that hold it are part of the state.
     let state = Arc::downgrade(state);
@@ -110,7 +110,7 @@ pub fn tree_source(state: &Arc<GatewayState>, listen: String) -> TreeSource {
                 continue;
             };
             connection.log_tail.clear();
-            // Clients do not learn who the others are.
+            // Clients must not learn about each other.
             for own in connection.own.iter_mut().filter(|own| own.is_of_user) {
                 own.owner = "a user".into();
             }
@@ -123,13 +123,13 @@ pub fn tree_source(state: &Arc<GatewayState>, listen: String) -> TreeSource {
 }
 
 impl GatewayState {
-    /// The name of the server of this id or name.
+    /// The name of the server with this id or name.
     pub(super) fn configured_name(&self, wanted: &str) -> Result<String, Failure> {
         let servers = self.servers.load();
         configured(&servers, wanted).map(|server| server.name.clone())
     }
 
-    /// The server of this id or name, if it is one that can be operated.
+    /// The server with this id or name, if it can be operated.
     pub(super) fn find_operable_server(&self, name: &str) -> Result<Arc<Server>, Failure> {
         let servers = self.servers.load();
         let ConfiguredServer { name, state, .. } = configured(&servers, name)?;

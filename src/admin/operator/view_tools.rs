@@ -1,4 +1,4 @@
-//! The tools of a view, for operators: what they cost a model, and who may use them.
+//! A view's tools for operators: their token costs, and which clients may use them.
 
 use super::GatewayState;
 use crate::admin::status::{ToolView, ViewAccess};
@@ -7,19 +7,19 @@ use crate::id::{Principal, ViewId};
 use crate::masking::MASK;
 use crate::protocol::RawJson;
 
-/// Tools that are judged for one answer, each for each key: a judgement takes up to some 30 µs.
+/// Maximum policy decisions per answer, one per tool and key; each takes up to about 30 µs.
 const JUDGED_MAX: usize = 5000;
 
-/// Keys in one answer.
+/// Maximum keys in one answer.
 const KEYS_MAX: usize = 100;
 
-/// Roughly the tokens that a tool costs a model.
+/// Approximate token cost of a tool.
 fn tokens(owner: &ItemOwner) -> usize {
     ToolView::tokens_of(owner.item.as_bytes().len())
 }
 
 impl GatewayState {
-    /// The tools that clients of a view see, in list order.
+    /// Tools visible to clients of a view, in list order.
     pub(in crate::admin) fn tools(&self, view: &ViewId) -> Vec<ToolView> {
         let tool = |(public, owner): (&str, &ItemOwner)| ToolView {
             name: public.to_owned(),
@@ -31,21 +31,21 @@ impl GatewayState {
         self.catalog.shown_in(view).tools().map(tool).collect()
     }
 
-    /// An item as operators see it: a server may write a token that it was sent into its texts.
+    /// An item with secrets masked: a server may copy a token that it received into its texts.
     fn masked_item(&self, item: &RawJson) -> RawJson {
         let masked = self.log.secrets().replaced(item.as_str(), MASK);
         let masked = masked.and_then(|text| RawJson::try_new(text.into()).ok());
         masked.unwrap_or_else(|| item.clone())
     }
 
-    /// The number of tools of a view, and roughly the tokens that their list costs a model.
+    /// The number of tools in a view, and the approximate token cost of their list.
     pub(in crate::admin) fn tools_cost(&self, view: &ViewId) -> (usize, usize) {
         let shown = self.catalog.shown_in(view);
         let costs = shown.tools().map(|(_, owner)| tokens(owner));
         costs.fold((0, 0), |(tools, all), of_one| (tools + 1, all + of_one))
     }
 
-    /// Which tools of a view its clients may use; `None` where there are no policies.
+    /// Which tools of a view its clients may use; `None` without policies.
     pub(in crate::admin) fn view_access(&self, view: &ViewId) -> Option<ViewAccess> {
         let policies = self.catalog.policies()?;
         let tools = self.catalog.shown_in(view).tools().count();

@@ -1,4 +1,4 @@
-//! Crashes on one screen: the last ones in a line each, and the newest in full.
+//! Renders crashes on one screen: the latest ones in a line each, and the newest in full.
 
 use super::duration;
 use super::screen::{Screen, padded, width};
@@ -7,17 +7,17 @@ use crate::downstream::CrashReport;
 use crate::telemetry::{ClockForm, Style, counted, local_time, one_line};
 use crate::transport::MessageReport;
 
-/// Crashes in the list.
+/// Maximum crashes in the list.
 const LIST_MAX: usize = 5;
 
-/// Messages and lines of the log of the newest crash; the last ones tell the most.
+/// Messages and log lines shown for the newest crash; the last ones are the most informative.
 const MESSAGES_MAX: usize = 2;
 const LOG_MAX: usize = 5;
 
-/// Calls without an answer that are named.
+/// Maximum unanswered calls that are named.
 const CALLS_MAX: usize = 3;
 
-/// The crashes as a list, and the newest whole.
+/// A list of crashes, and the newest one in full.
 pub fn crash_text(answer: &Crashes, screen: &Screen) -> String {
     let crashes = &answer.crashes;
     let Some(newest) = crashes.first() else {
@@ -49,7 +49,7 @@ fn line(crash: &CrashSummary, names: usize, screen: &Screen) -> String {
     )
 }
 
-/// The newest report: a row for each fact, whose first line has the name of the fact.
+/// The newest report, one row per fact, starting with the fact's name.
 fn whole(report: &CrashReport, file: &str, screen: &Screen) -> String {
     let mut text = format!("\n{}\n", screen.painted(Style::Bold, "the last one"));
     let mut row = |name: &str, values: Vec<String>, style: Option<Style>| {
@@ -109,7 +109,7 @@ fn calls(report: &CrashReport) -> String {
     format!("{total} without an answer: {}", named.join(", "))
 }
 
-/// The fields of a message that say what it is, in words.
+/// Identifying fields of a message, as text.
 fn message_text(message: &MessageReport) -> String {
     let MessageReport {
         before_ms,

@@ -1,4 +1,4 @@
-//! Calls and records of the log as text, a line each.
+//! Renders calls and log records as text, one per line.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::screen::Screen;
 use crate::history::RecordedCall;
 use crate::telemetry::{ClockForm, LogEntry, Style, local_time, one_line};
 
-/// The lines of some calls, in the order in which they stand.
+/// Calls as lines, in the given order.
 pub fn call_lines(entries: &[RecordedCall], screen: &Screen) -> String {
     entries
         .iter()
@@ -45,7 +45,7 @@ fn call_line(call: &RecordedCall, screen: &Screen) -> String {
     line
 }
 
-/// The lines of some records of the log, in the order in which they stand.
+/// Log records as lines, in the given order.
 pub fn record_lines(entries: &[LogEntry], screen: &Screen) -> String {
     entries
         .iter()

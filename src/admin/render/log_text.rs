@@ -1,9 +1,9 @@
-//! The kept lines of a server as text.
+//! Renders a server's buffered log lines.
 
 use super::screen::Screen;
 use crate::telemetry::{ClockForm, LogLine, LogSource, Style, local_time, one_line};
 
-/// The lines, each with when it came and where from.
+/// The lines, each with its time and source.
 pub fn log_lines(lines: &[LogLine], screen: &Screen) -> String {
     let line = |line: &LogLine| {
         let at = local_time(line.at, ClockForm::DateAndTime);

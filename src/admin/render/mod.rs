@@ -1,4 +1,4 @@
-//! Texts for operators: the status, the servers, their logs and crashes. Pure.
+//! Text output for operators: status, servers, logs and crashes. Pure.
 
 mod crash_text;
 mod history_text;
@@ -23,7 +23,7 @@ pub use tool_text::{ListedTool, tool_table, tool_text};
 pub use trouble::{ServerTrouble, troubles};
 pub(in crate::admin) use trouble::{Trouble, breaker_text, reason};
 
-/// The two largest units, as `2h 3m`.
+/// A duration in its two largest units, such as `2h 3m`.
 fn duration(millis: u64) -> String {
     let seconds = millis / 1000;
     match seconds {

@@ -1,10 +1,10 @@
-//! Pins, for operators.
+//! Renders pins for operators.
 
 use super::screen::{padded, width};
 use crate::publisher::{ListedState, PinDetail, PinView};
 use crate::telemetry::{one_line, printable};
 
-/// One line for each pin, those that need a look first.
+/// One line per pin, with those that need review first.
 pub fn pin_table(pins: &[PinView]) -> String {
     if pins.is_empty() {
         return "nothing is pinned; `pin_tools` in the configuration pins what servers say\n"
@@ -31,7 +31,7 @@ pub fn pin_table(pins: &[PinView]) -> String {
     text
 }
 
-/// One pin with what changed, and how to approve it.
+/// One pin with its changes, and how to approve them.
 pub fn pin_text(PinDetail { pin, listed, .. }: &PinDetail) -> String {
     let (server, name) = (one_line(&pin.server), one_line(&pin.name));
     let (kind, option) = (pin.kind.as_str(), pin.kind.option());

@@ -1,17 +1,17 @@
-//! A JSON Schema as a server wrote it: any member may be missing or of another type.
+//! A JSON Schema as received from a server: any member may be missing or have the wrong type.
 
 use serde_json::{Map, Value};
 
-/// How many references of a schema are followed to one that says more.
+/// Maximum references followed from one schema to another.
 const REFERENCES_MAX: usize = 16;
 
-/// The schema that says nothing.
+/// A schema without constraints.
 static NOTHING: Value = Value::Null;
 
-/// A schema, or one within it. A local reference is followed; one that leads nowhere stays.
+/// A schema, or a nested one. Local references are followed; an unresolved reference is kept.
 #[derive(Clone, Copy, Debug)]
 pub struct SchemaView<'s> {
-    /// The schema that references lead into.
+    /// The root that references are resolved against.
     root: &'s Value,
     schema: &'s Value,
 }
@@ -28,7 +28,7 @@ impl<'s> SchemaView<'s> {
         Self::within(root, root)
     }
 
-    /// A schema whose references lead into `root`.
+    /// A schema whose references are resolved against `root`.
     pub fn within(root: &'s Value, mut schema: &'s Value) -> Self {
         for _ in 0..REFERENCES_MAX {
             let target = schema.get("$ref").and_then(Value::as_str);
@@ -45,12 +45,12 @@ impl<'s> SchemaView<'s> {
         self.schema.is_object()
     }
 
-    /// A member whose value is shown as it is, such as `default`.
+    /// A member whose value is shown unchanged, such as `default`.
     pub fn get(self, member: &str) -> Option<&'s Value> {
         self.schema.get(member)
     }
 
-    /// A member that is a text, such as `title`.
+    /// A text member, such as `title`.
     pub fn text(self, member: &str) -> Option<&'s str> {
         self.get(member)?.as_str()
     }
@@ -59,7 +59,7 @@ impl<'s> SchemaView<'s> {
         self.get(member)?.as_array()
     }
 
-    /// The properties of an object, in the order of the server.
+    /// Properties of an object, in the server's order.
     pub fn properties(self) -> Option<&'s Map<String, Value>> {
         self.get("properties")?.as_object()
     }
@@ -69,23 +69,23 @@ impl<'s> SchemaView<'s> {
         Some(Self::within(self.root, schema))
     }
 
-    /// Whether an object must have this property.
+    /// Whether the property is required.
     pub fn is_required(self, name: &str) -> bool {
         let required = self.list("required").into_iter().flatten();
         required.into_iter().any(|required| required == name)
     }
 
-    /// Whether an object may have no other properties.
+    /// Whether an object may have no additional properties.
     pub fn is_closed(self) -> bool {
         self.get("additionalProperties") == Some(&Value::Bool(false))
     }
 
-    /// The schema of the items of a list.
+    /// Schema of a list's items.
     pub fn items(self) -> Self {
         Self::within(self.root, self.get("items").unwrap_or(&NOTHING))
     }
 
-    /// The only value.
+    /// The only allowed value.
     pub fn constant(self) -> Option<&'s Value> {
         self.get("const")
     }
@@ -95,14 +95,14 @@ impl<'s> SchemaView<'s> {
         self.list("enum")
     }
 
-    /// The schemas of which a value fits one.
+    /// The alternatives of which a value must match one.
     pub fn alternatives(self) -> Option<Vec<Self>> {
         let schemas = self.list("anyOf").or_else(|| self.list("oneOf"))?;
         let schemas = schemas.iter();
         Some(schemas.map(|it| Self::within(self.root, it)).collect())
     }
 
-    /// The names of the types that a value may have; none if that is not said.
+    /// The allowed types; empty if the schema does not restrict them.
     pub fn types(self) -> Vec<&'s str> {
         match self.get("type") {
             Some(Value::String(name)) => vec![name],

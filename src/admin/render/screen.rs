@@ -1,8 +1,8 @@
-//! Where a text is shown: how wide a line may be, and whether there are colours.
+//! The output device: line width, and whether colours are available.
 
 use crate::telemetry::{Paint, Style};
 
-/// A terminal, or a file or pipe, where lines are as long as they are.
+/// A terminal, or a file or pipe, where lines are not shortened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Screen {
     pub columns: Option<usize>,
@@ -10,21 +10,21 @@ pub struct Screen {
     pub paint: Paint,
 }
 
-/// A part of a text.
+/// A visible part of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
     pub text: String,
-    /// The number of its first line, from 0.
+    /// Index of the first line, from 0.
     pub first: usize,
-    /// Lines of the text that fit.
+    /// Number of lines that fit.
     pub page: usize,
 }
 
-/// Narrower terminals are treated as this wide.
+/// Minimum width; narrower terminals are treated as this wide.
 const COLUMNS_MIN: usize = 40;
 
 impl Screen {
-    /// The screen behind standard output.
+    /// The screen for standard output.
     #[cfg(unix)]
     pub fn of_stdout() -> Self {
         use std::io::IsTerminal as _;
@@ -34,7 +34,7 @@ impl Screen {
             return Self::default();
         }
         let size = rustix::termios::tcgetwinsize(&stdout).ok();
-        // A terminal that does not know its size says 0.
+        // A terminal of unknown size reports 0.
         let known = |count: u16| (count > 0).then_some(usize::from(count));
         Self {
             columns: size.and_then(|size| known(size.ws_col)),
@@ -48,7 +48,7 @@ impl Screen {
         Self::default()
     }
 
-    /// As much of the text as fits after so many columns, with a mark where it was cut.
+    /// The text shortened to the space left after `used` columns, with a mark where it was cut.
     pub(super) fn cut(&self, text: &str, used: usize) -> String {
         let Some(columns) = self.columns else {
             return text.to_owned();
@@ -61,10 +61,10 @@ impl Screen {
         format!("{}…", kept.trim_end())
     }
 
-    /// The lines from one on, as many as fit, with a line that says which they are. Where the text
-    /// ends before the screen does, it begins with an earlier one.
+    /// The lines from `first` on that fit, followed by a position line. If fewer lines remain than
+    /// fit, the window starts earlier.
     pub fn window(&self, text: &str, first: usize) -> Window {
-        // The last row stays free for the cursor.
+        // The last row is reserved for the cursor.
         let room = self.rows.map_or(usize::MAX, |rows| rows.saturating_sub(1));
         let lines: Vec<&str> = text.lines().collect();
         if lines.len() <= room {
@@ -90,13 +90,13 @@ impl Screen {
     }
 }
 
-/// The text with spaces up to a width.
+/// The text padded with spaces to a width.
 pub(super) fn padded(text: &str, width: usize) -> String {
     let missing = width.saturating_sub(text.chars().count());
     format!("{text}{}", " ".repeat(missing))
 }
 
-/// The width of the longest text.
+/// Width of the longest text.
 pub(super) fn width<'t>(texts: impl IntoIterator<Item = &'t str>) -> usize {
     let lengths = texts.into_iter().map(|text| text.chars().count());
     lengths.max().unwrap_or(0)
@@ -154,7 +154,7 @@ mod tests {
             assert_eq!((window.first, window.page), (first, 2));
             assert!(window.text.starts_with(start), "{}", window.text);
         }
-        // A terminal of no size at all.
+        // A terminal without any rows.
         assert_eq!(screen(1, 0).window(lines, 9).first, 4);
     }
 }

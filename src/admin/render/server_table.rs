@@ -1,4 +1,4 @@
-//! The servers as a table, one line for each.
+//! Renders the servers as a table, one per line.
 
 use super::screen::{Screen, padded, width};
 use super::trouble::{Trouble, by_trouble, reason};
@@ -7,10 +7,10 @@ use crate::telemetry::Style;
 
 const HEAD: [&str; 6] = ["NAME", "STATE", "TRANSPORT", "TOOLS", "IN FLIGHT", "REASON"];
 
-/// Columns between two cells.
+/// Space between two columns.
 const GAP: &str = "  ";
 
-/// The table, those in trouble first.
+/// The table, with servers in trouble first.
 pub fn server_table(status: &Status, screen: &Screen) -> String {
     let servers = by_trouble(status);
     let rows: Vec<[String; 6]> = servers.iter().map(|server| row(server)).collect();

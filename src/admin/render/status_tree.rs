@@ -1,4 +1,4 @@
-//! The status as a tree: the gateway, what it keeps, and its servers in columns.
+//! Renders the status as a tree: the gateway, its own actors, and its servers in columns.
 
 use super::duration;
 use super::screen::{Screen, padded, width};
@@ -10,10 +10,10 @@ use crate::downstream::{OwnConnectionView, ServerStatusView};
 use crate::supervision::ChildView;
 use crate::telemetry::{counted, one_line, printable};
 
-/// Between two facts.
+/// Separator between two facts.
 const DOT: &str = " · ";
 
-/// The lists of a server by their keys, with the words for one of their items and for more.
+/// Kinds of list items by key, with their singular and plural.
 const ITEM_WORDS: [(&str, &str, &str); 4] = [
     ("tools", "tool", "tools"),
     ("prompts", "prompt", "prompts"),
@@ -25,7 +25,7 @@ const ITEM_WORDS: [(&str, &str, &str); 4] = [
     ),
 ];
 
-/// Renders the status; one line for each thing that is supervised, servers in trouble first.
+/// Renders the status with one line per supervised child, servers in trouble first.
 pub fn tree(status: &Status, screen: &Screen) -> String {
     let mut text = head(status);
     text.push_str(&config(&status.config));
@@ -79,7 +79,7 @@ pub fn tree(status: &Status, screen: &Screen) -> String {
     text
 }
 
-/// How the catalog was merged: renamed, shortened and hidden items, a line each.
+/// Results of the catalog merge: renamed, shortened and hidden items, one per line.
 pub fn notice_lines(notices: &[String]) -> String {
     let lines = notices.iter();
     lines
@@ -97,7 +97,7 @@ fn head(status: &Status) -> String {
     )
 }
 
-/// Where clients connect: an address, or `stdio`.
+/// Address that clients connect to, or `stdio`.
 fn place(status: &Status) -> String {
     let listen = &status.listen;
     match (listen.contains(':'), status.tls.is_some()) {
@@ -107,7 +107,7 @@ fn place(status: &Status) -> String {
     }
 }
 
-/// The certificate that is served.
+/// The served certificate.
 fn certificate(tls: &CertificateView) -> String {
     let days_left = tls.days_left.and_then(|days| u64::try_from(days).ok());
     let until = match (tls.standing, days_left) {
@@ -151,7 +151,7 @@ fn config(config: &ConfigView) -> String {
     text
 }
 
-/// The number of servers and, where not all are up, how many are in which state.
+/// Number of servers and, unless all are up, the number in each state.
 fn summary(servers: &[&ServerStatus]) -> String {
     let mut counts: Vec<(&str, usize)> = Vec::new();
     for server in servers {
@@ -175,7 +175,7 @@ fn summary(servers: &[&ServerStatus]) -> String {
     }
 }
 
-/// The state, and since when.
+/// The state, and how long it has lasted.
 fn state(server: &ServerStatus) -> String {
     match server.shared() {
         Some(child) => format!("{} for {}", server.state, duration(child.phase_ms)),
@@ -183,11 +183,11 @@ fn state(server: &ServerStatus) -> String {
     }
 }
 
-/// The rest of a server's line: the trouble first, then what it is and does.
+/// The remainder of a server's line: problems first, then facts about it.
 fn facts(server: &ServerStatus) -> Vec<String> {
     let trouble = Trouble::of(server);
     let mut facts = Vec::new();
-    // Breakers have lines of their own.
+    // Breakers have their own lines.
     if trouble != Trouble::Refusing {
         facts.push(reason(server));
     }
@@ -210,7 +210,7 @@ fn facts(server: &ServerStatus) -> Vec<String> {
     facts
 }
 
-/// How a server is reached, and its calls.
+/// Transport of a server, and its calls.
 fn connection_facts(connection: &ServerStatusView) -> Vec<String> {
     let mut facts = vec![connection.transport.to_string()];
     let proxy = connection.proxy.iter();
@@ -229,7 +229,7 @@ fn connection_facts(connection: &ServerStatusView) -> Vec<String> {
     facts
 }
 
-/// The lines below a server: its breakers, and connections that are not everybody's.
+/// Lines below a server: its breakers, and its connections for individual clients.
 fn under(server: &ServerStatus, below: &str, screen: &Screen) -> String {
     let mut text = String::new();
     for breaker in server.open_breakers() {
@@ -250,7 +250,7 @@ fn under(server: &ServerStatus, below: &str, screen: &Screen) -> String {
     text
 }
 
-/// A number over 0.
+/// The number as text, unless it is 0.
 fn positive(number: u64) -> Option<u64> {
     (number > 0).then_some(number)
 }

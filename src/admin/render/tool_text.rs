@@ -1,4 +1,4 @@
-//! The tools that clients see, as a table, and one of them with its arguments.
+//! Renders the tools that clients see as a table, and one tool with its arguments.
 
 use serde_json::{Map, Value};
 
@@ -8,14 +8,14 @@ use crate::telemetry::{Style, counted, one_line, printable};
 
 const HEAD: [&str; 4] = ["NAME", "SERVER", "TOKENS", "DESCRIPTION"];
 
-/// Columns between two cells.
+/// Space between two columns.
 const GAP: &str = "  ";
 
-/// How deep arguments within arguments are shown.
+/// Maximum depth of nested arguments that are shown.
 const DEPTH_SHOWN: usize = 4;
 
-/// The tools as a table, with what they cost together. `tools` are entries of the list with
-/// `server` and `tokens` beside.
+/// The tools as a table, with their total cost. `tools` are list entries extended with `server` and
+/// `tokens`.
 pub fn tool_table(tools: &[ListedTool], screen: &Screen) -> String {
     let rows: Vec<[String; 4]> = tools.iter().map(ListedTool::row).collect();
     let widths: [usize; 3] = std::array::from_fn(|column| {
@@ -43,14 +43,14 @@ pub fn tool_table(tools: &[ListedTool], screen: &Screen) -> String {
     text
 }
 
-/// A tool as its client lists it, and whose it is.
+/// A tool as listed to clients, and its server.
 #[derive(Clone, Debug)]
 pub struct ListedTool {
-    /// The entry of the list.
+    /// The list entry.
     pub entry: Value,
-    /// `None` for one of the gateway.
+    /// `None` for the gateway's own tools.
     pub server: Option<String>,
-    /// Roughly what the entry costs a model.
+    /// Approximate token cost of the entry.
     pub tokens: u64,
 }
 
@@ -59,7 +59,7 @@ impl ListedTool {
         self.text("name").unwrap_or_default()
     }
 
-    /// The schema of its arguments.
+    /// Schema of the tool's arguments.
     pub fn input_schema(&self) -> SchemaView<'_> {
         let schema = self.entry.get("inputSchema");
         SchemaView::new(schema.unwrap_or(&Value::Null))
@@ -81,7 +81,7 @@ impl ListedTool {
     }
 }
 
-/// A tool with all that a person wants to know before calling it.
+/// A tool with all details that a person needs before calling it.
 pub fn tool_text(tool: &ListedTool, screen: &Screen) -> String {
     let mut text = screen.painted(Style::Bold, &one_line(tool.name()));
     let annotations = tool.entry.get("annotations");
@@ -107,7 +107,7 @@ pub fn tool_text(tool: &ListedTool, screen: &Screen) -> String {
     text
 }
 
-/// The effects that a tool states of itself.
+/// The effects that a tool declares in its annotations.
 fn effects(annotations: &Value) -> Option<String> {
     let words = [
         ("readOnlyHint", "changes nothing", "changes something"),
@@ -156,7 +156,7 @@ fn arguments(head: &str, schema: SchemaView<'_>, screen: &Screen) -> String {
     let any_required = found.iter().any(|argument| argument.is_required);
     let mut text = format!("\n{}\n", screen.painted(Style::Bold, head));
     for argument in found {
-        // As in usage lines, a star is for what must be there.
+        // A star marks required arguments.
         let mark = if argument.is_required { "*" } else { "" };
         let name = padded(&format!("{}{mark}", argument.name), names);
         let kind = padded(&argument.kind, kinds);
@@ -172,7 +172,7 @@ fn arguments(head: &str, schema: SchemaView<'_>, screen: &Screen) -> String {
     text
 }
 
-/// The properties of an object and, below their names, those of objects within it.
+/// Collects an object's properties, each followed by the properties of nested objects.
 fn collect(schema: SchemaView<'_>, above: &str, depth: usize, found: &mut Vec<Argument>) {
     let names = schema.properties().into_iter().flat_map(Map::keys);
     for (name, property) in names.filter_map(|name| Some((name, schema.property(name)?))) {
@@ -191,7 +191,7 @@ fn collect(schema: SchemaView<'_>, above: &str, depth: usize, found: &mut Vec<Ar
     }
 }
 
-/// The type of a value in words.
+/// A value's type as text.
 fn kind(schema: SchemaView<'_>) -> String {
     if let Some(value) = schema.constant() {
         return one_line(&value.to_string());
@@ -216,7 +216,7 @@ fn kind(schema: SchemaView<'_>) -> String {
     }
 }
 
-/// The same within another type, by its name alone.
+/// A nested type, by name only.
 fn kind_below(schema: SchemaView<'_>) -> String {
     let has_values = schema.choices().is_some_and(|values| !values.is_empty());
     match schema.types().as_slice() {
@@ -226,7 +226,7 @@ fn kind_below(schema: SchemaView<'_>) -> String {
     }
 }
 
-/// The description, with the default and the limits of the value.
+/// The description, with the default and the constraints of the value.
 fn description(schema: SchemaView<'_>) -> String {
     let mut parts = Vec::new();
     if let Some(text) = schema.text("description") {

@@ -1,4 +1,4 @@
-//! How much trouble a server is in, and why, read from its status.
+//! Judges from its status how much trouble a server is in, and why.
 
 use std::cmp::Reverse;
 
@@ -8,21 +8,21 @@ use crate::downstream::BreakerView;
 use crate::supervision::ChildView;
 use crate::telemetry::{Style, one_line};
 
-/// How much a server needs attention; the greater, the more.
+/// How urgently a server needs attention, in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::admin) enum Trouble {
-    /// Disabled, as it is wanted.
+    /// Disabled by the configuration.
     Off,
     Up,
-    /// Not running until it is needed.
+    /// Not running until a client needs it.
     Idle,
     /// Stopped by an operator.
     Stopped,
-    /// On its way up or down.
+    /// Starting or stopping.
     Moving,
-    /// Up, but some of its calls are refused.
+    /// Up, but refusing some calls.
     Refusing,
-    /// Waiting for the next attempt.
+    /// Waiting for the next start attempt.
     Down,
     Misconfigured,
 }
@@ -41,12 +41,12 @@ impl Trouble {
         }
     }
 
-    /// Whether a server is where it should be.
+    /// Whether a server is in its intended state.
     pub(in crate::admin) const fn is_well(self) -> bool {
         matches!(self, Self::Up | Self::Idle | Self::Off)
     }
 
-    /// The worst comes first in the order of these.
+    /// Sort position, the worst first.
     pub(in crate::admin) const fn place(self) -> u8 {
         Self::Misconfigured as u8 - self as u8
     }
@@ -61,24 +61,24 @@ impl Trouble {
     }
 }
 
-/// The servers of a status, those in trouble first; else in the order of the configuration.
+/// The servers of a status, those in trouble first, otherwise in config order.
 pub(in crate::admin) fn by_trouble(status: &Status) -> Vec<&ServerStatus> {
     let mut servers: Vec<&ServerStatus> = status.servers.iter().collect();
     servers.sort_by_key(|server| Reverse(Trouble::of(server)));
     servers
 }
 
-/// A server that is in trouble.
+/// A server in trouble.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerTrouble {
     pub server: String,
     pub state: String,
     pub reason: String,
-    /// It serves nobody.
+    /// Whether it serves no calls.
     pub is_down: bool,
 }
 
-/// The servers of a status that are in trouble, the worst first.
+/// Servers in trouble, the worst first.
 pub fn troubles(status: &Status) -> Vec<ServerTrouble> {
     let servers = by_trouble(status).into_iter();
     let in_trouble = servers.filter(|server| Trouble::of(server) >= Trouble::Refusing);
@@ -92,7 +92,7 @@ pub fn troubles(status: &Status) -> Vec<ServerTrouble> {
         .collect()
 }
 
-/// Why a server is not simply up, on one line; empty for one that is well.
+/// Why a server is not fully up, on one line; empty for a healthy one.
 pub(in crate::admin) fn reason(server: &ServerStatus) -> String {
     let mut parts: Vec<String> = server.reason.iter().map(|why| one_line(why)).collect();
     if let Some(child) = server.shared() {
@@ -106,7 +106,7 @@ pub(in crate::admin) fn reason(server: &ServerStatus) -> String {
     parts.join(" · ")
 }
 
-/// How the last incarnation ended, for people.
+/// How the last incarnation ended, as text for people.
 pub(in crate::admin) fn last_exit(child: &ChildView) -> Option<String> {
     let exit = child.last_exit.as_deref()?;
     Some(one_line(exit.strip_prefix("failed: ").unwrap_or(exit)))

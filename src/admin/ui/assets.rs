@@ -1,4 +1,5 @@
-//! The style and the script of the pages. Their names have a hash, so that browsers keep them.
+//! The style sheet and script of the pages. Their file names contain a hash, so that browsers can
+//! cache them indefinitely.
 
 use std::sync::LazyLock;
 
@@ -10,11 +11,11 @@ use super::response;
 const STYLE: &str = include_str!("assets/style.css");
 const SCRIPT: &str = include_str!("assets/ui.js");
 
-/// The paths of both.
+/// Paths of both assets.
 pub(super) struct Assets {
     pub(super) style: String,
     pub(super) script: String,
-    /// Says whether an open page is of this release.
+    /// Identifies the release that rendered an open page.
     pub(super) release: String,
 }
 
@@ -35,7 +36,7 @@ fn hash(content: &str) -> String {
     bytes.map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The file of a path, if there is one.
+/// The asset at a path, if one exists.
 pub(super) fn file(path: &str) -> Option<HttpResponse> {
     match path {
         style if style == ASSETS.style => Some(response::file("text/css; charset=utf-8", STYLE)),

@@ -1,4 +1,4 @@
-//! The intake of the dashboard: who asks, from where, and for which page.
+//! The entry point of the dashboard: checks the login and the origin, then finds the page.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
@@ -20,19 +20,19 @@ use crate::admin::base_url::base_url;
 use crate::protocol::{ErrorKind, Failure, sole_header};
 use crate::telemetry::unix_millis;
 
-/// Largest form, in bytes.
+/// Maximum size of a form, in bytes.
 const FORM_MAX: usize = 1 << 20;
 
-/// Largest form of somebody who has not signed in, in bytes.
+/// Maximum size of a form before login, in bytes.
 const LOGIN_FORM_MAX: usize = 4 << 10;
 
-/// How long a form may take to arrive.
+/// Maximum time for a form to arrive.
 const FORM_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Longest message to the next page, in characters.
+/// Maximum length of a message for the next page, in characters.
 const MESSAGE_MAX: usize = 500;
 
-/// Every request below `/ui`. A panic on the way is answered, too.
+/// Handles every request below `/ui`, including one whose handler panics.
 pub(super) async fn serve(
     request: HttpRequest,
     payload: web::Payload,
@@ -162,7 +162,7 @@ async fn act(
     Ok(response::page(status, frame::whole(view, page, None)))
 }
 
-/// A page of another origin asks for nothing here, whatever it may elsewhere.
+/// Rejects requests from pages of other origins, even of origins that are allowed for MCP.
 pub(in crate::admin) fn check_origin(request: &HttpRequest) -> Result<(), Failure> {
     let text = |name: &HeaderName| {
         let values = request.headers().get_all(name);
@@ -183,7 +183,7 @@ pub(in crate::admin) fn check_origin(request: &HttpRequest) -> Result<(), Failur
     }
 }
 
-/// The page of the dashboard that a request comes from, without its origin; none for any other page.
+/// The dashboard page that a request comes from, without its origin; `None` for any other page.
 fn way_back(request: &HttpRequest) -> Option<String> {
     let text = |name: HeaderName| request.headers().get(name)?.to_str().ok();
     let from = Url::parse(text(header::REFERER)?).ok()?;

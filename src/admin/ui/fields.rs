@@ -2,7 +2,7 @@
 
 use url::form_urlencoded;
 
-/// The member of a form by which the gateway knows it as its own.
+/// Form field that proves that the gateway rendered the form.
 pub(super) const FORM_TOKEN: &str = "form_token";
 
 pub(in crate::admin) type Fields = Vec<(String, String)>;
@@ -13,7 +13,7 @@ pub(in crate::admin) fn query_fields(query: &str) -> Fields {
         .collect()
 }
 
-/// The first field of a name.
+/// The first field with this name.
 pub(in crate::admin) fn field<'f>(fields: &'f Fields, name: &str) -> Option<&'f str> {
     let found = fields.iter().find(|(known, _)| known == name);
     found.map(|(_, value)| value.as_str())

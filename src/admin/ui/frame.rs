@@ -1,4 +1,4 @@
-//! The frame around each page: its head, the navigation, and the line about the connection. Pure.
+//! The frame around each page: head, navigation and connection status. Pure.
 
 use maud::{DOCTYPE, Markup, html};
 
@@ -40,7 +40,7 @@ fn document(title: &str, body: Markup) -> Markup {
     }
 }
 
-/// A page with the navigation. `message` is of the form that led to it.
+/// A page with the navigation. `message` is the result of the form that led here.
 pub(super) fn whole(view: &View<'_>, page: Page, message: Option<&str>) -> Markup {
     let Page {
         title,
@@ -96,7 +96,7 @@ pub(super) fn whole(view: &View<'_>, page: Page, message: Option<&str>) -> Marku
     )
 }
 
-/// A page without navigation, for people who have not signed in to the dashboard.
+/// A page without navigation, for visitors who have not signed in to the dashboard.
 pub(in crate::admin) fn bare(title: &str, body: Markup) -> Markup {
     document(
         title,

@@ -1,7 +1,7 @@
-//! `/ui/live`: the pieces of an open page that changed, as server-sent events.
+//! `/ui/live`: sends changed parts of an open page as server-sent events.
 //!
-//! A page is rendered anew at a steady pace, and never takes more than a small part of its thread.
-//! The gateway's event feed stays out of it: no call pays for a page that somebody has open.
+//! A page is rendered repeatedly at a steady pace that takes only a small part of its thread's
+//! time. It does not use the gateway's event feed, so an open page never slows down calls.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -26,19 +26,19 @@ use crate::admin::operator::Operator;
 use crate::protocol::ErrorKind;
 use crate::telemetry::unix_millis;
 
-/// How often a page is rendered anew.
+/// Minimum interval between two renderings.
 const PACE: Duration = Duration::from_millis(250);
 
-/// So many times as long as rendering took is waited at least.
+/// Pause after a rendering, as a multiple of the time it took.
 const REST: u32 = 20;
 
-/// A comment is sent after so long without a change.
+/// Interval after which an idle stream sends a comment.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// How long a page is to wait before it comes back, in milliseconds.
+/// Delay before a page reconnects, in milliseconds.
 const RETRY_MS: u32 = 1000;
 
-/// An open page.
+/// An open page that receives updates.
 struct LivePage {
     operator: Arc<Operator>,
     visitor: Visitor,
@@ -53,7 +53,7 @@ struct LivePage {
     _permit: OwnedSemaphorePermit,
 }
 
-/// The stream of the page that the query names.
+/// The update stream for the page in the query.
 pub(super) fn answer(asked: &UiRequest<'_>, visitor: Visitor, query: &Fields) -> HttpResponse {
     let permit = asked.dashboard.0.live_pages.clone().try_acquire_owned();
     let Ok(permit) = permit else {
@@ -80,7 +80,7 @@ pub(super) fn answer(asked: &UiRequest<'_>, visitor: Visitor, query: &Fields) ->
     }))
 }
 
-/// The whole stream for a page whose login has ended.
+/// The complete stream for a page whose login has ended.
 pub(super) fn signed_out() -> HttpResponse {
     ended("signed-out")
 }
@@ -120,7 +120,7 @@ impl LivePage {
         }
     }
 
-    /// The pieces that are others now, as events.
+    /// Changed fragments, as SSE events.
     async fn changes(&mut self) -> String {
         let token = self.operator.token.as_deref();
         let view = View {
@@ -137,9 +137,9 @@ impl LivePage {
         };
         let pieces = match pages::show(&view).await {
             Ok(page) => page.live.into_iter(),
-            // It may be read in a moment.
+            // The overload may pass within a moment.
             Err(failure) if failure.kind == ErrorKind::Overloaded => return String::new(),
-            // Its subject is gone: the page says so when it is read again.
+            // The subject is gone; a reload of the page explains it.
             Err(_) => return "event: gone\ndata: {}\n\n".to_owned(),
         };
         let changed = pieces.filter_map(|(id, piece)| self.shown.change(&id, piece));

@@ -1,4 +1,4 @@
-//! `/ui/login`: with the token of the API, or with the code of a link.
+//! `/ui/login`: sign-in with the API token or with the code of a link.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::admin::ApiToken;
 use crate::protocol::{ErrorKind, Failure};
 use crate::telemetry::{Denial, unix_millis};
 
-/// How long the answer to a wrong token or code takes.
+/// Delay of the answer to a wrong token or code.
 const FAILED_DELAY: Duration = Duration::from_secs(1);
 
 pub(super) async fn answer(
@@ -73,7 +73,7 @@ pub(super) async fn answer(
     ))
 }
 
-/// Leads there from a page that needs a login.
+/// Redirects to the login from a page that requires it.
 pub(super) fn redirect(request: &HttpRequest) -> HttpResponse {
     let next: String = url::form_urlencoded::byte_serialize(request.path().as_bytes()).collect();
     response::see_other(&format!("/ui/login?next={next}"))
@@ -95,7 +95,7 @@ pub(super) async fn sign_out(
     response::with_cookie(response::see_other("/ui/login"), &cookie)
 }
 
-/// A page of the dashboard, and never one elsewhere.
+/// A page of the dashboard; other addresses are replaced by the overview.
 fn next_page(wanted: Option<&str>) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'-' | b'_');
     let is_own = |path: &&str| {

@@ -1,5 +1,5 @@
-//! The dashboard at `/ui`: pages for people, rendered here, over the functions that serve the API and
-//! the command line. They are whole without JavaScript, which only keeps them live.
+//! The dashboard at `/ui`: server-rendered pages over the same functions as the API and the command
+//! line. They work without JavaScript, which only adds live updates.
 
 mod assets;
 pub(super) mod entrance;
@@ -30,17 +30,17 @@ use crate::protocol::Failure;
 use traffic::{LOOK_EVERY, Look, Traffic};
 use trials::Trials;
 
-/// Pages that are live at the same time; one more shows the state of its moment only.
+/// Maximum live pages at a time; further ones show a snapshot only.
 const LIVE_PAGES_MAX: usize = 32;
 
 /// Maximum failed logins whose answers are delayed at a time; further ones get a 429 at once.
 const FAILED_LOGINS_MAX: usize = 8;
 
-/// Whether a request may come to this host.
+/// Rejects requests with a disallowed Host.
 type HostCheck = dyn Fn(&HttpRequest) -> Result<(), Failure> + Send + Sync;
 
-/// The dashboard of a gateway that is being built: requests wait until [`Dashboard::open`]. Clones
-/// are the same.
+/// The dashboard of a gateway that is still starting: requests wait until [`Dashboard::open`].
+/// Clones share the same state.
 #[derive(Clone, Default)]
 pub(super) struct Dashboard(Arc<Inner>);
 
@@ -48,7 +48,7 @@ struct Inner {
     operator: SetOnce<Arc<Operator>>,
     live_pages: Arc<Semaphore>,
     failed_logins: Semaphore,
-    /// Where MCP is served.
+    /// The path that MCP is served at.
     endpoint: OnceLock<String>,
     traffic: Traffic,
     trials: Trials,
@@ -68,16 +68,16 @@ impl Default for Inner {
 }
 
 impl Dashboard {
-    /// Requests are answered from now on. Must be called within an actix system.
+    /// Starts answering requests. Must be called within an actix system.
     pub(super) fn open(&self, operator: Arc<Operator>) {
         actix_rt::spawn(watch_traffic(Arc::downgrade(&self.0)));
-        // Opened twice, the first one stays.
+        // Only the first call has an effect.
         let _ = self.0.operator.set(operator);
     }
 
     /// Adds the paths to an HTTP server that serves MCP at `endpoint`.
     pub(super) fn routes(&self, app: &mut web::ServiceConfig, endpoint: &str) {
-        // The same for each worker.
+        // Every worker passes the same endpoint.
         self.0.endpoint.get_or_init(|| endpoint.to_owned());
         app.app_data(web::Data::new(self.clone()));
         let all = || web::route().to(entrance::serve);
@@ -94,7 +94,7 @@ impl Dashboard {
     }
 }
 
-/// Reads the counters as long as the gateway is there.
+/// Samples the counters while the gateway runs.
 async fn watch_traffic(inner: Weak<Inner>) {
     while let Some(inner) = inner.upgrade() {
         if let Some(operator) = inner.operator.get() {

@@ -1,4 +1,4 @@
-//! A page before its frame, and a request for one.
+//! A page without its frame, and the request for one.
 
 use actix_web::http::StatusCode;
 use maud::{Markup, PreEscaped, html};
@@ -11,10 +11,10 @@ use crate::admin::operator::Operator;
 use crate::id::ViewId;
 use crate::protocol::{ErrorKind, Failure};
 
-/// The first page.
+/// Path of the start page.
 pub(super) const OVERVIEW: &str = "/ui";
 
-/// The entries of the navigation.
+/// Entries of the navigation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Section {
     None,
@@ -30,31 +30,31 @@ pub(super) enum Section {
     Connect,
 }
 
-/// A request for a page by somebody who has signed in.
+/// A page request from a signed-in visitor.
 pub(super) struct View<'a> {
     pub(super) operator: &'a Operator,
     pub(super) path: &'a str,
     pub(super) query: Fields,
     pub(super) form_token: String,
-    /// The page of the dashboard that the request comes from.
+    /// The dashboard page that the request comes from.
     pub(super) from: String,
-    /// The URL by which the browser knows the gateway.
+    /// The gateway's URL as seen by the browser.
     pub(super) base: String,
-    /// Where MCP is served.
+    /// The path that MCP is served at.
     pub(super) endpoint: &'a str,
     pub(super) traffic: &'a Traffic,
     pub(super) trials: &'a Trials,
-    /// Whether only the pieces that change by themselves are wanted.
+    /// Whether only the live parts are rendered.
     pub(super) is_update: bool,
 }
 
 impl View<'_> {
-    /// A parameter of the query that says something.
+    /// A non-empty query parameter.
     pub(super) fn query(&self, name: &str) -> Option<&str> {
         field(&self.query, name).filter(|value| !value.is_empty())
     }
 
-    /// Where clients of a view connect.
+    /// The URL that clients of a view connect to.
     pub(super) fn address(&self, of: &ViewId) -> String {
         let place = Option::<String>::from(of.clone());
         let place = place.map(|place| format!("/{place}"));
@@ -66,11 +66,11 @@ impl View<'_> {
         )
     }
 
-    /// The view that the query names.
+    /// The view in the query.
     ///
     /// # Errors
     ///
-    /// Says that there is no such view.
+    /// Returns an error when no such view exists.
     pub(super) fn queried_view(&self) -> Result<ViewId, Failure> {
         let named = self.query("view").map(str::to_owned);
         let view = ViewId::try_from(named)
@@ -84,7 +84,7 @@ pub(super) struct Page {
     pub(super) title: String,
     pub(super) section: Section,
     pub(super) body: Markup,
-    /// The pieces that change by themselves, by their ids.
+    /// Live parts of the page, by id.
     pub(super) live: Vec<(String, Piece)>,
 }
 
@@ -98,13 +98,13 @@ impl Page {
         }
     }
 
-    /// A piece that stays as it is.
+    /// Adds a part that never changes.
     pub(super) fn fixed(mut self, piece: Markup) -> Self {
         self.body.0.push_str(&piece.0);
         self
     }
 
-    /// A piece that takes time, for a page that is shown whole.
+    /// Adds a slow part, which is left out of live updates.
     pub(super) async fn once(self, view: &View<'_>, piece: impl Future<Output = Markup>) -> Self {
         match view.is_update {
             true => self,
@@ -112,7 +112,7 @@ impl Page {
         }
     }
 
-    /// A piece that changes by itself. Its id is unique within the page.
+    /// Adds a live part. The id must be unique within the page.
     pub(super) fn live(mut self, id: &str, piece: Markup) -> Self {
         self.body.0.push_str(&html! { div id=(id) { (piece) } }.0);
         let piece = Piece::Whole(piece.into_string());
@@ -120,8 +120,8 @@ impl Page {
         self
     }
 
-    /// A piece that is a list, whose rows change one by one. `around` puts an element around the rows
-    /// that has the attribute `data-rows` and the id of the piece with `-rows` at its end.
+    /// Adds a live list whose rows change individually. `around` wraps the rows in an element with
+    /// the attribute `data-rows` and the id `ID-rows`.
     pub(super) fn live_list(
         mut self,
         id: &str,
@@ -138,10 +138,10 @@ impl Page {
     }
 }
 
-/// The outcome of a form.
+/// The outcome of a submitted form.
 pub(super) enum FormOutcome {
-    /// Done, with a message for the page that comes next.
+    /// Success: redirects, and shows a message on the next page.
     Done { to: String, message: String },
-    /// A page instead: a question, an answer, or what is wrong with the form.
+    /// Another page: a question, an answer, or the form with its errors.
     Page(StatusCode, Page),
 }

@@ -1,5 +1,5 @@
-//! Long lists in pages. A page begins behind a key, so that it stays where it is while rows before it
-//! come and go. Pure.
+//! Splits long lists into pages. Each page starts after a key, so that it stays stable while
+//! earlier rows come and go. Pure.
 
 use maud::{Markup, html};
 use url::form_urlencoded::Serializer;
@@ -8,24 +8,24 @@ use super::fields::Fields;
 use super::page::View;
 use super::text;
 
-/// Rows on one page of a list.
+/// Rows per page.
 pub(super) const ROWS: usize = 50;
 
-/// The parameter that holds the key behind which a page begins.
+/// The query parameter with the key after which a page starts.
 pub(super) const AFTER: &str = "after";
 
 /// One page of a list.
 #[derive(Debug)]
 pub(super) struct Paged<T> {
     pub(super) rows: Vec<T>,
-    /// Rows on all pages.
+    /// Number of rows on all pages.
     pub(super) total: usize,
-    /// The key behind which the next page begins.
+    /// The key after which the next page starts.
     pub(super) next: Option<String>,
 }
 
 impl<T> Paged<T> {
-    /// The rows behind a key, of a list in the order of its keys.
+    /// The rows after a key, from a list sorted by key.
     pub(super) fn of(list: Vec<T>, key: impl Fn(&T) -> String, after: Option<&str>) -> Self {
         let total = list.len();
         let list = list.into_iter().map(|row| (key(&row), row));
@@ -43,17 +43,17 @@ impl<T> Paged<T> {
     }
 }
 
-/// Links to the first and to the next page of a list, with the words for them.
+/// Links to the first and the next page of a list, with their texts.
 pub(super) struct PageLinks<'l> {
     pub(super) parameter: &'l str,
     pub(super) first: &'l str,
     pub(super) next: (&'l str, Option<&'l str>),
-    /// How many rows there are.
+    /// The total number of rows, as text.
     pub(super) total: String,
 }
 
 impl<'l> PageLinks<'l> {
-    /// Those of a list whose rows have this name.
+    /// Links for a list whose rows have this singular and plural.
     pub(super) fn of<T>(paged: &'l Paged<T>, (one, many): (&str, &str)) -> Self {
         Self {
             parameter: AFTER,
@@ -76,7 +76,7 @@ impl<'l> PageLinks<'l> {
     }
 }
 
-/// The path of another page of the list that a query shows.
+/// The path of another page of the same query.
 fn link(path: &str, query: &Fields, parameter: &str, key: Option<&str>) -> String {
     let others = query.iter().filter(|(name, _)| name != parameter);
     let mut pairs = Serializer::new(String::new());

@@ -1,4 +1,4 @@
-//! Pieces that several pages are made of. Pure.
+//! Building blocks that several pages share. Pure.
 
 use maud::{Markup, html};
 
@@ -11,7 +11,7 @@ use crate::admin::status::ServerStatus;
 use crate::id::ServerName;
 use crate::supervision::ChildView;
 
-/// The heading of a page, with what can be done beside it.
+/// A page heading, with actions next to it.
 pub(super) fn heading(title: &str, actions: Option<Markup>) -> Markup {
     html! {
         header .heading {
@@ -21,7 +21,7 @@ pub(super) fn heading(title: &str, actions: Option<Markup>) -> Markup {
     }
 }
 
-/// How good a state is, as the name of a style.
+/// The style for a server's state.
 pub(super) fn tone(server: &ServerStatus) -> &'static str {
     match Trouble::of(server) {
         Trouble::Up => "good",
@@ -31,12 +31,12 @@ pub(super) fn tone(server: &ServerStatus) -> &'static str {
     }
 }
 
-/// Whether a server is where it should be.
+/// Whether a server is in its intended state.
 pub(super) fn is_well(server: &ServerStatus) -> bool {
     Trouble::of(server).is_well()
 }
 
-/// The state of a server in a word, with its colour.
+/// The state of a server as one coloured word.
 pub(super) fn state(server: &ServerStatus) -> Markup {
     let word = match Trouble::of(server) {
         Trouble::Refusing => "refusing calls",
@@ -49,12 +49,12 @@ pub(super) fn badge(tone: &str, word: &str) -> Markup {
     html! { span .badge.(tone) { (text::line(word)) } }
 }
 
-/// How long a child is in its state.
+/// Time that a child has been in its state.
 pub(super) fn since(child: &ChildView) -> String {
     text::age(child.phase_ms)
 }
 
-/// A button that sends a form of its own. With a question, it is asked first.
+/// A button with its own form, and an optional confirmation.
 pub(super) struct Button<'b> {
     pub(super) to: &'b str,
     pub(super) label: &'b str,
@@ -103,12 +103,12 @@ impl<'b> Button<'b> {
     }
 }
 
-/// Every form carries it.
+/// The hidden field that every form must include.
 pub(super) fn form_token(view: &View<'_>) -> Markup {
     html! { input type="hidden" name=(FORM_TOKEN) value=(view.form_token); }
 }
 
-/// The buttons that may help a server in its state.
+/// Buttons that may help a server in its current state.
 pub(super) fn remedies(server: &ServerStatus, view: &View<'_>) -> Markup {
     let to = |verb: &str| format!("/ui/servers/{}/{verb}", server.name);
     let connection = server.connection.as_ref();
@@ -128,7 +128,7 @@ pub(super) fn remedies(server: &ServerStatus, view: &View<'_>) -> Markup {
     }
 }
 
-/// A text to copy. Its id is unique within the page.
+/// Text to copy. The id must be unique within the page.
 pub(super) fn snippet(id: &str, content: &str) -> Markup {
     html! {
         div .snippet {
@@ -138,7 +138,7 @@ pub(super) fn snippet(id: &str, content: &str) -> Markup {
     }
 }
 
-/// A filter for a text.
+/// A text filter.
 pub(super) fn search(label: &str, view: &View<'_>) -> Markup {
     html! {
         div {
@@ -148,7 +148,7 @@ pub(super) fn search(label: &str, view: &View<'_>) -> Markup {
     }
 }
 
-/// The end of a form of filters: a text to look for, and the button.
+/// The end of a filter form: a text field and the submit button.
 pub(super) fn text_filter(view: &View<'_>) -> Markup {
     html! {
         (search("Text", view))
@@ -156,7 +156,7 @@ pub(super) fn text_filter(view: &View<'_>) -> Markup {
     }
 }
 
-/// A filter of which one value is chosen.
+/// A filter with a choice of values.
 pub(super) fn choice(name: &str, label: &str, values: &[&str], view: &View<'_>) -> Markup {
     let chosen = view.query(name);
     html! {
@@ -172,14 +172,14 @@ pub(super) fn choice(name: &str, label: &str, values: &[&str], view: &View<'_>) 
     }
 }
 
-/// A filter for the things of one server, among all.
+/// A filter by server, with all servers to choose from.
 pub(super) fn server_filter(view: &View<'_>) -> Markup {
     let names = view.operator.server_names();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     server_filter_among(&names, view)
 }
 
-/// A choice among these servers, or a field for a name where there are many.
+/// A choice among these servers, or a text field if there are many.
 pub(super) fn server_filter_among(names: &[&str], view: &View<'_>) -> Markup {
     if names.len() <= ROWS {
         return choice("server", "Server", names, view);
@@ -193,7 +193,7 @@ pub(super) fn server_filter_among(names: &[&str], view: &View<'_>) -> Markup {
     }
 }
 
-/// A state that has nothing to show yet.
+/// A placeholder for a list that is still empty.
 pub(super) fn empty(title: &str, hint: Markup) -> Markup {
     html! {
         div .empty {
@@ -203,7 +203,7 @@ pub(super) fn empty(title: &str, hint: Markup) -> Markup {
     }
 }
 
-/// A number with its name.
+/// A number with a label.
 pub(super) fn figure(name: &str, number: &str, remark: &str) -> Markup {
     html! {
         div .figure {

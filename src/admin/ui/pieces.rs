@@ -1,12 +1,11 @@
-//! The pieces of a page that change by themselves, and what an open page is sent of those that did.
-//! Pure.
+//! Live parts of a page, and the updates that an open page receives when they change. Pure.
 
 use std::collections::{BTreeMap, HashMap};
 
 use maud::Markup;
 use serde_json::{Value, json};
 
-/// A row of a list: an element that has this id.
+/// A list row, rendered as an element with this id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row {
     id: String,
@@ -26,20 +25,20 @@ impl Row {
     }
 }
 
-/// The content of an element.
+/// Content of a live element.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Piece {
     Whole(String),
-    /// Only rows that changed are sent.
+    /// A list, for which only changed rows are sent.
     Rows(Vec<Row>),
 }
 
-/// The pieces that an open page has, by their ids.
+/// The parts that an open page currently shows, by id.
 #[derive(Debug, Default)]
 pub(super) struct Shown(BTreeMap<String, Piece>);
 
 impl Shown {
-    /// The event by which a page learns what a piece is now; `None` if it knows it.
+    /// The event that updates a part; `None` if it is unchanged.
     pub(super) fn change(&mut self, id: &str, now: Piece) -> Option<String> {
         let before = self.0.get(id);
         if before == Some(&now) {
@@ -57,7 +56,7 @@ impl Shown {
     }
 }
 
-/// The rows that are new or others, and the order of all where that is another.
+/// The new and changed rows, and the order of all rows if it changed.
 fn changed_rows(id: &str, before: &[Row], now: &[Row]) -> Value {
     let known: HashMap<&str, &str> = before.iter().map(|it| (&*it.id, &*it.html)).collect();
     let is_changed = |row: &&Row| known.get(&*row.id) != Some(&&*row.html);

@@ -1,4 +1,4 @@
-//! The answers of the dashboard, with the headers that all of them have.
+//! Responses of the dashboard, with their common headers.
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderName, HeaderValue};
@@ -6,7 +6,7 @@ use actix_web::{HttpResponse, HttpResponseBuilder};
 use bytes::Bytes;
 use maud::Markup;
 
-/// Nothing from elsewhere, nothing inline, in no frame.
+/// Allows no external resources, no inline code and no framing.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
                       connect-src 'self'; img-src 'self' data:; form-action 'self'; \
                       base-uri 'none'; frame-ancestors 'none'";
@@ -17,7 +17,8 @@ const HEADERS: [(HeaderName, HeaderValue); 7] = [
         HeaderValue::from_static(POLICY),
     ),
     (header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
-    // Nothing for others. With `no-referrer` browsers would hide the origin of our own forms, too.
+    // Hides the referrer from other sites. `no-referrer` would also hide the origin of our own
+    // forms.
     (
         header::REFERRER_POLICY,
         HeaderValue::from_static("same-origin"),
@@ -52,7 +53,7 @@ fn title_case(mut response: HttpResponse) -> HttpResponse {
     response
 }
 
-/// A page that holds for this moment.
+/// A page that must not be cached.
 pub(in crate::admin) fn page(status: StatusCode, page: Markup) -> HttpResponse {
     let mut response = builder(status);
     response.insert_header((header::CACHE_CONTROL, NO_STORE));
@@ -60,14 +61,14 @@ pub(in crate::admin) fn page(status: StatusCode, page: Markup) -> HttpResponse {
     title_case(response.body(page.into_string()))
 }
 
-/// An answer for a program at an address that has pages for people.
+/// A JSON answer for programs, from an address that otherwise serves pages.
 pub(in crate::admin) fn json(status: StatusCode, body: &impl serde::Serialize) -> HttpResponse {
     let mut response = builder(status);
     response.insert_header((header::CACHE_CONTROL, NO_STORE));
     title_case(response.json(body))
 }
 
-/// Leads to another page after a form.
+/// Redirects to another page after a form.
 pub(in crate::admin) fn see_other(path: &str) -> HttpResponse {
     let mut response = builder(StatusCode::SEE_OTHER);
     response.insert_header((header::CACHE_CONTROL, NO_STORE));
@@ -75,7 +76,7 @@ pub(in crate::admin) fn see_other(path: &str) -> HttpResponse {
     title_case(response.finish())
 }
 
-/// With a cookie.
+/// Adds a cookie to a response.
 pub(in crate::admin) fn with_cookie(mut response: HttpResponse, cookie: &str) -> HttpResponse {
     if let Ok(cookie) = HeaderValue::from_str(cookie) {
         response.headers_mut().append(header::SET_COOKIE, cookie);
@@ -83,7 +84,7 @@ pub(in crate::admin) fn with_cookie(mut response: HttpResponse, cookie: &str) ->
     response
 }
 
-/// A file whose name says its content.
+/// A file whose name changes with its content.
 pub(super) fn file(content_type: &'static str, content: &'static str) -> HttpResponse {
     let forever = HeaderValue::from_static("public, max-age=31536000, immutable");
     let mut response = builder(StatusCode::OK);
@@ -92,14 +93,14 @@ pub(super) fn file(content_type: &'static str, content: &'static str) -> HttpRes
     title_case(response.body(content))
 }
 
-/// Events that go on until the page is left.
+/// A stream of events that lasts until the page is closed.
 pub(super) fn events<S>(events: S) -> HttpResponse
 where
     S: futures_util::Stream<Item = Result<Bytes, std::convert::Infallible>> + 'static,
 {
     let mut response = builder(StatusCode::OK);
     response.insert_header((header::CACHE_CONTROL, NO_STORE));
-    // For nginx, which would gather events otherwise.
+    // Stops nginx from buffering the events.
     response.insert_header(("x-accel-buffering", "no"));
     response.content_type("text/event-stream");
     title_case(response.streaming(events))

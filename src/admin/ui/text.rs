@@ -1,34 +1,34 @@
-//! Texts of others in a page: cut, with control characters shown, and with a direction of their own.
-//! Pure.
+//! Displays external text in a page: truncated, with visible control characters, and with isolated
+//! text direction. Pure.
 
 use maud::{Markup, html};
 
 use crate::telemetry::{ClockForm, local_time, one_line, printable, rfc3339};
 
-/// Longest text within a line of a page, in characters.
+/// Maximum length of text within a line, in characters.
 const LINE_MAX: usize = 300;
 
-/// Longest text in a box of its own, in characters.
+/// Maximum length of text in a block, in characters.
 const BLOCK_MAX: usize = 64 * 1024;
 
-/// A text on one line.
+/// Text on one line.
 pub(in crate::admin) fn line(text: &str) -> Markup {
     let text = cut(&one_line(cut_at(text, LINE_MAX)), text.len(), LINE_MAX);
     html! { bdi { (text) } }
 }
 
-/// A text on one line, in the type of code.
+/// Text on one line, in the code font.
 pub(in crate::admin) fn code(text: &str) -> Markup {
     html! { code { (line(text)) } }
 }
 
-/// A text of several lines.
+/// Text with several lines.
 pub(super) fn block(text: &str) -> Markup {
     let text = cut(&printable(cut_at(text, BLOCK_MAX)), text.len(), BLOCK_MAX);
     html! { pre tabindex="0" { bdi { (text) } } }
 }
 
-/// The difference of two texts, whose lines begin with `+`, `-` or spaces.
+/// The difference of two texts, whose lines start with `+`, `-` or a space.
 pub(super) fn diff(text: &str) -> Markup {
     let text = cut(&printable(cut_at(text, BLOCK_MAX)), text.len(), BLOCK_MAX);
     html! {
@@ -46,18 +46,18 @@ pub(super) fn diff(text: &str) -> Markup {
     }
 }
 
-/// A text of several lines, in the type of prose.
+/// Text with several lines, in the regular font.
 pub(super) fn paragraph(text: &str) -> Markup {
     let text = cut(&printable(cut_at(text, BLOCK_MAX)), text.len(), BLOCK_MAX);
     html! { p .lines { bdi { (text) } } }
 }
 
-/// A text to copy, whole.
+/// Text to copy, not truncated.
 pub(super) fn whole(text: &str) -> Markup {
     html! { bdi { (printable(text)) } }
 }
 
-/// A sentence of the gateway, where what stands in backticks is code.
+/// A sentence of the gateway, with the parts in backticks formatted as code.
 pub(in crate::admin) fn sentence(text: &str) -> Markup {
     let text = one_line(cut_at(text, 4 * LINE_MAX));
     html! {
@@ -67,7 +67,7 @@ pub(in crate::admin) fn sentence(text: &str) -> Markup {
     }
 }
 
-/// The same, on its own: it begins with a capital letter.
+/// A sentence that stands alone and therefore starts with a capital letter.
 pub(in crate::admin) fn full_sentence(text: &str) -> Markup {
     let mut rest = text.chars();
     let first = rest.next().into_iter().flat_map(char::to_uppercase);
@@ -79,7 +79,8 @@ fn cut_at(text: &str, characters: usize) -> &str {
     end.and_then(|(end, _)| text.get(..end)).unwrap_or(text)
 }
 
-/// Control characters are longer as they are shown.
+/// Cuts the text by its displayed length, because control characters are displayed as longer
+/// sequences.
 fn cut(shown: &str, bytes: usize, characters: usize) -> String {
     let kept = cut_at(shown, 2 * characters);
     let is_whole = kept.len() == shown.len() && bytes <= shown.len();
@@ -89,7 +90,7 @@ fn cut(shown: &str, bytes: usize, characters: usize) -> String {
     }
 }
 
-/// A time that passed or is ahead, in its largest units.
+/// A duration in its largest units, for times in the past or future.
 pub(super) fn age(millis: u64) -> String {
     let seconds = millis / 1000;
     match seconds {
@@ -114,7 +115,7 @@ pub(super) fn count(number: u64) -> String {
     shown
 }
 
-/// A number and its word.
+/// A number with its noun in singular or plural.
 pub(super) fn many(number: u64, one: &str, more: &str) -> String {
     match number {
         1 => format!("1 {one}"),
@@ -122,7 +123,7 @@ pub(super) fn many(number: u64, one: &str, more: &str) -> String {
     }
 }
 
-/// A time since 1970 in milliseconds, in the zone of this machine.
+/// A time in milliseconds since 1970, in this machine's time zone.
 pub(super) fn moment(millis: u64) -> Markup {
     let shown = local_time(millis, ClockForm::DateAndTime);
     html! { time datetime=(rfc3339(millis)) { (shown) } }

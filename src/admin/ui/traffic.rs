@@ -1,4 +1,4 @@
-//! The last hour in plots, for the overview, from the gateway's own memory.
+//! Plots of the last hour for the overview, from samples in memory.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -11,33 +11,33 @@ use crate::admin::Status;
 use crate::admin::operator::Operator;
 use crate::transport::process_usage;
 
-/// Time between two looks at the gateway.
+/// Interval between two samples.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// Looks that are kept: those of an hour.
+/// Number of samples kept, which span one hour.
 const LOOKS_MAX: usize = 361;
 
-/// Looks in a minute.
+/// Samples per minute.
 const PER_MINUTE: u64 = 6;
 
 /// Height of a plot, in its own units.
 const HEIGHT: u64 = 40;
 
-/// Intervals that a plot is wide at least; each is one unit.
+/// Minimum width of a plot in intervals; each interval is one unit wide.
 const WIDTH_MIN: usize = 36;
 
 const MIB: u64 = 1024 * 1024;
 
-/// The gateway at one moment, with counts since its start.
+/// A sample of the gateway, with counts since its start.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Look {
     calls: u64,
     failed: u64,
-    /// Connections to servers that ended.
+    /// Closed connections to servers.
     lost: u64,
-    /// Memory of the processes of servers, in bytes.
+    /// Memory of all server processes, in bytes.
     memory: u64,
-    /// Requests by the bound of their duration, in seconds; empty where that is not measured.
+    /// Requests per histogram bucket, by upper bound in seconds; empty without measurements.
     requests: Vec<(f64, u64)>,
 }
 
@@ -54,7 +54,7 @@ impl Look {
         }
     }
 
-    /// The changes since an earlier look.
+    /// The changes since an earlier sample.
     fn since(&self, before: &Self) -> Self {
         let requests = self.requests.iter().enumerate();
         let requests = requests.map(|(index, (bound, count))| {
@@ -87,8 +87,7 @@ fn memory_of_servers(status: &Status) -> u64 {
     of_servers.map(|process| process.rss_bytes).sum()
 }
 
-/// The bucket within which this part of the requests, in percent, was answered; `None` without
-/// requests.
+/// The bucket within which this percentage of the requests was answered; `None` without requests.
 fn percentile(requests: &[(f64, u64)], percent: u64) -> Option<usize> {
     let all: u64 = requests.iter().map(|(_, count)| count).sum();
     let wanted = (all * percent).div_ceil(100).max(1);
@@ -99,7 +98,7 @@ fn percentile(requests: &[(f64, u64)], percent: u64) -> Option<usize> {
     })
 }
 
-/// The looks, the oldest first.
+/// The samples, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Traffic(Mutex<VecDeque<Look>>);
 
@@ -112,14 +111,14 @@ impl Traffic {
         looks.push_back(look);
     }
 
-    /// The changes between one look and the next.
+    /// The changes between consecutive samples.
     fn intervals(&self) -> Vec<Look> {
         let looks = self.0.lock();
         let pairs = looks.iter().zip(looks.iter().skip(1));
         pairs.map(|(before, after)| after.since(before)).collect()
     }
 
-    /// The changes in the whole hour.
+    /// The changes over the whole hour.
     fn hour(&self) -> Look {
         let looks = self.0.lock();
         match (looks.front(), looks.back()) {
@@ -128,7 +127,7 @@ impl Traffic {
         }
     }
 
-    /// Plots of the hour, each where there is something to see.
+    /// Plots of the hour, without those that would be empty.
     pub(super) fn plots(&self) -> Markup {
         let (intervals, hour) = (self.intervals(), self.hour());
         html! {
@@ -157,7 +156,7 @@ fn calls(intervals: &[Look], hour: &Look) -> Markup {
     html! { @if is_any { div .card.wide { (plot(&lines, &words)) } } }
 }
 
-/// How long requests took, in steps of the histograms.
+/// Request durations, in the buckets of the histograms.
 fn durations(intervals: &[Look], hour: &Look) -> Markup {
     let within = |percent| {
         let bucket = percentile(&hour.requests, percent)?;
@@ -166,7 +165,7 @@ fn durations(intervals: &[Look], hour: &Look) -> Markup {
             let bound = Duration::try_from_secs_f64(*bound).ok()?;
             Some(humantime::format_duration(bound).to_string())
         };
-        // Beyond the last bound there is none.
+        // The last bucket has no upper bound.
         match bound(bucket) {
             Some(bound) => Some(format!("up to {bound}")),
             None => Some(format!("more than {}", bound(bucket.checked_sub(1)?)?)),
@@ -209,7 +208,7 @@ fn losses(intervals: &[Look], hour: &Look) -> Markup {
     html! { @if hour.lost > 0 { div .card { (plot(&[("errors", "ends", lost)], &words)) } } }
 }
 
-/// Lines over one another, each with its style and its name, and what they say in words.
+/// Overlaid lines, each with its style and name, and a description in words.
 fn plot(lines: &[(&str, &str, Vec<u64>)], words: &str) -> Markup {
     let values = || lines.iter().flat_map(|(_, _, values)| values);
     let most = values().copied().max().unwrap_or(0);
@@ -230,7 +229,7 @@ fn plot(lines: &[(&str, &str, Vec<u64>)], words: &str) -> Markup {
     }
 }
 
-/// A path through the intervals, the newest at the right edge.
+/// A path through the intervals, with the newest at the right edge.
 fn line(values: &[u64], most: u64) -> String {
     let start = WIDTH_MIN.saturating_sub(values.len());
     let points = values.iter().enumerate().map(|(index, value)| {

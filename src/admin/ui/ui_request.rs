@@ -1,4 +1,4 @@
-//! A request to the dashboard after its checks.
+//! A validated request to the dashboard.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::fields::Fields;
 use crate::admin::ApiToken;
 use crate::admin::operator::Operator;
 
-/// A request that came from here, or from no page at all.
+/// A request from a page of the dashboard, or from no page at all.
 pub(super) struct UiRequest<'a> {
     pub(super) request: &'a HttpRequest,
     pub(super) dashboard: &'a Dashboard,

@@ -1,5 +1,4 @@
-//! Who has signed in to the dashboard: a cookie that only the owner of the token can make. Pure, but
-//! for its nonce.
+//! Dashboard logins: a cookie that only the token's owner can create. Pure, except for its nonce.
 
 use std::io;
 
@@ -11,22 +10,22 @@ use crate::admin::ApiToken;
 use crate::admin::base_url::is_secure;
 use crate::auth::random_token;
 
-/// How long a login holds, in seconds.
+/// Validity of a login, in seconds.
 const LOGIN_SECONDS: u64 = 12 * 3600;
 
-/// The purposes of tags under the token.
+/// Purposes of the tags created with the token.
 const LOGIN: &str = "login";
 const FORM: &str = "form";
 
-/// Somebody who has signed in.
+/// A signed-in visitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Visitor {
-    /// The value of the cookie.
+    /// Value of the cookie.
     cookie: String,
 }
 
 impl Visitor {
-    /// The one who signs in now, in Unix seconds.
+    /// Signs a visitor in at this time, in Unix seconds.
     ///
     /// # Errors
     ///
@@ -41,7 +40,7 @@ impl Visitor {
         })
     }
 
-    /// The one whose cookie this is, if it is good.
+    /// The visitor with this cookie, if it is valid.
     pub(super) fn of_cookie(cookie: &str, token: &ApiToken, now: u64) -> Option<Self> {
         let (signed, tag) = cookie.rsplit_once('.')?;
         let (expires, nonce) = expires_and_nonce(signed)?;
@@ -53,13 +52,13 @@ impl Visitor {
         })
     }
 
-    /// The one who sent a request.
+    /// The visitor who sent a request.
     pub(super) fn of(request: &HttpRequest, token: &ApiToken, now: u64) -> Option<Self> {
         let cookie = cookie(request, &login_cookie(request))?;
         Self::of_cookie(&cookie, token, now)
     }
 
-    /// Ends the login at once, also for copies of the cookie.
+    /// Ends the login immediately, including copies of the cookie.
     pub(super) fn sign_out(&self, token: &ApiToken, now: u64) {
         let signed = self.cookie.rsplit_once('.');
         if let Some((expires, nonce)) = signed.and_then(|(signed, _)| expires_and_nonce(signed)) {
@@ -67,12 +66,12 @@ impl Visitor {
         }
     }
 
-    /// Whether the login holds still.
+    /// Whether the login is still valid.
     pub(super) fn holds(&self, token: &ApiToken, now: u64) -> bool {
         Self::of_cookie(&self.cookie, token, now).is_some()
     }
 
-    /// By which the gateway knows its own forms.
+    /// The token that proves that a form was rendered by the gateway for this login.
     pub(super) fn form_token(&self, token: &ApiToken) -> String {
         token.tag(FORM, &self.cookie)
     }
@@ -81,7 +80,7 @@ impl Visitor {
         token.has_tag(FORM, &self.cookie, presented)
     }
 
-    /// The header that gives a browser the cookie.
+    /// The `Set-Cookie` header for the login.
     pub(super) fn set_cookie(&self, request: &HttpRequest) -> String {
         set_cookie(request, &login_cookie(request), &self.cookie, LOGIN_SECONDS)
     }
@@ -93,8 +92,8 @@ fn expires_and_nonce(signed: &str) -> Option<(u64, &str)> {
     Some((expires.parse().ok()?, nonce))
 }
 
-/// The name of the cookie. Cookies ignore ports, so that two gateways on a machine would sign each
-/// other out.
+/// The name of the login cookie, which contains the port: cookies ignore ports, so two gateways on
+/// one machine would otherwise sign each other out.
 pub(super) fn login_cookie(request: &HttpRequest) -> String {
     format!("mcpvisor-{}", port(request))
 }
@@ -112,7 +111,7 @@ fn port(request: &HttpRequest) -> &str {
     if is_port { port } else { "web" }
 }
 
-/// A header that sets a cookie for the dashboard; for no seconds it removes it.
+/// A `Set-Cookie` header for the dashboard; a lifetime of 0 removes the cookie.
 pub(super) fn set_cookie(request: &HttpRequest, name: &str, value: &str, seconds: u64) -> String {
     let secure = if is_secure(request) { "; Secure" } else { "" };
     format!("{name}={value}; Path=/ui; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}")

@@ -1,4 +1,4 @@
-//! An MCP client on the control socket, for one command.
+//! An MCP client over the control socket, for a single command.
 
 use std::io;
 use std::path::Path;
@@ -15,11 +15,10 @@ use super::question::Questions;
 use crate::commands::output::CliError;
 use crate::commands::progress::ProgressLine;
 
-/// The revision that the command speaks: the newest with a session, in which questions come as
-/// requests in the middle of a call.
+/// The newest revision with sessions, in which questions arrive as requests during a call.
 const REVISION: &str = "2025-11-25";
 
-/// Pages of a list that are read; a gateway with more is not believed.
+/// Maximum pages of a list that are read, as protection against endless pagination.
 const PAGES_MAX: usize = 1000;
 
 pub(super) struct GatewayClient {
@@ -31,7 +30,7 @@ pub(super) struct GatewayClient {
 }
 
 impl GatewayClient {
-    /// Connects as a client of this view; one that can ask declares that.
+    /// Connects as a client of this view. `can_ask` declares elicitation.
     pub(super) async fn open(
         data_dir: &Path,
         view: ViewId,
@@ -43,7 +42,8 @@ impl GatewayClient {
             interrupt: signal(SignalKind::interrupt())?,
             questions: can_ask.then(Questions::default),
         };
-        // Servers that can ask only clients which declare it have a connection for these alone.
+        // Servers whose behaviour depends on this capability use a separate connection for clients
+        // that declare it, so it is declared only if necessary.
         let capabilities = match can_ask {
             true => json!({"elicitation": {"form": {}, "url": {}}}),
             false => json!({}),
@@ -78,7 +78,7 @@ impl GatewayClient {
         name: &str,
         arguments: Map<String, Value>,
     ) -> Result<Value, CliError> {
-        // Its own id is a token that no other request has.
+        // The request id also serves as a unique progress token.
         let token = self.next_id;
         let params = json!({
             "name": name, "arguments": arguments, "_meta": {"progressToken": token},
@@ -86,8 +86,8 @@ impl GatewayClient {
         self.request("tools/call", &params).await
     }
 
-    /// Sends a request, and answers what the gateway asks until its result is there. The gateway
-    /// ends each request by its own deadlines; Ctrl-C cancels it.
+    /// Sends a request, and answers the gateway's questions until the result arrives. The gateway
+    /// enforces its own deadlines; Ctrl-C cancels the request.
     async fn request(&mut self, method: &str, params: &Value) -> Result<Value, CliError> {
         let id = self.next_id;
         self.next_id += 1;
@@ -134,7 +134,7 @@ impl GatewayClient {
         }
     }
 
-    /// Tells the gateway that nobody waits any more.
+    /// Cancels the request at the gateway.
     async fn cancel(&mut self, id: u64) -> CliError {
         let params = json!({"requestId": id, "reason": "cancelled at the terminal"});
         match self.notify("notifications/cancelled", Some(params)).await {
@@ -159,7 +159,7 @@ impl GatewayClient {
     }
 }
 
-/// A message of the gateway.
+/// A message from the gateway.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Incoming {
@@ -192,7 +192,7 @@ fn outcome(message: Incoming) -> Result<Value, CliError> {
     Err(one_line(words).into())
 }
 
-/// The result for a request of the gateway, or the error.
+/// The result or error for a request from the gateway.
 async fn answer_to(
     questions: &mut Option<Questions>,
     method: &str,

@@ -1,4 +1,4 @@
-//! `mcpvisor tools`: a client of the running gateway, through its control socket.
+//! `mcpvisor tools`: a client of the running gateway, over its control socket.
 
 mod client;
 mod question;
@@ -22,7 +22,7 @@ use super::running_gateway::gateway_data_dir;
 use client::GatewayClient;
 use typed::typed;
 
-/// Largest `--args -` in bytes; the gateway takes no more by default.
+/// Maximum size of `--args -`, in bytes; the gateway accepts no more by default.
 const ARGUMENTS_MAX: u64 = 16 * 1024 * 1024;
 
 pub(crate) fn run_tools_command(
@@ -75,7 +75,7 @@ async fn show(data_dir: &Path, arguments: ShowArguments) -> Result<(), CliError>
     })
 }
 
-/// The tools that the client sees, each with its server.
+/// The tools visible to the client, each with its server.
 async fn listed_tools(
     data_dir: &Path,
     view: ViewId,
@@ -146,7 +146,7 @@ fn whole_arguments(text: &str) -> Result<Map<String, Value>, CliError> {
     }
 }
 
-/// Arguments by name, each of the type that the schema of the tool says.
+/// Named arguments, converted to the types in the tool's schema.
 async fn named_arguments(
     arguments: &CallArguments,
     client: &mut GatewayClient,
@@ -183,7 +183,7 @@ fn unknown_tool(name: &str, tools: &[ListedTool]) -> CliError {
     format!("there is no tool `{}`; {hint}", one_line(name)).into()
 }
 
-/// The result for a person: texts as they are, a line for anything else.
+/// The result for a person: text unchanged, and one line for anything else.
 fn result_text(result: &Value) -> String {
     let content = result.get("content").and_then(Value::as_array);
     let blocks = content.map_or(&[][..], Vec::as_slice);
@@ -219,7 +219,7 @@ fn block_text(block: &Value) -> String {
     }
 }
 
-/// A part of a result.
+/// A content block of a result.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Block {

@@ -1,4 +1,4 @@
-//! Questions of a server in the middle of a call, asked at the terminal.
+//! Elicitations of a server during a call, answered at the terminal.
 
 use mcpvisor::admin::SchemaView;
 use mcpvisor::telemetry::{one_line, printable};
@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use super::typed::typed;
 use crate::commands::output::typed_lines;
 
-/// How often a value is asked for that is not right; then the question is declined.
+/// Maximum attempts to enter a valid value; after that, the question is declined.
 const ATTEMPTS_MAX: usize = 5;
 
 /// Asks the person at the terminal.
@@ -19,18 +19,18 @@ pub(super) struct Questions {
     lines: Option<mpsc::Receiver<String>>,
 }
 
-/// The parameters of `elicitation/create`.
+/// Parameters of `elicitation/create`.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Asked {
     message: String,
-    /// A page to open, in the place of a form.
+    /// A URL to open instead of filling in a form.
     url: Option<String>,
     requested_schema: Value,
 }
 
 impl Questions {
-    /// Asks what `elicitation/create` asks for, and returns its result. The end of the input
+    /// Asks the questions of `elicitation/create`, and returns its result. The end of the input
     /// declines.
     pub(super) async fn ask(&mut self, params: &Value) -> Value {
         let asked = Asked::deserialize(params).unwrap_or_default();
@@ -55,7 +55,7 @@ impl Questions {
         matches!(answer.as_str(), "y" | "Y" | "yes").then(Map::new)
     }
 
-    /// Asks for each property; `None` if the person does not want to.
+    /// Asks for each property; `None` if the person declines.
     async fn fill_in(&mut self, schema: &Value) -> Option<Map<String, Value>> {
         let mut content = Map::new();
         let view = SchemaView::new(schema);
@@ -73,7 +73,7 @@ impl Questions {
         Some(content)
     }
 
-    /// The value of a property, or none where it may be left out.
+    /// The value of a property; `None` if an optional one is left out.
     async fn value(
         &mut self,
         name: &str,
@@ -128,7 +128,7 @@ fn prompt(name: &str, schema: &Value, is_required: bool) -> String {
     prompt + ":"
 }
 
-/// The schema with choices that have titles as a plain `enum`.
+/// Converts choices with titles to a plain `enum`.
 fn choices_of(schema: &Value) -> Value {
     let mut plain = schema.clone();
     for place in ["", "/items"] {

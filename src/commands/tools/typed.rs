@@ -1,4 +1,4 @@
-//! Values that are typed as text, read as the type that a JSON Schema says.
+//! Parses typed text as the type in a JSON Schema.
 
 use mcpvisor::admin::SchemaView;
 use serde_json::{Map, Number, Value};
@@ -17,18 +17,18 @@ pub(super) fn unknown_argument(schema: SchemaView<'_>, name: &str) -> String {
     format!("the tool has no argument `{name}`; {known}")
 }
 
-/// The name most similar to another, if one is.
+/// The most similar name, if one is similar enough.
 pub(super) fn nearest<'n>(name: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let scored = names.map(|other| (strsim::jaro_winkler(name, other), other));
     let best = scored.max_by(|(one, _), (other, _)| one.total_cmp(other));
     best.filter(|(score, _)| *score > 0.8).map(|(_, name)| name)
 }
 
-/// A value from its text.
+/// Parses a value.
 ///
 /// # Errors
 ///
-/// Says what the value must be.
+/// Returns a description of the expected value.
 pub(super) fn typed(schema: SchemaView<'_>, text: &str) -> Result<Value, String> {
     let as_json = || serde_json::from_str::<Value>(text).ok();
     if let Some(choices) = schema.choices() {
@@ -64,7 +64,7 @@ pub(super) fn typed(schema: SchemaView<'_>, text: &str) -> Result<Value, String>
             "object" => as_json()
                 .filter(Value::is_object)
                 .ok_or("must be a JSON object, as {\"a\": 1}"),
-            // Nothing is said of it: JSON, or else a text.
+            // Without a type in the schema: JSON, or else text.
             _ => Ok(as_json().unwrap_or_else(|| text.into())),
         };
         match read {
@@ -75,7 +75,7 @@ pub(super) fn typed(schema: SchemaView<'_>, text: &str) -> Result<Value, String>
     Err(why.unwrap_or("has no type").to_owned())
 }
 
-/// The types that a schema allows, a text last: it takes everything.
+/// The types that a schema allows. Text comes last, because it accepts everything.
 fn kinds(schema: SchemaView<'_>) -> Vec<&str> {
     let mut kinds = schema.types();
     if kinds.is_empty() {
@@ -89,7 +89,7 @@ fn kinds(schema: SchemaView<'_>) -> Vec<&str> {
     kinds
 }
 
-/// One of the values of an `enum`: a text as it is, anything else as JSON.
+/// One of the values of an `enum`: text unchanged, any other value as JSON.
 fn choice(choices: &[Value], text: &str) -> Result<Value, String> {
     let is_it = |choice: &&Value| match choice {
         Value::String(choice) => choice == text,
@@ -100,7 +100,7 @@ fn choice(choices: &[Value], text: &str) -> Result<Value, String> {
     found.ok_or_else(|| format!("must be one of {}", known().join(", ")))
 }
 
-/// An array from a text with commas.
+/// An array from comma-separated text.
 fn list(items: SchemaView<'_>, text: &str) -> Result<Value, String> {
     if text.is_empty() {
         return Ok(Value::Array(Vec::new()));

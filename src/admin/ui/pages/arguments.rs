@@ -1,4 +1,5 @@
-//! A form from the JSON Schema of a tool or of a question, and the values that it stands for. Pure.
+//! Generates a form from the JSON Schema of a tool or an elicitation, and parses the submitted
+//! values. Pure.
 
 use maud::{Markup, html};
 use serde_json::{Map, Number, Value};
@@ -8,34 +9,34 @@ use crate::admin::ui::fields::{Fields, field};
 use crate::admin::ui::text;
 use crate::telemetry::{one_line, printable};
 
-/// Arguments that get a field of their own; a schema with more is filled in as JSON.
+/// Maximum arguments with individual fields; a larger schema is filled in as JSON.
 const FIELDS_MAX: usize = 50;
 
-/// Values of an enum that are offered; one with more is filled in as JSON.
+/// Maximum enum values offered as choices; a larger enum is filled in as JSON.
 const CHOICES_MAX: usize = 200;
 
-/// Before the names of arguments, since a form has other fields.
+/// Prefix of argument names, which separates them from other fields.
 const PREFIX: &str = "argument.";
 
-/// The field in which all arguments are filled in as one object.
+/// The field that takes all arguments as one JSON object.
 const ALL: &str = "arguments";
 
-/// A field that cannot be read.
+/// An invalid field.
 pub(super) struct Problem {
     name: String,
     message: &'static str,
 }
 
-/// The fields of a form, as they were filled in.
+/// The fields of a form, with submitted values.
 pub(super) struct Inputs<'f> {
     pub(super) schema: &'f Value,
-    /// Begins the ids of the fields.
+    /// Prefix of the fields' ids.
     pub(super) id: &'f str,
     pub(super) filled_in: &'f Fields,
     pub(super) problems: &'f [Problem],
 }
 
-/// How an argument is filled in.
+/// The kind of input for an argument.
 #[derive(Debug, PartialEq, Eq)]
 enum Kind<'s> {
     Text,
@@ -44,12 +45,12 @@ enum Kind<'s> {
     },
     Boolean,
     Choice(Vec<Choice<'s>>),
-    /// A list of some of these.
+    /// Any number of these choices, as a list.
     Several(Vec<Choice<'s>>),
     Json,
 }
 
-/// A value of an enum, and its title.
+/// An enum value and its title.
 type Choice<'s> = (&'s Value, Option<&'s str>);
 
 impl<'s> Kind<'s> {
@@ -87,7 +88,7 @@ fn choices(schema: SchemaView<'_>) -> Option<Vec<Choice<'_>>> {
         .then_some(choices)
 }
 
-/// The arguments with fields of their own; none if all of them are one object.
+/// The arguments with individual fields; `None` if all arguments are filled in as one object.
 fn properties(schema: SchemaView<'_>) -> Option<Vec<(&str, SchemaView<'_>)>> {
     let properties = schema.properties()?;
     let fields = properties.keys();
@@ -95,11 +96,11 @@ fn properties(schema: SchemaView<'_>) -> Option<Vec<(&str, SchemaView<'_>)>> {
     (properties.len() <= FIELDS_MAX).then(|| fields.collect())
 }
 
-/// The arguments of a form.
+/// The arguments in a submitted form.
 ///
 /// # Errors
 ///
-/// Returns each field that cannot be read.
+/// Returns every invalid field.
 pub(super) fn read(schema: &Value, form: &Fields) -> Result<Value, Vec<Problem>> {
     let schema = SchemaView::new(schema);
     let Some(properties) = properties(schema) else {
@@ -131,14 +132,14 @@ pub(super) fn read(schema: &Value, form: &Fields) -> Result<Value, Vec<Problem>>
     }
 }
 
-/// The values of an argument in the form; several if it has boxes to tick.
+/// The submitted values of an argument; several if it has checkboxes.
 fn given_texts<'f>(form: &'f Fields, name: &str) -> Vec<&'f str> {
     let name = field_name(name);
     let given = form.iter().filter(|(known, _)| *known == name);
     given.map(|(_, text)| text.as_str()).collect()
 }
 
-/// An argument that was left empty is left out, but for a text or a list that the tool requires.
+/// Omits an argument that was left empty, except for a text or list that the tool requires.
 fn value(
     schema: SchemaView<'_>,
     texts: &[&str],
@@ -182,7 +183,7 @@ fn value(
 }
 
 impl Inputs<'_> {
-    /// The fields of the form; `none` stands there if there are none.
+    /// The fields of the form; `none` is shown if there are no arguments.
     pub(super) fn show(&self, none: &str) -> Markup {
         let problem = |name: &str| {
             let found = self.problems.iter().find(|problem| problem.name == name);
@@ -239,7 +240,8 @@ fn field_name(name: &str) -> String {
     format!("{PREFIX}{}", one_line(name))
 }
 
-/// The first value of a field; none that would be sent without being seen.
+/// The initial value of a field. A default with invisible characters is ignored, because the person
+/// could not see what would be sent.
 fn default(property: SchemaView<'_>) -> String {
     let text = match property.get("default") {
         None | Some(Value::Null) => String::new(),
@@ -280,12 +282,12 @@ fn several(
     }
 }
 
-/// A choice for people.
+/// A choice as displayed.
 fn shown((value, title): &Choice<'_>) -> String {
     title.map_or_else(|| plain(value), str::to_owned)
 }
 
-/// A text as it is, anything else as JSON.
+/// Text unchanged, any other value as JSON.
 fn plain(value: &Value) -> String {
     let text = value.as_str().map(str::to_owned);
     text.unwrap_or_else(|| value.to_string())

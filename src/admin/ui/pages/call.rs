@@ -1,4 +1,4 @@
-//! `/ui/calls/ID`: one call of the history.
+//! `/ui/calls/ID`: one call in the history.
 
 use actix_web::http::StatusCode;
 use maud::{Markup, html};
@@ -16,7 +16,7 @@ use crate::protocol::Failure;
 
 /// # Errors
 ///
-/// Says that there is no such call.
+/// Returns an error when no such call exists.
 pub(super) async fn page(view: &View<'_>, id: &str) -> Result<Page, Failure> {
     let entry = history_entry(&view.operator.state.history, id).await?;
     Ok(shown(view, id, &entry))
@@ -81,7 +81,7 @@ fn body(title: &str, body: Option<&Value>, state: &str) -> Markup {
     }
 }
 
-/// The call for a terminal, if its tool is known and its parameters are whole.
+/// The call as a curl command, if its tool is known and its parameters are complete.
 fn curl(view: &View<'_>, call: &RecordedCall) -> Markup {
     let tools = view.operator.state.tools(&ViewId::Default);
     let is_it = |tool: &&ToolView| {
@@ -114,7 +114,7 @@ fn command(place: &str, request: &str) -> String {
 
 /// # Errors
 ///
-/// Says why the call cannot be made again.
+/// Returns the reason why the call cannot be replayed.
 pub(super) async fn replay(view: &View<'_>, id: &str) -> Result<FormOutcome, Failure> {
     let entry = history_entry(&view.operator.state.history, id).await?;
     let answer = view.operator.replay(id).await?;

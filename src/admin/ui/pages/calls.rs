@@ -1,4 +1,4 @@
-//! `/ui/calls`: the history of calls.
+//! `/ui/calls`: the call history.
 
 use maud::{Markup, html};
 
@@ -10,15 +10,15 @@ use crate::admin::ui::{parts, text};
 use crate::history::{CallOutcome, CallPage, HistoryError, RecordedCall};
 use crate::protocol::Failure;
 
-/// Parameters of the page that go to the history as they are.
+/// Page parameters that are passed to the history unchanged.
 const FILTERS: [&str; 5] = ["server", "method", "outcome", "session", "text"];
 
-/// The parameter with the call before which the page ends.
+/// The parameter for the oldest call on the previous page.
 const BEFORE: &str = "before";
 
 /// # Errors
 ///
-/// Says which filter is wrong, or why the history cannot be read.
+/// Returns the invalid filter, or why the history cannot be read.
 pub(super) async fn page(view: &View<'_>) -> Result<Page, Failure> {
     let history = &view.operator.state.history;
     let filters = FILTERS
@@ -135,7 +135,7 @@ fn row(call: &RecordedCall) -> Row {
     Row::new(row_id, row)
 }
 
-/// The outcome of a call in words, with its colour.
+/// The outcome of a call as coloured text.
 pub(super) fn outcome(call: &RecordedCall) -> Markup {
     let tone = match call.outcome.as_str() {
         "ok" => "good",
@@ -145,7 +145,7 @@ pub(super) fn outcome(call: &RecordedCall) -> Markup {
     parts::badge(tone, &call.outcome.replace('_', " "))
 }
 
-/// Milliseconds, for people.
+/// A duration in milliseconds, as text.
 pub(super) fn duration(millis: f64) -> String {
     match millis {
         short if short < 10.0 => format!("{short:.2} ms"),

@@ -1,4 +1,4 @@
-//! `/ui/config`: the configuration that is in force, and another one in its place.
+//! `/ui/config`: the active configuration, and a form to replace it.
 
 use actix_web::http::StatusCode;
 use maud::{Markup, html};
@@ -24,11 +24,11 @@ pub(super) async fn page(view: &View<'_>) -> Page {
         .await
 }
 
-/// Shows what a content would change.
+/// Shows what a new content would change.
 ///
 /// # Errors
 ///
-/// Returns the failure that the page is to show.
+/// Returns the failure to show on the page.
 pub(super) async fn plan(view: &View<'_>, form: &Fields) -> Result<FormOutcome, Failure> {
     let content = content_of(form)?;
     let order = FileOrder::Plan(content.clone());
@@ -60,11 +60,11 @@ pub(super) async fn plan(view: &View<'_>, form: &Fields) -> Result<FormOutcome, 
     Ok(FormOutcome::Page(StatusCode::OK, page))
 }
 
-/// Puts a content in force, if the file is still the one that it was compared with.
+/// Applies a content if the file has not changed since the comparison.
 ///
 /// # Errors
 ///
-/// Returns the failure that the page is to show.
+/// Returns the failure to show on the page.
 pub(super) async fn apply(view: &View<'_>, form: &Fields) -> Result<FormOutcome, Failure> {
     let etag = field(form, "etag").map(str::to_owned);
     let order = FileOrder::Replace(content_of(form)?);
@@ -90,7 +90,7 @@ fn content_of(form: &Fields) -> Result<FileContent, Failure> {
     if let Some(name) = field(form, "kept") {
         return Ok(FileContent::Kept(name.to_owned()));
     }
-    // Browsers send the ends of lines as HTTP does.
+    // Browsers submit CRLF line endings.
     let content = field(form, "content").map(|text| text.replace("\r\n", "\n"));
     content.map(FileContent::Text).ok_or_else(|| {
         Failure::new(
@@ -146,12 +146,12 @@ fn tone(verb: &str) -> &'static str {
     }
 }
 
-/// A form for another content, and the contents that were there before.
+/// A form for a new configuration, and the earlier versions.
 async fn replacements(view: &View<'_>, content: &str, refused: Option<&Failure>) -> Markup {
     let orders = &view.operator.config_orders;
     let kept = match orders.ask_of_file(FileOrder::Kept, None).await {
         Ok(answer) => answer.read::<KeptFiles>().unwrap_or_default().kept,
-        // There is no file to replace; the content says why.
+        // No file exists to replace; the section with the content explains why.
         Err(_) => return html! {},
     };
     let error = refused.map(|_| "content-error");
@@ -222,7 +222,7 @@ fn state(config: &ConfigView) -> Markup {
     }
 }
 
-/// The file, with what may be secret masked.
+/// The file with possible secrets masked.
 async fn content(view: &View<'_>) -> Markup {
     let orders = &view.operator.config_orders;
     match orders.ask(ConfigOrder::Text, None).await {

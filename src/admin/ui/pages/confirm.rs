@@ -1,4 +1,4 @@
-//! A question before something that cannot be undone, for browsers without JavaScript.
+//! Confirmation page for irreversible actions, for browsers without JavaScript.
 
 use actix_web::http::StatusCode;
 use maud::html;
@@ -7,13 +7,13 @@ use crate::admin::ui::fields::{FORM_TOKEN, Fields, field};
 use crate::admin::ui::page::{FormOutcome, Page, Section, View};
 use crate::admin::ui::parts;
 
-/// The member of a form that answers the question.
+/// Form field that confirms the action.
 const SURE: &str = "sure";
 
 pub(super) struct Confirmation<'q> {
     pub(super) section: Section,
     pub(super) text: &'q str,
-    /// Sent again with the answer.
+    /// Fields that are submitted again with the confirmation.
     pub(super) fields: &'q Fields,
 }
 

@@ -1,4 +1,4 @@
-//! `/ui/connect`: how clients reach this gateway.
+//! `/ui/connect`: how to connect clients to this gateway.
 
 use maud::html;
 
@@ -7,7 +7,8 @@ use crate::admin::ui::{parts, text};
 use crate::id::ViewId;
 use crate::protocol::Failure;
 
-/// Texts for a client; `$URL` stands for the endpoint, `$NAME` for the name that the client gives it.
+/// Setup texts for a client. `$URL` is replaced by the endpoint, `$NAME` by the gateway's name in
+/// the client.
 struct Snippet {
     title: &'static str,
     place: &'static str,
@@ -63,7 +64,7 @@ const SNIPPETS: [Snippet; 8] = [
 
 /// # Errors
 ///
-/// Says that there is no such view.
+/// Returns an error when no such view exists.
 pub(super) fn page(view: &View<'_>) -> Result<Page, Failure> {
     let of = view.queried_view()?;
     let url = view.address(&of);

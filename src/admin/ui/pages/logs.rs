@@ -10,14 +10,14 @@ use crate::admin::ui::{parts, text};
 use crate::protocol::Failure;
 use crate::telemetry::LogEntry;
 
-/// Records on the page.
+/// Number of records on the page.
 const RECORDS: &str = "200";
 
 const LEVELS: [&str; 4] = ["error", "warn", "info", "debug"];
 
 /// # Errors
 ///
-/// Says which filter is wrong.
+/// Returns the invalid filter.
 pub(super) fn page(view: &View<'_>) -> Result<Page, Failure> {
     let names = ["level", "server", "text"];
     let filters = names
@@ -65,7 +65,7 @@ fn row(entry: &LogEntry) -> Row {
     Row::new(id, row)
 }
 
-/// The fields of a record, but for where in the source it comes from.
+/// The fields of a record, except its source location.
 fn details(data: &Map<String, Value>) -> Markup {
     let fields = data.iter().filter(|(name, _)| *name != "module");
     html! {

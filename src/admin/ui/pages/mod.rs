@@ -1,4 +1,4 @@
-//! Which page a path is, and what its forms do.
+//! Dispatches paths to pages, and submitted forms to actions.
 
 mod arguments;
 mod call;
@@ -32,7 +32,7 @@ use super::page::{FormOutcome, Page, Section, View};
 use super::{parts, text};
 use crate::protocol::{ErrorKind, Failure};
 
-/// The parts of a path below `/ui`; no page has more than three.
+/// Segments of a path below `/ui`; no page has more than three.
 fn segments(path: &str) -> [Option<&str>; 4] {
     let below = path.strip_prefix("/ui").unwrap_or_default();
     let below = below.strip_prefix('/').unwrap_or_default();
@@ -42,7 +42,7 @@ fn segments(path: &str) -> [Option<&str>; 4] {
 
 /// # Errors
 ///
-/// Returns the failure that the page is to show.
+/// Returns the failure to show as a page.
 pub(super) async fn show(view: &View<'_>) -> Result<Page, Failure> {
     match segments(view.path) {
         [None, ..] => Ok(overview::page(view)),
@@ -74,7 +74,7 @@ pub(super) async fn show(view: &View<'_>) -> Result<Page, Failure> {
 
 /// # Errors
 ///
-/// Returns the failure that the page is to show.
+/// Returns the failure to show as a page.
 pub(super) async fn act(view: &View<'_>, form: &Fields) -> Result<FormOutcome, Failure> {
     let [first, second, third, None] = segments(view.path) else {
         return Err(no_such_page());
@@ -97,7 +97,7 @@ fn no_such_page() -> Failure {
     Failure::new(ErrorKind::NotFound, "there is no such page")
 }
 
-/// The page in the place of one that failed.
+/// The page for a failed request.
 pub(super) fn failed(failure: &Failure) -> Page {
     let title = match failure.kind {
         ErrorKind::NotFound | ErrorKind::ServerNotFound | ErrorKind::SessionNotFound => "Not found",

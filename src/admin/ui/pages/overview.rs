@@ -1,4 +1,4 @@
-//! `/ui`: whether anything is wrong, since when, and what to press.
+//! `/ui`: what is wrong, since when, and how to fix it.
 
 use maud::{Markup, html};
 
@@ -10,10 +10,10 @@ use crate::admin::ui::pieces::Row;
 use crate::admin::ui::{parts, text};
 use crate::id::ViewId;
 
-/// Servers in trouble that are shown, and as many others.
+/// Maximum servers in trouble that are shown, and maximum other servers.
 const SERVERS_MAX: usize = 20;
 
-/// The servers, by whether they are where they should be.
+/// The servers, divided by whether they are in their intended state.
 struct ByTrouble {
     troubled: Vec<ServerStatus>,
     well: Vec<ServerStatus>,
@@ -74,7 +74,7 @@ fn headline(status: &Status, servers: &ByTrouble) -> Markup {
     }
 }
 
-/// Notices for the operator that concern no single server.
+/// Notices for the operator that do not concern a single server.
 fn remarks(status: &Status) -> Markup {
     let ConfigView {
         refused,
@@ -152,7 +152,7 @@ fn troubled_servers(servers: &ByTrouble, rows: Markup) -> Markup {
     }
 }
 
-/// The way to the servers of a list that it does not show.
+/// A link to the servers that the list does not show.
 fn more(servers: &[ServerStatus]) -> Markup {
     html! {
         @if servers.len() > SERVERS_MAX {

@@ -1,4 +1,4 @@
-//! `/ui/pins`: the texts of servers that no operator approved, with what changed.
+//! `/ui/pins`: server definitions that need approval, with their changes.
 
 use maud::{Markup, html};
 
@@ -9,20 +9,20 @@ use crate::catalog::{PinKind, PinState};
 use crate::protocol::{ErrorKind, Failure};
 use crate::publisher::{ListedDefinition, ListedState, PinDetail, PinView};
 
-/// Items on the page.
+/// Maximum items on the page.
 const SHOWN_MAX: usize = 50;
 
-/// The member of a form that names a definition: its digest, kind and name, with spaces between.
+/// Form field that identifies a definition by digest, kind and name, separated by spaces.
 const DEFINITION: &str = "definition";
 
-/// The differences stay as they are, so that a definition is approved only as it was read.
+/// The differences are not live, so that a definition is approved exactly as it was displayed.
 pub(super) fn page(view: &View<'_>) -> Page {
     let pins = view.operator.pins();
     let unapproved = unapproved(&pins);
     let mut shown: Vec<(&str, Vec<PinDetail>)> = Vec::new();
     for pin in unapproved.iter().take(SHOWN_MAX) {
         let server = pin.server.as_str();
-        // One that is gone meanwhile needs nothing any more.
+        // An item that disappeared meanwhile needs no approval.
         let Ok(pin) = view.operator.pin(server, (pin.kind, &pin.name)) else {
             continue;
         };
@@ -51,7 +51,7 @@ pub(super) fn page(view: &View<'_>) -> Page {
     })
 }
 
-/// The pins with a definition that nobody approved.
+/// Pins with a definition that no operator approved.
 pub(super) fn unapproved(pins: &[PinView]) -> Vec<&PinView> {
     let is_other = |pin: &&PinView| matches!(pin.state, ListedState::Changed | ListedState::New);
     pins.iter().filter(is_other).collect()
@@ -70,19 +70,19 @@ fn of_server(server: &str, items: &[PinDetail], view: &View<'_>) -> Markup {
     }
 }
 
-/// A definition as forms name it.
+/// A definition's identification in forms.
 fn named(pin: &PinView, definition: &ListedDefinition) -> String {
     let (digest, kind) = (&definition.digest, pin.kind.as_str());
     format!("{digest} {kind} {}", pin.name)
 }
 
-/// The definitions of an item that no operator approved.
+/// The item's definitions that no operator approved.
 fn unapproved_definitions(pin: &PinDetail) -> impl Iterator<Item = &ListedDefinition> {
     let listed = pin.listed.iter();
     listed.filter(|it| it.state != Some(PinState::Pinned))
 }
 
-/// The same, as forms name them.
+/// Identifications of the unapproved definitions, for forms.
 fn definitions(detail: &PinDetail) -> Vec<String> {
     let listed = unapproved_definitions(detail);
     listed.map(|it| named(&detail.pin, it)).collect()
@@ -128,18 +128,18 @@ fn one(server: &str, detail: &PinDetail, view: &View<'_>) -> Markup {
     }
 }
 
-/// Digest, kind and name of a definition that a form names.
+/// Splits a definition's identification into digest, kind and name.
 fn split(definition: &str) -> Option<(&str, PinKind, &str)> {
     let (digest, item) = definition.split_once(' ')?;
     let (kind, name) = item.split_once(' ')?;
     Some((digest, PinKind::named(kind)?, name))
 }
 
-/// Approves the definitions that the form names, and no others.
+/// Approves exactly the definitions in the form.
 ///
 /// # Errors
 ///
-/// Says that the form names none, or that one is not listed any more.
+/// Returns an error when the form contains no definition, or one that is no longer listed.
 pub(super) async fn approve(view: &View<'_>, form: &Fields) -> Result<FormOutcome, Failure> {
     let server = field(form, "server").unwrap_or_default();
     let named = form.iter().filter(|(name, _)| name == DEFINITION);

@@ -1,4 +1,4 @@
-//! `/ui/servers/NAME`: one server, and what can be done about it.
+//! `/ui/servers/NAME`: one server and the actions for it.
 
 use actix_web::http::StatusCode;
 use maud::{Markup, html};
@@ -18,12 +18,12 @@ use crate::downstream::{BreakerState, ServerOrder, ServerStatusView};
 use crate::id::ViewId;
 use crate::protocol::{ErrorKind, Failure};
 
-/// Lines of a server's log on its page.
+/// Maximum log lines on a server's page.
 const LINES_MAX: usize = 200;
 
 /// # Errors
 ///
-/// Says that there is no such server.
+/// Returns an error when no such server exists.
 pub(super) async fn page(view: &View<'_>, name: &str) -> Result<Page, Failure> {
     let (server, started_at) = find(view, name)?;
     let name = server.name.as_str();
@@ -41,7 +41,7 @@ pub(super) async fn page(view: &View<'_>, name: &str) -> Result<Page, Failure> {
     Ok(page.once(view, configured(view, name)).await)
 }
 
-/// The server of a name or an id, and when the gateway started.
+/// The server with a name or id, and the start time of the gateway.
 fn find(view: &View<'_>, name: &str) -> Result<(ServerStatus, u64), Failure> {
     let Status {
         started_at,
@@ -207,11 +207,11 @@ async fn configured(view: &View<'_>, name: &str) -> Markup {
     }
 }
 
-/// Carries out what a button says.
+/// Performs a button's action.
 ///
 /// # Errors
 ///
-/// Says why it cannot be done.
+/// Returns the reason why the action failed.
 pub(super) async fn act(
     view: &View<'_>,
     name: &str,
@@ -279,7 +279,7 @@ async fn remove(view: &View<'_>, name: &str, form: &Fields) -> Result<FormOutcom
     })
 }
 
-/// A page with a link, since a form must not lead to another site.
+/// A page with a link, since a form must not redirect to another site.
 async fn sign_in(view: &View<'_>, name: &str) -> Result<FormOutcome, Failure> {
     let (server, _) = find(view, name)?;
     let url = match server.connection.and_then(|it| it.sign_in) {

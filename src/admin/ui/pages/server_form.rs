@@ -1,4 +1,4 @@
-//! `/ui/servers/new` and `/ui/servers/NAME/edit`: a server of the configuration in a form.
+//! `/ui/servers/new` and `/ui/servers/NAME/edit`: a form for a server in the configuration.
 
 use actix_web::http::StatusCode;
 use maud::{Markup, html};
@@ -11,7 +11,7 @@ use crate::admin::ui::page::{FormOutcome, Page, Section, View};
 use crate::admin::ui::{parts, text};
 use crate::protocol::Failure;
 
-/// Fields of the form that a problem can concern.
+/// Form fields that can be invalid.
 const FIELDS: [&str; 8] = [
     "name",
     "command",
@@ -23,15 +23,15 @@ const FIELDS: [&str; 8] = [
     "request",
 ];
 
-/// A problem, and the field that it is about.
+/// An error message, and the field that it concerns.
 struct FormProblem {
     field: Option<&'static str>,
     message: String,
 }
 
-/// The form as it is filled in.
+/// The form with its current values.
 struct Form<'f> {
-    /// The server that is changed; none for a new one.
+    /// The server to change; `None` for a new one.
     name: Option<&'f str>,
     values: Fields,
     problem: Option<FormProblem>,
@@ -54,7 +54,7 @@ pub(super) fn new_page(view: &View<'_>) -> Page {
 
 /// # Errors
 ///
-/// Says that there is no such server in the file.
+/// Returns an error when the file contains no such server.
 pub(super) async fn edit_page(view: &View<'_>, name: &str) -> Result<Page, Failure> {
     let orders = &view.operator.config_orders;
     let entry = orders.ask(ConfigOrder::Get(name.to_owned()), None).await?;
@@ -70,7 +70,7 @@ pub(super) async fn edit_page(view: &View<'_>, name: &str) -> Result<Page, Failu
     ))
 }
 
-/// The body for the API that a form stands for.
+/// Converts a form to an API request body.
 fn body(form: &Fields, is_new: bool) -> Result<Map<String, Value>, FormProblem> {
     let text = |name: &str| field(form, name).unwrap_or_default().trim();
     let mut body = Map::new();
@@ -139,7 +139,7 @@ fn number(form: &Fields, name: &'static str) -> Result<Option<u64>, FormProblem>
     })
 }
 
-/// The field for a key of the file, as `servers.one.url`, or for a member of the API.
+/// The form field for a key of the file, such as `servers.one.url`, or for a member of the API.
 fn field_of(key: &str) -> Option<&'static str> {
     let member = match key.strip_prefix("servers.") {
         // The key of the server itself is its name.
@@ -158,7 +158,7 @@ fn field_of(key: &str) -> Option<&'static str> {
 
 /// # Errors
 ///
-/// Says why nothing could be written, where no field is to blame.
+/// Returns the reason why nothing was written, if it does not concern a single field.
 pub(super) async fn create(view: &View<'_>, fields: &Fields) -> Result<FormOutcome, Failure> {
     let outcome = match body(fields, true) {
         Err(problem) => Err(problem),
@@ -213,7 +213,7 @@ fn problem(failure: Failure) -> FormProblem {
     }
 }
 
-/// The form as it was sent, with what is wrong in it.
+/// The submitted form with its error messages.
 fn again(
     view: &View<'_>,
     name: Option<&str>,
@@ -329,7 +329,7 @@ fn area(form: &Form<'_>, name: &'static str, label: &str, hint: Markup) -> Marku
     }
 }
 
-/// Ties a field to what is said about it.
+/// Attributes that link a field to its hint and error message.
 struct Attributes<'f> {
     described_by: String,
     is_invalid: Option<&'static str>,

@@ -1,5 +1,5 @@
-//! The life of a server's connections, on its page: a time line from the gateway's log, and the reports
-//! of how they ended.
+//! The history of a server's connections on its page: a time line from the gateway's log, and crash
+//! reports.
 
 use maud::{Markup, html};
 use serde_json::Value;
@@ -12,16 +12,16 @@ use crate::downstream::CrashReport;
 use crate::telemetry::{LogEntry, LogLine};
 use crate::transport::MessageReport;
 
-/// Moments in a time line; more are on the page of the log.
+/// Maximum entries in a time line; the log page has more.
 const MOMENTS: &str = "50";
 
-/// Reports of ends on the page.
+/// Maximum crash reports on the page.
 const CRASHES_MAX: usize = 10;
 
-/// Last lines before an end.
+/// Maximum log lines shown before a crash.
 const LINES_MAX: usize = 20;
 
-/// The fields of a log record that are shown, and the words before each.
+/// Displayed fields of a log record, with the text before each value.
 const FIELDS: [(&str, &str); 4] = [
     ("why", ""),
     ("revision", "revision "),
@@ -29,12 +29,12 @@ const FIELDS: [(&str, &str); 4] = [
     ("child", "connection "),
 ];
 
-/// The newest moments first, down to the start of the gateway.
+/// Entries since the start of the gateway, newest first.
 pub(super) fn time_line(view: &View<'_>, name: &str, started_at: u64) -> Markup {
     let query = [("server", name), ("level", "info"), ("limit", MOMENTS)];
     let found = log_page(&view.operator.state.log, query).unwrap_or_default();
     let is_whole = found.total == found.entries.len();
-    // The reports stand below.
+    // Crash reports have their own list below.
     let moments = found
         .entries
         .iter()
@@ -50,7 +50,8 @@ pub(super) fn time_line(view: &View<'_>, name: &str, started_at: u64) -> Markup 
             }
             @if is_whole {
                 li .row {
-                    // In whole seconds: two clocks are compared, and a page that is open is not to flicker.
+                    // Rounded to seconds: the time is computed from two clocks, and an open page
+                    // should not flicker.
                     span .hint.nowrap { (text::moment(started_at.saturating_add(500) / 1000 * 1000)) }
                     p .grow { "The gateway started" }
                 }
@@ -69,7 +70,7 @@ fn moment(entry: &LogEntry, server: &str) -> Markup {
         "warn" => "warn",
         _ => "quiet",
     };
-    // The connection of all clients needs no name.
+    // The shared connection needs no label.
     let shared = format!("server/{server}");
     let details = FIELDS
         .iter()
@@ -89,7 +90,7 @@ fn moment(entry: &LogEntry, server: &str) -> Markup {
     }
 }
 
-/// The reports of ends, the newest first, each with the last lines before it.
+/// Crash reports, newest first, each with the last lines before the crash.
 pub(super) async fn crashes(view: &View<'_>, name: &str) -> Markup {
     let Ok(reports) = view.operator.crash_reports(name, CRASHES_MAX).await else {
         return Markup::default();

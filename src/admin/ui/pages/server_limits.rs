@@ -1,4 +1,4 @@
-//! The limits of a server that are in force, on its page.
+//! Effective limits of a server, shown on its page.
 
 use maud::{Markup, html};
 
@@ -6,7 +6,7 @@ use crate::admin::status::LimitView;
 use crate::admin::ui::page::View;
 use crate::admin::ui::{parts, text};
 
-/// Nothing for a server that cannot run.
+/// The limits, or nothing for a server that cannot run.
 pub(super) fn limits(view: &View<'_>, name: &str) -> Markup {
     let Ok(limits) = view.operator.limits(name) else {
         return Markup::default();

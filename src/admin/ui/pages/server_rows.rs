@@ -1,4 +1,4 @@
-//! The servers in the lists of several pages: those in trouble first, then by name.
+//! Lists of servers for several pages: those in trouble first, then by name.
 
 use maud::{Markup, html};
 
@@ -8,7 +8,7 @@ use crate::admin::ui::page::View;
 use crate::admin::ui::paging::{AFTER, Paged, ROWS};
 use crate::admin::ui::parts;
 
-/// The servers that the query asks for, cut to this page.
+/// The servers that match the query, limited to the current page.
 pub(super) fn page_of(mut servers: Vec<ServerStatus>, view: &View<'_>) -> Paged<ServerStatus> {
     if let Some(text) = view.query("text") {
         let text = text.to_lowercase();
@@ -17,12 +17,12 @@ pub(super) fn page_of(mut servers: Vec<ServerStatus>, view: &View<'_>) -> Paged<
     Paged::of(servers, place, view.query(AFTER))
 }
 
-/// Where a server stands among all.
+/// The sort key of a server.
 pub(super) fn place(server: &ServerStatus) -> String {
     format!("{}.{}", Trouble::of(server).place(), server.name)
 }
 
-/// Finds servers by their names, where there are more of them than a page has.
+/// A filter by server name, shown when the servers exceed one page.
 pub(super) fn filter(servers: usize, view: &View<'_>) -> Markup {
     html! {
         @if servers > ROWS {
@@ -34,7 +34,7 @@ pub(super) fn filter(servers: usize, view: &View<'_>) -> Markup {
     }
 }
 
-/// In the place of a list of which no server has the text in its name.
+/// Shown instead of a list when no server name matches the filter.
 pub(super) fn none_fits(view: &View<'_>) -> Markup {
     parts::empty(
         "No server fits",

@@ -1,4 +1,4 @@
-//! `/ui/sessions/HANDLE`: one session: what it has open, the servers that it uses, and its time line.
+//! `/ui/sessions/HANDLE`: one session with its open streams, servers, and time line.
 
 use std::collections::BTreeSet;
 
@@ -16,24 +16,24 @@ use crate::protocol::Failure;
 use crate::sessions::SessionDetail;
 use crate::telemetry::unix_millis;
 
-/// Calls in a time line; older ones are on the page of calls.
+/// Maximum calls in a time line; the page of calls has older ones.
 const CALLS: &str = "50";
 
-/// Subscriptions that are shown.
+/// Maximum subscriptions that are shown.
 const SUBSCRIPTIONS_MAX: usize = 100;
 
-/// An actor that is younger than its session by this was rebuilt, in milliseconds.
+/// If an actor started this much later than its session, in milliseconds, it was rebuilt.
 const REBUILT_AFTER_MS: u64 = 1000;
 
 /// # Errors
 ///
-/// Says that there is no such session.
+/// Returns an error when no such session exists.
 pub(super) async fn page(view: &View<'_>, handle: &str) -> Result<Page, Failure> {
     let found = view.operator.state.sessions.detail_by_handle(handle).await;
     let detail = found.ok_or_else(unknown)?;
     let recorded_as = detail.session.recorded_as.as_str();
     let query = [("session", recorded_as), ("limit", CALLS)];
-    // Where calls are not recorded the rest is worth showing.
+    // The page is useful even if no calls were recorded.
     let calls = history_page(&view.operator.state.history, query).await.ok();
     let status = view.operator.status();
     let end = Button::new(&format!("/ui/sessions/{handle}/end"), "End it")
@@ -106,7 +106,7 @@ fn open(detail: &SessionDetail) -> Markup {
     }
 }
 
-/// The servers that its calls and subscriptions lead to.
+/// The servers that the session's calls and subscriptions lead to.
 fn servers(detail: &SessionDetail, calls: Option<&CallPage>, status: &Status) -> Markup {
     let recorded = calls.into_iter().flat_map(|calls| &calls.entries);
     let recorded = recorded.filter_map(|call| call.server_id.as_deref());
@@ -149,7 +149,7 @@ fn server_row(detail: &SessionDetail, server: &ServerStatus) -> Markup {
     }
 }
 
-/// The newest moments first.
+/// The time line, newest entry first.
 fn time_line(detail: &SessionDetail, calls: Option<&CallPage>, status: &Status) -> Markup {
     let entries = calls.map_or(&[][..], |calls| &calls.entries);
     let is_cut = calls.is_some_and(|calls| calls.next.is_some());
@@ -160,7 +160,7 @@ fn time_line(detail: &SessionDetail, calls: Option<&CallPage>, status: &Status) 
         .filter(|_| is_cut)
         .map_or(0, |it| it.timestamp);
     let others = turns(detail, status, unix_millis());
-    // Of one second, too, the newest first.
+    // Reversed, so that entries within the same second also appear newest first.
     let others = others.into_iter().rev().filter(|(at, _)| *at >= from);
     moments.extend(others.map(|(at, words)| (at, html! { (words) })));
     moments.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
@@ -182,8 +182,8 @@ fn time_line(detail: &SessionDetail, calls: Option<&CallPage>, status: &Status) 
     }
 }
 
-/// When the session was opened, and what it outlived. In whole seconds: two clocks are compared, and
-/// a page that is open is not to flicker.
+/// When the session was opened, and what it survived. Rounded to seconds: the times come from two
+/// clocks, and an open page should not flicker.
 fn turns(detail: &SessionDetail, status: &Status, now: u64) -> Vec<(u64, &'static str)> {
     let mut turns = Vec::new();
     let opened = detail.opened_at;
@@ -194,7 +194,7 @@ fn turns(detail: &SessionDetail, status: &Status, now: u64) -> Vec<(u64, &'stati
     }
     let built = detail.now.as_ref();
     let built = built.map(|built| now.saturating_sub(built.built_ms));
-    // An actor of this gateway that is as old as its session was not rebuilt.
+    // An actor as old as its session was not rebuilt.
     let is_later = |built: &u64| {
         opened.is_none_or(|opened| opened < started || *built > opened + REBUILT_AFTER_MS)
     };

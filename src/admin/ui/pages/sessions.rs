@@ -91,7 +91,7 @@ pub(super) fn age(session: &SessionView) -> String {
 
 /// # Errors
 ///
-/// Says that there is no such session.
+/// Returns an error when no such session exists.
 pub(super) async fn end(
     view: &View<'_>,
     handle: &str,

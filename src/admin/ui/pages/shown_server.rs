@@ -1,11 +1,11 @@
-//! A server of the configuration, as the fields of a form.
+//! A configured server as form fields.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::admin::ui::fields::Fields;
 
-/// A server of the configuration, as the API shows it.
+/// A configured server as returned by the API.
 #[derive(Deserialize)]
 #[serde(default)]
 pub(super) struct ShownServer {
@@ -20,7 +20,7 @@ pub(super) struct ShownServer {
     enabled: bool,
 }
 
-/// In milliseconds.
+/// Timeouts in milliseconds.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct ShownTimeouts {
@@ -44,7 +44,7 @@ impl Default for ShownServer {
     }
 }
 
-/// The fields of the form for a server of the API.
+/// Form fields for a server from the API.
 pub(super) fn values(entry: &ShownServer) -> Fields {
     let lines = |pairs: &Map<String, Value>, between: &str| {
         let line = |(name, value): (&String, &Value)| {

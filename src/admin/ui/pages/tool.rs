@@ -1,4 +1,4 @@
-//! `/ui/tool?name=NAME`, of a view with `view=NAME`: one tool, and a form to try it.
+//! `/ui/tool?name=NAME`, optionally with `view=NAME`: one tool, and a form to try it.
 
 use actix_web::http::StatusCode;
 use maud::{Markup, html};
@@ -15,15 +15,15 @@ use crate::admin::ui::{parts, text};
 use crate::id::ViewId;
 use crate::protocol::{ErrorKind, Failure};
 
-/// A form as it was filled in, with what is wrong with it.
+/// A submitted form and its errors.
 type Filled<'f> = (&'f Fields, &'f [Problem]);
 
-/// The piece with the call that the query names.
+/// Id of the part that shows the call from the query.
 const CALL: &str = "call";
 
 /// # Errors
 ///
-/// Says that there is no such tool.
+/// Returns an error when no such tool exists.
 pub(super) fn page(view: &View<'_>) -> Result<Page, Failure> {
     let Some(id) = view.query(CALL) else {
         return Ok(shown(view, &find(view)?, (&Vec::new(), &[]), None));
@@ -46,7 +46,7 @@ pub(super) fn page(view: &View<'_>) -> Result<Page, Failure> {
     Ok(page)
 }
 
-/// The tool, and the view under whose names it is asked for.
+/// The tool, and the view whose names apply.
 fn find(view: &View<'_>) -> Result<(ViewId, ToolView), Failure> {
     let (of, wanted) = (view.queried_view()?, view.query("name").unwrap_or_default());
     let mut tools = view.operator.state.tools(&of).into_iter();
@@ -110,7 +110,7 @@ fn shown(
     })
 }
 
-/// The schema of the arguments of a tool's entry.
+/// Schema of the arguments in a tool's entry.
 fn input_schema(entry: &Value) -> &Value {
     entry.get("inputSchema").unwrap_or(&Value::Null)
 }
@@ -128,11 +128,11 @@ fn hints(annotations: Option<&Value>) -> Vec<&'static str> {
     said.map(|(_, _, words)| words).collect()
 }
 
-/// Calls the tool with the arguments of the form, or does to a call what the form says.
+/// Calls the tool with the form's arguments, or performs the form's action on a running call.
 ///
 /// # Errors
 ///
-/// Says why it does not.
+/// Returns the reason for a refusal.
 pub(super) async fn act(view: &View<'_>, form: &Fields) -> Result<FormOutcome, Failure> {
     if let Some(order) = field(form, trial::ORDER) {
         return order_call(view, order, form).await;

@@ -1,4 +1,4 @@
-//! `/ui/tools`: the tools that clients see, and what they cost.
+//! `/ui/tools`: the tools that clients see, and their token costs.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::admin::ui::{parts, text};
 use crate::catalog::{Exposure, ViewSettings};
 use crate::id::ViewId;
 
-/// The tools of a view, and how its clients get to see them.
+/// The tools of a view, and how they are exposed to its clients.
 pub(super) struct ViewTools {
     pub(super) view: ViewId,
     pub(super) settings: ViewSettings,
@@ -29,17 +29,18 @@ impl ViewTools {
         }
     }
 
-    /// How the tools are listed, never [`Exposure::Auto`].
+    /// The effective exposure, never [`Exposure::Auto`].
     pub(super) fn exposure(&self) -> Exposure {
         self.settings.expose.of(self.tools.len())
     }
 
-    /// The tokens that all its tools cost.
+    /// Token cost of all tools in the view.
     pub(super) fn tokens(&self) -> usize {
         self.tools.iter().map(|tool| tool.tokens).sum()
     }
 
-    /// The tokens of what its clients list: less where a few static tools stand for the others.
+    /// Token cost of the list that clients receive, which is smaller when a few static tools
+    /// represent all others.
     pub(super) fn listed_tokens(&self) -> usize {
         match self.exposure() {
             Exposure::All => self.tokens(),
@@ -69,7 +70,7 @@ pub(super) fn page(view: &View<'_>) -> Page {
     })
 }
 
-/// The tools that fit the search of the page, and the search.
+/// The tools that match the page's search, with the search field.
 pub(super) fn searched(view_tools: &ViewTools, view: &View<'_>) -> Markup {
     if view_tools.tools.is_empty() {
         let hint = html! { "They appear when a server has listed them." };
@@ -102,7 +103,7 @@ pub(super) fn searched(view_tools: &ViewTools, view: &View<'_>) -> Markup {
     }
 }
 
-/// The tools that stand for all others, by name.
+/// Names of the static tools that represent all others.
 pub(super) fn static_tools(exposure: Exposure) -> Markup {
     html! {
         @for (index, (name, _)) in exposure.tools().iter().enumerate() {
@@ -112,10 +113,10 @@ pub(super) fn static_tools(exposure: Exposure) -> Markup {
     }
 }
 
-/// A tool with its entry.
+/// A tool and its parsed entry.
 type Found<'t> = (&'t ToolView, Value);
 
-/// The tools that fit the search.
+/// The tools that match the search.
 fn found<'t>(tools: &'t [ToolView], view: &View<'_>) -> Vec<Found<'t>> {
     let server = view.query("server");
     let words = view.query("text").unwrap_or_default().to_lowercase();
@@ -135,7 +136,7 @@ fn found<'t>(tools: &'t [ToolView], view: &View<'_>) -> Vec<Found<'t>> {
         .collect()
 }
 
-/// The entry of a tool in the list, as its server wrote it.
+/// The tool's list entry as received from its server.
 pub(super) fn entry(tool: &ToolView) -> Value {
     serde_json::from_str(tool.entry.as_str()).unwrap_or_default()
 }
@@ -145,7 +146,7 @@ pub(super) fn description(entry: &Value) -> &str {
     description.unwrap_or_default()
 }
 
-/// The page of a tool of a view.
+/// The URL of the page for a view's tool.
 pub(super) fn link(of: &ViewId, name: &str) -> String {
     let mut query = url::form_urlencoded::Serializer::new(String::new());
     query.append_pair("name", name);

@@ -1,4 +1,4 @@
-//! `/ui/tree`: the supervision tree as it is now.
+//! `/ui/tree`: the current supervision tree.
 
 use maud::{Markup, html};
 
@@ -11,7 +11,7 @@ use crate::admin::ui::pieces::Row;
 use crate::admin::ui::{parts, text};
 use crate::supervision::{ChildPhase, ChildView};
 
-/// Connections of their own, and breakers, that are shown of one server.
+/// Maximum per-client connections, and maximum breakers, shown per server.
 const OWN_MAX: usize = 20;
 
 pub(super) fn page(view: &View<'_>) -> Page {

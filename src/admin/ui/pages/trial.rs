@@ -1,4 +1,4 @@
-//! A call that somebody made on the page of its tool: how it goes, its questions and its answer.
+//! A tool call from the dashboard: its progress, questions and answer.
 
 use maud::{Markup, html};
 use serde_json::json;
@@ -14,13 +14,13 @@ use crate::admin::ui::trials::{
 use crate::admin::ui::{parts, text};
 use crate::protocol::{ErrorKind, Failure};
 
-/// The field that says what a form does to a call: `answer`, `decline` or `cancel`.
+/// Form field with the action for a call: `answer`, `decline` or `cancel`.
 pub(super) const ORDER: &str = "order";
 
-/// The field of the question that a form answers.
+/// Form field with the number of the answered question.
 const QUESTION: &str = "question";
 
-/// The page of a call.
+/// The URL of a call's page.
 pub(super) fn link(trial: &Trial) -> String {
     format!(
         "{}&call={}",
@@ -29,11 +29,11 @@ pub(super) fn link(trial: &Trial) -> String {
     )
 }
 
-/// Does to a call what a form says. Values of an answer that cannot be read come back.
+/// Performs a form's action on the call. Returns the invalid values of an answer.
 ///
 /// # Errors
 ///
-/// Says why it is not done.
+/// Returns the reason for a refusal.
 pub(super) async fn act(
     trial: &Trial,
     order: &str,
@@ -68,7 +68,7 @@ fn answered_already() -> Failure {
     Failure::new(ErrorKind::Conflict, message)
 }
 
-/// The call as it is now. `filled_in` is an answer with problems.
+/// The current state of the call. `filled_in` is an answer with errors.
 pub(super) fn piece(
     view: &View<'_>,
     trial: &Trial,
@@ -105,7 +105,7 @@ pub(super) fn piece(
     }
 }
 
-/// In the place of a call that is not kept.
+/// Shown instead of a call that is no longer stored.
 pub(super) fn forgotten() -> Markup {
     html! {
         section #result .card.padded.after aria-label="Result" {
@@ -166,7 +166,7 @@ fn asked(
         problems,
     };
     html! {
-        // Its id is its own: nothing that was filled in for another question stays.
+        // The id is unique per question, so that no input carries over from another question.
         form .after id=(format!("question-{}", question.number)) method="post" action=(link(trial)) {
             h2 .first { "The server asks" }
             (text::paragraph(&question.text))
@@ -188,7 +188,7 @@ fn asked(
     }
 }
 
-/// A page of somebody else, with its host in plain sight.
+/// A link to an external page, with its host displayed prominently.
 fn page_to_open(url: &str) -> Markup {
     let parsed = Url::parse(url).ok();
     let web = parsed.filter(|url| matches!(url.scheme(), "https" | "http"));

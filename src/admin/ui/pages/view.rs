@@ -1,4 +1,4 @@
-//! `/ui/views/NAME`: one view, who may use it, and its tools.
+//! `/ui/views/NAME`: one view, its permissions, and its tools.
 
 use maud::{Markup, html};
 
@@ -12,7 +12,7 @@ use crate::protocol::{ErrorKind, Failure};
 
 /// # Errors
 ///
-/// Says that there is no such view.
+/// Returns an error when no such view exists.
 pub(super) fn page(view: &View<'_>, name: &str) -> Result<Page, Failure> {
     let mut views = view.operator.state.catalog.views().into_iter();
     let found = views.find(|(id, _)| matches!(id, ViewId::Named(known) if **known == *name));
@@ -61,7 +61,7 @@ fn facts(view_tools: &ViewTools, view: &View<'_>) -> Markup {
     }
 }
 
-/// How the tools are listed.
+/// How the view's tools are exposed.
 fn exposure(view_tools: &ViewTools) -> Markup {
     match view_tools.exposure() {
         Exposure::All => html! { "each of its tools" },
@@ -91,7 +91,7 @@ fn servers(view_tools: &ViewTools, view: &View<'_>) -> Markup {
     }
 }
 
-/// Who may use the tools of a view, as the policies say.
+/// Permissions on a view's tools according to the policies.
 pub(super) fn access(view_tools: &ViewTools, view: &View<'_>) -> Markup {
     let Some(access) = view.operator.state.view_access(&view_tools.view) else {
         return html! {
@@ -121,7 +121,7 @@ pub(super) fn access(view_tools: &ViewTools, view: &View<'_>) -> Markup {
     }
 }
 
-/// How a client reaches a view.
+/// The URL of the page on connecting to a view.
 pub(super) fn connect(of: &ViewId) -> String {
     match Option::<String>::from(of.clone()) {
         Some(name) => format!("/ui/connect?view={name}"),

@@ -1,4 +1,4 @@
-//! `/ui/views`: the endpoints that show some of the servers, or some of their tools.
+//! `/ui/views`: endpoints with a subset of the servers or tools.
 
 use maud::{Markup, html};
 
@@ -8,7 +8,7 @@ use crate::admin::ui::page::{Page, Section, View};
 use crate::admin::ui::{parts, text};
 use crate::id::ViewId;
 
-/// Views on the page. The catalog of each is merged for it.
+/// Maximum views on the page, since each catalog is merged separately.
 const VIEWS_MAX: usize = 50;
 
 const EXAMPLE: &str = "[views.reading]\nservers = [\"files\", \"git\"]\nallow = [\"*__read_*\"]";
@@ -64,7 +64,7 @@ fn none() -> Markup {
     )
 }
 
-/// The name of a view, for people.
+/// The display name of a view.
 pub(super) fn name(id: &ViewId) -> String {
     Option::<String>::from(id.clone()).unwrap_or_else(|| "The whole endpoint".to_owned())
 }

@@ -1,5 +1,5 @@
-//! One client of the gateway for one call: opens a session, calls, passes questions to the page and
-//! answers back.
+//! An MCP client for a single call: opens a session, calls the tool, and relays questions and
+//! answers between the server and the page.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,32 +18,32 @@ use tokio_util::codec::{Framed, LinesCodec, LinesCodecError};
 use super::message::{Message, TrialAnswer, TrialQuestion};
 use super::{Stage, Trial, TrialOutcome};
 
-/// The newest revision with a session, in which questions come as requests in the middle of a call.
+/// The newest revision with sessions, in which questions arrive as requests during a call.
 const REVISION: &str = "2025-11-25";
 
-/// Longest message of the gateway, in bytes.
+/// Maximum size of a message from the gateway, in bytes.
 const LINE_MAX: usize = 64 * 1024 * 1024;
 
-/// Questions of a call that wait for an answer at the same time; one more is declined.
+/// Maximum pending questions of a call; further ones are declined.
 const QUESTIONS_MAX: usize = 8;
 
-/// How long a call may take, whatever the configuration allows.
+/// Maximum duration of a call, whatever the configuration allows.
 const DEADLINE: Duration = Duration::from_secs(3600);
 
 pub(super) struct Conversation<'t> {
     lines: Framed<UnixStream, LinesCodec>,
     trial: &'t Trial,
     answers: mpsc::Receiver<(u64, Value)>,
-    /// Masked in all that is shown.
+    /// Secrets that are masked in everything shown.
     secrets: LiveSecrets,
-    /// Those without an answer, with the ids of their requests.
+    /// Unanswered questions, with the ids of their requests.
     questions: VecDeque<(Value, Arc<TrialQuestion>)>,
     asked: u64,
-    /// The id of the last request.
+    /// Id of the last request sent.
     requested: u64,
 }
 
-/// Why a call ends without an answer.
+/// The outcome of a call without an answer.
 type Unanswered = TrialOutcome;
 
 impl<'t> Conversation<'t> {
@@ -64,7 +64,7 @@ impl<'t> Conversation<'t> {
         }
     }
 
-    /// Calls the tool, until it is answered, cancelled or too late.
+    /// Calls the tool, and waits until it is answered, cancelled or timed out.
     pub(super) async fn hold(mut self, arguments: Value) -> TrialOutcome {
         let call = json!({
             "name": self.trial.tool, "arguments": arguments, "_meta": {"progressToken": "call"},
@@ -81,7 +81,7 @@ impl<'t> Conversation<'t> {
         match ended {
             Some(Ok(answer)) => TrialOutcome::Answered(answer),
             Some(Err(unanswered)) => unanswered,
-            // The end of the connection says it, too, if this cannot be sent.
+            // If the notification cannot be sent, closing the connection also cancels the call.
             None => {
                 let params =
                     json!({"requestId": self.requested, "reason": "cancelled in the dashboard"});
@@ -93,7 +93,7 @@ impl<'t> Conversation<'t> {
     }
 
     async fn call(&mut self, call: &Value) -> Result<TrialAnswer, Unanswered> {
-        // No model is lent and no folder shown: neither sampling nor roots are declared.
+        // Sampling and roots are not declared: the dashboard offers neither a model nor folders.
         let hello = json!({
             "protocolVersion": REVISION,
             "capabilities": {"elicitation": {"form": {}, "url": {}}},
@@ -129,7 +129,7 @@ impl<'t> Conversation<'t> {
                     return Err(TrialOutcome::Failed(why.to_owned()));
                 }
             };
-            // A large one takes longer than a thread with connections should be busy.
+            // Parsing a large message would block a thread that serves connections.
             let secrets = self.secrets.clone();
             let read = spawn_blocking(move || Message::read(&line, &secrets)).await;
             match read.unwrap_or(Message::Other) {
@@ -174,7 +174,7 @@ impl<'t> Conversation<'t> {
     async fn answer(&mut self, number: u64, result: Value) -> Result<(), Unanswered> {
         let is_it = |(_, question): &(Value, Arc<TrialQuestion>)| question.number == number;
         let found = self.questions.iter().position(is_it);
-        // The server may have withdrawn it.
+        // The server may have withdrawn the question.
         if let Some((id, _)) = found.and_then(|index| self.questions.remove(index)) {
             self.respond(id, "result", result).await?;
         }
@@ -182,7 +182,7 @@ impl<'t> Conversation<'t> {
         Ok(())
     }
 
-    /// The page shows the oldest question.
+    /// Publishes the oldest question to the page.
     fn show(&self) {
         let oldest = self.questions.front();
         let stage = oldest.map_or(Stage::Running, |(_, question)| {

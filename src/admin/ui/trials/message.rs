@@ -1,33 +1,33 @@
-//! Messages of the gateway to the client that tries a tool, cut to what a page shows. Pure.
+//! Messages from the gateway to the dashboard's MCP client, truncated to what a page shows. Pure.
 
 use serde_json::Value;
 
 use crate::masking::LiveSecrets;
 
-/// Largest question, in bytes; a larger one is declined.
+/// Maximum size of a question, in bytes; a larger one is declined.
 const QUESTION_MAX: usize = 256 * 1024;
 
-/// Largest part of a result that is kept, in bytes.
+/// Maximum size of one part of a result, in bytes.
 const PART_MAX: usize = 64 * 1024;
 
-/// All parts of a result together, in bytes.
+/// Maximum total size of a result's parts, in bytes.
 const RESULT_MAX: usize = 256 * 1024;
 
-/// Longest word of progress, in bytes.
+/// Maximum size of a progress message, in bytes.
 const PROGRESS_MAX: usize = 1024;
 
-/// A message that matters to a call.
+/// A message relevant to a call.
 #[derive(Debug)]
 pub(super) enum Message {
-    /// The answer to a request of this id.
+    /// The answer to the request with this id.
     Answer(Value, TrialAnswer),
     Progress(Progress),
-    /// The request of this id is a question.
+    /// The request with this id is a question.
     Asks(Value, TrialQuestion),
-    /// The server waits no more for the answer to its request of this id.
+    /// The server no longer waits for an answer to the request with this id.
     Withdrawn(Value),
     Ping(Value),
-    /// A request that gets no answer but this error.
+    /// A request that is answered with this error.
     Refused(Value, &'static str),
     Other,
 }
@@ -42,10 +42,10 @@ pub(in crate::admin::ui) struct Progress {
 /// A question of the server.
 #[derive(Debug, Default, PartialEq)]
 pub(in crate::admin::ui) struct TrialQuestion {
-    /// Which of the call it is.
+    /// Number of the question within the call.
     pub(in crate::admin::ui) number: u64,
     pub(in crate::admin::ui) text: String,
-    /// A page to open in the place of a form.
+    /// URL to open, for a question without a form.
     pub(in crate::admin::ui) url: Option<String>,
     pub(in crate::admin::ui) schema: Value,
 }
@@ -53,21 +53,21 @@ pub(in crate::admin::ui) struct TrialQuestion {
 /// The answer to a call.
 #[derive(Debug, Default, PartialEq)]
 pub(in crate::admin::ui) struct TrialAnswer {
-    /// The message of an error in the place of a result.
+    /// Message of a JSON-RPC error, which replaces a result.
     pub(in crate::admin::ui) error: Option<String>,
-    /// Whether the result says that the tool failed.
+    /// Whether the result is marked as a tool error.
     pub(in crate::admin::ui) is_tool_error: bool,
     pub(in crate::admin::ui) items: Vec<Item>,
-    /// Whether there were more, or longer ones.
+    /// Whether parts were left out or truncated.
     pub(in crate::admin::ui) is_cut: bool,
-    /// As it came.
+    /// The complete answer as received.
     pub(in crate::admin::ui) whole: String,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::admin::ui) enum Item {
     Text(String),
-    /// Of another type.
+    /// A part of another type.
     Other(String),
 }
 
@@ -138,7 +138,7 @@ impl TrialAnswer {
             let kept = text.or(text_of(item, "type")).unwrap_or("?");
             let part = beginning(kept, PART_MAX);
             answer.is_cut |= part.len() < kept.len();
-            // An item costs a page something, even if it says nothing.
+            // Each part takes space on the page, even an empty one.
             let cost = part.len() + 256;
             if cost > room {
                 answer.is_cut = true;

@@ -1,5 +1,5 @@
-//! Calls of those who try a tool. Each is a client of the gateway for one call, and is kept for a while,
-//! so that a page can show how it goes, answer its questions and cancel it.
+//! Tool calls from the dashboard. Each is a gateway client for a single call, and is kept for a
+//! while, so that a page can show its progress, answer its questions and cancel it.
 
 mod conversation;
 mod message;
@@ -25,31 +25,31 @@ use conversation::Conversation;
 
 pub(super) use message::{Item, Progress, TrialAnswer, TrialQuestion};
 
-/// Calls that are kept, of all logins; one more takes the place of the oldest that has ended.
+/// Maximum calls kept for all logins; a further one replaces the oldest ended call.
 const KEPT_MAX: usize = 16;
 
-/// Calls of one login that have not ended.
+/// Maximum running calls per login.
 const OPEN_MAX: usize = 4;
 
-/// How long a call is kept after its end.
+/// How long a call is kept after it ends.
 const KEPT_FOR: Duration = Duration::from_secs(600);
 
-/// How long a form waits for something to show.
+/// How long a form submission waits for something to show.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The calls of all logins, oldest first.
 #[derive(Default)]
 pub(super) struct Trials(Mutex<Vec<Arc<Trial>>>);
 
-/// One call.
+/// A call.
 pub(super) struct Trial {
     pub(super) id: String,
-    /// Whose it is.
+    /// The login that owns the call.
     owner: String,
-    /// The view as whose client it is called.
+    /// The view that the call's client uses.
     pub(super) view: ViewId,
     pub(super) tool: String,
-    /// The form as it was filled in.
+    /// The form as submitted.
     pub(super) form: Fields,
     begun: Instant,
     state: watch::Sender<TrialState>,
@@ -78,17 +78,17 @@ pub(super) struct Ending {
 
 pub(super) enum TrialOutcome {
     Answered(TrialAnswer),
-    /// With the reason.
+    /// Failed for this reason.
     Failed(String),
     Cancelled,
 }
 
 impl Trials {
-    /// Calls a tool for a login. Must be called on an arbiter.
+    /// Calls a tool on behalf of a login. Must be called on an arbiter.
     ///
     /// # Errors
     ///
-    /// Says why it is not called.
+    /// Returns the reason why the tool is not called.
     pub(super) fn start(
         &self,
         operator: &Operator,
@@ -112,7 +112,7 @@ impl Trials {
             cancelled: CancellationToken::new(),
         });
         self.keep(&trial)?;
-        // However its task ends, the call ends.
+        // Ends the call however its task ends, even by a panic.
         let running = Running(trial.clone());
         let (ours, theirs) = UnixStream::pair().map_err(unable)?;
         ours.set_nonblocking(true).map_err(unable)?;
@@ -150,7 +150,7 @@ impl Trials {
         Ok(())
     }
 
-    /// A call of a login.
+    /// The call with this id, if it belongs to this login.
     pub(super) fn find(&self, owner: &str, id: &str) -> Option<Arc<Trial>> {
         let kept = self.0.lock();
         let mut kept = kept.iter();
@@ -168,15 +168,15 @@ impl Trial {
         self.begun.elapsed()
     }
 
-    /// Waits a moment for a question or the end.
+    /// Waits briefly for a question or the end.
     pub(super) async fn settled(&self) {
         let mut state = self.state.subscribe();
         let is_settled = |state: &TrialState| !matches!(state.stage, Stage::Running);
-        // Later is the page's to show.
+        // The live page shows everything that happens later.
         let _ = timeout(PATIENCE, state.wait_for(is_settled)).await;
     }
 
-    /// Answers the question of this number, if it is asked now.
+    /// Answers the question with this number, if it is the current one.
     pub(super) fn answer(&self, number: u64, result: Value) -> bool {
         let is_taken = self.state.send_if_modified(|state| match &state.stage {
             Stage::Asks(question) if question.number == number => {
@@ -215,7 +215,7 @@ impl Trial {
     }
 }
 
-/// A call whose task is there.
+/// A running trial call.
 struct Running(Arc<Trial>);
 
 impl Drop for Running {
