@@ -171,7 +171,7 @@ impl ReportDirectory {
             self.failed_starts.insert(server, path.clone())
         };
         if let Some(earlier) = earlier {
-            // An error means that the file is already gone.
+            // Fails if the file is already gone.
             let _ = fs::remove_file(earlier);
         }
         self.remove_oldest(&report.server, report.keep)?;

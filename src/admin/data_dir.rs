@@ -141,7 +141,7 @@ impl DataDir {
             return Ok(owner);
         }
         let owner = mint();
-        // Without the id, processes left behind by a killed gateway are not found.
+        // If the id is missing, processes left behind by a killed gateway are not found.
         if let Err(error) = write_owner(directory, owner) {
             log::warn!(error:%; "could not store the id of the data directory");
         }

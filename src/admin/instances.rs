@@ -143,7 +143,7 @@ fn read(path: &Path) -> Option<Instance> {
     }
     let file = File::open(path).ok()?;
     if file.try_lock().is_ok() {
-        // An error means that another reader removed the file first.
+        // Fails if another reader removed the file first.
         let _ = fs::remove_file(path);
         return None;
     }

@@ -49,7 +49,9 @@ impl LocalServer {
         let mut bound = bind(&data_dir, directory).await;
         let task = actix_rt::spawn(async move {
             let Some(api) = OwnerApi::start(operator).await else {
-                log::error!("could not serve the control socket; commands cannot reach this gateway");
+                log::error!(
+                    "could not serve the control socket; commands cannot reach this gateway"
+                );
                 return;
             };
             loop {

@@ -75,7 +75,7 @@ pub(super) struct Tools {
     pub(super) page: Page,
 }
 
-/// What the tools of one server cost a model.
+/// Token cost of one server's tools.
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct ToolsOfServer {

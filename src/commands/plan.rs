@@ -126,7 +126,7 @@ impl Target {
             let file = status
                 .config
                 .path
-                .ok_or("the gateway runs with the built-in configuration, which is no file")?;
+                .ok_or("the gateway runs with the built-in configuration, which is not a file")?;
             return Ok(Self {
                 file: file.into(),
                 gateway: Some(data_dir),

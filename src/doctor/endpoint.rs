@@ -82,7 +82,7 @@ fn reach(subject: &str, settings: &HttpSettings, tls: &Tls) -> Result<Vec<Findin
             facts.push(format!("certificate for {days} more days"));
             if days < DAYS_LOW {
                 let message = format!("{subject}: its certificate ends in {days} days");
-                let advice = "have whoever runs it renew the certificate";
+                let advice = "ask the server's operator to renew the certificate";
                 found.push(Finding::warning(CHECK, message).advice(advice));
             }
         }
@@ -237,7 +237,7 @@ fn ask(
             read => head.extend_from_slice(part.get(..read).unwrap_or_default()),
         }
     }
-    parse_head(&head).ok_or_else(|| io::Error::other("the answer is no HTTP"))
+    parse_head(&head).ok_or_else(|| io::Error::other("the answer is not HTTP"))
 }
 
 fn parse_head(head: &[u8]) -> Option<Head> {
@@ -279,7 +279,7 @@ fn judged(subject: &str, facts: &str, status: u16, signs_in: bool) -> Finding {
         401 | 403 => Finding::error(CHECK, message)
             .advice("it refuses the `headers` of the configuration: is the token right?"),
         404 | 410 => Finding::warning(CHECK, message).advice("is the path of the URL right?"),
-        429 => Finding::warning(CHECK, message).advice("it wants fewer requests; try again later"),
+        429 => Finding::warning(CHECK, message).advice("the server limits requests; retry later"),
         300..=399 => {
             Finding::note(CHECK, message).advice("it redirects; write the address that it leads to")
         }

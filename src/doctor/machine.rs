@@ -204,7 +204,7 @@ mod tests {
     fn a_port_is_free_held_or_taken() {
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = taken.local_addr().unwrap();
-        let says = |_| "somebody has it".to_owned();
+        let says = |_| "address already in use".to_owned();
         let level = |held| port(address, held, says).remove(0).level;
         assert_eq!(level(None), Level::Error);
         assert_eq!(level(Some((address, 7))), Level::Ok);

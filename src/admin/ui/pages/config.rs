@@ -123,7 +123,7 @@ fn planned(plan: Option<&PlannedChanges>) -> Markup {
         @if nothing {
             p .notice { "Nothing changes for servers and clients." }
         } @else {
-            p .hint { "Sessions of clients go on; they hear which lists changed." }
+            p .hint { "Client sessions continue and are notified of changed lists." }
             ul .card {
                 @for (verb, name) in changes {
                     li .row { (parts::badge(tone(verb), verb)) (text::code(name)) }

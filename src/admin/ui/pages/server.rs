@@ -85,7 +85,7 @@ fn head(server: &ServerStatus, view: &View<'_>) -> Markup {
                             .show(view))
                     }
                     (Button::new(&to("stop"), "Stop")
-                        .asks(&format!("Stop {name}? Its calls fail until somebody starts it again."))
+                        .asks(&format!("Stop {name}? Its calls fail until it is started again."))
                         .show(view))
                 }
                 a .button href=(to("edit")) { "Edit" }
@@ -235,7 +235,7 @@ pub(super) async fn act(
     };
     let question = match verb {
         "stop" => Some(format!(
-            "Stop {name}? Its calls fail until somebody starts it again."
+            "Stop {name}? Its calls fail until it is started again."
         )),
         "trip" => Some(format!("Send no calls to {name}?")),
         _ => None,
@@ -298,7 +298,7 @@ async fn sign_in(view: &View<'_>, name: &str) -> Result<FormOutcome, Failure> {
             @if is_web {
                 p { a .button.primary href=(url) target="_blank" rel="noopener noreferrer" { "Open it" } }
             }
-            p .hint { "It connects by itself when you are done." }
+            p .hint { "It connects automatically when you are done." }
             p { a href=(format!("/ui/servers/{name}")) { "Back to the server" } }
         }
     });
