@@ -102,7 +102,7 @@ fn serve_stream(answers_stream: bool) -> (String, Arc<Mutex<Vec<&'static str>>>)
                 let request = read_request(&mut stream);
                 if request.starts_with("GET") {
                     seen.lock().unwrap().push("stream asked");
-                    std::thread::sleep(Duration::from_millis(50));
+                    std::thread::park_timeout(Duration::from_millis(50));
                     if answers_stream {
                         seen.lock().unwrap().push("stream answered");
                         let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n";
