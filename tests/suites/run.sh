@@ -19,6 +19,11 @@ here=$PWD/tests/suites
 cache=$(realpath -m "${CARGO_TARGET_DIR:-target}")/suites
 mkdir -p "$cache"
 
+# Without it, Python looks for certificates on the disk, which a suite takes for a call that blocks.
+if [ -z "${SSL_CERT_FILE:-}" ] && [ -e /etc/ssl/certs/ca-certificates.crt ]; then
+  export SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt
+fi
+
 trap 'echo "tests/suites did NOT run to its end: see above; packages need the network" >&2' ERR
 
 # install NAME PACKAGE VERSION: an environment with the package, and its source with the suite.
