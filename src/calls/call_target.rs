@@ -131,6 +131,12 @@ fn check_declared(method: &Method, part: &ServerPart, is_only: bool) -> Result<(
     Err(undeclared(method, part.server(), needed))
 }
 
+/// Returns the failure for a method that neither the gateway nor a server of the view has.
+pub(crate) fn unsupported(method: &Method) -> Failure {
+    let message = format!("method `{method}` is not supported");
+    Failure::new(ErrorKind::MethodNotFound, message)
+}
+
 /// Returns the failure for a request that needs a capability that its server did not declare.
 pub(crate) fn undeclared(method: &Method, server: &ServerName, needed: &str) -> Failure {
     let message = format!(
@@ -179,10 +185,7 @@ fn of_extension(
         (None, [only]) if matches!(method, Method::Other(_)) => {
             Ok(CallTarget::new((*only).clone(), Vec::new()))
         }
-        (None, [] | [_]) => {
-            let message = format!("method `{method}` does not exist here");
-            Err(Failure::new(ErrorKind::MethodNotFound, message))
-        }
+        (None, [] | [_]) => Err(unsupported(method)),
         (None, several) => {
             let message = format!(
                 "{} servers declare an extension for `{method}`: name a tool or prompt (`params.name`) or a resource (`params.uri`) of one of them",

@@ -139,8 +139,7 @@ fn of_task(
             Era::Modern => *method != Method::TasksResult,
         };
     if !is_known {
-        let message = format!("method `{method}` is not supported");
-        return Err(Failure::new(ErrorKind::MethodNotFound, message));
+        return Err(call_target::unsupported(method));
     }
     if caller.revision.era() == Era::Modern {
         check_extension(method, caller)?;

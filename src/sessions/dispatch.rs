@@ -1,6 +1,6 @@
 //! The method table: decides how each client request is handled, with and without a session.
 
-use crate::calls::{ClientReply, Discovered, TaskLookup, find_task};
+use crate::calls::{ClientReply, Discovered, TaskLookup, call_target, find_task};
 use crate::catalog::{ItemKind, Snapshot};
 use crate::downstream::Caller;
 use crate::protocol::{Era, ErrorKind, Failure, Method, Request};
@@ -80,10 +80,7 @@ impl SessionContext {
             // Sessions handle subscriptions, and pass unknown methods to servers that may know
             // them.
             _ if has_session => Dispatch::Call(None),
-            method => {
-                let message = format!("method `{method}` is not supported");
-                return Err(Failure::new(ErrorKind::MethodNotFound, message));
-            }
+            method => return Err(call_target::unsupported(method)),
         })
     }
 }

@@ -99,8 +99,7 @@ impl Session {
             Ok(Dispatch::SetLevel) => self.set_level(request),
             // No revision with sessions has these requests.
             Ok(Dispatch::Listen | Dispatch::Task(_)) => {
-                let message = format!("method `{}` is not supported", request.method);
-                Err(Failure::new(ErrorKind::MethodNotFound, message))
+                Err(call_target::unsupported(&request.method))
             }
             Err(failure) => Err(failure),
         };
