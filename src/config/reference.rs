@@ -80,7 +80,7 @@ fn table(text: &mut String, name: &str, table_of_keys: &KeyTable) {
 fn row(key: &Key) -> String {
     let default = match (&key.default, key.example) {
         (Some(default), _) => format!("`{default}`"),
-        (None, Some(example)) => format!("none (`{example}`)"),
+        (None, Some(example)) => format!("(`{example}`)"),
         (None, None) => "none".to_owned(),
     };
     let change = match key.marks.first() {

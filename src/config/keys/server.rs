@@ -284,8 +284,7 @@ keys! {
         /// Protocol era (docs/revisions.md): "modern" (from 2026-07-28), "legacy" (before), or
         /// probe ("auto").
         era: era(), Reconnects;
-        /// Time after which the "legacy" handshake is sent as well; a later answer to the probe
-        /// still counts.
+        /// Time after which the "legacy" handshake is sent as well.
         era_probe_timeout in limits.era_probe_timeout: duration(10 * MILLI..=HOUR);
         /// How long the probed era is cached.
         era_remembered in limits.era_remembered: duration(SECOND..=30 * DAY);
@@ -386,7 +385,7 @@ keys! {
     /// How resources of different servers are distinguished. Overridable per server in
     /// [servers.NAME.resources].
     ResourcesTable for NameSettings {
-        /// Show a server's resource URIs and templates inside a URI that names the server, such as
+        /// Show a server's resource URIs inside a URI that names the server, such as
         /// `mcpgw+files+file:///a`: only if another server has the same one ("auto"), or always, so
         /// that no server can be read in place of another ("always").
         wrap: wrap();

@@ -42,9 +42,8 @@ keys! {
         stable_after: any_duration();
         /// Time for a server to answer the handshake.
         connect_timeout: any_duration();
-        /// Time for a server to stop: two fifths after its stdin is closed, two fifths after
-        /// SIGTERM, then it is killed. Calls of a changed or removed server first get the same time
-        /// to finish.
+        /// Time for a server to stop after its stdin is closed: SIGTERM after two fifths, SIGKILL
+        /// after four. Calls of a changed server first get the same time to finish.
         shutdown_timeout: any_duration();
     }
 }
@@ -126,9 +125,9 @@ keys! {
         line in every_server.line_max: size(KIB..=GIB), ForStdioServers;
         /// Largest event of a server's stream.
         event in every_server.event_max: size(KIB..=GIB), ForHttpServers;
-        /// Bytes of events kept per session for Last-Event-ID; the newest event is always kept.
+        /// Bytes of events kept per session for Last-Event-ID.
         events_bytes_per_session in session.events_bytes_max: size(KIB..=GIB);
-        /// The same over all sessions. At the limit, sessions that receive events keep fewer.
+        /// The same over all sessions.
         events_bytes in session.events_bytes_all_max: size(KIB..=64 * GIB);
         /// Resources, and likewise tasks, that a session (or a client without one) can subscribe or
         /// listen to.

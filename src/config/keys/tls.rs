@@ -18,7 +18,7 @@ keys! {
     /// HTTPS without a proxy (docs/deploy.md): with a certificate, the gateway serves no plain
     /// HTTP.
     TlsTable for TlsSettings, check {
-        /// Certificate chain in PEM, the server's certificate first: certbot's `fullchain.pem`.
+        /// Certificate chain in PEM: certbot's `fullchain.pem`.
         certificate: pem("\"/etc/letsencrypt/live/mcp.example.com/fullchain.pem\""), NeedsRestart;
         /// Private key in PEM, without a passphrase: certbot's `privkey.pem`.
         key: pem("\"/etc/letsencrypt/live/mcp.example.com/privkey.pem\""), NeedsRestart;

@@ -15,7 +15,7 @@ const HEAD: &str = "\
 # Command line
 
 All commands with their arguments, as printed by `mcpvisor help`. `--json` prints JSON. Commands that need a
-running gateway find it as [`status`](#mcpvisor-status) does.
+running gateway find it as [`status`](#status) does.
 ";
 
 /// How an argument is written: `-n, --lines <N>`, `<NAME>`.
@@ -68,7 +68,8 @@ fn add_command(page: &mut String, words: &str, command: &Command) {
     for command in command.get_subcommands() {
         let name = command.get_name();
         if name != "help" && !command.is_hide_set() {
-            add_command(page, &format!("{words} {name}"), command);
+            let words = words.strip_prefix("mcpvisor").unwrap_or(words);
+            add_command(page, format!("{words} {name}").trim_start(), command);
         }
     }
 }
@@ -91,7 +92,7 @@ fn the_page_of_the_command_line_is_up_to_date() {
     if std::env::var_os("CLI").is_some_and(|value| value == "write") {
         fs::write(Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE), &page).unwrap();
     }
-    assert!(page.contains("## mcpvisor servers logs"), "{page}");
+    assert!(page.contains("## servers logs"), "{page}");
     assert!(
         read(PAGE) == page,
         "{PAGE} is out of date: `CLI=write cargo test --test parts docs`"
