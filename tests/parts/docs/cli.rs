@@ -57,7 +57,10 @@ fn add_command(page: &mut String, words: &str, command: &Command) {
     };
     let (plain, explained): (Vec<&Arg>, Vec<&Arg>) =
         command.get_arguments().filter(shown).partition(is_plain);
-    let plain: Vec<String> = plain.into_iter().map(|one| format!("`{}`", spelling(one))).collect();
+    let plain: Vec<String> = plain
+        .into_iter()
+        .map(|one| format!("`{}`", spelling(one)))
+        .collect();
     let mut lines: String = explained.into_iter().map(line).collect();
     if !plain.is_empty() {
         lines.insert_str(0, &format!("- {}\n", plain.join(", ")));

@@ -203,9 +203,7 @@ fn every_fault_of_a_limit_is_found() {
                   const PAUSE: Backoff =\n    Backoff::doubling(Duration::from_millis(250), Duration::from_secs(64));\n\
                   const NAME: &str = \"x\";\n#[cfg(test)]\nmod tests {\n const C_MAX: u8 = 1;\n}";
     let sources = BTreeMap::from([("src/auth/a.rs".to_owned(), source.to_owned())]);
-    let row = |name: &str, value: &str| {
-        format!("| Limit | {value} | `src/auth/a.rs::{name}` |\n")
-    };
+    let row = |name: &str, value: &str| format!("| Limit | {value} | `src/auth/a.rs::{name}` |\n");
     let right = [
         ("A_MAX", "4 KiB"),
         ("B_MAX", "1,024"),
