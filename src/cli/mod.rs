@@ -116,7 +116,7 @@ pub enum Command {
 
     /// Show the servers and sessions of the running gateway
     ///
-    /// Finds the gateway by its configuration, or without one, the only running gateway.
+    /// Finds the gateway by its configuration; without one, the only running gateway.
     Status(StatusArguments),
 
     /// List, stop, start, restart, kill or trip the servers of the running gateway, or show their

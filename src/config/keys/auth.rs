@@ -59,8 +59,8 @@ keys! {
         jwt in tokens.jwt: table::<JwtTable>("[auth.jwt]");
         /// Tokens checked by introspection.
         introspection in tokens.introspection: table::<IntrospectionTable>("[auth.introspection]");
-        /// Tokens checked by a webhook (docs/auth.md): those that are not JSON Web Tokens, or all
-        /// without `auth.jwt`.
+        /// A webhook that checks tokens that are not JSON Web Tokens, or all tokens without
+        /// `auth.jwt` (docs/auth.md).
         webhook in tokens.webhook: table::<WebhookTable>("[auth.webhook]");
     }
 }
@@ -116,8 +116,8 @@ fn auth_secret(text: &str) -> Result<AuthSecret, ValueError> {
 }
 
 keys! {
-    /// Tokens checked by introspection (RFC 7662): those that are not JSON Web Tokens, or all
-    /// without `auth.jwt`.
+    /// Introspection (RFC 7662) of tokens that are not JSON Web Tokens, or of all tokens without
+    /// `auth.jwt`.
     IntrospectionTable for IntrospectionSettings, check_introspection {
         /// Introspection endpoint.
         endpoint: optional(text(ENDPOINT, endpoint), "\"https://auth.example.com/introspect\"");
@@ -149,8 +149,8 @@ fn check_introspection(introspection: &mut IntrospectionSettings, section: &Sect
 }
 
 keys! {
-    /// Tokens checked by a webhook (docs/auth.md): those that are not JSON Web Tokens, or all
-    /// without `auth.jwt`.
+    /// A webhook that checks tokens that are not JSON Web Tokens, or all tokens without `auth.jwt`
+    /// (docs/auth.md).
     WebhookTable for WebhookSettings {
         /// URL of the webhook.
         url: optional(text(ENDPOINT, endpoint), "\"https://api.example.com/check\"");

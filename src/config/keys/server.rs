@@ -251,7 +251,7 @@ keys! {
         /// starts it. A lazy program defaults to "5m". List changes are seen only while it runs.
         idle_stop in limits.idle_stop: duration(Duration::ZERO..=DAY);
         /// Which clients share a connection (docs/servers.md): all that can ("auto"), all
-        /// ("shared"), those of one principal ("principal"), or none ("session").
+        /// ("shared"), clients of the same principal ("principal"), or none ("session").
         sharing: sharing(), Reconnects;
         /// Send log lines that belong to no call to every client of a shared connection.
         share_logs in limits.share_logs: flag();
